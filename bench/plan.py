@@ -1,4 +1,4 @@
-"""The cost of a plan for a whole fleet."""
+"""CPU time of a forecast for a whole fleet, from a snapshot of it."""
 
 import time
 
@@ -14,51 +14,52 @@ from libs.rollout.views.pool import Build, PoolView, RolloutView
 TITLE = "the plan of a rollout of 1,000 and of 5,000 nodes, from a snapshot (CPU seconds)"
 HOUR = 3600.0
 BUSY = 3, 5
-"""The share of nodes with work: two pods with four GPUs each."""
+"""Share of nodes with two pods of four GPUs each."""
 
 _POOL = "nvidiadriver-all"
 _VARIANT = "ubuntu24.04"
 
 
 async def run(report: BenchReport) -> None:
-    """Measure a plan with default options, in a world with the usual failures."""
-    _foreseen(report, 1_000, parallel=0, budget=5.0)
-    _foreseen(report, 1_000, parallel=1, budget=5.0)
-    _foreseen(report, 5_000, parallel=0, budget=30.0)
-    _searched(report, 30)
+    _measure(report, 1_000, parallel=0, budget=5.0)
+    _measure(report, 1_000, parallel=1, budget=5.0)
+    _measure(report, 5_000, parallel=0, budget=30.0)
+    _measure_search(report, 30)
 
 
-def _foreseen(report: BenchReport, nodes: int, *, parallel: int, budget: float) -> None:
+def _measure(report: BenchReport, nodes: int, *, parallel: int, budget: float) -> None:
     limits = "25 % at a time" if parallel == 0 else "one at a time"
     print(f"  {nodes} nodes, {limits}", flush=True)
-    made, took = _timed(nodes, parallel=parallel)
-    report.at_most("foreseen in", took, budget, "s", note=f"{made.plays} plays")
-    _told(report, made)
+    result, seconds = _timed_plan(nodes, parallel=parallel)
+    report.at_most("planned in", seconds, budget, "s", note=f"{result.plays} plays")
+    _report_plan(report, result)
 
 
-def _searched(report: BenchReport, nodes: int) -> None:
-    """Measure the search for the maxUnavailable that takes a third of the time."""
-    serial, _ = _timed(nodes, parallel=1)
-    soon = (serial.makespan.p95 or HOUR) / 3
-    print(f"  {nodes} nodes one at a time, and to be through in a third of the time", flush=True)
-    made, took = _timed(nodes, parallel=1, within=soon)
-    number = made.required_limits.max_unavailable if made.required_limits is not None else None
-    report.figure("foreseen and searched in", took, "s", note=f"{made.plays} plays each")
+def _measure_search(report: BenchReport, nodes: int) -> None:
+    """Search the maxUnavailable with which the rollout takes a third of the time."""
+    serial, _ = _timed_plan(nodes, parallel=1)
+    finish_within = (serial.makespan.p95 or HOUR) / 3
+    print(f"  {nodes} nodes one at a time, to finish in a third of the time", flush=True)
+    result, seconds = _timed_plan(nodes, parallel=1, within=finish_within)
+    number = result.required_limits.max_unavailable if result.required_limits is not None else None
+    report.figure("planned and searched in", seconds, "s", note=f"{result.plays} plays each")
     report.figure("maxUnavailable needed", number or 0, "nodes")
 
 
-def _timed(nodes: int, *, parallel: int, within: float | None = None) -> tuple[RolloutPlan, float]:
+def _timed_plan(
+    nodes: int, *, parallel: int, within: float | None = None
+) -> tuple[RolloutPlan, float]:
     fleet, now = _fleet(nodes, parallel=parallel)
     by = None if within is None else now.at + within
     began = time.process_time()
-    made = plan(fleet, now, pool=_POOL, assumptions=DefaultAssumptions(), finish_by=by)
-    return made, time.process_time() - began
+    result = plan(fleet, now, pool=_POOL, assumptions=DefaultAssumptions(), finish_by=by)
+    return result, time.process_time() - began
 
 
-def _told(report: BenchReport, made: RolloutPlan) -> None:
-    report.figure("until the last node", _hours(made.makespan), "h", note="half of the plays")
-    report.figure("at the worst out of service", made.loss.nodes, "nodes")
-    report.figure("GPU-hours lost", made.gpu_hours_lost, "")
+def _report_plan(report: BenchReport, result: RolloutPlan) -> None:
+    report.figure("until the last node", _hours(result.makespan), "h", note="half of the plays")
+    report.figure("most unavailable at one time", result.loss.nodes, "nodes")
+    report.figure("GPU-hours lost", result.gpu_hours_lost, "")
 
 
 def _hours(time: Percentiles) -> float:

@@ -5,13 +5,13 @@ and nothing is kept here to be sent later: after `Away` the caller, who knows wh
 writes again. What a command means, and which one is wanted, is decided elsewhere.
 """
 
-import hashlib
 from typing import Generic, TypeVar
 
 import msgspec
 
 from libs.bus.port import Bus, SequenceConflict, StoredMessage
 from libs.contracts import subjects
+from libs.contracts.admission import fingerprint
 from libs.contracts.commands import Check, CheckBody, Command, Order
 from libs.contracts.message import MalformedMessage, decode, encode
 from libs.contracts.streams import COMMANDS
@@ -60,12 +60,6 @@ def _opened(stored: StoredMessage, kind: type[Content]) -> SlotValue[Content]:
             sequence=stored.sequence, data=stored.data, content=None, malformed=str(error)
         )
     return SlotValue(sequence=stored.sequence, data=stored.data, content=content)
-
-
-def fingerprint(command: Command) -> str:
-    """What is to be done, in short: two commands with one order must have the same."""
-    told = b"\0".join((command.kind.encode(), command.boot_id.encode(), bytes(command.body)))
-    return hashlib.sha256(told).hexdigest()[:16]
 
 
 def outranks(there: Command, command: Command) -> bool:

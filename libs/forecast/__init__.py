@@ -1,8 +1,7 @@
-"""The forecast: what a rollout would do to a pool, before anything starts.
+"""Forecast a rollout: play the engine forward in a simulated world, several times.
 
-`plan` plays the engine in a world, several times, from the fleet as it is. Here may live: plays,
-and what is read from them. Here must not live: a decision of its own about any node, a clock, or
-chance that does not come from a world.
+Contains plays and what is concluded from them. Makes no decision about nodes of its own, and uses
+no clock and no randomness except the world's.
 """
 
 from libs.forecast.assumptions import Assumptions, DefaultAssumptions

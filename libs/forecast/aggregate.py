@@ -1,7 +1,4 @@
-"""What several stories of one pool come to: for each node, for all of them, for the proof.
-
-Must not know how they were played, nor what is said of it.
-"""
+"""Summarize the results of several plays of one pool."""
 
 from collections.abc import Iterable, Sequence
 from math import inf
@@ -26,50 +23,48 @@ OWN_WAITS = frozenset(
         WaitCode.DRIVER_RESTARTING,
     }
 )
-"""What holds up a node by itself: the others are through without it."""
+"""Waits that only concern the node itself: the rollout of the other nodes completes without it."""
 
-_OF_NOTE = 600.0
-"""Seconds of a wait during the proof that are worth a word."""
-
-
-def node_names(stories: Iterable[PlayResult]) -> list[str]:
-    """Of all nodes that had something before them."""
-    return sorted({name for story in stories for name in story.nodes})
+_NOTABLE_SECONDS = 600.0
+"""Minimum seconds of a wait during the proof phase to be reported."""
 
 
-def node_results(stories: Sequence[PlayResult], name: str) -> list[NodeResult]:
-    """Of one node; a play in which there was nothing to do for it has none."""
-    return [story.nodes[name] for story in stories if name in story.nodes]
+def node_names(results: Iterable[PlayResult]) -> list[str]:
+    """Return the names of all nodes that had anything to do."""
+    return sorted({name for result in results for name in result.nodes})
 
 
-def unmoved(stories: Sequence[PlayResult]) -> list[str]:
-    """Nodes that are taken up in no play."""
+def node_results(results: Sequence[PlayResult], name: str) -> list[NodeResult]:
+    """Return the results of one node; plays in which it had nothing to do have none."""
+    return [result.nodes[name] for result in results if name in result.nodes]
+
+
+def unmoved(results: Sequence[PlayResult]) -> list[str]:
+    """Return the nodes that start in no play."""
     return [
         name
-        for name in node_names(stories)
-        if all(
-            course.start is None and course.end is None for course in node_results(stories, name)
-        )
+        for name in node_names(results)
+        if all(node.start is None and node.end is None for node in node_results(results, name))
     ]
 
 
-def makespan(stories: Sequence[PlayResult]) -> Percentiles:
-    """Until the last node of those that can move is in place, or has failed."""
+def makespan(results: Sequence[PlayResult]) -> Percentiles:
+    """Return the time until the last node that can move is upgraded or has failed."""
     left_out = {
         name
-        for name in unmoved(stories)
-        if all(_by_itself(course.wait) for course in node_results(stories, name))
+        for name in unmoved(results)
+        if all(_is_own_wait(node.wait) for node in node_results(results, name))
     }
-    there = set(node_names(stories))
-    if there and there == left_out:
+    names = set(node_names(results))
+    if names and names == left_out:
         return Percentiles()
-    return percentiles_of((_through(story, left_out) for story in stories), len(stories))
+    return percentiles_of((_done_at(result, left_out) for result in results), len(results))
 
 
 def final_wait(found: Sequence[NodeResult], end: Percentiles) -> Wait | None:
-    """What a node waits for in the first play in which it comes to no end.
+    """Return the node's wait in the first play that does not complete it.
 
-    That it failed by chance, and as a rule does not, is nothing to wait for.
+    A failure that usually does not occur is no wait.
     """
     if end.p95 is not None:
         return None
@@ -77,15 +72,15 @@ def final_wait(found: Sequence[NodeResult], end: Percentiles) -> Wait | None:
     return next((w for w in waits if end.p50 is None or w.code is not WaitCode.FAILED), None)
 
 
-def largest_loss(stories: Iterable[PlayResult]) -> CapacityLoss:
-    """Of all plays; of the same ones, the earliest."""
-    losses = (story.loss for story in stories)
+def largest_loss(results: Iterable[PlayResult]) -> CapacityLoss:
+    """Return the largest loss of all plays; among equal ones, the earliest."""
+    losses = (result.loss for result in results)
     return max(losses, key=lambda loss: (loss.nodes, loss.gpus, -loss.at))
 
 
-def proof_forecast(stories: Sequence[PlayResult]) -> ProofForecast | None:
-    """How the target proves itself; None: it need not."""
-    proofs = [story.proof for story in stories if story.proof is not None]
+def proof_forecast(results: Sequence[PlayResult]) -> ProofForecast | None:
+    """Return how the target is proven; None: it needs no proof."""
+    proofs = [result.proof for result in results if result.proof is not None]
     if not proofs:
         return None
     notable = [
@@ -95,21 +90,21 @@ def proof_forecast(stories: Sequence[PlayResult]) -> ProofForecast | None:
     ]
     return ProofForecast(
         threshold=max(each.threshold for each in proofs),
-        after=percentiles_of((each.proven_at for each in proofs), len(stories)),
-        delay=max(notable, key=lambda held: (held.seconds, held.node)) if notable else None,
+        after=percentiles_of((each.proven_at for each in proofs), len(results)),
+        delay=max(notable, key=lambda delay: (delay.seconds, delay.node)) if notable else None,
     )
 
 
-def _by_itself(wait: Wait | None) -> bool:
+def _is_own_wait(wait: Wait | None) -> bool:
     return wait is not None and wait.code in OWN_WAITS
 
 
-def _through(story: PlayResult, left_out: set[str]) -> float | None:
-    ends = (course.over_at for name, course in story.nodes.items() if name not in left_out)
+def _done_at(result: PlayResult, left_out: set[str]) -> float | None:
+    ends = (node.over_at for name, node in result.nodes.items() if name not in left_out)
     last = max((inf if end is None else end for end in ends), default=0.0)
     return None if last == inf else last
 
 
-def _notable(held: ProofDelay, proven: float | None) -> bool:
-    """It is half of the time at least, and more than a few minutes."""
-    return held.seconds >= _OF_NOTE and (proven is None or 2 * held.seconds >= proven)
+def _notable(delay: ProofDelay, proven: float | None) -> bool:
+    """Return whether the delay takes half of the proof phase, and more than a few minutes."""
+    return delay.seconds >= _NOTABLE_SECONDS and (proven is None or 2 * delay.seconds >= proven)

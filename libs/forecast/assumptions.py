@@ -1,7 +1,4 @@
-"""What a forecast assumes of machines and of the work on them, and how it says so.
-
-Must not know what is foreseen.
-"""
+"""The assumptions of a forecast about machines and workloads, and their description."""
 
 from typing import Protocol
 
@@ -20,50 +17,48 @@ _KINDS = {
 
 
 class Assumptions(Protocol):
-    """Worlds that differ by chance alone."""
+    """Worlds that differ by seed only."""
 
     @property
     def basis(self) -> tuple[str, ...]:
-        """What they are based on, for a person."""
+        """Return the sources of the figures, for people."""
         ...
 
     def world(self, seed: int) -> WorldModel:
-        """One of them; the same seed, the same world."""
+        """Return the world of this seed."""
         ...
 
 
 class DefaultAssumptions:
-    """What fleets are usually like, and what was seen in this one where that is enough."""
+    """The profile of a usual fleet, with enough observed durations in place of assumed ones."""
 
     def __init__(
         self, profile: FleetProfile | None = None, history: DurationHistory | None = None
     ) -> None:
-        self._habits = profile or FleetProfile()
+        self._profile = profile or FleetProfile()
         self._history = history or DurationHistory()
 
     @property
     def basis(self) -> tuple[str, ...]:
-        """Which durations were seen here, and which are assumed."""
         history = self._history
         seen: list[str] = []
         assumed: list[str] = []
-        for kind, what in _KINDS.items():
+        for kind, label in _KINDS.items():
             samples: tuple[float, ...] = getattr(history, kind)
-            spread = history.distribution(kind, getattr(self._habits, kind))
-            median, high = spread.quantile(0.5), spread.quantile(0.95)
-            about = f"{what} {format_duration(median)} (95 %: {format_duration(high)})"
+            distribution = history.distribution(kind, getattr(self._profile, kind))
+            median, high = distribution.quantile(0.5), distribution.quantile(0.95)
+            about = f"{label} {format_duration(median)} (95 %: {format_duration(high)})"
             if len(samples) >= history.min_samples:
                 seen.append(f"{about}, of {len(samples)} cases")
             else:
                 assumed.append(about)
-        said: list[str] = []
+        sentences: list[str] = []
         if seen:
-            said.append(f"Seen in this fleet: {'; '.join(seen)}.")
+            sentences.append(f"Seen in this fleet: {'; '.join(seen)}.")
         if assumed:
-            said.append(f"Assumed, not seen in this fleet: {'; '.join(assumed)}.")
-        said.append("How often things go wrong is assumed, whatever was seen.")
-        return tuple(said)
+            sentences.append(f"Assumed, not seen in this fleet: {'; '.join(assumed)}.")
+        sentences.append("How often things go wrong is assumed, whatever was seen.")
+        return tuple(sentences)
 
     def world(self, seed: int) -> WorldModel:
-        """A fleet with these habits."""
-        return SeededWorld(seed, profile=self._habits, history=self._history)
+        return SeededWorld(seed, profile=self._profile, history=self._history)

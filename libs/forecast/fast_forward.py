@@ -1,75 +1,84 @@
-"""Nodes whose way is plain are taken along it in one leap.
+"""Fast-forward upgrades in which nothing goes wrong.
 
-So a play of thousands of nodes decides about each a few times instead of fifty. Whatever is not
-plain is played step by step. Must not know what a plain way is, nor what a node is like at its end.
+Deciding about each of their steps costs ten times as much. Every other node is played step by step.
 """
 
 from collections.abc import Iterator
 
-from libs.contracts.node import NodeRecord, UpgradeState
+from libs.contracts.journal import Verb
+from libs.contracts.node import MANAGER, UpgradeState
 from libs.contracts.reports import Preflight
-from libs.forecast.stage import api, evictions
-from libs.forecast.stage.field_paths import LEASE
+from libs.forecast.stage import api, driver_agent, evictions, installed, tenant_pods
+from libs.forecast.stage.field_paths import LEASE, SCHEDULER
+from libs.forecast.stage.installed import FinishedUpgrade
+from libs.forecast.stage.managed_fields import applied
 from libs.forecast.stage.objects import StageMachine, StageNode
 from libs.forecast.stage.state import StageState
 from libs.forecast.upgrade_estimate import UpgradeEstimate, estimate_upgrade
-from libs.forecast.upgraded_node import apply_upgrade
 from libs.rollout.views.machine import EvictionExemption, PreflightQuery
 
-_FOR_GOOD = 1e12
+_SCHEDULER = api.Requester(Verb.APPLY, SCHEDULER, MANAGER)
+_VALIDATE_OP = 2
+"""The number of the validation among the ops of one lease."""
+_NEVER_EXPIRES = 1e12
 
 
 class FastForward:
-    """Of one play."""
+    """The fast-forwarded nodes of one play."""
 
     def __init__(self, state: StageState) -> None:
         self._state = state
-        self._known: set[tuple[str, int]] = set()
-        """Nodes, by the token under which they were looked at."""
-        self._aloft: set[str] = set()
+        self._estimated: set[tuple[str, int]] = set()
+        """Nodes with the token of the lease for which they were estimated, once each."""
+        self._active: set[str] = set()
         for node in state.nodes.values():
-            _checked(state, node)
+            _answer_preflight(state, node)
 
     @property
     def changed_nodes(self) -> set[str]:
-        """Of the nodes that changed, those that are not on their leap."""
-        return self._state.dirty - self._aloft
+        """The changed nodes, without those that are being fast-forwarded."""
+        return self._state.dirty - self._active
 
     def start(self) -> Iterator[tuple[str, UpgradeEstimate]]:
-        """Who leaps now, of all that changed."""
+        """Fast-forward the changed nodes that can be."""
         for name in self.changed_nodes:
-            way = self._way(name)
-            if way is not None:
-                yield name, way
+            estimate = self._estimate(name)
+            if estimate is not None:
+                self._begin(name, estimate)
+                yield name, estimate
 
-    def _way(self, name: str) -> UpgradeEstimate | None:
+    def _estimate(self, name: str) -> UpgradeEstimate | None:
         state = self._state
-        node, record = _emptying(state, name)
-        if node is None or record is None or (name, record.token) in self._known:
+        node = state.nodes.get(name)
+        record = api.record_of(node) if node is not None else None
+        if node is None or record is None or api.value(node, LEASE) is None:
             return None
-        known = state.memory_of(name)
-        if known.writing:
+        if record.state != UpgradeState.POD_DELETION_REQUIRED or state.memory_of(name).writing:
             return None
-        self._known.add((name, record.token))
-        way = None if evictions.has_pending(state, name) else estimate_upgrade(state, node, record)
-        if way is not None:
-            known.writing += 1
-            node.taint = True
-            self._aloft.add(name)
-            state.stale_views.add(name)
-            state.timers.add(way.label_moves_at, move_label, name, way, self._aloft)
-        return way
+        if (name, record.token) in self._estimated:
+            return None
+        self._estimated.add((name, record.token))
+        return None if evictions.has_pending(state, name) else estimate_upgrade(state, node, record)
+
+    def _begin(self, name: str, estimate: UpgradeEstimate) -> None:
+        """Keep the engine from deciding about the node, as if a write were unanswered."""
+        state = self._state
+        state.memory_of(name).writing += 1
+        state.nodes[name].taint = True
+        self._active.add(name)
+        state.stale_views.add(name)
+        state.timers.add(estimate.label_moves_at, move_label, name, estimate, self._active)
 
 
 def move_label(state: StageState, name: str, estimate: UpgradeEstimate, active: set[str]) -> None:
-    """Its pods are gone, and its label would move: not where the target was halted meanwhile."""
+    """Remove the evicted pods; go on unless the target was halted meanwhile."""
     machine, pool = state.machines[name], state.pools[estimate.record.pool]
     for uid in estimate.evicted_pods:
         machine.tenant_pods.pop(uid, None)
     targets = pool.rollout.status.targets if pool.rollout is not None else {}
     target = targets.get(estimate.record.target)
     if target is not None and target.halted_because:
-        resume_decisions(state, name, active)
+        _resume_decisions(state, name, active)
     else:
         state.timers.add(estimate.ends_at, finish_fast_forward, name, estimate, active)
 
@@ -77,49 +86,69 @@ def move_label(state: StageState, name: str, estimate: UpgradeEstimate, active: 
 def finish_fast_forward(
     state: StageState, name: str, estimate: UpgradeEstimate, active: set[str]
 ) -> None:
-    """It is given back, upgraded in good order."""
-    apply_upgrade(state, state.nodes[name], estimate)
-    resume_decisions(state, name, active)
+    """Leave the node as the steps of its upgrade would have left it."""
+    node, machine, label = state.nodes[name], state.machines[name], estimate.build.label
+    for what, number in (
+        ("unload", estimate.unloads),
+        (f"load {label}", estimate.loads),
+        (f"run {label}", 1),
+        (f"validation {label}", 1),
+    ):
+        machine.counts[what] = machine.counts.get(what, 0) + number
+    upgrade = FinishedUpgrade(
+        pool=estimate.record.pool,
+        target=estimate.record.target,
+        build=estimate.build,
+        epoch=state.epoch,
+        token=estimate.record.token,
+        validate_op=_VALIDATE_OP,
+        at=state.now,
+        driver_started=estimate.driver_starts_at,
+        driver_loaded=estimate.driver_loads_at,
+        restarts=estimate.record.restarts,
+    )
+    installed.load_driver(machine, upgrade, preinstalled=False)
+    installed.run_driver_pod(state, machine, upgrade, restarts=estimate.loads - 1)
+    evidence = installed.evidence_of(node, machine, upgrade)
+    installed.idle_agents(state, node, machine, upgrade, evidence)
+    fields = installed.node_fields(node, machine, upgrade)
+    api.change_fields(state, node, applied(node.fields, MANAGER, fields), _SCHEDULER)
+    node.taint = api.is_cordoned(node)
+    driver_agent.report_facts(state, machine)
+    tenant_pods.refill_node(state, name, node.uid)
+    _resume_decisions(state, name, active)
 
 
-def resume_decisions(state: StageState, name: str, active: set[str]) -> None:
-    """From here on it is decided about again."""
+def _resume_decisions(state: StageState, name: str, active: set[str]) -> None:
     active.discard(name)
     state.memory_of(name).writing -= 1
     state.touch(name)
 
 
-def _emptying(state: StageState, name: str) -> tuple[StageNode | None, NodeRecord | None]:
-    """The node, if it is leased for an upgrade and its pods are the next to go."""
-    node = state.nodes.get(name)
-    record = api.record_of(node) if node is not None else None
-    if node is None or record is None or api.value(node, LEASE) is None:
-        return None, None
-    return node, record if record.state == UpgradeState.POD_DELETION_REQUIRED else None
-
-
-def _checked(state: StageState, node: StageNode) -> None:
-    """A preflight that will find nothing has found nothing: nobody else changes machines here."""
+def _answer_preflight(state: StageState, node: StageNode) -> None:
+    """Answer the node's preflight for good where it will find nothing."""
     machine, pool = state.machines[node.name], state.pools.get(node.pool)
     build = None if pool is None else pool.builds.get(pool.target, {}).get(node.variant)
-    if build is None or not _unobstructed(machine):
+    if build is None or not _passes_preflight(machine):
         return
-    known = state.memory_of(node.name)
-    nothing = Preflight(check=f"check-{node.name}", label=build.label)
-    known.preflight_boot = node.boot_id
-    known.preflight = PreflightQuery(
-        label=build.label, asked_at=state.now, answered_at=_FOR_GOOD, answer=nothing
+    memory = state.memory_of(node.name)
+    memory.preflight_boot = node.boot_id
+    memory.preflight = PreflightQuery(
+        label=build.label,
+        asked_at=state.now,
+        answered_at=_NEVER_EXPIRES,
+        answer=Preflight(check=f"check-{node.name}", label=build.label),
     )
     state.stale_views.add(node.name)
 
 
-def _unobstructed(machine: StageMachine) -> bool:
+def _passes_preflight(machine: StageMachine) -> bool:
     driver = machine.agents.get("driver")
     if driver is None or driver.silent_at is not None:
         return False
     if machine.host_processes or machine.obstacles:
         return False
-    tenants = (work.tenant for work in machine.tenant_pods.values() if work.tenant.gpus)
+    tenants = (pod.tenant for pod in machine.tenant_pods.values() if pod.tenant.gpus)
     return not any(
         tenant.exemption is not EvictionExemption.NONE or tenant.bare or tenant.empty_dir
         for tenant in tenants

@@ -1,7 +1,4 @@
-"""What is to be foreseen, where it is not just what is wanted now; and the fleet as if it were so.
-
-Must not know what comes of it.
-"""
+"""Options of a plan that differ from the current policy, applied to a fleet."""
 
 from collections.abc import Mapping
 
@@ -18,11 +15,11 @@ from libs.rollout.views.pool import Build, PoolView
 
 
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be otherwise; what is not given is as it is."""
+    """What to change; None and empty: as it is."""
 
     target: str = ""
     builds: Mapping[str, Build] = {}
-    """What nodes of each variant would get for that target, where the pool does not know it."""
+    """Builds of the target by variant, if the pool does not have them yet."""
     max_unavailable: IntOrString | None = None
     max_parallel: int | None = None
 
@@ -30,29 +27,26 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
         amount = self.max_unavailable
         if amount is not None and not is_int_or_percent(amount):
             raise ValueError(
-                f"{amount!r} is no maxUnavailable: give a number from 0 up, or a percentage"
+                f"maxUnavailable {amount!r} is invalid: use a number from 0 up, or a percentage"
             )
         if self.max_parallel is not None and self.max_parallel < 0:
-            raise ValueError(f"{self.max_parallel} is no maxParallelUpgrades: give 0 or more")
+            raise ValueError(f"maxParallelUpgrades {self.max_parallel} is invalid: use 0 or more")
 
 
 def apply_options(fleet: Fleet, pool: str, options: PlanOptions) -> Fleet:
-    """The pool with its nodes, in the order of their names, as if the wish were true.
-
-    Whoever asks for a plan wants to know what comes after a pause: a person's is taken as ended.
-    """
-    asked = fleet.pools.get(pool)
-    if asked is None:
-        known = ", ".join(sorted(fleet.pools)) or "none at all"
-        raise LookupError(f"no pool is called {pool!r}; there are {known}")
-    nodes = {name: node for name, node in sorted(fleet.nodes.items()) if _concerns(node, pool)}
+    """Return the pool and its nodes, sorted by name, with the options applied and no pause."""
+    view = fleet.pools.get(pool)
+    if view is None:
+        known = ", ".join(sorted(fleet.pools)) or "none"
+        raise LookupError(f"pool {pool!r} not found; known pools: {known}")
+    nodes = {name: node for name, node in sorted(fleet.nodes.items()) if _is_concerned(node, pool)}
     keys = {key for node in nodes.values() for key in _pools_of(node)} | {pool}
-    pools = {key: each for key, each in sorted(fleet.pools.items()) if key in keys}
-    return Fleet(pools={**pools, pool: without_pause(_wished(asked, options))}, nodes=nodes)
+    pools = {key: view_of for key, view_of in sorted(fleet.pools.items()) if key in keys}
+    return Fleet(pools={**pools, pool: without_pause(_apply(view, options))}, nodes=nodes)
 
 
 def pause_reason(pool: PoolView) -> str:
-    """Which person's pause is taken as ended; empty: there is none."""
+    """Return why the pool is paused by a person; empty: it is not."""
     rollout = pool.rollout
     if rollout is not None and rollout.spec.brake != Brake.NONE:
         return f"the brake is {rollout.spec.brake}"
@@ -60,7 +54,7 @@ def pause_reason(pool: PoolView) -> str:
 
 
 def without_pause(pool: PoolView) -> PoolView:
-    """The pool, and nobody holds it up on purpose."""
+    """Return the pool with brake and autoUpgrade released."""
     upgrade = replace(pool.upgrade, auto_upgrade=True)
     rollout = pool.rollout
     if rollout is not None:
@@ -68,20 +62,20 @@ def without_pause(pool: PoolView) -> PoolView:
     return replace(pool, upgrade=upgrade, rollout=rollout)
 
 
-def _wished(pool: PoolView, wish: PlanOptions) -> PoolView:
+def _apply(pool: PoolView, options: PlanOptions) -> PoolView:
     upgrade = pool.upgrade
-    if wish.max_unavailable is not None:
-        upgrade = replace(upgrade, max_unavailable=wish.max_unavailable)
-    if wish.max_parallel is not None:
-        upgrade = replace(upgrade, max_parallel_upgrades=wish.max_parallel)
-    target = wish.target or pool.target
+    if options.max_unavailable is not None:
+        upgrade = replace(upgrade, max_unavailable=options.max_unavailable)
+    if options.max_parallel is not None:
+        upgrade = replace(upgrade, max_parallel_upgrades=options.max_parallel)
+    target = options.target or pool.target
     builds = pool.builds
-    if wish.builds:
-        builds = {**builds, target: {**builds.get(target, {}), **wish.builds}}
+    if options.builds:
+        builds = {**builds, target: {**builds.get(target, {}), **options.builds}}
     return replace(pool, upgrade=upgrade, target=target, builds=builds)
 
 
-def _concerns(node: NodeView, pool: str) -> bool:
+def _is_concerned(node: NodeView, pool: str) -> bool:
     return pool in _pools_of(node)
 
 

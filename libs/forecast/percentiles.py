@@ -1,7 +1,7 @@
-"""What several plays of the same thing come to: within what time in half of them, in 19 of 20.
+"""Percentiles over several plays.
 
-A play in which it never happened counts as one in which it took for ever: so a time that is said is
-never too early, and one that nobody can know is None. Must not know what was played.
+A play in which an event never happens counts as infinitely late, so a percentile is never too
+early; an infinite one is None.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class Percentiles(msgspec.Struct, frozen=True):
 
 
 def percentiles_of(times: Iterable[float | None], plays: int) -> Percentiles:
-    """Of so many plays; None and the plays that are missing took for ever."""
+    """Return percentiles over this number of plays; None and missing times count as infinite."""
     ordered = sorted(inf if time is None else time for time in times)
     if len(ordered) > plays or plays < 1:
         raise ValueError(f"{len(ordered)} times cannot come from {plays} plays: one each at most")
@@ -29,12 +29,11 @@ def percentiles_of(times: Iterable[float | None], plays: int) -> Percentiles:
 
 
 def upper_median(amounts: Iterable[float]) -> float:
-    """The one in the middle, of two the greater; 0 if there are none."""
+    """Return the median, of two the greater; 0 without amounts."""
     ordered = sorted(amounts)
     return ordered[len(ordered) // 2] if ordered else 0.0
 
 
 def _within(ordered: list[float], share: float) -> float | None:
-    """The least time within which at least this share of them was over."""
     time = ordered[ceil(share * len(ordered)) - 1]
     return None if time == inf else time

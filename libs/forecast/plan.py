@@ -1,7 +1,4 @@
-"""The forecast: the rollout of a pool is played several times, and this is what comes of it.
-
-Must not know how a play goes, nor in which words it is told.
-"""
+"""Plan a rollout: play it several times and summarize the results."""
 
 from collections.abc import Sequence
 from math import inf
@@ -17,14 +14,12 @@ from libs.forecast.play_result import PlayResult
 from libs.forecast.pods import PodEffects
 from libs.forecast.remarks import remarks
 from libs.forecast.required_limits import find_required_limits
-from libs.forecast.rollout_plan import NodeForecast, RequiredLimits, RolloutPlan
-from libs.forecast.world import WorldModel
+from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
 from libs.rollout.views.fleet import Fleet, Instant
 
-_HOUR = 3600.0
-_MOST, _LEAST = 20, 2
+_MAX_PLAYS, _MIN_PLAYS = 20, 2
 _NODES = 2_000
-"""So many nodes are played in all, if nothing else is asked for."""
+"""Total number of played nodes by default."""
 
 
 def plan(
@@ -38,95 +33,82 @@ def plan(
     plays: int | None = None,
     seed: int = 0,
 ) -> RolloutPlan:
-    """What would become of a pool from now on.
+    """Forecast the rollout of a pool from `now` on.
 
-    `finish_by` (unix seconds) also asks for the limits by which it is through by then. The same
+    With `finish_by` (unix seconds) also search the limits that complete it in time. The same
     arguments give the same plan, in whatever order nodes and pools come.
     """
-    played = apply_options(fleet, pool, options)
-    few = max(_LEAST, min(_MOST, _NODES // max(1, len(played.nodes))))
-    number = few if plays is None else plays
-    if number < 1:
-        raise ValueError(f"{plays} plays foresee nothing: ask for one at least")
-    worlds = [assumptions.world(seed + one) for one in range(number)]
-    asked = _Asked(played, now, pool, worlds)
-    stories = asked.stories()
-    made = _plan(asked, stories)
+    played_fleet = apply_options(fleet, pool, options)
+    if plays is None:
+        plays = max(_MIN_PLAYS, min(_MAX_PLAYS, _NODES // max(1, len(played_fleet.nodes))))
+    if plays < 1:
+        raise ValueError(f"cannot forecast with {plays} plays: use at least one")
+    worlds = [assumptions.world(seed + number) for number in range(plays)]
+
+    def results_of(options: PlanOptions) -> list[PlayResult]:
+        changed = apply_options(played_fleet, pool, options)
+        return [play(changed, now, pool=pool, world=world) for world in worlds]
+
+    results = results_of(PlanOptions())
+    forecast = _summarize(played_fleet, pool, results)
     if finish_by is not None:
-        made = replace(made, required_limits=asked.needed(finish_by - now.at, stories))
-    return replace(made, remarks=remarks(made, fleet, asked.fleet, now, assumptions.basis))
+        seconds = finish_by - now.at
+        members = sum(node.pool == pool for node in played_fleet.nodes.values())
+        makespans: dict[tuple[int, int | None], float | None] = {}
 
+        def makespan(unavailable: int, parallel: int | None) -> float | None:
+            key = unavailable, parallel
+            if key not in makespans:
+                limits = PlanOptions(max_unavailable=unavailable, max_parallel=parallel)
+                makespans[key] = aggregate.makespan(results_of(limits)).p95
+            return makespans[key]
 
-class _Asked:
-    """What is played, and how often."""
-
-    def __init__(self, fleet: Fleet, now: Instant, pool: str, worlds: Sequence[WorldModel]) -> None:
-        self.fleet = fleet
-        self.now = now
-        self.pool = pool
-        self._worlds = worlds
-        self._tried: dict[tuple[int, int | None], float | None] = {}
-
-    def stories(self, fleet: Fleet | None = None) -> list[PlayResult]:
-        """One of each play; of this fleet rather than the one that is asked about."""
-        played = fleet or self.fleet
-        return [play(played, self.now, pool=self.pool, world=world) for world in self._worlds]
-
-    def needed(self, seconds: float, stories: Sequence[PlayResult]) -> RequiredLimits:
-        """The limits by which it is through within so long."""
-        members = sum(node.pool == self.pool for node in self.fleet.nodes.values())
-        return find_required_limits(
-            self._try,
+        limits = find_required_limits(
+            makespan,
             nodes=members,
             seconds=seconds,
-            least=min(members, _least(stories, seconds)),
-            parallel=self.fleet.pools[self.pool].upgrade.max_parallel_upgrades,
+            least=min(members, _least(results, seconds)),
+            parallel=played_fleet.pools[pool].upgrade.max_parallel_upgrades,
         )
-
-    def _try(self, unavailable: int, parallel: int | None) -> float | None:
-        key = unavailable, parallel
-        if key not in self._tried:
-            wish = PlanOptions(max_unavailable=unavailable, max_parallel=parallel)
-            stories = self.stories(apply_options(self.fleet, self.pool, wish))
-            self._tried[key] = aggregate.makespan(stories).p95
-        return self._tried[key]
+        forecast = replace(forecast, required_limits=limits)
+    return replace(forecast, remarks=remarks(forecast, fleet, played_fleet, now, assumptions.basis))
 
 
-def _least(stories: Sequence[PlayResult], seconds: float) -> int:
-    """With fewer places there would not be room for all the time that nodes were away for sure.
+def _least(results: Sequence[PlayResult], seconds: float) -> int:
+    """Return a number of nodes below which the measured unavailable time cannot fit.
 
-    Some of that is a pause between two attempts, so only a good half of it is counted.
+    Part of that time is the pause between two attempts, so only a good half of it counts.
     """
-    away = (
-        sum(each.end - each.start for each in story.nodes.values() if each.start and each.end)
-        for story in stories
+    unavailable = (
+        sum(each.end - each.start for each in result.nodes.values() if each.start and each.end)
+        for result in results
     )
-    return int(0.6 * min(away, default=0.0) / seconds) if seconds > 0 else 0
+    return int(0.6 * min(unavailable, default=0.0) / seconds) if seconds > 0 else 0
 
 
-def _plan(asked: _Asked, stories: Sequence[PlayResult]) -> RolloutPlan:
-    pods = PodEffects(asked.fleet)
-    nodes = [_node(asked.fleet, pods, stories, name) for name in aggregate.node_names(stories)]
+def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> RolloutPlan:
+    pods = PodEffects(fleet)
+    nodes = [_node(fleet, pods, results, name) for name in aggregate.node_names(results)]
     return RolloutPlan(
-        pool=asked.pool,
-        target=asked.fleet.pools[asked.pool].target,
-        plays=len(stories),
-        nodes=tuple(sorted(nodes, key=_turn)),
-        makespan=aggregate.makespan(stories),
-        loss=aggregate.largest_loss(stories),
-        gpu_hours_lost=upper_median(story.gpu_seconds for story in stories) / _HOUR,
-        proof=aggregate.proof_forecast(stories),
-        halted_plays=sum(bool(story.halted_because) for story in stories),
+        pool=pool,
+        target=fleet.pools[pool].target,
+        plays=len(results),
+        nodes=tuple(sorted(nodes, key=_start_order)),
+        makespan=aggregate.makespan(results),
+        loss=aggregate.largest_loss(results),
+        gpu_hours_lost=upper_median(result.gpu_seconds for result in results) / 3600.0,
+        proof=aggregate.proof_forecast(results),
+        halted_plays=sum(bool(result.halted_because) for result in results),
     )
 
 
-def _node(fleet: Fleet, pods: PodEffects, stories: Sequence[PlayResult], name: str) -> NodeForecast:
-    found = aggregate.node_results(stories, name)
+def _node(fleet: Fleet, pods: PodEffects, results: Sequence[PlayResult], name: str) -> NodeForecast:
+    found = aggregate.node_results(results, name)
     evicted = frozenset[str]().union(*(each.evicted for each in found))
-    end = percentiles_of((each.end for each in found), len(stories))
+    end = percentiles_of((each.end for each in found), len(results))
     return NodeForecast(
         node=name,
-        start=percentiles_of((each.start for each in found), len(stories)),
+        start=percentiles_of((each.start for each in found), len(results)),
         end=end,
         evicted=pods.evicted(evicted),
         lost_pods=pods.lost(evicted),
@@ -136,7 +118,7 @@ def _node(fleet: Fleet, pods: PodEffects, stories: Sequence[PlayResult], name: s
     )
 
 
-def _turn(node: NodeForecast) -> tuple[float, float, str]:
+def _start_order(node: NodeForecast) -> tuple[float, float, str]:
     start = node.start
     return (
         inf if start.p50 is None else start.p50,

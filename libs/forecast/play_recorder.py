@@ -1,7 +1,4 @@
-"""Looks on while a play goes on, and writes down what is to be told of it.
-
-It is shown the views that changed and the decisions, and nothing else. Must not change anything.
-"""
+"""Record the result of a play from its changed views and decisions."""
 
 from collections.abc import Iterable, Mapping
 
@@ -18,152 +15,150 @@ from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 
 IDLE_SECONDS = 300.0
-"""Seconds with nobody in flight after which nobody starts: preflights are repeated each minute."""
+"""Seconds without a node in flight after which none will start: preflights repeat each minute."""
 GIVE_UP_SECONDS = 7 * 24 * 3600.0
-"""Seconds without anything to tell after which nobody is waited for any more."""
+"""Seconds without progress after which the play ends."""
 
 _BY_TIME = frozenset({WaitCode.BACK_OFF, WaitCode.DRIVER_RESTARTING})
-"""What is waited for with nobody in flight, and ends all the same."""
+"""Waits that end by themselves although no node is in flight."""
 
 
 class PlayRecorder:
-    """Of one play of one pool."""
-
     def __init__(self, fleet: Fleet, pool: str, at: float) -> None:
-        self._began = at
+        self._started_at = at
         self._pool = pool
-        self._courses: dict[str, NodeResult] = {}
+        self._results: dict[str, NodeResult] = {}
         self._open: set[str] = set()
-        """Nodes that have something before them still."""
-        self._flying: set[str] = set()
-        self._quiet_since = 0.0
-        """When the last one landed, or may have been waited for in vain."""
-        self._told = 0.0
-        """When a node was last taken up for the first time, or was over."""
+        """Nodes that are not done yet."""
+        self._in_flight: set[str] = set()
+        self._idle_since = 0.0
+        """When the last node left flight, or a timed wait was last observed."""
+        self._progress_at = 0.0
+        """When a node last started for the first time, or finished."""
         self._gpus = {name: node.gpus for name, node in fleet.nodes.items()}
-        self._service = CapacityTracker()
-        self._proving = ProofTracker(fleet.pools[pool])
-        self._proving.observe_pool(fleet.pools[pool], 0.0)
+        self._capacity = CapacityTracker()
+        self._proof = ProofTracker(fleet.pools[pool])
+        self._proof.observe_pool(fleet.pools[pool], 0.0)
         for node in fleet.nodes.values():
-            self._service.observe(node, 0.0, first=True)
-            self._flight(node, 0.0)
-        self._service.update(0.0)
+            self._capacity.observe(node, 0.0, first=True)
+            self._observe_flight(node, 0.0)
+        self._capacity.update(0.0)
 
     # What is shown to it.
 
     def observe(self, now: float, nodes: Iterable[NodeView], pools: Iterable[PoolView]) -> None:
-        """These are other than before."""
-        at = now - self._began
+        at = now - self._started_at
         for node in nodes:
-            self._service.observe(node, at)
-            self._flight(node, at)
-        self._service.update(at)
+            self._capacity.observe(node, at)
+            self._observe_flight(node, at)
+        self._capacity.update(at)
         for pool in pools:
             if pool.key == self._pool:
-                self._proving.observe_pool(pool, at)
+                self._proof.observe_pool(pool, at)
 
     def observe_decision(
         self,
         now: float,
-        news: DecisionDelta,
+        decision: DecisionDelta,
         waits: Mapping[str, Wait],
-        looked_at: Iterable[NodeView],
+        considered: Iterable[NodeView],
     ) -> None:
-        """What was decided, after a look at these nodes; `waits` are those of all nodes."""
-        at = now - self._began
-        for name, step in news.steps.items():
-            self._moves(name)
+        """Record a decision; it considered `looked_at`, `waits` are those of all nodes."""
+        at = now - self._started_at
+        for name, step in decision.steps.items():
+            self._open_node(name)
             for act in step.actions:
                 if isinstance(act, EvictPods):
-                    self._evicts(name, (pod.uid for pod in act.pods))
-            self._proving.observe_wait(name, step.wait, at)
-        for name, wait in news.waits.items():
-            self._moves(name)
-            self._proving.observe_wait(name, wait, at)
-        for node in looked_at:
-            at_work = node.write_pending or node.name in news.steps or node.name in waits
+                    self._add_evicted(name, (pod.uid for pod in act.pods))
+            self._proof.observe_wait(name, step.wait, at)
+        for name, wait in decision.waits.items():
+            self._open_node(name)
+            self._proof.observe_wait(name, wait, at)
+        for node in considered:
+            at_work = node.write_pending or node.name in decision.steps or node.name in waits
             if not at_work and node.name in self._open:
-                self._rests(node, at)
+                self._finish_node(node, at)
 
     def fast_forwarded(self, now: float, name: str, leaving: Iterable[str]) -> None:
-        """This node is taken up, and is not seen again before its end; these pods are evicted."""
-        at = now - self._began
-        self._takes_off(name, at)
-        self._evicts(name, leaving)
-        self._service.node_lost(name, self._gpus[name], at)
-        self._service.update(at)
+        """Record that the node starts and evicts these pods; it is not observed again before its
+        end.
+        """
+        at = now - self._started_at
+        self._start_node(name, at)
+        self._add_evicted(name, leaving)
+        self._capacity.node_lost(name, self._gpus[name], at)
+        self._capacity.update(at)
 
     # When it is over.
 
     def is_over(self, following: float, waits: Mapping[str, Wait]) -> bool:
-        """Whether nothing more is to come that could be told; the next moment is that."""
-        at = following - self._began
-        if not self._open or at - self._told > GIVE_UP_SECONDS:
+        """Return whether the play can end, given the time of its next event."""
+        at = following - self._started_at
+        if not self._open or at - self._progress_at > GIVE_UP_SECONDS:
             return True
-        if self._flying or at - self._quiet_since < IDLE_SECONDS:
+        if self._in_flight or at - self._idle_since < IDLE_SECONDS:
             return False
-        patient = any(name in waits and waits[name].code in _BY_TIME for name in self._open)
-        if patient:
-            self._quiet_since = at
-        return not patient
+        timed = any(name in waits and waits[name].code in _BY_TIME for name in self._open)
+        if timed:
+            self._idle_since = at
+        return not timed
 
     def result(self, waits: Mapping[str, Wait], steps: Mapping[str, Step]) -> PlayResult:
-        """All of it."""
         for name in self._open:
             step = steps.get(name)
-            self._courses[name].wait = waits.get(name) or (step.wait if step else None)
-        lasted = max((each.over_at or 0.0 for each in self._courses.values()), default=0.0)
+            self._results[name].wait = waits.get(name) or (step.wait if step else None)
+        duration = max((each.over_at or 0.0 for each in self._results.values()), default=0.0)
         return PlayResult(
-            nodes=self._courses,
-            duration=lasted,
-            loss=self._service.loss,
-            gpu_seconds=self._service.gpu_seconds(lasted),
-            proof=self._proving.result(),
-            halted_because=self._proving.halted,
+            nodes=self._results,
+            duration=duration,
+            loss=self._capacity.loss,
+            gpu_seconds=self._capacity.gpu_seconds(duration),
+            proof=self._proof.result(),
+            halted_because=self._proof.halted,
         )
 
     # One node.
 
-    def _moves(self, name: str) -> None:
-        if name not in self._courses:
-            self._courses[name] = NodeResult()
+    def _open_node(self, name: str) -> None:
+        if name not in self._results:
+            self._results[name] = NodeResult()
             self._open.add(name)
 
-    def _rests(self, node: NodeView, at: float) -> None:
-        course = self._courses[node.name]
+    def _finish_node(self, node: NodeView, at: float) -> None:
+        result = self._results[node.name]
         self._open.discard(node.name)
-        course.end, course.failed = at, None
-        self._told = at
+        result.end, result.failed = at, None
+        self._progress_at = at
 
-    def _evicts(self, name: str, uids: Iterable[str]) -> None:
-        course = self._courses[name]
-        course.evicted = course.evicted.union(uids)
+    def _add_evicted(self, name: str, uids: Iterable[str]) -> None:
+        result = self._results[name]
+        result.evicted = result.evicted.union(uids)
 
-    def _flight(self, node: NodeView, at: float) -> None:
+    def _observe_flight(self, node: NodeView, at: float) -> None:
         name = node.name
         if upgrade_lease(node) is not None:
-            self._takes_off(name, at)
+            self._start_node(name, at)
             return
-        if name in self._flying:
-            self._flying.discard(name)
-            self._quiet_since = at
-        self._fails(node, at)
+        if name in self._in_flight:
+            self._in_flight.discard(name)
+            self._idle_since = at
+        self._observe_failure(node, at)
 
-    def _takes_off(self, name: str, at: float) -> None:
-        if name in self._flying:
+    def _start_node(self, name: str, at: float) -> None:
+        if name in self._in_flight:
             return
-        self._flying.add(name)
-        self._moves(name)
-        course = self._courses[name]
-        if course.start is None:
-            course.start = self._told = at
+        self._in_flight.add(name)
+        self._open_node(name)
+        result = self._results[name]
+        if result.start is None:
+            result.start = self._progress_at = at
 
-    def _fails(self, node: NodeView, at: float) -> None:
-        course = self._courses.get(node.name)
-        if course is None or course.end is not None:
+    def _observe_failure(self, node: NodeView, at: float) -> None:
+        result = self._results.get(node.name)
+        if result is None or result.end is not None:
             return
         failed = node.state == UpgradeState.UPGRADE_FAILED
-        if failed and course.failed is None and course.start is not None:
-            course.failed = self._told = at
+        if failed and result.failed is None and result.start is not None:
+            result.failed = self._progress_at = at
         elif not failed:
-            course.failed = None
+            result.failed = None

@@ -1,7 +1,4 @@
-"""What is written down of one play: the course of each node, and what it cost.
-
-All times are seconds from the beginning of the play. Must not know how it is played.
-"""
+"""The result of one play. Times are seconds from its beginning."""
 
 from collections.abc import Mapping
 
@@ -11,27 +8,27 @@ from libs.rollout.decision import Wait
 
 
 class NodeResult(msgspec.Struct, kw_only=True):
-    """One node's way, of those that were not where their policy wants them."""
+    """The course of a node that was not up to date at the beginning."""
 
     start: float | None = None
-    """When it was first taken up."""
+    """When it first started."""
     end: float | None = None
-    """When it first was in place."""
+    """When it was first up to date."""
     failed: float | None = None
-    """When it failed last, if it was not mended after that."""
+    """When it last failed, unless it recovered."""
     evicted: frozenset[str] = frozenset()
-    """Uids of pods that were asked to leave, or deleted."""
+    """Uids of pods that were evicted or deleted."""
     wait: Wait | None = None
-    """What it waited for at the end, if it was not in place by then."""
+    """Its wait at the end of the play, if it was not up to date."""
 
     @property
     def over_at(self) -> float | None:
-        """When there was nothing more to be done about it, be it that it failed."""
+        """Return when it was done, successfully or not."""
         return self.failed if self.end is None else self.end
 
 
 class ProofDelay(msgspec.Struct, frozen=True, kw_only=True):
-    """What took the longest while the target was on proof."""
+    """The longest wait while the target was being proven."""
 
     node: str
     detail: str
@@ -40,16 +37,14 @@ class ProofDelay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a target fared that had to prove itself."""
-
     threshold: int
     proven_at: float | None
-    """None: it never came to that."""
+    """None: it was not proven in the play."""
     delay: ProofDelay | None
 
 
 class CapacityLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that was out of service at one time, and since when it was so much."""
+    """The largest number of unavailable nodes at one time, and since when."""
 
     nodes: int
     gpus: int
@@ -57,16 +52,14 @@ class CapacityLoss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One play."""
-
     nodes: Mapping[str, NodeResult]
-    """By name of the node, of all that had something before them."""
+    """The nodes that had anything to do, by name."""
     loss: CapacityLoss
     gpu_seconds: float
-    """Out of service, of nodes that were in service before, until the last node was over."""
+    """Lost until the last node was done, by nodes that were available before."""
     proof: ProofResult | None
-    """None: nothing had to be proven."""
+    """None: the target needed no proof."""
     halted_because: str
-    """Why the target was halted in the end; empty: it was not."""
+    """Empty: the target was not halted in the end."""
     duration: float
-    """Until the last of those that came to an end did."""
+    """Until the last node that finished did so."""

@@ -1,7 +1,6 @@
-"""Pods of a plan, by what becomes of them: evicted, lost, or kept by a disruption budget.
+"""Effects of a plan on pods: evicted, lost, or kept by a disruption budget.
 
-What can be said of a pod is what was seen of it; of one that nobody looked at there is only a uid.
-Must not know when anything happens.
+Pods of nodes whose pods are not watched are known by uid only.
 """
 
 from collections import defaultdict
@@ -13,15 +12,13 @@ from libs.rollout.views.node import NodeView
 
 
 class PodEffects:
-    """Those of a fleet."""
-
     def __init__(self, fleet: Fleet) -> None:
         self._pods: dict[str, WorkloadPod] = {}
         self._uids: set[str] = set()
-        """Of pods that agents speak of."""
+        """Pods reported by agents."""
         self._gangs: defaultdict[str, list[tuple[str, WorkloadPod]]] = defaultdict(list)
         self.unseen = 0
-        """Nodes at whose pods nobody has looked."""
+        """Number of nodes whose pods are not watched."""
         for node in fleet.nodes.values():
             self._add(node)
 
@@ -36,24 +33,26 @@ class PodEffects:
                 self._gangs[pod.gang].append((node.name, pod))
 
     def evicted(self, uids: Iterable[str]) -> tuple[str, ...]:
-        """By name, or by uid where nothing else is known; pods that came later are left out."""
+        """Return their names, or uids where the name is unknown, without pods created during the
+        play.
+        """
         known = (uid for uid in uids if uid in self._pods or uid in self._uids)
-        return tuple(sorted(self._shown(uid) for uid in known))
+        return tuple(sorted(self._display_name(uid) for uid in known))
 
     def lost(self, uids: Iterable[str]) -> tuple[str, ...]:
-        """Of these the ones with which something goes for good, and what it is."""
+        """Return those of them with which something is lost, and what."""
         found = [
-            (self._pods[uid].display_name, self._goes(uid)) for uid in uids if uid in self._pods
+            (self._pods[uid].display_name, self._losses(uid)) for uid in uids if uid in self._pods
         ]
-        return tuple(sorted(f"{shown} ({what})" for shown, what in found if what))
+        return tuple(sorted(f"{shown} ({loss})" for shown, loss in found if loss))
 
     def blocked_by(self, node: NodeView) -> tuple[str, ...]:
-        """Disruption budgets that would refuse, or do."""
+        """Return the disruption budgets that refuse evictions on the node, or would."""
         named = {f"{pod.budget} (keeps {pod.display_name})" for pod in self._guarded(node)}
-        for job in node.evictions:
-            pod = self._pods.get(job.uid)
-            if job.refused and not (pod is not None and pod.budget):
-                named.add(f"{self._shown(job.uid)}: {job.refused}")
+        for eviction in node.evictions:
+            pod = self._pods.get(eviction.uid)
+            if eviction.refused and not (pod is not None and pod.budget):
+                named.add(f"{self._display_name(eviction.uid)}: {eviction.refused}")
         return tuple(sorted(named))
 
     def _guarded(self, node: NodeView) -> Iterable[WorkloadPod]:
@@ -63,18 +62,18 @@ class PodEffects:
             if pod.budget and pod.exemption is EvictionExemption.NONE and (pod.gpu or pod.drained)
         )
 
-    def _shown(self, uid: str) -> str:
+    def _display_name(self, uid: str) -> str:
         pod = self._pods.get(uid)
         return f"the pod with uid {uid}" if pod is None else pod.display_name
 
-    def _goes(self, uid: str) -> str:
+    def _losses(self, uid: str) -> str:
         pod = self._pods[uid]
-        said: list[str] = []
+        losses: list[str] = []
         if pod.bare:
-            said.append("bare: nobody makes it anew")
+            losses.append("bare: nothing recreates it")
         if pod.empty_dir:
-            said.append("emptyDir: its files go with it")
+            losses.append("emptyDir: its files are deleted")
         if pod.gang:
             others = len(self._gangs[pod.gang]) - 1
-            said.append(f"of gang {pod.gang}, which stops as a whole: {others} more pods are known")
-        return "; ".join(said)
+            losses.append(f"of gang {pod.gang}, which stops as a whole: {others} more pods known")
+        return "; ".join(losses)

@@ -1,7 +1,4 @@
-"""A plan in words: what it is based on, what will not move, what is lost, what stands in the way.
-
-Every remark is one sentence or two that a person can act on. Must not reckon anything.
-"""
+"""Describe a plan in sentences that a person can act on."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -18,136 +15,119 @@ from libs.rollout.limits import stale_source
 from libs.rollout.node_writes import current_record
 from libs.rollout.views.fleet import Fleet, Instant
 
-_MANY = 10
-"""So many plays are enough to tell chance from cause."""
+_ENOUGH_PLAYS = 10
+"""Minimum number of plays to distinguish chance from a cause."""
 
 
 def remarks(
     plan: RolloutPlan, fleet: Fleet, played_fleet: Fleet, now: Instant, basis: Iterable[str]
 ) -> tuple[str, ...]:
-    """All of them, the weightiest first; `supposed` is the fleet that was played."""
-    said: list[str] = []
+    """Return all remarks, the most important first."""
     if not plan.nodes:
-        said.append("Every node is where its policy wants it: there is nothing to do.")
-    said += _standing_still(plan, played_fleet)
-    said += _paused(plan, fleet)
-    said += _unknown(plan)
-    said += _proof(plan)
-    said += _going_wrong(plan)
-    said += _capacity(plan, played_fleet)
-    said += _pods(plan, played_fleet)
-    said += _needed(plan)
-    said += _sight(now)
-    return (*said, _plays(plan), *basis)
+        lines = ["Every node is already up to date: there is nothing to do."]
+    else:
+        lines = _unmoved(plan, played_fleet)
+    if reason := pause_reason(fleet.pools[plan.pool]):
+        lines.append(f"The pool is paused ({reason}): times count from the end of the pause.")
+    lines += _unknown_ends(plan)
+    lines += _proof(plan)
+    lines += _failures(plan)
+    lines += _capacity(plan, played_fleet)
+    lines += _pods(plan, played_fleet)
+    lines += _required_limits(plan)
+    if source := stale_source(now):
+        lines.append(f"{source} is out of date: the rollout may begin differently.")
+    if now.visibility.bus_down_since is not None:
+        lines.append("NATS is unreachable: the plan starts when it is back.")
+    return (*lines, _number_of_plays(plan), *basis)
 
 
-# What will not move.
+# Nodes that do not start or do not end.
 
 
-def _standing_still(plan: RolloutPlan, fleet: Fleet) -> list[str]:
-    still = [node for node in plan.nodes if node.start.p50 is None and node.end.p50 is None]
-    reasons: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for node in still:
+def _unmoved(plan: RolloutPlan, fleet: Fleet) -> list[str]:
+    unmoved = [node for node in plan.nodes if node.start.p50 is None and node.end.p50 is None]
+    names_by_reason: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for node in unmoved:
         if node.wait is not None:
-            reasons[node.wait.code.value, _reason(node)].append(node.node)
-    said = [
-        f"{format_count(len(names), 'node')} will not move ({code}):"
+            names_by_reason[node.wait.code.value, _reason(node)].append(node.node)
+    lines = [
+        f"{format_count(len(names), 'node')} will not start ({code}):"
         f" {format_names(names)}: {reason}."
         for (code, reason), names in sorted(
-            reasons.items(), key=lambda item: (-len(item[1]), item[0])
+            names_by_reason.items(), key=lambda item: (-len(item[1]), item[0])
         )
     ]
     if fleet.pools[plan.pool].upgrade.max_unavailable in (0, "0", "0%"):
-        moving = len(plan.nodes) - len(still)
-        said.insert(
-            0,
-            "maxUnavailable is 0: no node that is available is started."
-            f" {format_count(moving, 'node')} that cannot be used now may move all the same.",
-        )
-    return said
+        moving = format_count(len(plan.nodes) - len(unmoved), "node")
+        text = "maxUnavailable is 0: no available node is started."
+        lines.insert(0, f"{text} Already unavailable nodes ({moving}) can still start.")
+    return lines
 
 
 def _reason(node: NodeForecast) -> str:
     wait = node.wait
     if wait is None:
         return ""
-    return f"{wait.detail.rstrip('.')} (who can end it: {wait.who})" if wait.who else wait.detail
+    return f"{wait.detail.rstrip('.')} (can be ended by {wait.who})" if wait.who else wait.detail
 
 
-def _paused(plan: RolloutPlan, fleet: Fleet) -> list[str]:
-    why = pause_reason(fleet.pools[plan.pool])
-    if not why:
-        return []
-    return [f"The pool is held ({why}): times count from the moment when that ends."]
-
-
-def _unknown(plan: RolloutPlan) -> list[str]:
-    """Nodes that are taken up, and of which nobody can say when they are done."""
-    found = [
-        node
+def _unknown_ends(plan: RolloutPlan) -> list[str]:
+    lines = [
+        f"The end of {node.node} is unknown ({node.wait.code.value}): {_reason(node)}."
         for node in plan.nodes
         if node.start.p50 is not None and node.end.p50 is None and node.wait is not None
         if node.wait.code is not WaitCode.FAILED
     ]
-    return [
-        f"When {node.node} is in place is unknown ({node.wait.code.value}): {_reason(node)}."
-        for node in found[:3]
-        if node.wait is not None
-    ] + ([f"So it is with {format_count(len(found) - 3, 'more node')}."] if len(found) > 3 else [])
+    more = format_count(len(lines) - 3, "more node")
+    return lines[:3] + ([f"The end of {more} is unknown too."] if len(lines) > 3 else [])
 
 
-# How it goes.
+# The course of the rollout.
 
 
 def _proof(plan: RolloutPlan) -> list[str]:
     proof = plan.proof
     if proof is None:
         return []
-    after = proof.after
-    phase = (
-        f"Until the driver is proven, by"
-        f" {format_count(proof.threshold, 'node')}, only a few start at a"
-        f" time: that takes {_about(after)}."
-    )
-    said = [phase]
+    nodes = format_count(proof.threshold, "node")
+    phase = f"Until {nodes} have proven the driver, only a few nodes start at a time"
+    lines = [f"{phase}: that takes {_about(proof.after)}."]
     if proof.delay is not None:
-        held = proof.delay
-        long = "without an end" if held.seconds == inf else f"for {format_duration(held.seconds)}"
-        said.append(f"{held.node} holds up the proof, {long}: {held.detail}.")
-    return said
+        delay = proof.delay
+        how_long = "forever" if delay.seconds == inf else f"for {format_duration(delay.seconds)}"
+        lines.append(f"{delay.node} delays the proof {how_long}: {delay.detail}.")
+    return lines
 
 
 def _about(time: Percentiles) -> str:
     if time.p95 is None:
-        return f"{format_duration(time.p50)}, and it may never come to an end"
-    return (
-        f"{format_duration(time.p50)}, in 19 of 20 cases no more than {format_duration(time.p95)}"
-    )
+        return f"{format_duration(time.p50)}, and may never end"
+    return f"{format_duration(time.p50)} (95 %: {format_duration(time.p95)})"
 
 
-def _going_wrong(plan: RolloutPlan) -> list[str]:
-    said: list[str] = []
+def _failures(plan: RolloutPlan) -> list[str]:
+    lines: list[str] = []
     if plan.halted_plays:
-        said.append(
-            f"In {plan.halted_plays} of {plan.plays} plays the driver is halted for"
-            f" its failures, and the"
-            " rest waits for a person."
+        lines.append(
+            f"In {plan.halted_plays} of {plan.plays} plays the driver is halted because of"
+            " failures, and the remaining nodes wait for a person."
         )
     failing = [node.node for node in plan.nodes if _will_fail(node, plan.plays)]
     if failing:
-        said.append(
-            f"{format_count(len(failing), 'node')} will probably fail, and stay cordoned:"
+        lines.append(
+            f"{format_count(len(failing), 'node')} will probably fail and stay cordoned:"
             f" {format_names(failing)}."
         )
-    chance = sum(node.failed_plays for node in plan.nodes) / plan.plays - len(failing)
-    if chance >= 1:
-        said.append(f"About {chance:.0f} nodes fail by chance, nobody knows which.")
-    return said
+    by_chance = sum(node.failed_plays for node in plan.nodes) / plan.plays - len(failing)
+    if by_chance >= 1:
+        lines.append(f"About {format_count(round(by_chance), 'node')} will fail by chance.")
+    return lines
 
 
 def _will_fail(node: NodeForecast, plays: int) -> bool:
-    """Of few plays that is said only where there is a cause besides chance."""
-    return 2 * node.failed_plays > plays and (plays >= _MANY or bool(node.blocked_by))
+    """Return whether the node probably fails; with few plays, only if a cause is known."""
+    return 2 * node.failed_plays > plays and (plays >= _ENOUGH_PLAYS or bool(node.blocked_by))
 
 
 def _capacity(plan: RolloutPlan, fleet: Fleet) -> list[str]:
@@ -156,66 +136,52 @@ def _capacity(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     members = [node for node in fleet.nodes.values() if node.pool == plan.pool]
     already = sum(bool(budget.unavailable_reason(node, current_record(node))) for node in members)
     loss = plan.loss
-    said = (
-        f"At the worst {loss.nodes} of {format_count(len(members), 'node')} are"
-        f" out of service at one"
+    text = (
+        f"At most {loss.nodes} of {format_count(len(members), 'node')} are unavailable at one"
         f" time, with {format_count(loss.gpus, 'GPU')}, {format_duration(loss.at)} from now"
     )
-    said += f"; {already} of them are already." if already else "."
-    hours = f"{plan.gpu_hours_lost:.1f} GPU-hours are lost with nodes that are out of service"
-    return [said, f"{hours}; what evicted jobs have to compute again is not in that."]
+    return [
+        f"{text}; {already} of them are unavailable already." if already else f"{text}.",
+        (
+            f"{plan.gpu_hours_lost:.1f} GPU-hours are lost on unavailable nodes, without the work"
+            " that evicted jobs have to repeat."
+        ),
+    ]
 
 
 def _pods(plan: RolloutPlan, fleet: Fleet) -> list[str]:
-    said: list[str] = []
+    lines: list[str] = []
     evicted = sum(len(node.evicted) for node in plan.nodes)
     if evicted:
-        said.append(f"{format_count(evicted, 'pod')} will be evicted.")
+        lines.append(f"{format_count(evicted, 'pod')} will be evicted.")
     lost = [pod for node in plan.nodes for pod in node.lost_pods]
     if lost:
-        said.append(
-            f"With {format_count(len(lost), 'pod')} something is lost: {format_names(lost)}."
-        )
+        lines.append(f"{format_count(len(lost), 'pod')} will lose something: {format_names(lost)}.")
     blocked = sorted({name for node in plan.nodes for name in node.blocked_by})
     if blocked:
-        said.append(
-            f"{format_count(len(blocked), 'disruption budget')} will refuse, as things stand:"
+        lines.append(
+            f"{format_count(len(blocked), 'disruption budget')} would refuse evictions now:"
             f" {format_names(blocked)}."
         )
     unseen = PodEffects(fleet).unseen
     if unseen:
-        said.append(
-            f"Nobody has looked at the pods of {format_count(unseen, 'node')}: of"
-            f" those only such with"
-            " GPUs are known, by uid, and neither jobs nor disruption budgets."
+        lines.append(
+            f"The pods of {format_count(unseen, 'node')} are not watched: only those with GPUs are"
+            " known, by uid, without their jobs and disruption budgets."
         )
-    return said
+    return lines
 
 
-def _needed(plan: RolloutPlan) -> list[str]:
-    found = plan.required_limits
-    if found is None:
+def _required_limits(plan: RolloutPlan) -> list[str]:
+    limits = plan.required_limits
+    if limits is None:
         return []
-    if found.max_unavailable is None:
-        return [f"No maxUnavailable can be named by which it is through in time: {found.why}."]
-    least = f"To be through in time maxUnavailable has to be {found.max_unavailable} or more"
-    return [f"{least}: {found.why}."]
+    if limits.max_unavailable is None:
+        return [f"No maxUnavailable is known to finish in time: {limits.why}."]
+    return [f"To finish in time, set maxUnavailable to {limits.max_unavailable}: {limits.why}."]
 
 
-# What it is based on.
-
-
-def _sight(now: Instant) -> list[str]:
-    said: list[str] = []
-    if source := stale_source(now):
-        said.append(f"The last word of {source} is old: what is foreseen may begin otherwise.")
-    if now.visibility.bus_down_since is not None:
-        said.append("NATS is away: the plan counts from when it is back.")
-    return said
-
-
-def _plays(plan: RolloutPlan) -> str:
-    said = (
-        f"Based on {format_count(plan.plays, 'play')} of this rollout, which differ by chance alone"
-    )
-    return f"{said}." if plan.plays >= _MANY else f"{said}: for 19 of 20 cases stands the worst."
+def _number_of_plays(plan: RolloutPlan) -> str:
+    plays = format_count(plan.plays, "play")
+    text = f"Based on {plays} of this rollout with different random outcomes"
+    return f"{text}." if plan.plays >= _ENOUGH_PLAYS else f"{text}; the 95 % figure is the worst."

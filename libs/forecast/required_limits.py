@@ -1,7 +1,6 @@
-"""What the limits would have to be to be through by a certain time: tried out, from below.
+"""Search for the smallest limits that complete a rollout in time.
 
-More places do not make a rollout slower, so between a number that will do and one that will not the
-smallest is found by halves. Must not know how a number is tried.
+A larger limit never makes a rollout slower, so the smallest sufficient one is found by bisection.
 """
 
 from collections.abc import Callable
@@ -11,53 +10,58 @@ from libs.forecast.rollout_plan import RequiredLimits
 from libs.forecast.text import format_duration
 
 MakespanOf = Callable[[int, int | None], float | None]
-"""Seconds within which a pool is through in 19 of 20 plays, with so many unavailable and so many in
-parallel, which may be as it is; None: nobody can say."""
+"""Returns the p95 makespan for a maxUnavailable and a maxParallelUpgrades (None: unchanged); None:
+unknown.
+"""
 
 
 def find_required_limits(
     makespan_of: MakespanOf, *, nodes: int, seconds: float, least: int, parallel: int
 ) -> RequiredLimits:
-    """The smallest `maxUnavailable`; `parallel` is what `maxParallelUpgrades` is, `least` a number
-    below which it is no use to try."""
+    """Return the smallest sufficient `maxUnavailable`, not below `least`.
+
+    `parallel` is the current `maxParallelUpgrades`.
+    """
     if seconds <= 0:
-        return RequiredLimits(max_unavailable=None, why="that time is over")
+        return RequiredLimits(max_unavailable=None, why="that time has passed")
     widest = makespan_of(nodes, None)
     if widest is not None and widest <= seconds:
         found = _smallest(lambda number: makespan_of(number, None), nodes, seconds, least)
         why = f"with {found} at a time it takes {format_duration(makespan_of(found, None))}"
         return RequiredLimits(max_unavailable=found, why=why)
-    freed = makespan_of(nodes, 0) if parallel else widest
-    if freed is not None and freed <= seconds:
+    unlimited = makespan_of(nodes, 0) if parallel else widest
+    if unlimited is not None and unlimited <= seconds:
         found = _smallest(lambda number: makespan_of(number, 0), nodes, seconds, least)
         why = (
-            f"only if maxParallelUpgrades, which is {parallel}, is 0 or at least as much:"
-            f" then it takes {format_duration(makespan_of(found, 0))}"
+            f"only with maxParallelUpgrades (now {parallel}) set to 0 or at least as much:"
+            f" it then takes {format_duration(makespan_of(found, 0))}"
         )
         return RequiredLimits(max_unavailable=found, max_parallel=0, why=why)
-    return RequiredLimits(max_unavailable=None, why=_never(freed))
+    return RequiredLimits(max_unavailable=None, why=_why_never(unlimited))
 
 
-def _never(freed: float | None) -> str:
-    if freed is None:
-        return "whatever the limits are, it cannot be said when the last node is in place"
-    return f"no number would do: with all nodes at a time it takes {format_duration(freed)}"
+def _why_never(unlimited: float | None) -> str:
+    if unlimited is None:
+        return "the end of the last node is unknown whatever the limits are"
+    return f"even with all nodes at a time it takes {format_duration(unlimited)}"
 
 
-def _smallest(tried: Callable[[int], float | None], nodes: int, seconds: float, least: int) -> int:
-    """Of 0 to `nodes`, of which the last is known to do."""
+def _smallest(
+    makespan_of: Callable[[int], float | None], nodes: int, seconds: float, least: int
+) -> int:
+    """Return the smallest sufficient number of 0 to `nodes`, of which the last is sufficient."""
 
-    def does(number: int) -> bool:
-        took = tried(number)
-        return took is not None and took <= seconds
+    def is_enough(number: int) -> bool:
+        makespan = makespan_of(number)
+        return makespan is not None and makespan <= seconds
 
     low, high, step = least - 1, nodes, 1
     while (probe := low + step) < high:
-        if does(probe):
+        if is_enough(probe):
             high = probe
             break
         low, step = probe, ceil(step * 2)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if does(middle) else (middle, high)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
     return high

@@ -1,4 +1,4 @@
-"""A plan as it travels to whoever asked for it. Must not know how it was made."""
+"""Convert a plan to the message that answers a query."""
 
 from libs.contracts.queries import PlanAnswer, PlannedNode, WaitReason
 from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
@@ -6,7 +6,7 @@ from libs.rollout.decision import Wait
 
 
 def plan_response(plan: RolloutPlan) -> PlanAnswer:
-    """All of it; what the message has no field for is in the remarks."""
+    """Return the message; what it has no field for is in the remarks."""
     needed = plan.required_limits
     return PlanAnswer(
         pool=plan.pool,

@@ -1,4 +1,4 @@
-"""Numbers and names as a person reads them. Must not know what they are about."""
+"""Format numbers and names for people."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
 
 def format_duration(seconds: float | None) -> str:
-    """A duration; None: unknown."""
+    """Format a duration; None: unknown."""
     if seconds is None:
         return "an unknown time"
     if seconds < _MINUTE:
@@ -20,12 +20,12 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_count(number: int, what: str) -> str:
-    """So many of them: `1 node`, `2 nodes`."""
+    """Format a count: `1 node`, `2 nodes`."""
     return f"{number} {what if number == 1 else what + 's'}"
 
 
 def format_names(names: Sequence[str], most: int = 3) -> str:
-    """The first few of them, and how many more there are."""
+    """Return the first names, and the number of the others."""
     shown = ", ".join(names[:most])
     more = len(names) - most
     return f"{shown} and {more} more" if more > 0 else shown

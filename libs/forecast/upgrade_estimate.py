@@ -1,7 +1,6 @@
-"""The plain way through an upgrade: pods leave, the driver loads, and what is validated passes.
+"""The times of an upgrade in which nothing goes wrong, without playing it.
 
-Most nodes go it. How long it takes follows from the answers of the world and the pace of the
-cluster that a stage would meet step by step. Must not change anything.
+They follow from the answers of the world and the latencies of the cluster. Changes nothing.
 """
 
 from collections.abc import Sequence
@@ -23,51 +22,46 @@ from libs.forecast.stage.objects import (
     TenantPod,
 )
 from libs.forecast.stage.state import StageState
-from libs.policy.kinds.upgrade_policy import PodDeletion
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.pool import Build, Readiness
 
-_TOLD = 4
-"""Slots that are written one after another, to let go of the devices and to take them again."""
-_GIVEN_BACK = 3
-"""Writes that give a node back: two slots, and the Node."""
-_ASIDE = (KEEP_CORDONED, SAFE_LOAD, INITIALLY_CORDONED)
-"""What makes the end of an upgrade another one."""
+_QUIESCE_WRITES = 4
+"""Slots written one after another so that devices are released; as many to take them again."""
+_FINAL_WRITES = 3
+"""Two slots and the Node."""
 
 
 class UpgradeEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """What will have happened, and when."""
+    """The course of one upgrade."""
 
     record: NodeRecord
     build: Build
     evicted_pods: tuple[str, ...]
-    """Uids of the pods that are evicted."""
+    """Uids."""
     label_moves_at: float
-    """When its driver label moves."""
     unloads: int
+    """Attempts, of which the last succeeds."""
     loads: int
-    """How often it is tried until it works."""
+    """Attempts, of which the last succeeds."""
     driver_starts_at: float
-    """When the driver's container starts that works."""
+    """The start of the container whose load succeeds."""
     driver_loads_at: float
     ends_at: float
-    """When it is given back."""
+    """The node is uncordoned."""
 
 
 class _Case(NamedTuple):
     state: StageState
     machine: StageMachine
-    pool: StagePool
     record: NodeRecord
     build: Build
     old: StageDriverPod
 
 
 class _Driver(NamedTuple):
-    """A driver that is up."""
-
     started: float
     loaded: float
     ready: float
@@ -78,39 +72,12 @@ class _Driver(NamedTuple):
 def estimate_upgrade(
     state: StageState, node: StageNode, record: NodeRecord
 ) -> UpgradeEstimate | None:
-    """The way of a node whose pods are about to be evicted; None: it is not a plain one."""
-    case = _case(state, node, record)
-    leaving = None if case is None else _leaving(case)
-    if case is None or leaving is None:
-        return None
-    emptied = _emptied(case, leaving)
-    if emptied is None:
-        return None
-    pace = state.latencies
-    moves = emptied + (_TOLD - 1) * pace.write + pace.slot_poke + pace.device_close + pace.write
-    driver = _driver(case, moves)
-    validated = None if driver is None else _validated(case, driver)
-    if driver is None or validated is None:
-        return None
-    return UpgradeEstimate(
-        record=record,
-        build=case.build,
-        evicted_pods=tuple(work.uid for work in leaving),
-        label_moves_at=moves,
-        unloads=driver.unloads,
-        loads=driver.loads,
-        driver_starts_at=driver.started,
-        driver_loads_at=driver.loaded,
-        ends_at=validated + _GIVEN_BACK * pace.write,
-    )
+    """Estimate the upgrade of a node whose pods are about to be evicted.
 
-
-# Whether nothing about it needs a closer look.
-
-
-def _case(state: StageState, node: StageNode, record: NodeRecord) -> _Case | None:
+    None: something about the node or its upgrade is out of the ordinary.
+    """
     machine, pool = state.machines[node.name], state.pools.get(record.pool)
-    if pool is None or not (_usual(node, record, pool) and _healthy(machine)):
+    if pool is None or not (_is_ordinary(node, record, pool) and _is_healthy(machine)):
         return None
     build = pool.builds.get(record.target, {}).get(node.variant)
     old = machine.drivers.get(machine.admitted)
@@ -118,10 +85,37 @@ def _case(state: StageState, node: StageNode, record: NodeRecord) -> _Case | Non
         return None
     if old is None or len(machine.drivers) > 1 or old.label == build.label or old.deleting:
         return None
-    return _Case(state, machine, pool, record, build, old) if _runs(old) else None
+    if old.phase is not DriverPodPhase.RUNNING or not old.on_machine:
+        return None
+    case = _Case(state, machine, record, build, old)
+    evicted = _evicted_pods(machine, pool.upgrade)
+    emptied = None if evicted is None else _emptied_at(case, evicted)
+    if evicted is None or emptied is None:
+        return None
+    pace = state.latencies
+    quiesced = emptied + (_QUIESCE_WRITES - 1) * pace.write + pace.slot_poke + pace.device_close
+    moves = quiesced + pace.write
+    driver = _driver(case, moves)
+    validated = None if driver is None else _validated_at(case, driver)
+    if driver is None or validated is None:
+        return None
+    return UpgradeEstimate(
+        record=record,
+        build=build,
+        evicted_pods=tuple(pod.uid for pod in evicted),
+        label_moves_at=moves,
+        unloads=driver.unloads,
+        loads=driver.loads,
+        driver_starts_at=driver.started,
+        driver_loads_at=driver.loaded,
+        ends_at=validated + _FINAL_WRITES * pace.write,
+    )
 
 
-def _usual(node: StageNode, record: NodeRecord, pool: StagePool) -> bool:
+# Conditions.
+
+
+def _is_ordinary(node: StageNode, record: NodeRecord, pool: StagePool) -> bool:
     return (
         record.operation is Operation.UPGRADE
         and record.state == UpgradeState.POD_DELETION_REQUIRED
@@ -129,11 +123,13 @@ def _usual(node: StageNode, record: NodeRecord, pool: StagePool) -> bool:
         and pool.method is InstallMethod.CONTAINER
         and not pool.upgrade.drain.enable
         and node.ready
-        and not any(api.value(node, path) for path in _ASIDE)
+        and not any(
+            api.value(node, path) for path in (KEEP_CORDONED, SAFE_LOAD, INITIALLY_CORDONED)
+        )
     )
 
 
-def _healthy(machine: StageMachine) -> bool:
+def _is_healthy(machine: StageMachine) -> bool:
     return (
         machine.up
         and machine.kubelet_connected
@@ -148,62 +144,52 @@ def _healthy(machine: StageMachine) -> bool:
     )
 
 
-def _runs(pod: StageDriverPod) -> bool:
-    return pod.phase is DriverPodPhase.RUNNING and pod.on_machine
-
-
-def _leaving(case: _Case) -> list[TenantPod] | None:
-    """Who is evicted; None: somebody is there who is not just evicted."""
-    upgrade = case.pool.upgrade
+def _evicted_pods(machine: StageMachine, upgrade: UpgradePolicy) -> list[TenantPod] | None:
+    """Return the pods to evict; None: for one of them an eviction is not all that it takes."""
     rules = upgrade.gpu_pod_deletion or upgrade.pod_deletion
-    found: list[TenantPod] = []
-    for work in case.machine.tenant_pods.values():
-        tenant = work.tenant
+    evicted: list[TenantPod] = []
+    for pod in machine.tenant_pods.values():
+        tenant = pod.tenant
         if tenant.exemption is EvictionExemption.OPERAND:
             return None
         if not tenant.gpus:
             continue
-        kept = tenant.exemption is not EvictionExemption.NONE or not _allows(rules, work)
-        if kept or work.deleting or tenant.remaining is not None:
+        forbidden = (tenant.bare and not rules.force) or (
+            tenant.empty_dir and not rules.delete_empty_dir
+        )
+        if forbidden or tenant.exemption is not EvictionExemption.NONE:
             return None
-        found.append(work)
-    return found
+        if pod.deleting or tenant.remaining is not None:
+            return None
+        evicted.append(pod)
+    return evicted
 
 
-def _allows(rules: PodDeletion, work: TenantPod) -> bool:
-    bare, empty_dir = work.tenant.bare, work.tenant.empty_dir
-    return (rules.force or not bare) and (rules.delete_empty_dir or not empty_dir)
+# Times. Each is None where the upgrade would fail, hang or come too late.
 
 
-# How long it takes.
-
-
-def _emptied(case: _Case, leaving: Sequence[TenantPod]) -> float | None:
-    """When the last pod is gone; None: not in time."""
+def _emptied_at(case: _Case, evicted: Sequence[TenantPod]) -> float | None:
     state, pace = case.state, case.state.latencies
     slots = (state.slots.get((case.machine.name, part)) for part in case.machine.agents)
     adopted = sum(slot is not None and slot.command.epoch < state.epoch for slot in slots)
     began = gone = state.now + adopted * pace.write
-    for work in leaving:
-        guarded, stops = work.tenant.eviction_refused_for, work.tenant.stop_seconds
-        if guarded is None or stops is None:
+    for pod in evicted:
+        refused_for, stop = pod.tenant.eviction_refused_for, pod.tenant.stop_seconds
+        if refused_for is None or stop is None:
             return None
-        asked = began + pace.write
-        first = asked if work.first_refused is None else work.first_refused
-        refused = max(0.0, first + guarded - asked)
-        gone = max(gone, asked + ceil(refused / pace.eviction_retry) * pace.eviction_retry + stops)
+        requested = began + pace.write
+        first = requested if pod.first_refused is None else pod.first_refused
+        refused = max(0.0, first + refused_for - requested)
+        retries = ceil(refused / pace.eviction_retry)
+        gone = max(gone, requested + retries * pace.eviction_retry + stop)
     deadline = case.record.deadline
     return gone if deadline is None or gone < deadline else None
 
 
-def _driver(case: _Case, moves: float) -> _Driver | None:
-    """From the move of the label until the new driver is ready."""
-    world, pace, name, label = (
-        case.state.world,
-        case.state.latencies,
-        case.machine.name,
-        case.build.label,
-    )
+def _driver(case: _Case, label_moves_at: float) -> _Driver | None:
+    """Estimate from the move of the label until the new driver is ready."""
+    world, pace = case.state.world, case.state.latencies
+    name, label = case.machine.name, case.build.label
     run = case.machine.counts.get(f"run {label}", 0)
     pull = world.pull(name, label, CONTAINER).seconds
     ready = world.ready(name, label, CONTAINER, run).seconds
@@ -213,52 +199,51 @@ def _driver(case: _Case, moves: float) -> _Driver | None:
     if world.run(name, label, CONTAINER, run).after is not None:
         return None
     stop = world.stop(name, case.old.label, CONTAINER).seconds
-    heard = moves + pace.daemon_set + pace.kubelet
-    gone = heard + (pace.grace_period if stop is None else min(stop, pace.grace_period))
-    out = gone + unload[0]
-    started = max(out, heard + pull) + pace.kubelet + load[0]
+    kubelet_acts = label_moves_at + pace.daemon_set + pace.kubelet
+    stopped = kubelet_acts + (pace.grace_period if stop is None else min(stop, pace.grace_period))
+    admitted = max(stopped + unload[0], kubelet_acts + pull)
+    started = admitted + pace.kubelet + load[0]
     loaded = started + load[1]
-    if loaded + ready >= moves - pace.write + limits.DRIVER_START:
+    if loaded + ready >= label_moves_at - pace.write + limits.DRIVER_START:
         return None
     return _Driver(started, loaded, loaded + ready, unload[1], load[2])
 
 
 def _unload(case: _Case) -> tuple[float, int] | None:
-    """Seconds from the command until the modules are out, and how often it is tried."""
+    """Return the seconds from the command until the modules are out, and the attempts."""
     pace, first = case.state.latencies, case.machine.counts.get("unload", 0)
-    took, tried = pace.write + pace.slot_poke, 0
-    while took < limits.UNLOAD:
-        end = case.state.world.unload(case.machine.name, first + tried)
-        tried += 1
+    seconds, attempts = pace.write + pace.slot_poke, 0
+    while seconds < limits.UNLOAD:
+        end = case.state.world.unload(case.machine.name, first + attempts)
+        attempts += 1
         if end.after is None:
             return None
-        took += end.after
+        seconds += end.after
         if not end.exit_code:
-            return (took, tried) if took <= limits.UNLOAD else None
-        took += pace.unload_retry
+            return (seconds, attempts) if seconds <= limits.UNLOAD else None
+        seconds += pace.unload_retry
     return None
 
 
 def _load(case: _Case) -> tuple[float, float, int] | None:
-    """Seconds until the start of the load that works, those that it takes, and how many it took."""
+    """Return the seconds before and in the load that succeeds, and the attempts."""
     label, before = case.build.label, 0.0
     first = case.machine.counts.get(f"load {label}", 0)
-    for tried in range(limits.RESTARTS):
-        end = case.state.world.load(case.machine.name, label, first + tried)
+    for attempt in range(limits.RESTARTS):
+        end = case.state.world.load(case.machine.name, label, first + attempt)
         if end.after is None:
             return None
         if not end.exit_code:
-            return before, end.after, tried + 1
-        before += end.after + case.state.latencies.restart_backoff * 2.0**tried
+            return before, end.after, attempt + 1
+        before += end.after + case.state.latencies.restart_backoff * 2.0**attempt
     return None
 
 
-def _validated(case: _Case, driver: _Driver) -> float | None:
-    """When the evidence is there; None: it does not pass, or not in time."""
+def _validated_at(case: _Case, driver: _Driver) -> float | None:
     pace, label = case.state.latencies, case.build.label
     attempt = case.machine.counts.get(f"validation {label}", 0)
-    verdict = case.state.world.validation(case.machine.name, label, attempt)
-    if verdict.after is None or verdict.failed:
+    validation = case.state.world.validation(case.machine.name, label, attempt)
+    if validation.after is None or validation.failed:
         return None
-    took = (1 + _TOLD) * pace.write + pace.slot_poke + verdict.after
-    return driver.ready + took if took <= limits.VALIDATION else None
+    seconds = (1 + _QUIESCE_WRITES) * pace.write + pace.slot_poke + validation.after
+    return driver.ready + seconds if seconds <= limits.VALIDATION else None

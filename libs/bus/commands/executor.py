@@ -7,13 +7,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
-from libs.bus.commands.admission import (
-    AgentIdentity,
-    BegunOp,
-    expiry_refusal,
-    is_permanent,
-    make_refusal,
-)
 from libs.bus.commands.history import OpHistory
 from libs.bus.commands.op import (
     CommandHandler,
@@ -26,6 +19,13 @@ from libs.bus.commands.op import (
 from libs.bus.journal import JournalUnusable
 from libs.bus.port import BusError, BusLink
 from libs.bus.reporter import Reporter
+from libs.contracts.admission import (
+    AgentIdentity,
+    BegunOp,
+    expiry_refusal,
+    is_permanent,
+    make_refusal,
+)
 from libs.contracts.commands import Command, CommandKind, Order
 from libs.contracts.reports import Outcome, Progress, Refusal, RefusalCode, Result, StateKind
 from libs.runtime.backoff import Backoff

@@ -6,9 +6,8 @@ Nothing is known here that the journal does not keep: each entry is appended fir
 from collections.abc import Callable
 from typing import TypeAlias
 
-from libs.bus.commands.admission import AgentIdentity, BegunOp, SeenOrders
 from libs.bus.journal import Journal, JournalUnusable
-from libs.bus.slots import fingerprint
+from libs.contracts.admission import AgentIdentity, BegunOp, SeenOrders, fingerprint
 from libs.contracts.commands import Command
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.reports import Refusal, Result

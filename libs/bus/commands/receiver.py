@@ -10,14 +10,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from libs.bus.commands.admission import (
-    OUTRANKED_CODES,
-    AgentIdentity,
-    BegunOp,
-    find_refusal,
-    is_permanent,
-    make_refusal,
-)
 from libs.bus.commands.checks import CheckHandler, CheckReceiver
 from libs.bus.commands.executor import OpExecutor
 from libs.bus.commands.history import EntryWatcher, OpHistory
@@ -28,6 +20,14 @@ from libs.bus.port import Bus, BusError
 from libs.bus.reporter import RECONNECT_SPREAD, Reporter
 from libs.bus.slots import SlotValue
 from libs.contracts import subjects
+from libs.contracts.admission import (
+    OUTRANKED_CODES,
+    AgentIdentity,
+    BegunOp,
+    find_refusal,
+    is_permanent,
+    make_refusal,
+)
 from libs.contracts.commands import CheckKind, Command, CommandKind, Order
 from libs.contracts.reports import Outcome, Refusal, RefusalCode
 from libs.runtime.backoff import Backoff, jittered

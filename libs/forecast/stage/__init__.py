@@ -1,8 +1,7 @@
-"""A small cluster in memory on which decisions are carried out, in virtual time.
+"""A small cluster in memory and virtual time, on which decisions are carried out.
 
-The ground of the forecast, of simulations and of exhaustive exploration. Here may live: objects and
-machines as they are, what makes them change, faults, what people do, and the views of all that.
-Here must not live: any decision about a rollout.
+Used by the forecast, the simulations and the exhaustive exploration. Makes no decision about a
+rollout.
 """
 
 from libs.forecast.stage.effects import EffectFault, EffectFaultSource

@@ -1,8 +1,4 @@
-"""Agents as processes: they die, hang and start again, lose the bus, and wake up on another Node.
-
-What an agent does while it lives is in `agents`; what it must not forget when it dies is in its
-journal.
-"""
+"""Agents as processes: they die, hang, restart, lose the bus, and are bound to another Node."""
 
 from msgspec.structs import replace
 
@@ -16,7 +12,7 @@ from libs.forecast.stage.state import StageState
 def stop_agent(
     state: StageState, machine: StageMachine, agent: StageAgent, *, hung: bool = False
 ) -> None:
-    """Its process ends, and with it what it had open and in memory; or it hangs, and keeps that."""
+    """Kill the process, with what it had open and in memory; or let it hang and keep that."""
     if hung:
         agent.hung = True
     else:
@@ -31,14 +27,14 @@ def stop_agent(
 
 
 def start_agent(state: StageState, name: str, part: str, boot: int, life: int) -> None:
-    """A process of its own, which reads the slot before anything else."""
+    """Start a process, which reads its slot first."""
     machine = state.machine(name, boot)
     agent = machine.agents[part] if machine is not None else None
     if machine is None or agent is None or agent.life != life:
         return
     agent.alive, agent.hung = True, False
     agent.life += 1
-    _is_heard(state, machine, agent)
+    _beat(state, machine, agent)
     agents.read_slot(state, machine, agent)
     state.machine_changed(machine)
 
@@ -46,7 +42,7 @@ def start_agent(state: StageState, name: str, part: str, boot: int, life: int) -
 def restart_agent(
     state: StageState, machine: StageMachine, agent: StageAgent, *, loses_journal: bool = False
 ) -> None:
-    """It dies and is started again, perhaps without its journal: then its last report is one."""
+    """Kill and start the agent; without its journal it knows its last published result only."""
     stop_agent(state, machine, agent)
     if loses_journal:
         agent.epoch = 0
@@ -61,13 +57,12 @@ def restart_agent(
 
 
 def stop_agents(state: StageState, machine: StageMachine) -> None:
-    """All of them end with it."""
     for agent in machine.agents.values():
         stop_agent(state, machine, agent)
 
 
 def start_agents(state: StageState, machine: StageMachine) -> None:
-    """They start, and have forgotten what they only knew."""
+    """Start all agents of a machine; they have lost what was in memory only."""
     for agent in machine.agents.values():
         agent.pending_reports = replace(agent.pending_reports, progress=None)
         agent.published_reports = replace(agent.published_reports, progress=None)
@@ -76,7 +71,7 @@ def start_agents(state: StageState, machine: StageMachine) -> None:
 
 
 def bind_to_node(state: StageState, machine: StageMachine) -> None:
-    """Which Node they are on: another uid is another node, of which nothing is known."""
+    """Bind the agents to the machine's Node; for another uid they start from scratch."""
     node = state.nodes[machine.name]
     for agent in machine.agents.values():
         if agent.node_uid == node.uid:
@@ -93,7 +88,6 @@ def bind_to_node(state: StageState, machine: StageMachine) -> None:
 
 
 def disconnect_agents(state: StageState, machine: StageMachine) -> None:
-    """The machine loses the bus."""
     machine.connected = False
     for agent in machine.agents.values():
         if agent.silent_at is None:
@@ -102,17 +96,17 @@ def disconnect_agents(state: StageState, machine: StageMachine) -> None:
 
 
 def reconnect_agents(state: StageState, machine: StageMachine) -> None:
-    """It has it again: all read their slots and say what they have to say."""
+    """Connect a machine to the bus: its agents read their slots and publish pending reports."""
     machine.connected = True
     for agent in machine.agents.values():
         if agents.is_live(agent) and machine.up:
-            _is_heard(state, machine, agent)
+            _beat(state, machine, agent)
             agents.read_slot(state, machine, agent)
             agents.report(state, machine, agent)
     state.machine_changed(machine)
 
 
-def _is_heard(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
+def _beat(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
     if agents.is_connected(state, machine):
         agent.silent_at = None
         agent.last_beat = state.now
@@ -121,7 +115,6 @@ def _is_heard(state: StageState, machine: StageMachine, agent: StageAgent) -> No
 
 
 def set_bus_up(state: StageState, up: bool) -> None:
-    """NATS goes away for everybody, or is back."""
     if state.bus_up == up:
         return
     state.bus_up = up

@@ -1,30 +1,33 @@
-"""What all components on a machine have in common: slots, order, journals and reports.
+"""The common part of all agents on a machine: slots, order of ops, journals and reports.
 
-An agent reads its slot, refuses in words or begins an op, ends it once, and says so. What the ops
-of the driver agent and of the validator do is in `driving` and `validating`, and how agents die and
-start in `processes`.
+An agent reads its slot, refuses the command or begins an op, and reports its end once. The ops of
+the driver agent and the validator are in `driver_agent` and `validator_agent`.
 """
 
 from msgspec.structs import replace
 
-from libs.contracts.commands import Command, CommandKind, Idle, Order, Quiesce
+from libs.contracts.admission import (
+    AgentIdentity,
+    BegunOp,
+    SeenOrders,
+    find_refusal,
+    fingerprint,
+)
+from libs.contracts.commands import Command, Idle, Order, Quiesce
 from libs.contracts.journal import EntryPhase
-from libs.contracts.reports import Outcome, Progress, Refusal, RefusalCode, Result
+from libs.contracts.reports import Outcome, Progress, Refusal, Result
 from libs.forecast.stage.objects import StageAgent, StageMachine
 from libs.forecast.stage.state import StageState
 
 WITHOUT_DEVICES = frozenset({"driver", "validator"})
-"""Components that have no devices open outside ops."""
-_BOUND_TO_A_BOOT = frozenset(CommandKind) - {CommandKind.IDLE}
+"""Components that open devices during ops only."""
 
 
 def is_connected(state: StageState, machine: StageMachine) -> bool:
-    """Whether its agents and the bus can hear each other."""
     return state.bus_up and machine.connected and machine.up
 
 
 def is_live(agent: StageAgent) -> bool:
-    """Whether it does anything."""
     return agent.alive and not agent.hung
 
 
@@ -32,14 +35,13 @@ def is_live(agent: StageAgent) -> bool:
 
 
 def on_poke(state: StageState, name: str, part: str) -> None:
-    """The agent reads its slot."""
     machine = state.machines.get(name)
     if machine is not None and machine.up:
         read_slot(state, machine, machine.agents[part])
 
 
 def read_slot(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
-    """What the slot says now is refused, known, resumed or begun."""
+    """Refuse, acknowledge, resume or begin what the slot says."""
     if not is_live(agent) or not is_connected(state, machine):
         return
     slot = state.slots.get((machine.name, agent.part))
@@ -47,9 +49,9 @@ def read_slot(state: StageState, machine: StageMachine, agent: StageAgent) -> No
         agent.holds_devices = agent.holds_devices or agent.part not in WITHOUT_DEVICES
         return
     command = slot.command
-    refused = _refusal(state, machine, agent, command)
-    if refused is not None:
-        _refuse(state, machine, agent, command, refused)
+    refusal = _refusal(state, machine, agent, command)
+    if refusal is not None:
+        _refuse(state, machine, agent, command, refusal)
         return
     agent.epoch = command.epoch
     agent.slot = command
@@ -69,42 +71,35 @@ def read_slot(state: StageState, machine: StageMachine, agent: StageAgent) -> No
 
 def _refusal(
     state: StageState, machine: StageMachine, agent: StageAgent, command: Command
-) -> tuple[RefusalCode, str] | None:
-    order, highest = command.order, agent.highest_order
-    if command.node_uid != agent.node_uid:
-        return RefusalCode.OTHER_NODE, f"for node {command.node_uid}, this is {agent.node_uid}"
-    if command.epoch < agent.epoch:
-        return RefusalCode.OLDER_EPOCH, f"of epoch {command.epoch}, {agent.epoch} was seen"
-    if order < highest:
-        older = order.token < highest.token
-        code = RefusalCode.OLDER_TOKEN if older else RefusalCode.OLDER_OP
-        return code, f"{order}, {highest} was seen"
-    if command.kind.value not in agent.capabilities:
-        return RefusalCode.UNKNOWN_KIND, f"{command.kind} is nothing that this agent can do"
-    if command.kind in _BOUND_TO_A_BOOT:
-        if command.boot_id != machine.boot_id:
-            return RefusalCode.OTHER_BOOT, f"for boot {command.boot_id}, not {machine.boot_id}"
-        known = agent.current_op is not None and agent.current_op.order == order
-        if state.now > command.deadline and order != highest and not known:
-            return RefusalCode.EXPIRED, f"its deadline was {command.deadline:.0f}"
-    return None
+) -> Refusal | None:
+    begun, order = None, agent.highest_order
+    if order == command.order and order != Order(0, 0):
+        # A finished op keeps no body to compare with.
+        begun = BegunOp(
+            order=order,
+            epoch=agent.epoch,
+            command=command.kind,
+            fingerprint=fingerprint(agent.current_op or command),
+            boot_id=machine.boot_id,
+            started=agent.since,
+        )
+    return find_refusal(
+        command,
+        seen=SeenOrders(node_uid=agent.node_uid, epoch=agent.epoch, order=order, begun=begun),
+        agent=AgentIdentity(
+            node=machine.name,
+            node_uid=agent.node_uid,
+            boot_id=machine.boot_id,
+            component=agent.part,
+            handles=sorted(agent.capabilities),
+        ),
+        now=state.now,
+    )
 
 
 def _refuse(
-    state: StageState,
-    machine: StageMachine,
-    agent: StageAgent,
-    command: Command,
-    why: tuple[RefusalCode, str],
+    state: StageState, machine: StageMachine, agent: StageAgent, command: Command, refusal: Refusal
 ) -> None:
-    refusal = Refusal(
-        code=why[0],
-        message=f"{command.kind} {command.order} is {why[1]}",
-        epoch=command.epoch,
-        token=command.token,
-        op=command.op,
-        command=command.kind.value,
-    )
     if agent.pending_reports.refusal != refusal:
         _journal(state, (machine, agent), command, EntryPhase.REFUSED, detail=refusal.message)
         state.log(f"{machine.name}: {agent.part} refuses {refusal.message}")
@@ -120,7 +115,7 @@ def _begin(state: StageState, machine: StageMachine, agent: StageAgent, command:
 
 
 def _run(state: StageState, machine: StageMachine, agent: StageAgent, command: Command) -> None:
-    """It is under way in this process; what it comes to is looked at whenever something happens."""
+    """Run the op in this process; it is re-examined whenever something happens on the machine."""
     agent.running = True
     agent.phase = ""
     agent.since = state.now
@@ -130,7 +125,7 @@ def _run(state: StageState, machine: StageMachine, agent: StageAgent, command: C
         state.log(f"{machine.name}: {agent.part} begins {command.kind} {command.order}")
     if isinstance(agent.body, Quiesce):
         wait = state.latencies.device_close if agent.holds_devices else 0.0
-        state.call_after(wait, _closed, machine.name, agent.part, agent.life, command.order)
+        state.call_after(wait, _devices_closed, machine.name, agent.part, agent.life, command.order)
     elif isinstance(agent.body, Idle):
         _remember(agent, command)
         finish(state, machine, agent, Outcome.DONE)
@@ -139,7 +134,7 @@ def _run(state: StageState, machine: StageMachine, agent: StageAgent, command: C
 
 
 def _remember(agent: StageAgent, command: Command) -> None:
-    """What a slot says that lasts until the next command."""
+    """Apply what a command changes until the next one."""
     body = command.open()
     if isinstance(body, Quiesce):
         agent.holds_devices = False
@@ -148,7 +143,7 @@ def _remember(agent: StageAgent, command: Command) -> None:
         agent.proven = body.proven
 
 
-def _closed(state: StageState, name: str, part: str, life: int, order: Order) -> None:
+def _devices_closed(state: StageState, name: str, part: str, life: int, order: Order) -> None:
     machine = state.machines[name]
     agent = machine.agents[part]
     if (
@@ -172,7 +167,7 @@ def finish(
     outcome: Outcome,
     why: tuple[str, str] = ("", ""),
 ) -> None:
-    """The op ends: written down, then said."""
+    """End the op: record its result in the journal, then report it."""
     command, (code, message) = agent.current_op, why
     if command is None:
         raise RuntimeError(f"{agent.part} of {machine.name} has no op that could end")
@@ -203,7 +198,6 @@ def finish(
 def progress(
     state: StageState, machine: StageMachine, agent: StageAgent, phase: str, detail: str = ""
 ) -> None:
-    """Which sub-step the op is at, said when it is another one."""
     command, before = agent.current_op, agent.pending_reports.progress
     if command is None or (
         before is not None
@@ -211,7 +205,7 @@ def progress(
     ):
         return
     agent.phase = phase
-    told = Progress(
+    current = Progress(
         epoch=command.epoch,
         token=command.token,
         op=command.op,
@@ -220,18 +214,17 @@ def progress(
         detail=detail,
         since=state.now,
     )
-    agent.pending_reports = replace(agent.pending_reports, progress=told)
+    agent.pending_reports = replace(agent.pending_reports, progress=current)
     report(state, machine, agent)
 
 
 def step(state: StageState, machine: StageMachine, agent: StageAgent, detail: str) -> None:
-    """A sub-step goes into the journal."""
     if agent.current_op is not None:
         _journal(state, (machine, agent), agent.current_op, EntryPhase.STEP, detail=detail)
 
 
 def report(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
-    """The bus has its last words, if it is there; else they are said when it is back."""
+    """Publish the pending reports if the bus is reachable."""
     if agent.pending_reports.highest_order != agent.highest_order:
         agent.pending_reports = replace(agent.pending_reports, highest_order=agent.highest_order)
     if (
@@ -249,8 +242,10 @@ def _journal(
     where: tuple[StageMachine, StageAgent],
     command: Command,
     phase: EntryPhase,
-    **said: object,
+    **details: object,
 ) -> None:
     if state.recorder is not None:
         machine, agent = where
-        state.recorder.entry(state.now, machine.boot_id, agent.part, command, phase=phase, **said)
+        state.recorder.entry(
+            state.now, machine.boot_id, agent.part, command, phase=phase, **details
+        )

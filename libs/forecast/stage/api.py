@@ -1,6 +1,6 @@
-"""The API server: writes to Nodes and Rollouts with their guards, and what each sets in motion.
+"""The API server: guarded writes to Nodes and Rollouts.
 
-Every answer is an HTTP status, as the one who asked would get it. Must not know why anybody writes.
+Every answer is an HTTP status.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from libs.rollout.decision import NodeApplyConfiguration, WriteNode, WriteRollou
 
 
 class Requester(NamedTuple):
-    """Who asks for what, as the journal names it."""
+    """The author and verb of a request, for the journal."""
 
     verb: Verb
     user: str
@@ -43,28 +43,26 @@ OK, CREATED, CONFLICT, NOT_FOUND = 200, 201, 409, 404
 
 
 def value(node: StageNode, path: str) -> Any:
-    """What stands there; empty is absent."""
-    held = node.fields.get(path)
-    return None if held is None or held.value == "" else held.value
+    """Return the value of a field; empty counts as absent."""
+    field = node.fields.get(path)
+    return None if field is None or field.value == "" else field.value
 
 
 def is_cordoned(node: StageNode) -> bool:
-    """Whether nothing new is to be placed on it."""
     return value(node, CORDON) is True
 
 
 def driver_label_of(node: StageNode) -> str:
-    """What it is told to run."""
     return value(node, DRIVER) or ""
 
 
 def apply_node(state: StageState, name: str, write: WriteNode) -> int:
-    """The scheduler's server-side apply: with force, guarded by uid and revision."""
+    """Apply with force for the scheduler, guarded by uid and revision."""
     node = state.nodes.get(name)
     if node is None or node.uid != write.uid or str(node.revision) != write.revision:
         _journal_node(state, (name, write.uid), _OUR_APPLY, CONFLICT)
         return CONFLICT
-    after = applied(node.fields, MANAGER, _wanted(write.applied))
+    after = applied(node.fields, MANAGER, _applied_fields(write.applied))
     if after == node.fields:
         _journal_node(state, (name, node.uid), _OUR_APPLY, OK)
         return OK
@@ -73,7 +71,7 @@ def apply_node(state: StageState, name: str, write: WriteNode) -> int:
 
 
 def update_node(state: StageState, name: str, manager: str, changes: Mapping[str, Any]) -> int:
-    """A person's patch, by path; None removes."""
+    """Patch a Node for a person, by path; None removes."""
     node = state.nodes.get(name)
     if node is None:
         return NOT_FOUND
@@ -84,7 +82,7 @@ def update_node(state: StageState, name: str, manager: str, changes: Mapping[str
 
 
 def change_fields(state: StageState, node: StageNode, after: Fields, by: Requester) -> None:
-    """Store it, and let everybody know."""
+    """Store the fields and notify all handlers."""
     before = node.fields
     node.fields = after
     changed = {
@@ -99,7 +97,7 @@ def change_fields(state: StageState, node: StageNode, after: Fields, by: Request
 
 
 def stored(state: StageState, node: StageNode, by: Requester) -> None:
-    """A change of a Node is in the store: it has a revision."""
+    """Give a changed Node its new revision."""
     state.revision += 1
     node.revision = state.revision
     _journal_node(state, (node.name, node.uid), by, OK, node)
@@ -107,7 +105,7 @@ def stored(state: StageState, node: StageNode, by: Requester) -> None:
 
 
 def create_node(state: StageState, node: StageNode, *, found: bool = False) -> None:
-    """A Node object comes to be; or it was there before anything was watched."""
+    """Create a Node object, or add one that existed before the journal began."""
     state.nodes[node.name] = node
     state.revision += 1
     node.revision = state.revision
@@ -124,7 +122,7 @@ def create_node(state: StageState, node: StageNode, *, found: bool = False) -> N
 
 
 def delete_node(state: StageState, name: str, user: str) -> None:
-    """The object goes; the machine does not notice. What the bus had of the node is purged."""
+    """Delete the object and its data on the bus; the machine goes on."""
     node = state.nodes.pop(name)
     state.revision += 1
     if state.recorder is not None:
@@ -141,17 +139,17 @@ def delete_node(state: StageState, name: str, user: str) -> None:
 
 
 def write_rollout(state: StageState, write: WriteRollout) -> int:
-    """The scheduler's PUT, by compare-and-set; or, without a uid, its creation."""
+    """Replace the status by compare-and-set; without a uid, create the Rollout."""
     pool = state.pools.get(write.pool)
     rollout = pool.rollout if pool is not None else None
     if pool is None:
         return NOT_FOUND
     if not write.uid:
         if rollout is not None:
-            return _refused_rollout(state, write, Verb.CREATE)
+            return _reject_rollout(state, write, Verb.CREATE)
         pool.rollout = rollout = StageRollout(uid=state.new_uid("rollout"), revision=0)
     elif rollout is None or (rollout.uid, str(rollout.revision)) != (write.uid, write.revision):
-        return _refused_rollout(state, write, Verb.UPDATE)
+        return _reject_rollout(state, write, Verb.UPDATE)
     if write.uid and rollout.status == write.status and rollout.finalized == write.has_finalizer:
         return OK
     rollout.status = write.status
@@ -164,7 +162,7 @@ def write_rollout(state: StageState, write: WriteRollout) -> int:
 
 
 def stored_rollout(state: StageState, key: str, rollout: StageRollout, by: Requester) -> None:
-    """A change of a Rollout is in the store."""
+    """Give a changed Rollout its new revision."""
     state.revision += 1
     rollout.revision = state.revision
     state.touch_pool(key)
@@ -177,7 +175,7 @@ def stored_rollout(state: StageState, key: str, rollout: StageRollout, by: Reque
 
 
 def delete_rollout(state: StageState, key: str) -> None:
-    """Somebody deletes it, and takes its finalizer away if it has one."""
+    """Delete the Rollout, with its finalizer if it has one."""
     pool = state.pools[key]
     rollout, pool.rollout = pool.rollout, None
     if rollout is None:
@@ -192,8 +190,6 @@ def delete_rollout(state: StageState, key: str) -> None:
 
 
 class PodId(NamedTuple):
-    """Of which pod."""
-
     namespace: str
     name: str
     uid: str
@@ -202,7 +198,7 @@ class PodId(NamedTuple):
 def journal_pod(
     state: StageState, pod: PodId, by: Requester, code: int, leaves: Mapping[str, Any] | None = None
 ) -> None:
-    """A request about a pod; pods share the counter of revisions when they change."""
+    """Record a request about a pod; changes of pods count in the shared revision."""
     if code < 300:
         state.revision += 1
     if state.recorder is not None:
@@ -214,31 +210,31 @@ def journal_pod(
 
 
 def record_of(node: StageNode) -> NodeRecord | None:
-    """The record, where it can be read and is this Node's."""
+    """Return the node record, if it can be read and belongs to this Node."""
     record = value(node, RECORD)
     return record if isinstance(record, NodeRecord) and record.node_uid == node.uid else None
 
 
-def _wanted(said: NodeApplyConfiguration) -> dict[str, Any]:
-    wanted: dict[str, Any] = {path_of(key): "" for key in said.cleared}
-    if said.state:
-        wanted[STATE] = str(said.state)
-    if said.driver_label:
-        wanted[DRIVER] = said.driver_label
-    if said.lease is not None:
-        wanted[LEASE] = said.lease
-    if said.record is not None:
-        wanted[RECORD] = said.record
-    if said.initially_cordoned:
-        wanted[INITIALLY_CORDONED] = "true"
-    if said.unschedulable is not None:
-        wanted[CORDON] = said.unschedulable
-    return wanted
+def _applied_fields(configuration: NodeApplyConfiguration) -> dict[str, Any]:
+    fields: dict[str, Any] = {path_of(key): "" for key in configuration.cleared}
+    if configuration.state:
+        fields[STATE] = str(configuration.state)
+    if configuration.driver_label:
+        fields[DRIVER] = configuration.driver_label
+    if configuration.lease is not None:
+        fields[LEASE] = configuration.lease
+    if configuration.record is not None:
+        fields[RECORD] = configuration.record
+    if configuration.initially_cordoned:
+        fields[INITIALLY_CORDONED] = "true"
+    if configuration.unschedulable is not None:
+        fields[CORDON] = configuration.unschedulable
+    return fields
 
 
 def _journal_node(
     state: StageState,
-    which: tuple[str, str],
+    key: tuple[str, str],
     by: Requester,
     code: int,
     node: StageNode | None = None,
@@ -249,8 +245,8 @@ def _journal_node(
         at=state.now,
         revision=state.revision if node is not None else 0,
         kind="Node",
-        name=which[0],
-        uid=which[1],
+        name=key[0],
+        uid=key[1],
         verb=by.verb,
         code=code,
         user=by.user,
@@ -259,7 +255,7 @@ def _journal_node(
     )
 
 
-def _refused_rollout(state: StageState, write: WriteRollout, verb: Verb) -> int:
+def _reject_rollout(state: StageState, write: WriteRollout, verb: Verb) -> int:
     if state.recorder is not None:
         state.recorder.request(
             at=state.now, revision=0, kind=KIND, name=write.pool, uid=write.uid, verb=verb,

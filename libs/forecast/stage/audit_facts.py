@@ -1,8 +1,4 @@
-"""What only a simulated cluster can testify to an audit: who had the devices open, whose node is
-whose, and on whom no driver is loaded.
-
-Watches, and changes nothing.
-"""
+"""Facts for an audit that only a simulated cluster has: device holders and members of pools."""
 
 from libs.contracts.records import AuditJournal, DeviceHold, PoolFacts
 from libs.forecast.stage import driver_agent
@@ -12,32 +8,28 @@ from libs.forecast.stage.state import StageState
 
 
 def on_machine_changed(state: StageState, machine: StageMachine) -> None:
-    """Who holds the devices of this machine, from now on."""
-    chronicle = state.recorder
+    recorder = state.recorder
     node = state.nodes.get(machine.name)
-    if chronicle is None or node is None:
+    if recorder is None or node is None:
         return
     now = dict.fromkeys(driver_agent.holders(machine), True)
-    before = chronicle.holders.get(node.uid, ())
+    before = recorder.holders.get(node.uid, ())
     if before != tuple(now):
-        chronicle.holders[node.uid] = tuple(now)
-        chronicle.record_holders(state.now, node.uid, {**dict.fromkeys(before, False), **now})
+        recorder.holders[node.uid] = tuple(now)
+        recorder.record_holders(state.now, node.uid, {**dict.fromkeys(before, False), **now})
     record_pool_facts(state)
 
 
 def on_node_changed(state: StageState, _name: str, _paths: frozenset[str]) -> None:
-    """A Node came, went, or changed: pools may have other members."""
     record_pool_facts(state)
 
 
 def record_pool_facts(state: StageState) -> None:
-    """What holds for each pool from now on, if that is news."""
-    chronicle = state.recorder
-    if chronicle is None:
+    """Record the facts of each pool if they changed."""
+    recorder = state.recorder
+    if recorder is None:
         return
-    driverless = frozenset(
-        node.uid for node in state.nodes.values() if _without_driver(state, node)
-    )
+    driverless = frozenset(node.uid for node in state.nodes.values() if _is_driverless(state, node))
     for key, pool in state.pools.items():
         facts = PoolFacts(
             key=key,
@@ -47,27 +39,26 @@ def record_pool_facts(state: StageState) -> None:
             failure_threshold=pool.strategy.failure_threshold,
             driverless=driverless,
         )
-        said = (facts.members, facts.max_unavailable, facts.failure_threshold, driverless)
-        if chronicle.last_pool_facts.get(key) != said:
-            chronicle.last_pool_facts[key] = said
-            chronicle.pool_facts = [
-                each for each in chronicle.pool_facts if (each.key, each.since) != (key, state.now)
+        content = (facts.members, facts.max_unavailable, facts.failure_threshold, driverless)
+        if recorder.last_pool_facts.get(key) != content:
+            recorder.last_pool_facts[key] = content
+            recorder.pool_facts = [
+                each for each in recorder.pool_facts if (each.key, each.since) != (key, state.now)
             ]
-            chronicle.pool_facts.append(facts)
+            recorder.pool_facts.append(facts)
 
 
-def _without_driver(state: StageState, node: StageNode) -> bool:
-    told = state.driver_facts.get(node.name)
-    return told is not None and told.loaded is None
+def _is_driverless(state: StageState, node: StageNode) -> bool:
+    reported = state.driver_facts.get(node.name)
+    return reported is not None and reported.loaded is None
 
 
 def build_journal(recorder: JournalRecorder) -> AuditJournal:
-    """All of it, in the audit's form."""
-    held = [
+    holds = [
         DeviceHold(node_uid=uid, since=since, until=until, holder=who)
         for uid, who, since, until in recorder.device_holds
     ]
-    held += [
+    holds += [
         DeviceHold(node_uid=uid, since=since, holder=who)
         for (uid, who), since in recorder.open_device_holds.items()
     ]
@@ -76,6 +67,6 @@ def build_journal(recorder: JournalRecorder) -> AuditJournal:
         entries=tuple(recorder.entries),
         start=tuple(recorder.start),
         pools=tuple(recorder.pool_facts),
-        device_holds=tuple(held),
+        device_holds=tuple(holds),
         lost_journals=tuple(recorder.lost_journals),
     )

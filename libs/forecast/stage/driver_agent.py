@@ -1,7 +1,6 @@
-"""The driver agent: it keeps the gate, and swaps drivers (docs/states.md#gate).
+"""The driver agent: it keeps the gate and swaps drivers (docs/states.md#gate).
 
-`look` is called whenever something happened on the machine, and does what can be done now. It may
-be called at any time and any number of times.
+`on_machine_changed` may be called at any time and any number of times.
 """
 
 from libs.contracts.commands import Install, Swap
@@ -20,7 +19,7 @@ from libs.forecast.stage.state import StageState
 
 
 def on_machine_changed(state: StageState, machine: StageMachine) -> None:
-    """One op at a time; without any, the gate opens to what is proven."""
+    """Continue the op; without one, open the gate for what is proven."""
     agent = machine.agents["driver"]
     if not machine.up or not agents.is_live(agent):
         return
@@ -74,14 +73,14 @@ def _swap(state: StageState, machine: StageMachine, agent: StageAgent, body: Swa
 
 
 def _must_unload(machine: StageMachine, body: Swap) -> bool:
-    there = machine.loaded
-    return there is not None and not (body.keep and there.install_digest == body.install_digest)
+    loaded = machine.loaded
+    return loaded is not None and not (body.keep and loaded.install_digest == body.install_digest)
 
 
 def _wait_for_driver(
     state: StageState, machine: StageMachine, agent: StageAgent, pod: StageDriverPod
 ) -> None:
-    """The op comes to its end with a driver that works."""
+    """End the op once the driver is ready."""
     if pod.phase is DriverPodPhase.RUNNING and pod.status.ready and machine.loaded is not None:
         agents.finish(state, machine, agent, Outcome.DONE)
     else:
@@ -89,7 +88,7 @@ def _wait_for_driver(
 
 
 def _is_current(state: StageState, machine: StageMachine, agent: StageAgent) -> bool:
-    """Before what cannot be taken back the slot is read again; without it nothing goes on."""
+    """Read the slot again before an irreversible step; return whether the op may go on."""
     if not agents.is_connected(state, machine):
         agents.progress(state, machine, agent, agent.phase or "gate", "the slot cannot be read")
         return False
@@ -113,10 +112,10 @@ def _unload(state: StageState, machine: StageMachine, agent: StageAgent) -> None
         or not _is_current(state, machine, agent)
     ):
         return
-    _call(state, machine, agent)
+    _begin_unload(state, machine, agent)
 
 
-def _call(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
+def _begin_unload(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
     agents.progress(state, machine, agent, "unload")
     machine.is_unloading = True
     end = state.world.unload(machine.name, machine.attempt("unload"))
@@ -125,17 +124,17 @@ def _call(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
 
 
 def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
-    """The kernel's verdict: EBUSY as long as anything holds the devices."""
+    """Apply the kernel's answer: EBUSY as long as anything holds the devices."""
     machine = state.machine(name, boot)
     if machine is None:
         return
     agent = machine.agents["driver"]
     machine.is_unloading = False
-    who = holders(machine) or (("a process that nobody knows",) if code else ())
-    if who:
-        busy = ", ".join(who)
-        state.log(f"{name}: EBUSY: {busy}")
-        _is_busy(state, machine, agent, busy)
+    found = holders(machine) or (("a process that nobody knows",) if code else ())
+    if found:
+        holders_text = ", ".join(found)
+        state.log(f"{name}: EBUSY: {holders_text}")
+        _retry_later(state, machine, agent, holders_text)
     else:
         agents.step(state, machine, agent, "unload: ok")
         state.log(f"{name}: the modules are out")
@@ -144,17 +143,19 @@ def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
     state.machine_changed(machine)
 
 
-def _is_busy(state: StageState, machine: StageMachine, agent: StageAgent, busy: str) -> None:
+def _retry_later(
+    state: StageState, machine: StageMachine, agent: StageAgent, holders_text: str
+) -> None:
     if not agents.is_live(agent) or not isinstance(agent.body, Swap | Install):
         return
-    agents.step(state, machine, agent, f"unload: busy, {busy}")
+    agents.step(state, machine, agent, f"unload: busy, {holders_text}")
     if machine.busy_since is None:
         machine.busy_since = state.now
     if agent.current_op is not None and state.now >= agent.current_op.deadline:
         machine.busy_since = None
-        agents.finish(state, machine, agent, Outcome.FAILED, ("busy", busy))
+        agents.finish(state, machine, agent, Outcome.FAILED, ("busy", holders_text))
         return
-    agents.progress(state, machine, agent, "unload", f"in use: {busy}")
+    agents.progress(state, machine, agent, "unload", f"in use: {holders_text}")
     order = agent.current_op.order if agent.current_op else None
     state.call_after(
         state.latencies.unload_retry, retry_unload, machine.name, machine.boot, agent.life, order
@@ -164,7 +165,7 @@ def _is_busy(state: StageState, machine: StageMachine, agent: StageAgent, busy: 
 def retry_unload(
     state: StageState, name: str, boot: int, life: int, order: tuple[int, int]
 ) -> None:
-    """The holders may have let go."""
+    """Try to unload again after EBUSY."""
     machine = state.machine(name, boot)
     agent = machine.agents["driver"] if machine is not None else None
     if machine is None or agent is None or agent.life != life or agent.current_op is None:
@@ -175,14 +176,14 @@ def retry_unload(
         and not machine.is_unloading
     ):
         if _is_current(state, machine, agent):
-            _call(state, machine, agent)
+            _begin_unload(state, machine, agent)
         else:
             values = (name, boot, life, order)
             state.call_after(state.latencies.unload_retry, retry_unload, *values)
 
 
 def holders(machine: StageMachine) -> tuple[str, ...]:
-    """Who has the devices open, as far as there are any."""
+    """Return everything that has the devices open."""
     if machine.loaded is None:
         return ()
     found = [f"{agent.part} (ours)" for agent in machine.agents.values() if agent.holds_devices]
@@ -192,9 +193,9 @@ def holders(machine: StageMachine) -> tuple[str, ...]:
         if pod.on_machine and pod.phase in {DriverPodPhase.LOADING, DriverPodPhase.RUNNING}
     ]
     found += [
-        f"pod {work.tenant.namespace}/{work.tenant.name}"
-        for work in machine.tenant_pods.values()
-        if work.on_machine and work.tenant.gpus
+        f"pod {tenant_pod.tenant.namespace}/{tenant_pod.tenant.name}"
+        for tenant_pod in machine.tenant_pods.values()
+        if tenant_pod.on_machine and tenant_pod.tenant.gpus
     ]
     if machine.host_processes:
         found.append(f"{machine.host_processes} processes of the host")
@@ -205,11 +206,11 @@ def holders(machine: StageMachine) -> tuple[str, ...]:
 
 
 def _install(state: StageState, machine: StageMachine, agent: StageAgent, body: Install) -> None:
-    there = machine.loaded
-    if there is not None and there.install_digest == body.install_digest:
+    loaded = machine.loaded
+    if loaded is not None and loaded.install_digest == body.install_digest:
         if not machine.is_unloading:
             agents.finish(state, machine, agent, Outcome.DONE)
-    elif there is not None or machine.is_unloading:
+    elif loaded is not None or machine.is_unloading:
         _unload(state, machine, agent)
     elif not body.label:
         agents.finish(state, machine, agent, Outcome.DONE)
@@ -223,7 +224,6 @@ def _install(state: StageState, machine: StageMachine, agent: StageAgent, body: 
 
 
 def install_finished(state: StageState, name: str, boot: int, ends: tuple[int, str, int]) -> None:
-    """The installer has ended."""
     life, digest, code = ends
     machine = state.machine(name, boot)
     agent = machine.agents["driver"] if machine is not None else None
@@ -244,7 +244,7 @@ def install_finished(state: StageState, name: str, boot: int, ends: tuple[int, s
 
 
 def _admitted(machine: StageMachine) -> StageDriverPod | None:
-    """Who was let in and is still there, whatever its container does."""
+    """Return the admitted pod while it is on the machine, whatever its container does."""
     pod = machine.drivers.get(machine.admitted)
     return pod if pod is not None and pod.on_machine else None
 
@@ -258,7 +258,7 @@ def _at_gate(machine: StageMachine, label: str, other_than: str = "") -> StageDr
 
 
 def report_facts(state: StageState, machine: StageMachine) -> None:
-    """What is in the kernel, where the gate stands, and who computes."""
+    """Report the loaded driver, the gate, and the users of GPUs."""
     agent = machine.agents["driver"]
     node = state.nodes.get(machine.name)
     if node is None or (node.uid, node.boot_id) != (agent.node_uid, machine.boot_id):
@@ -274,7 +274,7 @@ def report_facts(state: StageState, machine: StageMachine) -> None:
         ),
         None,
     )
-    said = DriverFacts(
+    facts = DriverFacts(
         loaded=machine.loaded.driver if machine.loaded is not None else None,
         gate=Gate(
             admitted_pod_uid=admitted.uid if admitted else "",
@@ -284,13 +284,13 @@ def report_facts(state: StageState, machine: StageMachine) -> None:
         ),
         usage=Usage(
             pods=tuple(
-                PodUse(pod_uid=work.uid, gpus=work.tenant.gpus, processes=1)
-                for work in machine.tenant_pods.values()
-                if work.on_machine and work.tenant.gpus
+                PodUse(pod_uid=tenant_pod.uid, gpus=tenant_pod.tenant.gpus, processes=1)
+                for tenant_pod in machine.tenant_pods.values()
+                if tenant_pod.on_machine and tenant_pod.tenant.gpus
             ),
             host_processes=machine.host_processes,
         ),
     )
-    if state.driver_facts.get(machine.name) != said:
-        state.driver_facts[machine.name] = said
+    if state.driver_facts.get(machine.name) != facts:
+        state.driver_facts[machine.name] = facts
         state.touch(machine.name)

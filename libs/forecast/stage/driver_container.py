@@ -1,8 +1,4 @@
-"""The driver's container: let in by the gate, it loads its modules, runs, and crashes.
-
-Who is let in is decided in `driving`. Nothing here knows of upgrades: a container runs what its pod
-was made for.
-"""
+"""The driver's container: past the gate it loads its modules, runs, and crashes."""
 
 from msgspec.structs import replace
 
@@ -14,7 +10,7 @@ from libs.forecast.stage.state import StageState
 
 
 def admit(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
-    """The gate answered this pod: it is a running driver from now on."""
+    """Let the pod through the gate."""
     machine.admitted = pod.uid
     state.log(f"{machine.name}: the gate opens to {pod.uid} ({pod.label})")
     pod.run += 1
@@ -29,12 +25,11 @@ def admit(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None
 
 
 def start_driver_container(state: StageState, name: str, boot: int, uid: str, run: int) -> None:
-    """The driver container starts: it loads its modules."""
     found = driver_pods.current_run(state, name, boot, uid, run)
     if found is None:
         return
     machine, pod = found
-    _look_for_others(state, machine, pod)
+    _check_exclusive(state, machine, pod)
     pod.phase = DriverPodPhase.LOADING
     driver_pods.update_status(state, machine, pod, ready=False, started=state.now, trouble="")
     node = state.nodes.get(name)
@@ -44,7 +39,7 @@ def start_driver_container(state: StageState, name: str, boot: int, uid: str, ru
 
 
 def resume_load(state: StageState, machine: StageMachine) -> None:
-    """Nobody asks the driver to wait any more: it loads."""
+    """Load the drivers that waited for the safe-load annotation to go."""
     for pod in machine.drivers.values():
         if pod.on_machine and pod.phase is DriverPodPhase.LOADING:
             _load(state, machine, pod)
@@ -55,12 +50,12 @@ def _load(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None
     end = state.world.load(machine.name, pod.label, machine.attempt(f"load {pod.label}"))
     if end.after is None:
         return
-    what = driver_crashed if end.exit_code else driver_loaded
-    state.call_after(end.after, what, machine.name, machine.boot, pod.uid, pod.run)
+    callback = driver_crashed if end.exit_code else driver_loaded
+    state.call_after(end.after, callback, machine.name, machine.boot, pod.uid, pod.run)
 
 
-def _look_for_others(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
-    """What the gate is for: two drivers on one machine, or one over the modules of another."""
+def _check_exclusive(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
+    """Record the violations the gate prevents: two drivers, or one over another's modules."""
     for other in machine.drivers.values():
         running = other.phase in {DriverPodPhase.LOADING, DriverPodPhase.RUNNING}
         if other is not pod and other.on_machine and running:
@@ -68,16 +63,15 @@ def _look_for_others(state: StageState, machine: StageMachine, pod: StageDriverP
                 machine.name, f"driver {pod.uid} ({pod.label}) started while "
                 f"{other.uid} ({other.label}) runs",
             )  # fmt: skip
-    there = machine.loaded
-    if there is not None and there.install_digest != pod.install_digest:
+    loaded = machine.loaded
+    if loaded is not None and loaded.install_digest != pod.install_digest:
         state.record_violation(
             machine.name, f"driver {pod.uid} ({pod.install_digest}) started over the modules "
-            f"of {there.install_digest}",
+            f"of {loaded.install_digest}",
         )  # fmt: skip
 
 
 def driver_loaded(state: StageState, name: str, boot: int, uid: str, run: int) -> None:
-    """Its modules are in the kernel."""
     found = driver_pods.current_run(state, name, boot, uid, run)
     if found is None:
         return
@@ -99,7 +93,6 @@ def driver_loaded(state: StageState, name: str, boot: int, uid: str, run: int) -
 
 
 def driver_ready(state: StageState, name: str, boot: int, uid: str, run: int) -> None:
-    """Its probe is content."""
     found = driver_pods.current_run(state, name, boot, uid, run)
     if found is not None:
         machine, pod = found
@@ -108,7 +101,7 @@ def driver_ready(state: StageState, name: str, boot: int, uid: str, run: int) ->
 
 
 def driver_crashed(state: StageState, name: str, boot: int, uid: str, run: int) -> None:
-    """Its container ended; it will be started again in place, without passing the gate."""
+    """End the container; it restarts in place, without passing the gate."""
     found = driver_pods.current_run(state, name, boot, uid, run)
     if found is None:
         return
@@ -124,7 +117,6 @@ def driver_crashed(state: StageState, name: str, boot: int, uid: str, run: int) 
 
 
 def restart_driver_container(state: StageState, name: str, boot: int, uid: str, run: int) -> None:
-    """Again, in place."""
     found = driver_pods.current_run(state, name, boot, uid, run)
     if found is not None:
         _, pod = found
@@ -133,5 +125,5 @@ def restart_driver_container(state: StageState, name: str, boot: int, uid: str, 
 
 
 def version_of(install_digest: str) -> str:
-    """What a machine that runs it reports."""
+    """Return the version that a machine with this driver reports."""
     return f"580.{sum(map(ord, install_digest)) % 1000}"

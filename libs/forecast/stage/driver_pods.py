@@ -1,7 +1,6 @@
-"""Driver pods: the DaemonSet controller that makes them, and the kubelet that has them.
+"""Driver pods: the DaemonSet controller that creates them, and the kubelet that runs them.
 
-The gate is only asked here; who answers it is in `driving`, and what runs behind it in `loading`.
-Nothing here knows of upgrades: a pod is made for a label.
+The gate is answered in `driver_agent`; what runs behind it is in `driver_container`.
 """
 
 from msgspec.structs import replace
@@ -20,28 +19,28 @@ from libs.forecast.stage.state import StageState
 
 NAMESPACE = "gpu-operator"
 CONTAINER = "driver"
-"""What worlds know it by; the workload is the DaemonSet, which is named by its label here."""
+"""The container's name in a world; the workload is the DaemonSet, named by its label."""
 
 
 # The DaemonSet controller.
 
 
 def sync_drivers(state: StageState, name: str) -> None:
-    """One pod of the DaemonSet that the Node's label names, and of no other."""
+    """Keep one pod of the DaemonSet that the Node's label names, and of no other."""
     machine = state.machines.get(name)
     if machine is None:
         return
     node = state.nodes.get(name)
     label = api.driver_label_of(node) if node is not None else ""
-    there = [pod for pod in machine.drivers.values() if pod.in_api]
-    for pod in there:
+    pods = [pod for pod in machine.drivers.values() if pod.in_api]
+    for pod in pods:
         if pod.label != label and not pod.deleting and node is not None:
             delete(state, machine, pod, user=DAEMON_SET_CONTROLLER)
-    if label in state.daemon_sets and not any(pod.label == label for pod in there):
-        _make(state, machine, label)
+    if label in state.daemon_sets and not any(pod.label == label for pod in pods):
+        _create(state, machine, label)
 
 
-def _make(state: StageState, machine: StageMachine, label: str) -> None:
+def _create(state: StageState, machine: StageMachine, label: str) -> None:
     uid = state.new_uid("driver-pod")
     pod = StageDriverPod(
         uid=uid,
@@ -59,7 +58,7 @@ def _make(state: StageState, machine: StageMachine, label: str) -> None:
 def delete(
     state: StageState, machine: StageMachine, pod: StageDriverPod, *, user: str = SCHEDULER
 ) -> None:
-    """A deletion with grace: the object stays until the kubelet says that it ended."""
+    """Delete with grace: the object stays until the kubelet confirms the end."""
     pod.deleting = True
     _journal(state, pod, (Verb.DELETE, 200), user)
     state.touch(machine.name)
@@ -72,7 +71,7 @@ def delete(
 def force_delete(
     state: StageState, machine: StageMachine, pod: StageDriverPod, *, user: str
 ) -> None:
-    """The object goes at once, whatever the machine still runs."""
+    """Delete the object at once, whatever the machine still runs."""
     pod.in_api = False
     pod.deleting = True
     _journal(state, pod, (Verb.DELETE, 200), user, {})
@@ -89,7 +88,7 @@ def force_delete(
 
 
 def start_driver_pod(state: StageState, name: str, boot: int, uid: str) -> None:
-    """The kubelet has heard of a new pod, or found one again after a boot."""
+    """Start a new pod, or one found again after a boot."""
     machine = state.machine(name, boot)
     pod = machine.drivers.get(uid) if machine is not None else None
     if machine is None or pod is None or pod.on_machine or not machine.kubelet_connected:
@@ -111,7 +110,6 @@ def start_driver_pod(state: StageState, name: str, boot: int, uid: str) -> None:
 
 
 def driver_image_pulled(state: StageState, name: str, boot: int, uid: str, run: int) -> None:
-    """The image is there; the gate's container asks."""
     found = current_run(state, name, boot, uid, run)
     if found is None:
         return
@@ -122,7 +120,7 @@ def driver_image_pulled(state: StageState, name: str, boot: int, uid: str, run: 
 
 
 def stop_driver_pod(state: StageState, name: str, boot: int, uid: str) -> None:
-    """The kubelet has heard of the deletion: it stops what runs."""
+    """Stop the containers of a pod that is being deleted."""
     machine = state.machine(name, boot)
     pod = machine.drivers.get(uid) if machine is not None else None
     if (
@@ -145,7 +143,6 @@ def stop_driver_pod(state: StageState, name: str, boot: int, uid: str) -> None:
 
 
 def driver_pod_stopped(state: StageState, name: str, boot: int, uid: str) -> None:
-    """No container of it is left."""
     machine = state.machine(name, boot)
     pod = machine.drivers.get(uid) if machine is not None else None
     if machine is None or pod is None:
@@ -157,7 +154,7 @@ def driver_pod_stopped(state: StageState, name: str, boot: int, uid: str) -> Non
 
 
 def _gone(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
-    """The kubelet confirms the end, on which the object goes."""
+    """Confirm the end to the API server, which removes the object."""
     if pod.in_api and machine.kubelet_connected:
         pod.in_api = False
         _journal(state, pod, (Verb.DELETE, 200), "system:node", {})
@@ -175,7 +172,7 @@ def _forget(machine: StageMachine, pod: StageDriverPod) -> None:
 
 
 def machine_down(machine: StageMachine) -> None:
-    """Nothing runs any more; their objects know nothing of it."""
+    """Stop all pods; the API server does not notice."""
     for pod in machine.drivers.values():
         pod.on_machine = pod.ending = False
         pod.run += 1
@@ -184,7 +181,7 @@ def machine_down(machine: StageMachine) -> None:
 
 
 def resync_kubelet(state: StageState, machine: StageMachine) -> None:
-    """It hears again, or the machine is up again: all that it missed."""
+    """Catch up after the kubelet was disconnected or the machine was down."""
     for pod in list(machine.drivers.values()):
         if not pod.on_machine:
             restarts = pod.status.restarts + (pod.status.started is not None)
@@ -200,7 +197,6 @@ def resync_kubelet(state: StageState, machine: StageMachine) -> None:
 
 
 def delete_orphans(state: StageState, machine: StageMachine) -> None:
-    """Their Node is gone: their objects are too."""
     for pod in list(machine.drivers.values()):
         if pod.in_api:
             force_delete(state, machine, pod, user=POD_GC)
@@ -209,7 +205,7 @@ def delete_orphans(state: StageState, machine: StageMachine) -> None:
 def update_status(
     state: StageState, machine: StageMachine, pod: StageDriverPod, **changes: object
 ) -> None:
-    """A new status; the API server has it if the kubelet is connected."""
+    """Change the status; it is posted if the kubelet is connected."""
     if changes:
         pod.status = replace(pod.status, **changes)
     if machine.kubelet_connected and pod.reported_status != pod.status:
@@ -220,7 +216,7 @@ def update_status(
 def current_run(
     state: StageState, name: str, boot: int, uid: str, run: int
 ) -> tuple[StageMachine, StageDriverPod] | None:
-    """The pod, if it is on that machine and no other run of it has begun."""
+    """Return the pod, if it is on the machine and in this run."""
     machine = state.machine(name, boot)
     pod = machine.drivers.get(uid) if machine is not None else None
     if machine is None or pod is None or not pod.on_machine or pod.ending or pod.run != run:

@@ -1,8 +1,8 @@
-"""Decisions carried out, as a scheduler's shell does it: each node by itself, action by action.
+"""Carry out decisions as the scheduler does: each node by itself, action by action.
 
-What ends a step ends it for its node alone. `Fate` is how a test has effects go wrong: never sent,
-late, twice, half, or answered into the void. Guards are taken when the decision is: what is late
-meets a world that went on.
+A failed action ends its step for its node only. Guards are read when the decision is made, so late
+effects meet a changed cluster. With an `EffectFault`, effects are lost, late, repeated, cut short
+or unanswered.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,25 +30,25 @@ from libs.rollout.views.fleet import SourceState
 
 
 class EffectFault(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of the effects of one decision on one node, or on one Rollout."""
+    """A fault of the effects of one decision on one node or one Rollout."""
 
     lost: bool = False
     delay: float = 0.0
     repeat_after: float | None = None
-    """It is done once more, so much later."""
+    """Seconds after which everything is done once more."""
     max_actions: int | None = None
-    """Only so many are done: the process dies then, or its requests are never answered."""
+    """Do only so many: then the process dies, or its requests stay unanswered."""
     unanswered: bool = False
-    """All is done, and nobody is told."""
+    """Everything is done, but no answer arrives."""
 
 
 EffectFaultSource = Callable[[str], EffectFault]
-"""By the name of the node, or the key of the pool."""
-_FINE = EffectFault()
+"""Returns the fault for the name of a node or the key of a pool."""
+_NO_FAULT = EffectFault()
 
 
 class SentStep(msgspec.Struct, frozen=True):
-    """A step on its way, with the slots as the sender had read them."""
+    """A step on its way, with the slot sequences that the sender had read."""
 
     name: str
     step: Step
@@ -63,51 +63,53 @@ def carry_out(
     effect_faults: EffectFaultSource | None,
     no_longer_waiting: Iterable[str] | None,
 ) -> None:
-    """All of it; what the scheduler remembers by itself is remembered at once."""
+    """Send the requests of a decision and update the scheduler's memory at once."""
     if no_longer_waiting is None:
         no_longer_waiting = state.memory.keys() - decision.waits.keys() - decision.steps.keys()
     for name in no_longer_waiting:
         if name in state.memory:
-            _waits(state, name, None)
+            _set_wait(state, name, None)
     for name, wait in decision.waits.items():
-        _waits(state, name, wait)
+        _set_wait(state, name, wait)
     for name in decision.cancelled:
-        if (known := state.memory.get(name)) is not None and known.evictions is not None:
-            known.evictions = None
+        if (memory := state.memory.get(name)) is not None and memory.evictions is not None:
+            memory.evictions = None
             state.touch(name)
     for source in decision.probes:
         state.call_after(state.latencies.kubelet, probe_answered, source)
     for name, step in decision.steps.items():
-        _waits(state, name, step.wait)
+        _set_wait(state, name, step.wait)
     send(state, decision, state.leader, effect_faults)
 
 
 def send(
     state: StageState, decision: Decision, leader: int, effect_faults: EffectFaultSource | None
 ) -> None:
-    """The requests of a decision, by whoever decided it."""
+    """Send the requests of a decision."""
     for write in decision.rollouts:
-        _send_rollout(state, write, leader, effect_faults(write.pool) if effect_faults else _FINE)
+        _send_rollout(
+            state, write, leader, effect_faults(write.pool) if effect_faults else _NO_FAULT
+        )
     for name, step in decision.steps.items():
         if step.actions:
-            _send(state, (name, step), leader, effect_faults(name) if effect_faults else _FINE)
+            _send(state, (name, step), leader, effect_faults(name) if effect_faults else _NO_FAULT)
 
 
-def _waits(state: StageState, name: str, wait: Wait | None) -> None:
-    """It is told with the next view, and is no reason to decide again."""
-    known = state.memory_of(name)
-    if known.waiting is not wait and known.waiting != wait:
-        known.waiting = wait
+def _set_wait(state: StageState, name: str, wait: Wait | None) -> None:
+    """Set the wait of a node; it is visible in the next view and causes no decision."""
+    memory = state.memory_of(name)
+    if memory.waiting is not wait and memory.waiting != wait:
+        memory.waiting = wait
         state.stale_memory_views.add(name)
 
 
 def probe_answered(state: StageState, source: str) -> None:
-    """A probe was answered: the source is current, unless it hangs."""
-    known = state.sources.get(source)
-    if known is None or source not in SOURCES:
+    """Mark the source as current, unless it is frozen."""
+    memory = state.sources.get(source)
+    if memory is None or source not in SOURCES:
         return
     if source in state.frozen:
-        state.sources[source] = msgspec.structs.replace(known, probed=state.now)
+        state.sources[source] = msgspec.structs.replace(memory, probed=state.now)
     else:
         state.sources[source] = SourceState(
             proved=state.now, revision=str(state.revision), probed=state.now
@@ -119,7 +121,7 @@ def probe_answered(state: StageState, source: str) -> None:
 # Steps.
 
 
-def _send(state: StageState, what: tuple[str, Step], leader: int, fate: EffectFault) -> None:
+def _send(state: StageState, what: tuple[str, Step], leader: int, fault: EffectFault) -> None:
     name, step = what
     if leader == state.leader:
         state.memory_of(name).writing += 1
@@ -129,47 +131,46 @@ def _send(state: StageState, what: tuple[str, Step], leader: int, fate: EffectFa
         for action in step.actions
         if isinstance(action, WriteSlot)
     }
-    sent = SentStep(name, step, slots, leader, fate)
-    if fate.lost:
+    sent = SentStep(name, step, slots, leader, fault)
+    if fault.lost:
         state.call_after(state.latencies.request_timeout, step_answered, name, leader)
         return
-    state.call_after(fate.delay + state.latencies.write, run_actions, sent, 0, True)
-    if fate.repeat_after is not None:
-        state.call_after(fate.repeat_after + state.latencies.write, run_actions, sent, 0, False)
+    state.call_after(fault.delay + state.latencies.write, run_actions, sent, 0, True)
+    if fault.repeat_after is not None:
+        state.call_after(fault.repeat_after + state.latencies.write, run_actions, sent, 0, False)
 
 
 def run_actions(state: StageState, sent: SentStep, index: int, awaited: bool) -> None:
-    """The next of a step's actions. `asks`: somebody waits for the answer."""
-    actions, fate = sent.step.actions, sent.fault
-    while index < len(actions) and (fate.max_actions is None or index < fate.max_actions):
+    """Run the actions of a step from `index` on; `awaited`: the scheduler waits for the answer."""
+    actions, fault = sent.step.actions, sent.fault
+    while index < len(actions) and (fault.max_actions is None or index < fault.max_actions):
         action = actions[index]
         index += 1
-        if not _act(state, sent, action):
+        if not _run_action(state, sent, action):
             break
         if index < len(actions) and not isinstance(actions[index], Notice):
             state.call_after(state.latencies.write, run_actions, sent, index, awaited)
             return
-    if awaited and (fate.unanswered or fate.max_actions is not None):
+    if awaited and (fault.unanswered or fault.max_actions is not None):
         state.call_after(state.latencies.request_timeout, step_answered, sent.name, sent.leader)
     elif awaited:
         step_answered(state, sent.name, sent.leader)
 
 
 def step_answered(state: StageState, name: str, leader: int) -> None:
-    """The scheduler knows how its requests went, or has given them up."""
-    known = state.memory.get(name)
-    if leader == state.leader and known is not None and known.writing:
-        known.writing -= 1
+    memory = state.memory.get(name)
+    if leader == state.leader and memory is not None and memory.writing:
+        memory.writing -= 1
         state.touch(name)
 
 
-def _act(state: StageState, sent: SentStep, action: Action) -> bool:
-    """Whether it succeeded."""
+def _run_action(state: StageState, sent: SentStep, action: Action) -> bool:
+    """Run one action and return whether it succeeded."""
     match action:
         case WriteNode():
             code = api.apply_node(state, sent.name, action)
             views.refresh_node(state, sent.name)
-            state.log(f"{sent.name}: {sent.step.because} [{_shown(action)}] {code}")
+            state.log(f"{sent.name}: {sent.step.because} [{_describe(action)}] {code}")
             return code < 300
         case WriteSlot():
             return _write_slot(state, sent, action)
@@ -188,13 +189,13 @@ def _act(state: StageState, sent: SentStep, action: Action) -> bool:
             return True
 
 
-def _shown(write: WriteNode) -> str:
-    said = write.applied
-    parts = [said.state or "no state", f"label {said.driver_label or 'none'}"]
-    if said.lease is not None:
-        parts.append(f"lease {said.lease.token}")
-    if said.unschedulable is not None:
-        parts.append("cordon" if said.unschedulable else "uncordon")
+def _describe(write: WriteNode) -> str:
+    applied = write.applied
+    parts = [applied.state or "no state", f"label {applied.driver_label or 'none'}"]
+    if applied.lease is not None:
+        parts.append(f"lease {applied.lease.token}")
+    if applied.unschedulable is not None:
+        parts.append("cordon" if applied.unschedulable else "uncordon")
     return ", ".join(parts)
 
 
@@ -210,9 +211,9 @@ def _write_slot(state: StageState, sent: SentStep, action: WriteSlot) -> bool:
     key, command = (sent.name, action.component), action.command
     if not state.bus_up:
         return False
-    there = state.slots.get(key)
-    sequence = there.sequence if there is not None else 0
-    if there is not None and there.command == command:
+    slot = state.slots.get(key)
+    sequence = slot.sequence if slot is not None else 0
+    if slot is not None and slot.command == command:
         return True
     if sequence != sent.slots.get(action.component, 0):
         state.log(f"{sent.name}: slot of {action.component} was written by somebody else")
@@ -222,7 +223,7 @@ def _write_slot(state: StageState, sent: SentStep, action: WriteSlot) -> bool:
 
 
 def put_slot(state: StageState, name: str, component: str, command: Command) -> None:
-    """It stands there now, and the agent is poked."""
+    """Write the slot and poke its agent."""
     sequence = _sequence(state, name, component) + 1
     state.slots[name, component] = StageSlot(sequence, command)
     state.log(
@@ -255,28 +256,27 @@ def _delete(state: StageState, name: str, action: DeleteDriverPod) -> bool:
 # Rollouts.
 
 
-def _send_rollout(state: StageState, write: WriteRollout, leader: int, fate: EffectFault) -> None:
+def _send_rollout(state: StageState, write: WriteRollout, leader: int, fault: EffectFault) -> None:
     if leader == state.leader:
         state.writing_rollouts.add(write.pool)
         state.decided_pools.add(write.pool)
         state.stale_pool_views.add(write.pool)
-    if fate.lost or fate.max_actions == 0:
+    if fault.lost or fault.max_actions == 0:
         state.call_after(state.latencies.request_timeout, rollout_answered, write.pool, leader)
         return
-    late = fate.delay + state.latencies.write
-    state.call_after(late, put_rollout, write, leader, not fate.unanswered)
-    if fate.unanswered:
+    delay = fault.delay + state.latencies.write
+    state.call_after(delay, put_rollout, write, leader, not fault.unanswered)
+    if fault.unanswered:
         state.call_after(
-            late + state.latencies.request_timeout, rollout_answered, write.pool, leader
+            delay + state.latencies.request_timeout, rollout_answered, write.pool, leader
         )
-    if fate.repeat_after is not None:
+    if fault.repeat_after is not None:
         state.call_after(
-            fate.repeat_after + state.latencies.write, put_rollout, write, leader, False
+            fault.repeat_after + state.latencies.write, put_rollout, write, leader, False
         )
 
 
 def put_rollout(state: StageState, write: WriteRollout, leader: int, awaited: bool) -> None:
-    """The request is there."""
     code = api.write_rollout(state, write)
     views.refresh_rollout(state, write.pool)
     granted = f", grants {', '.join(write.granted)}" if write.granted else ""
@@ -286,14 +286,13 @@ def put_rollout(state: StageState, write: WriteRollout, leader: int, awaited: bo
 
 
 def rollout_answered(state: StageState, key: str, leader: int) -> None:
-    """The scheduler knows how it went, or has given up."""
     if leader == state.leader:
         state.writing_rollouts.discard(key)
         state.touch_pool(key)
 
 
 def elect(state: StageState) -> int:
-    """Another leader: what its predecessor knew is gone; what it sent may still arrive."""
+    """Elect another leader, without memory; requests of the previous one may still arrive."""
     epochs = [pool.rollout.status.epoch for pool in state.pools.values() if pool.rollout]
     state.leader += 1
     state.epoch = 1 + max(epochs, default=0)

@@ -1,7 +1,4 @@
-"""Evictions: pods are asked to leave, again and again, until they do or nobody wants it any more.
-
-Must not know what their budgets say: that is in `works`.
-"""
+"""Evictions that the scheduler repeats until the pods are gone or no longer wanted gone."""
 
 from libs.forecast.stage import tenant_pods
 from libs.forecast.stage.objects import PendingEvictions
@@ -10,55 +7,54 @@ from libs.rollout.decision import EvictPods
 
 
 def start_evictions(state: StageState, name: str, action: EvictPods) -> None:
-    """These are to leave, and no others any more."""
-    known = state.memory_of(name)
-    before = known.evictions
+    """Replace the pods to evict by these."""
+    memory = state.memory_of(name)
+    before = memory.evictions
     since = before.pods if before is not None else {}
-    fresh = before is None or before.by_force != action.by_force
+    is_new = before is None or before.by_force != action.by_force
     pods = {pod.uid: since.get(pod.uid, state.now) for pod in action.pods}
     refused = before.refused if before is not None else {}
-    known.evictions = PendingEvictions(pods=pods, by_force=action.by_force, refused=refused)
+    memory.evictions = PendingEvictions(pods=pods, by_force=action.by_force, refused=refused)
     state.touch(name)
     for uid in pods:
-        if fresh or uid not in since:
+        if is_new or uid not in since:
             request_eviction(state, name, uid, state.leader, action.by_force)
 
 
 def request_eviction(state: StageState, name: str, uid: str, leader: int, by_force: bool) -> None:
-    """A pod is asked to leave, again and again until it does or nobody wants it any more.
-
-    Who is gone counts as asked until that is seen.
-    """
-    known, machine = state.memory.get(name), state.machines.get(name)
-    leaves = known.evictions if known is not None else None
-    if leaves is None or machine is None or leader != state.leader or uid not in leaves.pods:
+    """Evict a pod, again and again; a pod that is gone counts as evicted until that is visible."""
+    memory, machine = state.memory.get(name), state.machines.get(name)
+    pending = memory.evictions if memory is not None else None
+    if pending is None or machine is None or leader != state.leader or uid not in pending.pods:
         return
-    if leaves.by_force != by_force:
+    if pending.by_force != by_force:
         return
-    work = machine.tenant_pods.get(uid)
-    if work is None or not work.in_api:
-        _refused(state, name, leaves, uid, "")
+    tenant_pod = machine.tenant_pods.get(uid)
+    if tenant_pod is None or not tenant_pod.in_api:
+        _set_refusal(state, name, pending, uid, "")
     elif by_force:
-        tenant_pods.delete(state, machine, work)
+        tenant_pods.delete(state, machine, tenant_pod)
     else:
-        _refused(state, name, leaves, uid, tenant_pods.evict(state, machine, work))
+        _set_refusal(state, name, pending, uid, tenant_pods.evict(state, machine, tenant_pod))
         state.call_after(
             state.latencies.eviction_retry, request_eviction, name, uid, leader, by_force
         )
 
 
 def has_pending(state: StageState, name: str) -> bool:
-    """Whether anybody who is there was asked to leave."""
-    known, machine = state.memory.get(name), state.machines.get(name)
-    leaves = known.evictions if known is not None else None
+    """Return whether any pod on the machine is being evicted."""
+    memory, machine = state.memory.get(name), state.machines.get(name)
+    pending = memory.evictions if memory is not None else None
     return (
-        leaves is not None
+        pending is not None
         and machine is not None
-        and not leaves.pods.keys().isdisjoint(machine.tenant_pods)
+        and not pending.pods.keys().isdisjoint(machine.tenant_pods)
     )
 
 
-def _refused(state: StageState, name: str, leaves: PendingEvictions, uid: str, why: str) -> None:
-    if leaves.refused.get(uid, "") != why:
-        leaves.refused = {**leaves.refused, uid: why}
+def _set_refusal(
+    state: StageState, name: str, pending: PendingEvictions, uid: str, refusal: str
+) -> None:
+    if pending.refused.get(uid, "") != refusal:
+        pending.refused = {**pending.refused, uid: refusal}
         state.touch(name)

@@ -1,7 +1,4 @@
-"""Where things stand in a Node, in the language of the journal, and who writes them.
-
-Must not know what anything means.
-"""
+"""Paths of Node fields as in the journal, and the users that write them."""
 
 import json
 import re
@@ -33,12 +30,12 @@ _LABELS = frozenset({STATE_LABEL, DRIVER_LABEL, SKIP_LABEL, KEEP_CORDONED_LABEL}
 
 
 def key_in(where: str, key: str) -> str:
-    """The path of what a map has under a key."""
+    """Return the path of a key of a map."""
     return f"{where}.{key}" if _PLAIN.fullmatch(key) else f"{where}[{json.dumps(key)}]"
 
 
 def path_of(key: str) -> str:
-    """Where a label or an annotation stands that we know, by its key alone."""
+    """Return the path of a known label or annotation."""
     return key_in("metadata.labels" if key in _LABELS else "metadata.annotations", key)
 
 

@@ -1,7 +1,7 @@
-"""How a stage is furnished by views: the cluster that a snapshot shows, as far as it shows it.
+"""Populate a stage from views, as far as they show the cluster.
 
-What no view can say (when a job ends, whether a budget will refuse) is asked of the world, once.
-What is under way on a machine begins again.
+What no view shows (when a job ends, whether a disruption budget will refuse) is asked of the world,
+once. What is under way on a machine begins again.
 """
 
 from libs.contracts.commands import Idle, Quiesce
@@ -44,11 +44,10 @@ from libs.rollout.views.machine import Component, DriverPod, WorkloadPod
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 
 _GRACE = 30.0
-"""Seconds that a pod is taken to have for its end."""
+"""Assumed grace period of pods in seconds."""
 
 
 def populate_from_fleet(state: StageState, fleet: Fleet) -> None:
-    """All of it."""
     for pool in fleet.pools.values():
         add_pool(state, pool)
     for view in fleet.nodes.values():
@@ -76,26 +75,26 @@ def _node(state: StageState, view: NodeView) -> None:
         operands_paused=isinstance(view.record, NodeRecord) and view.record.paused,
         fields=dict(_fields(view)),
     )
-    known = NodeMemory(
+    memory = NodeMemory(
         waiting=view.last_wait, preflight=view.preflight, preflight_boot=view.boot_id
     )
     if view.evictions:
-        known.evictions = PendingEvictions(
+        memory.evictions = PendingEvictions(
             pods={each.uid: each.since for each in view.evictions},
             by_force=view.evictions[0].by_force,
             refused={each.uid: each.refused for each in view.evictions if each.refused},
         )
-    state.memory[view.name] = known
+    state.memory[view.name] = memory
     state.touch(view.name)
 
 
 def _fields(view: NodeView) -> dict[str, OwnedField]:
-    said: dict[str, tuple[NodeField | None, object]] = {
+    fields: dict[str, tuple[NodeField | None, object]] = {
         CORDON: (NodeField.CORDON, True if view.cordoned else None),
         STATE: (NodeField.STATE, view.state or None),
         DRIVER: (NodeField.DRIVER, view.driver_label or None),
-        LEASE: (NodeField.LEASE, _written(view.lease)),
-        RECORD: (NodeField.RECORD, _written(view.record)),
+        LEASE: (NodeField.LEASE, _annotation(view.lease)),
+        RECORD: (NodeField.RECORD, _annotation(view.record)),
         INITIALLY_CORDONED: (NodeField.INITIALLY_CORDONED, view.initially_cordoned and "true"),
         REQUEST: (NodeField.REQUEST, view.request and view.request.value),
         REQUESTED: (NodeField.REQUESTED, view.requested and "true"),
@@ -107,12 +106,12 @@ def _fields(view: NodeView) -> dict[str, OwnedField]:
         path: OwnedField(
             value, (view.field_managers.get(field, ()) if field else ()) or ("somebody",)
         )
-        for path, (field, value) in said.items()
+        for path, (field, value) in fields.items()
         if value
     }
 
 
-def _written(value: NodeLease | NodeRecord | MalformedAnnotation | None) -> object:
+def _annotation(value: NodeLease | NodeRecord | MalformedAnnotation | None) -> object:
     return "cannot be read" if isinstance(value, MalformedAnnotation) else value
 
 
@@ -137,29 +136,29 @@ def _machine(state: StageState, view: NodeView) -> None:
         state.driver_facts[view.name] = DriverFacts(
             loaded=view.loaded, gate=view.gate, usage=view.usage
         )
-    state.call_after(0.0, _wakes, view.name)
+    state.call_after(0.0, _resume, view.name)
 
 
-def _wakes(state: StageState, name: str) -> None:
-    """What was under way goes on."""
+def _resume(state: StageState, name: str) -> None:
+    """Resume what was under way."""
     machine = state.machines[name]
     driver_pods.sync_drivers(state, name)
     for agent in machine.agents.values():
         agents.read_slot(state, machine, agent)
-    for work in list(machine.tenant_pods.values()):
-        if work.deleting and work.tenant.stop_seconds is not None:
+    for tenant_pod in list(machine.tenant_pods.values()):
+        if tenant_pod.deleting and tenant_pod.tenant.stop_seconds is not None:
             state.call_after(
-                work.tenant.stop_seconds,
+                tenant_pod.tenant.stop_seconds,
                 tenant_pods.tenant_pod_stopped,
                 name,
                 machine.boot,
-                work.uid,
+                tenant_pod.uid,
             )
     state.machine_changed(machine)
 
 
 def _digest(machine: StageMachine, view: NodeView) -> str:
-    """Of what is loaded: what the driver that runs was made for, or what was proven of it."""
+    """Return the digest of the loaded driver: the running pod's, or the one of the evidence."""
     pod = machine.drivers.get(machine.admitted)
     if pod is not None:
         return pod.install_digest
@@ -210,7 +209,7 @@ def _agent(
     state: StageState, machine: StageMachine, view: NodeView, part: str, seen: Component
 ) -> None:
     silent = seen.is_silent(state.now)
-    said = AgentReports(
+    fields = AgentReports(
         result=seen.result,
         progress=seen.progress,
         refusal=seen.refusal,
@@ -226,8 +225,8 @@ def _agent(
         node_uid=view.uid,
         highest_order=seen.highest_order,
         last_result=seen.result,
-        pending_reports=said,
-        published_reports=said,
+        pending_reports=fields,
+        published_reports=fields,
         holds_devices=part not in agents.WITHOUT_DEVICES and not silent,
     )
     slot = seen.slot
@@ -259,7 +258,7 @@ def _tenants(state: StageState, machine: StageMachine, view: NodeView) -> None:
             )
     if view.pods is None:
         for uid, gpus in used.items():
-            tenant = _unseen(state, uid, gpus)
+            tenant = _reported_tenant(state, uid, gpus)
             tenants.append(tenant)
             machine.tenant_pods[uid] = TenantPod(uid=uid, tenant=tenant)
     machine.tenants = tuple(tenants)
@@ -282,8 +281,8 @@ def _tenant(state: StageState, pod: WorkloadPod, gpus: int) -> Tenant:
     )
 
 
-def _unseen(state: StageState, uid: str, gpus: int) -> Tenant:
-    """Only the driver agent has spoken of it: somebody's pod that has GPUs."""
+def _reported_tenant(state: StageState, uid: str, gpus: int) -> Tenant:
+    """Return a tenant for a pod that only the driver agent reported."""
     world = state.world
     return Tenant(
         name=uid,

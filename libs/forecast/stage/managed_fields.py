@@ -1,7 +1,6 @@
-"""Fields of an object with the managers that own them, as server-side apply keeps them.
+"""Fields of an object with their managers, as server-side apply keeps them.
 
-A field is one leaf: a label, an annotation, `spec.unschedulable`. Pure. Must not know what any
-field means, or who the managers are.
+A field is one leaf: a label, an annotation, `spec.unschedulable`.
 """
 
 from collections.abc import Mapping
@@ -11,8 +10,6 @@ import msgspec
 
 
 class OwnedField(msgspec.Struct, frozen=True):
-    """A field's value, and who owns it."""
-
     value: Any
     managers: tuple[str, ...]
 
@@ -21,20 +18,20 @@ Fields = dict[str, OwnedField]
 
 
 def applied(fields: Fields, manager: str, wanted: Mapping[str, Any]) -> Fields:
-    """After an apply with force of all that this manager wants.
+    """Return the fields after an apply with force of everything this manager wants.
 
-    What it wants otherwise than it stands becomes its alone; what stands as it wants it becomes its
-    too; what it no longer wants goes, unless somebody else owns it.
+    Changed values become its alone, unchanged ones are shared, and fields it no longer wants go
+    unless another manager owns them.
     """
     after: Fields = {}
-    for key, held in fields.items():
+    for key, field in fields.items():
         if key in wanted:
-            after[key] = _taken(held, manager, wanted[key])
-        elif manager not in held.managers:
-            after[key] = held
-        elif len(held.managers) > 1:
-            rest = tuple(each for each in held.managers if each != manager)
-            after[key] = OwnedField(held.value, rest)
+            after[key] = _shared(field, manager, wanted[key])
+        elif manager not in field.managers:
+            after[key] = field
+        elif len(field.managers) > 1:
+            rest = tuple(each for each in field.managers if each != manager)
+            after[key] = OwnedField(field.value, rest)
     for key, value in wanted.items():
         if key not in fields:
             after[key] = OwnedField(value, (manager,))
@@ -42,9 +39,9 @@ def applied(fields: Fields, manager: str, wanted: Mapping[str, Any]) -> Fields:
 
 
 def updated(fields: Fields, manager: str, changes: Mapping[str, Any]) -> Fields:
-    """After a write that is no apply: it takes over what it changes, and only that.
+    """Return the fields after a plain write, which takes over only what it changes.
 
-    None removes a field, whoever owned it. A value that stands already is no change.
+    None removes a field, whoever owned it.
     """
     after = dict(fields)
     for key, value in changes.items():
@@ -55,9 +52,9 @@ def updated(fields: Fields, manager: str, changes: Mapping[str, Any]) -> Fields:
     return after
 
 
-def _taken(held: OwnedField, manager: str, value: Any) -> OwnedField:
-    if held.value != value or type(held.value) is not type(value):
+def _shared(field: OwnedField, manager: str, value: Any) -> OwnedField:
+    if field.value != value or type(field.value) is not type(value):
         return OwnedField(value, (manager,))
-    if manager in held.managers:
-        return held
-    return OwnedField(value, (*held.managers, manager))
+    if manager in field.managers:
+        return field
+    return OwnedField(value, (*field.managers, manager))

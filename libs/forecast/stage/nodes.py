@@ -1,7 +1,4 @@
-"""Nodes and their machines: who follows a Node's fields, and how machines go down, come back, join.
-
-Must not know of upgrades.
-"""
+"""Nodes and their machines: controllers that follow a Node's fields, shutdowns, boots and joins."""
 
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.journal import Verb
@@ -18,12 +15,11 @@ from libs.forecast.stage.field_paths import (
 from libs.forecast.stage.objects import KernelDriver, StageMachine, StageNode
 from libs.forecast.stage.state import StageState
 
-_FOLLOWS = api.Requester(Verb.PATCH, NODE_CONTROLLER, "kube-controller-manager")
-_SPEAKS = api.Requester(Verb.PATCH, KUBELET, "kubelet")
+_CONTROLLER = api.Requester(Verb.PATCH, NODE_CONTROLLER, "kube-controller-manager")
+_KUBELET = api.Requester(Verb.PATCH, KUBELET, "kubelet")
 
 
 def on_node_changed(state: StageState, name: str, paths: frozenset[str]) -> None:
-    """What a change of a Node sets in motion."""
     node = state.nodes.get(name)
     uid = node.uid if node is not None else ""
     if UID in paths and node is None:
@@ -41,18 +37,16 @@ def on_node_changed(state: StageState, name: str, paths: frozenset[str]) -> None
 
 
 def sync_cordon_taint(state: StageState, name: str, uid: str) -> None:
-    """The node lifecycle controller: a taint for a cordon."""
     node = state.nodes.get(name)
     if node is None or node.uid != uid or node.taint == api.is_cordoned(node):
         return
     node.taint = not node.taint
-    api.stored(state, node, _FOLLOWS)
+    api.stored(state, node, _CONTROLLER)
     if not node.taint:
         tenant_pods.schedule_refill(state, name)
 
 
 def collect_pods(state: StageState, name: str) -> None:
-    """Pods of a Node that is gone are deleted."""
     machine = state.machines.get(name)
     if machine is not None and name not in state.nodes:
         driver_pods.delete_orphans(state, machine)
@@ -60,17 +54,16 @@ def collect_pods(state: StageState, name: str) -> None:
 
 
 def mark_not_ready(state: StageState, name: str) -> None:
-    """A kubelet has not spoken for too long."""
     node, machine = state.nodes.get(name), state.machines.get(name)
     if node is None or machine is None or not node.ready:
         return
     if not machine.up or not machine.kubelet_connected:
         node.ready = False
-        api.stored(state, node, _FOLLOWS)
+        api.stored(state, node, _CONTROLLER)
 
 
 def disconnect_kubelet(state: StageState, name: str, seconds: float | None) -> None:
-    """The kubelet loses the API server; None: for ever."""
+    """Cut the kubelet off the API server; None: for good."""
     machine = state.machines[name]
     if not machine.up or not machine.kubelet_connected:
         return
@@ -81,15 +74,13 @@ def disconnect_kubelet(state: StageState, name: str, seconds: float | None) -> N
 
 
 def reconnect_kubelet(state: StageState, name: str, boot: int) -> None:
-    """It has it again."""
     machine = state.machine(name, boot)
     if machine is not None:
         machine.kubelet_connected = True
-        _speaks(state, machine)
+        _post_status(state, machine)
 
 
 def power_off(state: StageState, name: str) -> None:
-    """The machine is down; whether it ever comes back is another matter."""
     machine = state.machines[name]
     machine.up = False
     machine.loaded = None
@@ -103,7 +94,7 @@ def power_off(state: StageState, name: str) -> None:
 
 
 def reboot(state: StageState, name: str, kernel: str = "", variant: str = "") -> None:
-    """Down, and up again if the world lets it; perhaps with another kernel."""
+    """Shut down and boot again if the world lets it, possibly with another kernel."""
     machine = state.machines[name]
     if machine.up:
         power_off(state, name)
@@ -113,7 +104,7 @@ def reboot(state: StageState, name: str, kernel: str = "", variant: str = "") ->
 
 
 def power_on(state: StageState, name: str, boot: int, kernel: str = "", variant: str = "") -> None:
-    """Another boot: /run is empty, and no module is loaded."""
+    """Begin another boot: /run is empty, and no module is loaded."""
     machine = state.machines[name]
     if machine.up or machine.boot != boot:
         return
@@ -125,28 +116,28 @@ def power_on(state: StageState, name: str, boot: int, kernel: str = "", variant:
     if machine.preinstalled is not None:
         preinstall_driver(state, machine, machine.preinstalled.install_digest)
     state.log(f"{name} is up again: boot {machine.boot}, kernel {machine.kernel}")
-    _speaks(state, machine)
+    _post_status(state, machine)
     agent_processes.start_agents(state, machine)
 
 
 def preinstall_driver(state: StageState, machine: StageMachine, install_digest: str) -> None:
-    """A driver that its owner put there is loaded, now and at each start."""
+    """Load a driver that the machine's owner installed, now and at each boot."""
     version = driver_container.version_of(install_digest)
     driver = LoadedDriver(version=version, loaded_at=state.now, preinstalled=True)
     machine.loaded = machine.preinstalled = KernelDriver(install_digest, driver)
     state.machine_changed(machine)
 
 
-def _speaks(state: StageState, machine: StageMachine) -> None:
-    """The kubelet posts what is so, and looks after its pods."""
+def _post_status(state: StageState, machine: StageMachine) -> None:
+    """Post the node's status and resync the kubelet's pods."""
     node = state.nodes.get(machine.name)
     if node is not None:
-        said = (True, machine.boot_id, machine.kernel, machine.variant)
-        if (node.ready, node.boot_id, node.kernel, node.variant) != said:
+        status = (True, machine.boot_id, machine.kernel, machine.variant)
+        if (node.ready, node.boot_id, node.kernel, node.variant) != status:
             if node.boot_id != machine.boot_id:
                 state.driver_facts.pop(machine.name, None)
-            node.ready, node.boot_id, node.kernel, node.variant = said
-            api.stored(state, node, _SPEAKS)
+            node.ready, node.boot_id, node.kernel, node.variant = status
+            api.stored(state, node, _KUBELET)
             agent_processes.bind_to_node(state, machine)
             tenant_pods.schedule_refill(state, machine.name)
     driver_pods.resync_kubelet(state, machine)
@@ -154,7 +145,6 @@ def _speaks(state: StageState, machine: StageMachine) -> None:
 
 
 def register(state: StageState, machine: StageMachine, *, pool: str) -> None:
-    """A Node object for a machine that has none."""
     node = StageNode(
         name=machine.name,
         uid=state.new_uid("node"),

@@ -1,7 +1,6 @@
-"""What is on a stage: Nodes and Rollouts as the API server has them, and machines as they are.
+"""The objects of a stage: Nodes and Rollouts in the API server, and machines.
 
-Data that changes in place, and can be copied cheaply: whatever a field holds is either plain or
-never changed itself. Must not know what makes it change.
+They are mutable and cheap to copy: every field is plain or immutable.
 """
 
 from collections.abc import Mapping
@@ -24,8 +23,6 @@ from libs.rollout.views.pool import Build
 
 
 class StageNode(msgspec.Struct, kw_only=True):
-    """A Node object."""
-
     name: str
     uid: str
     revision: int
@@ -39,30 +36,28 @@ class StageNode(msgspec.Struct, kw_only=True):
     gpus: int = 8
     ready: bool = True
     taint: bool = False
-    """The node lifecycle controller's, for a cordon."""
+    """The node lifecycle controller's taint for a cordon."""
     operands_paused: bool = False
-    """Discovery has written its values for operands that are not ours."""
+    """Discovery has written its values for foreign operands."""
     fields: Fields = {}
     writers: Mapping[str, str] = {}
-    """Who wrote each of the shared fields last, also of those that are gone."""
+    """The last writer of each shared field, also of removed ones."""
 
 
 class DriverPodPhase(StrEnum):
-    """Where a driver pod is."""
-
     PULLING = "pulling"
     STUCK = "stuck"
-    """Its image does not come."""
+    """The image cannot be pulled."""
     AT_GATE = "at the gate"
     LOADING = "loading"
     RUNNING = "running"
     CRASHED = "crashed"
-    """Its driver container will be started again in place."""
+    """The driver container restarts in place after a back-off."""
     ENDED = "ended"
 
 
 class DriverContainerStatus(msgspec.Struct, frozen=True):
-    """What a kubelet has said of a driver container."""
+    """The status of a driver container, as posted by a kubelet."""
 
     ready: bool = False
     started: float | None = None
@@ -71,8 +66,6 @@ class DriverContainerStatus(msgspec.Struct, frozen=True):
 
 
 class StageDriverPod(msgspec.Struct, kw_only=True):
-    """A driver pod: its object, and its containers."""
-
     uid: str
     name: str
     label: str
@@ -80,41 +73,39 @@ class StageDriverPod(msgspec.Struct, kw_only=True):
     in_api: bool = True
     deleting: bool = False
     on_machine: bool = False
-    """The kubelet has taken it up, and its containers are not gone."""
+    """The kubelet runs it, or its containers are not gone yet."""
     ending: bool = False
-    """The kubelet is ending it."""
+    """The kubelet is stopping it."""
     phase: DriverPodPhase = DriverPodPhase.PULLING
     run: int = 0
-    """Counts what its containers begin: what an earlier run would have brought about is void."""
+    """Counts what its containers begin; callbacks of an earlier run are void."""
     status: DriverContainerStatus = DriverContainerStatus()
     reported_status: DriverContainerStatus = DriverContainerStatus()
     """The status that the API server has."""
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that computes on a node, and what its pods are like."""
+    """A workload on a node, and its pods."""
 
     name: str
     namespace: str = "work"
     gpus: int = 1
     job: bool = False
-    """It comes to an end, and is what the policy's selector of jobs selects."""
+    """It completes, and matches the policy's job selector."""
     remaining: float | None = None
-    """Seconds until it ends by itself; None: never."""
+    """Seconds until it completes; None: never."""
     eviction_refused_for: float | None = 0.0
-    """For so long, from the first request on, a disruption budget refuses; None: for ever."""
+    """Seconds from the first request during which a disruption budget refuses; None: forever."""
     stop_seconds: float | None = 2.0
     """From an eviction until it is gone; None: never."""
     is_recreated: bool = True
-    """Its controller fills the node again when it can."""
+    """Its controller recreates its pods when there is room."""
     exemption: EvictionExemption = EvictionExemption.NONE
     bare: bool = False
     empty_dir: bool = False
 
 
 class TenantPod(msgspec.Struct, kw_only=True):
-    """A pod of a tenant."""
-
     uid: str
     tenant: Tenant
     in_api: bool = True
@@ -124,7 +115,7 @@ class TenantPod(msgspec.Struct, kw_only=True):
 
 
 class AgentReports(msgspec.Struct, frozen=True, kw_only=True):
-    """What a component's last reports say, as the bus has them."""
+    """The last reports of a component on the bus."""
 
     result: Result | None = None
     progress: Progress | None = None
@@ -134,19 +125,18 @@ class AgentReports(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageAgent(msgspec.Struct, kw_only=True):
-    """One of our components on a machine: its process, its journal, and what it has said."""
+    """A component on a machine: its process, its journal, and its reports."""
 
     part: str
     capabilities: frozenset[str]
     alive: bool = True
     hung: bool = False
-    """It runs and holds what it holds, but neither hears nor speaks."""
+    """The process keeps what it has open, but does nothing."""
     life: int = 0
-    """Counts its processes: what an earlier one had under way is void."""
+    """Counts its processes; callbacks of an earlier one are void."""
     holds_devices: bool = False
-    """It has the devices open."""
     silent_at: float | None = None
-    """None: it beats."""
+    """None: it sends heartbeats."""
     last_beat: float = 0.0
 
     # in its journal
@@ -159,18 +149,17 @@ class StageAgent(msgspec.Struct, kw_only=True):
 
     # in its memory
     slot: Command | None = None
-    """As it has read it since its own start."""
+    """The slot as read by this process."""
     body: CommandBody | None = None
-    """Of the op under way."""
+    """The body of the current op."""
     running: bool = False
-    """The op that was begun is under way in this process."""
+    """This process runs the current op."""
     phase: str = ""
     since: float = 0.0
     proven: Proven | None = None
     attempt: int = 0
-    """Counts what it has begun within ops."""
     instance: str = ""
-    """Of the driver that is being validated."""
+    """The driver instance that is being validated."""
 
     # to be said, and said
     pending_reports: AgentReports = AgentReports()
@@ -178,14 +167,12 @@ class StageAgent(msgspec.Struct, kw_only=True):
 
 
 class KernelDriver(msgspec.Struct, frozen=True):
-    """The driver in the kernel."""
-
     install_digest: str
     driver: LoadedDriver
 
 
 class StageMachine(msgspec.Struct, kw_only=True):
-    """A machine: what goes on there, whatever the API server believes."""
+    """A machine, whatever the API server believes of it."""
 
     name: str
     boot: int = 1
@@ -194,38 +181,38 @@ class StageMachine(msgspec.Struct, kw_only=True):
     variant: str = ""
     up: bool = True
     kubelet_connected: bool = True
-    """Its kubelet is connected to the API server."""
+    """The kubelet reaches the API server."""
     connected: bool = True
-    """Its agents are connected to the bus."""
+    """The agents reach the bus."""
     loaded: KernelDriver | None = None
     preinstalled: KernelDriver | None = None
-    """What it loads by itself whenever it starts."""
+    """The driver that is loaded at each boot."""
     is_unloading: bool = False
-    """A call that takes out the modules is in the kernel."""
+    """A call that unloads the modules is in the kernel."""
     busy_since: float | None = None
-    """Since when unloads of the present op were refused."""
+    """When the first unload of the current op was refused."""
     admitted: str = ""
-    """Uid of the driver pod that was let through the gate in this boot."""
+    """Uid of the driver pod that passed the gate in this boot."""
     drivers: dict[str, StageDriverPod] = {}
     tenant_pods: dict[str, TenantPod] = {}
     tenants: tuple[Tenant, ...] = ()
     agents: dict[str, StageAgent] = {}
     host_processes: int = 0
-    """That have the devices open, and belong to no pod."""
+    """Processes outside of pods that have the devices open."""
     obstacles: tuple[Finding, ...] = ()
-    """What a preflight finds on it."""
+    """Findings of a preflight."""
     counts: dict[str, int] = {}
-    """How often each of the things was tried that worlds are asked about by attempt."""
+    """Number of attempts of each operation, which worlds are asked by."""
 
     def attempt(self, what: str) -> int:
-        """The number of this attempt, from 0 on."""
+        """Return the number of this attempt, from 0 on."""
         number = self.counts.get(what, 0)
         self.counts[what] = number + 1
         return number
 
 
 class DriverFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the driver agent last said in this boot of its machine."""
+    """The last report of the driver agent in this boot."""
 
     loaded: LoadedDriver | None = None
     gate: Gate | None = None
@@ -233,24 +220,20 @@ class DriverFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageSlot(msgspec.Struct, frozen=True):
-    """A command slot, with the sequence by which it is compared."""
+    """A command slot with the sequence used for compare-and-set."""
 
     sequence: int
     command: Command
 
 
 class PendingEvictions(msgspec.Struct, kw_only=True):
-    """Pods of a node that are being evicted."""
-
     pods: dict[str, float]
-    """By uid: since when."""
+    """Uid: since when."""
     by_force: bool
     refused: dict[str, str]
 
 
 class StageRollout(msgspec.Struct, kw_only=True):
-    """A Rollout object."""
-
     uid: str
     revision: int
     generation: int = 1
@@ -260,8 +243,6 @@ class StageRollout(msgspec.Struct, kw_only=True):
 
 
 class StagePool(msgspec.Struct, kw_only=True):
-    """A policy, with the Rollout of its pool."""
-
     key: str
     uid: str
     target: str
@@ -275,21 +256,20 @@ class StagePool(msgspec.Struct, kw_only=True):
 
 
 class NodeMemory(msgspec.Struct, kw_only=True):
-    """What the scheduler remembers of a node between two decisions, and does about it."""
+    """The scheduler's memory of a node between two decisions."""
 
     waiting: Wait | None = None
     preflight: PreflightQuery | None = None
     preflight_boot: str = ""
     evictions: PendingEvictions | None = None
     writing: int = 0
-    """Requests of its own that are not answered."""
+    """Number of unanswered requests."""
 
 
 def copy_machine(machine: StageMachine) -> StageMachine:
-    """A machine of its own."""
-    made = copy(machine)
-    made.drivers = {uid: copy(each) for uid, each in machine.drivers.items()}
-    made.tenant_pods = {uid: copy(each) for uid, each in machine.tenant_pods.items()}
-    made.agents = {part: copy(each) for part, each in machine.agents.items()}
-    made.counts = machine.counts.copy()
-    return made
+    copied = copy(machine)
+    copied.drivers = {uid: copy(each) for uid, each in machine.drivers.items()}
+    copied.tenant_pods = {uid: copy(each) for uid, each in machine.tenant_pods.items()}
+    copied.agents = {part: copy(each) for part, each in machine.agents.items()}
+    copied.counts = machine.counts.copy()
+    return copied

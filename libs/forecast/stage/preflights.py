@@ -1,7 +1,4 @@
-"""Preflights: what a driver agent is asked before anything is taken away, and what it finds.
-
-Must not know what is made of the answer.
-"""
+"""Preflights: checks of a machine by its driver agent before an upgrade."""
 
 from libs.contracts.commands import PreflightCheck
 from libs.contracts.reports import Finding, Preflight
@@ -14,15 +11,15 @@ from libs.rollout.views.machine import EvictionExemption, PreflightQuery
 def start_preflight(
     state: StageState, name: str, boot_id: str, leader: int, check: PreflightCheck
 ) -> bool:
-    """Put the question; whether it could be put."""
+    """Send the check and return whether it could be sent."""
     machine = state.machines.get(name)
     if machine is None or not state.bus_up or leader != state.leader:
         return False
-    known = state.memory_of(name)
-    known.preflight = PreflightQuery(
+    memory = state.memory_of(name)
+    memory.preflight = PreflightQuery(
         label=check.label, asked_at=state.now, removes=check.removes_pods
     )
-    known.preflight_boot = boot_id
+    memory.preflight_boot = boot_id
     state.touch(name)
     asked = (name, boot_id, leader, check)
     state.call_after(state.latencies.preflight, finish_preflight, *asked)
@@ -32,21 +29,21 @@ def start_preflight(
 def finish_preflight(
     state: StageState, name: str, boot_id: str, leader: int, check: PreflightCheck
 ) -> None:
-    """The driver agent has looked, if it can answer at all."""
+    """Answer the check, if the driver agent can."""
     machine = state.machines.get(name)
-    known = state.memory.get(name)
-    if machine is None or known is None or known.preflight is None or leader != state.leader:
+    memory = state.memory.get(name)
+    if machine is None or memory is None or memory.preflight is None or leader != state.leader:
         return
     agent = machine.agents["driver"]
     if not agents.is_live(agent) or not agents.is_connected(state, machine):
         return
-    if boot_id != machine.boot_id or known.preflight.label != check.label:
+    if boot_id != machine.boot_id or memory.preflight.label != check.label:
         return
     answer = Preflight(
         check=f"check-{name}", label=check.label, findings=tuple(_findings(machine, check))
     )
-    asked = known.preflight.asked_at
-    known.preflight = PreflightQuery(
+    asked = memory.preflight.asked_at
+    memory.preflight = PreflightQuery(
         label=check.label,
         asked_at=asked,
         removes=check.removes_pods,
@@ -63,11 +60,13 @@ def _findings(machine: StageMachine, check: PreflightCheck) -> list[Finding]:
             Finding(code="holder", message=f"{machine.host_processes} processes of the host")
         )
     found += [
-        Finding(code="holder", message=f"pod {work.tenant.namespace}/{work.tenant.name}")
-        for work in machine.tenant_pods.values()
-        if work.on_machine
-        and work.tenant.gpus
-        and work.tenant.exemption is not EvictionExemption.OPERAND
-        and work.uid not in check.removes_pods
+        Finding(
+            code="holder", message=f"pod {tenant_pod.tenant.namespace}/{tenant_pod.tenant.name}"
+        )
+        for tenant_pod in machine.tenant_pods.values()
+        if tenant_pod.on_machine
+        and tenant_pod.tenant.gpus
+        and tenant_pod.tenant.exemption is not EvictionExemption.OPERAND
+        and tenant_pod.uid not in check.removes_pods
     ]
     return found

@@ -1,7 +1,4 @@
-"""What an audit and a person can read of a stage: revisions, entries, and a story.
-
-Writes things down as the API server and the agents do. Must not change anything.
-"""
+"""The journal of a stage for audits, and a log for people."""
 
 from collections.abc import Iterator, Mapping
 from copy import copy
@@ -19,34 +16,30 @@ from libs.forecast.stage.objects import StageNode, StageRollout
 
 
 class JournalRecorder:
-    """One of a stage."""
-
     def __init__(self) -> None:
         self.revisions: list[Revision] = []
         self.entries: list[Entry] = []
         self.log_lines: list[tuple[float, str]] = []
         self.device_holds: list[tuple[str, str, float, float | None]] = []
-        """Node uid, who, since and until, for whatever had the devices open."""
+        """Node uid, holder, since and until."""
         self.open_device_holds: dict[tuple[str, str], float] = {}
         self.holders: dict[str, tuple[str, ...]] = {}
-        """By node uid, as last witnessed."""
+        """The last recorded holders by node uid."""
         self.lost_journals: list[LostJournal] = []
         self.pool_facts = list[PoolFacts]()
         self.start: list[dict[str, Any]] = []
-        """Nodes and Rollouts as they were found, whole."""
+        """Nodes and Rollouts as they were when the journal began."""
         self.last_pool_facts: dict[str, tuple[object, ...]] = {}
-        """By pool, as last witnessed."""
+        """The last recorded facts by pool."""
         self._leaves: dict[tuple[str, str], dict[str, Any]] = {}
 
     def copy(self) -> "JournalRecorder":
-        """A chronicle of its own."""
-        made = copy(self)
+        copied = copy(self)
         for name, value in vars(self).items():
-            setattr(made, name, copy(value))
-        return made
+            setattr(copied, name, copy(value))
+        return copied
 
     def log(self, at: float, text: str) -> None:
-        """For people."""
         self.log_lines.append((at, text))
 
     def request(
@@ -64,9 +57,9 @@ class JournalRecorder:
         namespace: str = "",
         leaves: Mapping[str, Any] | None = None,
     ) -> None:
-        """One that wrote or tried to. `leaves` is the object after it; without, it did not change.
+        """Record a write or an attempt.
 
-        An object without any leaf is gone.
+        `leaves` is the object after it: None, it did not change; empty, it is gone.
         """
         changed: dict[str, tuple[Any, Any]] = {}
         if leaves is not None:
@@ -94,21 +87,21 @@ class JournalRecorder:
         )
 
     def node_found(self, node: StageNode) -> None:
-        """It was there when the chronicle began."""
-        self.start.append(whole_node(node))
+        self.start.append(node_object(node))
         self._leaves["Node", node.uid] = leaves_of_node(node)
 
     def rollout_found(self, name: str, rollout: StageRollout) -> None:
-        """So was this."""
         leaves = leaves_of_rollout(name, rollout)
-        whole: dict[str, Any] = {"kind": KIND}
+        document: dict[str, Any] = {"kind": KIND}
         for path, value in leaves.items():
-            set_path(whole, path, value)
-        self.start.append(whole)
+            set_path(document, path, value)
+        self.start.append(document)
         self._leaves[KIND, rollout.uid] = leaves
 
-    def entry(self, at: float, boot_id: str, component: str, command: Command, **said: Any) -> None:
-        """A line of an agent's journal: its phase, and what else there is to say."""
+    def entry(
+        self, at: float, boot_id: str, component: str, command: Command, **details: Any
+    ) -> None:
+        """Record a line of an agent's journal."""
         self.entries.append(
             Entry(
                 node=command.node,
@@ -120,22 +113,22 @@ class JournalRecorder:
                 op=command.op,
                 command=command.kind.value,
                 time=at,
-                **said,
+                **details,
             )
         )
 
     def record_holders(self, at: float, node_uid: str, holders: Mapping[str, bool]) -> None:
-        """Who has the devices of this machine open from now on, of those that are named."""
-        for who, holds in holders.items():
-            key = (node_uid, who)
+        """Record which of the named holders have the devices open from now on."""
+        for holder, holds in holders.items():
+            key = (node_uid, holder)
             if holds:
                 self.open_device_holds.setdefault(key, at)
             elif (since := self.open_device_holds.pop(key, None)) is not None:
-                self.device_holds.append((node_uid, who, since, at))
+                self.device_holds.append((node_uid, holder, since, at))
 
 
 def leaves_of_node(node: StageNode) -> dict[str, Any]:
-    """A Node, by path."""
+    """Return a Node by path."""
     found: dict[str, Any] = {
         "metadata.name": node.name,
         "metadata.uid": node.uid,
@@ -148,36 +141,36 @@ def leaves_of_node(node: StageNode) -> dict[str, Any]:
         found[f"{TAINT}.key"] = "node.kubernetes.io/unschedulable"
     if node.operands_paused:
         found[PAUSED] = "paused-for-driver-upgrade"
-    for key, held in node.fields.items():
-        value = held.value
+    for key, field in node.fields.items():
+        value = field.value
         if isinstance(value, msgspec.Struct):
             value = msgspec.json.encode(value).decode()
         found[key] = value
     return found
 
 
-def whole_node(node: StageNode) -> dict[str, Any]:
-    """A Node as an API server shows it, with who owns which of its fields."""
-    whole: dict[str, Any] = {"kind": "Node"}
+def node_object(node: StageNode) -> dict[str, Any]:
+    """Return a Node as an API server shows it, with its managed fields."""
+    document: dict[str, Any] = {"kind": "Node"}
     for path, value in leaves_of_node(node).items():
         if not path.startswith("status.conditions"):
-            set_path(whole, path, value)
+            set_path(document, path, value)
     ready = "True" if node.ready else "Unknown"
-    set_path(whole, "status.conditions", [{"type": "Ready", "status": ready}])
+    set_path(document, "status.conditions", [{"type": "Ready", "status": ready}])
     owners: dict[str, dict[str, Any]] = {}
-    for path, held in node.fields.items():
-        for manager in held.managers:
-            place = owners.setdefault(manager, {})
+    for path, field in node.fields.items():
+        for manager in field.managers:
+            tree = owners.setdefault(manager, {})
             for part in segments(path):
-                place = place.setdefault(f"f:{part}", {})
-    whole["metadata"]["managedFields"] = [
+                tree = tree.setdefault(f"f:{part}", {})
+    document["metadata"]["managedFields"] = [
         {"manager": manager, "fieldsV1": fields} for manager, fields in owners.items()
     ]
-    return whole
+    return document
 
 
 def leaves_of_rollout(name: str, rollout: StageRollout) -> dict[str, Any]:
-    """A Rollout, by path."""
+    """Return a Rollout by path."""
     found: dict[str, Any] = {"metadata.name": name, "metadata.uid": rollout.uid}
     if rollout.finalized:
         found["metadata.finalizers"] = [FINALIZER]

@@ -1,8 +1,8 @@
 """A stage: a small cluster in memory and virtual time, on which decisions are carried out.
 
-It lives on by a `world.Model`: whoever decides looks at `fleet` and `instant`, hands over what he
-decided, and lets time pass. Nothing here decides anything about a rollout, and nothing is random:
-the same stage with the same decisions is the same story.
+Callers read `fleet` and `instant`, pass a decision to `carry_out`, and let time pass. A
+`WorldModel` answers how long things take. The same stage with the same decisions always behaves the
+same.
 """
 
 from collections.abc import Iterable
@@ -23,16 +23,14 @@ from libs.rollout.views.pool import PoolView
 
 
 class ChangedNames(NamedTuple):
-    """What is another one than when it was last asked."""
+    """Names of changed nodes, including deleted ones, and keys of changed pools."""
 
     nodes: frozenset[str]
-    """Names; also of nodes that are gone."""
     pools: frozenset[str]
-    """Keys."""
 
 
 class ViewUpdate(NamedTuple):
-    """Views of what changed, as `Deciding.update` takes them."""
+    """Changed views, as `Decider.update` takes them."""
 
     nodes: tuple[NodeView, ...]
     nodes_gone: tuple[str, ...]
@@ -40,7 +38,7 @@ class ViewUpdate(NamedTuple):
 
 
 class Stage:
-    """One of them. `copy` makes another that goes its own way from here."""
+    """A cluster; `copy` makes an independent one."""
 
     def __init__(
         self,
@@ -55,17 +53,17 @@ class Stage:
         self.state = StageState(
             world=world, start=start, latencies=latencies, journalled=journalled
         )
-        self._equip()
+        self._reset()
         populate(self.state, pools, nodes)
 
     @classmethod
     def from_fleet(cls, fleet: Fleet, *, world: WorldModel, now: float) -> "Stage":
-        """The cluster that a snapshot shows, as far as it shows it."""
-        made = cls(world=world, start=now, journalled=False)
-        populate_from_fleet(made.state, fleet)
-        return made
+        """Return the cluster that a snapshot shows, as far as it shows it."""
+        result = cls(world=world, start=now, journalled=False)
+        populate_from_fleet(result.state, fleet)
+        return result
 
-    def _equip(self) -> None:
+    def _reset(self) -> None:
         self._nodes = dict[str, NodeView]()
         self._pools = dict[str, PoolView]()
         self.state.node_handlers = (nodes.on_node_changed,)
@@ -81,37 +79,34 @@ class Stage:
 
     @property
     def now(self) -> float:
-        """Seconds."""
         return self.state.now
 
     def fleet(self) -> Fleet:
-        """All views; of what did not change the very same as before."""
-        self._renew()
+        """Return all views; unchanged ones are the same objects as before."""
+        self._refresh_views()
         return Fleet(pools=self._pools.copy(), nodes=self._nodes.copy())
 
     def node(self, name: str) -> NodeView | None:
-        """One of them."""
-        self._renew()
+        self._refresh_views()
         return self._nodes.get(name)
 
     def pool(self, key: str) -> PoolView:
-        """The view of a pool."""
-        self._renew()
+        self._refresh_views()
         return self._pools[key]
 
     def pop_view_update(self) -> ViewUpdate:
-        """The views of all that changed since this was asked last, by whomever."""
+        """Return the views of everything changed since the last call."""
         names = self.state.decided_nodes | self.state.dirty
         keys = self.state.decided_pools | self.state.dirty_pools
         self.pop_changed_names()
-        self._renew()
+        self._refresh_views()
         return ViewUpdate(
             nodes=tuple(self._nodes[name] for name in names if name in self._nodes),
             nodes_gone=tuple(name for name in names if name not in self._nodes),
             pools=tuple(self._pools[key] for key in keys),
         )
 
-    def _renew(self) -> None:
+    def _refresh_views(self) -> None:
         state = self.state
         for name in state.stale_views:
             view = views.node_view(state, name)
@@ -129,18 +124,18 @@ class Stage:
         state.stale_pool_views.clear()
 
     def instant(self, epoch: int | None = None) -> Instant:
-        """Now, as the leader of that epoch sees it; without one, of the present leader."""
+        """Return the present moment for the leader of this epoch, by default the current one."""
         return views.instant(self.state, self.epoch if epoch is None else epoch)
 
     def pop_changed_names(self) -> ChangedNames:
-        """Since this was asked last, but for what a decision itself brings about."""
+        """Return what changed since the last call, except by decisions themselves."""
         state = self.state
         state.decided_nodes.clear()
         state.decided_pools.clear()
-        made = ChangedNames(frozenset(state.dirty), frozenset(state.dirty_pools))
+        result = ChangedNames(frozenset(state.dirty), frozenset(state.dirty_pools))
         state.dirty.clear()
         state.dirty_pools.clear()
-        return made
+        return result
 
     # What is done, and what happens then.
 
@@ -152,10 +147,11 @@ class Stage:
         no_longer_waiting: Iterable[str] | None = None,
         leader: int | None = None,
     ) -> None:
-        """Begin to; `fates` are the faults that its effects meet.
+        """Begin to carry out a decision.
 
-        `rested` are the nodes that wait no more, of a decision that tells only what is new; without
-        it all that it does not name. `leader` is the number of another than the present one.
+        `no_longer_waiting` are the nodes whose wait ends, for a decision that contains changes
+        only; by default all that it does not name. `leader` is the number of a leader other than
+        the current one.
         """
         if leader is not None and leader != self.state.leader:
             effects.send(self.state, decision, leader, effect_faults)
@@ -164,18 +160,18 @@ class Stage:
 
     @property
     def next_at(self) -> float | None:
-        """When something happens next; None: nothing ever does, unless somebody acts."""
+        """The time of the next timer; None: there is none."""
         return self.state.timers.next_at
 
     def advance(self) -> float:
-        """To the next moment at which something happens, with all that happens then."""
+        """Run all timers of the next moment that has any."""
         at = self.state.timers.next_at
         if at is not None:
             self.run_until(at)
         return self.state.now
 
     def run_until(self, time: float) -> None:
-        """To that time, with all that happens on the way."""
+        """Advance to this time, running all timers on the way."""
         state = self.state
         while (at := state.timers.next_at) is not None and at <= time:
             due = state.timers.pop()
@@ -186,49 +182,45 @@ class Stage:
     # What can be judged, and told.
 
     def journal(self) -> AuditJournal:
-        """What an audit reads; of a stage without a chronicle nothing is known."""
-        chronicle = self.state.recorder
-        return audit_facts.build_journal(chronicle) if chronicle is not None else AuditJournal()
+        """Return the journal for an audit; empty for a stage without a recorder."""
+        recorder = self.state.recorder
+        return audit_facts.build_journal(recorder) if recorder is not None else AuditJournal()
 
     @property
     def violations(self) -> tuple[tuple[float, str, str], ...]:
-        """What must never happen on a machine, and did: when, where, what."""
+        """Time, node and description of everything that must never happen on a machine."""
         return tuple(self.state.violations)
 
     @property
     def log_lines(self) -> tuple[tuple[float, str], ...]:
-        """What happened, for people."""
-        chronicle = self.state.recorder
-        return tuple(chronicle.log_lines) if chronicle is not None else ()
+        recorder = self.state.recorder
+        return tuple(recorder.log_lines) if recorder is not None else ()
 
     # For whoever tries every order of events.
 
     def pending(self) -> tuple[Timer, ...]:
-        """All that is to happen."""
         return self.state.timers.pending()
 
     def fire(self, due: Timer) -> None:
-        """This now, and all earlier things later; time does not run backwards."""
+        """Run this timer now and all earlier ones later; time does not run backwards."""
         state = self.state
         state.timers.remove(due)
         state.now = max(state.now, due.at)
         due.callback(state, *due.values)
 
     def copy(self) -> "Stage":
-        """Another one, in the same state."""
-        made = object.__new__(Stage)
-        made.state = self.state.copy()
-        made._nodes = self._nodes.copy()
-        made._pools = self._pools.copy()
-        return made
+        result = object.__new__(Stage)
+        result.state = self.state.copy()
+        result._nodes = self._nodes.copy()
+        result._pools = self._pools.copy()
+        return result
 
     # Who leads.
 
     @property
     def epoch(self) -> int:
-        """Of the present leader."""
         return self.state.epoch
 
     def elect(self) -> int:
-        """Another process leads: it knows nothing that is not on the stage itself."""
+        """Elect another leader and return its epoch."""
         return effects.elect(self.state)

@@ -1,7 +1,7 @@
-"""Everything that a stage is at one moment, and what each part of it needs of the others.
+"""The state of a stage.
 
-Holds objects and the agenda, counts revisions and uids, remembers what changed. Must not know what
-happens to anything: that is in the modules that are given a state.
+Holds objects and timers, counts revisions and uids, and keeps track of changes. What changes it is
+in the modules whose functions take a state.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,16 +24,14 @@ from libs.forecast.world import WorldModel
 from libs.rollout.views.fleet import SourceState
 
 NodeHandler = Callable[["StageState", str, frozenset[str]], None]
-"""Is told the name of a Node, and the paths that changed."""
+"""Called with the name of a Node and the paths that changed."""
 MachineHandler = Callable[["StageState", StageMachine], None]
-"""Looks at a machine on which something happened, and does what is to be done now."""
+"""Called after something happened on a machine."""
 
 SOURCES = ("nodes", "pods", "rollouts", "policies", "daemonsets")
 
 
 class StageState:
-    """What functions of this package are given first."""
-
     def __init__(
         self, *, world: WorldModel, start: float, latencies: Latencies, journalled: bool
     ) -> None:
@@ -43,7 +41,7 @@ class StageState:
         self.timers = TimerQueue()
         self.revision = 100
         self.made = 0
-        """Counts what was given a uid."""
+        """Number of uids made."""
 
         self.nodes: dict[str, StageNode] = {}
         self.machines: dict[str, StageMachine] = {}
@@ -60,13 +58,13 @@ class StageState:
         self.missed_pokes: dict[str, tuple[str, ...]] = {}
         """Components that miss their pokes, by node."""
         self.epoch = 1
-        """Of the present leader."""
+        """The current leader's."""
         self.leader = 0
-        """Counts those who led: effects of earlier ones are under way still, at most."""
+        """Number of the current leader; only effects of earlier ones can still arrive."""
         self.sources = dict[str, SourceState]()
-        """Those whose proof is older than now."""
+        """Sources that are older than now."""
         self.frozen: set[str] = set()
-        """Parts of the views that stand still, and what they show: see `seeing`."""
+        """Frozen parts of the views; see `views`."""
         self.frozen_parts: dict[str, Mapping[str, Any]] = {}
         self.bus_down_since: float | None = None
         self.bus_outages: tuple[tuple[float, float], ...] = ()
@@ -76,97 +74,90 @@ class StageState:
         self.machine_handlers: tuple[MachineHandler, ...] = ()
 
         self.dirty: set[str] = set()
-        """Nodes that are to be looked at again."""
+        """Nodes to decide about again."""
         self.dirty_pools: set[str] = set()
         self.decided_nodes: set[str] = set()
-        """Nodes that changed by what was decided: to be shown, and no reason to decide again."""
+        """Nodes changed by a decision itself: shown, but no reason to decide again."""
         self.decided_pools: set[str] = set()
         self.stale_views: set[str] = set()
         """Nodes whose view is out of date."""
         self.stale_memory_views: set[str] = set()
-        """Nodes whose view is, but only in what the scheduler waits for and writes itself."""
+        """Nodes of whose view only the scheduler's memory is out of date."""
         self.stale_pool_views: set[str] = set()
         self.violations: list[tuple[float, str, str]] = []
-        """What must never happen on a machine: when, where and what."""
         self.recorder: JournalRecorder | None = JournalRecorder() if journalled else None
 
     def call_after(self, seconds: float, callback: Callback, *values: Any) -> None:
-        """Put something on the agenda."""
         self.timers.add(self.now + seconds, callback, *values)
 
     def new_uid(self, kind: str) -> str:
-        """A new one."""
         self.made += 1
         return f"{kind}-{self.made}"
 
     def touch(self, name: str) -> None:
-        """The node is another one to whoever looks."""
+        """Mark the node as changed."""
         self.dirty.add(name)
         self.stale_views.add(name)
 
     def touch_pool(self, key: str) -> None:
-        """The pool is another one to whoever looks."""
         self.dirty_pools.add(key)
         self.stale_pool_views.add(key)
 
     def touch_decided(self, name: str) -> None:
-        """The node is another one by what was just decided about it."""
+        """Mark the node as changed by a decision about it."""
         self.decided_nodes.add(name)
         self.stale_memory_views.add(name)
 
     def touch_all(self, names: Iterable[str]) -> None:
-        """So are these."""
         self.dirty.update(names)
         self.stale_views.update(self.dirty)
 
     def memory_of(self, name: str) -> NodeMemory:
-        """What the scheduler keeps about a node."""
-        known = self.memory.get(name)
-        if known is None:
-            known = self.memory[name] = NodeMemory()
-        return known
+        memory = self.memory.get(name)
+        if memory is None:
+            memory = self.memory[name] = NodeMemory()
+        return memory
 
     def record_violation(self, name: str, text: str) -> None:
-        """On a machine something happened that no order of events may bring about."""
+        """Record something that no order of events may cause on a machine."""
         self.violations.append((self.now, name, text))
 
     def log(self, text: str) -> None:
-        """Write something down for people who read the story."""
+        """Log a line for people."""
         if self.recorder is not None:
             self.recorder.log(self.now, text)
 
     def node_changed(self, name: str, paths: frozenset[str]) -> None:
-        """Tell whoever watches Nodes; `UID` changed of one that came or went."""
-        for watcher in self.node_handlers:
-            watcher(self, name, paths)
+        """Notify the handlers; `UID` is among the paths of a created or deleted Node."""
+        for handler in self.node_handlers:
+            handler(self, name, paths)
 
     def machine_changed(self, machine: StageMachine) -> None:
-        """Something happened on the machine."""
-        for minder in self.machine_handlers:
-            minder(self, machine)
+        for handler in self.machine_handlers:
+            handler(self, machine)
 
     def machine(self, name: str, boot: int) -> StageMachine | None:
-        """The machine, if it still is in that boot."""
+        """Return the machine, if it is up and in this boot."""
         machine = self.machines.get(name)
         return machine if machine is not None and machine.up and machine.boot == boot else None
 
     def copy(self) -> "StageState":
-        """A state of its own, which shares what never changes."""
-        made = copy(self)
-        made.timers = self.timers.copy()
-        made.nodes = {name: copy(node) for name, node in self.nodes.items()}
-        made.machines = {name: copy_machine(machine) for name, machine in self.machines.items()}
-        made.pools = {}
+        """Return an independent state, which shares immutable values."""
+        copied = copy(self)
+        copied.timers = self.timers.copy()
+        copied.nodes = {name: copy(node) for name, node in self.nodes.items()}
+        copied.machines = {name: copy_machine(machine) for name, machine in self.machines.items()}
+        copied.pools = {}
         for key, pool in self.pools.items():
-            own = made.pools[key] = copy(pool)
+            own = copied.pools[key] = copy(pool)
             own.rollout = copy(pool.rollout)
-        made.memory = {}
-        for name, known in self.memory.items():
-            own_known = made.memory[name] = copy(known)
-            if known.evictions is not None:
-                leaves = own_known.evictions = copy(known.evictions)
-                leaves.pods = leaves.pods.copy()
-                leaves.refused = leaves.refused.copy()
+        copied.memory = {}
+        for name, memory in self.memory.items():
+            own_memory = copied.memory[name] = copy(memory)
+            if memory.evictions is not None:
+                pending = own_memory.evictions = copy(memory.evictions)
+                pending.pods = pending.pods.copy()
+                pending.refused = pending.refused.copy()
         for field in (
             "daemon_sets",
             "writing_rollouts",
@@ -177,7 +168,7 @@ class StageState:
             "frozen",
             "frozen_parts",
         ):
-            setattr(made, field, copy(getattr(self, field)))
+            setattr(copied, field, copy(getattr(self, field)))
         for field in (
             "dirty",
             "dirty_pools",
@@ -188,6 +179,6 @@ class StageState:
             "stale_pool_views",
             "violations",
         ):
-            setattr(made, field, copy(getattr(self, field)))
-        made.recorder = self.recorder.copy() if self.recorder is not None else None
-        return made
+            setattr(copied, field, copy(getattr(self, field)))
+        copied.recorder = self.recorder.copy() if self.recorder is not None else None
+        return copied

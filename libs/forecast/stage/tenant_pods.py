@@ -1,7 +1,6 @@
-"""Pods that compute on nodes: how they come, end, are asked to leave, and leave.
+"""Pods of tenants: how they start, complete, are evicted and end.
 
-Nothing here knows why anybody asks. A pod whose object is gone may still run: the machine decides
-who has the devices open.
+A pod whose object is gone may still run and keep the devices open.
 """
 
 from libs.contracts.journal import Verb
@@ -14,31 +13,29 @@ from libs.rollout.views.machine import EvictionExemption
 
 TOO_MANY = 429
 _LINGERS = 2.0
-"""Seconds that a process lives on when its pod was deleted by force."""
+"""Seconds until the processes of a force-deleted pod end."""
 
 
 def start_tenant_pod(
     state: StageState, machine: StageMachine, tenant_at: int, uid: str
 ) -> TenantPod:
-    """A pod of this tenant begins to run."""
     tenant = machine.tenants[tenant_at]
-    work = machine.tenant_pods[uid] = TenantPod(uid=uid, tenant=tenant)
+    tenant_pod = machine.tenant_pods[uid] = TenantPod(uid=uid, tenant=tenant)
     if tenant.remaining is not None:
         state.call_after(tenant.remaining, tenant_completed, machine.name, machine.boot, uid)
     state.touch(machine.name)
-    return work
+    return tenant_pod
 
 
 def tenant_completed(state: StageState, name: str, boot: int, uid: str) -> None:
-    """It came to its end by itself."""
     machine = state.machine(name, boot)
-    work = machine.tenant_pods.get(uid) if machine is not None else None
-    if machine is not None and work is not None:
-        _off(state, machine, work)
+    tenant_pod = machine.tenant_pods.get(uid) if machine is not None else None
+    if machine is not None and tenant_pod is not None:
+        _remove(state, machine, tenant_pod)
 
 
 def refill_node(state: StageState, name: str, uid: str) -> None:
-    """The Kubernetes scheduler places what has room again."""
+    """Start the pods for which the Kubernetes scheduler finds room again."""
     machine, node = state.machines.get(name), state.nodes.get(name)
     if (
         machine is None
@@ -50,7 +47,9 @@ def refill_node(state: StageState, name: str, uid: str) -> None:
         return
     if api.is_cordoned(node) or not node.ready or node.taint:
         return
-    present = {work.tenant.name for work in machine.tenant_pods.values() if work.in_api}
+    present = {
+        tenant_pod.tenant.name for tenant_pod in machine.tenant_pods.values() if tenant_pod.in_api
+    }
     for number, tenant in enumerate(machine.tenants):
         if (
             tenant.name in present
@@ -64,22 +63,22 @@ def refill_node(state: StageState, name: str, uid: str) -> None:
 
 
 def schedule_refill(state: StageState, name: str) -> None:
-    """It may be filled again: soon somebody looks."""
     node = state.nodes.get(name)
     if node is not None:
         state.call_after(state.latencies.pod_scheduling, refill_node, name, node.uid)
 
 
 def evict(state: StageState, machine: StageMachine, pod: TenantPod) -> str:
-    """Through the eviction API, by uid; an answer in words where a disruption budget refuses."""
-    guarded = pod.tenant.eviction_refused_for
+    """Evict by uid through the eviction API; return the refusal of a disruption budget, if any."""
+    refused_for = pod.tenant.eviction_refused_for
     if pod.deleting:
         return ""
     first = state.now if pod.first_refused is None else pod.first_refused
-    if guarded is None or state.now < first + guarded:
+    if refused_for is None or state.now < first + refused_for:
         pod.first_refused = first
         _journal(state, pod, (Verb.EVICT, TOO_MANY), SCHEDULER)
-        return f"Cannot evict pod as it would violate the pod's disruption budget {_named(pod)}."
+        name = f"{pod.tenant.namespace}/{pod.tenant.name}"
+        return f"Cannot evict pod as it would violate the pod's disruption budget {name}."
     pod.deleting = True
     _journal(state, pod, (Verb.EVICT, 201), SCHEDULER)
     state.touch(machine.name)
@@ -90,7 +89,7 @@ def evict(state: StageState, machine: StageMachine, pod: TenantPod) -> str:
 def delete(
     state: StageState, machine: StageMachine, pod: TenantPod, *, user: str = SCHEDULER
 ) -> None:
-    """Without grace: the object goes at once, the process a little later, or not at all."""
+    """Delete the object at once; the process ends a little later, or not at all."""
     if not pod.in_api:
         return
     pod.in_api, pod.deleting = False, True
@@ -104,20 +103,18 @@ def delete(
 
 
 def tenant_pod_stopped(state: StageState, name: str, boot: int, uid: str) -> None:
-    """Its processes have ended, and the kubelet says so."""
     machine = state.machine(name, boot)
-    work = machine.tenant_pods.get(uid) if machine is not None else None
-    if machine is not None and work is not None:
-        _off(state, machine, work)
+    tenant_pod = machine.tenant_pods.get(uid) if machine is not None else None
+    if machine is not None and tenant_pod is not None:
+        _remove(state, machine, tenant_pod)
 
 
 def end_pod(state: StageState, machine: StageMachine, pod: TenantPod) -> None:
-    """Its owner ends it: object and processes."""
-    _off(state, machine, pod)
+    _remove(state, machine, pod)
 
 
 def set_operand_pause(state: StageState, name: str, uid: str) -> None:
-    """Discovery writes its values for what is not ours, as the record says."""
+    """Write discovery's values for foreign operands, as the record says."""
     node, machine = state.nodes.get(name), state.machines.get(name)
     if node is None or node.uid != uid or machine is None:
         return
@@ -135,93 +132,91 @@ def set_operand_pause(state: StageState, name: str, uid: str) -> None:
 
 
 def sync_operand_pause(state: StageState, name: str) -> None:
-    """The operands' DaemonSets follow those values."""
+    """Stop or start foreign operands, as their DaemonSets would."""
     node, machine = state.nodes.get(name), state.machines.get(name)
     if node is None or machine is None or not machine.up:
         return
     for number, tenant in enumerate(machine.tenants):
         if tenant.exemption is not EvictionExemption.OPERAND:
             continue
-        there = [each for each in machine.tenant_pods.values() if each.tenant is tenant]
+        running = [each for each in machine.tenant_pods.values() if each.tenant is tenant]
         if node.operands_paused:
-            for work in there:
-                if not work.deleting:
-                    work.deleting = True
+            for tenant_pod in running:
+                if not tenant_pod.deleting:
+                    tenant_pod.deleting = True
                     state.touch(name)
-                    _stop(state, machine, work)
-        elif not there:
+                    _stop(state, machine, tenant_pod)
+        elif not running:
             start_tenant_pod(state, machine, number, state.new_uid("pod"))
 
 
 def machine_down(machine: StageMachine) -> None:
-    """Nothing runs; what was to go is gone with the next word of the kubelet."""
-    for work in machine.tenant_pods.values():
-        work.on_machine = False
+    for tenant_pod in machine.tenant_pods.values():
+        tenant_pod.on_machine = False
 
 
 def resync_kubelet(state: StageState, machine: StageMachine) -> None:
-    """What is to run runs again; the rest is gone."""
-    for work in list(machine.tenant_pods.values()):
-        if work.deleting or not work.in_api:
-            if not work.on_machine or work.tenant.stop_seconds is not None:
-                _off(state, machine, work)
-        elif not work.on_machine:
-            work.on_machine = True
-            if work.tenant.remaining is not None:
+    """Restart what should run and remove the rest."""
+    for tenant_pod in list(machine.tenant_pods.values()):
+        if tenant_pod.deleting or not tenant_pod.in_api:
+            if not tenant_pod.on_machine or tenant_pod.tenant.stop_seconds is not None:
+                _remove(state, machine, tenant_pod)
+        elif not tenant_pod.on_machine:
+            tenant_pod.on_machine = True
+            if tenant_pod.tenant.remaining is not None:
                 state.call_after(
-                    work.tenant.remaining, tenant_completed, machine.name, machine.boot, work.uid
+                    tenant_pod.tenant.remaining,
+                    tenant_completed,
+                    machine.name,
+                    machine.boot,
+                    tenant_pod.uid,
                 )
     state.touch(machine.name)
 
 
 def delete_orphans(state: StageState, machine: StageMachine) -> None:
-    """Their Node is gone: so are their objects, and the kubelet ends them."""
-    for work in list(machine.tenant_pods.values()):
-        delete(state, machine, work, user=POD_GC)
+    for tenant_pod in list(machine.tenant_pods.values()):
+        delete(state, machine, tenant_pod, user=POD_GC)
 
 
-def _stop(state: StageState, machine: StageMachine, work: TenantPod) -> None:
+def _stop(state: StageState, machine: StageMachine, tenant_pod: TenantPod) -> None:
     if not machine.up:
         return
-    stops = work.tenant.stop_seconds
+    stops = tenant_pod.tenant.stop_seconds
     if stops is not None:
-        state.call_after(stops, tenant_pod_stopped, machine.name, machine.boot, work.uid)
+        state.call_after(stops, tenant_pod_stopped, machine.name, machine.boot, tenant_pod.uid)
 
 
-def _off(state: StageState, machine: StageMachine, work: TenantPod) -> None:
-    work.on_machine = False
-    if work.in_api and not machine.kubelet_connected:
-        work.deleting = True
+def _remove(state: StageState, machine: StageMachine, tenant_pod: TenantPod) -> None:
+    tenant_pod.on_machine = False
+    if tenant_pod.in_api and not machine.kubelet_connected:
+        tenant_pod.deleting = True
         return
-    if work.in_api:
-        work.in_api = False
-        _journal(state, work, (Verb.DELETE, 200), "system:node", {})
-    machine.tenant_pods.pop(work.uid, None)
+    if tenant_pod.in_api:
+        tenant_pod.in_api = False
+        _journal(state, tenant_pod, (Verb.DELETE, 200), "system:node", {})
+    machine.tenant_pods.pop(tenant_pod.uid, None)
     state.touch(machine.name)
     schedule_refill(state, machine.name)
     state.machine_changed(machine)
 
 
 def _allocatable(machine: StageMachine) -> bool:
-    """The plugin offers GPUs."""
+    """Return whether the device plugin offers GPUs."""
     plugin = machine.agents.get("plugin")
     return machine.loaded is not None and plugin is not None and plugin.holds_devices
 
 
-def _named(work: TenantPod) -> str:
-    return f"{work.tenant.namespace}/{work.tenant.name}"
-
-
 def _journal(
     state: StageState,
-    work: TenantPod,
-    what: tuple[Verb, int],
+    tenant_pod: TenantPod,
+    answer: tuple[Verb, int],
     user: str,
     leaves: dict[str, str] | None = None,
 ) -> None:
-    verb, code = what
+    verb, code = answer
     if code >= 300 and state.recorder is None:
         return
     by = api.Requester(verb, user, MANAGER if user == SCHEDULER else "")
-    pod = api.PodId(work.tenant.namespace, work.tenant.name, work.uid)
+    pod = api.PodId(tenant_pod.tenant.namespace, tenant_pod.tenant.name, tenant_pod.uid)
     api.journal_pod(state, pod, by, code, leaves)

@@ -1,7 +1,7 @@
-"""What will happen on a stage, and when: a heap in virtual time.
+"""The timers of a stage: a heap in virtual time.
 
-What is to happen is a function and plain values, so that a copy of the agenda means the same for a
-copy of the stage. Must not know what any of it does.
+A timer is a function and plain values, so that a copy of the queue is valid for a copy of the
+stage.
 """
 
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 Callback = Callable[..., None]
-"""Is called with the state of the stage, then with its values."""
+"""Called with the state of the stage and the timer's values."""
 
 
 class Timer(NamedTuple):
-    """One thing that will happen. Of two at one time the earlier entry comes first."""
+    """A pending call. Of two at the same time, the lower entry comes first."""
 
     at: float
     entry: int
@@ -22,14 +22,11 @@ class Timer(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As a person reads it."""
-        said = ", ".join(str(value) for value in self.values)
-        return f"{self.callback.__name__.strip('_')}({said})"
+        values = ", ".join(str(value) for value in self.values)
+        return f"{self.callback.__name__.strip('_')}({values})"
 
 
 class TimerQueue:
-    """What is still to happen."""
-
     __slots__ = ("_entries", "_heap")
 
     def __init__(self) -> None:
@@ -37,31 +34,26 @@ class TimerQueue:
         self._entries = 0
 
     def add(self, at: float, callback: Callback, *values: Any) -> None:
-        """Nothing is ever taken off the agenda: what is void by then finds that out itself."""
+        """Add a timer. Timers are never cancelled; callbacks ignore those that became void."""
         self._entries += 1
         heappush(self._heap, Timer(at, self._entries, callback, values))
 
     @property
     def next_at(self) -> float | None:
-        """When the next thing happens."""
         return self._heap[0].at if self._heap else None
 
     def pop(self) -> Timer:
-        """The next thing; it is up to the caller to have it happen."""
         return heappop(self._heap)
 
     def pending(self) -> tuple[Timer, ...]:
-        """All of it, in order."""
         return tuple(sorted(self._heap, key=lambda due: due[:2]))
 
     def remove(self, due: Timer) -> None:
-        """This one is taken out of its turn."""
         self._heap.remove(due)
         heapify(self._heap)
 
     def copy(self) -> "TimerQueue":
-        """An agenda of its own."""
-        made = TimerQueue()
-        made._heap = self._heap.copy()
-        made._entries = self._entries
-        return made
+        copied = TimerQueue()
+        copied._heap = self._heap.copy()
+        copied._entries = self._entries
+        return copied

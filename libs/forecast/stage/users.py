@@ -1,8 +1,4 @@
-"""What people do, on a stage: every act is one method.
-
-People write to Kubernetes with tools of their own; what they mean by it is not known here, and what
-breaks by itself is in `faults`.
-"""
+"""Actions of people on a stage, each as one method."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,61 +33,51 @@ KUBECTL = "kubectl-edit"
 
 
 class UserActions:
-    """Whoever acts on a stage from outside."""
-
     def __init__(self, state: StageState) -> None:
         self._state = state
 
     # Edits of a Node.
 
     def edit(self, node: str, changes: Mapping[str, Any], manager: str = KUBECTL) -> None:
-        """A patch, by path; None removes."""
+        """Patch a Node by path; None removes."""
         if api.update_node(self._state, node, manager, changes) == api.OK:
-            said = ", ".join(f"{path} = {value!r}" for path, value in changes.items())
-            self._state.log(f"{node}: {manager} writes {said}")
+            text = ", ".join(f"{path} = {value!r}" for path, value in changes.items())
+            self._state.log(f"{node}: {manager} writes {text}")
 
     def cordon(self, node: str) -> None:
-        """`kubectl cordon`: over another cordon it writes nothing."""
+        """`kubectl cordon`: writes nothing on a cordoned node."""
         self.edit(node, {CORDON: True}, "kubectl-cordon")
 
     def uncordon(self, node: str) -> None:
-        """`kubectl uncordon`."""
         self.edit(node, {CORDON: None}, "kubectl-uncordon")
 
     def set_state(self, node: str, state: str | None) -> None:
-        """The state label is edited, or removed."""
         self.edit(node, {STATE: state})
 
     def set_driver_label(self, node: str, label: str | None) -> None:
-        """The driver label is edited, or stripped."""
         self.edit(node, {DRIVER: label})
 
     def set_record(self, node: str, text: str | None) -> None:
-        """The record is lost, or garbled."""
         self.edit(node, {RECORD: text})
 
     def set_lease(self, node: str, text: str | None) -> None:
-        """The lease is taken away, or garbled."""
         self.edit(node, {LEASE: text})
 
     def set_request(self, node: str, what: str) -> None:
-        """`sluice.dev/request`."""
         self.edit(node, {REQUEST: what})
 
     def set_operator_request(self, node: str) -> None:
-        """The GPU Operator's annotation that asks for an upgrade."""
         self.edit(node, {REQUESTED: "true"})
 
     def set_safe_load(self, node: str) -> None:
-        """A driver says that it waits until it may load."""
+        """Set the annotation by which a driver waits until it may load."""
         self.edit(node, {SAFE_LOAD: "true"}, "nvidia-driver")
 
     def set_skip(self, node: str, skip: bool) -> None:
-        """The skip label."""
         self.edit(node, {SKIP: "true" if skip else None})
 
     def set_keep_cordoned(self, node: str) -> None:
-        """The label that says what `kubectl cordon` cannot."""
+        """Set the label that keeps the node cordoned."""
         self.edit(node, {KEEP_CORDONED: "true"})
 
     def delete_node(self, node: str) -> None:
@@ -101,38 +87,36 @@ class UserActions:
             api.delete_node(self._state, node, PERSON)
 
     def register(self, node: str, pool: str) -> None:
-        """The kubelet of a machine without a Node makes one."""
+        """Let the kubelet of a machine without a Node create one."""
         machine = self._state.machines[node]
         if node not in self._state.nodes and machine.up:
             self._state.log(f"{node}: a Node of that name is made anew")
             nodes.register(self._state, machine, pool=pool)
 
     def add_node(self, spec: StageNodeSpec) -> None:
-        """A new machine comes."""
         self._state.log(f"{spec.name}: joins")
         from_specs.add_node(self._state, spec)
 
     def move_to_pool(self, node: str, pool: str) -> None:
-        """Its labels select it for another pool, or for none."""
-        there = self._state.nodes.get(node)
-        if there is not None and there.pool != pool:
+        current = self._state.nodes.get(node)
+        if current is not None and current.pool != pool:
             self._state.log(f"{node}: belongs to {pool or 'no pool'}")
-            there.pool = pool
+            current.pool = pool
             self._state.node_changed(node, frozenset())
-            api.stored(self._state, there, api.Requester(Verb.PATCH, PERSON, KUBECTL))
+            api.stored(self._state, current, api.Requester(Verb.PATCH, PERSON, KUBECTL))
 
     def exclude(self, node: str, excluded: bool) -> None:
-        """`nvidia.com/gpu.deploy.driver=false`."""
-        there = self._state.nodes.get(node)
-        if there is not None and there.excluded != excluded:
+        """Set `nvidia.com/gpu.deploy.driver=false`."""
+        current = self._state.nodes.get(node)
+        if current is not None and current.excluded != excluded:
             self._state.log(f"{node}: {'no driver of ours' if excluded else 'ours'} is wanted")
-            there.excluded = excluded
-            api.stored(self._state, there, api.Requester(Verb.PATCH, PERSON, KUBECTL))
+            current.excluded = excluded
+            api.stored(self._state, current, api.Requester(Verb.PATCH, PERSON, KUBECTL))
 
     # Pods.
 
     def delete_driver_pod(self, node: str, *, force: bool = False) -> None:
-        """`kubectl delete pod`, perhaps with --force."""
+        """`kubectl delete pod`, optionally with --force."""
         machine = self._state.machines[node]
         for pod in self._driver_pods(node):
             self._state.log(f"{node}: somebody deletes {pod.uid}{' by force' if force else ''}")
@@ -142,7 +126,6 @@ class UserActions:
                 driver_pods.delete(self._state, machine, pod, user=PERSON)
 
     def crash_driver(self, node: str) -> None:
-        """The driver's container ends by itself."""
         machine = self._state.machines[node]
         for pod in self._driver_pods(node):
             if pod.on_machine and pod.status.started is not None:
@@ -150,7 +133,6 @@ class UserActions:
                 driver_container.driver_crashed(self._state, node, machine.boot, pod.uid, pod.run)
 
     def add_tenant(self, node: str, tenant: Tenant) -> None:
-        """A pod is placed on the node by hand."""
         machine = self._state.machines[node]
         machine.tenants = (*machine.tenants, tenant)
         self._state.log(f"{node}: {tenant.name} runs there")
@@ -159,29 +141,27 @@ class UserActions:
         )
 
     def end_tenants(self, node: str) -> None:
-        """Whatever computes there is ended by its owners, and does not come back."""
+        """End all workloads for good."""
         machine = self._state.machines[node]
-        for work in list(machine.tenant_pods.values()):
-            if work.tenant.exemption is not EvictionExemption.OPERAND:
-                tenant_pods.end_pod(self._state, machine, work)
+        for tenant_pod in list(machine.tenant_pods.values()):
+            if tenant_pod.tenant.exemption is not EvictionExemption.OPERAND:
+                tenant_pods.end_pod(self._state, machine, tenant_pod)
         kept = [each for each in machine.tenants if each.exemption is EvictionExemption.OPERAND]
         machine.tenants = tuple(kept)
         self._state.log(f"{node}: its work is ended")
 
     def set_host_processes(self, node: str, number: int) -> None:
-        """Processes of the host have the devices open."""
         machine = self._state.machines[node]
         machine.host_processes = number
         self._state.log(f"{node}: {number} processes of the host hold the devices")
         self._state.machine_changed(machine)
 
     def install_driver(self, node: str, install_digest: str) -> None:
-        """The owner of a machine puts a driver on it himself."""
+        """Install a driver as the owner of the machine."""
         self._state.log(f"{node}: its owner installs {install_digest}")
         nodes.preinstall_driver(self._state, self._state.machines[node], install_digest)
 
     def clear_obstacles(self, node: str) -> None:
-        """What a preflight found is put right."""
         self._state.machines[node].obstacles = ()
         self._state.log(f"{node}: what stood in the way is put right")
 
@@ -191,14 +171,12 @@ class UserActions:
     # Pools.
 
     def set_brake(self, pool: str, brake: Brake) -> None:
-        """`Rollout.spec.brake`."""
-        self._spec(pool, brake=brake)
+        self._edit_spec(pool, brake=brake)
 
     def set_release(self, pool: str, target: str, failures: int) -> None:
-        """`Rollout.spec.release`."""
-        self._spec(pool, release=Release(target=target, failures=failures))
+        self._edit_spec(pool, release=Release(target=target, failures=failures))
 
-    def _spec(self, key: str, **changes: Any) -> None:
+    def _edit_spec(self, key: str, **changes: Any) -> None:
         rollout = self._state.pools[key].rollout
         if rollout is None or replace(rollout.spec, **changes) == rollout.spec:
             return
@@ -208,23 +186,22 @@ class UserActions:
         api.stored_rollout(self._state, key, rollout, api.Requester(Verb.UPDATE, PERSON, KUBECTL))
 
     def delete_rollout(self, pool: str) -> None:
-        """The Rollout is gone, finalizer or not."""
-        there = self._state.pools[pool]
-        if there.rollout is not None:
+        current = self._state.pools[pool]
+        if current.rollout is not None:
             self._state.log(f"{pool}: the Rollout is gone")
             api.delete_rollout(self._state, pool)
 
     def set_target(self, pool: str, target: str, builds: Mapping[str, Build] | None = None) -> None:
-        """The policy is edited: another target, whose builds are not settled at once."""
-        there = self._state.pools[pool]
-        there.target = target
+        """Edit the target of the policy; the DaemonSets of given builds settle later."""
+        current = self._state.pools[pool]
+        current.target = target
         self._state.log(f"{pool}: wants {target}")
         if builds is not None:
             late = {
                 variant: replace(build, readiness=Readiness.UNSETTLED, detail="it was changed")
                 for variant, build in builds.items()
             }
-            there.builds = {**there.builds, target: late}
+            current.builds = {**current.builds, target: late}
             self._state.call_after(1.0, settle_daemon_sets, pool, target)
         self._state.touch_pool(pool)
 
@@ -236,12 +213,12 @@ class UserActions:
         strategy: StrategySpec | None = None,
         gone: bool | None = None,
     ) -> None:
-        """How the nodes of a pool may be moved is edited; or the policy is deleted."""
-        there = self._state.pools[pool]
-        there.upgrade = there.upgrade if upgrade is None else upgrade
-        there.strategy = there.strategy if strategy is None else strategy
-        there.gone = there.gone if gone is None else gone
-        self._state.log(f"{pool}: the policy is {'gone' if there.gone else 'edited'}")
+        """Edit or delete the policy."""
+        current = self._state.pools[pool]
+        current.upgrade = current.upgrade if upgrade is None else upgrade
+        current.strategy = current.strategy if strategy is None else strategy
+        current.gone = current.gone if gone is None else gone
+        self._state.log(f"{pool}: the policy is {'gone' if current.gone else 'edited'}")
         self._state.touch_pool(pool)
         self._state.node_changed(pool, frozenset())
         self._state.touch_all(
@@ -250,13 +227,12 @@ class UserActions:
 
 
 def settle_daemon_sets(state: StageState, pool: str, target: str) -> None:
-    """The DaemonSets of a target are what the policy says."""
-    there = state.pools[pool]
+    current = state.pools[pool]
     settled = {
         variant: replace(build, readiness=Readiness.SETTLED, detail="")
-        for variant, build in there.builds.get(target, {}).items()
+        for variant, build in current.builds.get(target, {}).items()
     }
-    there.builds = {**there.builds, target: settled}
+    current.builds = {**current.builds, target: settled}
     from_specs.create_daemon_sets(state, pool)
     state.touch_pool(pool)
     state.touch_all([name for name, node in state.nodes.items() if node.pool == pool])

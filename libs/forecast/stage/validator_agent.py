@@ -1,7 +1,7 @@
-"""The validator: its chain of steps, and the evidence that it ends in.
+"""The validator: its chain of steps, and the resulting evidence.
 
-Evidence names what was there when the chain began, and only if it is there still. `look` may be
-called at any time and any number of times.
+Evidence names what was there when the chain began, and only if it is still there.
+`on_machine_changed` may be called at any time and any number of times.
 """
 
 from msgspec.structs import replace
@@ -14,13 +14,12 @@ from libs.forecast.stage.state import StageState
 from libs.forecast.world import VALIDATION_STEPS
 
 RUNTIME, MIG = "runtime-1", "mig-1"
-"""Digests of what no stage changes."""
 _WAITS = "plugin"
 """The step that cannot pass while the plugin is quiesced."""
 
 
 def on_machine_changed(state: StageState, machine: StageMachine) -> None:
-    """Begin the chain, or go on with a step that had to wait."""
+    """Begin the chain, or continue with a step that had to wait."""
     agent = machine.agents["validator"]
     if not machine.up or not agents.is_live(agent) or not agent.running:
         if not agent.running:
@@ -31,19 +30,19 @@ def on_machine_changed(state: StageState, machine: StageMachine) -> None:
     if not agent.phase:
         _begin(state, machine, agent, agent.body)
     elif agent.phase == "waits" and _plugin_holds(machine):
-        _go_on(state, machine, agent, VALIDATION_STEPS.index(_WAITS))
+        _run_step(state, machine, agent, VALIDATION_STEPS.index(_WAITS))
 
 
 def driver_instance(machine: StageMachine, label: str) -> str:
-    """Which driver works on the machine now; empty: none that has this label."""
-    there = machine.loaded
-    if there is None:
+    """Identify the working driver; empty: none with this label."""
+    loaded = machine.loaded
+    if loaded is None:
         return ""
     pod = _running(machine)
     if pod is not None:
         same = pod.label == label and pod.status.ready
         return f"{pod.uid}/{pod.status.started}" if same else ""
-    return "" if machine.drivers else f"module/{there.driver.loaded_at}"
+    return "" if machine.drivers else f"module/{loaded.driver.loaded_at}"
 
 
 def _running(machine: StageMachine) -> StageDriverPod | None:
@@ -54,7 +53,6 @@ def _running(machine: StageMachine) -> StageDriverPod | None:
 
 
 def _plugin_holds(machine: StageMachine) -> bool:
-    """Whether devices are served; where no plugin belongs, nobody has to."""
     plugin = machine.agents.get("plugin")
     return plugin is None or plugin.holds_devices
 
@@ -67,29 +65,26 @@ def _begin(state: StageState, machine: StageMachine, agent: StageAgent, body: Va
         _end(state, machine, agent, body, VALIDATION_STEPS[0])
         return
     agent.holds_devices = True
-    _go_on(state, machine, agent, 0)
+    _run_step(state, machine, agent, 0)
 
 
-def _go_on(state: StageState, machine: StageMachine, agent: StageAgent, index: int) -> None:
-    """This step runs; the next one comes when it has passed."""
+def _run_step(state: StageState, machine: StageMachine, agent: StageAgent, index: int) -> None:
+    """Run this step; the next one follows when it has passed."""
     body = agent.body
     if agent.current_op is None or not isinstance(body, Validate):
         return
     agent.phase = VALIDATION_STEPS[index]
-    verdict = state.world.validation(machine.name, body.label, agent.attempt)
-    if verdict.after is None:
+    end = state.world.validation(machine.name, body.label, agent.attempt)
+    if end.after is None:
         return
-    steps = VALIDATION_STEPS.index(verdict.failed) + 1 if verdict.failed else len(VALIDATION_STEPS)
+    steps = VALIDATION_STEPS.index(end.failed) + 1 if end.failed else len(VALIDATION_STEPS)
     chain = (agent.life, agent.current_op.order, index)
-    state.call_after(
-        verdict.after / steps, validation_step_finished, machine.name, machine.boot, chain
-    )
+    state.call_after(end.after / steps, validation_step_finished, machine.name, machine.boot, chain)
 
 
 def validation_step_finished(
     state: StageState, name: str, boot: int, chain: tuple[int, tuple[int, int], int]
 ) -> None:
-    """A step is over, well or not."""
     life, order, index = chain
     machine = state.machine(name, boot)
     agent = machine.agents["validator"] if machine is not None else None
@@ -113,7 +108,7 @@ def validation_step_finished(
         if VALIDATION_STEPS[index + 1] == _WAITS and not _plugin_holds(machine):
             agent.phase = "waits"
         else:
-            _go_on(state, machine, agent, index + 1)
+            _run_step(state, machine, agent, index + 1)
 
 
 def _end(
@@ -123,18 +118,18 @@ def _end(
     evidence = _evidence(state, machine, agent, body, failed)
     agent.pending_reports = replace(agent.pending_reports, evidence=evidence)
     outcome = Outcome.FAILED if failed else Outcome.DONE
-    said = f"the step {failed} did not pass" if failed else ""
-    agents.finish(state, machine, agent, outcome, (failed, said))
+    message = f"the step {failed} did not pass" if failed else ""
+    agents.finish(state, machine, agent, outcome, (failed, message))
     state.machine_changed(machine)
 
 
 def _evidence(
     state: StageState, machine: StageMachine, agent: StageAgent, body: Validate, failed: str
 ) -> Evidence:
-    command, there, pod = agent.current_op, machine.loaded, _running(machine)
+    command, loaded, pod = agent.current_op, machine.loaded, _running(machine)
     if command is None:
         raise RuntimeError(f"the validator of {machine.name} has no op to prove anything for")
-    started = there.driver.loaded_at if there is not None else 0.0
+    started = loaded.driver.loaded_at if loaded is not None else 0.0
     if pod is not None:
         started = pod.status.started or 0.0
     reached = VALIDATION_STEPS[: VALIDATION_STEPS.index(failed) + 1] if failed else VALIDATION_STEPS
@@ -149,8 +144,8 @@ def _evidence(
         kernel=machine.kernel,
         driver_pod_uid=pod.uid if pod is not None else "",
         driver_started=started,
-        driver_version=there.driver.version if there is not None else "",
-        driver_digest=there.install_digest if there is not None else "",
+        driver_version=loaded.driver.version if loaded is not None else "",
+        driver_digest=loaded.install_digest if loaded is not None else "",
         runtime_digest=RUNTIME,
         mig_digest=MIG,
         steps=tuple(ValidationStep(name=name, passed=name != failed) for name in reached),

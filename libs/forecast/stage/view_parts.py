@@ -1,8 +1,4 @@
-"""What each part of a node's view says: the Node, its pods, the reports of its agents, and what the
-scheduler knows by itself.
-
-Pure reading. Must not know that a part can be held back.
-"""
+"""The parts of a node's view: the Node, its pods, its agents' reports, the scheduler's memory."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -46,7 +42,7 @@ Part = Mapping[str, Any]
 """Fields of a view."""
 
 _FAR = 1e12
-"""When a component that beats would count as silent: each beat puts it off."""
+"""The time at which a connected component would be silent: every heartbeat postpones it."""
 
 _FIELDS = {
     CORDON: NodeField.CORDON,
@@ -62,7 +58,6 @@ _FIELDS = {
 
 
 def node_part(state: StageState, name: str) -> Part | None:
-    """What the Node says."""
     node = state.nodes.get(name)
     if node is None:
         return None
@@ -83,7 +78,7 @@ def node_part(state: StageState, name: str) -> Part | None:
         "gpus": node.gpus,
         "upgrade_last": node.upgrade_last,
         "field_managers": {
-            _FIELDS[path]: held.managers for path, held in fields.items() if path in _FIELDS
+            _FIELDS[path]: field.managers for path, field in fields.items() if path in _FIELDS
         },
         "last_managers": {
             _FIELDS[path]: writer
@@ -92,17 +87,17 @@ def node_part(state: StageState, name: str) -> Part | None:
         },
     }
     if fields:
-        part |= _said(node)
+        part |= _field_values(node)
     return part
 
 
-def _said(node: StageNode) -> Part:
+def _field_values(node: StageNode) -> Part:
     request = api.value(node, REQUEST)
     return {
         "state": api.value(node, STATE) or "",
         "driver_label": api.driver_label_of(node),
-        "lease": _read(NodeLease, api.value(node, LEASE)),
-        "record": _read(NodeRecord, api.value(node, RECORD)),
+        "lease": _decode(NodeLease, api.value(node, LEASE)),
+        "record": _decode(NodeRecord, api.value(node, RECORD)),
         "initially_cordoned": api.value(node, INITIALLY_CORDONED) == "true",
         "skip": api.value(node, SKIP) == "true",
         "keep_cordoned": api.value(node, KEEP_CORDONED) == "true",
@@ -112,7 +107,7 @@ def _said(node: StageNode) -> Part:
     }
 
 
-def _read(kind: type[Any], value: Any) -> Any:
+def _decode(kind: type[Any], value: Any) -> Any:
     if value is None or isinstance(value, kind):
         return value
     try:
@@ -122,7 +117,7 @@ def _read(kind: type[Any], value: Any) -> Any:
 
 
 def pods_part(state: StageState, name: str) -> Part:
-    """Driver pods always, others where somebody looks: at what is not done."""
+    """Return the driver pods, and other pods while the node is not done."""
     machine, node = state.machines.get(name), state.nodes.get(name)
     if machine is None or node is None:
         return {}
@@ -132,13 +127,15 @@ def pods_part(state: StageState, name: str) -> Part:
     if api.value(node, STATE) not in {"upgrade-done", "upgrade-failed"} or api.value(node, LEASE):
         pool = state.pools.get(node.pool)
         part["pods"] = tuple(
-            _work_pod(work, pool) for work in machine.tenant_pods.values() if work.in_api
+            _workload_pod(tenant_pod, pool)
+            for tenant_pod in machine.tenant_pods.values()
+            if tenant_pod.in_api
         )
     return part
 
 
 def _driver_pod(pod: StageDriverPod) -> DriverPod:
-    shown = pod.reported_status
+    status = pod.reported_status
     return DriverPod(
         namespace="gpu-operator",
         name=pod.name,
@@ -146,46 +143,46 @@ def _driver_pod(pod: StageDriverPod) -> DriverPod:
         label=pod.label,
         install_digest=pod.install_digest,
         deleting=pod.deleting,
-        ready=shown.ready,
-        started=shown.started,
-        restarts=shown.restarts,
-        trouble=shown.trouble,
+        ready=status.ready,
+        started=status.started,
+        restarts=status.restarts,
+        trouble=status.trouble,
     )
 
 
-def _work_pod(work: TenantPod, pool: StagePool | None) -> WorkloadPod:
-    tenant, upgrade = work.tenant, pool.upgrade if pool is not None else None
+def _workload_pod(tenant_pod: TenantPod, pool: StagePool | None) -> WorkloadPod:
+    tenant, upgrade = tenant_pod.tenant, pool.upgrade if pool is not None else None
     awaited = upgrade is not None and bool(upgrade.wait_for_completion.pod_selector)
     drains = upgrade is not None and upgrade.drain.enable
     return WorkloadPod(
         namespace=tenant.namespace,
         name=tenant.name,
-        uid=work.uid,
+        uid=tenant_pod.uid,
         gpu=tenant.gpus > 0,
-        job=tenant.job and awaited and not work.deleting,
+        job=tenant.job and awaited and not tenant_pod.deleting,
         drained=drains and tenant.exemption is EvictionExemption.NONE,
         exemption=tenant.exemption,
         bare=tenant.bare,
         empty_dir=tenant.empty_dir,
-        deleting=work.deleting,
+        deleting=tenant_pod.deleting,
     )
 
 
 def reports_part(state: StageState, name: str) -> Part:
-    """What the bus has of the node, as far as it is of this node uid and boot."""
+    """Return what the bus has of the node for its uid and boot."""
     machine, node = state.machines.get(name), state.nodes.get(name)
     if machine is None or node is None:
         return {}
     part: dict[str, Any] = {
         "components": {agent: _component(state, machine, node, agent) for agent in machine.agents}
     }
-    told = state.driver_facts.get(name)
-    if told is not None:
+    facts = state.driver_facts.get(name)
+    if facts is not None:
         part |= {
-            "loaded": told.loaded,
+            "loaded": facts.loaded,
             "modules_reported": True,
-            "gate": told.gate,
-            "usage": told.usage,
+            "gate": facts.gate,
+            "usage": facts.usage,
         }
     evidence = machine.agents["validator"].published_reports.evidence
     if evidence is not None and (evidence.node_uid, evidence.boot_id) == (node.uid, node.boot_id):
@@ -195,38 +192,38 @@ def reports_part(state: StageState, name: str) -> Part:
 
 def _component(state: StageState, machine: StageMachine, node: StageNode, part: str) -> Component:
     agent = machine.agents[part]
-    said = agent.published_reports
+    reports = agent.published_reports
     slot = state.slots.get((machine.name, part))
     return Component(
         last_beat=agent.last_beat or None,
         silent_at=_FAR if agent.silent_at is None else agent.silent_at,
         capabilities=agent.capabilities,
         slot=slot.command if slot is not None else None,
-        result=said.result,
-        progress=said.progress if node.boot_id == machine.boot_id else None,
-        refusal=said.refusal,
-        highest_order=said.highest_order,
+        result=reports.result,
+        progress=reports.progress if node.boot_id == machine.boot_id else None,
+        refusal=reports.refusal,
+        highest_order=reports.highest_order,
     )
 
 
 def memory_part(
-    state: StageState, name: str, memory: NodeMemory, seen: Iterable[WorkloadPod]
+    state: StageState, name: str, memory: NodeMemory, visible_pods: Iterable[WorkloadPod]
 ) -> Part:
-    """By itself it knows who was asked to leave; who is not seen any more has left."""
+    """Return the scheduler's memory; pods that are no longer visible have left."""
     part: dict[str, Any] = {
         "last_wait": memory.waiting,
         "write_pending": memory.writing > 0,
     }
-    checked, node = memory.preflight, state.nodes.get(name)
-    if checked is not None and node is not None and memory.preflight_boot == node.boot_id:
-        part["preflight"] = checked
-    leaves = memory.evictions
-    if leaves is not None:
-        there = {pod.uid for pod in seen}
+    preflight, node = memory.preflight, state.nodes.get(name)
+    if preflight is not None and node is not None and memory.preflight_boot == node.boot_id:
+        part["preflight"] = preflight
+    pending = memory.evictions
+    if pending is not None:
+        visible = {pod.uid for pod in visible_pods}
         part["evictions"] = tuple(
-            PodEviction(uid=uid, since=since, refused=leaves.refused.get(uid, ""),
-                    by_force=leaves.by_force)
-            for uid, since in leaves.pods.items()
-            if uid in there
+            PodEviction(uid=uid, since=since, refused=pending.refused.get(uid, ""),
+                    by_force=pending.by_force)
+            for uid, since in pending.pods.items()
+            if uid in visible
         )  # fmt: skip
     return part

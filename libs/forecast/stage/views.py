@@ -1,7 +1,6 @@
-"""The views of a stage: what a scheduler would see of it, and with what sight.
+"""The views of a stage, as a scheduler would see it, and their freshness.
 
-A view has three parts, by where they come from: the Node, the pods, and the reports of agents. Each
-part can be held back, so that it shows what was, while the others go on. Pure reading.
+Each part of a view (the Node, the pods, the agents' reports) can be frozen while the others go on.
 """
 
 from collections.abc import Callable
@@ -18,21 +17,21 @@ NODES, PODS, REPORTS, ROLLOUTS = "nodes", "pods", "reports", "rollouts"
 
 
 def node_view(state: StageState, name: str) -> NodeView | None:
-    """The node as it is seen; None: it is not."""
-    said = _part(state, NODES, name, node_part)
-    if said is None:
+    """Return the view; None: the Node is not visible."""
+    content = _part(state, NODES, name, node_part)
+    if content is None:
         return None
     pods = _part(state, PODS, name, pods_part) or {}
     reports = _part(state, REPORTS, name, reports_part) or {}
-    known = state.memory.get(name)
-    own: Part = memory_part(state, name, known, pods.get("pods", ())) if known else {}
-    return NodeView(**said, **pods, **reports, **own)
+    memory = state.memory.get(name)
+    own: Part = memory_part(state, name, memory, pods.get("pods", ())) if memory else {}
+    return NodeView(**content, **pods, **reports, **own)
 
 
 def with_memory(state: StageState, view: NodeView) -> NodeView:
-    """The same but for what the scheduler waits for and writes itself."""
-    known = state.memory[view.name]
-    return msgspec.structs.replace(view, last_wait=known.waiting, write_pending=known.writing > 0)
+    """Return the view with the scheduler's memory updated."""
+    memory = state.memory[view.name]
+    return msgspec.structs.replace(view, last_wait=memory.waiting, write_pending=memory.writing > 0)
 
 
 def _part(
@@ -44,22 +43,23 @@ def _part(
 
 
 def freeze(state: StageState, part: str) -> None:
-    """From now on that part shows what it shows now."""
+    """Keep showing that part as it is now."""
     if part in state.frozen:
         return
     if part == ROLLOUTS:
         state.frozen_parts[part] = {key: rollout_view(state, key) for key in state.pools}
     else:
         make = {NODES: node_part, PODS: pods_part, REPORTS: reports_part}[part]
-        shown = ((name, make(state, name)) for name in state.machines)
-        state.frozen_parts[part] = {name: said for name, said in shown if said is not None}
+        contents = ((name, make(state, name)) for name in state.machines)
+        state.frozen_parts[part] = {
+            name: content for name, content in contents if content is not None
+        }
     state.frozen.add(part)
     if part in SOURCES:
         state.sources[part] = SourceState(proved=state.now, revision=str(state.revision))
 
 
 def unfreeze(state: StageState, part: str) -> None:
-    """It is current again."""
     if part in state.frozen:
         state.frozen.discard(part)
         state.frozen_parts.pop(part, None)
@@ -70,33 +70,33 @@ def unfreeze(state: StageState, part: str) -> None:
 
 
 def refresh_node(state: StageState, name: str) -> None:
-    """Whoever wrote a Node has it in the answer; after a conflict he looks again, at that one."""
-    if NODES in state.frozen and (said := node_part(state, name)) is not None:
-        state.frozen_parts[NODES] = {**state.frozen_parts[NODES], name: said}
+    """Show a frozen Node as the answer to a write to it does, or to the read after a conflict."""
+    if NODES in state.frozen and (content := node_part(state, name)) is not None:
+        state.frozen_parts[NODES] = {**state.frozen_parts[NODES], name: content}
         state.stale_views.add(name)
 
 
 def refresh_rollout(state: StageState, key: str) -> None:
-    """So has whoever wrote a Rollout."""
+    """Show a frozen Rollout as the answer to a write to it does."""
     if ROLLOUTS in state.frozen:
-        seen = {**state.frozen_parts[ROLLOUTS], key: rollout_view(state, key)}
-        state.frozen_parts[ROLLOUTS] = seen
+        contents = {**state.frozen_parts[ROLLOUTS], key: rollout_view(state, key)}
+        state.frozen_parts[ROLLOUTS] = contents
         state.stale_pool_views.add(key)
 
 
 def refresh_slot(state: StageState, name: str, part: str) -> None:
-    """So has whoever wrote a slot."""
-    shown = state.frozen_parts.get(REPORTS, {}).get(name)
-    if shown and part in shown["components"]:
+    """Show a frozen slot as the answer to a write to it does."""
+    contents = state.frozen_parts.get(REPORTS, {}).get(name)
+    if contents and part in contents["components"]:
         slot = state.slots[name, part].command
-        parts = {**shown["components"]}
+        parts = {**contents["components"]}
         parts[part] = msgspec.structs.replace(parts[part], slot=slot)
-        said = {**shown, "components": parts}
-        state.frozen_parts[REPORTS] = {**state.frozen_parts[REPORTS], name: said}
+        content = {**contents, "components": parts}
+        state.frozen_parts[REPORTS] = {**state.frozen_parts[REPORTS], name: content}
 
 
 def mute(state: StageState, source: str) -> None:
-    """It is current, but will not show that by itself."""
+    """Let the source be current without showing it."""
     if source not in state.sources:
         state.sources[source] = SourceState(proved=state.now, revision=str(state.revision))
 
@@ -105,7 +105,7 @@ def mute(state: StageState, source: str) -> None:
 
 
 def pool_view(state: StageState, key: str) -> PoolView:
-    """The policy as it is, and its Rollout as it is seen."""
+    """Return the current policy with its Rollout as visible."""
     pool = state.pools[key]
     if ROLLOUTS in state.frozen:
         rollout = state.frozen_parts[ROLLOUTS].get(key)
@@ -129,7 +129,6 @@ def pool_view(state: StageState, key: str) -> PoolView:
 
 
 def rollout_view(state: StageState, key: str) -> RolloutView | None:
-    """The pool's Rollout, if there is one."""
     rollout = state.pools[key].rollout
     if rollout is None:
         return None
@@ -145,15 +144,15 @@ def rollout_view(state: StageState, key: str) -> RolloutView | None:
 
 
 def instant(state: StageState, epoch: int) -> Instant:
-    """Now, with what is known of how current everything is."""
-    fresh = SourceState(proved=state.now, revision=str(state.revision))
-    sources = {name: state.sources.get(name, fresh) for name in SOURCES}
+    """Return the present moment with the freshness of all sources."""
+    current = SourceState(proved=state.now, revision=str(state.revision))
+    sources = {name: state.sources.get(name, current) for name in SOURCES}
     for name in state.sources.keys() - state.frozen:
-        sources[name] = msgspec.structs.replace(sources[name], revision=fresh.revision)
-    sight = Visibility(
+        sources[name] = msgspec.structs.replace(sources[name], revision=current.revision)
+    visibility = Visibility(
         sources=sources,
         bus_down_since=state.bus_down_since,
         bus_outages=state.bus_outages,
         foreign_operator=state.foreign_operator,
     )
-    return Instant(at=state.now, epoch=epoch, visibility=sight)
+    return Instant(at=state.now, epoch=epoch, visibility=visibility)

@@ -1,10 +1,8 @@
-"""How long things take in a fleet, and how they end: the one place that says so.
+"""Models of how long operations on machines take and how they end.
 
-Whoever simulates a machine asks a `Model` instead of rolling dice himself, and whoever foresees a
-rollout asks the same. The same question always has the same answer. Here may live: the questions,
-the worlds that answer them (`Steady`, where everything works but what a test makes odd; `Seeded`,
-which is like a fleet), and the distributions behind them. Here must not live: who asks, what the
-time is, or what an answer sets in motion.
+The simulated machines and the forecast ask a `WorldModel` instead of drawing numbers themselves.
+The same question always has the same answer. In a `SteadyWorld` everything works except what a test
+overrides; a `SeededWorld` is like a fleet.
 """
 
 from libs.forecast.world.distributions import EmpiricalDistribution, Lognormal

@@ -1,7 +1,7 @@
-"""How chance is spread: distributions, by their quantiles, and numbers drawn from a question.
+"""Distributions of durations, and numbers drawn from a question.
 
-There is no generator that moves on: a number is the hash of what was asked, so that neither the
-order of questions nor other questions change an answer. Must not know what is asked.
+A number is the hash of the question, so neither the order of questions nor other questions change
+an answer.
 """
 
 import hashlib
@@ -16,34 +16,32 @@ import msgspec
 
 _STANDARD = NormalDist()
 _P95 = _STANDARD.inv_cdf(0.95)
-_PARTS = 1 << 52
-_TWO = struct.Struct("<QQ").unpack
+_STEPS = 1 << 52
+_unpack = struct.Struct("<QQ").unpack
 
 
 def draw(question: str) -> tuple[float, float]:
-    """Two numbers between 0 and 1, never one of the two, that know nothing of each other."""
-    one, two = _TWO(hashlib.blake2b(question.encode(), digest_size=16).digest())
-    return ((one >> 12) + 0.5) / _PARTS, ((two >> 12) + 0.5) / _PARTS
+    """Return two independent numbers strictly between 0 and 1."""
+    one, two = _unpack(hashlib.blake2b(question.encode(), digest_size=16).digest())
+    return ((one >> 12) + 0.5) / _STEPS, ((two >> 12) + 0.5) / _STEPS
 
 
 class Distribution(Protocol):
-    """How long something takes, over all cases."""
-
     def quantile(self, share: float) -> float:
-        """The seconds within which this share of the cases is over."""
+        """Return the seconds within which this share of all cases ends."""
         ...
 
     def share_below(self, seconds: float) -> float:
-        """The share of the cases that is over within so long."""
+        """Return the share of all cases that ends within this time."""
         ...
 
 
 class Lognormal(msgspec.Struct, frozen=True):
-    """Seconds whose logarithm is normal: never negative, and with a long tail."""
+    """Durations whose logarithm is normal: never negative, with a long tail."""
 
     median: float
     p95: float
-    """Within which 19 of 20 are over; greater than the median."""
+    """Greater than the median."""
 
     def __post_init__(self) -> None:
         if not 0 < self.median < self.p95:
@@ -53,19 +51,17 @@ class Lognormal(msgspec.Struct, frozen=True):
             )
 
     def quantile(self, share: float) -> float:
-        """By way of the normal quantile."""
         return self.median * (self.p95 / self.median) ** (_STANDARD.inv_cdf(share) / _P95)
 
     def share_below(self, seconds: float) -> float:
-        """The normal distribution of the logarithm."""
         if seconds <= 0:
             return 0.0
-        away = math.log(seconds / self.median) / math.log(self.p95 / self.median)
-        return _STANDARD.cdf(away * _P95)
+        deviation = math.log(seconds / self.median) / math.log(self.p95 / self.median)
+        return _STANDARD.cdf(deviation * _P95)
 
 
 class EmpiricalDistribution:
-    """What was seen: between two neighbours of the samples every duration is as likely."""
+    """Observed durations, interpolated linearly between neighbouring samples."""
 
     __slots__ = ("_samples",)
 
@@ -78,16 +74,14 @@ class EmpiricalDistribution:
             )
 
     def quantile(self, share: float) -> float:
-        """Never outside what was seen."""
-        place = share * (len(self._samples) - 1)
-        low = int(place)
+        position = share * (len(self._samples) - 1)
+        low = int(position)
         if low + 1 == len(self._samples):
             return self._samples[low]
         below, above = self._samples[low], self._samples[low + 1]
-        return below + (place - low) * (above - below)
+        return below + (position - low) * (above - below)
 
     def share_below(self, seconds: float) -> float:
-        """1 from the longest on: nothing is known of what takes longer."""
         index = bisect_right(self._samples, seconds)
         if index == 0:
             return 0.0

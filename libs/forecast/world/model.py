@@ -1,35 +1,31 @@
-"""What a world can be asked, and the shapes of its answers.
-
-Must not know any answer.
-"""
+"""The questions that a world answers, and the types of its answers."""
 
 from typing import Protocol
 
 import msgspec
 
 VALIDATION_STEPS = ("driver", "toolkit", "cuda", "plugin")
-"""The validator's chain, in order."""
 
 
 class TimeSpan(msgspec.Struct, frozen=True):
-    """How long something takes; no seconds: it never comes to an end."""
+    """A duration; None: it never ends."""
 
     seconds: float | None
 
 
 class ProcessEnd(msgspec.Struct, frozen=True):
-    """After how long a process ends by itself, and how; no time: it runs until it is stopped."""
+    """Time until a process ends by itself, and its exit code; None: it runs until it is stopped."""
 
     after: float | None
     exit_code: int = 0
 
 
 class ValidationEnd(msgspec.Struct, frozen=True):
-    """After how long a validation ends, and at which step it failed; no time: it hangs."""
+    """Time until a validation ends, and the failed step; None: it hangs."""
 
     after: float | None
     failed: str = ""
-    """Empty: it passed."""
+    """Empty: the validation passed."""
 
 
 NEVER = TimeSpan(None)
@@ -37,73 +33,74 @@ RUNS_FOREVER = ProcessEnd(None)
 
 
 class WorldModel(Protocol):
-    """What can be asked of machines, and of the work on them.
+    """A model of machines and of the workloads on them.
 
-    A workload is what made the pod (a DaemonSet, a Job), by its name. An attempt counts the starts
-    of that container of that workload on that node, from 0 on, over all of its pods; or the
-    attempts at unloading, loading or validating on that node. A driver is named by the label that
-    the node has for it, or by its target: whoever asks keeps to one of the two. A pod is named so
-    that no other is called the same.
+    A workload is the name of the owner of a pod (a DaemonSet, a Job). An attempt counts, from 0,
+    the starts of that container of that workload on that node over all of its pods; or the unloads,
+    loads or validations on that node. A driver is named by its node label or by its target,
+    consistently by one caller. Names of pods are unique.
     """
 
     # What a kubelet asks.
 
     def pull(self, node: str, workload: str, container: str) -> TimeSpan:
-        """From the container's turn until it can start: its image, mostly."""
+        """Return the time from the container's turn until it can start, mostly the image pull."""
         ...
 
     def init(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """How a start of an init container ends."""
+        """Return the end of an init container."""
         ...
 
     def ready(self, node: str, workload: str, container: str, attempt: int) -> TimeSpan:
-        """From a container's start until it is ready."""
+        """Return the time from a container's start until it is ready."""
         ...
 
     def run(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """How a container ends that is meant to run for ever."""
+        """Return the end of a container that is meant to run forever."""
         ...
 
     def job(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """How a container ends that is meant to come to an end."""
+        """Return the end of a container that is meant to complete."""
         ...
 
     def stop(self, node: str, workload: str, container: str) -> TimeSpan:
-        """From the request to stop until the container has ended; it has no longer than its grace.
+        """Return the time from the stop request to the container's end, if its grace period allows.
 
-        Of all that run in a pod the slowest counts.
+        In a pod the slowest container counts.
         """
         ...
 
     def boot(self, node: str, attempt: int) -> TimeSpan:
-        """From a machine's going down until its kubelet speaks again."""
+        """Return the time from a machine's shutdown until its kubelet posts status again."""
         ...
 
     # What an upgrade asks besides.
 
     def unload(self, node: str, attempt: int) -> ProcessEnd:
-        """How taking out the modules ends; with a code other than 0 somebody holds them."""
+        """Return the end of unloading the kernel modules; not 0: they are in use."""
         ...
 
     def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
-        """From a driver's start, its image being there, until it works; or how it fails."""
+        """Return the time from the start of a driver whose image is pulled until it works, or
+        fails.
+        """
         ...
 
     def validation(self, node: str, driver: str, attempt: int) -> ValidationEnd:
-        """How the validator's chain ends with a driver that works as far as the driver knows."""
+        """Return the end of the validator's chain, for a driver that loaded successfully."""
         ...
 
     def refusal(self, pod: str) -> TimeSpan:
-        """For how long, from the first request on, a disruption budget refuses its eviction."""
+        """Return how long a disruption budget refuses the eviction, from the first request on."""
         ...
 
     def eviction(self, pod: str, grace: float) -> TimeSpan:
-        """From an eviction that was let through until the pod is gone from the API."""
+        """Return the time from an accepted eviction until the pod is gone from the API."""
         ...
 
     def remainder(self, pod: str, age: float) -> TimeSpan:
-        """How long a job still runs that has run for so long already.
+        """Return the remaining time of a job that has run for `age` seconds.
 
-        For whoever sees a pod and cannot know its end; asked once, at the age at which it was seen.
+        For callers that see a pod without its end; ask once, at the age at which the pod was seen.
         """
         ...

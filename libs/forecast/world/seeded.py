@@ -1,9 +1,8 @@
-"""A world like a fleet: every answer drawn from the seed and the question, and from nothing else.
+"""A world like a fleet, in which every answer is derived from the seed and the question alone.
 
-For the forecast, for simulations and for benches. What the answers follow is said in `habits`: how
-long something takes is a quantile of the distribution of its name, at a share that is the hash of
-seed and question; whether it goes wrong is drawn by the rate of its name, from the same hash. An
-answer is in whole milliseconds, so that a seed tells the same story on every machine.
+Durations are quantiles of the profile's distributions and failures follow its rates; both are drawn
+from the hash of seed and question. Answers are whole milliseconds, so that a seed gives the same
+results on every machine.
 """
 
 import msgspec
@@ -24,7 +23,7 @@ _ALLOWED = TimeSpan(0.0)
 
 
 class Distributions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a duration of each kind comes from: what was seen of it, or the habits."""
+    """The distribution of each duration: observed, or the profile's."""
 
     pull: Distribution
     init: Distribution
@@ -39,19 +38,18 @@ class Distributions(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, profile: FleetProfile, history: DurationHistory) -> "Distributions":
-        """One of each kind."""
         names = cls.__struct_fields__
         return cls(**{name: history.distribution(name, getattr(profile, name)) for name in names})
 
 
 class SeededWorld:
-    """The fleet that this seed names.
+    """The fleet of one seed.
 
-    A driver in `bad_drivers` never loads, on no node; one in `unsound_drivers` loads, and never
-    passes a validation. They are named as whoever asks names drivers: by label, or by target.
+    A driver in `bad_drivers` never loads on any node; one in `unsound_drivers` loads but never
+    passes a validation. Name drivers as in the questions: by label or by target.
     """
 
-    __slots__ = ("_bad", "_habits", "_seed", "_spreads", "_unsound")
+    __slots__ = ("_bad_drivers", "_distributions", "_profile", "_seed", "_unsound_drivers")
 
     def __init__(
         self,
@@ -63,147 +61,139 @@ class SeededWorld:
         unsound_drivers: frozenset[str] = frozenset(),
     ) -> None:
         self._seed = seed
-        self._habits = profile or FleetProfile()
-        self._spreads = Distributions.of(self._habits, history or DurationHistory())
-        self._bad = bad_drivers
-        self._unsound = unsound_drivers
+        self._profile = profile or FleetProfile()
+        self._distributions = Distributions.of(self._profile, history or DurationHistory())
+        self._bad_drivers = bad_drivers
+        self._unsound_drivers = unsound_drivers
 
     # What a kubelet asks.
 
     def pull(self, node: str, workload: str, container: str) -> TimeSpan:
-        """It always comes to an end."""
-        _, long = self._drawn(f"pull\n{node}\n{workload}\n{container}")
-        return TimeSpan(_seconds(self._spreads.pull, long))
+        _, quantile = self._draw(f"pull\n{node}\n{workload}\n{container}")
+        return TimeSpan(_seconds(self._distributions.pull, quantile))
 
     def init(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """It succeeds, or fails after as long."""
-        fate, long = self._drawn(f"init\n{node}\n{workload}\n{container}\n{attempt}")
-        return ProcessEnd(_seconds(self._spreads.init, long), int(fate < self._habits.init_fails))
+        chance, quantile = self._draw(f"init\n{node}\n{workload}\n{container}\n{attempt}")
+        return ProcessEnd(
+            _seconds(self._distributions.init, quantile), int(chance < self._profile.init_fails)
+        )
 
     def ready(self, node: str, workload: str, container: str, attempt: int) -> TimeSpan:
-        """It always gets ready."""
-        _, long = self._drawn(f"ready\n{node}\n{workload}\n{container}\n{attempt}")
-        return TimeSpan(_seconds(self._spreads.ready, long))
+        _, quantile = self._draw(f"ready\n{node}\n{workload}\n{container}\n{attempt}")
+        return TimeSpan(_seconds(self._distributions.ready, quantile))
 
     def run(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """It runs on, or crashes some time."""
-        fate, long = self._drawn(f"run\n{node}\n{workload}\n{container}\n{attempt}")
-        if fate >= self._habits.crashes:
+        chance, quantile = self._draw(f"run\n{node}\n{workload}\n{container}\n{attempt}")
+        if chance >= self._profile.crashes:
             return RUNS_FOREVER
-        return ProcessEnd(_seconds(self._habits.crash, long), 1)
+        return ProcessEnd(_seconds(self._profile.crash, quantile), 1)
 
     def job(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """It ends, well or not, or never does."""
-        fate, long = self._drawn(f"job\n{node}\n{workload}\n{container}\n{attempt}")
-        habits = self._habits
-        if fate < habits.job_endless:
+        chance, quantile = self._draw(f"job\n{node}\n{workload}\n{container}\n{attempt}")
+        profile = self._profile
+        if chance < profile.job_endless:
             return RUNS_FOREVER
-        failed = fate < habits.job_endless + habits.job_fails
-        return ProcessEnd(_seconds(self._spreads.job, long), int(failed))
+        failed = chance < profile.job_endless + profile.job_fails
+        return ProcessEnd(_seconds(self._distributions.job, quantile), int(failed))
 
     def stop(self, node: str, workload: str, container: str) -> TimeSpan:
-        """It ends, or does not listen."""
-        fate, long = self._drawn(f"stop\n{node}\n{workload}\n{container}")
+        chance, quantile = self._draw(f"stop\n{node}\n{workload}\n{container}")
         return (
             NEVER
-            if fate < self._habits.ignores_stop
-            else TimeSpan(_seconds(self._spreads.stop, long))
+            if chance < self._profile.ignores_stop
+            else TimeSpan(_seconds(self._distributions.stop, quantile))
         )
 
     def boot(self, node: str, attempt: int) -> TimeSpan:
-        """It comes back, or is lost."""
-        fate, long = self._drawn(f"boot\n{node}\n{attempt}")
+        chance, quantile = self._draw(f"boot\n{node}\n{attempt}")
         return (
             NEVER
-            if fate < self._habits.never_boots
-            else TimeSpan(_seconds(self._spreads.boot, long))
+            if chance < self._profile.never_boots
+            else TimeSpan(_seconds(self._distributions.boot, quantile))
         )
 
     # What an upgrade asks besides.
 
     def unload(self, node: str, attempt: int) -> ProcessEnd:
-        """The modules are out, or held by somebody, or it hangs."""
-        fate, long = self._drawn(f"unload\n{node}\n{attempt}")
-        habits = self._habits
-        if fate < habits.unload_hangs:
+        chance, quantile = self._draw(f"unload\n{node}\n{attempt}")
+        profile = self._profile
+        if chance < profile.unload_hangs:
             return RUNS_FOREVER
-        if fate < habits.unload_hangs + habits.unload_busy:
-            return ProcessEnd(_seconds(habits.failing, long), 1)
-        return ProcessEnd(_seconds(self._spreads.unload, long))
+        if chance < profile.unload_hangs + profile.unload_busy:
+            return ProcessEnd(_seconds(profile.failing, quantile), 1)
+        return ProcessEnd(_seconds(self._distributions.unload, quantile))
 
     def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
-        """It works, fails, or hangs; a bad driver always fails."""
-        fate, long = self._drawn(f"load\n{node}\n{driver}\n{attempt}")
-        habits = self._habits
-        if driver in self._bad or self._stays(habits.never_loads, f"unfit\n{node}\n{driver}"):
-            return ProcessEnd(_seconds(habits.failing, long), 1)
-        if fate < habits.load_hangs:
+        chance, quantile = self._draw(f"load\n{node}\n{driver}\n{attempt}")
+        profile = self._profile
+        if driver in self._bad_drivers or self._is_permanent(
+            profile.never_loads, f"unfit\n{node}\n{driver}"
+        ):
+            return ProcessEnd(_seconds(profile.failing, quantile), 1)
+        if chance < profile.load_hangs:
             return RUNS_FOREVER
-        if fate < habits.load_hangs + habits.load_fails:
-            return ProcessEnd(_seconds(habits.failing, long), 1)
-        return ProcessEnd(_seconds(self._spreads.load, long))
+        if chance < profile.load_hangs + profile.load_fails:
+            return ProcessEnd(_seconds(profile.failing, quantile), 1)
+        return ProcessEnd(_seconds(self._distributions.load, quantile))
 
     def validation(self, node: str, driver: str, attempt: int) -> ValidationEnd:
-        """It passes, fails at any step, or hangs; an unsound driver fails where CUDA is tried."""
-        fate, long = self._drawn(f"validation\n{node}\n{driver}\n{attempt}")
-        habits = self._habits
-        if driver in self._unsound or self._stays(
-            habits.never_validates, f"unsound\n{node}\n{driver}"
+        chance, quantile = self._draw(f"validation\n{node}\n{driver}\n{attempt}")
+        profile = self._profile
+        if driver in self._unsound_drivers or self._is_permanent(
+            profile.never_validates, f"unsound\n{node}\n{driver}"
         ):
-            return ValidationEnd(_seconds(habits.failing, long), "cuda")
-        if fate < habits.validation_hangs:
+            return ValidationEnd(_seconds(profile.failing, quantile), "cuda")
+        if chance < profile.validation_hangs:
             return _HANGS
-        fate -= habits.validation_hangs
-        if fate < habits.validation_fails:
-            step = VALIDATION_STEPS[int(fate / habits.validation_fails * len(VALIDATION_STEPS))]
-            return ValidationEnd(_seconds(habits.failing, long), step)
-        return ValidationEnd(_seconds(self._spreads.validation, long))
+        chance -= profile.validation_hangs
+        if chance < profile.validation_fails:
+            step = VALIDATION_STEPS[int(chance / profile.validation_fails * len(VALIDATION_STEPS))]
+            return ValidationEnd(_seconds(profile.failing, quantile), step)
+        return ValidationEnd(_seconds(self._distributions.validation, quantile))
 
     def refusal(self, pod: str) -> TimeSpan:
-        """Not at all, for a time, or for ever."""
-        fate, long = self._drawn(f"refusal\n{pod}")
-        habits = self._habits
-        if fate >= habits.eviction_refused:
+        chance, quantile = self._draw(f"refusal\n{pod}")
+        profile = self._profile
+        if chance >= profile.eviction_refused:
             return _ALLOWED
-        if fate < habits.eviction_refused * habits.eviction_refused_forever:
+        if chance < profile.eviction_refused * profile.eviction_refused_forever:
             return NEVER
-        return TimeSpan(_seconds(self._spreads.refusal, long))
+        return TimeSpan(_seconds(self._distributions.refusal, quantile))
 
     def eviction(self, pod: str, grace: float) -> TimeSpan:
-        """It stops as containers do, when its grace is over at the latest; or it is stuck."""
-        fate, long = self._drawn(f"eviction\n{pod}")
-        habits = self._habits
-        if fate < habits.eviction_stuck:
+        chance, quantile = self._draw(f"eviction\n{pod}")
+        profile = self._profile
+        if chance < profile.eviction_stuck:
             return NEVER
-        if fate < habits.eviction_stuck + habits.ignores_stop:
+        if chance < profile.eviction_stuck + profile.ignores_stop:
             return TimeSpan(grace)
-        return TimeSpan(min(grace, _seconds(self._spreads.stop, long)))
+        return TimeSpan(min(grace, _seconds(self._distributions.stop, quantile)))
 
     def remainder(self, pod: str, age: float) -> TimeSpan:
-        """The rest of a duration of which it is known that it is longer than that age.
+        """Return the rest of a duration that is known to be longer than `age`.
 
-        NEVER for an endless one, and for one that is older than any that was seen to end.
+        NEVER for an endless job, and for one that is older than any that was seen to end.
         """
-        fate, long = self._drawn(f"remainder\n{pod}")
-        spread = self._spreads.job
-        gone = spread.share_below(age)
-        share = gone + (1.0 - gone) * long
-        if fate < self._habits.job_endless or share >= 1.0:
+        chance, quantile = self._draw(f"remainder\n{pod}")
+        distribution = self._distributions.job
+        below = distribution.share_below(age)
+        share = below + (1.0 - below) * quantile
+        if chance < self._profile.job_endless or share >= 1.0:
             return NEVER
-        return TimeSpan(max(0.0, _whole(spread.quantile(share) - age)))
+        return TimeSpan(max(0.0, _to_milliseconds(distribution.quantile(share) - age)))
 
     # How an answer is drawn.
 
-    def _drawn(self, question: str) -> tuple[float, float]:
+    def _draw(self, question: str) -> tuple[float, float]:
         return draw(f"{self._seed}\n{question}")
 
-    def _stays(self, rate: float, question: str) -> bool:
+    def _is_permanent(self, rate: float, question: str) -> bool:
         return draw(f"{self._seed}\n{question}")[0] < rate
 
 
-def _seconds(spread: Distribution, share: float) -> float:
-    return _whole(spread.quantile(share))
+def _seconds(distribution: Distribution, share: float) -> float:
+    return _to_milliseconds(distribution.quantile(share))
 
 
-def _whole(seconds: float) -> float:
+def _to_milliseconds(seconds: float) -> float:
     return int(seconds * 1000.0 + 0.5) / 1000.0

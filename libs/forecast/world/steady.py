@@ -1,9 +1,8 @@
-"""A simple world: everything works and takes its usual time, but for what it was told is odd.
-
-For tests that tell one story. Must not know of distributions: a test names what it wants to see.
-"""
+"""A world in which everything works and takes its usual time, except for overrides. For tests."""
 
 import hashlib
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -11,16 +10,16 @@ from libs.forecast.world.model import RUNS_FOREVER, ProcessEnd, TimeSpan, Valida
 
 
 class WorldOverride(msgspec.Struct, frozen=True, kw_only=True):
-    """Where something goes otherwise than usual, and how; an empty name stands for any."""
+    """Answers that differ from the usual ones; an empty name matches any."""
 
     node: str = ""
     workload: str = ""
     container: str = ""
     driver: str = ""
     pod: str = ""
-    """Where a pod is asked about, it alone is compared."""
+    """The only condition for questions about pods."""
     first_attempts: int | None = None
-    """So many first attempts are odd, the later ones as usual; None: all are."""
+    """Override only so many first attempts; None: all."""
 
     pull: TimeSpan | None = None
     init: ProcessEnd | None = None
@@ -37,21 +36,15 @@ class WorldOverride(msgspec.Struct, frozen=True, kw_only=True):
     eviction: TimeSpan | None = None
     remainder: TimeSpan | None = None
 
-    def matches(self, node: str, workload: str, container: str, attempt: int) -> bool:
-        """Whether it is about this start."""
-        return (
-            self.node in ("", node)
-            and self.workload in ("", workload)
-            and self.container in ("", container)
-            and (self.first_attempts is None or attempt < self.first_attempts)
-        )
+    def matches(self, attempt: int, names: Mapping[str, str]) -> bool:
+        in_time = self.first_attempts is None or attempt < self.first_attempts
+        return in_time and all(getattr(self, key) in ("", name) for key, name in names.items())
 
 
 class SteadyWorld(msgspec.Struct, frozen=True, kw_only=True):
-    """A world in which everything works and takes its usual time, but for its oddities.
+    """The first matching override wins.
 
-    Of several oddities about one thing the first has the word. With a `spread` each usual time is
-    longer by up to that part of it, differently for each question and each seed.
+    With `jitter` each usual time grows by up to that share, differently for each question and seed.
     """
 
     seed: int = 0
@@ -69,108 +62,87 @@ class SteadyWorld(msgspec.Struct, frozen=True, kw_only=True):
     validation_seconds: float = 10.0
 
     def pull(self, node: str, workload: str, container: str) -> TimeSpan:
-        """As usual, or odd."""
-        for odd in self._odd(node, workload, container, 0):
-            if odd.pull is not None:
-                return odd.pull
-        return TimeSpan(self._usual(self.pull_seconds, "pull", node, workload, container))
+        override = self._override("pull", 0, node=node, workload=workload, container=container)
+        return override or TimeSpan(
+            self._usual(self.pull_seconds, "pull", node, workload, container)
+        )
 
     def init(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """As usual it succeeds."""
-        for odd in self._odd(node, workload, container, attempt):
-            if odd.init is not None:
-                return odd.init
-        return ProcessEnd(
+        override = self._override(
+            "init", attempt, node=node, workload=workload, container=container
+        )
+        return override or ProcessEnd(
             self._usual(self.init_seconds, "init", node, workload, container, attempt)
         )
 
     def ready(self, node: str, workload: str, container: str, attempt: int) -> TimeSpan:
-        """As usual it gets ready."""
-        for odd in self._odd(node, workload, container, attempt):
-            if odd.ready is not None:
-                return odd.ready
-        return TimeSpan(
+        override = self._override(
+            "ready", attempt, node=node, workload=workload, container=container
+        )
+        return override or TimeSpan(
             self._usual(self.ready_seconds, "ready", node, workload, container, attempt)
         )
 
     def run(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """As usual it runs on."""
-        for odd in self._odd(node, workload, container, attempt):
-            if odd.run is not None:
-                return odd.run
-        return RUNS_FOREVER
+        names = {"node": node, "workload": workload, "container": container}
+        return self._override("run", attempt, **names) or RUNS_FOREVER
 
     def job(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """As usual it succeeds."""
-        for odd in self._odd(node, workload, container, attempt):
-            if odd.job is not None:
-                return odd.job
-        return ProcessEnd(self._usual(self.job_seconds, "job", node, workload, container, attempt))
+        override = self._override("job", attempt, node=node, workload=workload, container=container)
+        return override or ProcessEnd(
+            self._usual(self.job_seconds, "job", node, workload, container, attempt)
+        )
 
     def stop(self, node: str, workload: str, container: str) -> TimeSpan:
-        """As usual, or odd."""
-        for odd in self._odd(node, workload, container, 0):
-            if odd.stop is not None:
-                return odd.stop
-        return TimeSpan(self._usual(self.stop_seconds, "stop", node, workload, container))
+        override = self._override("stop", 0, node=node, workload=workload, container=container)
+        return override or TimeSpan(
+            self._usual(self.stop_seconds, "stop", node, workload, container)
+        )
 
     def boot(self, node: str, attempt: int) -> TimeSpan:
-        """As usual it comes back."""
-        for odd in self._odd(node, "", "", attempt):
-            if odd.boot is not None:
-                return odd.boot
-        return TimeSpan(self._usual(self.boot_seconds, "boot", node, attempt))
+        override = self._override("boot", attempt, node=node, workload="", container="")
+        return override or TimeSpan(self._usual(self.boot_seconds, "boot", node, attempt))
 
     def unload(self, node: str, attempt: int) -> ProcessEnd:
-        """As usual nobody holds the modules."""
-        for odd in self._odd(node, "", "", attempt):
-            if odd.unload is not None:
-                return odd.unload
-        return ProcessEnd(self._usual(self.unload_seconds, "unload", node, attempt))
+        override = self._override("unload", attempt, node=node, workload="", container="")
+        return override or ProcessEnd(self._usual(self.unload_seconds, "unload", node, attempt))
 
     def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
-        """As usual it works."""
-        for odd in self._odd(node, "", "", attempt):
-            if odd.load is not None and odd.driver in ("", driver):
-                return odd.load
-        return ProcessEnd(self._usual(self.load_seconds, "load", node, driver, attempt))
+        names = {"node": node, "driver": driver, "workload": "", "container": ""}
+        return self._override("load", attempt, **names) or ProcessEnd(
+            self._usual(self.load_seconds, "load", node, driver, attempt)
+        )
 
     def validation(self, node: str, driver: str, attempt: int) -> ValidationEnd:
-        """As usual it passes."""
-        for odd in self._odd(node, "", "", attempt):
-            if odd.validation is not None and odd.driver in ("", driver):
-                return odd.validation
-        return ValidationEnd(
+        names = {"node": node, "driver": driver, "workload": "", "container": ""}
+        return self._override("validation", attempt, **names) or ValidationEnd(
             self._usual(self.validation_seconds, "validation", node, driver, attempt)
         )
 
     def refusal(self, pod: str) -> TimeSpan:
-        """As usual no budget is in the way."""
-        for odd in self.overrides:
-            if odd.refusal is not None and odd.pod in ("", pod):
-                return odd.refusal
-        return TimeSpan(0.0)
+        return self._override("refusal", 0, pod=pod) or TimeSpan(0.0)
 
     def eviction(self, pod: str, grace: float) -> TimeSpan:
-        """As usual it stops like any container, and never after its grace."""
-        for odd in self.overrides:
-            if odd.eviction is not None and odd.pod in ("", pod):
-                return odd.eviction
-        return TimeSpan(min(grace, self._usual(self.stop_seconds, "eviction", pod)))
+        return self._override("eviction", 0, pod=pod) or TimeSpan(
+            min(grace, self._usual(self.stop_seconds, "eviction", pod))
+        )
 
     def remainder(self, pod: str, age: float) -> TimeSpan:
-        """As usual a job takes as long as any other, and one that took longer is at its end."""
-        for odd in self.overrides:
-            if odd.remainder is not None and odd.pod in ("", pod):
-                return odd.remainder
-        return TimeSpan(max(0.0, self._usual(self.job_seconds, "remainder", pod) - age))
+        return self._override("remainder", 0, pod=pod) or TimeSpan(
+            max(0.0, self._usual(self.job_seconds, "remainder", pod) - age)
+        )
 
-    def _odd(self, node: str, workload: str, container: str, attempt: int) -> list[WorldOverride]:
-        return [odd for odd in self.overrides if odd.matches(node, workload, container, attempt)]
+    def _override(self, kind: str, attempt: int, **names: str) -> Any:
+        """Return the first answer of this kind that an override has for these names."""
+        for override in self.overrides:
+            answer = getattr(override, kind)
+            if answer is not None and override.matches(attempt, names):
+                return answer
+        return None
 
     def _usual(self, seconds: float, *question: object) -> float:
         if not self.jitter:
             return seconds
-        asked = "/".join(map(str, (self.seed, *question)))
-        digest = hashlib.blake2b(asked.encode(), digest_size=8).digest()
+        text = "/".join(map(str, (self.seed, *question)))
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         return seconds * (1.0 + self.jitter * int.from_bytes(digest) / 2**64)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from libs.bus.slots import fingerprint
+from libs.contracts.admission import fingerprint
 from libs.contracts.commands import CommandKind, Order
 from libs.contracts.journal import Entry, EntryPhase
 from libs.testing.simulation import Sim, run

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from libs.bus.commands.admission import SeenOrders
 from libs.bus.journal import FileJournal, JournalUnusable, MemoryJournal, compact
+from libs.contracts.admission import SeenOrders
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.message import encode
 from libs.contracts.reports import Outcome, Result

@@ -40,7 +40,6 @@ class FixedWorlds:
         self._world = SteadyWorld(overrides=oddities, **usual)
 
     def world(self, seed: int) -> WorldModel:
-        """The same for every seed."""
         del seed
         return self._world
 
@@ -55,7 +54,6 @@ class VariedWorlds:
         self._spread = spread
 
     def world(self, seed: int) -> WorldModel:
-        """One for each seed."""
         return SteadyWorld(seed=seed, jitter=self._spread, overrides=self._oddities)
 
 
@@ -75,35 +73,29 @@ def pool_with_limits(
 
 
 def awaiting_jobs(seconds: int = 0) -> dict[str, Any]:
-    """Of an upgrade policy: jobs are waited for, for so long; 0: for ever."""
     return {"wait_for_completion": WaitForCompletion(pod_selector="job", timeout_seconds=seconds)}
 
 
 def gpu_pod(name: str, **changes: Any) -> WorkloadPod:
-    """A pod with GPUs."""
     return replace(WorkloadPod(namespace="ml", name=name, uid=f"uid-{name}", gpu=True), **changes)
 
 
 def old_node(name: str, *pods: WorkloadPod, **changes: Any) -> NodeView:
-    """A node on the old driver, on which these pods compute."""
     used = tuple(PodUse(pod_uid=pod.uid, gpus=1, processes=1) for pod in pods if pod.gpu)
     return replace(done(name, OLD, pods=pods, usage=Usage(pods=used)), **changes)
 
 
 def cordoned_node(name: str) -> NodeView:
-    """A node on the old driver that a person has cordoned."""
     return old_node(name, cordoned=True, cordon_taint=True)
 
 
 def idle_nodes(count: int) -> list[NodeView]:
-    """So many idle nodes on the old driver."""
     return [old_node(f"node-{number}") for number in range(1, count + 1)]
 
 
 def forecast_for(
     pool: PoolView, nodes: Iterable[NodeView], assumptions: Any = None, **wanted: Any
 ) -> RolloutPlan:
-    """The plan for these nodes."""
     known: dict[str, Any] = {"plays": 1, **wanted}
     return plan(
         fleet(pool, *nodes),
@@ -115,12 +107,10 @@ def forecast_for(
 
 
 def node_forecast(made: RolloutPlan, name: str) -> NodeForecast:
-    """What is said of one node."""
     return next(node for node in made.nodes if node.node == name)
 
 
 def remark_with(made: RolloutPlan, *words: str) -> str:
-    """The one remark that has all of these words."""
     found = [remark for remark in made.remarks if all(word in remark for word in words)]
     assert len(found) == 1, made.remarks
     return found[0]

@@ -54,103 +54,90 @@ class EvictingNode:
 
     @property
     def state(self) -> StageState:
-        """Of the stage."""
         return self.stage.state
 
     @property
     def node(self) -> StageNode:
-        """Its object."""
         return self.state.nodes[NODE]
 
     @property
     def record(self) -> NodeRecord:
-        """What its Node says."""
         found = api.record_of(self.node)
         assert found is not None
         return found
 
     @property
     def writing(self) -> int:
-        """Requests about it that are not answered."""
         return self.state.memory_of(NODE).writing
 
     @property
     def machine(self) -> StageMachine:
-        """The machine under it."""
         return self.state.machines[NODE]
 
     @property
     def pool(self) -> StagePool:
-        """Its policy."""
         return self.state.pools[POOL]
 
     @property
     def driver(self) -> StageDriverPod:
-        """The driver that runs."""
         return self.machine.drivers[self.machine.admitted]
 
     @property
     def tenant_pod(self) -> TenantPod:
-        """The first of its pods."""
         return next(iter(self.machine.tenant_pods.values()))
 
     # What is asked and changed.
 
     def estimate(self) -> UpgradeEstimate | None:
-        """How it goes on, if that is plain."""
         return estimate_upgrade(self.state, self.node, self.record)
 
     def set_field(self, path: str, value: object) -> None:
-        """Something else stands on its Node."""
         self.node.fields = {**self.node.fields, path: OwnedField(value, (MANAGER,))}
 
     def remove_field(self, path: str) -> None:
-        """That stands on its Node no more."""
         self.node.fields = {at: held for at, held in self.node.fields.items() if at != path}
 
     def set_record(self, **changes: object) -> None:
-        """Its record says something else."""
         self.set_field(RECORD, replace(self.record, **changes))
 
     def override_world(self, **oddity: Any) -> None:
-        """In the world something is otherwise than usual."""
         self.state.world = SteadyWorld(overrides=(WorldOverride(**oddity),))
 
     def set_tenant(self, **changes: object) -> None:
-        """The first of its pods is another one."""
         self.tenant_pod.tenant = replace(self.tenant_pod.tenant, **changes)
 
     def renew_slots(self) -> None:
-        """All slots are of the present leader."""
         for key, slot in self.state.slots.items():
             self.state.slots[key] = replace(
                 slot, command=replace(slot.command, epoch=self.state.epoch)
             )
 
     def set_upgrade_policy(self, **changes: object) -> None:
-        """The policy says something else of upgrades."""
         self.pool.upgrade = replace(self.pool.upgrade, **changes)
 
     def set_build(self, **changes: object) -> None:
-        """What the target is on this node is another one."""
         build = replace(self.pool.builds[NEW][self.node.variant], **changes)
         self.pool.builds = {**self.pool.builds, NEW: {self.node.variant: build}}
 
 
 def decide_and_advance(stage: Stage) -> None:
-    """Decide, and let time pass to whatever comes next."""
     decision = decide(stage.fleet(), stage.instant())
     stage.carry_out(decision)
     stage.run_until(min(at for at in (stage.next_at, decision.wake_at) if at is not None))
 
 
-def upgrade_stepwise(emptying: EvictingNode) -> tuple[float, float, float, float]:
+def upgrade_stepwise(node_stage: EvictingNode) -> tuple[float, float, float, float]:
     """When it moves, its driver starts and has loaded, and it is given back, step by step."""
     moved = 0.0
-    while api.value(emptying.node, LEASE) is not None:
-        decide_and_advance(emptying.stage)
-        if not moved and api.driver_label_of(emptying.node) == NEW_LABEL:
-            moved = emptying.stage.now
-    loaded = emptying.machine.loaded
+    while api.value(node_stage.node, LEASE) is not None:
+        decide_and_advance(node_stage.stage)
+        if not moved and api.driver_label_of(node_stage.node) == NEW_LABEL:
+            moved = node_stage.stage.now
+    loaded = node_stage.machine.loaded
     assert loaded is not None
-    return moved, emptying.driver.status.started or 0.0, loaded.driver.loaded_at, emptying.stage.now
+    return (
+        moved,
+        node_stage.driver.status.started or 0.0,
+        loaded.driver.loaded_at,
+        node_stage.stage.now,
+    )

@@ -12,12 +12,11 @@ from libs.forecast.rollout_plan import ProofForecast
 from libs.rollout.decision import Wait
 
 
-def story(**courses: NodeResult) -> PlayResult:
+def result(**courses: NodeResult) -> PlayResult:
     return told(nodes=courses)
 
 
 def told(**said: Any) -> PlayResult:
-    """A story that says nothing else."""
     usual: dict[str, Any] = {
         "nodes": {},
         "loss": CapacityLoss(nodes=0, gpus=0, at=0.0),
@@ -43,30 +42,30 @@ DONE = NodeResult(start=1.0, end=5.0)
     [DONE, NodeResult(start=1.0, wait=SKIPPED), NodeResult(end=3.0)],
     ids=["upgraded", "taken up", "in place without that"],
 )
-def test_who_moves_in_one_play_is_not_unmoved(moved: NodeResult) -> None:
-    assert aggregate.unmoved([story(a=STILL, b=STILL), story(a=moved, b=STILL)]) == ["b"]
-    assert aggregate.unmoved([story(a=moved, b=STILL), story(a=moved)]) == ["b"]
+def test_a_node_that_starts_in_one_play_is_not_unmoved(moved: NodeResult) -> None:
+    assert aggregate.unmoved([result(a=STILL, b=STILL), result(a=moved, b=STILL)]) == ["b"]
+    assert aggregate.unmoved([result(a=moved, b=STILL), result(a=moved)]) == ["b"]
 
 
-def test_who_stands_still_by_itself_is_not_waited_for_and_others_are() -> None:
-    assert aggregate.makespan([story(a=STILL, b=DONE)]) == Percentiles(5.0, 5.0)
-    assert aggregate.makespan([story(a=NodeResult(wait=JOBS), b=DONE)]) == Percentiles()
-    assert aggregate.makespan([story(a=NodeResult(), b=DONE)]) == Percentiles()
+def test_the_makespan_leaves_out_nodes_that_cannot_start_by_themselves() -> None:
+    assert aggregate.makespan([result(a=STILL, b=DONE)]) == Percentiles(5.0, 5.0)
+    assert aggregate.makespan([result(a=NodeResult(wait=JOBS), b=DONE)]) == Percentiles()
+    assert aggregate.makespan([result(a=NodeResult(), b=DONE)]) == Percentiles()
     assert (
-        aggregate.makespan([story(a=NodeResult(start=1.0, wait=SKIPPED), b=DONE)]) == Percentiles()
+        aggregate.makespan([result(a=NodeResult(start=1.0, wait=SKIPPED), b=DONE)]) == Percentiles()
     )
-    by_turns = [story(a=STILL, b=DONE), story(a=NodeResult(wait=JOBS), b=DONE)]
+    by_turns = [result(a=STILL, b=DONE), result(a=NodeResult(wait=JOBS), b=DONE)]
     assert aggregate.makespan(by_turns) == Percentiles()
 
 
-def test_where_all_stand_still_nobody_can_say_when_it_is_over() -> None:
-    assert aggregate.makespan([story(a=STILL)]) == Percentiles()
-    assert aggregate.makespan([story()]) == Percentiles(0.0, 0.0)
+def test_the_makespan_is_unknown_if_no_node_can_start() -> None:
+    assert aggregate.makespan([result(a=STILL)]) == Percentiles()
+    assert aggregate.makespan([result()]) == Percentiles(0.0, 0.0)
 
 
 def test_a_failure_is_an_end_of_its_own() -> None:
     failed = NodeResult(start=1.0, failed=9.0, wait=FAILED)
-    assert aggregate.makespan([story(a=failed, b=DONE)]) == Percentiles(9.0, 9.0)
+    assert aggregate.makespan([result(a=failed, b=DONE)]) == Percentiles(9.0, 9.0)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +80,7 @@ def test_a_failure_is_an_end_of_its_own() -> None:
         ([DONE, NodeResult(wait=FAILED)], Percentiles(5.0, None), None),
     ],
 )
-def test_what_a_node_waits_for_at_last(
+def test_the_final_wait_of_a_node(
     found: list[NodeResult], end: Percentiles, expected: Wait | None
 ) -> None:
     assert aggregate.final_wait(found, end) == expected
@@ -108,7 +107,7 @@ def held(node: str, seconds: float) -> ProofDelay:
         (600.0, None, True),
     ],
 )
-def test_what_takes_half_of_the_proof_and_some_minutes_is_worth_a_word(
+def test_a_delay_is_notable_from_half_of_the_proof_and_ten_minutes_on(
     seconds: float, proven: float | None, notable: bool
 ) -> None:
     proof = ProofResult(threshold=2, proven_at=proven, delay=held("a", seconds))

@@ -8,7 +8,7 @@ def test_without_a_history_all_of_it_is_assumed() -> None:
     assert "How often things go wrong is assumed" in rates
 
 
-def test_what_was_seen_often_enough_is_told_with_its_number() -> None:
+def test_enough_observations_are_described_with_their_number() -> None:
     history = DurationHistory(load=(60.0, 120.0) * 20, validation=(10.0,) * 29)
     seen, assumed, _ = DefaultAssumptions(history=history).basis
     assert seen == "Seen in this fleet: a driver loads 2 min (95 %: 2 min), of 40 cases."
@@ -30,7 +30,7 @@ def test_the_same_seed_is_the_same_world() -> None:
     assert one.load(*asked) != other.load(*asked)
 
 
-def test_what_was_seen_is_what_worlds_are_made_of() -> None:
+def test_worlds_use_the_observed_durations() -> None:
     world = DefaultAssumptions(history=DurationHistory(load=(500.0, 501.0) * 20)).world(1)
     times = [world.load(f"node-{number}", "label", 0) for number in range(20)]
     assert all(500.0 <= (end.after or 0.0) <= 501.0 for end in times if not end.exit_code)

@@ -6,7 +6,7 @@ from libs.forecast.play_result import CapacityLoss
 from tests.unit.rollout.builders import done, failed, in_flight_node
 
 
-def test_the_largest_loss_is_the_first_time_that_so_many_are_out() -> None:
+def test_the_largest_loss_is_the_earliest_of_its_size() -> None:
     service = CapacityTracker()
     for name in ("a", "b", "c"):
         service.observe(done(name), 0.0, first=True)
@@ -23,7 +23,7 @@ def test_the_largest_loss_is_the_first_time_that_so_many_are_out() -> None:
     assert service.gpu_seconds(20.0) == pytest.approx(8 * (10 + 10))
 
 
-def test_what_is_out_already_counts_as_loss_and_not_as_lost() -> None:
+def test_nodes_unavailable_before_count_as_loss_but_lose_no_gpu_time() -> None:
     service = CapacityTracker()
     service.observe(failed("a"), 0.0, first=True)
     service.update(0.0)
@@ -34,7 +34,7 @@ def test_what_is_out_already_counts_as_loss_and_not_as_lost() -> None:
     assert service.gpu_seconds(100.0) == pytest.approx(8 * 40)
 
 
-def test_a_node_goes_once_however_often_it_is_said() -> None:
+def test_a_lost_node_counts_once() -> None:
     service = CapacityTracker()
     service.node_lost("a", 4, 5.0)
     service.node_lost("a", 4, 6.0)

@@ -57,9 +57,9 @@ class CountedPlay:
 
         class Leapt(FastForward):
             def start(self) -> Iterator[tuple[str, UpgradeEstimate]]:
-                for name, way in super().start():
+                for name, estimate in super().start():
                     counted.leapt.append(name)
-                    yield name, way
+                    yield name, estimate
 
         monkeypatch.setattr(playing, "Decider", Decided)
         monkeypatch.setattr(playing, "FastForward", Leapt)
@@ -71,7 +71,6 @@ class CountedPlay:
         leaping: bool = True,
         world: WorldModel = SteadyWorld(),  # noqa: B008 - frozen
     ) -> PlayResult:
-        """From the start to the end."""
         self.decisions = self.nodes = 0
         self.leapt.clear()
         given = fleet(pool or pool_with_limits(), *nodes)
@@ -79,7 +78,7 @@ class CountedPlay:
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
-def test_a_plain_node_is_looked_at_four_times(
+def test_a_fast_forwarded_node_is_decided_about_four_times(
     parallel: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = CountedPlay(monkeypatch)
@@ -94,17 +93,17 @@ def test_a_plain_node_is_looked_at_four_times(
     assert counted.nodes > 10 * leaping
 
 
-def test_who_is_not_plain_is_played_step_by_step_and_the_others_leap(
+def test_an_unusual_node_is_played_step_by_step_while_others_fast_forward(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted = CountedPlay(monkeypatch)
     crashes = SteadyWorld(overrides=(WorldOverride(node="node-2", run=ProcessEnd(3600.0, 1)),))
-    story = counted.play(*idle_nodes(3), world=crashes)
+    result = counted.play(*idle_nodes(3), world=crashes)
     assert sorted(counted.leapt) == ["node-1", "node-3"]
-    assert story.nodes["node-2"].end is not None
+    assert result.nodes["node-2"].end is not None
 
 
-def test_who_waits_for_a_moment_is_not_looked_at_because_another_leaps(
+def test_fast_forward_causes_no_decision_about_waiting_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted = CountedPlay(monkeypatch)
@@ -113,13 +112,13 @@ def test_who_waits_for_a_moment_is_not_looked_at_because_another_leaps(
     given = pool_with_limits(**awaiting_jobs(1000))
     counted.play(waiting, pool=given, world=slow)
     alone = counted.decisions
-    story = counted.play(waiting, old_node("node-2", gpu_pod("a")), pool=given, world=slow)
-    assert story.nodes["node-2"].end == pytest.approx(0.06 + IDLE_LIFE + EVICTED, abs=0.1)
+    result = counted.play(waiting, old_node("node-2", gpu_pod("a")), pool=given, world=slow)
+    assert result.nodes["node-2"].end == pytest.approx(0.06 + IDLE_LIFE + EVICTED, abs=0.1)
     assert counted.decisions == alone + 2
 
 
 @pytest.mark.parametrize("seconds", [1.0, 90.0, 280.0])
-def test_time_alone_is_no_reason_to_look_at_who_leaps(
+def test_time_alone_causes_no_decision_about_a_fast_forwarded_node(
     seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = CountedPlay(monkeypatch)
@@ -128,7 +127,7 @@ def test_time_alone_is_no_reason_to_look_at_who_leaps(
     assert (counted.leapt, counted.decisions) == (["node-1"], 5)
 
 
-def test_a_failed_node_whose_driver_goes_on_crashing_is_no_reason_to_decide(
+def test_crashes_of_a_failed_node_cause_no_decision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted = CountedPlay(monkeypatch)
@@ -137,126 +136,125 @@ def test_a_failed_node_whose_driver_goes_on_crashing_is_no_reason_to_decide(
         never = WorldOverride(node="node-1", load=ProcessEnd(5.0, 1))
         long = WorldOverride(pod="uid-train", remainder=TimeSpan(hours * 3600.0))
         nodes = old_node("node-1"), old_node("node-2", gpu_pod("train", job=True))
-        story = counted.play(
+        result = counted.play(
             *nodes,
             pool=pool_with_limits(**awaiting_jobs()),
             world=SteadyWorld(overrides=(never, long)),
         )
-        assert story.nodes["node-1"].failed is not None
-        assert story.nodes["node-2"].end == pytest.approx(hours * 3600.0, abs=60)
+        assert result.nodes["node-1"].failed is not None
+        assert result.nodes["node-2"].end == pytest.approx(hours * 3600.0, abs=60)
         decisions.append(counted.decisions)
     assert decisions[0] == decisions[1]
 
 
-def test_nodes_on_their_leap_are_not_on_the_ground() -> None:
-    emptying = EvictingNode(WEB)
-    leaps = FastForward(emptying.state)
-    emptying.stage.pop_changed_names()
-    assert leaps.changed_nodes == set()
-    emptying.state.touch(NODE)
-    assert leaps.changed_nodes == {NODE}
-    assert [name for name, _ in leaps.start()] == [NODE]
-    assert leaps.changed_nodes == set()
-    emptying.state.touch("node-else")
-    assert leaps.changed_nodes == {"node-else"}
+def test_changed_nodes_leave_out_fast_forwarded_ones() -> None:
+    node_stage = EvictingNode(WEB)
+    fast_forward = FastForward(node_stage.state)
+    node_stage.stage.pop_changed_names()
+    assert fast_forward.changed_nodes == set()
+    node_stage.state.touch(NODE)
+    assert fast_forward.changed_nodes == {NODE}
+    assert [name for name, _ in fast_forward.start()] == [NODE]
+    assert fast_forward.changed_nodes == set()
+    node_stage.state.touch("node-else")
+    assert fast_forward.changed_nodes == {"node-else"}
 
 
 # Who leaps.
 
 
-def begins(emptying: EvictingNode, leaps: FastForward) -> bool:
-    """Whether the node leaps now."""
-    emptying.state.touch(NODE)
-    return [name for name, _ in leaps.start()] == [NODE]
+def starts(node_stage: EvictingNode, fast_forward: FastForward) -> bool:
+    node_stage.state.touch(NODE)
+    return [name for name, _ in fast_forward.start()] == [NODE]
 
 
-def test_on_its_leap_it_is_held_back_and_then_given_back() -> None:
-    emptying = EvictingNode(WEB)
-    leaps, uid = FastForward(emptying.state), emptying.tenant_pod.uid
-    emptying.stage.pop_changed_names()
-    emptying.state.touch(NODE)
-    ((name, way),) = leaps.start()
-    assert (name, way.evicted_pods) == (NODE, (uid,))
-    assert emptying.writing == 1
-    assert emptying.node.taint
-    emptying.stage.run_until(way.label_moves_at - 0.5)
-    assert uid in emptying.machine.tenant_pods
-    emptying.stage.run_until(way.label_moves_at)
-    assert uid not in emptying.machine.tenant_pods
-    emptying.stage.run_until(way.ends_at - 0.5)
-    assert emptying.writing == 1
-    assert leaps.changed_nodes == set()
-    emptying.stage.run_until(way.ends_at)
-    assert emptying.writing == 0
-    assert leaps.changed_nodes == {NODE}
-    assert api.value(emptying.node, LEASE) is None
-    assert emptying.record.state == UpgradeState.UPGRADE_DONE
+def test_a_node_is_held_back_while_fast_forwarded() -> None:
+    node_stage = EvictingNode(WEB)
+    fast_forward, uid = FastForward(node_stage.state), node_stage.tenant_pod.uid
+    node_stage.stage.pop_changed_names()
+    node_stage.state.touch(NODE)
+    ((name, estimate),) = fast_forward.start()
+    assert (name, estimate.evicted_pods) == (NODE, (uid,))
+    assert node_stage.writing == 1
+    assert node_stage.node.taint
+    node_stage.stage.run_until(estimate.label_moves_at - 0.5)
+    assert uid in node_stage.machine.tenant_pods
+    node_stage.stage.run_until(estimate.label_moves_at)
+    assert uid not in node_stage.machine.tenant_pods
+    node_stage.stage.run_until(estimate.ends_at - 0.5)
+    assert node_stage.writing == 1
+    assert fast_forward.changed_nodes == set()
+    node_stage.stage.run_until(estimate.ends_at)
+    assert node_stage.writing == 0
+    assert fast_forward.changed_nodes == {NODE}
+    assert api.value(node_stage.node, LEASE) is None
+    assert node_stage.record.state == UpgradeState.UPGRADE_DONE
 
 
-def test_each_lease_is_looked_at_once() -> None:
-    emptying = EvictingNode(WEB)
-    leaps = FastForward(emptying.state)
-    emptying.machine.host_processes = 1
-    assert not begins(emptying, leaps)
-    emptying.machine.host_processes = 0
-    assert not begins(emptying, leaps)
-    emptying.set_record(token=emptying.record.token + 1)
-    assert begins(emptying, leaps)
-    assert not begins(emptying, leaps)
+def test_each_lease_is_estimated_once() -> None:
+    node_stage = EvictingNode(WEB)
+    fast_forward = FastForward(node_stage.state)
+    node_stage.machine.host_processes = 1
+    assert not starts(node_stage, fast_forward)
+    node_stage.machine.host_processes = 0
+    assert not starts(node_stage, fast_forward)
+    node_stage.set_record(token=node_stage.record.token + 1)
+    assert starts(node_stage, fast_forward)
+    assert not starts(node_stage, fast_forward)
 
 
-def test_while_a_request_is_not_answered_nobody_leaps() -> None:
-    emptying = EvictingNode(WEB)
-    leaps = FastForward(emptying.state)
-    known = emptying.state.memory_of(NODE)
+def test_an_unanswered_request_prevents_fast_forward() -> None:
+    node_stage = EvictingNode(WEB)
+    fast_forward = FastForward(node_stage.state)
+    known = node_stage.state.memory_of(NODE)
     known.writing = 1
-    assert not begins(emptying, leaps)
+    assert not starts(node_stage, fast_forward)
     assert known.writing == 1
     known.writing = 0
-    assert begins(emptying, leaps)
+    assert starts(node_stage, fast_forward)
 
 
-def test_whose_pods_are_asked_to_leave_already_does_not_leap() -> None:
-    emptying = EvictingNode(WEB)
-    uid = emptying.tenant_pod.uid
-    emptying.set_tenant(eviction_refused_for=60.0)
+def test_pending_evictions_prevent_fast_forward() -> None:
+    node_stage = EvictingNode(WEB)
+    uid = node_stage.tenant_pod.uid
+    node_stage.set_tenant(eviction_refused_for=60.0)
     pods = (PodRef(namespace="work", name="web", uid=uid),)
-    evictions.start_evictions(emptying.state, NODE, EvictPods(pods=pods))
-    assert emptying.estimate() is not None
-    leaps = FastForward(emptying.state)
-    assert not begins(emptying, leaps)
-    evictions.start_evictions(emptying.state, NODE, EvictPods(pods=()))
-    assert not begins(emptying, leaps)
-    assert begins(emptying, FastForward(emptying.state))
+    evictions.start_evictions(node_stage.state, NODE, EvictPods(pods=pods))
+    assert node_stage.estimate() is not None
+    fast_forward = FastForward(node_stage.state)
+    assert not starts(node_stage, fast_forward)
+    evictions.start_evictions(node_stage.state, NODE, EvictPods(pods=()))
+    assert not starts(node_stage, fast_forward)
+    assert starts(node_stage, FastForward(node_stage.state))
 
 
-def unleased(emptying: EvictingNode) -> None:
-    emptying.remove_field(LEASE)
+def unleased(node_stage: EvictingNode) -> None:
+    node_stage.remove_field(LEASE)
 
 
-def unrecorded(emptying: EvictingNode) -> None:
-    emptying.remove_field(RECORD)
+def unrecorded(node_stage: EvictingNode) -> None:
+    node_stage.remove_field(RECORD)
 
 
-def gone(emptying: EvictingNode) -> None:
-    api.delete_node(emptying.state, NODE, "person")
+def gone(node_stage: EvictingNode) -> None:
+    api.delete_node(node_stage.state, NODE, "person")
 
 
 @pytest.mark.parametrize("change", [unleased, unrecorded, gone])
-def test_without_a_node_its_lease_or_its_record_nobody_leaps(change: Change) -> None:
-    emptying = EvictingNode(WEB)
-    leaps = FastForward(emptying.state)
-    change(emptying)
-    assert not begins(emptying, leaps)
+def test_fast_forward_needs_a_node_with_lease_and_record(change: Change) -> None:
+    node_stage = EvictingNode(WEB)
+    fast_forward = FastForward(node_stage.state)
+    change(node_stage)
+    assert not starts(node_stage, fast_forward)
 
 
-def test_a_node_that_waits_for_jobs_leaps_when_its_pods_are_next() -> None:
-    emptying = EvictingNode(WEB)
-    leaps = FastForward(emptying.state)
-    emptying.set_record(state=UpgradeState.WAIT_FOR_JOBS_REQUIRED)
-    assert not begins(emptying, leaps)
-    emptying.set_record(state=UpgradeState.POD_DELETION_REQUIRED)
-    assert begins(emptying, leaps)
+def test_a_node_that_waits_for_jobs_fast_forwards_afterwards() -> None:
+    node_stage = EvictingNode(WEB)
+    fast_forward = FastForward(node_stage.state)
+    node_stage.set_record(state=UpgradeState.WAIT_FOR_JOBS_REQUIRED)
+    assert not starts(node_stage, fast_forward)
+    node_stage.set_record(state=UpgradeState.POD_DELETION_REQUIRED)
+    assert starts(node_stage, fast_forward)
 
 
 # Whose preflight is taken as done.
@@ -286,23 +284,23 @@ CHECKED: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("what", CHECKED)
-def test_a_preflight_that_will_find_nothing_is_not_asked_for(what: str) -> None:
-    emptying = EvictingNode(WEB)
-    CHECKED[what](emptying)
-    FastForward(emptying.state)
-    seen = emptying.stage.node(NODE)
+def test_a_preflight_without_findings_is_answered_in_advance(what: str) -> None:
+    node_stage = EvictingNode(WEB)
+    CHECKED[what](node_stage)
+    FastForward(node_stage.state)
+    seen = node_stage.stage.node(NODE)
     assert seen is not None
     found = seen.preflight
     assert found is not None
     assert found.answer == Preflight(check=f"check-{NODE}", label=NEW_LABEL)
-    assert (found.label, found.asked_at) == (NEW_LABEL, emptying.stage.now)
+    assert (found.label, found.asked_at) == (NEW_LABEL, node_stage.stage.now)
 
 
 @pytest.mark.parametrize("what", UNCHECKED)
-def test_with_this_a_preflight_is_asked_for(what: str) -> None:
-    emptying = EvictingNode(WEB)
-    UNCHECKED[what](emptying)
-    known = emptying.state.memory_of(NODE)
+def test_other_preflights_are_not_answered_in_advance(what: str) -> None:
+    node_stage = EvictingNode(WEB)
+    UNCHECKED[what](node_stage)
+    known = node_stage.state.memory_of(NODE)
     known.preflight = None
-    FastForward(emptying.state)
+    FastForward(node_stage.state)
     assert known.preflight is None

@@ -25,7 +25,7 @@ def test_half_of_the_plays_and_nineteen_of_twenty(
     assert percentiles_of(times, plays) == expected
 
 
-def test_a_time_that_is_said_is_never_too_early() -> None:
+def test_a_percentile_is_never_too_early() -> None:
     for plays in range(1, 60):
         times = [float((number * 7919) % 101) for number in range(plays)]
         found = percentiles_of(times, plays)
@@ -41,7 +41,7 @@ def test_more_times_than_plays_are_refused() -> None:
         percentiles_of((1.0, 2.0), 1)
 
 
-def test_of_no_play_nothing_can_be_said() -> None:
+def test_percentiles_of_no_play_are_refused() -> None:
     with pytest.raises(ValueError, match="0 times cannot come from 0 plays"):
         percentiles_of((), 0)
 

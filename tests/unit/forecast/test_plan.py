@@ -65,7 +65,7 @@ def test_of_several_plays_half_are_over_before_nineteen_of_twenty() -> None:
     assert made.makespan.p50 is not None
     assert made.makespan.p95 is not None
     assert made.makespan.p50 < made.makespan.p95
-    remark_with(made, "9 plays", "for 19 of 20 cases stands the worst")
+    remark_with(made, "9 plays", "the 95 % figure is the worst")
 
 
 class EveryThirdWorldOdd:
@@ -77,7 +77,6 @@ class EveryThirdWorldOdd:
         self._oddities = oddities
 
     def world(self, seed: int) -> WorldModel:
-        """The first two are not."""
         return SteadyWorld(overrides=self._oddities if seed % 3 == 2 else ())
 
 
@@ -132,7 +131,7 @@ def test_nodes_in_place_are_no_part_of_it() -> None:
 
 def test_how_many_plays_there_are_depends_on_the_size() -> None:
     assert forecast_for(pool_with_limits(), idle_nodes(1), plays=None).plays == 20
-    with pytest.raises(ValueError, match="0 plays foresee nothing"):
+    with pytest.raises(ValueError, match="cannot forecast with 0 plays"):
         forecast_for(pool_with_limits(), idle_nodes(1), plays=0)
 
 
@@ -150,7 +149,7 @@ def test_a_job_that_may_run_for_ever_makes_its_node_unknown_and_is_named() -> No
     assert busy.wait.code is WaitCode.JOBS
     assert node_forecast(made, "node-2").end.p50 is not None
     assert made.makespan == Percentiles(None, None)
-    remark_with(made, "When node-1 is in place is unknown", "ml/train")
+    remark_with(made, "The end of node-1 is unknown", "ml/train")
 
 
 def test_a_limit_for_jobs_makes_it_known_again() -> None:
@@ -173,14 +172,13 @@ def test_the_node_that_holds_up_the_proof_is_named_with_its_job() -> None:
     assert made.proof.delay is not None
     assert made.proof.delay.node == "node-1"
     assert made.proof.delay.detail == "waiting for jobs to finish: ml/train"
-    remark_with(made, "node-1 holds up the proof", "ml/train")
+    remark_with(made, "node-1 delays the proof", "ml/train")
     later = node_forecast(made, "node-2").wait
     assert later is not None
     assert later.code is WaitCode.PROOF
 
 
 def busy(count: int) -> list[NodeView]:
-    """Nodes with two pods, whose turn comes after those with one."""
     return [
         old_node(f"node-{number}", gpu_pod(f"x{number}"), gpu_pod(f"y{number}"))
         for number in range(2, count + 2)
@@ -193,13 +191,13 @@ def test_a_proof_that_takes_its_time_is_no_holdup() -> None:
     assert made.proof.threshold == 2
     assert made.proof.after.p50 == pytest.approx(IDLE_LIFE, abs=0.5)
     assert made.proof.delay is None
-    remark_with(made, "Until the driver is proven, by 2 nodes")
+    remark_with(made, "Until 2 nodes have proven the driver")
 
 
-# What will not move.
+# What will not start.
 
 
-def test_with_nothing_that_may_be_unavailable_only_what_is_so_already_moves() -> None:
+def test_max_unavailable_0_starts_unavailable_nodes_only() -> None:
     made = forecast_for(pool_with_limits(unavailable=0), [*idle_nodes(3), cordoned_node("node-4")])
     for name in ("node-1", "node-2", "node-3"):
         node = node_forecast(made, name)
@@ -211,20 +209,20 @@ def test_with_nothing_that_may_be_unavailable_only_what_is_so_already_moves() ->
     assert made.loss.nodes == 1
     assert made.gpu_hours_lost == 0.0
     remark_with(made, "maxUnavailable is 0", "1 node")
-    remark_with(made, "3 nodes will not move (budget)", "node-1, node-2, node-3")
+    remark_with(made, "3 nodes will not start (budget)", "node-1, node-2, node-3")
 
 
-def test_a_node_that_stands_still_by_itself_holds_up_nobody() -> None:
+def test_a_node_that_cannot_start_does_not_delay_the_others() -> None:
     nodes = [*idle_nodes(2), old_node("node-3", ready=False), old_node("node-4", skip=True)]
     made = forecast_for(pool_with_limits(), nodes)
     assert made.makespan.p50 == pytest.approx(IDLE_LIFE, abs=1)
     assert node_forecast(made, "node-3").wait is not None
-    remark_with(made, "1 node will not move (not-ready): node-3")
-    remark_with(made, "1 node will not move (skipped): node-4")
-    remark_with(made, "1 of them are already")
+    remark_with(made, "1 node will not start (not-ready): node-3")
+    remark_with(made, "1 node will not start (skipped): node-4")
+    remark_with(made, "1 of them are unavailable already")
 
 
-def test_what_a_preflight_found_is_taken_to_be_there_still() -> None:
+def test_preflight_findings_persist_in_the_forecast() -> None:
     finding = Finding(code="nouveau", message="nouveau is loaded", remedy="blacklist it")
     answer = Preflight(check="c", label=label_of(NEW), findings=(finding,))
     asked = PreflightQuery(
@@ -234,11 +232,11 @@ def test_what_a_preflight_found_is_taken_to_be_there_still() -> None:
         pool_with_limits(), [old_node("node-1", preflight=asked), old_node("node-2")]
     )
     assert node_forecast(made, "node-1").start == Percentiles()
-    remark_with(made, "1 node will not move (preflight): node-1", "nouveau is loaded")
+    remark_with(made, "1 node will not start (preflight): node-1", "nouveau is loaded")
     assert node_forecast(made, "node-2").end.p50 is not None
 
 
-def test_a_pod_that_nobody_may_evict_keeps_its_node_from_moving() -> None:
+def test_a_pod_that_must_not_be_evicted_keeps_its_node_from_starting() -> None:
     policy = pool_with_limits()
     kept = replace(
         policy, upgrade=replace(policy.upgrade, pod_deletion=type(policy.upgrade.pod_deletion)())
@@ -246,7 +244,7 @@ def test_a_pod_that_nobody_may_evict_keeps_its_node_from_moving() -> None:
     made = forecast_for(kept, [old_node("node-1", gpu_pod("solo", bare=True)), old_node("node-2")])
     assert node_forecast(made, "node-1").start == Percentiles()
     assert node_forecast(made, "node-1").evicted == ()
-    remark_with(made, "will not move (preflight): node-1", "ml/solo")
+    remark_with(made, "will not start (preflight): node-1", "ml/solo")
 
 
 def test_a_driver_that_never_loads_is_halted_and_the_rest_waits_for_a_person() -> None:
@@ -258,7 +256,7 @@ def test_a_driver_that_never_loads_is_halted_and_the_rest_waits_for_a_person() -
     assert [node.failed_plays for node in made.nodes].count(1) == 1
     assert made.makespan == Percentiles(None, None)
     remark_with(made, "In 1 of 1 plays the driver is halted")
-    remark_with(made, "2 nodes will not move (halted)")
+    remark_with(made, "2 nodes will not start (halted)")
 
 
 def test_a_foreign_operator_holds_up_everything() -> None:
@@ -271,7 +269,7 @@ def test_a_foreign_operator_holds_up_everything() -> None:
         plays=1,
     )
     assert made.makespan == Percentiles(None, None)
-    remark_with(made, "2 nodes will not move (foreign-operator)", "the GPU Operator leads")
+    remark_with(made, "2 nodes will not start (foreign-operator)", "the GPU Operator leads")
 
 
 def test_a_pause_is_named_and_not_counted() -> None:
@@ -280,7 +278,7 @@ def test_a_pause_is_named_and_not_counted() -> None:
     held = replace(pool, rollout=replace(pool.rollout, spec=RolloutSpec(brake=Brake.PAUSE)))
     made = forecast_for(held, idle_nodes(2))
     assert made.makespan == forecast_for(pool, idle_nodes(2)).makespan
-    remark_with(made, "the brake is Pause", "from the moment when that ends")
+    remark_with(made, "the brake is Pause", "from the end of the pause")
 
 
 # Other beginnings.

@@ -43,7 +43,7 @@ def test_another_driver_is_foreseen_on_wish() -> None:
     assert all(node.end.p50 for node in made.nodes)
     unknown = forecast_for(pool_with_limits(), there, options=PlanOptions(target="next"))
     assert unknown.makespan == Percentiles(None, None)
-    remark_with(unknown, "2 nodes will not move (target-missing)")
+    remark_with(unknown, "2 nodes will not start (target-missing)")
 
 
 @pytest.mark.parametrize("seconds", [30, 50, 80, 120, 200, 400])
@@ -63,12 +63,12 @@ def test_the_needed_limit_is_the_smallest_that_does(seconds: int) -> None:
     assert found.required_limits is not None
     assert found.required_limits.max_unavailable == by_hand
     if by_hand is None:
-        remark_with(found, "No maxUnavailable can be named")
+        remark_with(found, "No maxUnavailable is known")
     else:
-        remark_with(found, f"maxUnavailable has to be {by_hand} or more")
+        remark_with(found, f"set maxUnavailable to {by_hand}:")
 
 
-def test_where_the_parallel_limit_is_in_the_way_the_plan_says_so() -> None:
+def test_a_parallel_limit_that_is_too_small_is_reported() -> None:
     made = forecast_for(pool_with_limits(parallel=1), idle_nodes(4), finish_by=NOW + 90)
     assert made.required_limits is not None
     assert (made.required_limits.max_unavailable, made.required_limits.max_parallel) == (2, 0)
@@ -83,13 +83,13 @@ def test_with_an_endless_job_no_limit_can_be_named() -> None:
     )
     assert made.required_limits is not None
     assert made.required_limits.max_unavailable is None
-    assert "it cannot be said" in made.required_limits.why
+    assert "is unknown whatever" in made.required_limits.why
 
 
-def test_a_time_that_is_over_is_said_to_be() -> None:
+def test_a_time_in_the_past_is_reported() -> None:
     made = forecast_for(pool_with_limits(), idle_nodes(1), finish_by=NOW)
     assert made.required_limits is not None
-    assert made.required_limits.why == "that time is over"
+    assert made.required_limits.why == "that time has passed"
 
 
 def test_a_node_that_is_in_place_without_a_start_needs_no_room() -> None:

@@ -16,7 +16,7 @@ from tests.unit.forecast.builders import (
 from tests.unit.rollout.builders import NOW
 
 
-def test_pods_that_are_lost_are_named_with_what_is_lost() -> None:
+def test_lost_pods_are_named_with_what_is_lost() -> None:
     pods = [
         gpu_pod("solo", bare=True),
         gpu_pod("cache", empty_dir=True),
@@ -28,23 +28,23 @@ def test_pods_that_are_lost_are_named_with_what_is_lost() -> None:
     node = node_forecast(made, "node-1")
     assert node.evicted == ("ml/cache", "ml/plain", "ml/rank-0", "ml/solo")
     assert node.lost_pods == (
-        "ml/cache (emptyDir: its files go with it)",
-        "ml/rank-0 (of gang ml/train, which stops as a whole: 1 more pods are known)",
-        "ml/solo (bare: nobody makes it anew)",
+        "ml/cache (emptyDir: its files are deleted)",
+        "ml/rank-0 (of gang ml/train, which stops as a whole: 1 more pods known)",
+        "ml/solo (bare: nothing recreates it)",
     )
     assert node_forecast(made, "node-2").lost_pods
     remark_with(made, "5 pods will be evicted")
-    remark_with(made, "With 4 pods something is lost")
+    remark_with(made, "4 pods will lose something")
 
 
-def test_pods_at_which_nobody_has_looked_are_known_by_uid_alone() -> None:
+def test_pods_that_are_not_watched_are_known_by_uid() -> None:
     seen = old_node("node-1", gpu_pod("a"))
     made = forecast_for(pool_with_limits(), [replace(seen, pods=None), old_node("node-2")])
     assert node_forecast(made, "node-1").evicted == ("the pod with uid uid-a",)
-    remark_with(made, "Nobody has looked at the pods of 1 node")
+    remark_with(made, "The pods of 1 node are not watched")
 
 
-def test_a_disruption_budget_that_refuses_is_named_and_what_comes_of_it() -> None:
+def test_a_refusing_disruption_budget_is_named_with_its_consequence() -> None:
     kept = gpu_pod("web", budget="ml/web-budget")
     made = forecast_for(pool_with_limits(), [old_node("node-1", kept), old_node("node-2")])
     node = node_forecast(made, "node-1")
@@ -53,11 +53,11 @@ def test_a_disruption_budget_that_refuses_is_named_and_what_comes_of_it() -> Non
     assert node.failed_plays == 1
     assert node.wait is not None
     assert node.wait.code is WaitCode.FAILED
-    remark_with(made, "1 disruption budget will refuse", "ml/web-budget")
+    remark_with(made, "1 disruption budget would refuse", "ml/web-budget")
     remark_with(made, "will probably fail", "node-1")
 
 
-def test_what_is_refused_now_is_told_in_the_words_of_the_api_server() -> None:
+def test_a_current_refusal_is_quoted_from_the_api_server() -> None:
     leaving = PodEviction(uid="uid-a", since=NOW - 10, refused="Cannot evict pod: budget ml/pdb")
     made = forecast_for(
         pool_with_limits(), [old_node("node-1", gpu_pod("a"), evictions=(leaving,))]

@@ -50,59 +50,59 @@ def played(
     )
 
 
-def test_one_after_another_by_hand() -> None:
-    story = played(pool_with_limits(parallel=1), *idle_nodes(3))
+def test_nodes_one_at_a_time_take_the_calculated_times() -> None:
+    result = played(pool_with_limits(parallel=1), *idle_nodes(3))
     first = 0.06
     for number in range(3):
-        course = story.nodes[f"node-{number + 1}"]
-        begins = first + number * (IDLE_LIFE + GRANTED)
-        assert course.start == pytest.approx(begins, abs=NEARLY * (number + 1))
-        assert course.end == pytest.approx(begins + IDLE_LIFE, abs=NEARLY * (number + 1))
-    assert story.duration == story.nodes["node-3"].end
-    assert (story.loss.nodes, story.loss.gpus) == (1, 8)
-    assert story.gpu_seconds == pytest.approx(3 * 8 * IDLE_LIFE, rel=0.01)
+        node_result = result.nodes[f"node-{number + 1}"]
+        starts = first + number * (IDLE_LIFE + GRANTED)
+        assert node_result.start == pytest.approx(starts, abs=NEARLY * (number + 1))
+        assert node_result.end == pytest.approx(starts + IDLE_LIFE, abs=NEARLY * (number + 1))
+    assert result.duration == result.nodes["node-3"].end
+    assert (result.loss.nodes, result.loss.gpus) == (1, 8)
+    assert result.gpu_seconds == pytest.approx(3 * 8 * IDLE_LIFE, rel=0.01)
 
 
-def test_all_at_once_by_hand_and_the_busy_one_is_later_by_its_eviction() -> None:
+def test_nodes_in_parallel_take_the_calculated_times() -> None:
     busy = old_node("node-1", gpu_pod("train-0"))
-    story = played(pool_with_limits(), busy, *idle_nodes(3)[1:])
-    ends = {name: course.end for name, course in story.nodes.items()}
+    result = played(pool_with_limits(), busy, *idle_nodes(3)[1:])
+    ends = {name: node_result.end for name, node_result in result.nodes.items()}
     assert ends["node-2"] == pytest.approx(0.06 + IDLE_LIFE, abs=NEARLY)
     assert ends["node-3"] == pytest.approx(0.06 + IDLE_LIFE, abs=NEARLY)
     assert ends["node-1"] == pytest.approx(0.06 + IDLE_LIFE + EVICTED, abs=NEARLY)
-    assert story.nodes["node-1"].evicted == {"uid-train-0"}
-    assert (story.loss.nodes, story.loss.gpus) == (3, 24)
+    assert result.nodes["node-1"].evicted == {"uid-train-0"}
+    assert (result.loss.nodes, result.loss.gpus) == (3, 24)
 
 
 def test_the_idle_start_before_the_busy() -> None:
     busy = old_node("node-0", gpu_pod("a"))
     busier = old_node("node-1", gpu_pod("b"), gpu_pod("c"))
-    story = played(pool_with_limits(parallel=1), busier, busy, old_node("node-2"))
-    starts = {name: course.start or 0.0 for name, course in story.nodes.items()}
+    result = played(pool_with_limits(parallel=1), busier, busy, old_node("node-2"))
+    starts = {name: node_result.start or 0.0 for name, node_result in result.nodes.items()}
     assert sorted(starts, key=starts.__getitem__) == ["node-2", "node-0", "node-1"]
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("parallel", [1, 3])
-def test_a_leap_comes_to_where_every_step_comes(seed: int, parallel: int) -> None:
+def test_fast_forward_gives_the_same_result_as_every_step(seed: int, parallel: int) -> None:
     world = SteadyWorld(seed=seed, jitter=2.0)
     nodes = [old_node(f"node-{pods or 0}", *map(gpu_pod, pods)) for pods in ("", "a", "bc")]
     leaping = played(pool_with_limits(parallel=parallel), *nodes, world=world)
     stepping = played(pool_with_limits(parallel=parallel), *nodes, world=world, leaping=False)
     assert leaping.nodes.keys() == stepping.nodes.keys()
-    for name, course in leaping.nodes.items():
+    for name, node_result in leaping.nodes.items():
         other = stepping.nodes[name]
-        assert course.evicted == other.evicted
+        assert node_result.evicted == other.evicted
         assert _life(leaping, name) == pytest.approx(_life(stepping, name), abs=NEARLY)
     # Before each start an agent may have to be asked first: two seconds that a leap does not take.
     assert leaping.duration == pytest.approx(stepping.duration, abs=2.5 * len(nodes))
 
 
-def _life(story: PlayResult, name: str) -> float:
-    course = story.nodes[name]
-    assert course.start is not None
-    assert course.end is not None
-    return course.end - course.start
+def _life(result: PlayResult, name: str) -> float:
+    node_result = result.nodes[name]
+    assert node_result.start is not None
+    assert node_result.end is not None
+    return node_result.end - node_result.start
 
 
 TROUBLES = {
@@ -126,54 +126,54 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_a_leap_never_hides_a_trouble(trouble: str) -> None:
+def test_fast_forward_hides_no_failure(trouble: str) -> None:
     world = SteadyWorld(overrides=(TROUBLES[trouble],))
     nodes = (old_node("node-1", gpu_pod("a")), *idle_nodes(3)[1:])
     leaping = played(pool_with_limits(threshold="100%"), *nodes, world=world)
     stepping = played(pool_with_limits(threshold="100%"), *nodes, world=world, leaping=False)
-    for name, course in leaping.nodes.items():
+    for name, node_result in leaping.nodes.items():
         other = stepping.nodes[name]
-        assert (course.end is None, course.failed is None) == (
+        assert (node_result.end is None, node_result.failed is None) == (
             other.end is None,
             other.failed is None,
         )
-        assert course.end == (other.end and pytest.approx(other.end, abs=3.0))
-        assert course.failed == (other.failed and pytest.approx(other.failed, abs=5.0))
-        assert (course.wait and course.wait.code) == (other.wait and other.wait.code)
+        assert node_result.end == (other.end and pytest.approx(other.end, abs=3.0))
+        assert node_result.failed == (other.failed and pytest.approx(other.failed, abs=5.0))
+        assert (node_result.wait and node_result.wait.code) == (other.wait and other.wait.code)
 
 
-def test_in_a_world_of_troubles_as_many_fail_with_leaps_as_without() -> None:
+def test_as_many_nodes_fail_with_fast_forward_as_without() -> None:
     nodes = [old_node(f"node-{number:02}", gpu_pod(f"a-{number}")) for number in range(12)]
     failed: dict[bool, int] = {}
     for leaping in (True, False):
-        stories = [
+        results = [
             played(pool_with_limits(parallel=5), *nodes, world=SeededWorld(seed), leaping=leaping)
             for seed in range(2)
         ]
         failed[leaping] = sum(
-            course.end is None for story in stories for course in story.nodes.values()
+            node_result.end is None for result in results for node_result in result.nodes.values()
         )
     assert failed[True] > 0
     assert abs(failed[True] - failed[False]) <= 2
 
 
-def test_a_node_on_its_leap_stops_where_the_target_was_halted_meanwhile() -> None:
+def test_a_fast_forwarded_node_stops_when_its_target_is_halted() -> None:
     slow = old_node("node-1", gpu_pod("a"))
     bad = WorldOverride(node="node-2", load=ProcessEnd(1.0, 1))
     late = WorldOverride(pod="uid-a", eviction=TimeSpan(280.0))
     one = pool_with_limits(threshold="1")
-    story = played(
+    result = played(
         replace(one, rollout=_proven(one)),
         slow,
         idle_nodes(2)[1],
         world=SteadyWorld(overrides=(bad, late)),
     )
-    assert story.nodes["node-2"].failed is not None
-    assert story.nodes["node-1"].end is None
-    wait = story.nodes["node-1"].wait
+    assert result.nodes["node-2"].failed is not None
+    assert result.nodes["node-1"].end is None
+    wait = result.nodes["node-1"].wait
     assert wait is not None
     assert wait.code is WaitCode.HALTED
-    assert story.halted_because
+    assert result.halted_because
 
 
 def _proven(pool: PoolView) -> RolloutView:
@@ -188,13 +188,12 @@ def test_a_stepped_play_is_what_the_engine_does_on_a_stage() -> None:
     given = fleet(pool_with_limits(parallel=2), *nodes)
     for seed in range(2):
         world = SteadyWorld(seed=seed, jitter=1.0)
-        story = play(given, instant(), pool=POOL, world=world, fast_forward=False)
+        result = play(given, instant(), pool=POOL, world=world, fast_forward=False)
         simulated = _simulated(given, world)
-        assert {name: course.end for name, course in story.nodes.items()} == simulated
+        assert {name: node_result.end for name, node_result in result.nodes.items()} == simulated
 
 
 def _simulated(given: Fleet, world: WorldModel) -> dict[str, float]:
-    """When each node was given back, by whole decisions on a stage."""
     stage = Stage.from_fleet(given, world=world, now=NOW)
     ended: dict[str, float] = {}
     while len(ended) < len(given.nodes):
@@ -212,19 +211,19 @@ def _simulated(given: Fleet, world: WorldModel) -> dict[str, float]:
 def test_a_job_without_an_end_ends_the_play_and_not_the_patience() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     busy = old_node("node-1", gpu_pod("train", job=True))
-    story = played(
+    result = played(
         pool_with_limits(**awaiting_jobs()),
         busy,
         old_node("node-2"),
         world=SteadyWorld(overrides=(endless,)),
     )
-    course = story.nodes["node-1"]
-    assert course.start is not None
-    assert course.end is None
-    assert course.wait is not None
-    assert course.wait.code is WaitCode.JOBS
-    assert "ml/train" in course.wait.detail
-    assert story.nodes["node-2"].end is not None
+    node_result = result.nodes["node-1"]
+    assert node_result.start is not None
+    assert node_result.end is None
+    assert node_result.wait is not None
+    assert node_result.wait.code is WaitCode.JOBS
+    assert "ml/train" in node_result.wait.detail
+    assert result.nodes["node-2"].end is not None
 
 
 def test_released_nodes_come_again_until_it_is_no_use_to_wait() -> None:
@@ -235,20 +234,22 @@ def test_released_nodes_come_again_until_it_is_no_use_to_wait() -> None:
         ),
     )
     soon = WorldOverride(pod="uid-a", refusal=TimeSpan(1500.0))
-    story = played(patient, old_node("node-1", gpu_pod("a")), world=SteadyWorld(overrides=(soon,)))
-    assert story.nodes["node-1"].end == pytest.approx(1500 + 900, abs=900)
+    result = played(patient, old_node("node-1", gpu_pod("a")), world=SteadyWorld(overrides=(soon,)))
+    assert result.nodes["node-1"].end == pytest.approx(1500 + 900, abs=900)
     never = WorldOverride(pod="uid-a", refusal=NEVER)
-    story = played(patient, old_node("node-1", gpu_pod("a")), world=SteadyWorld(overrides=(never,)))
-    course = story.nodes["node-1"]
-    assert course.end is None
-    assert course.wait is not None
+    result = played(
+        patient, old_node("node-1", gpu_pod("a")), world=SteadyWorld(overrides=(never,))
+    )
+    node_result = result.nodes["node-1"]
+    assert node_result.end is None
+    assert node_result.wait is not None
 
 
 def test_nothing_to_do_is_a_story_too() -> None:
-    story = played(pool_with_limits(), cordoned_node("node-1"), world=SteadyWorld())
-    assert story.nodes["node-1"].end is not None
-    assert story.loss.nodes == 1
-    assert story.gpu_seconds == 0.0
+    result = played(pool_with_limits(), cordoned_node("node-1"), world=SteadyWorld())
+    assert result.nodes["node-1"].end is not None
+    assert result.loss.nodes == 1
+    assert result.gpu_seconds == 0.0
     assert not played(pool_with_limits()).nodes
 
 
@@ -264,7 +265,7 @@ def test_where_nothing_is_to_come_any_more_the_play_is_over() -> None:
         part: replace(component, last_beat=NOW - 900, silent_at=NOW - 700)
         for part, component in dead.components.items()
     }
-    course = played(pool_with_limits(), replace(dead, components=silent)).nodes["node-1"]
-    assert (course.start, course.end) == (None, None)
-    assert course.wait is not None
-    assert course.wait.code is WaitCode.AGENT_SILENT
+    node_result = played(pool_with_limits(), replace(dead, components=silent)).nodes["node-1"]
+    assert (node_result.start, node_result.end) == (None, None)
+    assert node_result.wait is not None
+    assert node_result.wait.code is WaitCode.AGENT_SILENT

@@ -12,7 +12,6 @@ from tests.unit.rollout.builders import NEW, NOW, driver_pod, failed, lease
 
 
 def crashing(restarts: int, **changes: object) -> NodeView:
-    """It failed, and its driver has crashed so often."""
     pod = driver_pod(NEW, ready=False, started=None, restarts=restarts, trouble="it crashes")
     return replace(failed(driver_pods=(pod,)), **changes)
 
@@ -41,7 +40,6 @@ def test_anything_else_does(what: str) -> None:
 
 
 def both(change: Callable[[NodeView], NodeView]) -> tuple[NodeView, NodeView]:
-    """Before and after."""
     return change(crashing(3)), change(crashing(4))
 
 
@@ -50,6 +48,6 @@ def test_on_a_node_that_is_at_work_or_did_not_fail_each_crash_does(what: str) ->
     assert not only_crash_changed(*both(OTHER[what]))
 
 
-def test_who_comes_or_goes_is_looked_at() -> None:
+def test_added_and_deleted_nodes_are_changes() -> None:
     assert not only_crash_changed(None, crashing(4))
     assert not only_crash_changed(crashing(4), None)

@@ -19,7 +19,6 @@ def waiting(code: WaitCode) -> Mapping[str, Wait]:
 
 
 def watching(waits: Mapping[str, Wait] | None = None) -> PlayRecorder:
-    """One node that waits for something, be it nothing but a place."""
     watch = PlayRecorder(fleet(pool_with_limits(), required(NODE)), POOL, NOW)
     watch.observe_decision(NOW, DecisionDelta(waits=waits or waiting(WaitCode.BUDGET)), {}, ())
     return watch
@@ -30,14 +29,14 @@ def test_with_nothing_before_anybody_it_is_over_at_once() -> None:
     assert not watching().is_over(NOW, {})
 
 
-def test_where_nobody_is_in_flight_it_is_over_soon() -> None:
+def test_a_play_ends_soon_without_nodes_in_flight() -> None:
     waits = waiting(WaitCode.SKIPPED)
     watch = watching(waits)
     assert not watch.is_over(NOW + IDLE_SECONDS - 1, waits)
     assert watch.is_over(NOW + IDLE_SECONDS, waits)
 
 
-def test_who_is_in_flight_is_waited_for_and_the_others_after_that() -> None:
+def test_a_play_waits_for_nodes_in_flight_and_then_for_the_others() -> None:
     watch = watching()
     watch.observe(NOW, [in_flight_node(name=NODE)], ())
     assert not watch.is_over(NOW + 10 * IDLE_SECONDS, {})
@@ -46,14 +45,14 @@ def test_who_is_in_flight_is_waited_for_and_the_others_after_that() -> None:
     assert watch.is_over(NOW + 11 * IDLE_SECONDS, {})
 
 
-def test_nobody_is_waited_for_for_ever() -> None:
+def test_a_play_without_progress_ends() -> None:
     watch = watching()
     watch.observe(NOW, [in_flight_node(name=NODE)], ())
     assert not watch.is_over(NOW + GIVE_UP_SECONDS, {})
     assert watch.is_over(NOW + GIVE_UP_SECONDS + 1, {})
 
 
-def test_what_ends_by_time_alone_is_waited_for() -> None:
+def test_a_play_waits_for_timed_waits() -> None:
     waits = waiting(WaitCode.BACK_OFF)
     watch = watching(waits)
     assert not watch.is_over(NOW + 5 * IDLE_SECONDS, waits)
@@ -62,25 +61,25 @@ def test_what_ends_by_time_alone_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("by_step", [False, True])
-def test_what_it_waits_for_at_the_end_is_told(by_step: bool) -> None:
+def test_the_final_wait_is_recorded(by_step: bool) -> None:
     watch, waits = watching(), waiting(WaitCode.VALIDATION)
     step = Step(actions=(), because="so", wait=waits[NODE])
-    story = watch.result({} if by_step else waits, {NODE: step} if by_step else {})
-    assert story.nodes[NODE].wait == waits[NODE]
+    result = watch.result({} if by_step else waits, {NODE: step} if by_step else {})
+    assert result.nodes[NODE].wait == waits[NODE]
     assert watching().result({}, {}).nodes[NODE].wait is None
 
 
-def test_who_was_in_place_once_does_not_fail_in_this_play() -> None:
+def test_a_node_that_was_up_to_date_does_not_count_as_failed() -> None:
     watch = watching()
     watch.observe(NOW + 5, [in_flight_node(name=NODE)], ())
     watch.observe(NOW + 40, [done(NODE)], ())
     watch.observe_decision(NOW + 40, DecisionDelta(), {}, [done(NODE)])
     watch.observe(NOW + 50, [failed(NODE)], ())
-    course = watch.result({}, {}).nodes[NODE]
-    assert (course.start, course.end, course.failed) == (5.0, 40.0, None)
+    node_result = watch.result({}, {}).nodes[NODE]
+    assert (node_result.start, node_result.end, node_result.failed) == (5.0, 40.0, None)
 
 
-def test_a_failure_is_told_with_its_time_until_it_is_mended() -> None:
+def test_a_failure_is_recorded_until_the_node_recovers() -> None:
     watch = watching()
     watch.observe(NOW + 5, [in_flight_node(name=NODE)], ())
     watch.observe(NOW + 20, [failed(NODE)], ())
@@ -90,7 +89,7 @@ def test_a_failure_is_told_with_its_time_until_it_is_mended() -> None:
     assert watch.result({}, {}).nodes[NODE].failed is None
 
 
-def test_who_had_failed_before_does_not_fail_in_this_play() -> None:
+def test_a_failure_before_the_play_is_not_counted() -> None:
     watch = PlayRecorder(fleet(pool_with_limits(), failed(NODE)), POOL, NOW)
     watch.observe_decision(NOW, DecisionDelta(waits=waiting(WaitCode.FAILED)), {}, ())
     watch.observe(NOW + 5, [failed(NODE)], ())

@@ -19,7 +19,7 @@ def leaving(uid: str, refused: str = "") -> PodEviction:
     return PodEviction(uid=uid, since=NOW, refused=refused, by_force=False)
 
 
-def test_pods_are_named_by_what_is_known_of_them() -> None:
+def test_pods_are_named_or_given_by_uid() -> None:
     seen = replace(old_node("node-1", gpu_pod("a")), usage=None)
     told = replace(
         old_node("node-2"),
@@ -38,20 +38,20 @@ def test_pods_are_named_by_what_is_known_of_them() -> None:
     )
 
 
-def test_nodes_at_whose_pods_nobody_has_looked_are_counted() -> None:
+def test_nodes_without_watched_pods_are_counted() -> None:
     unseen = [replace(old_node(name), pods=None) for name in ("node-1", "node-2")]
     assert pods(*unseen, old_node("node-3", gpu_pod("a"))).unseen == 2
     assert pods(old_node("node-3", gpu_pod("a"))).unseen == 0
 
 
-def test_with_a_pod_goes_what_nobody_makes_anew() -> None:
+def test_losses_of_a_pod_are_listed() -> None:
     lone, gang = gpu_pod("a", bare=True, empty_dir=True), gpu_pod("b", gang="ring")
     known = pods(
         old_node("node-1", lone, gang), old_node("node-2", gpu_pod("c", gang="ring"), gpu_pod("d"))
     )
     assert known.lost(("uid-a", "uid-b", "uid-d", "uid-else")) == (
-        "ml/a (bare: nobody makes it anew; emptyDir: its files go with it)",
-        "ml/b (of gang ring, which stops as a whole: 1 more pods are known)",
+        "ml/a (bare: nothing recreates it; emptyDir: its files are deleted)",
+        "ml/b (of gang ring, which stops as a whole: 1 more pods known)",
     )
 
 
@@ -65,12 +65,12 @@ def test_with_a_pod_goes_what_nobody_makes_anew() -> None:
         (gpu_pod("a", budget="ml/a", gpu=False, drained=True), True),
     ],
 )
-def test_a_budget_is_in_the_way_of_a_pod_that_has_to_leave(pod: WorkloadPod, kept: bool) -> None:
+def test_a_disruption_budget_blocks_a_pod_to_evict(pod: WorkloadPod, kept: bool) -> None:
     node = old_node("node-1", pod)
     assert pods(node).blocked_by(node) == (("ml/a (keeps ml/a)",) if kept else ())
 
 
-def test_what_is_refused_is_told_once() -> None:
+def test_a_refusal_is_listed_once() -> None:
     node = replace(
         old_node("node-1", gpu_pod("a", budget="ml/a"), gpu_pod("b"), gpu_pod("c")),
         evictions=(

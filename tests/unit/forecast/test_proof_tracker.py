@@ -14,7 +14,6 @@ from tests.unit.rollout.builders import NEW, OLD, pool
 
 
 def seen(*flying: str, **record: Any) -> PoolView:
-    """A pool that has these nodes in flight, and such a record of its target."""
     entries = {
         f"uid-{name}": InFlight(node=name, token=1, target=NEW, since=0.0) for name in flying
     }
@@ -26,7 +25,7 @@ def waiting(code: WaitCode, detail: str = "ml/train") -> Wait:
     return Wait(code=code, detail=detail, since=0.0)
 
 
-def test_the_longest_wait_for_others_is_what_held_it_up() -> None:
+def test_the_longest_wait_for_others_is_the_delay() -> None:
     proving = ProofTracker(pool())
     proving.observe_pool(seen("a", "b"), 0.0)
     proving.observe_wait("a", waiting(WaitCode.JOBS), 10.0)
@@ -50,7 +49,7 @@ def test_a_wait_that_never_ends_is_without_an_end() -> None:
     assert found.delay == ProofDelay(node="a", detail="ml/web: refused", seconds=inf)
 
 
-def test_who_is_not_in_flight_holds_up_nothing() -> None:
+def test_nodes_that_are_not_in_flight_cause_no_delay() -> None:
     proving = ProofTracker(pool())
     proving.observe_pool(seen("a"), 0.0)
     proving.observe_wait("b", waiting(WaitCode.JOBS), 0.0)
@@ -79,7 +78,7 @@ def test_why_it_is_halted() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"target": OLD}, {"outside": True}])
-def test_who_is_in_flight_for_something_else_holds_up_nothing(changes: dict[str, Any]) -> None:
+def test_nodes_in_flight_for_other_targets_cause_no_delay(changes: dict[str, Any]) -> None:
     one = seen("a")
     assert one.rollout is not None
     status = one.rollout.status
@@ -95,7 +94,7 @@ def test_who_is_in_flight_for_something_else_holds_up_nothing(changes: dict[str,
         assert (found.delay and found.delay.seconds) == expected
 
 
-def test_what_is_waited_for_after_the_proof_did_not_hold_it_up() -> None:
+def test_waits_after_the_proof_cause_no_delay() -> None:
     proving = ProofTracker(pool())
     proving.observe_pool(seen("a"), 0.0)
     proving.observe_pool(seen("a", proven=True), 100.0)

@@ -23,14 +23,13 @@ UNSURE = Percentiles(1.0, None)
 STALE_AGE = 91.0
 
 
-def told(
+def remarks_of(
     *nodes: NodeForecast,
     there: tuple[NodeView, ...] = (),
     pool: PoolView | None = None,
     now: Instant | None = None,
     **changes: Any,
 ) -> tuple[str, ...]:
-    """What is said of these nodes, in 20 plays."""
     known: dict[str, Any] = {"pool": POOL, "target": NEW, "plays": 20, "nodes": nodes, **changes}
     given = fleet(pool or pool_with_limits(), *there)
     return remarks(RolloutPlan(**known), given, given, now or instant(), ("In this world.",))
@@ -41,7 +40,6 @@ def among(said: tuple[str, ...], words: str) -> list[str]:
 
 
 def node(number: int = 1, **changes: Any) -> NodeForecast:
-    """One that will be through."""
     return replace(NodeForecast(node=f"node-{number}", start=SURE, end=SURE), **changes)
 
 
@@ -49,19 +47,19 @@ def waiting(code: WaitCode = WaitCode.JOBS, who: str = "") -> Wait:
     return Wait(code=code, detail="ml/train.", since=NOW, who=who)
 
 
-def test_of_a_plan_in_which_all_goes_well_little_is_said() -> None:
-    assert told(node()) == (
-        "At the worst 0 of 0 nodes are out of service at one time, with 0 GPUs, 0 s from now.",
+def test_a_smooth_plan_has_few_remarks() -> None:
+    assert remarks_of(node()) == (
+        "At most 0 of 0 nodes are unavailable at one time, with 0 GPUs, 0 s from now.",
         (
-            "0.0 GPU-hours are lost with nodes that are out of service;"
-            " what evicted jobs have to compute again is not in that."
+            "0.0 GPU-hours are lost on unavailable nodes,"
+            " without the work that evicted jobs have to repeat."
         ),
-        "Based on 20 plays of this rollout, which differ by chance alone.",
+        "Based on 20 plays of this rollout with different random outcomes.",
         "In this world.",
     )
-    assert told() == (
-        "Every node is where its policy wants it: there is nothing to do.",
-        "Based on 20 plays of this rollout, which differ by chance alone.",
+    assert remarks_of() == (
+        "Every node is already up to date: there is nothing to do.",
+        "Based on 20 plays of this rollout with different random outcomes.",
         "In this world.",
     )
 
@@ -69,15 +67,17 @@ def test_of_a_plan_in_which_all_goes_well_little_is_said() -> None:
 # What does not move, or nobody knows when.
 
 
-def test_who_moves_in_no_play_is_named_with_who_can_end_it() -> None:
+def test_nodes_that_never_start_are_named_with_their_remedy() -> None:
     still = node(
         start=Percentiles(), end=Percentiles(), wait=waiting(WaitCode.SKIPPED, who="a person")
     )
-    assert among(told(still), "will not move") == [
-        "1 node will not move (skipped): node-1: ml/train (who can end it: a person)."
+    assert among(remarks_of(still), "will not start") == [
+        "1 node will not start (skipped): node-1: ml/train (can be ended by a person)."
     ]
     alone = replace(still, wait=Wait(code=WaitCode.SKIPPED, detail="so", since=NOW))
-    assert among(told(alone), "will not move") == ["1 node will not move (skipped): node-1: so."]
+    assert among(remarks_of(alone), "will not start") == [
+        "1 node will not start (skipped): node-1: so."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_who_moves_in_no_play_is_named_with_who_can_end_it() -> None:
         node(start=Percentiles(), end=UNSURE),
     ],
 )
-def test_who_moves_in_some_plays_is_not_said_to_stand_still(moves: NodeForecast) -> None:
-    assert not among(told(replace(moves, wait=waiting())), "will not move")
+def test_nodes_that_start_in_some_plays_are_not_reported_as_unmoved(moves: NodeForecast) -> None:
+    assert not among(remarks_of(replace(moves, wait=waiting())), "will not start")
 
 
-def test_who_is_taken_up_and_not_through_is_named() -> None:
-    found = told(node(end=Percentiles(), wait=waiting(who="its owner")))
+def test_started_nodes_with_an_unknown_end_are_named() -> None:
+    found = remarks_of(node(end=Percentiles(), wait=waiting(who="its owner")))
     assert among(found, "is unknown") == [
-        "When node-1 is in place is unknown (jobs): ml/train (who can end it: its owner)."
+        "The end of node-1 is unknown (jobs): ml/train (can be ended by its owner)."
     ]
 
 
@@ -108,18 +108,24 @@ def test_who_is_taken_up_and_not_through_is_named() -> None:
         node(end=Percentiles(), wait=waiting(WaitCode.FAILED)),
     ],
 )
-def test_of_others_that_is_not_said(other: NodeForecast) -> None:
-    assert not among(told(other), "is unknown")
+def test_other_nodes_have_no_unknown_end(other: NodeForecast) -> None:
+    assert not among(remarks_of(other), "is unknown")
 
 
 @pytest.mark.parametrize(
     ("count", "more"),
-    [(3, []), (4, ["So it is with 1 more node."]), (5, ["So it is with 2 more nodes."])],
+    [
+        (3, []),
+        (4, ["The end of 1 more node is unknown too."]),
+        (5, ["The end of 2 more nodes is unknown too."]),
+    ],
 )
 def test_three_are_named_and_the_others_counted(count: int, more: list[str]) -> None:
-    found = told(*(node(number, end=Percentiles(), wait=waiting()) for number in range(count)))
-    assert len(among(found, "is unknown")) == 3
-    assert among(found, "So it is with") == more
+    found = remarks_of(
+        *(node(number, end=Percentiles(), wait=waiting()) for number in range(count))
+    )
+    assert len(among(found, "is unknown (")) == 3
+    assert among(found, "unknown too") == more
 
 
 # The proof, and what goes wrong.
@@ -128,22 +134,22 @@ def test_three_are_named_and_the_others_counted(count: int, more: list[str]) -> 
 @pytest.mark.parametrize(
     ("after", "words"),
     [
-        (SURE, "that takes 1 s, in 19 of 20 cases no more than 2 s."),
-        (UNSURE, "that takes 1 s, and it may never come to an end."),
-        (Percentiles(), "that takes an unknown time, and it may never come to an end."),
+        (SURE, "that takes 1 s (95 %: 2 s)."),
+        (UNSURE, "that takes 1 s, and may never end."),
+        (Percentiles(), "that takes an unknown time, and may never end."),
     ],
 )
 def test_how_long_the_proof_takes(after: Percentiles, words: str) -> None:
     proof = ProofForecast(threshold=2, after=after, delay=None)
-    (found,) = among(told(node(), proof=proof), "is proven")
+    (found,) = among(remarks_of(node(), proof=proof), "have proven")
     assert found.endswith(words)
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(inf, "without an end"), (720.0, "for 12 min")])
-def test_what_holds_up_the_proof(seconds: float, words: str) -> None:
+@pytest.mark.parametrize(("seconds", "words"), [(inf, "forever"), (720.0, "for 12 min")])
+def test_a_delay_of_the_proof_is_named(seconds: float, words: str) -> None:
     held = ProofDelay(node="node-1", detail="ml/train", seconds=seconds)
     proof = ProofForecast(threshold=2, after=UNSURE, delay=held)
-    assert f"node-1 holds up the proof, {words}: ml/train." in told(node(), proof=proof)
+    assert f"node-1 delays the proof {words}: ml/train." in remarks_of(node(), proof=proof)
 
 
 @pytest.mark.parametrize(
@@ -157,23 +163,23 @@ def test_what_holds_up_the_proof(seconds: float, words: str) -> None:
         (4, 9, ("ml/web",), False),
     ],
 )
-def test_who_fails_in_most_plays_will_probably_fail(
+def test_a_node_that_fails_in_most_plays_will_probably_fail(
     failures: int, plays: int, blocked: tuple[str, ...], expected: bool
 ) -> None:
     one = node(failed_plays=failures, blocked_by=blocked)
-    words = "1 node will probably fail, and stay cordoned: node-1."
-    assert (words in told(one, plays=plays)) == expected
+    words = "1 node will probably fail and stay cordoned: node-1."
+    assert (words in remarks_of(one, plays=plays)) == expected
 
 
-def test_who_fails_by_chance_is_counted_where_it_makes_one_node() -> None:
-    words = "About 1 nodes fail by chance, nobody knows which."
-    assert words in told(node(1, failed_plays=1), node(2, failed_plays=1), plays=2)
-    assert not among(told(node(1, failed_plays=1), node(2), plays=2), "by chance, nobody")
+def test_failures_by_chance_are_counted_from_one_node_on() -> None:
+    words = "About 1 node will fail by chance."
+    assert words in remarks_of(node(1, failed_plays=1), node(2, failed_plays=1), plays=2)
+    assert not among(remarks_of(node(1, failed_plays=1), node(2), plays=2), "fail by chance")
 
 
 def test_in_how_many_plays_it_is_halted() -> None:
-    (found,) = among(told(node(), halted_plays=3), "is halted")
-    assert found.startswith("In 3 of 20 plays the driver is halted for its failures")
+    (found,) = among(remarks_of(node(), halted_plays=3), "is halted")
+    assert found.startswith("In 3 of 20 plays the driver is halted because of failures")
 
 
 # What is lost, and what it is based on.
@@ -183,54 +189,53 @@ def test_how_much_is_out_of_service_and_how_much_of_it_is_already() -> None:
     other = replace(old_node("node-3"), pool="else")
     there = (failed("node-1"), old_node("node-2"), other)
     (found,) = among(
-        told(node(), there=there, loss=CapacityLoss(nodes=2, gpus=16, at=60.0)), "worst"
+        remarks_of(node(), there=there, loss=CapacityLoss(nodes=2, gpus=16, at=60.0)), "At most"
     )
     assert found == (
-        "At the worst 2 of 2 nodes are out of service at one time, with 16 GPUs, 1 min from now;"
-        " 1 of them are already."
+        "At most 2 of 2 nodes are unavailable at one time, with 16 GPUs, 1 min from now;"
+        " 1 of them are unavailable already."
     )
 
 
-def test_what_becomes_of_pods_is_counted() -> None:
-    found = told(
+def test_effects_on_pods_are_counted() -> None:
+    found = remarks_of(
         node(1, evicted=("ml/a", "ml/b"), lost_pods=("ml/a (bare)",), blocked_by=("ml/w",)),
         node(2, evicted=("ml/c",), blocked_by=("ml/w", "ml/v")),
         there=(replace(old_node("node-1"), pods=None), old_node("node-2", gpu_pod("c"))),
     )
     assert "3 pods will be evicted." in found
-    assert "With 1 pod something is lost: ml/a (bare)." in found
-    assert "2 disruption budgets will refuse, as things stand: ml/v, ml/w." in found
-    assert among(found, "Nobody has looked at the pods of 1 node:")
+    assert "1 pod will lose something: ml/a (bare)." in found
+    assert "2 disruption budgets would refuse evictions now: ml/v, ml/w." in found
+    assert among(found, "The pods of 1 node are not watched:")
 
 
-def test_with_no_place_only_what_is_out_already_moves() -> None:
+def test_max_unavailable_0_is_explained() -> None:
     still = node(2, start=Percentiles(), end=Percentiles(), wait=waiting())
     (found,) = among(
-        told(node(1), still, pool=pool_with_limits(unavailable=0)), "maxUnavailable is 0"
+        remarks_of(node(1), still, pool=pool_with_limits(unavailable=0)), "maxUnavailable is 0"
     )
-    assert "1 node that cannot be used now may move all the same." in found
+    assert "Already unavailable nodes (1 node) can still start." in found
 
 
 def test_the_limit_that_is_needed_is_named() -> None:
     some = RequiredLimits(max_unavailable=3, why="with 3 at a time it takes 1 min")
-    none = RequiredLimits(max_unavailable=None, why="that time is over")
+    none = RequiredLimits(max_unavailable=None, why="that time has passed")
     assert (
-        "To be through in time maxUnavailable has to be 3 or more: with 3 at a time it takes 1 min."
-        in told(node(), required_limits=some)
+        "To finish in time, set maxUnavailable to 3: with 3 at a time it takes 1 min."
+        in remarks_of(node(), required_limits=some)
     )
-    assert (
-        "No maxUnavailable can be named by which it is through in time: that time is over."
-        in told(node(), required_limits=none)
+    assert "No maxUnavailable is known to finish in time: that time has passed." in remarks_of(
+        node(), required_limits=none
     )
 
 
-def test_what_cannot_be_seen_well_is_said() -> None:
-    (found,) = among(told(node(), now=instant(ages={"pods": STALE_AGE})), "is old")
-    assert found.startswith("The last word of pods is old")
-    assert among(told(node(), now=instant(bus_down_since=NOW - 5)), "NATS is away")
+def test_stale_sources_are_reported() -> None:
+    (found,) = among(remarks_of(node(), now=instant(ages={"pods": STALE_AGE})), "is out of date")
+    assert found.startswith("pods is out of date")
+    assert among(remarks_of(node(), now=instant(bus_down_since=NOW - 5)), "NATS is unreachable")
 
 
 @pytest.mark.parametrize(("plays", "few"), [(9, True), (10, False)])
-def test_of_few_plays_the_worst_stands_for_nineteen_of_twenty(plays: int, few: bool) -> None:
-    (found,) = among(told(node(), plays=plays), "Based on")
-    assert ("for 19 of 20 cases stands the worst" in found) == few
+def test_with_few_plays_the_95_percent_figure_is_the_worst(plays: int, few: bool) -> None:
+    (found,) = among(remarks_of(node(), plays=plays), "Based on")
+    assert ("the 95 % figure is the worst" in found) == few

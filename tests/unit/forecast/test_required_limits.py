@@ -43,11 +43,11 @@ def test_none_at_all_may_do() -> None:
     )
 
 
-def test_where_the_other_limit_is_in_the_way_it_says_so() -> None:
+def test_a_parallel_limit_that_has_to_change_is_named() -> None:
     tries, _ = tried(lambda number: 100.0 / number if number else None, cap=1)
     found = find_required_limits(tries, nodes=10, seconds=25, least=1, parallel=1)
     assert (found.max_unavailable, found.max_parallel) == (4, 0)
-    assert "only if maxParallelUpgrades, which is 1, is 0" in found.why
+    assert "only with maxParallelUpgrades (now 1) set to 0" in found.why
 
 
 def test_just_in_time_is_in_time() -> None:
@@ -60,7 +60,7 @@ def test_just_in_time_is_in_time() -> None:
     assert (found.max_unavailable, found.max_parallel) == (4, 0)
 
 
-def test_where_the_other_limit_is_not_all_that_is_in_the_way_no_number_is_named() -> None:
+def test_no_limit_is_named_if_none_is_sufficient() -> None:
     tries, calls = tried(lambda number: 100.0 / number if number else None, cap=1)
     found = find_required_limits(tries, nodes=10, seconds=5, least=0, parallel=1)
     assert (found.max_unavailable, found.max_parallel) == (None, None)
@@ -68,18 +68,18 @@ def test_where_the_other_limit_is_not_all_that_is_in_the_way_no_number_is_named(
     assert calls == [(10, None), (10, 0)]
 
 
-def test_what_no_number_can_do_is_said_with_how_long_it_takes_at_best() -> None:
+def test_the_best_time_is_named_if_no_limit_is_sufficient() -> None:
     tries, _ = tried(lambda number: 90.0)
     found = find_required_limits(tries, nodes=10, seconds=60, least=0, parallel=0)
     assert found.max_unavailable is None
     assert "with all nodes at a time it takes 2 min" in found.why
 
 
-def test_what_nobody_can_know_is_unknown() -> None:
+def test_an_unknown_makespan_gives_no_limit() -> None:
     tries, calls = tried(lambda number: None)
     found = find_required_limits(tries, nodes=10, seconds=60, least=0, parallel=2)
     assert found.max_unavailable is None
-    assert "it cannot be said when the last node is in place" in found.why
+    assert "the end of the last node is unknown" in found.why
     assert calls == [(10, None), (10, 0)]
 
 
@@ -87,7 +87,7 @@ def test_a_time_that_is_over_needs_no_play() -> None:
     tries, calls = tried(lambda number: 0.0)
     assert (
         find_required_limits(tries, nodes=3, seconds=0, least=0, parallel=0).why
-        == "that time is over"
+        == "that time has passed"
     )
     assert not calls
 

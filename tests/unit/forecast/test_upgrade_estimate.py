@@ -72,7 +72,6 @@ class EstimateSummary(NamedTuple):
 def later(
     emptied: float = 0.0, started: float = 0.0, loaded: float = 0.0, ended: float = 0.0, **said: int
 ) -> EstimateSummary:
-    """The usual way, each part of which takes so much longer."""
     usual, started, loaded = EstimateSummary(), emptied + started, emptied + started + loaded
     return EstimateSummary(
         usual.moves + emptied,
@@ -83,16 +82,20 @@ def later(
     )
 
 
-def told(emptying: EvictingNode, way: UpgradeEstimate | None) -> EstimateSummary | None:
-    """All of it that differs from case to case."""
-    if way is None:
+def told(node_stage: EvictingNode, estimate: UpgradeEstimate | None) -> EstimateSummary | None:
+    if estimate is None:
         return None
     times = (
-        at - emptying.stage.now
-        for at in (way.label_moves_at, way.driver_starts_at, way.driver_loads_at, way.ends_at)
+        at - node_stage.stage.now
+        for at in (
+            estimate.label_moves_at,
+            estimate.driver_starts_at,
+            estimate.driver_loads_at,
+            estimate.ends_at,
+        )
     )
     return EstimateSummary(
-        *times, unloads=way.unloads, loads=way.loads, leaving=len(way.evicted_pods)
+        *times, unloads=estimate.unloads, loads=estimate.loads, leaving=len(estimate.evicted_pods)
     )
 
 
@@ -244,36 +247,36 @@ LATER: dict[str, tuple[Change, EstimateSummary]] = {
 }
 
 
-def test_a_usual_node_goes_a_plain_way() -> None:
-    emptying = EvictingNode(WEB)
-    way = emptying.estimate()
-    assert way is not None
-    assert told(emptying, way) == EstimateSummary()
-    assert way.record == emptying.record
-    assert way.build == emptying.pool.builds[NEW][emptying.node.variant]
-    assert way.evicted_pods == (emptying.tenant_pod.uid,)
+def test_an_ordinary_node_is_estimated() -> None:
+    node_stage = EvictingNode(WEB)
+    estimate = node_stage.estimate()
+    assert estimate is not None
+    assert told(node_stage, estimate) == EstimateSummary()
+    assert estimate.record == node_stage.record
+    assert estimate.build == node_stage.pool.builds[NEW][node_stage.node.variant]
+    assert estimate.evicted_pods == (node_stage.tenant_pod.uid,)
 
 
 @pytest.mark.parametrize("what", NONE)
-def test_with_this_it_is_no_plain_way(what: str) -> None:
-    emptying = EvictingNode(WEB)
-    NONE[what](emptying)
-    assert emptying.estimate() is None
+def test_out_of_the_ordinary_nodes_are_not_estimated(what: str) -> None:
+    node_stage = EvictingNode(WEB)
+    NONE[what](node_stage)
+    assert node_stage.estimate() is None
 
 
 @pytest.mark.parametrize("what", SAME)
-def test_with_this_it_is_the_usual_way(what: str) -> None:
-    emptying = EvictingNode(WEB)
-    SAME[what](emptying)
-    assert told(emptying, emptying.estimate()) == EstimateSummary()
+def test_irrelevant_differences_do_not_change_the_estimate(what: str) -> None:
+    node_stage = EvictingNode(WEB)
+    SAME[what](node_stage)
+    assert told(node_stage, node_stage.estimate()) == EstimateSummary()
 
 
 @pytest.mark.parametrize("what", LATER)
-def test_with_this_it_takes_another_time(what: str) -> None:
-    emptying = EvictingNode(WEB)
+def test_relevant_differences_change_the_times(what: str) -> None:
+    node_stage = EvictingNode(WEB)
     change, expected = LATER[what]
-    change(emptying)
-    assert told(emptying, emptying.estimate()) == expected
+    change(node_stage)
+    assert told(node_stage, node_stage.estimate()) == expected
 
 
 EITHER = {**SAME, **{what: change for what, (change, _) in LATER.items()}}
@@ -282,14 +285,14 @@ del EITHER["no other agents"]
 
 
 @pytest.mark.parametrize("what", EITHER)
-def test_step_by_step_it_takes_as_long(what: str) -> None:
-    emptying = EvictingNode(WEB)
-    EITHER[what](emptying)
-    way = emptying.estimate()
-    assert way is not None
-    assert upgrade_stepwise(emptying) == (
-        way.label_moves_at,
-        way.driver_starts_at,
-        way.driver_loads_at,
-        way.ends_at,
+def test_the_estimate_equals_a_stepwise_upgrade(what: str) -> None:
+    node_stage = EvictingNode(WEB)
+    EITHER[what](node_stage)
+    estimate = node_stage.estimate()
+    assert estimate is not None
+    assert upgrade_stepwise(node_stage) == (
+        estimate.label_moves_at,
+        estimate.driver_starts_at,
+        estimate.driver_loads_at,
+        estimate.ends_at,
     )

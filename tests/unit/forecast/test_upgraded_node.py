@@ -33,25 +33,22 @@ TROUBLE = SteadyWorld(
 )
 
 
-def leap(emptying: EvictingNode) -> EvictingNode:
-    """To its end."""
-    emptying.state.touch(NODE)
-    ((_, way),) = FastForward(emptying.state).start()
-    emptying.stage.run_until(way.ends_at)
-    return emptying
+def run_fast_forward(node_stage: EvictingNode) -> EvictingNode:
+    node_stage.state.touch(NODE)
+    ((_, estimate),) = FastForward(node_stage.state).start()
+    node_stage.stage.run_until(estimate.ends_at)
+    return node_stage
 
 
 def as_proof(evidence: Evidence | None) -> Evidence | None:
-    """When it was made, and of which steps, does not matter."""
     return evidence and replace(evidence, at=0.0, steps=())
 
 
-def seen(emptying: EvictingNode) -> dict[str, Any]:
-    """What there is to be decided by, but for the moment and the numbers of ops."""
-    machine, record = emptying.machine, emptying.record
+def seen(node_stage: EvictingNode) -> dict[str, Any]:
+    machine, record = node_stage.machine, node_stage.record
     agents: dict[str, Any] = {}
     for part, agent in machine.agents.items():
-        slot, result = emptying.state.slots[NODE, part].command, agent.published_reports.result
+        slot, result = node_stage.state.slots[NODE, part].command, agent.published_reports.result
         assert result is not None
         assert (
             result.order
@@ -71,36 +68,36 @@ def seen(emptying: EvictingNode) -> dict[str, Any]:
         )
     return {
         "record": replace(record, since=0.0, evidence=as_proof(record.evidence)),
-        "fields": {path: api.value(emptying.node, path) for path in (STATE, DRIVER, LEASE)},
-        "owners": {path: held.managers for path, held in emptying.node.fields.items()},
-        "taint": emptying.node.taint,
+        "fields": {path: api.value(node_stage.node, path) for path in (STATE, DRIVER, LEASE)},
+        "owners": {path: held.managers for path, held in node_stage.node.fields.items()},
+        "taint": node_stage.node.taint,
         "agents": agents,
         "loaded": machine.loaded,
         "drivers": [replace(pod, run=0) for pod in machine.drivers.values()],
         "admitted": machine.admitted,
         "counts": machine.counts,
-        "reported": emptying.state.driver_facts[NODE],
-        "write_pending": emptying.writing,
+        "reported": node_stage.state.driver_facts[NODE],
+        "write_pending": node_stage.writing,
     }
 
 
 @pytest.mark.parametrize("world", [SteadyWorld(), TROUBLE])
-def test_it_is_as_step_by_step(world: SteadyWorld) -> None:
-    leapt, stepped = EvictingNode(WEB, CPU), EvictingNode(WEB, CPU)
-    leapt.state.world = stepped.state.world = world
-    leap(leapt)
+def test_the_node_is_the_same_as_after_every_step(world: SteadyWorld) -> None:
+    fast_forwarded, stepped = EvictingNode(WEB, CPU), EvictingNode(WEB, CPU)
+    fast_forwarded.state.world = stepped.state.world = world
+    run_fast_forward(fast_forwarded)
     upgrade_stepwise(stepped)
-    for each in (leapt, stepped):
+    for each in (fast_forwarded, stepped):
         each.stage.run_until(each.stage.now + 60.0)
         assert [work.tenant for work in each.machine.tenant_pods.values()] == [CPU, WEB]
         assert each.stage.violations == ()
-    assert seen(leapt) == seen(stepped)
+    assert seen(fast_forwarded) == seen(stepped)
 
 
-def test_what_is_proven_is_told_to_whom_it_concerns() -> None:
-    emptying = leap(EvictingNode(WEB))
-    bodies = {part: slot.command.open() for (_, part), slot in emptying.state.slots.items()}
-    proven = Idle(proven=Proven(label=NEW_LABEL, kernel=emptying.machine.kernel))
+def test_idle_slots_carry_the_proof_for_driver_and_validator() -> None:
+    node_stage = run_fast_forward(EvictingNode(WEB))
+    bodies = {part: slot.command.open() for (_, part), slot in node_stage.state.slots.items()}
+    proven = Idle(proven=Proven(label=NEW_LABEL, kernel=node_stage.machine.kernel))
     assert bodies == {
         "driver": proven,
         "validator": proven,
@@ -108,7 +105,7 @@ def test_what_is_proven_is_told_to_whom_it_concerns() -> None:
         "telemetry": Idle(),
         "discovery": Idle(),
     }
-    agents = emptying.machine.agents
+    agents = node_stage.machine.agents
     assert {part for part, agent in agents.items() if agent.published_reports.evidence} == {
         "validator"
     }
@@ -118,35 +115,35 @@ def test_what_is_proven_is_told_to_whom_it_concerns() -> None:
     }
 
 
-def test_a_slot_is_written_once_more_or_for_the_first_time() -> None:
-    emptying = EvictingNode(WEB)
-    del emptying.state.slots[NODE, "plugin"]
-    before = {part: slot.sequence for (_, part), slot in emptying.state.slots.items()}
-    leap(emptying)
-    after = {part: slot.sequence for (_, part), slot in emptying.state.slots.items()}
+def test_slot_sequences_increase_by_one() -> None:
+    node_stage = EvictingNode(WEB)
+    del node_stage.state.slots[NODE, "plugin"]
+    before = {part: slot.sequence for (_, part), slot in node_stage.state.slots.items()}
+    run_fast_forward(node_stage)
+    after = {part: slot.sequence for (_, part), slot in node_stage.state.slots.items()}
     assert after == {"plugin": 1} | {part: number + 1 for part, number in before.items()}
 
 
-def test_where_no_other_component_belongs_nobody_else_is_told() -> None:
-    emptying = EvictingNode(WEB)
-    only_driver_and_validator(emptying)
-    emptying.state.slots.clear()
-    leap(emptying)
-    assert {part for _, part in emptying.state.slots} == {"driver", "validator"}
+def test_only_existing_components_get_slots() -> None:
+    node_stage = EvictingNode(WEB)
+    only_driver_and_validator(node_stage)
+    node_stage.state.slots.clear()
+    run_fast_forward(node_stage)
+    assert {part for _, part in node_stage.state.slots} == {"driver", "validator"}
 
 
-def test_from_there_the_next_upgrade_begins() -> None:
-    emptying = leap(EvictingNode(WEB))
-    token = emptying.record.token
-    assert emptying.record.state == UpgradeState.UPGRADE_DONE
-    emptying.pool.target = OLD
-    emptying.state.touch_pool(emptying.pool.key)
-    emptying.state.touch(NODE)
-    while api.value(emptying.node, LEASE) is None:
-        decide_and_advance(emptying.stage)
-    while api.value(emptying.node, LEASE) is not None:
-        decide_and_advance(emptying.stage)
-    assert emptying.record.state == UpgradeState.UPGRADE_DONE
-    assert emptying.driver.label == OLD_LABEL
-    assert emptying.stage.violations == ()
-    assert emptying.record.token > token
+def test_the_next_upgrade_starts_from_a_fast_forwarded_node() -> None:
+    node_stage = run_fast_forward(EvictingNode(WEB))
+    token = node_stage.record.token
+    assert node_stage.record.state == UpgradeState.UPGRADE_DONE
+    node_stage.pool.target = OLD
+    node_stage.state.touch_pool(node_stage.pool.key)
+    node_stage.state.touch(NODE)
+    while api.value(node_stage.node, LEASE) is None:
+        decide_and_advance(node_stage.stage)
+    while api.value(node_stage.node, LEASE) is not None:
+        decide_and_advance(node_stage.stage)
+    assert node_stage.record.state == UpgradeState.UPGRADE_DONE
+    assert node_stage.driver.label == OLD_LABEL
+    assert node_stage.stage.violations == ()
+    assert node_stage.record.token > token

@@ -18,12 +18,12 @@ def test_a_lognormal_is_named_by_two_of_its_quantiles() -> None:
 
 
 @pytest.mark.parametrize(("median", "p95"), [(0.0, 1.0), (-1.0, 1.0), (2.0, 2.0), (3.0, 2.0)])
-def test_what_is_no_distribution_is_refused(median: float, p95: float) -> None:
+def test_invalid_distributions_are_refused(median: float, p95: float) -> None:
     with pytest.raises(ValueError, match="are no distribution"):
         Lognormal(median, p95)
 
 
-def test_what_was_seen_is_a_distribution_between_its_samples() -> None:
+def test_observations_are_interpolated_between_samples() -> None:
     spread = EmpiricalDistribution([30.0, 10.0, 20.0])
     assert [spread.quantile(share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)] == [10, 15, 20, 25, 30]
     assert [spread.share_below(seconds) for seconds in (5, 10, 15, 25, 30, 99)] == [

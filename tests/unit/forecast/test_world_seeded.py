@@ -212,7 +212,7 @@ def test_a_validation_fails_at_any_step() -> None:
         assert steps.count(step) / len(steps) == pytest.approx(0.25, abs=0.03)
 
 
-def test_what_fails_once_may_work_the_next_time() -> None:
+def test_a_failed_attempt_can_succeed_the_next_time() -> None:
     world = SeededWorld(7, profile=RATES)
     again = [
         world.load(f"n{number}", "a", 1).exit_code
@@ -259,7 +259,7 @@ def test_history_takes_over_once_there_is_enough_of_it() -> None:
     assert _answers(world, "unload", 50) == _answers(SeededWorld(7, profile=CERTAIN), "unload", 50)
 
 
-def test_what_is_left_of_a_job_is_what_is_left_to_those_of_its_age() -> None:
+def test_the_remainder_of_a_job_depends_on_its_age() -> None:
     world = SeededWorld(7, profile=CERTAIN)
     job = CERTAIN.job
     age = job.p95

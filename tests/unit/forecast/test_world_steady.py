@@ -27,7 +27,7 @@ def test_everything_takes_its_usual_time() -> None:
     assert world.boot("n1", 0) == TimeSpan(60.0)
 
 
-def test_an_oddity_concerns_only_what_it_names() -> None:
+def test_an_override_applies_only_to_the_names_it_gives() -> None:
     world = SteadyWorld(
         overrides=(WorldOverride(node="n1", workload="driver", container="main", ready=NEVER),)
     )
@@ -70,7 +70,7 @@ def _spans(world: SteadyWorld) -> list[float]:
     return [span for span in spans if span is not None]
 
 
-def test_a_spread_lengthens_each_time_differently_and_always_the_same() -> None:
+def test_jitter_lengthens_each_time_differently_and_reproducibly() -> None:
     spans = _spans(SteadyWorld(seed=7, ready_seconds=10.0, jitter=0.5))
     assert spans == _spans(SteadyWorld(seed=7, ready_seconds=10.0, jitter=0.5))
     assert len(set(spans)) == 200
@@ -100,7 +100,7 @@ def test_an_upgrade_takes_its_usual_time() -> None:
     assert world.remainder("ml/train", 130.0) == TimeSpan(0.0)
 
 
-def test_a_driver_may_be_odd_and_so_may_a_pod() -> None:
+def test_overrides_for_drivers_and_pods() -> None:
     world = SteadyWorld(
         overrides=(
             WorldOverride(driver="bad", load=ProcessEnd(5.0, 1)),

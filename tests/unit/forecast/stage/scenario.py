@@ -52,23 +52,19 @@ class StageScenario:
 
     @property
     def node(self) -> NodeView:
-        """As it is seen now."""
         seen = self.stage.node(NODE)
         assert seen is not None
         return seen
 
     @property
     def machine(self) -> StageMachine:
-        """As it is."""
         return self.stage.state.machines[NODE]
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start."""
         return round(self.stage.now - START, 3)
 
     def result(self, part: str) -> Result:
-        """How the last op of a component ended."""
         found = self.node.components[part].result
         assert found is not None
         return found
@@ -78,17 +74,14 @@ class StageScenario:
     def carry_out(
         self, *actions: Action, fault: EffectFault | None = None, wait: float = 0.5
     ) -> None:
-        """Carry these out, and let their answers come."""
         decision = Decision(steps={NODE: Step(actions=actions, because="a test says so")})
         self.stage.carry_out(decision, (lambda _: fault) if fault is not None else None)
         self.advance(wait)
 
     def advance(self, seconds: float) -> None:
-        """Time passes."""
         self.stage.run_until(self.stage.now + seconds)
 
     def write(self, **applied: Any) -> WriteNode:
-        """The next write of the node: what is not said stays as it is."""
         node = self.node
         assert node.record is None or isinstance(node.record, NodeRecord)
         assert node.lease is None or isinstance(node.lease, NodeLease)
@@ -103,13 +96,11 @@ class StageScenario:
         return WriteNode(uid=node.uid, revision=node.revision, applied=said)
 
     def lease(self, token: int = TOKEN) -> NodeLease:
-        """One of ours."""
         return NodeLease(
             node_uid=self.node.uid, owner=LeaseOwner.UPGRADE, token=token, since=self.stage.now
         )
 
     def slot(self, part: str, body: CommandBody, *, op: int = 1, **said: Any) -> WriteSlot:
-        """A command of the lease's token; `said` is what is otherwise."""
         node = self.node
         order = said.pop("order", Order(TOKEN, op))
         usual: dict[str, Any] = {
@@ -122,12 +113,10 @@ class StageScenario:
         return WriteSlot(component=part, command=Command.of(body, order=order, **usual | said))
 
     def move_label(self, label: str = NEW_LABEL) -> str:
-        """The driver label moves; the uid of the pod that has to go."""
         old = self.node.driver_pods[0].uid if self.node.driver_pods else ""
         self.carry_out(self.write(driver_label=label, lease=self.lease(), unschedulable=True))
         return old
 
     def run_until_gone(self, uid: str) -> None:
-        """Until that driver pod's object is gone."""
         while any(pod.uid == uid for pod in self.node.driver_pods):
             self.stage.advance()

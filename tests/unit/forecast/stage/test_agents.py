@@ -13,12 +13,10 @@ from tests.unit.forecast.stage.scenario import NODE, OLD_LABEL, StageScenario
 
 
 def refused(scene: StageScenario, part: str = "validator") -> Refusal | None:
-    """What it did not take."""
     return scene.node.components[part].refusal
 
 
 def begun(scene: StageScenario, part: str) -> int:
-    """How many ops of the lease it began."""
     return sum(
         each.phase is EntryPhase.STARTED and each.component == part and each.token == 2
         for each in scene.stage.journal().entries or ()
@@ -59,7 +57,9 @@ def test_a_lost_poke_costs_a_minute() -> None:
         ({"deadline": 0.0}, RefusalCode.EXPIRED),
     ],
 )
-def test_what_is_not_for_it_is_refused_in_words(said: dict[str, Any], code: RefusalCode) -> None:
+def test_unacceptable_commands_are_refused_with_a_message(
+    said: dict[str, Any], code: RefusalCode
+) -> None:
     scene = StageScenario()
     scene.carry_out(scene.slot("validator", Validate(label=OLD_LABEL), **said))
     found = refused(scene)
@@ -69,13 +69,13 @@ def test_what_is_not_for_it_is_refused_in_words(said: dict[str, Any], code: Refu
     assert begun(scene, "validator") == 0
 
 
-def test_a_kind_that_it_does_not_know_is_refused() -> None:
+def test_a_command_outside_its_capabilities_is_refused() -> None:
     scene = StageScenario()
     scene.machine.agents["validator"].capabilities = frozenset({"idle"})
     scene.carry_out(scene.slot("validator", Validate(label=OLD_LABEL)))
     found = refused(scene)
     assert found is not None
-    assert found.code is RefusalCode.UNKNOWN_KIND
+    assert found.code is RefusalCode.NOT_FOR_ME
 
 
 def test_idle_counts_in_every_boot() -> None:
@@ -85,7 +85,6 @@ def test_idle_counts_in_every_boot() -> None:
 
 
 def put(scene: StageScenario, command: Command) -> None:
-    """As a leader does."""
     effects.put_slot(scene.stage.state, NODE, "validator", command)
     scene.advance(0.5)
 
@@ -104,7 +103,7 @@ def test_a_newer_epoch_adopts_an_op_and_does_not_run_it_again() -> None:
     assert begun(scene, "validator") == 1
 
 
-def test_a_finished_op_is_said_again_and_not_run_again() -> None:
+def test_a_finished_op_is_reported_again_but_not_run_again() -> None:
     scene = StageScenario()
     scene.carry_out(scene.slot("plugin", Quiesce()), wait=3.0)
     before = scene.result("plugin")
@@ -146,7 +145,7 @@ def test_one_that_hangs_is_silent_too_but_holds_on() -> None:
     assert scene.result("plugin").token == 1
 
 
-def test_what_is_said_while_the_bus_is_away_is_said_when_it_is_back() -> None:
+def test_reports_are_published_when_the_bus_is_back() -> None:
     scene = StageScenario()
     scene.carry_out(scene.slot("plugin", Quiesce()), wait=0.3)
     scene.faults.set_bus_up(False)

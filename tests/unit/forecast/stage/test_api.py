@@ -19,7 +19,6 @@ from tests.unit.rollout.builders import POOL
 
 
 def codes(scene: StageScenario, kind: str = "Node") -> list[tuple[str, str, int]]:
-    """Of the scheduler's requests."""
     return [
         (each.verb.value, each.manager, each.code)
         for each in scene.stage.journal().revisions or ()
@@ -27,7 +26,7 @@ def codes(scene: StageScenario, kind: str = "Node") -> list[tuple[str, str, int]
     ]
 
 
-def test_a_write_that_fits_is_stored_whole() -> None:
+def test_a_current_write_is_stored() -> None:
     scene = StageScenario()
     scene.carry_out(
         scene.write(state="pod-deletion-required", lease=scene.lease(), unschedulable=True)
@@ -109,7 +108,7 @@ def test_a_request_is_emptied_and_then_gone() -> None:
     assert not scene.node.is_owned(NodeField.REQUEST)
 
 
-def test_what_a_person_edits_is_his() -> None:
+def test_an_edited_field_belongs_to_its_editor() -> None:
     scene = StageScenario()
     scene.people.set_state(NODE, "upgrade-required")
     assert scene.node.other_managers(NodeField.STATE) == ("kubectl-edit",)
@@ -119,7 +118,6 @@ def test_what_a_person_edits_is_his() -> None:
 
 
 def rollout(scene: StageScenario, **said: Any) -> None:
-    """Write the Rollout, as the view has it."""
     seen = scene.stage.pool(POOL).rollout
     usual: dict[str, Any] = {"status": RolloutStatus(target="t")}
     if seen is not None:
@@ -129,7 +127,6 @@ def rollout(scene: StageScenario, **said: Any) -> None:
 
 
 def is_written(scene: StageScenario) -> bool:
-    """As the view says."""
     seen = scene.stage.pool(POOL).rollout
     assert seen is not None
     return seen.write_pending

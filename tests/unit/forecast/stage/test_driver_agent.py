@@ -17,13 +17,11 @@ SWAP = Swap(label=NEW_LABEL, install_digest=install_of(NEW))
 
 
 def quiet(scene: StageScenario) -> None:
-    """Our components let go of the devices."""
     for agent in scene.machine.agents.values():
         agent.holds_devices = False
 
 
 def moved(scene: StageScenario) -> str:
-    """Up to where a swap may be sent: the old pod's object is gone."""
     quiet(scene)
     old = scene.move_label()
     scene.run_until_gone(old)
@@ -31,7 +29,6 @@ def moved(scene: StageScenario) -> str:
 
 
 def swapped(scene: StageScenario) -> str:
-    """A whole swap; the uid of the pod that runs."""
     old = moved(scene)
     scene.carry_out(scene.slot("driver", replace(SWAP, old_pod_uid=old)))
     scene.advance(60)
@@ -40,7 +37,6 @@ def swapped(scene: StageScenario) -> str:
 
 
 def steps(scene: StageScenario) -> list[str]:
-    """What the driver agent wrote down of its ops."""
     return [
         each.detail or each.phase.value
         for each in scene.stage.journal().entries or ()
@@ -201,7 +197,7 @@ def test_while_anything_holds_the_devices_the_modules_stay() -> None:
     assert scene.result("driver").outcome is Outcome.DONE
 
 
-def test_busy_until_the_deadline_is_a_failure_that_names_who() -> None:
+def test_ebusy_until_the_deadline_fails_with_the_holders() -> None:
     scene = StageScenario(tenants=(Tenant(name="train", stop_seconds=None),))
     moved(scene)
     scene.carry_out(scene.slot("driver", SWAP))
@@ -305,7 +301,6 @@ def test_without_its_journal_the_answers_under_run_take_its_place() -> None:
 
 @pytest.fixture
 def host() -> StageScenario:
-    """A node of a pool with the host method."""
     scene = StageScenario(pools=(replace(on_host(pool(rollout=None)), method=InstallMethod.HOST),))
     quiet(scene)
     return scene
@@ -320,7 +315,7 @@ def test_an_installation_unloads_and_loads(host: StageScenario) -> None:
     assert host.node.driver_pods == ()
 
 
-def test_an_installer_that_fails_is_told(host: StageScenario) -> None:
+def test_a_failed_installer_is_reported(host: StageScenario) -> None:
     host.stage.state.world = SteadyWorld(overrides=(WorldOverride(load=ProcessEnd(7.0, 1)),))
     host.carry_out(host.slot("driver", Install(label=NEW_LABEL, install_digest=install_of(NEW))))
     host.advance(60)
@@ -329,7 +324,7 @@ def test_an_installer_that_fails_is_told(host: StageScenario) -> None:
     assert host.node.loaded is None
 
 
-def test_what_is_installed_already_is_not_installed_again(host: StageScenario) -> None:
+def test_an_installed_driver_is_not_installed_again(host: StageScenario) -> None:
     before = host.node.loaded
     host.carry_out(host.slot("driver", Install(label=OLD_LABEL, install_digest=install_of(OLD))))
     assert host.result("driver").outcome is Outcome.DONE

@@ -12,7 +12,6 @@ from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, OLD_LABEL, Stage
 
 
 def pods(scene: StageScenario) -> dict[str, DriverPod]:
-    """By their label; of two with the same label the newer one."""
     return {pod.label: pod for pod in scene.node.driver_pods}
 
 
@@ -72,7 +71,7 @@ def test_a_deletion_names_its_pod_and_leaves_the_next_one_alone() -> None:
     assert [pod.uid for pod in scene.node.driver_pods if not pod.deleting] == [after.uid]
 
 
-def test_a_label_that_nobody_builds_has_no_pod() -> None:
+def test_a_label_without_daemon_set_has_no_pod() -> None:
     scene = StageScenario()
     scene.run_until_gone(scene.move_label("no-such-label"))
     scene.advance(10)
@@ -80,7 +79,7 @@ def test_a_label_that_nobody_builds_has_no_pod() -> None:
     assert scene.node.loaded is not None
 
 
-def test_an_image_that_does_not_come_is_told() -> None:
+def test_a_failed_image_pull_is_reported() -> None:
     scene = StageScenario(
         world=SteadyWorld(overrides=(WorldOverride(workload=NEW_LABEL, pull=NEVER),))
     )
@@ -90,7 +89,6 @@ def test_an_image_that_does_not_come_is_told() -> None:
 
 
 def admit(scene: StageScenario) -> DriverPod:
-    """The gate opens to the pod that waits, whatever anybody says."""
     (pod,) = (
         each for each in scene.machine.drivers.values() if each.phase is DriverPodPhase.AT_GATE
     )

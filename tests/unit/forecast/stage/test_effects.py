@@ -23,7 +23,6 @@ CHECK = PreflightCheck(label=OLD_LABEL)
 
 
 def codes(scene: StageScenario) -> list[int]:
-    """Of writes to the Node."""
     return [
         each.code
         for each in scene.stage.journal().revisions or ()
@@ -32,12 +31,10 @@ def codes(scene: StageScenario) -> list[int]:
 
 
 def both(scene: StageScenario) -> tuple[WriteNode, WriteSlot]:
-    """A write of the Node, and then one of a slot."""
     return scene.write(state="upgrade-required"), scene.slot("plugin", Quiesce())
 
 
 def quiesced(scene: StageScenario) -> bool:
-    """Whether the slot was written."""
     slot = scene.node.components["plugin"].slot
     return slot is not None and slot.token == 2
 
@@ -54,7 +51,7 @@ def test_actions_come_one_after_another_and_the_node_is_being_written_meanwhile(
     assert any("something" in text for _, text in scene.stage.log_lines)
 
 
-def test_what_fails_ends_the_step() -> None:
+def test_a_failed_action_ends_the_step() -> None:
     scene = StageScenario()
     late, slot = both(scene)
     scene.people.cordon(NODE)
@@ -64,7 +61,7 @@ def test_what_fails_ends_the_step() -> None:
     assert not scene.node.write_pending
 
 
-def test_what_is_lost_is_given_up_after_a_while() -> None:
+def test_a_lost_request_times_out() -> None:
     scene = StageScenario()
     scene.carry_out(*both(scene), fault=EffectFault(lost=True), wait=2.9)
     assert (codes(scene), quiesced(scene), scene.node.write_pending) == ([], False, True)
@@ -72,7 +69,7 @@ def test_what_is_lost_is_given_up_after_a_while() -> None:
     assert not scene.node.write_pending
 
 
-def test_what_is_late_meets_a_world_that_went_on() -> None:
+def test_a_late_write_conflicts_with_newer_ones() -> None:
     scene = StageScenario()
     scene.carry_out(*both(scene), fault=EffectFault(delay=2.0), wait=1.0)
     scene.people.cordon(NODE)
@@ -80,7 +77,7 @@ def test_what_is_late_meets_a_world_that_went_on() -> None:
     assert codes(scene) == [409]
 
 
-def test_what_comes_twice_meets_itself() -> None:
+def test_a_repeated_write_conflicts_with_itself() -> None:
     scene = StageScenario()
     scene.carry_out(*both(scene), fault=EffectFault(repeat_after=1.0), wait=5.0)
     assert codes(scene) == [200, 409]
@@ -113,7 +110,7 @@ def test_a_slot_is_compared_with_what_was_read() -> None:
     assert slot.op == 5
 
 
-def test_a_slot_that_says_so_already_is_not_written_again() -> None:
+def test_an_unchanged_slot_is_not_written_again() -> None:
     scene = StageScenario()
     same = scene.slot("plugin", Quiesce())
     scene.carry_out(same)
@@ -137,18 +134,16 @@ def test_waits_are_remembered_in_the_views_and_are_no_reason_to_decide(
 
 
 def ask(scene: StageScenario, check: PreflightCheck = CHECK) -> None:
-    """A preflight, of this boot."""
     scene.carry_out(AskPreflight(boot_id=scene.node.boot_id, check=check), wait=0.1)
 
 
 def checked(scene: StageScenario) -> PreflightQuery:
-    """What is known of it."""
     found = scene.node.preflight
     assert found is not None
     return found
 
 
-def test_a_preflight_is_answered_with_what_stands_in_the_way() -> None:
+def test_a_preflight_returns_the_obstacles() -> None:
     nouveau = Finding(code="nouveau", message="it is loaded")
     scene = StageScenario(obstacles=(nouveau,), tenants=(Tenant(name="web"),), host_processes=2)
     ask(scene)
@@ -159,7 +154,7 @@ def test_a_preflight_is_answered_with_what_stands_in_the_way() -> None:
     assert [each.code for each in answer.findings] == ["nouveau", "holder", "holder"]
 
 
-def test_pods_that_the_plan_removes_stand_in_nobodys_way() -> None:
+def test_pods_to_be_removed_are_no_finding() -> None:
     scene = StageScenario(tenants=(Tenant(name="web"),))
     (uid,) = scene.machine.tenant_pods
     ask(scene, PreflightCheck(label=OLD_LABEL, removes_pods=(uid,)))
@@ -186,7 +181,7 @@ def test_another_boot_has_no_preflight() -> None:
     assert scene.node.preflight is None
 
 
-def test_a_new_leader_knows_nothing_of_what_was_under_way() -> None:
+def test_a_new_leader_has_no_memory() -> None:
     scene = StageScenario()
     ask(scene)
     scene.carry_out(*both(scene), fault=EffectFault(delay=1.0), wait=0.1)

@@ -9,11 +9,11 @@ def held(value: object, *managers: str) -> Fields:
     return {"f": OwnedField(value, managers)}
 
 
-def test_an_apply_takes_what_it_wants_otherwise_for_itself() -> None:
+def test_an_apply_takes_over_fields_it_changes() -> None:
     assert applied(held("a", PERSON, OTHER), US, {"f": "b"}) == held("b", US)
 
 
-def test_an_apply_of_what_stands_makes_it_ours_too() -> None:
+def test_an_apply_shares_unchanged_fields() -> None:
     assert applied(held("a", PERSON), US, {"f": "a"}) == held("a", PERSON, US)
 
 
@@ -22,7 +22,7 @@ def test_an_unchanged_apply_changes_nothing() -> None:
     assert applied(before, US, {"f": "a"}) == before
 
 
-def test_what_is_not_applied_any_more_goes_where_it_was_ours_alone() -> None:
+def test_a_field_no_longer_applied_is_removed_if_not_shared() -> None:
     assert applied(held("a", US), US, {}) == {}
 
 
@@ -30,7 +30,7 @@ def test_and_stays_where_others_own_it() -> None:
     assert applied(held(True, PERSON, US), US, {}) == held(True, PERSON)
 
 
-def test_what_was_never_ours_is_not_touched() -> None:
+def test_foreign_fields_are_kept() -> None:
     assert applied(held("a", PERSON), US, {}) == held("a", PERSON)
 
 
@@ -49,15 +49,15 @@ def test_an_update_takes_over_what_it_changes() -> None:
     assert updated(held("a", US), PERSON, {"f": "b"}) == held("b", PERSON)
 
 
-def test_an_update_to_what_stands_leaves_no_trace() -> None:
+def test_an_update_without_change_takes_no_ownership() -> None:
     assert updated(held(True, US), PERSON, {"f": True}) == held(True, US)
 
 
-def test_an_update_removes_whoever_owned_it() -> None:
+def test_an_update_removes_a_field_of_any_owner() -> None:
     assert updated(held(True, US, PERSON), OTHER, {"f": None, "g": None}) == {}
 
 
-def test_a_cordon_that_was_taken_away_and_set_again_is_not_ours_any_more() -> None:
+def test_a_cordon_set_again_belongs_to_its_new_writer() -> None:
     ours = applied({}, US, {"f": True})
     again = updated(updated(ours, PERSON, {"f": None}), PERSON, {"f": True})
     assert applied(again, US, {}) == held(True, PERSON)

@@ -16,7 +16,6 @@ AGENTS = ("plugin", "telemetry", "discovery")
 
 
 def upgraded(scene: StageScenario) -> None:
-    """A whole upgrade, each step by hand."""
     lease = scene.lease()
     scene.carry_out(scene.write(state="pod-deletion-required", lease=lease, unschedulable=True))
     scene.carry_out(*(scene.slot(part, Quiesce()) for part in AGENTS), wait=3.0)
@@ -39,7 +38,7 @@ def upgraded(scene: StageScenario) -> None:
     )
 
 
-def test_a_whole_upgrade_ends_well_and_work_comes_back() -> None:
+def test_an_upgrade_succeeds_and_its_pods_come_back() -> None:
     scene = StageScenario(tenants=(Tenant(name="cpu", gpus=0),))
     upgraded(scene)
     node = scene.node
@@ -60,17 +59,17 @@ def test_the_audit_reads_its_journal() -> None:
     assert set(verdict.not_judged) == {"I9", "I11"}
 
 
-def test_the_same_story_is_told_twice_in_the_same_way() -> None:
-    stories: list[tuple[tuple[float, str], ...]] = []
+def test_a_stage_is_deterministic() -> None:
+    results: list[tuple[tuple[float, str], ...]] = []
     for _ in range(2):
         scene = StageScenario(world=SeededWorld(7))
         upgraded(scene)
-        stories.append(scene.stage.log_lines)
-    assert stories[0] == stories[1]
-    assert len(stories[0]) > 10
+        results.append(scene.stage.log_lines)
+    assert results[0] == results[1]
+    assert len(results[0]) > 10
 
 
-def test_a_copy_goes_its_own_way() -> None:
+def test_a_copy_is_independent() -> None:
     scene = StageScenario()
     scene.carry_out(scene.slot("plugin", Quiesce()), wait=0.2)
     other = scene.stage.copy()
@@ -86,7 +85,7 @@ def test_a_copy_goes_its_own_way() -> None:
     assert (seen.cordoned, seen.components["plugin"].result) == (False, scene.result("plugin"))
 
 
-def test_what_is_pending_can_happen_in_another_order() -> None:
+def test_timers_can_fire_in_another_order() -> None:
     scene = StageScenario()
     scene.carry_out(scene.slot("plugin", Quiesce()), scene.slot("telemetry", Quiesce()), wait=0.05)
     first, second = scene.stage.pending()
@@ -101,14 +100,13 @@ def test_what_is_pending_can_happen_in_another_order() -> None:
 
 
 def of(scene: StageScenario) -> StageScenario:
-    """The same, from a snapshot of what is seen."""
     fleet = scene.stage.fleet()
     made = StageScenario()
     made.stage = Stage.from_fleet(fleet, world=SteadyWorld(), now=scene.stage.now)
     return made
 
 
-def test_a_snapshot_looks_like_what_it_was_taken_of() -> None:
+def test_a_stage_from_a_snapshot_shows_the_same_views() -> None:
     scene = StageScenario(
         tenants=(Tenant(name="web"), Tenant(name="train", eviction_refused_for=60.0))
     )
@@ -133,7 +131,7 @@ def test_a_snapshot_looks_like_what_it_was_taken_of() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.2, 2.0, 8.0, 15.0, 40.0])
-def test_a_snapshot_midway_goes_on_from_there(seconds: float) -> None:
+def test_a_stage_from_a_snapshot_continues_an_upgrade(seconds: float) -> None:
     scene = StageScenario()
     for agent in scene.machine.agents.values():
         agent.holds_devices = False
@@ -149,7 +147,7 @@ def test_a_snapshot_midway_goes_on_from_there(seconds: float) -> None:
     assert then.stage.violations == ()
 
 
-def test_a_snapshot_that_shows_no_pods_has_those_that_its_agent_told_of() -> None:
+def test_a_snapshot_without_pods_uses_the_reported_ones() -> None:
     scene = StageScenario(tenants=(Tenant(name="web", gpus=4),))
     assert scene.node.pods is None
     then = of(scene)

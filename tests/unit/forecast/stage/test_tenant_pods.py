@@ -15,7 +15,6 @@ from tests.unit.rollout.builders import pool
 
 
 def scene_of(*tenants: Tenant, pools: tuple[PoolView, ...] | None = None) -> StageScenario:
-    """A node on which these compute, and somebody looks."""
     scene = StageScenario(tenants=tenants, pools=pools)
     scene.carry_out(
         scene.write(state="pod-deletion-required", lease=scene.lease(), unschedulable=True)
@@ -24,19 +23,16 @@ def scene_of(*tenants: Tenant, pools: tuple[PoolView, ...] | None = None) -> Sta
 
 
 def pods(scene: StageScenario) -> tuple[WorkloadPod, ...]:
-    """As they are seen."""
     assert scene.node.pods is not None
     return scene.node.pods
 
 
 def evict(scene: StageScenario, *, by_force: bool = False) -> None:
-    """All of them."""
     refs = tuple(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in pods(scene))
     scene.carry_out(EvictPods(pods=refs, by_force=by_force), wait=0.1)
 
 
 def requests(scene: StageScenario) -> list[tuple[str, int]]:
-    """What was asked about pods of tenants."""
     return [
         (each.verb.value, each.code)
         for each in scene.stage.journal().revisions or ()
@@ -68,7 +64,7 @@ def test_a_disruption_budget_refuses_for_a_while() -> None:
 @pytest.mark.parametrize(
     "stuck", [Tenant(name="a", eviction_refused_for=None), Tenant(name="b", stop_seconds=None)]
 )
-def test_what_never_leaves_is_there_until_it_is_deleted_by_force(stuck: Tenant) -> None:
+def test_a_stuck_pod_stays_until_it_is_force_deleted(stuck: Tenant) -> None:
     scene = scene_of(stuck)
     evict(scene)
     scene.advance(1000)
@@ -91,7 +87,7 @@ def test_an_eviction_that_is_cancelled_asks_no_more() -> None:
     assert requests(scene) == [(Verb.EVICT, 429)]
 
 
-def test_who_is_gone_counts_as_asked_until_that_is_seen() -> None:
+def test_a_gone_pod_counts_as_evicted_until_that_is_visible() -> None:
     scene = scene_of(Tenant(name="web", eviction_refused_for=100.0))
     views.freeze(scene.stage.state, views.PODS)
     evict(scene)
@@ -104,7 +100,7 @@ def test_who_is_gone_counts_as_asked_until_that_is_seen() -> None:
     assert scene.node.evictions == ()
 
 
-def test_evictions_end_with_the_leader_who_asked() -> None:
+def test_evictions_end_with_their_leader() -> None:
     scene = scene_of(Tenant(name="web", eviction_refused_for=100.0))
     evict(scene)
     scene.stage.elect()
@@ -121,7 +117,7 @@ def test_a_job_ends_by_itself() -> None:
 
 
 @pytest.mark.parametrize(("selector", "told"), [("kind=job", True), ("", False)])
-def test_jobs_are_told_where_the_policy_waits_for_them(selector: str, told: bool) -> None:
+def test_jobs_are_shown_if_the_policy_waits_for_them(selector: str, told: bool) -> None:
     waits = {"wait_for_completion": WaitForCompletion(pod_selector=selector)}
     scene = scene_of(
         Tenant(name="job", job=True), Tenant(name="web"), pools=(pool(rollout=None, upgrade=waits),)
@@ -129,7 +125,7 @@ def test_jobs_are_told_where_the_policy_waits_for_them(selector: str, told: bool
     assert [pod.job for pod in pods(scene)] == [told, False]
 
 
-def test_what_its_controller_brings_back_comes_when_the_node_is_open_again() -> None:
+def test_recreated_pods_start_when_the_node_is_uncordoned() -> None:
     scene = scene_of(Tenant(name="web"), Tenant(name="job", is_recreated=False))
     evict(scene)
     scene.advance(60)
@@ -176,7 +172,7 @@ def test_a_kubelet_that_is_cut_off_lets_nothing_leave() -> None:
     assert pods(scene) == ()
 
 
-def test_nobody_looks_at_the_pods_of_a_node_that_is_done() -> None:
+def test_pods_of_a_finished_node_are_not_watched() -> None:
     scene = StageScenario(tenants=(Tenant(name="web"),))
     assert scene.node.pods is None
     assert scene.node.usage is not None

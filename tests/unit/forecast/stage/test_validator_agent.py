@@ -11,14 +11,12 @@ VALIDATE = Validate(label=OLD_LABEL)
 
 
 def proof(scene: StageScenario) -> Evidence:
-    """What the validator said last."""
     found = scene.node.evidence
     assert found is not None
     return found
 
 
 def phases(scene: StageScenario) -> list[str]:
-    """What its progress says until it ended."""
     found: list[str] = []
     while scene.node.evidence is None:
         progress = scene.node.components["validator"].progress
@@ -28,7 +26,7 @@ def phases(scene: StageScenario) -> list[str]:
     return found
 
 
-def test_evidence_names_what_was_there() -> None:
+def test_evidence_names_the_validated_driver() -> None:
     scene = StageScenario()
     scene.carry_out(scene.slot("validator", VALIDATE))
     scene.advance(30)

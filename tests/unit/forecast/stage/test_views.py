@@ -11,7 +11,7 @@ from tests.unit.forecast.stage.scenario import NODE, START, StageScenario
 from tests.unit.rollout.builders import OLD, POOL, pool
 
 
-def test_what_did_not_change_is_the_very_same_view() -> None:
+def test_unchanged_views_are_the_same_objects() -> None:
     plans = [StageNodeSpec(name=name, pool=POOL, target=OLD) for name in ("n1", "n2")]
     stage = Stage([pool(rollout=None)], plans, world=SteadyWorld(), start=START)
     before = stage.fleet()
@@ -25,7 +25,7 @@ def test_what_did_not_change_is_the_very_same_view() -> None:
     assert before.nodes["n1"].state == "upgrade-done", "an earlier fleet stays what it was"
 
 
-def test_news_are_what_changed_since_they_were_asked_last() -> None:
+def test_changes_are_returned_once() -> None:
     scene = StageScenario()
     assert [node.name for node in scene.stage.pop_view_update().nodes] == [NODE]
     assert scene.stage.pop_view_update() == ((), (), ())
@@ -44,7 +44,7 @@ def test_a_record_that_cannot_be_read_says_why() -> None:
     assert scene.node.record is None
 
 
-def test_a_source_that_hangs_shows_what_was_and_grows_old() -> None:
+def test_a_frozen_source_shows_old_state_and_becomes_stale() -> None:
     scene = StageScenario()
     scene.faults.freeze("nodes")
     scene.people.cordon(NODE)
@@ -58,7 +58,7 @@ def test_a_source_that_hangs_shows_what_was_and_grows_old() -> None:
     assert scene.stage.instant().visibility.sources["nodes"].proved == scene.stage.now
 
 
-def test_whoever_writes_has_the_answer_although_the_source_hangs() -> None:
+def test_a_write_updates_a_frozen_view() -> None:
     scene = StageScenario()
     scene.faults.freeze("nodes")
     scene.carry_out(scene.write(state="upgrade-required"))
@@ -74,7 +74,7 @@ def test_reports_that_hang_show_slots_that_we_wrote() -> None:
     assert (seen.slot.token, seen.result and seen.result.token) == (2, 1)
 
 
-def test_a_source_that_is_quiet_proves_itself_when_it_is_asked() -> None:
+def test_a_probe_refreshes_a_quiet_source() -> None:
     scene = StageScenario()
     scene.faults.mute_source("pods")
     scene.people.cordon(NODE)
@@ -100,7 +100,7 @@ def test_one_that_hangs_does_not() -> None:
     assert source.probed is not None
 
 
-def test_the_instant_has_the_epoch_of_whoever_decides() -> None:
+def test_the_instant_has_the_epoch_of_its_leader() -> None:
     scene = StageScenario()
     assert scene.stage.instant().epoch == scene.stage.epoch
     assert scene.stage.instant(7).epoch == 7
