@@ -1,4 +1,4 @@
-"""Objects that the tests make: as the caches hold them, and as they are written."""
+"""Objects for tests: as caches hold them, and as they are written."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -150,7 +150,6 @@ def replica_set(name: str, *, replicas: int, gpus: int = 1, **spec: Any) -> Json
 
 
 def job(name: str, *, policy: str = "Never") -> JsonObject:
-    """Something that ends."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -167,7 +166,6 @@ def job(name: str, *, policy: str = "Never") -> JsonObject:
 
 
 def budget(name: str, *, app: str, **spec: Any) -> JsonObject:
-    """For the pods of a workload."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

@@ -1,14 +1,13 @@
-"""DaemonSets in virtual time: who is where, for how long, and what replaces what."""
+"""DaemonSets of the simulated cluster: placement and replacement of pods."""
 
 import itertools
 
-from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, WorldOverride
+from libs.forecast.world import ProcessEnd, SteadyWorld, WorldOverride
 from libs.kube.errors import NotFound
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
 from libs.testing.cluster.daemonsets.controller import USER as DAEMON_SETS_USER
-from libs.testing.cluster.daemonsets.plan import HASH_LABEL
-from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, REVISIONS, Pod
+from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, REVISIONS
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.builders import daemon_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
@@ -24,7 +23,7 @@ async def _image(there: ClusterWorld, name: str, image: str) -> None:
     )
 
 
-def test_a_label_that_moves_has_both_pods_on_the_node_for_the_old_ones_grace() -> None:
+def test_after_a_label_change_both_pods_are_on_the_node_for_the_grace_period() -> None:
     async def main(sim: Sim) -> tuple[float, float, float]:
         model = SteadyWorld(stop_seconds=20.0)
         async with cluster_world(sim, labels=OLD, model=model) as there:
@@ -58,7 +57,7 @@ def test_a_label_that_moves_has_both_pods_on_the_node_for_the_old_ones_grace() -
     assert 20.0 < old_gone < 20.2
 
 
-def test_on_delete_nothing_is_replaced_until_somebody_deletes() -> None:
+def test_with_on_delete_pods_are_replaced_only_after_their_deletion() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim) as there:
             await there.create(DAEMON_SETS, daemon_set(image="driver:1"))
@@ -88,26 +87,6 @@ def test_on_delete_nothing_is_replaced_until_somebody_deletes() -> None:
     run_world(main)
 
 
-def test_equal_templates_have_equal_hashes_and_pods_carry_them() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as there:
-            wanted = [daemon_set("a"), daemon_set("b")]
-            for each in wanted:
-                each["spec"]["selector"] = {"matchLabels": {"app": "same"}}
-                each["spec"]["template"]["metadata"]["labels"] = {"app": "same"}
-                await there.create(DAEMON_SETS, each)
-            await there.ready("same", 2)
-            page = await there.kube.list_page(REVISIONS, namespace=NAMESPACE)
-            hashes = {each.metadata.labels[HASH_LABEL] for each in page.items}
-            assert len(page.items) == 2
-            assert len(hashes) == 1
-            assert {pod.metadata.labels[HASH_LABEL] for pod in await there.pods()} == hashes
-            names = {each.metadata.name for each in page.items}
-            assert names == {f"{name}-{next(iter(hashes))}" for name in "ab"}
-
-    run_world(main)
-
-
 def test_a_rolling_update_never_has_more_unavailable_than_it_may() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim, 6) as there:
@@ -133,7 +112,7 @@ def test_a_rolling_update_never_has_more_unavailable_than_it_may() -> None:
     run_world(main)
 
 
-def test_a_controller_that_hears_nothing_makes_no_second_pod_and_deletes_none_twice() -> None:
+def test_a_controller_with_a_stale_cache_creates_and_deletes_each_pod_once() -> None:
     """It knows what it has created and deleted, before its cache is told."""
 
     async def main(sim: Sim) -> tuple[int, int]:
@@ -167,7 +146,7 @@ async def _annotate(there: ClusterWorld, number: int) -> None:
     await there.sleep(1)
 
 
-def test_a_failed_pod_is_replaced_ever_later() -> None:
+def test_a_failed_pod_is_replaced_with_a_growing_delay() -> None:
     async def main(sim: Sim) -> list[float]:
         model = SteadyWorld(pull_seconds=0.0, overrides=(WorldOverride(init=ProcessEnd(0.0, 1)),))
         async with cluster_world(sim, model=model) as there:
@@ -182,7 +161,7 @@ def test_a_failed_pod_is_replaced_ever_later() -> None:
     assert pauses == [1, 2, 4, 8, 16]
 
 
-def test_a_deleted_daemon_set_takes_its_pods_and_revisions_along() -> None:
+def test_pods_and_revisions_of_a_deleted_daemon_set_are_collected() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim, 2) as there:
             await there.create(DAEMON_SETS, daemon_set())
@@ -195,7 +174,7 @@ def test_a_deleted_daemon_set_takes_its_pods_and_revisions_along() -> None:
     run_world(main)
 
 
-def test_pods_of_one_that_was_deleted_go_although_there_is_another_of_its_name() -> None:
+def test_pods_of_a_recreated_daemon_set_are_collected() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim, 2) as there:
             await there.create(DAEMON_SETS, daemon_set())
@@ -218,7 +197,7 @@ def test_pods_of_one_that_was_deleted_go_although_there_is_another_of_its_name()
     run_world(main)
 
 
-def test_in_the_foreground_it_goes_after_its_pods() -> None:
+def test_foreground_deletion_waits_for_the_pods() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim, model=SteadyWorld(stop_seconds=8.0)) as there:
             await there.create(DAEMON_SETS, daemon_set())
@@ -238,7 +217,7 @@ def test_in_the_foreground_it_goes_after_its_pods() -> None:
     run_world(main)
 
 
-def test_orphaned_pods_stay_and_are_adopted_by_the_next_of_that_name() -> None:
+def test_orphaned_pods_are_adopted_by_the_next_daemon_set_of_the_name() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim, 2) as there:
             first = await there.create(DAEMON_SETS, daemon_set())
@@ -260,7 +239,7 @@ def test_orphaned_pods_stay_and_are_adopted_by_the_next_of_that_name() -> None:
     run_world(main)
 
 
-def test_a_taint_that_it_does_not_bear_drives_a_daemon_out() -> None:
+def test_an_untolerated_no_execute_taint_removes_a_daemon_pod() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim) as there:
             await there.create(DAEMON_SETS, daemon_set())
@@ -275,24 +254,7 @@ def test_a_taint_that_it_does_not_bear_drives_a_daemon_out() -> None:
     run_world(main)
 
 
-def test_old_revisions_are_forgotten_beyond_the_limit() -> None:
-    async def main(sim: Sim) -> list[int]:
-        async with cluster_world(sim) as there:
-            wanted = daemon_set(image="driver:0")
-            wanted["spec"]["revisionHistoryLimit"] = 2
-            await there.create(DAEMON_SETS, wanted)
-            await there.ready("d", 1)
-            for number in range(1, 6):
-                await _image(there, "d", f"driver:{number}")
-                await there.sleep(1)
-            page = await there.kube.list_page(REVISIONS, namespace=NAMESPACE)
-            return sorted(each.revision for each in page.items)
-
-    # That of the pod, the current one, and two more.
-    assert run_world(main) == [1, 4, 5, 6]
-
-
-def test_a_pod_is_available_when_it_was_ready_for_min_ready_seconds() -> None:
+def test_a_pod_is_available_after_min_ready_seconds() -> None:
     async def main(sim: Sim) -> tuple[int, int]:
         async with cluster_world(sim) as there:
             wanted = daemon_set()
@@ -307,18 +269,3 @@ def test_a_pod_is_available_when_it_was_ready_for_min_ready_seconds() -> None:
             return early.number_available, late.number_available
 
     assert run_world(main) == (0, 1)
-
-
-def test_a_pull_that_never_ends_keeps_the_pod_pending() -> None:
-    async def main(sim: Sim) -> Pod:
-        model = SteadyWorld(overrides=(WorldOverride(workload="d", pull=TimeSpan(None)),))
-        async with cluster_world(sim, model=model) as there:
-            await there.create(DAEMON_SETS, daemon_set())
-            await there.sleep(3_600)
-            return await there.pod("d")
-
-    pod = run_world(main)
-    assert pod.status.phase == "Pending"
-    (status,) = pod.status.container_statuses
-    assert status.state.waiting is not None
-    assert status.state.waiting.reason == "ContainerCreating"

@@ -1,4 +1,4 @@
-"""Namespaces: what stands in each of them, and how they end."""
+"""Namespaces of the simulated cluster: default objects and deletion."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from libs.kube.client import MERGE_PATCH
 from libs.kube.errors import Forbidden, NotFound
 from libs.kube.resources import CONFIG_MAPS, EVENTS, SERVICE_ACCOUNTS
 from libs.testing.cluster.namespaces.controller import GRACE, RETRY_AFTER
-from libs.testing.cluster.views import NAMESPACES, PODS
+from libs.testing.cluster.views import NAMESPACES
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.world import ClusterWorld, cluster_world, run_world
 
@@ -46,7 +46,7 @@ async def gone(there: ClusterWorld) -> bool:
     return False
 
 
-def test_what_stands_in_each_namespace_is_put_back() -> None:
+def test_default_objects_of_a_namespace_are_restored() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim, nodes=0) as there:
             await place(there)
@@ -66,7 +66,7 @@ def test_what_stands_in_each_namespace_is_put_back() -> None:
     run_world(main)
 
 
-def test_an_ending_namespace_takes_everything_with_it_and_takes_nothing_in() -> None:
+def test_a_terminating_namespace_deletes_its_objects_and_refuses_new_ones() -> None:
     async def main(sim: Sim) -> float:
         async with cluster_world(sim, nodes=0) as there:
             await place(there)
@@ -88,7 +88,7 @@ def test_an_ending_namespace_takes_everything_with_it_and_takes_nothing_in() -> 
     assert GRACE <= run_world(main) < GRACE + 1.0
 
 
-def test_what_a_finalizer_holds_holds_the_namespace() -> None:
+def test_an_object_with_a_finalizer_keeps_its_namespace() -> None:
     async def main(sim: Sim) -> tuple[float, float]:
         async with cluster_world(sim, nodes=0) as there:
             await place(there)
@@ -114,32 +114,7 @@ def test_what_a_finalizer_holds_holds_the_namespace() -> None:
     assert then <= RETRY_AFTER / 2 + 1.0
 
 
-def test_pods_go_first_and_have_their_time() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, nodes=1) as there:
-            await place(there)
-            await there.kube.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace="place")
-            container = {"name": "c", "image": "x"}
-            pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
-            await there.kube.create(PODS, pod, namespace="place")
-
-            async def running() -> bool:
-                return (await there.kube.get(PODS, "p", namespace="place")).ready
-
-            await there.until(running)
-            await end(there)
-
-            async def ending() -> bool:
-                return (await there.kube.get(PODS, "p", namespace="place")).deleting
-
-            await there.until(ending)
-            assert "a" in await things(there, "place")
-            await there.until(lambda: gone(there))
-
-    run_world(main)
-
-
-def test_a_controller_that_was_killed_goes_on_where_it_was() -> None:
+def test_a_killed_namespace_controller_continues_after_its_restart() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim, nodes=0) as there:
             await place(there)

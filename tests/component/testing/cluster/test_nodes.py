@@ -1,14 +1,12 @@
-"""Nodes in virtual time: cordons, silence, taints, and who must leave when."""
+"""Nodes of the simulated cluster: cordons, taints, silence and deletion."""
 
-from libs.forecast.world import SteadyWorld
 from libs.kube.errors import NotFound
 from libs.testing.cluster.kubelet.hardware import LEASES_IN
 from libs.testing.cluster.nodes.lifecycle import USER
-from libs.testing.cluster.nodes.ttl import ANNOTATION
-from libs.testing.cluster.views import DAEMON_SETS, LEASES, NODES, PODS, REPLICA_SETS, Node
+from libs.testing.cluster.views import DAEMON_SETS, LEASES, NODES, REPLICA_SETS, Node
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.builders import daemon_set, replica_set
-from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
+from tests.component.testing.cluster.world import ClusterWorld, cluster_world, run_world
 
 
 def _taints(node: Node) -> list[str]:
@@ -20,7 +18,7 @@ async def _status(there: ClusterWorld, name: str) -> str:
     return condition.status if condition is not None else ""
 
 
-def test_the_taint_comes_half_a_second_after_a_cordon_and_goes_as_late() -> None:
+def test_the_cordon_taint_follows_half_a_second_later() -> None:
     async def main(sim: Sim) -> tuple[float, float]:
         async with cluster_world(sim) as there:
 
@@ -43,7 +41,7 @@ def test_the_taint_comes_half_a_second_after_a_cordon_and_goes_as_late() -> None
     assert 0.49 <= went <= 0.52
 
 
-def test_a_cordon_that_is_taken_back_at_once_leaves_no_taint_behind() -> None:
+def test_a_cordon_undone_at_once_leaves_no_taint() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim) as there:
             before = len(there.journal(user=USER, kind="Node"))
@@ -57,7 +55,7 @@ def test_a_cordon_that_is_taken_back_at_once_leaves_no_taint_behind() -> None:
     run_world(main)
 
 
-def test_a_taint_of_somebody_else_stays_whatever_the_controller_writes() -> None:
+def test_foreign_taints_are_kept() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim) as there:
             taints = [{"key": "theirs", "value": "v", "effect": "NoSchedule"}]
@@ -75,7 +73,7 @@ def test_a_taint_of_somebody_else_stays_whatever_the_controller_writes() -> None
     run_world(main)
 
 
-def test_a_silent_node_is_unknown_after_its_grace_and_well_again_when_it_speaks() -> None:
+def test_a_silent_node_is_unknown_after_its_grace_period_until_it_reports() -> None:
     async def main(sim: Sim) -> float:
         async with cluster_world(sim, 2) as there:
             await there.create(DAEMON_SETS, daemon_set())
@@ -109,19 +107,6 @@ def test_a_silent_node_is_unknown_after_its_grace_and_well_again_when_it_speaks(
 
     # Up to ten seconds after its last heartbeat, and found by a look every five.
     assert 40.0 <= run_world(main) <= 55.0
-
-
-def test_a_short_silence_changes_nothing() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as there:
-            there.machine("n1").disconnect()
-            await there.sleep(30)
-            there.machine("n1").reconnect()
-            await there.sleep(300)
-            assert there.journal(user=USER, kind="Node", verb="patch")[1:] == []
-            assert await _status(there, "n1") == "True"
-
-    run_world(main)
 
 
 def test_workloads_leave_an_unreachable_node_after_five_minutes_and_daemons_stay() -> None:
@@ -159,22 +144,6 @@ def test_workloads_leave_an_unreachable_node_after_five_minutes_and_daemons_stay
     assert 300.0 <= took <= 305.0
 
 
-def test_a_node_that_comes_back_before_that_keeps_its_workloads() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as there:
-            await there.create(REPLICA_SETS, replica_set("w", replicas=1))
-            await there.ready("w", 1)
-            uid = (await there.pod("w")).metadata.uid
-            for _ in range(3):
-                there.machine("n1").disconnect()
-                await there.sleep(200)
-                there.machine("n1").reconnect()
-                await there.sleep(60)
-            assert (await there.pod("w")).metadata.uid == uid
-
-    run_world(main)
-
-
 def test_pods_and_lease_of_a_deleted_node_are_collected() -> None:
     async def main(sim: Sim) -> float:
         async with cluster_world(sim) as there:
@@ -195,7 +164,7 @@ def test_pods_and_lease_of_a_deleted_node_are_collected() -> None:
     assert 40.0 <= run_world(main) <= 80.0
 
 
-def test_a_kubelet_whose_node_was_deleted_writes_it_again_only_when_it_restarts() -> None:
+def test_a_kubelet_recreates_its_deleted_node_only_at_its_restart() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim) as there:
             first = await there.node("n1")
@@ -217,45 +186,5 @@ def test_a_kubelet_whose_node_was_deleted_writes_it_again_only_when_it_restarts(
             assert owner.uid == second.metadata.uid
             await there.sleep(300)
             assert await _status(there, "n1") == "True"
-
-    run_world(main)
-
-
-def test_each_node_is_told_once_how_long_to_believe() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 3) as there:
-            await there.sleep(600)
-            assert [
-                (await there.node(f"n{number}")).metadata.annotations[ANNOTATION]
-                for number in (1, 2, 3)
-            ] == ["0", "0", "0"]
-            user = "system:serviceaccount:kube-system:ttl-controller"
-            assert len(there.journal(user=user)) == 3
-
-    run_world(main)
-
-
-def test_a_bare_pod_that_bears_nothing_leaves_at_once() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, model=SteadyWorld(stop_seconds=3.0)) as there:
-            pod = {
-                "metadata": {"name": "bare", "labels": {"app": "bare"}},
-                "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "x:1"}]},
-            }
-            await there.kube.create(PODS, pod, namespace=NAMESPACE)
-            await there.ready("bare", 1)
-            taints = [{"key": "theirs", "effect": "NoExecute"}]
-            await there.change(NODES, "n1", {"spec": {"taints": taints}})
-
-            async def gone() -> bool:
-                return not await there.pods("bare")
-
-            assert 3.0 <= await there.until(gone) <= 3.1
-            (deleted,) = [
-                each
-                for each in there.journal(kind="Pod", verb="delete")
-                if each.user.endswith("node-controller")
-            ]
-            assert deleted.code == 200
 
     run_world(main)

@@ -1,10 +1,10 @@
-"""Workloads in virtual time: evicted against a budget, recreated elsewhere, run to their end."""
+"""Workloads of the simulated cluster: eviction, scheduling, jobs."""
 
-from libs.forecast.world import ProcessEnd, SteadyWorld, WorldOverride
+from libs.forecast.world import SteadyWorld
 from libs.kube.client import BlockedByBudget, Evicted
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
-from libs.testing.cluster.views import BUDGETS, JOBS, NODES, REPLICA_SETS, Job
+from libs.testing.cluster.views import BUDGETS, JOBS, REPLICA_SETS, Job
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.builders import budget, job, replica_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
@@ -61,26 +61,7 @@ def test_a_drain_moves_pods_elsewhere_as_fast_as_their_budget_allows() -> None:
     assert 6.0 < run_world(main) < 12.0
 
 
-def test_an_eviction_that_was_granted_counts_until_the_pod_is_seen_to_go() -> None:
-    async def main(sim: Sim) -> list[object]:
-        async with cluster_world(sim, 2) as there:
-            await there.create(REPLICA_SETS, replica_set("w", replicas=3))
-            await there.create(BUDGETS, budget("b", app="w", minAvailable="60%"))
-            await there.ready("w", 3)
-            await there.sleep(1)
-            pods = await there.pods("w")
-            return [
-                await there.kube.evict(pod.metadata.name, namespace=NAMESPACE, uid=pod.metadata.uid)
-                for pod in pods[:2]
-            ]
-
-    granted, refused = run_world(main)
-    assert granted == Evicted()
-    assert isinstance(refused, BlockedByBudget)
-    assert "budget" in refused.why
-
-
-def test_what_fits_nowhere_stays_pending_and_says_why_until_there_is_room() -> None:
+def test_an_unschedulable_pod_is_pending_with_a_reason_until_there_is_room() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim, gpus=1) as there:
             await there.create(REPLICA_SETS, replica_set("w", replicas=2))
@@ -104,22 +85,7 @@ def test_what_fits_nowhere_stays_pending_and_says_why_until_there_is_room() -> N
     run_world(main)
 
 
-def test_devices_that_a_dying_pod_holds_are_free_when_it_is_gone() -> None:
-    async def main(sim: Sim) -> float:
-        async with cluster_world(sim, gpus=1, model=SteadyWorld(stop_seconds=4.0)) as there:
-            await there.create(REPLICA_SETS, replica_set("w", replicas=1))
-            await there.ready("w", 1)
-            old = await there.pod("w")
-            await there.kube.evict(old.metadata.name, namespace=NAMESPACE, uid=old.metadata.uid)
-            await there.sleep(1)
-            new = next(pod for pod in await there.pods("w") if not pod.deleting)
-            assert not new.spec.node_name
-            return 1.0 + await there.ready("w", 1)
-
-    assert 7.0 <= run_world(main) <= 7.5
-
-
-def test_a_scheduler_that_hears_nothing_gives_no_device_twice() -> None:
+def test_a_scheduler_with_a_stale_cache_assigns_no_device_twice() -> None:
     async def main(sim: Sim) -> int:
         async with cluster_world(sim, gpus=3) as there:
             faults = there.server.faults
@@ -139,7 +105,7 @@ def test_a_scheduler_that_hears_nothing_gives_no_device_twice() -> None:
     assert run_world(main) == 3
 
 
-def test_fewer_replicas_are_fewer_pods() -> None:
+def test_scaling_down_deletes_pods() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim) as there:
             await there.create(REPLICA_SETS, replica_set("w", replicas=5))
@@ -178,7 +144,7 @@ def test_a_job_ends_when_its_pod_has_succeeded() -> None:
     assert 1_800.0 <= run_world(main) <= 1_810.0
 
 
-def test_a_job_whose_pod_is_evicted_begins_again_elsewhere() -> None:
+def test_a_job_restarts_elsewhere_after_an_eviction() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim, 2, model=SteadyWorld(job_seconds=600.0)) as there:
             await there.create(JOBS, job("t"))
@@ -192,33 +158,5 @@ def test_a_job_whose_pod_is_evicted_begins_again_elsewhere() -> None:
             assert new.spec.node_name not in ("", old.spec.node_name)
             await there.sleep(200)
             assert (await _job(there)).status.succeeded == 1
-
-    run_world(main)
-
-
-def test_a_job_tries_again_as_often_as_it_may() -> None:
-    async def main(sim: Sim) -> tuple[int, str]:
-        model = SteadyWorld(overrides=(WorldOverride(workload="t", job=ProcessEnd(5.0, 1)),))
-        async with cluster_world(sim, model=model) as there:
-            wanted = job("t")
-            wanted["spec"]["backoffLimit"] = 2
-            await there.create(JOBS, wanted)
-            await there.sleep(600)
-            status = (await _job(there)).status
-            return status.failed, status.conditions[-1].type
-
-    assert run_world(main) == (3, "Failed")
-
-
-def test_a_node_that_joins_takes_what_waited() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, gpus=0) as there:
-            await there.create(REPLICA_SETS, replica_set("w", replicas=1))
-            await there.sleep(5)
-            assert not (await there.pod("w")).spec.node_name
-            there.cluster.fleet.add("n2")
-            await there.ready("w", 1, within=10)
-            assert (await there.pod("w")).spec.node_name == "n2"
-            assert len((await there.kube.list_page(NODES)).items) == 2
 
     run_world(main)

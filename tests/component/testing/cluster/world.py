@@ -1,4 +1,4 @@
-"""A cluster in virtual time: a simulated server, everything that lives beside us, and a person."""
+"""A cluster in virtual time: a simulated server, controllers, kubelets and a user."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -22,8 +22,6 @@ NAMESPACE = "default"
 
 
 class ClusterWorld:
-    """What a test has in its hands."""
-
     def __init__(
         self,
         sim: Sim,
@@ -53,11 +51,9 @@ class ClusterWorld:
 
     @property
     def now(self) -> float:
-        """Virtual seconds."""
         return self.sim.clock.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Let time pass."""
         await self.sim.clock.sleep(seconds)
 
     async def until(
@@ -77,7 +73,6 @@ class ClusterWorld:
     # What people do.
 
     async def create(self, resource: Resource[Any], wanted: dict[str, Any]) -> Any:
-        """In the default namespace."""
         return await self.kube.create(resource, wanted, namespace=NAMESPACE)
 
     async def change(self, resource: Resource[Any], name: str, change: dict[str, Any]) -> None:
@@ -88,34 +83,28 @@ class ClusterWorld:
         await self.kube.request("PATCH", path, query=query, body=change, content_type=MERGE_PATCH)
 
     async def label(self, node: str, labels: dict[str, str | None]) -> None:
-        """`kubectl label`."""
         await self.change(NODES, node, {"metadata": {"labels": labels}})
 
     async def cordon(self, node: str, *, on: bool = True) -> None:
-        """`kubectl cordon` and `uncordon`."""
         await self.change(NODES, node, {"spec": {"unschedulable": True if on else None}})
 
     async def delete(
         self, resource: Resource[Any], name: str, *, policy: str = "Background"
     ) -> None:
-        """`kubectl delete`."""
         path = resource.path(namespace=NAMESPACE if resource.namespaced else "", name=name)
         await self.kube.request("DELETE", path, body={"propagationPolicy": policy})
 
     # What is there.
 
     async def node(self, name: str) -> Node:
-        """As the server has it."""
         return await self.kube.get(NODES, name)
 
     async def pods(self, app: str = "") -> list[Pod]:
-        """Of a workload, by their names."""
         labels = f"app={app}" if app else ""
         page = await self.kube.list_page(PODS, namespace=NAMESPACE, labels=labels)
         return list(page.items)
 
     async def pod(self, app: str) -> Pod:
-        """The only one of a workload."""
         (pod,) = await self.pods(app)
         return pod
 
@@ -129,7 +118,6 @@ class ClusterWorld:
         return await self.until(there, within=within)
 
     async def daemon_set(self, name: str) -> DaemonSet:
-        """As the server has it."""
         return await self.kube.get(DAEMON_SETS, name, namespace=NAMESPACE)
 
     def machine(self, name: str) -> SimulatedKubelet:
@@ -173,5 +161,4 @@ async def cluster_world(
 
 
 def run_world(main: Callable[[Sim], Coroutine[Any, Any, T]], *, seed: int = 1) -> T:
-    """Run it in virtual time."""
     return run(main, seed=seed)

@@ -1,4 +1,4 @@
-"""The same machine on a real loop, with threads: as a process of its own has it."""
+"""A simulated machine on a real loop, with threads, as in a process of its own."""
 
 import asyncio
 import random
@@ -39,7 +39,6 @@ def given(seed: int) -> dict[str, Any]:
 
 
 async def labelled(kube: Kube, labels: Mapping[str, str | None]) -> None:
-    """`kubectl label`."""
     await kube.request(
         "PATCH",
         NODES.path(name="n1"),

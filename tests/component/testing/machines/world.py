@@ -1,4 +1,4 @@
-"""A simulated cluster with one simulated machine, two drivers for it, and a keeper of its gate."""
+"""A simulated cluster with one machine, two drivers and a gate keeper."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -40,8 +40,6 @@ def driver_sets(**more: Any) -> Mapping[str, dict[str, Any]]:
 
 
 class MachineWorld:
-    """What a test has in its hands."""
-
     def __init__(
         self, town: ClusterWorld, machine: SimulatedMachine, sets: Mapping[str, dict[str, Any]]
     ) -> None:
@@ -50,7 +48,6 @@ class MachineWorld:
         self._sets = sets
 
     def label(self, version: str) -> str:
-        """Of the driver of that version."""
         return self._sets[version]["metadata"]["labels"][DRIVER_LABEL]
 
     async def select_driver(self, version: str) -> None:
@@ -58,7 +55,6 @@ class MachineWorld:
         await self.town.label("n1", {DRIVER_LABEL: self.label(version)})
 
     async def driver_pods(self) -> dict[str, Pod]:
-        """By version."""
         versions = {self.label(version): version for version in self._sets}
         pods = await self.town.pods(APP)
         return {versions[pod.metadata.labels[DRIVER_LABEL]]: pod for pod in pods}
@@ -94,7 +90,6 @@ class MachineWorld:
         await self.town.ready(name, 1)
 
     async def delete_pod(self, pod: Pod, *, grace: int | None = None) -> None:
-        """As a person does it."""
         meta = pod.metadata
         await self.town.kube.delete(PODS, meta.name, namespace=NAMESPACE, uid=meta.uid, grace=grace)
 
@@ -186,7 +181,6 @@ async def machine_world(
 async def with_gate_agent(
     there: MachineWorld, *, careless: bool = False, keeps: bool = False
 ) -> AsyncGenerator[FakeGateAgent]:
-    """Somebody keeps the gate meanwhile."""
     keeper = FakeGateAgent(there, careless=careless, keeps=keeps)
     task = asyncio.create_task(keeper.run(), name="keeper")
     try:
@@ -199,6 +193,5 @@ async def with_gate_agent(
 
 
 def account() -> dict[str, Any]:
-    """Whom the pods of drivers run as."""
     metadata = {"name": DRIVER_ACCOUNT, "namespace": NAMESPACE}
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
