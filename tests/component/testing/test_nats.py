@@ -68,7 +68,7 @@ async def kept(server: NatsServer, name: str) -> bytes | None:
 
 
 def lives(pid: int) -> bool:
-    """Whether there is such a process, dead ones that nobody has reaped not counted."""
+    """Whether the process runs; zombies do not count."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def lives(pid: int) -> bool:
 
 
 def exists(pid: int) -> bool:
-    """Whether there is such a process, dead ones that nobody has reaped counted."""
+    """Whether the process exists; zombies count."""
     return Path(f"/proc/{pid}").exists()
 
 

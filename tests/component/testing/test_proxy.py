@@ -22,13 +22,11 @@ class Upstream:
         self._talks: list[RawNatsClient] = []
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Called for each."""
         talk = RawNatsClient(reader, writer)
         self._talks.append(talk)
         self.accepted.put_nowait(talk)
 
     def leave(self) -> None:
-        """Close all."""
         for talk in self._talks:
             talk.abort()
 
@@ -54,7 +52,7 @@ async def proxy(upstream: Upstream) -> AsyncIterator[Proxy]:
 async def both_ends(
     proxy: Proxy, upstream: Upstream
 ) -> AsyncGenerator[tuple[RawNatsClient, RawNatsClient]]:
-    """A connection through the proxy: the client's end, and the server's."""
+    """Yield both ends of a connection through the proxy: the client's and the server's."""
     async with raw_nats_client(proxy.port) as client:
         async with asyncio.timeout(WITHIN):
             yield client, await upstream.accepted.get()

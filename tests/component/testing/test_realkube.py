@@ -281,7 +281,7 @@ CAPACITY = {
 }
 COMPARED = {"Node", "Pod", "DaemonSet", "ControllerRevision"}
 UNSEEN = ("status.conditions[type=PodScheduled]",)
-"""What a binding changes beside the node's name; nobody is shown it then."""
+"""Changes by a binding beside the node's name; the audit log does not show them."""
 
 
 Leaves = dict[tuple[str, str], dict[str, Any]]

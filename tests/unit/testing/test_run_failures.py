@@ -122,10 +122,10 @@ def test_a_failing_callback_and_future_fail_the_run() -> None:
 
 def test_a_pending_task_without_a_reference_fails_the_run() -> None:
     async def main(sim: Sim) -> None:
-        async def wait_for_nobody() -> None:
+        async def wait_forever() -> None:
             await sim.loop.create_future()
 
-        asyncio.create_task(wait_for_nobody(), name="lost")  # noqa: RUF006  # the point
+        asyncio.create_task(wait_forever(), name="lost")  # noqa: RUF006  # the point
         await asyncio.sleep(1)
 
     with pytest.raises(ExceptionGroup) as caught:

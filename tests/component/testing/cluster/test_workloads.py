@@ -10,30 +10,30 @@ from tests.component.testing.cluster.builders import budget, job, replica_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 
 
-async def _evict(there: ClusterWorld, node: str) -> list[object]:
+async def _evict(world: ClusterWorld, node: str) -> list[object]:
     """`kubectl drain`, once over."""
     return [
-        await there.kube.evict(pod.metadata.name, namespace=NAMESPACE, uid=pod.metadata.uid)
-        for pod in await there.pods("w")
+        await world.kube.evict(pod.metadata.name, namespace=NAMESPACE, uid=pod.metadata.uid)
+        for pod in await world.pods("w")
         if pod.spec.node_name == node
     ]
 
 
 def test_a_drain_moves_pods_elsewhere_as_fast_as_their_budget_allows() -> None:
     async def main(sim: Sim) -> float:
-        async with cluster_world(sim, 2, gpus=4, model=SteadyWorld(stop_seconds=3.0)) as there:
-            await there.create(REPLICA_SETS, replica_set("w", replicas=4))
-            await there.ready("w", 4)
-            await there.create(BUDGETS, budget("b", app="w", maxUnavailable=1))
-            await there.sleep(1)
-            status = (await there.kube.get(BUDGETS, "b", namespace=NAMESPACE)).status
+        async with cluster_world(sim, 2, gpus=4, model=SteadyWorld(stop_seconds=3.0)) as world:
+            await world.create(REPLICA_SETS, replica_set("w", replicas=4))
+            await world.ready("w", 4)
+            await world.create(BUDGETS, budget("b", app="w", maxUnavailable=1))
+            await world.sleep(1)
+            status = (await world.kube.get(BUDGETS, "b", namespace=NAMESPACE)).status
             assert (status.disruptions_allowed, status.current_healthy) == (1, 4)
             assert (status.desired_healthy, status.expected_pods) == (3, 4)
 
-            await there.cordon("n1")
-            here = [pod for pod in await there.pods("w") if pod.spec.node_name == "n1"]
+            await world.cordon("n1")
+            here = [pod for pod in await world.pods("w") if pod.spec.node_name == "n1"]
             assert len(here) == 2
-            first = await _evict(there, "n1")
+            first = await _evict(world, "n1")
             assert [type(answer) for answer in first] == [Evicted, BlockedByBudget]
             withheld = first[1]
             assert isinstance(withheld, BlockedByBudget)
@@ -42,20 +42,20 @@ def test_a_drain_moves_pods_elsewhere_as_fast_as_their_budget_allows() -> None:
 
             async def moved() -> bool:
                 nonlocal fewest
-                pods = await there.pods("w")
+                pods = await world.pods("w")
                 up = [pod for pod in pods if pod.ready and not pod.deleting]
                 fewest = min(fewest, len(up))
                 left = [pod for pod in pods if pod.spec.node_name == "n1" and not pod.deleting]
                 if left:
-                    await _evict(there, "n1")
+                    await _evict(world, "n1")
                 return len(up) == 4 and len(pods) == 4 and not left
 
-            took = await there.until(moved, within=120)
+            took = await world.until(moved, within=120)
             assert fewest == 3
-            await there.sleep(1)
-            status = (await there.kube.get(BUDGETS, "b", namespace=NAMESPACE)).status
+            await world.sleep(1)
+            status = (await world.kube.get(BUDGETS, "b", namespace=NAMESPACE)).status
             assert (status.disrupted_pods, status.disruptions_allowed) == ({}, 1)
-            assert {pod.spec.node_name for pod in await there.pods("w")} == {"n2"}
+            assert {pod.spec.node_name for pod in await world.pods("w")} == {"n2"}
             return took
 
     assert 6.0 < run_world(main) < 12.0
@@ -63,22 +63,22 @@ def test_a_drain_moves_pods_elsewhere_as_fast_as_their_budget_allows() -> None:
 
 def test_an_unschedulable_pod_is_pending_with_a_reason_until_there_is_room() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim, gpus=1) as there:
-            await there.create(REPLICA_SETS, replica_set("w", replicas=2))
-            await there.sleep(30)
-            pods = await there.pods("w")
+        async with cluster_world(sim, gpus=1) as world:
+            await world.create(REPLICA_SETS, replica_set("w", replicas=2))
+            await world.sleep(30)
+            pods = await world.pods("w")
             (waiting,) = [pod for pod in pods if not pod.spec.node_name]
             condition = waiting.condition("PodScheduled")
             assert condition is not None
             assert (condition.status, condition.reason) == ("False", "Unschedulable")
             assert "1 Insufficient nvidia.com/gpu" in condition.message
-            writes = there.journal(name=waiting.metadata.name, user="system:kube-scheduler")
+            writes = world.journal(name=waiting.metadata.name, user="system:kube-scheduler")
             assert len(writes) == 1
 
-            there.machine("n1").set_devices("nvidia.com/gpu", 2)
-            await there.ready("w", 2, within=10)
-            await there.sleep(1)
-            status = (await there.kube.get(REPLICA_SETS, "w", namespace=NAMESPACE)).status
+            world.machine("n1").set_devices("nvidia.com/gpu", 2)
+            await world.ready("w", 2, within=10)
+            await world.sleep(1)
+            status = (await world.kube.get(REPLICA_SETS, "w", namespace=NAMESPACE)).status
             assert (status.replicas, status.ready_replicas) == (2, 2)
             assert status.observed_generation == 1
 
@@ -87,19 +87,19 @@ def test_an_unschedulable_pod_is_pending_with_a_reason_until_there_is_room() -> 
 
 def test_a_scheduler_with_a_stale_cache_assigns_no_device_twice() -> None:
     async def main(sim: Sim) -> int:
-        async with cluster_world(sim, gpus=3) as there:
-            faults = there.server.faults
+        async with cluster_world(sim, gpus=3) as world:
+            faults = world.server.faults
             deaf = Fault(
                 effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=INFORMERS_USER
             )
             fault = faults.add(deaf)
             faults.drop_watches(kind="Pod", user=INFORMERS_USER)
-            await there.create(REPLICA_SETS, replica_set("w", replicas=5))
-            await there.sleep(20)
-            early = sum(bool(pod.spec.node_name) for pod in await there.pods("w"))
+            await world.create(REPLICA_SETS, replica_set("w", replicas=5))
+            await world.sleep(20)
+            early = sum(bool(pod.spec.node_name) for pod in await world.pods("w"))
             faults.remove(fault)
-            await there.sleep(120)
-            assert sum(pod.ready for pod in await there.pods("w")) == 3
+            await world.sleep(120)
+            assert sum(pod.ready for pod in await world.pods("w")) == 3
             return early
 
     assert run_world(main) == 3
@@ -107,38 +107,38 @@ def test_a_scheduler_with_a_stale_cache_assigns_no_device_twice() -> None:
 
 def test_scaling_down_deletes_pods() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as there:
-            await there.create(REPLICA_SETS, replica_set("w", replicas=5))
-            await there.ready("w", 5)
-            await there.change(REPLICA_SETS, "w", {"spec": {"replicas": 2}})
-            await there.ready("w", 2)
-            await there.delete(REPLICA_SETS, "w")
-            await there.sleep(10)
-            assert await there.pods("w") == []
+        async with cluster_world(sim) as world:
+            await world.create(REPLICA_SETS, replica_set("w", replicas=5))
+            await world.ready("w", 5)
+            await world.change(REPLICA_SETS, "w", {"spec": {"replicas": 2}})
+            await world.ready("w", 2)
+            await world.delete(REPLICA_SETS, "w")
+            await world.sleep(10)
+            assert await world.pods("w") == []
 
     run_world(main)
 
 
-async def _job(there: ClusterWorld) -> Job:
-    return await there.kube.get(JOBS, "t", namespace=NAMESPACE)
+async def _job(world: ClusterWorld) -> Job:
+    return await world.kube.get(JOBS, "t", namespace=NAMESPACE)
 
 
 def test_a_job_ends_when_its_pod_has_succeeded() -> None:
     async def main(sim: Sim) -> float:
-        async with cluster_world(sim, model=SteadyWorld(job_seconds=1_800.0)) as there:
-            await there.create(JOBS, job("t"))
+        async with cluster_world(sim, model=SteadyWorld(job_seconds=1_800.0)) as world:
+            await world.create(JOBS, job("t"))
 
             async def complete() -> bool:
-                conditions = (await _job(there)).status.conditions
+                conditions = (await _job(world)).status.conditions
                 return any(each.type == "Complete" for each in conditions)
 
-            await there.sleep(60)
-            running = (await _job(there)).status
+            await world.sleep(60)
+            running = (await _job(world)).status
             assert (running.active, running.ready, running.succeeded) == (1, 1, 0)
-            took = 60.0 + await there.until(complete, within=4_000, every=1.0)
-            ended = (await _job(there)).status
+            took = 60.0 + await world.until(complete, within=4_000, every=1.0)
+            ended = (await _job(world)).status
             assert (ended.active, ended.succeeded, ended.failed) == (0, 1, 0)
-            assert len(await there.pods()) == 1
+            assert len(await world.pods()) == 1
             return took
 
     assert 1_800.0 <= run_world(main) <= 1_810.0
@@ -146,17 +146,17 @@ def test_a_job_ends_when_its_pod_has_succeeded() -> None:
 
 def test_a_job_restarts_elsewhere_after_an_eviction() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 2, model=SteadyWorld(job_seconds=600.0)) as there:
-            await there.create(JOBS, job("t"))
-            await there.sleep(300)
-            (old,) = await there.pods()
-            await there.cordon(old.spec.node_name)
-            await there.kube.evict(old.metadata.name, namespace=NAMESPACE, uid=old.metadata.uid)
-            await there.sleep(500)
-            (new,) = await there.pods()
+        async with cluster_world(sim, 2, model=SteadyWorld(job_seconds=600.0)) as world:
+            await world.create(JOBS, job("t"))
+            await world.sleep(300)
+            (old,) = await world.pods()
+            await world.cordon(old.spec.node_name)
+            await world.kube.evict(old.metadata.name, namespace=NAMESPACE, uid=old.metadata.uid)
+            await world.sleep(500)
+            (new,) = await world.pods()
             assert new.status.phase == "Running"
             assert new.spec.node_name not in ("", old.spec.node_name)
-            await there.sleep(200)
-            assert (await _job(there)).status.succeeded == 1
+            await world.sleep(200)
+            assert (await _job(world)).status.succeeded == 1
 
     run_world(main)

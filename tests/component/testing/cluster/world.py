@@ -46,7 +46,7 @@ class ClusterWorld:
         self.kube = self.kube_for("person", "kubectl")
 
     def kube_for(self, user: str, manager: str) -> Kube:
-        """A client straight into the server."""
+        """A client that calls the server in memory."""
         return Kube(self.server.transport(user=user), manager=manager, clock=self.sim.clock)
 
     @property
@@ -63,7 +63,7 @@ class ClusterWorld:
         within: float = 60.0,
         every: float = 0.05,
     ) -> float:
-        """Wait until it holds; gives the virtual seconds that took."""
+        """Wait until the condition holds; return the virtual seconds that it took."""
         begun = self.now
         while not await holds():
             assert self.now - begun < within, f"not so after {within} s"
@@ -76,7 +76,7 @@ class ClusterWorld:
         return await self.kube.create(resource, wanted, namespace=NAMESPACE)
 
     async def change(self, resource: Resource[Any], name: str, change: dict[str, Any]) -> None:
-        """Merge into it whatever its revision."""
+        """Merge a patch, at any revision."""
         namespace = NAMESPACE if resource.namespaced else ""
         path = resource.path(namespace=namespace, name=name)
         query = {"fieldManager": self.kube.manager}
@@ -94,7 +94,7 @@ class ClusterWorld:
         path = resource.path(namespace=NAMESPACE if resource.namespaced else "", name=name)
         await self.kube.request("DELETE", path, body={"propagationPolicy": policy})
 
-    # What is there.
+    # Reads.
 
     async def node(self, name: str) -> Node:
         return await self.kube.get(NODES, name)
@@ -109,23 +109,22 @@ class ClusterWorld:
         return pod
 
     async def ready(self, app: str, count: int, *, within: float = 60.0) -> float:
-        """Wait until so many of its pods are ready, and no others there."""
+        """Wait until a workload has exactly so many pods, all ready."""
 
-        async def there() -> bool:
+        async def all_ready() -> bool:
             pods = await self.pods(app)
             return len(pods) == count and all(pod.ready and not pod.deleting for pod in pods)
 
-        return await self.until(there, within=within)
+        return await self.until(all_ready, within=within)
 
     async def daemon_set(self, name: str) -> DaemonSet:
         return await self.kube.get(DAEMON_SETS, name, namespace=NAMESPACE)
 
     def machine(self, name: str) -> SimulatedKubelet:
-        """The machine behind a Node."""
         return self.cluster.fleet[name]
 
     def journal(self, **fields: str) -> list[Revision]:
-        """The writes whose fields are these."""
+        """Return the writes that match these fields."""
         return [
             each
             for each in self.server.journal.revisions
@@ -144,20 +143,20 @@ async def cluster_world(
     gpus: int = 8,
     lease_every: float = 10.0,
 ) -> AsyncGenerator[ClusterWorld]:
-    """Everything runs, and the nodes are Ready and without taints."""
-    there = ClusterWorld(
+    """Run a cluster; its nodes are Ready and without taints."""
+    world = ClusterWorld(
         sim, model=model or SteadyWorld(), processes=processes, lease_every=lease_every
     )
-    async with there.cluster:
+    async with world.cluster:
         for number in range(1, nodes + 1):
-            there.cluster.fleet.add(f"n{number}", Hardware(gpus=gpus, labels=labels or {}))
+            world.cluster.fleet.add(f"n{number}", Hardware(gpus=gpus, labels=labels or {}))
 
         async def settled() -> bool:
-            found = (await there.kube.list_page(NODES)).items
+            found = (await world.kube.list_page(NODES)).items
             return len(found) == nodes and not any(node.spec.taints for node in found)
 
-        await there.until(settled)
-        yield there
+        await world.until(settled)
+        yield world
 
 
 def run_world(main: Callable[[Sim], Coroutine[Any, Any, T]], *, seed: int = 1) -> T:

@@ -70,7 +70,7 @@ async def test_a_driver_comes_goes_and_leaves_its_modules_to_the_agent(tmp_path:
     cluster = SimulatedCluster(
         kube_for, model=QUICK, processes=process_factory(machines), **given(2)
     )
-    machines["n1"] = there = SimulatedMachine(tmp_path, name="n1", model=QUICK, **given(3))
+    machines["n1"] = world = SimulatedMachine(tmp_path, name="n1", model=QUICK, **given(3))
     kube, wire = kube_for("person", "kubectl"), server.transport(user="person")
     made, threads = driver_sets()[OLD], ThreadOffload("disk")
 
@@ -84,8 +84,8 @@ async def test_a_driver_comes_goes_and_leaves_its_modules_to_the_agent(tmp_path:
     async with threads, cluster:
         await apply(wire, account())
         await apply(wire, made)
-        there.join(cluster.fleet, labels={DRIVER_LABEL: made["metadata"]["labels"][DRIVER_LABEL]})
-        host = there.host(threads, comm="sluice-driver", changes=True)
+        world.join(cluster.fleet, labels={DRIVER_LABEL: made["metadata"]["labels"][DRIVER_LABEL]})
+        host = world.host(threads, comm="sluice-driver", changes=True)
         await admit_first(host)
         await eventually(ready)
         assert (await host.offload.do(host.gpus.open)).driver_version == OLD
@@ -98,7 +98,7 @@ async def test_a_driver_comes_goes_and_leaves_its_modules_to_the_agent(tmp_path:
         for name in ("nvidia_modeset", "nvidia_uvm", modules.DRIVER):
             answer = await host.offload.do(lambda name=name: linux.unload(name))
             assert answer == Unloaded()
-        assert there.driver is None
-        assert there.incidents == ()
-        there.power_off()
+        assert world.driver is None
+        assert world.incidents == ()
+        world.power_off()
         await asyncio.sleep(0)

@@ -107,8 +107,8 @@ class RunningContainer:
 class FakeKubelet:
     """Starts containers on one machine."""
 
-    def __init__(self, there: SimulatedMachine) -> None:
-        self.there = there
+    def __init__(self, world: SimulatedMachine) -> None:
+        self.world = world
         self._starts = 0
 
     def start(
@@ -116,11 +116,11 @@ class FakeKubelet:
     ) -> RunningContainer:
         """Somebody of the machine lives in it, or this fails."""
         self._starts += 1
-        occupant = self.there.process_for(pod, container)
+        occupant = self.world.process_for(pod, container)
         assert occupant is not None
         instance = ContainerInstance(
             node="n1",
-            boot_id=boot_id or self.there.boot_id,
+            boot_id=boot_id or self.world.boot_id,
             pod=pod,
             container=container,
             container_id=f"containerd://{self._starts:032x}",

@@ -38,10 +38,10 @@ async def unload(host: HostMachine) -> list[str]:
 
 def test_an_unload_takes_the_time_of_the_world_model(tmp_path: Path) -> None:
     async def main(sim: Sim) -> tuple[list[str], float]:
-        there = machine(sim, tmp_path, model=SteadyWorld(unload_seconds=3.0), system=DRIVEN)
-        answers = await unload(there.host(InlineOffload(), changes=True))
-        assert there.driver is None
-        assert there.incidents == ()
+        world = machine(sim, tmp_path, model=SteadyWorld(unload_seconds=3.0), system=DRIVEN)
+        answers = await unload(world.host(InlineOffload(), changes=True))
+        assert world.driver is None
+        assert world.incidents == ()
         return answers, sim.clock.monotonic()
 
     answers, took = run(main, seed=1)
@@ -51,9 +51,9 @@ def test_an_unload_takes_the_time_of_the_world_model(tmp_path: Path) -> None:
 
 def test_an_agent_that_holds_the_gpus_blocks_its_own_unload(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        there = machine(sim, tmp_path, system=DRIVEN)
-        telemetry = there.host(InlineOffload(), comm="sluice-telemetry", pod_uid=uid("telemetry"))
-        driver = there.host(InlineOffload(), changes=True)
+        world = machine(sim, tmp_path, system=DRIVEN)
+        telemetry = world.host(InlineOffload(), comm="sluice-telemetry", pod_uid=uid("telemetry"))
+        driver = world.host(InlineOffload(), changes=True)
         await telemetry.offload.do(telemetry.gpus.open)
         (holder,) = holders(driver.tree)
         assert (holder.comm, holder.pod_uid) == ("sluice-telemetr", uid("telemetry"))
@@ -67,13 +67,13 @@ def test_an_agent_that_holds_the_gpus_blocks_its_own_unload(tmp_path: Path) -> N
 
 def test_a_killed_agent_holds_no_device_and_its_calls_fail(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        there = machine(sim, tmp_path, system=DRIVEN)
-        host, other = there.host(InlineOffload()), there.host(InlineOffload())
+        world = machine(sim, tmp_path, system=DRIVEN)
+        host, other = world.host(InlineOffload()), world.host(InlineOffload())
         await host.offload.do(host.gpus.open)
         await other.offload.do(other.gpus.open)
         assert len(holders(host.tree)) == 2
-        there.kill(host)
-        there.kill(host)
+        world.kill(host)
+        world.kill(host)
         assert len(holders(host.tree)) == 1
         done: list[int] = []
         with pytest.raises(AgentKilled, match=r"sluice on n1, of boot .*, was killed"):
@@ -86,26 +86,26 @@ def test_a_killed_agent_holds_no_device_and_its_calls_fail(tmp_path: Path) -> No
 
 def test_a_reboot_kills_all_agents(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        there = machine(sim, tmp_path, model=SteadyWorld(boot_seconds=90.0), system=DRIVEN)
-        host = there.host(InlineOffload(), changes=True)
-        assert await there.reboot()
+        world = machine(sim, tmp_path, model=SteadyWorld(boot_seconds=90.0), system=DRIVEN)
+        host = world.host(InlineOffload(), changes=True)
+        assert await world.reboot()
         with pytest.raises(AgentKilled):
             await unload(host)
-        assert await unload(there.host(InlineOffload(), changes=True))
+        assert await unload(world.host(InlineOffload(), changes=True))
 
     run(main, seed=1)
 
 
 def test_a_driver_that_leaves_under_a_process_is_a_violation(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        there = machine(sim, tmp_path, system=DRIVEN)
+        world = machine(sim, tmp_path, system=DRIVEN)
         # A process of which only the files know.
         place = tmp_path / "proc/4711/fd"
         place.mkdir(parents=True)
         (place / "3").symlink_to("/dev/nvidia0")
-        answers = await unload(there.host(InlineOffload(), changes=True))
+        answers = await unload(world.host(InlineOffload(), changes=True))
         assert answers[-1] == f"nvidia: {Unloaded.__name__}"
-        (oddity,) = there.incidents
+        (oddity,) = world.incidents
         assert oddity.kind is IncidentKind.UNDER_A_HOLDER
         assert "process 4711" in str(oddity)
 
@@ -113,7 +113,7 @@ def test_a_driver_that_leaves_under_a_process_is_a_violation(tmp_path: Path) -> 
 
 
 async def test_a_process_of_its_own_runs_calls_in_threads(tmp_path: Path) -> None:
-    there = SimulatedMachine(
+    world = SimulatedMachine(
         tmp_path,
         name="n1",
         model=SteadyWorld(unload_seconds=0.01),
@@ -124,7 +124,7 @@ async def test_a_process_of_its_own_runs_calls_in_threads(tmp_path: Path) -> Non
     )
     async with ThreadOffload("disk") as threads:
         try:
-            host, watching = there.host(threads, changes=True), there.host(threads)
+            host, watching = world.host(threads, changes=True), world.host(threads)
             await watching.offload.do(watching.gpus.open)
             linux = host.linux
             assert linux is not None
@@ -139,4 +139,4 @@ async def test_a_process_of_its_own_runs_calls_in_threads(tmp_path: Path) -> Non
             await watching.offload.do(watching.gpus.close)
             assert (await unload(host))[-1] == "nvidia: Unloaded"
         finally:
-            there.power_off()
+            world.power_off()

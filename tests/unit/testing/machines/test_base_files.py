@@ -10,8 +10,8 @@ from libs.testing.machines.system import PLAIN, System, gpus
 
 
 def furnished(root: Path, made_of: System = PLAIN, *, count: int = 8) -> Tree:
-    there = gpus("n1", count, made_of.gpu)
-    create_base_files(HostTree(root), name="n1", system=made_of, gpus=there)
+    world = gpus("n1", count, made_of.gpu)
+    create_base_files(HostTree(root), name="n1", system=made_of, gpus=world)
     return Tree(root)
 
 

@@ -32,13 +32,13 @@ DRIVER, GATE, BESIDE = "nvidia-driver-ctr", "gate", "nvidia-peermem-ctr"
 
 
 class DriverPodScenario:
-    """One machine, its kubelet, and a keeper who lets in whoever asks."""
+    """One machine, its kubelet, and a gate keeper that admits every pod."""
 
-    def __init__(self, sim: Sim, there: SimulatedMachine, root: Path) -> None:
+    def __init__(self, sim: Sim, world: SimulatedMachine, root: Path) -> None:
         self.sim = sim
-        self.there = there
+        self.world = world
         self.tree = Tree(root)
-        self._kubelet = FakeKubelet(there)
+        self._kubelet = FakeKubelet(world)
         self._running: list[RunningContainer] = []
 
     def start(self, pod: Pod, container: str = DRIVER, **more: Any) -> RunningContainer:
@@ -87,17 +87,17 @@ def run_scenario(
     """Play it."""
 
     async def main(sim: Sim) -> None:
-        there = DriverPodScenario(sim, machine(sim, root, model=model, **more), root)
+        world = DriverPodScenario(sim, machine(sim, root, model=model, **more), root)
         try:
-            await act(there)
+            await act(world)
         finally:
-            there.end()
+            world.end()
 
     run(main, seed=1)
 
 
-def kinds(there: SimulatedMachine) -> list[IncidentKind]:
-    return [each.kind for each in there.incidents]
+def kinds(world: SimulatedMachine) -> list[IncidentKind]:
+    return [each.kind for each in world.incidents]
 
 
 def test_a_gate_waits_for_an_answer_to_its_pod_and_label(tmp_path: Path) -> None:
@@ -130,11 +130,11 @@ def test_a_driver_loads_its_modules_and_writes_its_files(tmp_path: Path) -> None
         await scene.pass_gate(pod)
         driver = scene.start(pod)
         await scene.sleep(19.9)
-        assert scene.there.driver is None
+        assert scene.world.driver is None
         assert scene.tree.exists(driver_files.PID)
         await scene.sleep(0.2)
-        assert scene.there.driver is not None
-        assert scene.there.driver.version == "580.95.05"
+        assert scene.world.driver is not None
+        assert scene.world.driver.version == "580.95.05"
         assert driver.readiness == []
         assert not scene.tree.exists(driver_files.READY)
         await scene.sleep(1)
@@ -149,7 +149,7 @@ def test_a_driver_loads_its_modules_and_writes_its_files(tmp_path: Path) -> None
         (holder,) = holders(scene.tree)
         assert (holder.comm, holder.pod_uid) == ("nvidia-persiste", uid("new"))
         assert len(holder.devices) == 9
-        assert kinds(scene.there) == []
+        assert kinds(scene.world) == []
 
     run_scenario(tmp_path, act, model=SteadyWorld(load_seconds=20.0, ready_seconds=1.0))
 
@@ -164,7 +164,7 @@ def test_a_stopped_driver_removes_its_ready_file_and_keeps_its_modules(tmp_path:
         await scene.sleep(1.1)
         assert driver.exits == [0]
         assert containers(scene.tree, uid("old")) == ()
-        assert scene.there.driver is not None
+        assert scene.world.driver is not None
         assert scene.tree.exists(f"{driver_files.ROOT}/usr/bin/nvidia-smi")
         assert driver_files.installed_digest(scene.tree) == "i-1"
 
@@ -183,7 +183,7 @@ def test_a_driver_that_fails_or_hangs(
         driver = scene.start(pod)
         await scene.sleep(after)
         assert (driver.exits, driver.readiness) == (exits, [])
-        assert scene.there.driver is None
+        assert scene.world.driver is None
         assert driver_files.installed_digest(scene.tree) == ""
 
     run_scenario(
@@ -205,7 +205,7 @@ def test_a_crashed_driver_restarts_in_place(tmp_path: Path) -> None:
         await scene.sleep(1.1)
         assert second.readiness == [True]
         assert len(holders(scene.tree)) == 1
-        assert kinds(scene.there) == []
+        assert kinds(scene.world) == []
 
     crash = WorldOverride(container=DRIVER, run=ProcessEnd(100.0, 139), first_attempts=1)
     run_scenario(tmp_path, act, model=SteadyWorld(overrides=(crash,)))
@@ -214,7 +214,7 @@ def test_a_crashed_driver_restarts_in_place(tmp_path: Path) -> None:
 def test_a_driver_of_the_same_installation_keeps_the_modules_under_a_job(tmp_path: Path) -> None:
     async def act(scene: DriverPodScenario) -> None:
         old = await scene.start_driver(driver_pod("old", label="d-1"))
-        job = scene.there.start_process(0, comm="python3")
+        job = scene.world.start_process(0, comm="python3")
         old.stop()
         await scene.sleep(1.1)
         old.end()
@@ -224,9 +224,9 @@ def test_a_driver_of_the_same_installation_keeps_the_modules_under_a_job(tmp_pat
         await scene.sleep(1.1)
         assert new.readiness == [True]
         assert job in [one.pid for one in holders(scene.tree)]
-        assert scene.there.driver is not None
-        assert (scene.there.driver.label, scene.there.driver.pod_uid) == ("d-2", uid("new"))
-        assert kinds(scene.there) == []
+        assert scene.world.driver is not None
+        assert (scene.world.driver.label, scene.world.driver.pod_uid) == ("d-2", uid("new"))
+        assert kinds(scene.world) == []
 
     run_scenario(tmp_path, act)
 
@@ -236,22 +236,22 @@ def test_a_driver_over_the_modules_of_another_is_a_violation(tmp_path: Path, dig
     async def act(scene: DriverPodScenario) -> None:
         old = await scene.start_driver(driver_pod("old"))
         old.end()
-        job = scene.there.start_process(0)
+        job = scene.world.start_process(0)
         pod = driver_pod("new", label="d-2", digest=digest, version="570.86.15")
         await scene.pass_gate(pod)
         new = scene.start(pod)
         await scene.sleep(60)
         assert new.exits == [1]
-        assert scene.there.driver is not None
-        assert scene.there.driver.version == "580.95.05"
+        assert scene.world.driver is not None
+        assert scene.world.driver.version == "580.95.05"
         new.end()
-        scene.there.end_process(job)
+        scene.world.end_process(job)
         again = scene.start(pod, attempt=1)
         await scene.sleep(60)
         assert again.readiness == [True]
-        assert scene.there.driver.version == "570.86.15"
-        assert kinds(scene.there) == [IncidentKind.OVER_ANOTHER] * 2
-        assert "is to replace the modules of d-1" in str(scene.there.incidents[0])
+        assert scene.world.driver.version == "570.86.15"
+        assert kinds(scene.world) == [IncidentKind.OVER_ANOTHER] * 2
+        assert "is to replace the modules of d-1" in str(scene.world.incidents[0])
 
     run_scenario(tmp_path, act)
 
@@ -264,7 +264,7 @@ def test_two_drivers_at_once_are_a_violation_and_the_second_exits(tmp_path: Path
         second = scene.start(new)
         await scene.sleep(60)
         assert (first.exits, second.exits) == ([], [1])
-        (oddity,) = scene.there.incidents
+        (oddity,) = scene.world.incidents
         assert oddity.kind is IncidentKind.TWO_DRIVERS
         assert str(oddity) == (
             "two drivers: n1: gpu-operator/new started its driver while that of d-1 runs"
@@ -272,7 +272,7 @@ def test_two_drivers_at_once_are_a_violation_and_the_second_exits(tmp_path: Path
         second.end()
         first.stop()
         await scene.sleep(1.1)
-        assert kinds(scene.there) == [IncidentKind.TWO_DRIVERS]
+        assert kinds(scene.world) == [IncidentKind.TWO_DRIVERS]
 
     run_scenario(tmp_path, act)
 
@@ -281,7 +281,7 @@ def test_a_driver_that_loads_behind_a_closed_gate_is_a_violation(tmp_path: Path)
     async def act(scene: DriverPodScenario) -> None:
         scene.start(driver_pod("new"))
         await scene.sleep(0)
-        assert kinds(scene.there) == [IncidentKind.NOT_ADMITTED]
+        assert kinds(scene.world) == [IncidentKind.NOT_ADMITTED]
 
     run_scenario(tmp_path, act)
 
@@ -291,10 +291,10 @@ def test_a_gate_answer_is_valid_for_one_boot(tmp_path: Path) -> None:
         pod = driver_pod("new")
         await scene.start_driver(pod)
         scene.end()
-        await scene.there.reboot()
-        assert scene.there.driver is None
+        await scene.world.reboot()
+        assert scene.world.driver is None
         assert scene.tree.names("/run") == ()
         scene.start(pod)
-        assert kinds(scene.there) == [IncidentKind.NOT_ADMITTED]
+        assert kinds(scene.world) == [IncidentKind.NOT_ADMITTED]
 
     run_scenario(tmp_path, act)

@@ -19,12 +19,12 @@ from tests.unit.testing.machines.builders import machine
 
 
 class SimulatedBench:
-    """A machine whose driver comes and goes without anybody's doing."""
+    """A machine whose driver a test loads and removes."""
 
-    def __init__(self, there: SimulatedMachine, *, proves: bool) -> None:
-        self._there = there
-        self._site = there._site  # pyright: ignore[reportPrivateUsage]
-        self.gpus: Gpus = there.host(InlineOffload(), proves=proves).gpus
+    def __init__(self, world: SimulatedMachine, *, proves: bool) -> None:
+        self._there = world
+        self._site = world._site  # pyright: ignore[reportPrivateUsage]
+        self.gpus: Gpus = world.host(InlineOffload(), proves=proves).gpus
 
     def load(self, version: str) -> None:
         self._site.install(InstalledDriver(version=version))
@@ -60,8 +60,8 @@ class TestSimulatedGpus(GpusSuite):
 )
 def test_the_library_names_driver_and_cuda(tmp_path: Path, version: str, cuda: str) -> None:
     async def main(sim: Sim) -> DriverLibrary:
-        there = machine(sim, tmp_path, system=System(driver=version))
-        return there.host(InlineOffload()).gpus.open()
+        world = machine(sim, tmp_path, system=System(driver=version))
+        return world.host(InlineOffload()).gpus.open()
 
     assert run(main, seed=1) == DriverLibrary(driver_version=version, cuda=cuda)
 
@@ -86,11 +86,11 @@ class ValidatorRun:
         """How long each look took, and which GPUs hang then, or why there was no answer."""
 
         async def main(sim: Sim) -> list[tuple[float, list[bool] | str]]:
-            there = machine(
+            world = machine(
                 sim, self._root, model=self._model, gpus=2, system=System(driver="580.95.05")
             )
-            host = there.host(InlineOffload(), proves=True)
-            other = there.host(InlineOffload())
+            host = world.host(InlineOffload(), proves=True)
+            other = world.host(InlineOffload())
             return [await self._look(sim, host, other) for _ in range(times)]
 
         return run(main, seed=1)
@@ -126,19 +126,19 @@ def test_a_library_of_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_a_broken_gpu_is_reported_once_and_hangs_until_the_next_boot(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        there = machine(sim, tmp_path, gpus=2, system=System(driver="580.95.05"))
-        closed, host = there.host(InlineOffload()).gpus, there.host(InlineOffload()).gpus
+        world = machine(sim, tmp_path, gpus=2, system=System(driver="580.95.05"))
+        closed, host = world.host(InlineOffload()).gpus, world.host(InlineOffload()).gpus
         host.open()
         uuid = host.describe()[1].uuid
-        there.break_gpu(1, 48)
+        world.break_gpu(1, 48)
         assert host.errors() == {uuid: (48,)}
         assert [gpu.hung for gpu in host.describe()] == [False, True]
         assert [each.temperature_c is None for each in host.sample()] == [False, True]
         closed.open()
         assert closed.errors() == {}
         assert [gpu.hung for gpu in closed.describe()] == [False, True]
-        await there.reboot()
-        anew = there.host(InlineOffload()).gpus
+        await world.reboot()
+        anew = world.host(InlineOffload()).gpus
         anew.open()
         assert not any(gpu.hung for gpu in anew.describe())
 

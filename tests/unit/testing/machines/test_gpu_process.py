@@ -25,15 +25,15 @@ def play(
     root: Path, act: Act, *, model: SteadyWorld | None = None, driver: str = "580.95.05"
 ) -> None:
     async def main(sim: Sim) -> None:
-        there = machine(sim, root, model=model, gpus=4, system=System(driver=driver))
-        kubelet, running = FakeKubelet(there), list[RunningContainer]()
+        world = machine(sim, root, model=model, gpus=4, system=System(driver=driver))
+        kubelet, running = FakeKubelet(world), list[RunningContainer]()
 
         def start(*args: Any, **more: Any) -> RunningContainer:
             running.append(kubelet.start(*args, **more))
             return running[-1]
 
         try:
-            await act(sim, there, start)
+            await act(sim, world, start)
         finally:
             for each in running:
                 each.end()
@@ -49,7 +49,7 @@ def devices(root: Path) -> dict[str, list[str]]:
 
 def test_a_job_holds_its_gpus_until_it_ends(tmp_path: Path) -> None:
     async def act(
-        sim: Sim, there: SimulatedMachine, start: Callable[..., RunningContainer]
+        sim: Sim, world: SimulatedMachine, start: Callable[..., RunningContainer]
     ) -> None:
         first = start(job_pod("a", gpus=2), "main")
         second = start(job_pod("b"), "main")
@@ -71,13 +71,13 @@ def test_a_job_holds_its_gpus_until_it_ends(tmp_path: Path) -> None:
 
 def test_a_gpu_has_one_process_at_a_time(tmp_path: Path) -> None:
     async def act(
-        sim: Sim, there: SimulatedMachine, start: Callable[..., RunningContainer]
+        sim: Sim, world: SimulatedMachine, start: Callable[..., RunningContainer]
     ) -> None:
-        pid = there.start_process(0, 1)
+        pid = world.start_process(0, 1)
         start(job_pod("a"), "main")
         await sim.clock.sleep(0)
         assert devices(tmp_path)[uid("a")] == ["/dev/nvidia2"]
-        there.end_process(pid)
+        world.end_process(pid)
         start(job_pod("b", gpus=2), "main")
         await sim.clock.sleep(0)
         assert devices(tmp_path)[uid("b")] == ["/dev/nvidia0", "/dev/nvidia1"]
@@ -87,7 +87,7 @@ def test_a_gpu_has_one_process_at_a_time(tmp_path: Path) -> None:
 
 def test_a_stopping_job_holds_its_gpus_until_it_ends(tmp_path: Path) -> None:
     async def act(
-        sim: Sim, there: SimulatedMachine, start: Callable[..., RunningContainer]
+        sim: Sim, world: SimulatedMachine, start: Callable[..., RunningContainer]
     ) -> None:
         job = start(job_pod("a"), "main")
         await sim.clock.sleep(5)
@@ -103,7 +103,7 @@ def test_a_stopping_job_holds_its_gpus_until_it_ends(tmp_path: Path) -> None:
 
 def test_a_job_that_ignores_stop_holds_its_gpus_until_it_is_killed(tmp_path: Path) -> None:
     async def act(
-        sim: Sim, there: SimulatedMachine, start: Callable[..., RunningContainer]
+        sim: Sim, world: SimulatedMachine, start: Callable[..., RunningContainer]
     ) -> None:
         job = start(job_pod("a"), "main")
         await sim.clock.sleep(5)

@@ -59,8 +59,8 @@ def with_driver(kernel: SimulatedKernel) -> None:
 
 
 def shown(tree: Tree) -> dict[str, tuple[int, set[str]]]:
-    there = modules.loaded(tree)
-    return {name: (each.references, set(each.users)) for name, each in there.items()}
+    world = modules.loaded(tree)
+    return {name: (each.references, set(each.users)) for name, each in world.items()}
 
 
 def test_loaded_modules_show_version_users_and_devices(kernel: SimulatedKernel, tree: Tree) -> None:

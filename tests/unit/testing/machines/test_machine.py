@@ -20,19 +20,19 @@ from tests.unit.testing.machines.builders import FakeKubelet, driver_pod, job_po
 
 def test_a_reboot_changes_the_boot_id_after_the_time_of_the_world_model(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        there, tree = machine(sim, tmp_path, model=SteadyWorld(boot_seconds=90.0)), Tree(tmp_path)
-        before = there.boot_id
+        world, tree = machine(sim, tmp_path, model=SteadyWorld(boot_seconds=90.0)), Tree(tmp_path)
+        before = world.boot_id
         assert system.boot_id(tree) == before
         (tmp_path / "run/sluice").mkdir()
         (tmp_path / "var/lib/journal").write_text("kept")
-        assert await there.reboot(kernel="6.8.0-48-generic")
+        assert await world.reboot(kernel="6.8.0-48-generic")
         assert sim.clock.monotonic() == 90.0
-        assert system.boot_id(tree) == there.boot_id != before
+        assert system.boot_id(tree) == world.boot_id != before
         assert (tree.names("/run"), tree.text("/var/lib/journal")) == ((), "kept")
         kernel = system.kernel(tree)
         assert kernel is not None
         assert kernel.release == "6.8.0-48-generic"
-        await there.reboot()
+        await world.reboot()
         assert tree.word(system.RELEASE) == "6.8.0-48-generic"
 
     run(main, seed=1)
@@ -40,35 +40,35 @@ def test_a_reboot_changes_the_boot_id_after_the_time_of_the_world_model(tmp_path
 
 def test_a_machine_that_is_off_has_nothing_on_it(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        there = machine(sim, tmp_path, system=System(driver="580.95.05"))
-        there.start_process(0)
-        there.power_off()
-        there.power_off()
+        world = machine(sim, tmp_path, system=System(driver="580.95.05"))
+        world.start_process(0)
+        world.power_off()
+        world.power_off()
         assert holders(Tree(tmp_path)) == ()
-        assert there.driver is None
+        assert world.driver is None
         with pytest.raises(SimError, match="n1, which is off"):
-            there.host(InlineOffload())
-        there.power_on()
-        boot = there.boot_id
-        there.power_on()
-        assert there.boot_id == boot
-        assert there.driver is not None
+            world.host(InlineOffload())
+        world.power_on()
+        boot = world.boot_id
+        world.power_on()
+        assert world.boot_id == boot
+        assert world.driver is not None
 
     run(main, seed=1)
 
 
 def test_a_fleet_starts_containers_on_the_machine_of_the_node(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        there: dict[str, SimulatedMachine] = {}
+        world: dict[str, SimulatedMachine] = {}
         asked: list[str] = []
 
         def others(pod: Pod, container: str) -> ContainerProcess | None:
             asked.append(container)
             return None
 
-        who = process_factory(there, others)
+        who = process_factory(world, others)
         assert who(driver_pod("new"), "gate") is None
-        there["n1"] = machine(sim, tmp_path)
+        world["n1"] = machine(sim, tmp_path)
         assert who(driver_pod("new"), "gate") is not None
         assert who(job_pod("a"), "main") is not None
         assert who(job_pod("a"), "logs") is None
@@ -90,16 +90,16 @@ def story(root: Path, seed: int) -> dict[str, str]:
     """All files at its end, and what was measured."""
 
     async def main(sim: Sim) -> dict[str, str]:
-        there = machine(sim, root, model=SteadyWorld(seed=seed, jitter=0.5))
-        driver = FakeKubelet(there).start(driver_pod("new"), "nvidia-driver-ctr")
+        world = machine(sim, root, model=SteadyWorld(seed=seed, jitter=0.5))
+        driver = FakeKubelet(world).start(driver_pod("new"), "nvidia-driver-ctr")
         await sim.clock.sleep(100)
-        host = there.host(InlineOffload())
+        host = world.host(InlineOffload())
         host.gpus.open()
-        there.start_process(3)
+        world.start_process(3)
         samples = repr(host.gpus.sample())
         files = contents(root)
         driver.end()
-        return {**files, "samples": samples, "oddities": repr(there.incidents)}
+        return {**files, "samples": samples, "oddities": repr(world.incidents)}
 
     return run(main, seed=seed)
 

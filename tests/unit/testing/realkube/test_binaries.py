@@ -66,7 +66,7 @@ def test_incomplete_assets_are_named_and_skipped(
     tmp_path: Path, environ: dict[str, str], modules: Path
 ) -> None:
     assets = programs(tmp_path / "assets", ["etcd", "kube-apiserver", "kubectl"])
-    (assets / "kube-scheduler").write_text("nobody may run this")
+    (assets / "kube-scheduler").write_text("not executable")
     programs(tmp_path / "bin")
     search = find_binaries(environ | {ASSETS: str(assets)}, modules=modules)
     assert search.binaries is not None

@@ -42,7 +42,7 @@ def environ(tmp_path: Path, calls: Path) -> dict[str, str]:
 
 
 def nothing(line: str) -> None:
-    """For whom nobody waits."""
+    """Ignore progress."""
 
 
 def test_all_five_are_built_once(environ: dict[str, str], modules: Path, calls: Path) -> None:
