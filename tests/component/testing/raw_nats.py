@@ -1,4 +1,4 @@
-"""NATS spoken by hand, and connections that are watched."""
+"""A client of plain NATS lines."""
 
 import asyncio
 import json
@@ -36,7 +36,6 @@ class RawNatsClient:
         return await self.line()
 
     def abort(self) -> None:
-        """Close it at once."""
         self.writer.transport.abort()
 
 
@@ -52,7 +51,6 @@ async def raw_nats_client(port: int) -> AsyncGenerator[RawNatsClient]:
 
 
 async def refused(port: int) -> bool:
-    """Whether nobody listens there."""
     try:
         async with raw_nats_client(port):
             return False

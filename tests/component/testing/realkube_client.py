@@ -1,4 +1,4 @@
-"""A client of a real API server that is simple enough to be trusted, and a view of processes."""
+"""A minimal client of a real API server, and a list of processes."""
 
 import json
 import ssl
@@ -48,7 +48,6 @@ class Client:
         as_: str = "application/json",
         **query: str,
     ) -> tuple[int, dict[str, Any]]:
-        """The status and the body."""
         headers = {"Content-Type": as_}
         async with self._session.request(
             method, path, json=body, headers=headers, params=query

@@ -1,4 +1,4 @@
-"""The proxy's faults, each seen from both ends of a connection, and on a real nats-server."""
+"""Faults of the proxy, seen from both ends of a connection, and with a real nats-server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -22,13 +22,11 @@ class Upstream:
         self._talks: list[RawNatsClient] = []
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Called for each."""
         talk = RawNatsClient(reader, writer)
         self._talks.append(talk)
         self.accepted.put_nowait(talk)
 
     def leave(self) -> None:
-        """Close all."""
         for talk in self._talks:
             talk.abort()
 
@@ -54,13 +52,15 @@ async def proxy(upstream: Upstream) -> AsyncIterator[Proxy]:
 async def both_ends(
     proxy: Proxy, upstream: Upstream
 ) -> AsyncGenerator[tuple[RawNatsClient, RawNatsClient]]:
-    """A connection through the proxy: the client's end, and the server's."""
+    """Yield both ends of a connection through the proxy: the client's and the server's."""
     async with raw_nats_client(proxy.port) as client:
         async with asyncio.timeout(WITHIN):
             yield client, await upstream.accepted.get()
 
 
-async def test_it_carries_both_ways_and_half_ends(proxy: Proxy, upstream: Upstream) -> None:
+async def test_the_proxy_carries_both_directions_and_half_closed_connections(
+    proxy: Proxy, upstream: Upstream
+) -> None:
     async with both_ends(proxy, upstream) as (client, server):
         client.send("question\n")
         client.writer.write_eof()
@@ -72,22 +72,7 @@ async def test_it_carries_both_ways_and_half_ends(proxy: Proxy, upstream: Upstre
         await eventually(lambda: proxy.connections == 0)
 
 
-async def test_it_carries_much(proxy: Proxy, upstream: Upstream) -> None:
-    much = bytes(range(256)) * 40_000
-
-    async with both_ends(proxy, upstream) as (client, server):
-
-        async def send() -> None:
-            client.writer.write(much)
-            await client.writer.drain()
-            client.writer.write_eof()
-
-        sending = asyncio.create_task(send())
-        assert await server.reader.read() == much
-        await sending
-
-
-async def test_it_delays_one_way(proxy: Proxy, upstream: Upstream) -> None:
+async def test_one_direction_can_be_delayed(proxy: Proxy, upstream: Upstream) -> None:
     loop = asyncio.get_running_loop()
     proxy.delay(0.2, way="up")
     async with both_ends(proxy, upstream) as (client, server):
@@ -102,7 +87,7 @@ async def test_it_delays_one_way(proxy: Proxy, upstream: Upstream) -> None:
         assert await client.line() == "down"
 
 
-async def test_it_holds_back_and_lets_go(proxy: Proxy, upstream: Upstream) -> None:
+async def test_traffic_can_be_paused_and_resumed(proxy: Proxy, upstream: Upstream) -> None:
     async with both_ends(proxy, upstream) as (client, server):
         proxy.pause(way="up")
         client.send("held\n")
@@ -115,18 +100,7 @@ async def test_it_holds_back_and_lets_go(proxy: Proxy, upstream: Upstream) -> No
         assert await server.line() == "held"
 
 
-async def test_a_sender_feels_a_pause(proxy: Proxy, upstream: Upstream) -> None:
-    """The proxy holds a bounded amount; then the sender's own buffers fill."""
-    proxy.pause()
-    async with both_ends(proxy, upstream) as (client, _):
-        client.writer.write(bytes(64 << 20))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await client.writer.drain()
-        assert client.writer.transport.get_write_buffer_size() > 0
-
-
-async def test_a_black_hole_takes_all_and_tells_nobody(proxy: Proxy, upstream: Upstream) -> None:
+async def test_a_black_hole_drops_data_silently(proxy: Proxy, upstream: Upstream) -> None:
     async with both_ends(proxy, upstream) as (client, server):
         proxy.drop()
         client.send("lost\n")
@@ -136,36 +110,6 @@ async def test_a_black_hole_takes_all_and_tells_nobody(proxy: Proxy, upstream: U
             async with asyncio.timeout(0.05):
                 await server.reader.read()
         assert proxy.connections == 1  # the server believes in it still
-
-
-async def test_a_black_hole_accepts_and_the_server_never_hears(
-    proxy: Proxy, upstream: Upstream
-) -> None:
-    proxy.drop()
-    async with raw_nats_client(proxy.port) as client:
-        client.send("lost\n")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await client.reader.read()
-        await eventually(lambda: proxy.connections == 1)
-        assert upstream.accepted.empty()
-    await eventually(lambda: proxy.connections == 0)
-
-
-async def test_a_stream_with_a_hole_does_not_go_on(proxy: Proxy, upstream: Upstream) -> None:
-    async with both_ends(proxy, upstream) as (client, server):
-        proxy.drop()
-        client.send("lost\n")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await server.reader.read()
-        proxy.restore()
-        client.send("silent\n")
-        async with both_ends(proxy, upstream) as (later, its_server):
-            later.send("heard\n")
-            assert await its_server.line() == "heard"
-        proxy.cut()
-        assert await server.reader.read() == b""
 
 
 async def test_a_cut_ends_both_sides(proxy: Proxy, upstream: Upstream) -> None:
@@ -188,28 +132,9 @@ async def test_a_reset_is_an_error_on_both_sides(proxy: Proxy, upstream: Upstrea
             await server.reader.read()
 
 
-async def test_a_broken_end_breaks_the_other(proxy: Proxy, upstream: Upstream) -> None:
-    async with both_ends(proxy, upstream) as (client, server):
-        server.abort()
-        assert await client.reader.read() == b""
-        client.writer.write_eof()
-        await eventually(lambda: proxy.connections == 0)
-
-
-@pytest.mark.parametrize("count", [1, 7, 100_000])
-async def test_it_cuts_in_the_middle(proxy: Proxy, upstream: Upstream, count: int) -> None:
-    proxy.cut_after(count, way="down")
-    async with both_ends(proxy, upstream) as (client, server):
-        server.writer.write(b"x" * 200_000)
-        client.send("the other way is not counted\n")
-        assert await server.line() == "the other way is not counted"
-        assert await client.reader.read() == b"x" * count
-    async with both_ends(proxy, upstream) as (client, server):
-        server.writer.write(b"once only\n")
-        assert await client.line() == "once only"
-
-
-async def test_it_refuses_and_takes_again_on_its_port(proxy: Proxy, upstream: Upstream) -> None:
+async def test_connections_can_be_refused_and_accepted_again(
+    proxy: Proxy, upstream: Upstream
+) -> None:
     port = proxy.port
     async with both_ends(proxy, upstream) as (client, server):
         proxy.refuse()
@@ -237,25 +162,7 @@ async def test_restore_lifts_every_fault(proxy: Proxy, upstream: Upstream) -> No
         assert await client.line() == "down"
 
 
-async def test_a_cut_reaches_a_connection_that_has_just_come(proxy: Proxy) -> None:
-    """Cut before its first step: nothing of it may stay open."""
-    async with raw_nats_client(proxy.port) as client:
-        while not proxy.connections:  # the very step in which it comes
-            await asyncio.sleep(0)
-        proxy.cut()
-        async with asyncio.timeout(WITHIN):
-            assert await client.reader.read() == b""
-        await eventually(lambda: proxy.connections == 0)
-
-
-async def test_no_server_behind_it_is_a_closed_connection(upstream: Upstream) -> None:
-    async with NatsServer() as server:
-        await server.stop()
-        async with Proxy("127.0.0.1", server.port) as proxy, raw_nats_client(proxy.port) as client:
-            assert await client.line() == ""
-
-
-async def test_nothing_of_it_is_left(upstream: Upstream) -> None:
+async def test_a_closed_proxy_leaves_no_task_and_no_connection(upstream: Upstream) -> None:
     async with Proxy("127.0.0.1", upstream.port) as proxy:
         port = proxy.port
         async with both_ends(proxy, upstream) as (client, _):
@@ -269,7 +176,7 @@ async def test_nothing_of_it_is_left(upstream: Upstream) -> None:
         _ = Proxy("127.0.0.1", 1).port
 
 
-async def test_nats_through_it_is_cut_in_the_middle_of_a_message() -> None:
+async def test_a_nats_connection_is_cut_in_the_middle_of_a_message() -> None:
     async with NatsServer() as server, Proxy("127.0.0.1", server.port) as proxy:
         assert proxy.url == f"nats://127.0.0.1:{proxy.port}"
         async with (

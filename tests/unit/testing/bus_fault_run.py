@@ -1,4 +1,4 @@
-"""A story with every fault at once, and its journal: run as a program, it prints it."""
+"""A run with every bus fault at once; as a program it prints the journal."""
 
 import asyncio
 import sys
@@ -37,7 +37,7 @@ ALL_FAULTS = BusFaults(
 
 
 async def main(sim: Sim) -> bytes:
-    """Five connections in a storm for ten minutes; what happened, a line each."""
+    """Run five connections under faults for ten minutes; return the journal, a line per record."""
     server = LocalServer(env=sim.env("bus"), faults=ALL_FAULTS)
     journal: list[TraceRecord] = []
     server.add_tracer(journal.append)
@@ -57,7 +57,7 @@ async def main(sim: Sim) -> bytes:
 
 
 async def _live(sim: Sim, bus: LocalBus) -> None:
-    """Store, ask, publish and hear, through everything."""
+    """Store, request, publish and subscribe, despite faults."""
     random = sim.random_for(str(bus.identity))
     answers: list[asyncio.Task[None]] = []
 
@@ -88,7 +88,7 @@ def _ignore(_subject: str, _data: bytes, _reply: str) -> None:
 
 
 async def _own(sim: Sim, server: LocalServer, owner: LocalBus) -> None:
-    """Keep the stream, and lose it now and then."""
+    """Ensure the stream, and lose it at intervals."""
     random = sim.random_for("owner")
     while sim.clock.monotonic() < 600.0:
         try:

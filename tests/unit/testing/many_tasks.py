@@ -1,4 +1,4 @@
-"""A program in which the order of everything shows: run twice, its journals must be the same.
+"""A program whose journal shows the order of all its steps.
 
 As a script it prints its journal, so that two processes can be compared.
 """
@@ -12,7 +12,7 @@ from libs.testing.simulation import Sim, run
 
 
 class ManyTasks:
-    """Many tasks that are awaited, cancelled and dropped in sets."""
+    """Tasks that are awaited, cancelled and dropped in sets."""
 
     def __init__(self, sim: Sim) -> None:
         self._sim = sim
@@ -23,7 +23,6 @@ class ManyTasks:
         self.journal.append(f"{self._sim.clock.now():.6f} {self._sim.ids.new()[:8]} {what}")
 
     async def run(self) -> list[str]:
-        """All of it."""
         await self._cancelled_group()
         await self._waited_set()
         await self._completed_set()
@@ -82,7 +81,7 @@ class ManyTasks:
             self.write(f"future {futures[future]}")
 
     async def _dropped_generator(self) -> None:
-        """Abandoned in a cycle, where only the collector of garbage finds it."""
+        """Abandon a generator in a reference cycle."""
 
         async def numbers() -> AsyncIterator[int]:
             try:
@@ -106,7 +105,6 @@ class ManyTasks:
 
 
 async def main(sim: Sim) -> list[str]:
-    """A crowd's journal."""
     return await ManyTasks(sim).run()
 
 

@@ -1,12 +1,11 @@
-"""What can go wrong on the in-process bus by chance, each alone, in virtual time."""
+"""Random faults of the in-process bus, one kind at a time."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from libs.bus.port import BusUnavailable, FromSequence, LastPerSubject, NoResponders
+from libs.bus.port import BusUnavailable, FromSequence, LastPerSubject
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.streams import Stream
 from libs.testing.bus import BusFaults, LocalServer
@@ -68,29 +67,13 @@ def test_core_messages_are_lost() -> None:
     assert heard == sorted(set(heard))
 
 
-def test_core_messages_are_repeated() -> None:
-    heard, _ = heard_with(BusFaults(repeated=1.0), messages=10)
-    assert heard == [number for number in range(10) for _ in range(2)]
-
-
-def test_what_is_delayed_holds_up_what_is_behind_it() -> None:
-    heard, last = heard_with(BusFaults(delayed=0.2, delay=(1.0, 2.0)), messages=100)
-    assert heard == list(range(100))
-    assert 1.0 <= last <= 4.0
-
-
-def test_a_trip_is_late_there_and_back() -> None:
-    _, last = heard_with(BusFaults(delayed=1.0, delay=(1.0, 1.0)), messages=1)
-    assert last == 2.0
-
-
 def test_core_messages_are_reordered() -> None:
     heard, _ = heard_with(BusFaults(reordered=0.3), messages=100)
     assert heard != sorted(heard)
     assert sorted(heard) == list(range(100))
 
 
-def test_a_stream_is_read_once_and_in_order_whatever_core_messages_suffer() -> None:
+def test_a_stream_is_read_once_and_in_order_despite_faults_of_core_messages() -> None:
     notes = RecordingFollower()
 
     async def story(sim: Sim, server: LocalServer) -> None:
@@ -112,7 +95,7 @@ def test_a_stream_is_read_once_and_in_order_whatever_core_messages_suffer() -> N
     [(BusFaults(call_lost=0.5), False), (BusFaults(answer_lost=0.5), True)],
     ids=["call", "answer"],
 )
-def test_a_writer_without_an_answer_does_not_know(faults: BusFaults, kept: bool) -> None:
+def test_an_unanswered_write_may_have_been_stored(faults: BusFaults, kept: bool) -> None:
     notes = RecordingFollower()
     answered: list[str] = []
     unanswered: list[str] = []
@@ -145,41 +128,8 @@ def test_a_writer_without_an_answer_does_not_know(faults: BusFaults, kept: bool)
     assert stored == (sorted(answered + unanswered, key=int) if kept else answered)
 
 
-def test_a_question_or_its_answer_may_be_lost_but_nobody_there_is_a_word_of_the_server() -> None:
-    async def story(sim: Sim, server: LocalServer) -> None:
-        asker, service, asked = server.connect(READER), server.connect(WRITER), RecordingHandler()
-        with pytest.raises(NoResponders):
-            await asker.request("ask.a", b"?")
-        await service.subscribe("ask.a", asked)
-        begun = sim.clock.monotonic()
-        with pytest.raises(BusUnavailable, match="no answer within 9 s"):
-            await asker.request("ask.a", b"?", timeout=9.0)
-        assert sim.clock.monotonic() - begun == 9.0
-        assert asked.received == []
-
-    with_faults(BusFaults(lost=1.0), story)
-
-
-def test_a_second_answer_is_heard_by_nobody() -> None:
-    async def story(sim: Sim, server: LocalServer) -> None:
-        asker, service = server.connect(READER), server.connect(WRITER)
-        answers: list[asyncio.Task[None]] = []
-
-        def answer(_subject: str, data: bytes, reply: str) -> None:
-            answers.append(asyncio.create_task(service.publish(reply, b"to " + data)))
-
-        await service.subscribe("ask.a", answer)
-        assert await asker.request("ask.a", b"1") == b"to 1"
-        assert await asker.request("ask.a", b"2") == b"to 2"
-        await sim.clock.sleep(1.0)
-        await asyncio.gather(*answers)
-        assert len(answers) == 4
-
-    with_faults(BusFaults(repeated=1.0), story)
-
-
 @pytest.mark.parametrize("seed", range(5))
-def test_links_break_and_come_back_and_a_stream_is_read_whole(seed: int) -> None:
+def test_a_stream_is_read_completely_over_broken_links(seed: int) -> None:
     whole, last = RecordingFollower(), RecordingFollower()
     ups: list[bool] = []
 

@@ -44,7 +44,7 @@ TRIED: dict[str, tuple[Tried, str]] = {
 
 @pytest.mark.parametrize("what", TRIED)
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-def test_refused_at_once(what: str) -> None:
+def test_unsupported_calls_are_refused_at_once(what: str) -> None:
     tried, named = TRIED[what]
 
     async def main(sim: Sim) -> float:
@@ -55,7 +55,7 @@ def test_refused_at_once(what: str) -> None:
     assert run(main, seed=1) == 0.0
 
 
-def test_every_way_out_of_the_loop_is_refused() -> None:
+def test_every_loop_method_that_leaves_the_simulation_is_refused() -> None:
     """Whatever a real loop adds later is refused by asyncio itself, as not implemented."""
 
     async def main(sim: Sim) -> list[str]:
@@ -77,7 +77,7 @@ def test_every_way_out_of_the_loop_is_refused() -> None:
     assert run(main, seed=1) == []
 
 
-def test_another_thread_may_not_call_in() -> None:
+def test_calls_from_another_thread_are_refused() -> None:
     async def main(sim: Sim) -> list[str]:
         heard: list[str] = []
 

@@ -1,11 +1,11 @@
-"""Every order of events on a small stage, up to so many swaps, with a fault and an act in between.
+"""Try every order of events on a small stage, with a bounded number of swaps, a fault and an act.
 
-The usual order is: the scheduler decides whenever there is something to decide, else what is due
-first happens. From each state it is also tried that something else which is pending happens before,
-or that the scheduler looks late: each is a swap, and a path has only so many. One fault may strike
-and one person may act, anywhere. A state is taken up once for each likeness. Checked is in each:
-nothing on a machine that must never be; where a path comes to rest: every promise, by the audit,
-and that nobody waits in silence.
+In the usual order the scheduler decides whenever there is something to decide; otherwise the next
+pending event happens. From each state the explorer also lets another pending event happen first, or
+the scheduler decide late: each of these is a swap, and a path has only so many. One fault and one
+act of a user may happen at any state. States with equal hashes are followed once. Machines are
+checked in every state; where a path comes to rest, the audit judges its journal and each node must
+be in place or have a wait that is true.
 """
 
 from collections import deque
@@ -22,140 +22,136 @@ from tests.component.rollout.exploration.state_hash import state_hash
 from tests.component.rollout.simulation import checks
 from tests.component.rollout.simulation.disturbances import Disturbance, DisturbanceContext, perform
 
-Key = tuple[int, ...]
-
 FAR = 7 * 86400.0
-"""Seconds after which nothing that merely comes due is waited for."""
-
-REACH = 60.0
-"""Seconds within which two pending things may swap places: beyond it the later one is later."""
+"""Seconds after which the explorer does not wait for a wake-up of the scheduler."""
+SWAP_WITHIN = 60.0
+"""Pending events may swap if they are due within so many seconds of the first."""
 
 
 class ExplorationStart(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an exploration begins, and what may come between, once each."""
+    """Where an exploration begins, and what may happen once on the way."""
 
     name: str
-    opened: Callable[[], Stage]
+    new_stage: Callable[[], Stage]
     faults: tuple[Disturbance, ...] = ()
     acts: tuple[Disturbance, ...] = ()
 
 
-class Trace(msgspec.Struct, frozen=True):
-    """How a state was reached, the last move first."""
-
-    move: str
-    before: "Trace | None" = None
-
-    def as_text(self) -> str:
-        """The moves in their order."""
-        moves: list[str] = []
-        here: Trace | None = self
-        while here is not None:
-            moves.append(here.move)
-            here = here.before
-        return "\n".join(reversed(moves))
-
-
-class ExplorationState(msgspec.Struct, frozen=True, kw_only=True):
-    """A state, and what may still strike on the way from it."""
-
-    stage: Stage
-    swaps: int
-    faults: tuple[Disturbance, ...]
-    acts: tuple[Disturbance, ...]
-    trace: Trace
-    decided: bool = False
-    """The scheduler has looked, and nothing has happened since."""
-
-    def then(self, stage: Stage, move: str, **changes: Any) -> "ExplorationState":
-        """The state after a move."""
-        trace = Trace(f"{stage.now:10.2f} {move}", self.trace)
-        after = {"decided": False, **changes}
-        return msgspec.structs.replace(self, stage=stage, trace=trace, **after)
-
-
 class Exploration(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
-
     states: int
     ends: int
     """Paths that came to rest."""
     whole: bool
-    """Nothing was left to be explored."""
+    """Every reachable state was explored."""
     wrong: str = ""
-    """The first thing that is wrong, and how it came about."""
+    """The first failure, and the events that lead to it."""
 
 
-def explore(scene: ExplorationStart, *, swaps: int, most: int) -> Exploration:
-    """All paths with at most so many swaps, up to so many states."""
-    first = ExplorationState(
-        stage=scene.opened(),
+class Trace(msgspec.Struct, frozen=True):
+    """The events that lead to a state, the last one first."""
+
+    event: str
+    before: "Trace | None" = None
+
+    def as_text(self) -> str:
+        events: list[str] = []
+        trace: Trace | None = self
+        while trace is not None:
+            events.append(trace.event)
+            trace = trace.before
+        return "\n".join(reversed(events))
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True):
+    stage: Stage
+    swaps: int
+    """Swaps that are left."""
+    faults: tuple[Disturbance, ...]
+    acts: tuple[Disturbance, ...]
+    trace: Trace
+    decided: bool = False
+    """The scheduler has decided, and nothing has happened since."""
+
+    def after(self, stage: Stage, event: str, **changes: Any) -> "_State":
+        trace = Trace(f"{stage.now:10.2f} {event}", self.trace)
+        return msgspec.structs.replace(
+            self, stage=stage, trace=trace, **{"decided": False, **changes}
+        )
+
+    def key(self) -> tuple[int, ...]:
+        left = (self.swaps, len(self.faults), len(self.acts), int(self.decided))
+        return (state_hash(self.stage), *left)
+
+
+def explore(start: ExplorationStart, *, swaps: int, most: int) -> Exploration:
+    """Explore all paths with at most so many swaps, up to `most` states."""
+    first = _State(
+        stage=start.new_stage(),
         swaps=swaps,
-        faults=scene.faults,
-        acts=scene.acts,
-        trace=Trace(scene.name),
+        faults=start.faults,
+        acts=start.acts,
+        trace=Trace(start.name),
     )
-    waiting = deque([first])
-    known = {_key(first)}
+    queue = deque([first])
+    known = {first.key()}
     ends = 0
-    while waiting and len(known) < most:
-        point = waiting.popleft()
-        after = list(_moves(point))
-        for each in after:
-            wrong = _on_machines(each.stage)
+    while queue and len(known) < most:
+        state = queue.popleft()
+        successors = list(_successors(state))
+        for successor in successors:
+            wrong = _machine_failure(successor.stage)
             if wrong:
-                return _ended(known, ends, wrong, each)
-            key = _key(each)
+                return _failed(len(known), ends, wrong, successor)
+            key = successor.key()
             if key not in known:
                 known.add(key)
-                waiting.append(each)
-        if not any(each.faults == point.faults and each.acts == point.acts for each in after):
+                queue.append(successor)
+        if not any(each.faults == state.faults and each.acts == state.acts for each in successors):
             ends += 1
-            wrong = _at_rest(point.stage)
+            wrong = _failure_at_rest(state.stage)
             if wrong:
-                return _ended(known, ends, wrong, point)
-    return Exploration(states=len(known), ends=ends, whole=not waiting)
+                return _failed(len(known), ends, wrong, state)
+    return Exploration(states=len(known), ends=ends, whole=not queue)
 
 
-def _ended(known: set[Key], ends: int, wrong: str, point: ExplorationState) -> Exploration:
-    said = f"{wrong}\n{point.trace.as_text()}"
-    return Exploration(states=len(known), ends=ends, whole=False, wrong=said)
+def _failed(states: int, ends: int, wrong: str, state: _State) -> Exploration:
+    text = f"{wrong}\n{state.trace.as_text()}"
+    return Exploration(states=states, ends=ends, whole=False, wrong=text)
 
 
-def _key(point: ExplorationState) -> Key:
-    left = (point.swaps, len(point.faults), len(point.acts), int(point.decided))
-    return (state_hash(point.stage), *left)
-
-
-def _moves(point: ExplorationState) -> Iterator[ExplorationState]:
-    stage = point.stage
+def _successors(state: _State) -> Iterator[_State]:
+    stage = state.stage
     decision = decide(stage.fleet(), stage.instant())
-    decides = not point.decided and _does(decision)
+    decides = not state.decided and _has_effects(decision)
     if decides:
-        mine = stage.copy()
-        mine.carry_out(decision)
-        yield point.then(mine, "the scheduler decides", decided=True)
+        after = stage.copy()
+        after.carry_out(decision)
+        yield state.after(after, "the scheduler decides", decided=True)
     pending = stage.pending()
     wake = decision.wake_at
-    before = pending[0].at if pending else stage.now + FAR
-    if not decides and wake is not None and stage.now < wake < before:
-        later = stage.copy()
-        later.run_until(wake)
-        yield point.then(later, "time passes")
+    next_event = pending[0].at if pending else stage.now + FAR
+    if not decides and wake is not None and stage.now < wake < next_event:
+        after = stage.copy()
+        after.run_until(wake)
+        yield state.after(after, "time passes")
     for number, due in enumerate(pending):
-        swaps = point.swaps - (1 if decides or number else 0)
-        if swaps < 0 or due.at > pending[0].at + REACH:
+        swaps = state.swaps - (1 if decides or number else 0)
+        if swaps < 0 or due.at > pending[0].at + SWAP_WITHIN:
             break
-        theirs = stage.copy()
-        theirs.fire(next(each for each in theirs.pending() if each.entry == due.entry))
-        yield point.then(theirs, due.text, swaps=swaps)
-    for act in point.faults:
-        yield point.then(_struck(stage, act), f"--- {act.what} {act.value}", faults=())
-    for act in point.acts:
-        yield point.then(_struck(stage, act), f"--- {act.what} {act.value}", acts=())
+        after = stage.copy()
+        after.fire(next(each for each in after.pending() if each.entry == due.entry))
+        yield state.after(after, due.text, swaps=swaps)
+    for fault in state.faults:
+        yield state.after(_disturbed(stage, fault), _text(fault), faults=())
+    for act in state.acts:
+        yield state.after(_disturbed(stage, act), _text(act), acts=())
 
 
-def _does(decision: Decision) -> bool:
+def _text(disturbance: Disturbance) -> str:
+    return f"--- {disturbance.what} {disturbance.value}"
+
+
+def _has_effects(decision: Decision) -> bool:
     return bool(
         decision.rollouts
         or decision.cancelled
@@ -164,29 +160,28 @@ def _does(decision: Decision) -> bool:
     )
 
 
-def _struck(stage: Stage, act: Disturbance) -> Stage:
-    struck = stage.copy()
-    perform(DisturbanceContext.on(struck.state), act)
-    return struck
+def _disturbed(stage: Stage, disturbance: Disturbance) -> Stage:
+    after = stage.copy()
+    perform(DisturbanceContext.of(after.state), disturbance)
+    return after
 
 
-def _on_machines(stage: Stage) -> str:
+def _machine_failure(stage: Stage) -> str:
     try:
         checks.check_machines(stage)
-    except checks.SimulationFailure as wrong:
-        return str(wrong)
+    except checks.SimulationFailure as failure:
+        return str(failure)
     return ""
 
 
-def _at_rest(stage: Stage) -> str:
-    """What is wrong with a path that came to rest; empty: nothing."""
-    found = judge(stage.journal(), faults=True).violations
-    if found:
-        return f"{found[0].invariant}: {found[0].message}"
+def _failure_at_rest(stage: Stage) -> str:
+    violations = judge(stage.journal(), faults=True).violations
+    if violations:
+        return f"{violations[0].invariant}: {violations[0].message}"
     last = decide(stage.fleet(), stage.instant())
     try:
         checks.check_decision(stage.fleet(), stage.instant(), last)
         checks.check_at_rest(stage, last)
-    except checks.SimulationFailure as wrong:
-        return str(wrong)
+    except checks.SimulationFailure as failure:
+        return str(failure)
     return ""

@@ -1,7 +1,4 @@
-"""Explorations that take minutes or hours, each by its name; the short ones are tests.
-
-`python -m tools.soak explore` runs them.
-"""
+"""Explorations that take minutes or hours, by name, for `python -m tools.soak explore`."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,11 +8,17 @@ import msgspec
 from tests.component.rollout.exploration import explorer
 from tests.component.rollout.exploration.harm import explorer as harm
 from tests.component.rollout.exploration.harm.model import ModelSetup
-from tests.component.rollout.exploration.starts import ACTS, FAULTS, bring_up, each, upgrade
+from tests.component.rollout.exploration.starts import (
+    ACTS,
+    FAULTS,
+    bring_up,
+    disturbances,
+    upgrade,
+)
 
-OPENED = {"upgrade": upgrade, "bring-up": bring_up}
+STARTS = {"upgrade": upgrade, "bring-up": bring_up}
 
-DISTURBANCES = (
+POOL_EVENTS = (
     "release B",
     "a node is deleted",
     "a node leaves the pool",
@@ -24,59 +27,58 @@ DISTURBANCES = (
     "a write is lost",
     "a failed driver comes up",
 )
-"""What may come between in a pool of a few nodes."""
+"""What may happen on the way in a pool of a few nodes."""
 
 
 class LongExplorationResult(msgspec.Struct, frozen=True):
-    """What came of one of them."""
-
     states: int
     whole: bool
     wrong: str
 
 
 LongExploration = Callable[[int], LongExplorationResult]
+"""Explores up to so many states."""
 
 
 def long_explorations() -> dict[str, LongExploration]:
-    """All of them: given how many states at most."""
     return dict((*_one_node(), *_few_nodes()))
 
 
 def _one_node() -> Iterator[tuple[str, LongExploration]]:
-    """Any two events swap places, and in between something breaks, or somebody acts."""
-    for opening in OPENED:
-        yield f"{opening}, two swaps", partial(_swapped, opening, "", 2)
-        for fault in FAULTS:
-            yield f"{opening}, one swap, {fault}", partial(_swapped, opening, fault, 1)
-        for act in ACTS:
-            yield f"{opening}, one swap, {act}", partial(_swapped, opening, act, 1)
+    """Yield explorations with swaps, and with a swap and a fault or an act."""
+    for start in STARTS:
+        yield f"{start}, two swaps", partial(_explore_order, start, "", 2)
+        for what in (*FAULTS, *ACTS):
+            yield f"{start}, one swap, {what}", partial(_explore_order, start, what, 1)
 
 
-def _swapped(opening: str, what: str, swaps: int, most: int) -> LongExplorationResult:
-    scene = explorer.ExplorationStart(
-        name=f"{opening} {what}",
-        opened=OPENED[opening],
-        faults=each([what]) if what in FAULTS else (),
-        acts=each([what]) if what in ACTS else (),
+def _explore_order(start: str, what: str, swaps: int, most: int) -> LongExplorationResult:
+    found = explorer.explore(
+        explorer.ExplorationStart(
+            name=f"{start} {what}",
+            new_stage=STARTS[start],
+            faults=disturbances([what]) if what in FAULTS else (),
+            acts=disturbances([what]) if what in ACTS else (),
+        ),
+        swaps=swaps,
+        most=most,
     )
-    found = explorer.explore(scene, swaps=swaps, most=most)
     return LongExplorationResult(found.states, found.whole, found.wrong)
 
 
 def _few_nodes() -> Iterator[tuple[str, LongExploration]]:
-    """Harm with T of two and more, while policies flap and pools shrink."""
+    """Yield explorations of harm with a threshold of two, while targets flap and pools shrink."""
     for nodes in (2, 3, 4):
-        for wishes in (("C",), ("C", "B"), ("A", "B")):
-            terms = ModelSetup(name="flapping", nodes=nodes, threshold=2, wishes=wishes)
-            yield f"{nodes} nodes, B > {' > '.join(wishes)}", partial(_harmed, terms)
-        for what in DISTURBANCES:
-            terms = ModelSetup(name=what, nodes=nodes, threshold=2, left=(what,), retries=1)
-            yield f"{nodes} nodes, {what}", partial(_harmed, terms)
-            edited = msgspec.structs.replace(terms, wishes=("C", "B"))
-            yield f"{nodes} nodes, {what}, B > C > B", partial(_harmed, edited)
+        for targets in (("C",), ("C", "B"), ("A", "B")):
+            setup = ModelSetup(name="flapping", nodes=nodes, threshold=2, targets=targets)
+            yield f"{nodes} nodes, B > {' > '.join(targets)}", partial(_explore_harm, setup)
+        for what in POOL_EVENTS:
+            setup = ModelSetup(name=what, nodes=nodes, threshold=2, events=(what,), retries=1)
+            yield f"{nodes} nodes, {what}", partial(_explore_harm, setup)
+            edited = msgspec.structs.replace(setup, targets=("C", "B"))
+            yield f"{nodes} nodes, {what}, B > C > B", partial(_explore_harm, edited)
 
 
-def _harmed(terms: ModelSetup, most: int) -> LongExplorationResult:
-    found = harm.explore(terms, most=most)
+def _explore_harm(setup: ModelSetup, most: int) -> LongExplorationResult:
+    found = harm.explore(setup, most=most)
     return LongExplorationResult(found.states, found.whole, found.wrong)

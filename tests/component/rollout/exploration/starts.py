@@ -1,4 +1,4 @@
-"""Where explorations begin: a pool with one node or a few, and what may come between."""
+"""Where explorations begin: a pool with one node or a few, and what may happen on the way."""
 
 from collections.abc import Sequence
 
@@ -10,65 +10,75 @@ from libs.policy.wanted import InstallMethod
 from libs.rollout.views.pool import PoolView
 from tests.component.rollout.simulation.disturbances import VALUES, Disturbance
 from tests.component.rollout.simulation.policies import TARGETS, builds_of, proven_before
-
-KERNEL = "6.8"
-START = 1_000_000.0
-NODE = "n1"
+from tests.component.rollout.simulation.scenario import KERNEL, START
 
 FAULTS = (
-    "crashes",
-    "reboots",
-    "reboots_as_other_variant",
-    "loses_power",
-    "kubelet_is_cut_off",
-    "agents_are_cut_off",
-    "agent_dies",
-    "agent_hangs",
-    "agent_restarts",
-    "agent_forgets",
-    "misses_pokes",
-    "another_leads",
-    "bus_is_away",
-    "view_stands_still",
-    "source_is_quiet",
+    "crash_driver",
+    "reboot",
+    "reboot_as_other_variant",
+    "power_off",
+    "disconnect_kubelet",
+    "disconnect_agents",
+    "stop_agent",
+    "hang_agent",
+    "restart_agent",
+    "lose_agent_journal",
+    "miss_pokes",
+    "elect_leader",
+    "stop_bus",
+    "freeze_view",
+    "mute_source",
 )
-"""What breaks."""
 
 ACTS = (
-    "cordons",
-    "uncordons",
-    "sets_state",
-    "sets_driver_label",
-    "sets_record",
-    "sets_lease",
-    "requests",
-    "asks_as_before",
-    "asks_for_safe_load",
-    "skips",
-    "keeps_cordoned",
-    "deletes_driver_pod",
-    "deletes_node",
-    "node_leaves_for_good",
-    "moves",
-    "excludes",
-    "brings_work",
-    "logs_in",
-    "brakes",
-    "releases",
-    "wants",
-    "flaps",
-    "switches_off",
-    "deletes_policy",
-    "loses_rollout",
-    "operator_comes",
+    "cordon",
+    "uncordon",
+    "set_state",
+    "set_driver_label",
+    "set_record",
+    "set_lease",
+    "set_request",
+    "set_operator_request",
+    "set_safe_load",
+    "set_skip",
+    "set_keep_cordoned",
+    "delete_driver_pod",
+    "delete_node",
+    "remove_node",
+    "move_to_next_pool",
+    "exclude",
+    "add_tenant",
+    "add_host_process",
+    "set_brake",
+    "release",
+    "change_target",
+    "flap_target",
+    "switch_off",
+    "delete_policy",
+    "delete_rollout",
+    "foreign_operator",
 )
-"""What people do: the rows of docs/states.md#people."""
+"""Acts of users: the rows of docs/states.md#people."""
 
 
-def _pool(
-    method: InstallMethod, strategy: StrategySpec, nodes: tuple[StageNodeSpec, ...]
-) -> PoolView:
-    made = PoolView(
+def upgrade() -> Stage:
+    """Return a stage with a busy node that runs A, in a pool that wants B."""
+    tenants = (Tenant(name="work", is_recreated=True),)
+    return _stage(
+        StageNodeSpec(
+            name="n1", pool="p", variant="u24", kernel=KERNEL, target="A", tenants=tenants
+        )
+    )
+
+
+def bring_up() -> Stage:
+    """Return a stage with a bare node that joins."""
+    return _stage(StageNodeSpec(name="n1", pool="p", variant="u24", kernel=KERNEL))
+
+
+def _stage(node: StageNodeSpec) -> Stage:
+    method = InstallMethod.CONTAINER
+    pool = PoolView(
         key="p",
         uid="pool-p",
         target="B",
@@ -80,46 +90,15 @@ def _pool(
             max_unavailable="100%",
             pod_deletion=PodDeletion(force=True, delete_empty_dir=True, timeout_seconds=300),
         ),
-        strategy=strategy,
+        strategy=StrategySpec(pool="p"),
     )
-    return proven_before(made, nodes)
+    return Stage([proven_before(pool, (node,))], (node,), world=SteadyWorld(), start=START)
 
 
-def upgrade(
-    *, busy: bool = True, method: InstallMethod = InstallMethod.CONTAINER, nodes: int = 1
-) -> Stage:
-    """Nodes with an old driver, whose pool wants another."""
-    plans = tuple(
-        StageNodeSpec(
-            name=f"n{number}",
-            pool="p",
-            variant="u24",
-            kernel=KERNEL,
-            target="A",
-            tenants=(Tenant(name="work", is_recreated=True),) if busy else (),
-        )
-        for number in range(1, nodes + 1)
-    )
-    return Stage(
-        [_pool(method, StrategySpec(pool="p"), plans)], plans, world=SteadyWorld(), start=START
-    )
-
-
-def bring_up() -> Stage:
-    """A bare node joins."""
-    plans = (StageNodeSpec(name=NODE, pool="p", variant="u24", kernel=KERNEL),)
-    return Stage(
-        [_pool(InstallMethod.CONTAINER, StrategySpec(pool="p"), plans)],
-        plans,
-        world=SteadyWorld(),
-        start=START,
-    )
-
-
-def each(names: Sequence[str]) -> tuple[Disturbance, ...]:
-    """One act of each kind, with each of its values."""
+def disturbances(names: Sequence[str]) -> tuple[Disturbance, ...]:
+    """Return one disturbance for each name and value."""
     return tuple(
-        Disturbance(at=0.0, what=name, node=NODE, pool="p", value=value, seconds=45.0)
+        Disturbance(at=0.0, what=name, node="n1", pool="p", value=value, seconds=45.0)
         for name in names
         for value in dict.fromkeys(VALUES.get(name, ("",)))
     )

@@ -1,74 +1,101 @@
-"""When two moments of a stage are the same for whoever goes on from them.
+"""A hash that is equal for two states of a stage from which the same events can follow.
 
-Times and the numbers that count things up differ on every path, so they are left out or named in
-the order in which they are met; what can still happen counts without its hour.
+Times are left out, and generated numbers (uids, revisions) are replaced by the order in which they
+are met, because both differ on every path. Pending events count without their times.
 """
 
 import re
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from typing import Any
 
 import msgspec
 
+from libs.contracts.node import NodeRecord
+from libs.contracts.rollout import RolloutStatus
 from libs.forecast.stage import Stage
+from libs.forecast.stage.objects import NodeMemory, StageMachine, StageNode
+from libs.policy.kinds.strategy import StrategySpec
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.rollout.views.pool import Build
 
-_COUNTED = re.compile(r"^(?:[a-z]+-)*[0-9]+$")
-"""Uids and revisions as a stage makes them."""
-_STATELESS = frozenset(
-    {"recorder", "node_handlers", "machine_handlers", "world", "latencies", "sources", "made"}
-)
-_UNTOLD = frozenset({"waiting", "seen", "writers", "counts"})
-"""What says how it came about, not what follows."""
+_GENERATED = re.compile(r"^(?:[a-z]+-)*[0-9]+$")
+"""Uids and revisions as a stage generates them."""
 
+_LEFT_OUT_OF_STATE = frozenset(
+    {
+        "recorder", "node_handlers", "machine_handlers", "world", "latencies", "sources", "made",
+        "timers",
+    }
+)  # fmt: skip
+"""Attributes of a stage's state that do not change what follows; timers are hashed apart."""
 
-class _Walk:
-    def __init__(self) -> None:
-        self._names: dict[str, int] = {}
+_LEFT_OUT: dict[type[msgspec.Struct], str] = {
+    NodeMemory: "waiting",
+    NodeRecord: "seen",
+    StageNode: "writers",
+    StageMachine: "counts",
+    RolloutStatus: "counts",
+}
+"""Fields that record how a state was reached, not what follows."""
 
-    def of(self, value: Any) -> Any:
-        """The value without times, and with counted things named anew."""
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, float):
-            return "t"
-        if isinstance(value, int):
-            return value if value < 100 else self._named(str(value))
-        if isinstance(value, str):
-            return self._named(value) if _COUNTED.match(value) else value
-        if isinstance(value, msgspec.Raw):
-            return self.of(msgspec.json.decode(value))
-        if isinstance(value, msgspec.Struct):
-            return self._fields(value)
-        if isinstance(value, Mapping):
-            return tuple(
-                (self.of(key), self.of(each)) for key, each in sorted(value.items(), key=_by_text)
-            )
-        if isinstance(value, set | frozenset):
-            return tuple(self.of(each) for each in sorted(value, key=str))
-        if isinstance(value, Iterable):
-            return tuple(self.of(each) for each in value)
-        return getattr(value, "__name__", type(value).__name__)
+_UNCHANGED = (bool, Enum, Build, StrategySpec, UpgradePolicy)
+"""Types without times and generated numbers."""
 
-    def _fields(self, value: msgspec.Struct) -> tuple[Any, ...]:
-        return tuple(
-            self.of(getattr(value, name)) for name in value.__struct_fields__ if name not in _UNTOLD
-        )
-
-    def _named(self, text: str) -> str:
-        return f"#{self._names.setdefault(text, len(self._names))}"
-
-
-def _by_text(item: tuple[Any, Any]) -> str:
-    return str(item[0])
+# A renamed field must not be hashed unnoticed: that would split equal states.
+for _struct, _field in _LEFT_OUT.items():
+    assert _field in _struct.__struct_fields__, f"{_struct.__name__} has no field {_field}"
 
 
 def state_hash(stage: Stage) -> int:
-    """The same for two stages from which the same can follow."""
-    walk, state = _Walk(), stage.state
+    canonical, attributes = _Canonical(), vars(stage.state)
+    assert attributes.keys() >= _LEFT_OUT_OF_STATE, _LEFT_OUT_OF_STATE - attributes.keys()
     parts = [
-        (name, walk.of(value))
-        for name, value in sorted(vars(state).items())
-        if name not in _STATELESS and name != "timers" and not name.startswith("_")
+        (name, canonical.form(value))
+        for name, value in sorted(attributes.items())
+        if name not in _LEFT_OUT_OF_STATE and not name.startswith("_")
     ]
-    pending = [(due.callback.__name__, walk.of(due.values)) for due in stage.pending()]
+    pending = [(due.callback.__name__, canonical.form(due.values)) for due in stage.pending()]
     return hash((repr(parts), repr(sorted(pending, key=repr))))
+
+
+class _Canonical:
+    def __init__(self) -> None:
+        self._numbers: dict[str, str] = {}
+
+    def form(self, value: Any) -> Any:
+        """Return the value without times and with generated numbers replaced."""
+        kind = type(value)
+        if kind is str:
+            generated = value[-1:].isdigit() and _GENERATED.match(value)
+            return self._numbered(value) if generated else value
+        if kind is int:
+            return value if value < 100 else self._numbered(str(value))
+        if kind is float:
+            return "t"
+        if value is None or isinstance(value, _UNCHANGED):
+            return value
+        if isinstance(value, msgspec.Raw):
+            return self.form(msgspec.json.decode(value))
+        if isinstance(value, msgspec.Struct):
+            left_out = _LEFT_OUT.get(type(value))
+            return tuple(
+                self.form(getattr(value, name))
+                for name in value.__struct_fields__
+                if name != left_out
+            )
+        if isinstance(value, Mapping):
+            items = sorted(value.items(), key=_key_text)
+            return tuple((self.form(key), self.form(each)) for key, each in items)
+        if isinstance(value, set | frozenset):
+            return tuple(self.form(each) for each in sorted(value, key=str))
+        if isinstance(value, Iterable):
+            return tuple(self.form(each) for each in value)
+        return getattr(value, "__name__", type(value).__name__)
+
+    def _numbered(self, text: str) -> str:
+        return self._numbers.setdefault(text, f"#{len(self._numbers)}")
+
+
+def _key_text(item: tuple[Any, Any]) -> str:
+    return str(item[0])

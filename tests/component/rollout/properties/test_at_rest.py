@@ -1,4 +1,4 @@
-"""What holds for every node at rest, whatever is on it."""
+"""Properties of every node at rest, in any state."""
 
 from hypothesis import assume, event, given
 from msgspec.structs import replace
@@ -17,8 +17,8 @@ from tests.unit.rollout.at_rest.strategies import INSTANTS, nodes, pools
 from tests.unit.rollout.builders import apply_step
 
 
-def looked_at(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    """As a step does it; a node that is in fact under a lease of ours is none of these."""
+def outcome_of(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+    """Return the outcome of a step; skip nodes that are in flight."""
     outcome = handle_edits(node, pool, now)
     if outcome is not None:
         return outcome
@@ -26,31 +26,31 @@ def looked_at(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
     return step_at_rest(node, pool, now)
 
 
-def evident(node: NodeView, pool: PoolView) -> bool:
-    """Whether the record proves what runs now, said once more from scratch."""
+def is_proven(node: NodeView, pool: PoolView) -> bool:
+    """Whether the record proves what runs now, written independently of the engine."""
     record = current_record(node)
-    proof = None if record is None else record.evidence
-    if proof is None or not proof.passed:
+    evidence = None if record is None else record.evidence
+    if evidence is None or not evidence.passed:
         return False
     here = (node.uid, node.boot_id, node.kernel, node.driver_label)
-    if (proof.node_uid, proof.boot_id, proof.kernel, proof.label) != here:
+    if (evidence.node_uid, evidence.boot_id, evidence.kernel, evidence.label) != here:
         return False
     if pool.method is not InstallMethod.CONTAINER:
         loaded = node.loaded
-        return loaded is not None and abs(loaded.loaded_at - proof.driver_started) < 1
+        return loaded is not None and abs(loaded.loaded_at - evidence.driver_started) < 1
     return any(
-        pod.uid == proof.driver_pod_uid
+        pod.uid == evidence.driver_pod_uid
         and pod.label == node.driver_label
         and pod.ready
         and not pod.deleting
         and pod.started is not None
-        and abs(pod.started - proof.driver_started) < 1
+        and abs(pod.started - evidence.driver_started) < 1
         for pod in node.driver_pods
     )
 
 
-def in_place(node: NodeView, pool: PoolView) -> bool:
-    """Where its policy wants it: nothing of ours where nothing is wanted, or proven, and right."""
+def is_in_place(node: NodeView, pool: PoolView) -> bool:
+    """Whether the node is as its policy wants it: without our values, or proven on the target."""
     record = current_record(node)
     unwanted = node.excluded or node.pool != pool.key
     if record is None and not node.driver_label and (unwanted or pool.gone):
@@ -64,7 +64,7 @@ def in_place(node: NodeView, pool: PoolView) -> bool:
         and build is not None
         and build.readiness is Readiness.SETTLED
         and build.label == node.driver_label
-        and evident(node, pool)
+        and is_proven(node, pool)
     )
 
 
@@ -75,19 +75,21 @@ def kind(outcome: NodeOutcome) -> str:
         case Candidate():
             return f"candidate: {outcome.operation.value}"
         case Step():
-            return f"step: {', '.join(sorted({type(one).__name__ for one in outcome.actions}))}"
+            return (
+                f"step: {', '.join(sorted({type(action).__name__ for action in outcome.actions}))}"
+            )
         case _:
             return "in place"
 
 
 @given(nodes(), pools(), INSTANTS)
-def test_a_node_that_is_not_in_place_has_a_reason(
+def test_a_node_that_is_not_in_place_has_an_outcome(
     node: NodeView, pool: PoolView, now: Instant
 ) -> None:
-    outcome = looked_at(node, pool, now)
+    outcome = outcome_of(node, pool, now)
     event(kind(outcome))
     if outcome is None:
-        assert in_place(node, pool)
+        assert is_in_place(node, pool)
     elif isinstance(outcome, Wait):
         assert outcome.detail
         assert outcome.who
@@ -99,36 +101,34 @@ def test_a_node_that_is_not_in_place_has_a_reason(
 
 
 @given(nodes(), pools(), INSTANTS)
-def test_no_step_is_taken_twice_and_they_come_to_an_end(
-    node: NodeView, pool: PoolView, now: Instant
-) -> None:
+def test_steps_do_not_repeat_and_end(node: NodeView, pool: PoolView, now: Instant) -> None:
     taken: list[object] = []
     for _ in range(8):
-        outcome = looked_at(node, pool, now)
+        outcome = outcome_of(node, pool, now)
         if not isinstance(outcome, Step):
             return
-        told = [
-            replace(one, revision="") if isinstance(one, WriteNode) else one
-            for one in outcome.actions
+        actions = [
+            replace(action, revision="") if isinstance(action, WriteNode) else action
+            for action in outcome.actions
         ]
-        assert told not in taken
-        taken.append(told)
+        assert actions not in taken
+        taken.append(actions)
         node = apply_step(node, outcome)
-    raise AssertionError(f"{len(taken)} steps, and no end: {taken[-2:]}")
+    raise AssertionError(f"no end after {len(taken)} steps: {taken[-2:]}")
 
 
 @given(nodes(), pools(), INSTANTS)
-def test_at_rest_nothing_is_lowered_moved_or_handed_back(
+def test_a_node_at_rest_keeps_its_cordon_and_its_driver_label(
     node: NodeView, pool: PoolView, now: Instant
 ) -> None:
-    """Cordons and driver labels change under a lease alone; `forget` is a person's doing."""
-    outcome = looked_at(node, pool, now)
+    """They change under a lease only, or when a user requests `forget`."""
+    outcome = outcome_of(node, pool, now)
     if not isinstance(outcome, Step) or upgrade_lease(node) is not None:
         return
-    later = apply_step(node, outcome)
-    dropped = current_record(node) is not None and current_record(later) is None
-    assert dropped or later.cordoned is node.cordoned
-    assert later.driver_label in ("", node.driver_label)
+    after = apply_step(node, outcome)
+    dropped = current_record(node) is not None and current_record(after) is None
+    assert dropped or after.cordoned is node.cordoned
+    assert after.driver_label in ("", node.driver_label)
     for action in outcome.actions:
         if isinstance(action, WriteNode):
             assert not action.lowers_capacity
@@ -136,25 +136,26 @@ def test_at_rest_nothing_is_lowered_moved_or_handed_back(
 
 
 @given(nodes(), pools(), INSTANTS)
-def test_done_is_written_on_a_proof_of_what_runs_and_never_on_a_failed_node(
+def test_done_is_written_only_with_a_proof_of_what_runs(
     node: NodeView, pool: PoolView, now: Instant
 ) -> None:
-    outcome = looked_at(node, pool, now)
+    outcome = outcome_of(node, pool, now)
     if not isinstance(outcome, Step) or upgrade_lease(node) is not None:
         return
-    was = current_record(node)
+    before = current_record(node)
     for action in outcome.actions:
         if isinstance(action, WriteNode) and action.applied.state == "upgrade-done":
-            said = action.applied.record
-            assert said is not None
-            if was is not None and was.state == "upgrade-required" and node.request is None:
-                assert evident(node, pool)
-            assert was is None or was.state != "upgrade-failed" or node.request is not None
+            assert action.applied.record is not None
+            if before is not None and before.state == "upgrade-required" and node.request is None:
+                assert is_proven(node, pool)
+            assert before is None or before.state != "upgrade-failed" or node.request is not None
 
 
 @given(nodes(), pools(), INSTANTS)
-def test_whoever_could_start_is_fit_for_it(node: NodeView, pool: PoolView, now: Instant) -> None:
-    outcome = looked_at(node, pool, now)
+def test_a_candidate_fulfils_every_condition_of_a_start(
+    node: NodeView, pool: PoolView, now: Instant
+) -> None:
+    outcome = outcome_of(node, pool, now)
     if not isinstance(outcome, Candidate):
         return
     assert node.ready
@@ -181,7 +182,9 @@ def test_whoever_could_start_is_fit_for_it(node: NodeView, pool: PoolView, now: 
 
 
 @given(nodes(), pools(), INSTANTS)
-def test_what_does_not_matter_changes_nothing(node: NodeView, pool: PoolView, now: Instant) -> None:
+def test_irrelevant_fields_do_not_change_the_outcome(
+    node: NodeView, pool: PoolView, now: Instant
+) -> None:
     other = replace(
         node,
         created=1.0,
@@ -193,7 +196,7 @@ def test_what_does_not_matter_changes_nothing(node: NodeView, pool: PoolView, no
         components=dict(reversed(list(node.components.items()))),
         driver_pods=tuple(reversed(node.driver_pods)),
     )
-    one, two = looked_at(node, pool, now), looked_at(other, pool, now)
+    one, two = outcome_of(node, pool, now), outcome_of(other, pool, now)
     assert kind(one) == kind(two)
     if not isinstance(one, Step | Candidate) and len(node.driver_pods) < 2:
         assert one == two

@@ -1,4 +1,4 @@
-"""What holds for every node in flight, however odd: it acts or waits, with a cause, and ends."""
+"""Properties of every node in flight, in any state: it acts or waits with a reason, and it ends."""
 
 from typing import Any
 
@@ -64,12 +64,12 @@ NEVER_ENDED_BY_TIME = {
     WaitCode.BUDGET,
 }
 
-moments = st.sampled_from([NOW - 4000, NOW - 500, NOW - 130, NOW - 60, NOW - 1, NOW])
+times = st.sampled_from([NOW - 4000, NOW - 500, NOW - 130, NOW - 60, NOW - 1, NOW])
 boots = st.sampled_from([BOOT, BOOT, BOOT, "boot-0"])
 labels = st.sampled_from([label_of(NEW), label_of(NEW), label_of(OLD), ""])
 
 
-def bodies(name: str) -> st.SearchStrategy[Any]:
+def command_bodies(name: str) -> st.SearchStrategy[Any]:
     proven = st.one_of(
         st.none(), st.builds(Proven, label=labels, kernel=st.sampled_from([KERNEL, "5.15"]))
     )
@@ -87,18 +87,18 @@ def bodies(name: str) -> st.SearchStrategy[Any]:
 @st.composite
 def commands(draw: st.DrawFn, name: str) -> Command:
     return command(
-        draw(bodies(name)),
+        draw(command_bodies(name)),
         order=(draw(st.sampled_from([TOKEN, TOKEN, TOKEN, TOKEN - 1])), draw(st.integers(1, 3))),
         boot=draw(boots),
         epoch=draw(st.sampled_from([3, 3, 3, 2])),
-        deadline=draw(moments) + draw(st.sampled_from([120.0, 240.0, 600.0])),
+        deadline=draw(times) + draw(st.sampled_from([120.0, 240.0, 600.0])),
     )
 
 
 @st.composite
 def components(draw: st.DrawFn, name: str) -> Component:
     slot = draw(st.one_of(st.none(), commands(name)))
-    made = component(slot, heard=draw(moments))
+    made = component(slot, heard=draw(times))
     if slot is None:
         return made
     if draw(st.booleans()):
@@ -142,8 +142,8 @@ def _subset(draw: st.DrawFn, of: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @st.composite
-def flights(draw: st.DrawFn) -> NodeView:
-    """A node in flight in any state, with anything on its machine."""
+def nodes_in_flight(draw: st.DrawFn) -> NodeView:
+    """Draw a node in flight in any state, with anything on its machine."""
     state = UpgradeState(draw(st.sampled_from(sorted(STATES))))
     validates = state == UpgradeState.VALIDATION_REQUIRED
     later = validates or state == UpgradeState.POD_RESTART_REQUIRED
@@ -151,7 +151,7 @@ def flights(draw: st.DrawFn) -> NodeView:
     operations = [one for one in operations if one is not Operation.VALIDATE or validates]
     operations = [one for one in operations if one is not Operation.REMOVE or not validates]
     operation = draw(st.sampled_from(operations))
-    since = draw(moments)
+    since = draw(times)
     removing = operation is Operation.REMOVE
     record = {
         "operation": operation,
@@ -164,7 +164,7 @@ def flights(draw: st.DrawFn) -> NodeView:
         "boot_id": draw(boots),
         "frozen_seconds": draw(st.sampled_from([0.0, 50.0])),
     }
-    one_pod = driver_pod(
+    new_pod = driver_pod(
         NEW,
         ready=draw(st.booleans()),
         restarts=draw(st.sampled_from([0, 1, 3])),
@@ -172,11 +172,11 @@ def flights(draw: st.DrawFn) -> NodeView:
         deleting=draw(st.booleans()),
         label=draw(labels),
     )
-    old = driver_pod(OLD, deleting=draw(st.booleans()))
-    work = draw(st.one_of(st.none(), st.tuples(*(pods(index) for index in range(3)))))
-    leaving_now = tuple(
+    old_pod = driver_pod(OLD, deleting=draw(st.booleans()))
+    workloads = draw(st.one_of(st.none(), st.tuples(*(pods(index) for index in range(3)))))
+    evictions = tuple(
         PodEviction(uid=pod.uid, since=since, refused=draw(st.sampled_from(["", "pdb"])))
-        for pod in _subset(draw, work or ())
+        for pod in _subset(draw, workloads or ())
     )
     loaded = draw(st.sampled_from([None, LoadedDriver(version="580", loaded_at=NOW - 30)]))
     proof = evidence(op=draw(st.integers(1, 3)), passed=draw(st.booleans()))
@@ -185,9 +185,9 @@ def flights(draw: st.DrawFn) -> NodeView:
         record=record,
         driver_label=("" if removing else label_of(NEW)) if later else label_of(OLD),
         components={name: draw(components(name)) for name in _subset(draw, NAMES)},
-        driver_pods=_subset(draw, (old, one_pod)),
-        pods=work,
-        evictions=leaving_now,
+        driver_pods=_subset(draw, (old_pod, new_pod)),
+        pods=workloads,
+        evictions=evictions,
         loaded=loaded,
         gate=draw(st.sampled_from([None, Gate(), Gate(waiting_pod_uid=f"pod-{NEW}-node-1")])),
         evidence=draw(st.sampled_from([None, proof, replace(proof, driver_started=NOW - 30)])),
@@ -198,13 +198,13 @@ def flights(draw: st.DrawFn) -> NodeView:
         excluded=removing and draw(st.booleans()),
         keep_cordoned=draw(st.booleans()),
     )
-    lease = replace(node.lease, since=draw(moments))  # pyright: ignore[reportArgumentType]
+    lease = replace(node.lease, since=draw(times))  # pyright: ignore[reportArgumentType]
     return replace(node, lease=lease)
 
 
 @st.composite
-def places(draw: st.DrawFn, node: NodeView) -> PoolView:
-    """Its pool, with any policy."""
+def pools_of(draw: st.DrawFn, node: NodeView) -> PoolView:
+    """Draw the pool of a node, with any policy."""
     made = pool(
         upgrade={
             "wait_for_completion": WaitForCompletion(pod_selector="a=b"),
@@ -232,30 +232,26 @@ def places(draw: st.DrawFn, node: NodeView) -> PoolView:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[NodeView, PoolView, dict[str, Any]]:
-    node = draw(flights())
-    away = st.sampled_from([None, None, NOW - 100])
-    sight = {"bus_down_since": draw(away), "age": draw(st.sampled_from([1.0, 1.0, 200.0]))}
-    return node, draw(places(node)), sight
-
-
-def said(outcome: NodeOutcome) -> Wait | None:
-    return outcome.wait if isinstance(outcome, Step) else None
+    node = draw(nodes_in_flight())
+    bus_down = st.sampled_from([None, None, NOW - 100])
+    visibility = {"bus_down_since": draw(bus_down), "age": draw(st.sampled_from([1.0, 1.0, 200.0]))}
+    return node, draw(pools_of(node)), visibility
 
 
 @given(cases())
-@settings(max_examples=400, deadline=None)
-def test_one_look_at_a_node_in_flight(case: tuple[NodeView, PoolView, dict[str, Any]]) -> None:
-    node, where, sight = case
-    outcome = step_in_flight(node, where, instant(**sight))
+@settings(max_examples=200, deadline=None)
+def test_a_step_of_a_node_in_flight(case: tuple[NodeView, PoolView, dict[str, Any]]) -> None:
+    node, view, visibility = case
+    outcome = step_in_flight(node, view, instant(**visibility))
     assert isinstance(outcome, Step | Wait)
-    acts_or_waits_with_a_reason(outcome)
+    check_acts_or_waits_with_a_reason(outcome)
     if isinstance(outcome, Step) and outcome.actions:
-        does_nothing_twice(node, where, outcome, sight)
-        starts_nobody_in_a_halt(node, where, outcome)
-        swaps_under_no_old_driver(node, outcome)
+        check_does_not_repeat(node, view, outcome, visibility)
+        check_does_not_start_in_a_halt(node, view, outcome)
+        check_does_not_swap_under_an_old_driver(node, outcome)
 
 
-def acts_or_waits_with_a_reason(outcome: Step | Wait) -> None:
+def check_acts_or_waits_with_a_reason(outcome: Step | Wait) -> None:
     wait = outcome if isinstance(outcome, Wait) else outcome.wait
     acts = isinstance(outcome, Step) and bool(outcome.actions)
     if isinstance(outcome, Step):
@@ -269,9 +265,11 @@ def acts_or_waits_with_a_reason(outcome: Step | Wait) -> None:
         assert acts or wait.until is None or wait.until > NOW
 
 
-def does_nothing_twice(node: NodeView, where: PoolView, first: Step, sight: dict[str, Any]) -> None:
+def check_does_not_repeat(
+    node: NodeView, view: PoolView, first: Step, visibility: dict[str, Any]
+) -> None:
     after = run_step(node, first)
-    again = step_in_flight(after, where, instant(**sight)) if after.lease is not None else None
+    again = step_in_flight(after, view, instant(**visibility)) if after.lease is not None else None
     if not isinstance(again, Step):
         return
     assert not [
@@ -284,16 +282,16 @@ def does_nothing_twice(node: NodeView, where: PoolView, first: Step, sight: dict
     assert not [applied for applied in again_written if applied in written]
 
 
-def starts_nobody_in_a_halt(node: NodeView, where: PoolView, step: Step) -> None:
+def check_does_not_start_in_a_halt(node: NodeView, view: PoolView, step: Step) -> None:
     record = node.record
     assert isinstance(record, NodeRecord)
-    if record.started or record.operation is Operation.REMOVE or not where.constraints.halted:
+    if record.started or record.operation is Operation.REMOVE or not view.constraints.halted:
         return
     moved = [one for one in step.actions if isinstance(one, WriteNode)]
     assert all(one.applied.driver_label == node.driver_label for one in moved)
 
 
-def swaps_under_no_old_driver(node: NodeView, step: Step) -> None:
+def check_does_not_swap_under_an_old_driver(node: NodeView, step: Step) -> None:
     record = node.record
     assert isinstance(record, NodeRecord)
     for action in step.actions:
@@ -303,24 +301,24 @@ def swaps_under_no_old_driver(node: NodeView, step: Step) -> None:
             assert adopted or not any(is_old_pod(record, pod) for pod in node.driver_pods)
 
 
-def in_time(node: NodeView, where: PoolView, outcome: NodeOutcome, at: float) -> float:
-    """When to look again: no one answers any more."""
-    wait = said(outcome) if isinstance(outcome, Step) else outcome
-    moments = [getattr(outcome, "wake_at", None), wait.until if isinstance(wait, Wait) else None]
-    moments += [part.silent_at for part in node.components.values()]
-    ahead = [moment for moment in moments if moment is not None and moment > at]
+def next_time(node: NodeView, view: PoolView, outcome: NodeOutcome, at: float) -> float:
+    """Return when the next decision is due, if no agent answers."""
+    wait = outcome.wait if isinstance(outcome, Step) else outcome
+    times = [getattr(outcome, "wake_at", None), wait.until if isinstance(wait, Wait) else None]
+    times += [part.silent_at for part in node.components.values()]
+    ahead = [time for time in times if time is not None and time > at]
     return min(ahead, default=at + 1.0)
 
 
 @given(cases())
-@settings(max_examples=150, deadline=None)
-def test_without_any_answer_every_wait_comes_to_its_end(
+@settings(max_examples=75, deadline=None)
+def test_every_wait_ends_without_answers(
     case: tuple[NodeView, PoolView, dict[str, Any]],
 ) -> None:
-    node, where, _ = case
+    node, view, _ = case
     at = NOW
     for _ in range(60):
-        outcome = step_in_flight(node, where, instant(at))
+        outcome = step_in_flight(node, view, instant(at))
         assert isinstance(outcome, Step | Wait)
         if isinstance(outcome, Step) and outcome.actions:
             node = run_step(node, outcome)
@@ -335,6 +333,6 @@ def test_without_any_answer_every_wait_comes_to_its_end(
             return
         record = node.record
         if wait.until is None and isinstance(record, NodeRecord) and record.deadline is None:
-            return  # the policy says that it may take for ever
-        at = in_time(node, where, outcome, at)
-    raise AssertionError(f"{node.state} for ever")
+            return  # The policy sets no timeout.
+        at = next_time(node, view, outcome, at)
+    raise AssertionError(f"{node.state} does not end")

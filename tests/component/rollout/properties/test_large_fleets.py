@@ -12,15 +12,15 @@ from tests.unit.rollout.decide.failing_pool import (
 
 @pytest.mark.parametrize(("count", "threshold"), [(5000, 250), (1000, 50)])
 @pytest.mark.parametrize("share", [1, 3])
-def test_not_one_node_more_than_the_threshold(count: int, threshold: int, share: int) -> None:
+def test_no_more_nodes_fail_than_the_threshold(count: int, threshold: int, share: int) -> None:
     count_starts(count, threshold, share=share)
 
 
-def test_neither_do_nodes_that_join_or_leave_nor_drivers_that_go_make_it_more() -> None:
+def test_joining_and_leaving_nodes_do_not_raise_the_bound() -> None:
     count_newcomers(5000, 250)
 
 
-def test_a_release_lets_as_many_more_go_as_it_names_and_the_threshold() -> None:
+def test_a_release_allows_the_accepted_failures_and_the_threshold() -> None:
     play = FailingPool(1000, max_unavailable="100%")
     play_out(play, at_a_time=50)
     play.release(49)

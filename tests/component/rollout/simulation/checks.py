@@ -1,9 +1,9 @@
-"""What is wrong with a story: on machines, in a decision, at rest, and in the journal."""
+"""Failures of a simulation: on machines, in a decision, at rest, and in the journal."""
 
 from collections.abc import Mapping
 
 from libs.audit import judge, unaccounted
-from libs.contracts.events import WaitEvent as Told
+from libs.contracts.events import WaitEvent
 from libs.contracts.node import NodeRecord, UpgradeState
 from libs.contracts.waits import WaitCode
 from libs.forecast.stage import Stage
@@ -13,10 +13,11 @@ from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from tests.component.rollout.simulation.effect_faults import EffectFaultRates
 from tests.component.rollout.simulation.scenario import Scenario
 
-FOUND_AT_END = frozenset({"stuck", "not cured", "untrue", "restart", "restless", "circles"})
-"""What shows only at the end: a broken promise in the journal says more."""
+FOUND_AT_END = frozenset({"stuck", "not cured", "untrue", "restart", "busy", "loop"})
+"""Kinds that show only at the end: a violation in the journal explains more."""
 
 TRANSIENT_CODES = frozenset(
     {
@@ -26,76 +27,71 @@ TRANSIENT_CODES = frozenset(
         WaitCode.BUS, WaitCode.OPERANDS,
     }
 )  # fmt: skip
-"""Nobody has to do anything about them: at rest, with all in order, there is none; but for the
-budget, where something else takes it up for good."""
+"""Waits that end without a user: none is left at rest, except for a budget that is used up for
+good."""
 
-
-_UNCURED = TRANSIENT_CODES | {WaitCode.BACK_OFF}
-"""Time alone ends them."""
+_ENDED_BY_TIME = TRANSIENT_CODES | {WaitCode.BACK_OFF}
 
 
 class SimulationFailure(Exception):
-    """The story is not as it should be; of what kind, and what."""
-
     def __init__(self, kind: str, message: str, at: float | None = None) -> None:
         super().__init__(f"{kind}: {message}")
         self.kind = kind
         self.message = message
         self.at = at
-        """When; None: when the story stopped."""
+        """Time of the failure; None: the time at which the run stopped."""
 
 
 def check_machines(stage: Stage) -> None:
-    """Nothing that must never happen on a machine did."""
     for _, name, text in stage.violations:
         raise SimulationFailure("machine", f"{name}: {text}")
 
 
 def check_decision(fleet: Fleet, now: Instant, decision: Decision) -> None:
-    """Each node that is not in place has a reason, or something is done about it."""
+    """Check that each node is in place, has a wait, or is acted on."""
     if decision.deposed:
         return
     lagging = [name for name, node in fleet.nodes.items() if not is_in_place(node, fleet)]
-    busy = {name for name, node in fleet.nodes.items() if node.write_pending}
+    acting = {name for name, step in decision.steps.items() if step.actions}
+    acting |= {name for name, node in fleet.nodes.items() if node.write_pending}
     waits = dict(decision.waits)
     waits |= {name: step.wait for name, step in decision.steps.items() if step.wait is not None}
-    told = {name: _told(wait) for name, wait in waits.items()}
-    acting = {name for name, step in decision.steps.items() if step.actions} | busy
-    for found in unaccounted(lagging, told, acting, at=now.at):
-        raise SimulationFailure("silence", found.message)
+    events = {name: _event(wait) for name, wait in waits.items()}
+    for violation in unaccounted(lagging, events, acting, at=now.at):
+        raise SimulationFailure("silence", violation.message)
     for name, wait in waits.items():
         if not wait.code.is_known:
-            raise SimulationFailure("silence", f"{name} waits for {wait.code}, which nobody knows")
+            raise SimulationFailure("silence", f"{name} waits with the unknown code {wait.code}")
         if wait.since > now.at:
             raise SimulationFailure(
-                "silence", f"{name} waits since {wait.since - now.at} s from now"
+                "silence", f"{name} waits since {wait.since - now.at} s in the future"
             )
 
 
-def check_same(by_changes: Decision, whole: Decision) -> None:
-    """What was decided on what changed is what would be decided on everything."""
-    if by_changes.deposed or whole.deposed:
+def check_incremental(incremental: Decision, full: Decision) -> None:
+    """Check that a decision on what changed is the decision on the whole fleet."""
+    if incremental.deposed or full.deposed:
         return
     for part in ("steps", "waits", "rollouts", "cancelled", "probes"):
-        one, other = getattr(by_changes, part), getattr(whole, part)
+        one, other = getattr(incremental, part), getattr(full, part)
         if one == other:
             continue
         if isinstance(one, Mapping):
             names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
             one = {name: one.get(name) for name in names}
             other = {name: other.get(name) for name in names}
-        raise SimulationFailure("incremental", f"{part}: {one}, and of everything {other}")
+        raise SimulationFailure("incremental", f"{part}: {one}, but on the whole fleet {other}")
 
 
-def _told(wait: Wait) -> Told:
-    return Told(
+def _event(wait: Wait) -> WaitEvent:
+    return WaitEvent(
         pool="", code=wait.code, detail=wait.detail, since=wait.since, until=wait.until,
         who=wait.who,
     )  # fmt: skip
 
 
 def is_in_place(node: NodeView, fleet: Fleet) -> bool:
-    """Whether it is where its policy wants it: said of the Node alone."""
+    """Whether the Node is as its policy wants it, judged by the Node alone."""
     if upgrade_lease(node):
         return False
     pool = fleet.pools.get(node.pool)
@@ -103,14 +99,16 @@ def is_in_place(node: NodeView, fleet: Fleet) -> bool:
         return node.record is None and not any(
             map(node.has_our_value, (NodeField.STATE, NodeField.DRIVER))
         )
-    if not _takes_part(node, pool):
+    never_upgraded = not pool.upgrade.auto_upgrade and not node.state and node.record is None
+    if never_upgraded or (pool.gone and not node.state):
         return True
-    if pool.gone and not node.state:
-        return True
+    return node.state == UpgradeState.UPGRADE_DONE and _is_proven(node, pool)
+
+
+def _is_proven(node: NodeView, pool: PoolView) -> bool:
     build = pool.build(pool.target, node.variant)
     return (
-        node.state == UpgradeState.UPGRADE_DONE
-        and build is not None
+        build is not None
         and node.driver_label == build.label
         and isinstance(node.record, NodeRecord)
         and node.record.evidence is not None
@@ -119,94 +117,84 @@ def is_in_place(node: NodeView, fleet: Fleet) -> bool:
     )
 
 
-def _takes_part(node: NodeView, pool: PoolView) -> bool:
-    """A policy that was never on stamps nothing."""
-    return pool.upgrade.auto_upgrade or bool(node.state) or node.record is not None
-
-
-# At rest.
-
-
 def check_at_rest(stage: Stage, last: Decision) -> Mapping[str, Wait]:
-    """Who is not in place, and why; the reason can be true although nothing happens any more."""
+    """Return the waits of nodes that are not in place; check that each can last for ever."""
     fleet = stage.fleet()
-    found: dict[str, Wait] = {}
+    waits: dict[str, Wait] = {}
     for name, node in fleet.nodes.items():
         wait = last.waits.get(name) or (last.steps[name].wait if name in last.steps else None)
-        if wait is None:
-            if not is_in_place(node, fleet):
+        if wait is not None:
+            waits[name] = wait
+            problem = _contradiction(node, fleet, wait, stage.now)
+            if problem:
                 raise SimulationFailure(
-                    "stuck", f"{name} is {node.state or 'nothing'}, and nothing happens"
+                    "untrue", f"{name} waits for {wait.code} ({wait.detail}) for ever, {problem}"
                 )
-            continue
-        found[name] = wait
-        _is_true(node, fleet, wait, stage.now)
-    return found
+        elif not is_in_place(node, fleet):
+            raise SimulationFailure("stuck", f"{name} is in state {node.state!r} without a wait")
+    return waits
 
 
-def _is_true(node: NodeView, fleet: Fleet, wait: Wait, at: float) -> None:
-    said = f"{node.name} waits for {wait.code} ({wait.detail}) for ever"
+def _contradiction(node: NodeView, fleet: Fleet, wait: Wait, at: float) -> str:
+    """Return why the wait cannot last for ever; empty: it can."""
     if wait.code is WaitCode.BUDGET:
-        home = counted_pools(node)
-        none = any(fleet.pools[key].upgrade.max_unavailable in {0, "0", "0%"}
-                   for key in home if key in fleet.pools)  # fmt: skip
-        others = [each for each in fleet.nodes.values() if each.pool in home]
-        away = [each for each in others if each.cordoned or not each.ready
-                or each.state == UpgradeState.UPGRADE_FAILED or each.lease is not None
-                or each.loaded is None]  # fmt: skip
-        if not away and not none:
-            raise SimulationFailure("untrue", f"{said}, while all nodes are available")
-    elif wait.code is WaitCode.PROOF:
-        if not any(each.lease is not None for each in fleet.nodes.values()):
-            raise SimulationFailure("untrue", f"{said}, and nobody takes a place")
-    elif wait.code is WaitCode.BACK_OFF:
-        if wait.until is None or wait.until <= at:
-            raise SimulationFailure("untrue", f"{said}, until {wait.until}")
-    elif wait.code is WaitCode.DRIVER_START and wait.who != NO_ACTION_NEEDED:
-        if any(pod.ready for pod in node.driver_pods):
-            raise SimulationFailure("untrue", f"{said}, and its driver is ready")
-    elif wait.code in TRANSIENT_CODES:
-        raise SimulationFailure("untrue", said)
-    elif wait.code is WaitCode.NOT_READY and node.ready:
-        raise SimulationFailure("untrue", f"{said}, and is ready")
-    elif wait.code is WaitCode.FAILED and node.state != UpgradeState.UPGRADE_FAILED:
-        raise SimulationFailure("untrue", f"{said}, and is {node.state}")
+        pools = counted_pools(node)
+        closed = any(fleet.pools[key].upgrade.max_unavailable in {0, "0", "0%"}
+                     for key in pools if key in fleet.pools)  # fmt: skip
+        unavailable = any(each.cordoned or not each.ready
+                          or each.state == UpgradeState.UPGRADE_FAILED or each.lease is not None
+                          or each.loaded is None
+                          for each in fleet.nodes.values() if each.pool in pools)  # fmt: skip
+        return "" if closed or unavailable else "while all nodes are available"
+    if wait.code is WaitCode.PROOF:
+        leased = any(each.lease is not None for each in fleet.nodes.values())
+        return "" if leased else "while no node is in flight"
+    if wait.code is WaitCode.BACK_OFF:
+        return "" if wait.until is not None and wait.until > at else f"until {wait.until}"
+    if wait.code is WaitCode.DRIVER_START and wait.who != NO_ACTION_NEEDED:
+        return "while its driver is ready" if any(pod.ready for pod in node.driver_pods) else ""
+    if wait.code in TRANSIENT_CODES:
+        return "which ends without a user"
+    if wait.code is WaitCode.NOT_READY and node.ready:
+        return "while it is ready"
+    if wait.code is WaitCode.FAILED and node.state != UpgradeState.UPGRADE_FAILED:
+        return f"while its state is {node.state}"
+    return ""
 
 
 def counted_pools(node: NodeView) -> set[str]:
-    """The pools whose budgets can hold it up: who is leaving pays where he was."""
+    """Return the pools whose budgets count the node: its own, and the one it is leaving."""
     record = current_record(node)
     return {node.pool, record.pool if record is not None else ""}
 
 
 def check_remedied(stage: Stage, before: Mapping[str, Wait], last: Decision) -> None:
-    """Doing what a wait says ends it."""
+    """Check that the remedies ended the waits."""
     for name, wait in before.items():
         now = last.waits.get(name)
         same = now is not None and (now.code, now.since) == (wait.code, wait.since)
-        if same and wait.code not in _UNCURED and name in stage.state.nodes:
-            said = f"{wait.code} ({wait.detail}), until {wait.until}, {wait.who}"
-            raise SimulationFailure(
-                "not cured", f"{name} still waits for {said}, after that was done"
-            )
+        if same and wait.code not in _ENDED_BY_TIME and name in stage.state.nodes:
+            text = f"{wait.code} ({wait.detail}), until {wait.until}, {wait.who}"
+            raise SimulationFailure("not cured", f"after the remedy {name} still waits for {text}")
 
 
 def check_all_in_place(stage: Stage, last: Decision) -> None:
-    """At the very end, with every reason taken away."""
+    """Check the end of the run, with every reason to wait removed."""
     fleet = stage.fleet()
     for name, node in fleet.nodes.items():
         if not is_in_place(node, fleet):
             wait = last.waits.get(name)
-            why = f"{wait.code} ({wait.detail})" if wait is not None else "no reason"
-            raise SimulationFailure("stuck", f"{name} never gets where it belongs: {why}")
-
-
-# The journal.
+            reason = f"{wait.code} ({wait.detail})" if wait is not None else "no wait"
+            raise SimulationFailure("stuck", f"{name} never gets in place: {reason}")
 
 
 def audit_failure(stage: Stage, scenario: Scenario) -> SimulationFailure | None:
-    """The first promise that was not kept."""
-    faults = bool(scenario.acts) or scenario.rates != type(scenario.rates)() or scenario.rough
-    for found in judge(stage.journal(), faults=faults).violations:
-        return SimulationFailure(found.invariant, found.message, found.time)
+    """Return the first violation in the journal."""
+    faults = (
+        bool(scenario.disturbances)
+        or scenario.fault_rates != EffectFaultRates()
+        or scenario.failure_prone
+    )
+    for violation in judge(stage.journal(), faults=faults).violations:
+        return SimulationFailure(violation.invariant, violation.message, violation.time)
     return None

@@ -1,54 +1,72 @@
-"""Which effects go wrong, and how: drawn by rates for each decision about a node, or as given."""
+"""Faults of effects: drawn at given rates for each decision about a node or pool, or listed."""
 
 from collections import Counter
 
+import msgspec
+
 from libs.forecast.stage import EffectFault
 from libs.forecast.world.distributions import draw
-from tests.component.rollout.simulation.scenario import Rates, Scenario, Strike
 
 NO_FAULT = EffectFault()
 
 
-class EffectFaults:
-    """Keeps count, and remembers what was met."""
+class EffectFaultRates(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of decisions whose effects fail in each way."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        self._seed = scenario.seed
-        self._rates: Rates | None = scenario.rates if scenario.strikes is None else None
-        self._given = {
-            (strike.name, strike.number): strike.fate for strike in scenario.strikes or ()
-        }
+    lost: float = 0.0
+    late: float = 0.0
+    twice: float = 0.0
+    half: float = 0.0
+    unanswered: float = 0.0
+
+
+class NumberedFault(msgspec.Struct, frozen=True):
+    """A fault in the effects of the n-th decision about a node or pool."""
+
+    name: str
+    number: int
+    fault: EffectFault
+
+
+class EffectFaults:
+    """Choose the fault of each decision's effects and record those that were applied."""
+
+    def __init__(
+        self, seed: int, rates: EffectFaultRates, listed: tuple[NumberedFault, ...] | None
+    ) -> None:
+        self._seed = seed
+        self._rates: EffectFaultRates | None = rates if listed is None else None
+        self._listed = {(one.name, one.number): one.fault for one in listed or ()}
         self._numbers: Counter[str] = Counter()
-        self.met: list[Strike] = []
+        self.applied: list[NumberedFault] = []
 
     def stop(self) -> None:
-        """From now on all goes well."""
-        self._rates, self._given = None, {}
+        self._rates, self._listed = None, {}
 
-    def fate(self, name: str) -> EffectFault:
-        """Of the next decision about this node or pool."""
+    def next_fault(self, name: str) -> EffectFault:
+        """Return the fault for the next decision about this node or pool."""
         number = self._numbers[name]
         self._numbers[name] += 1
         if self._rates is None:
-            made = self._given.get((name, number), NO_FAULT)
+            fault = self._listed.get((name, number), NO_FAULT)
         else:
-            made = _drawn(self._rates, f"{self._seed}/{name}/{number}")
-        if made is not NO_FAULT:
-            self.met.append(Strike(name, number, made))
-        return made
+            fault = _drawn_fault(self._rates, f"{self._seed}/{name}/{number}")
+        if fault is not NO_FAULT:
+            self.applied.append(NumberedFault(name, number, fault))
+        return fault
 
 
-def _drawn(rates: Rates, question: str) -> EffectFault:
-    dice, much = draw(question)
-    for name, fate in (
+def _drawn_fault(rates: EffectFaultRates, question: str) -> EffectFault:
+    dice, amount = draw(question)
+    for name, fault in (
         ("lost", EffectFault(lost=True)),
-        ("late", EffectFault(delay=4.5 * much)),
-        ("twice", EffectFault(repeat_after=10.0 * much * much)),
-        ("half", EffectFault(max_actions=int(3 * much))),
+        ("late", EffectFault(delay=4.5 * amount)),
+        ("twice", EffectFault(repeat_after=10.0 * amount * amount)),
+        ("half", EffectFault(max_actions=int(3 * amount))),
         ("unanswered", EffectFault(unanswered=True)),
     ):
         rate: float = getattr(rates, name)
         if dice < rate:
-            return fate
+            return fault
         dice -= rate
     return NO_FAULT

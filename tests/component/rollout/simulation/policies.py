@@ -1,4 +1,4 @@
-"""The policies of a story: what pools want, how, and what their builds are."""
+"""The policies of a scenario: targets, builds and upgrade rules of its pools."""
 
 from random import Random
 
@@ -18,17 +18,16 @@ from libs.policy.wanted import InstallMethod
 from libs.rollout.views.pool import Build, PoolView, RolloutView
 
 TARGETS = ("A", "B", "C")
-"""Nodes run the first; the pools want the second when the story begins."""
+"""Nodes run the first; pools want the second at the start."""
 VARIANTS = ("u24", "u22")
 
 
 def label_of(pool: str, target: str, variant: str) -> str:
-    """The driver label that a pool's builds have."""
     return f"{pool}-{target}-{variant}"
 
 
 def builds_of(pool: str, target: str, method: InstallMethod) -> dict[str, Build]:
-    """A target of a pool. C is installed as B is: from one to the other is a restart only."""
+    """Return the builds of a target. C installs the same driver as B: B to C is a restart only."""
     install = {"C": "B"}.get(target, target)
     return {
         variant: Build(
@@ -40,13 +39,12 @@ def builds_of(pool: str, target: str, method: InstallMethod) -> dict[str, Build]
     }
 
 
-def drawn_pools(random: Random) -> tuple[PoolView, ...]:
-    """One, or two beside each other."""
+def random_pools(random: Random) -> tuple[PoolView, ...]:
     keys = ("p",) if random.random() < 0.8 else ("p", "q")
-    return tuple(_pool(random, key) for key in keys)
+    return tuple(_random_pool(random, key) for key in keys)
 
 
-def _pool(random: Random, key: str) -> PoolView:
+def _random_pool(random: Random, key: str) -> PoolView:
     method = random.choices(
         (InstallMethod.CONTAINER, InstallMethod.HOST, InstallMethod.PRE_INSTALLED),
         weights=(8, 1, 0.3),
@@ -57,7 +55,7 @@ def _pool(random: Random, key: str) -> PoolView:
         target=TARGETS[1],
         method=method,
         builds={target: builds_of(key, target, method) for target in TARGETS[:2]},
-        upgrade=upgrade_policy(random),
+        upgrade=random_upgrade_policy(random),
         strategy=StrategySpec(
             pool=key,
             failure_threshold=random.choice(("5%", "30%", 1, 2, 3)),
@@ -70,7 +68,7 @@ def _pool(random: Random, key: str) -> PoolView:
 
 
 def proven_before(pool: PoolView, nodes: tuple[StageNodeSpec, ...]) -> PoolView:
-    """The pool with its Rollout, in which the first target was proven and complete."""
+    """Return the pool with a Rollout in which the first target is proven and complete."""
     base = sum(plan.pool == pool.key for plan in nodes)
     threshold = max(1, scaled_value(pool.strategy.failure_threshold, base))
     earlier = tuple(f"earlier-{number}" for number in range(threshold))
@@ -89,8 +87,7 @@ def proven_before(pool: PoolView, nodes: tuple[StageNodeSpec, ...]) -> PoolView:
     return replace(pool, rollout=RolloutView(uid=f"rollout-{pool.key}", revision="", status=status))
 
 
-def upgrade_policy(random: Random) -> UpgradePolicy:
-    """Any that a person might write."""
+def random_upgrade_policy(random: Random) -> UpgradePolicy:
     return UpgradePolicy(
         auto_upgrade=random.random() < 0.97,
         max_parallel_upgrades=random.choice((0, 0, 1, 1, 2, 4)),
@@ -108,10 +105,10 @@ def upgrade_policy(random: Random) -> UpgradePolicy:
     )
 
 
-def failing_drivers(
+def random_failing_drivers(
     random: Random, pools: tuple[PoolView, ...]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Labels of drivers that never load, and of those that never pass."""
+    """Return the labels of drivers that never load, and of drivers that never pass validation."""
     dice = random.random()
     labels = frozenset(label_of(pool.key, "B", variant) for pool in pools for variant in VARIANTS)
     if dice < 0.12:

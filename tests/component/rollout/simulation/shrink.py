@@ -1,103 +1,110 @@
-"""From a story that went wrong to the shortest that goes wrong in the same way.
+"""Reduce a failing scenario to a minimal one that fails with the same kind.
 
-Greedy: whatever can be left out is left out, as long as the kind of the wrong stays the same.
+Greedy: leave out whatever can be left out.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from libs.forecast.stage import StageNodeSpec
+from tests.component.rollout.simulation.effect_faults import EffectFaultRates
 from tests.component.rollout.simulation.runner import Decide, SimulationResult, run_scenario
-from tests.component.rollout.simulation.scenario import Rates, Scenario
-
-TRIES = 400
+from tests.component.rollout.simulation.scenario import Scenario
 
 
 def shrink_failure(
-    played: SimulationResult, decide: Decide | None = None, *, tries: int = TRIES
+    failure: SimulationResult, decide_all: Decide | None = None, *, tries: int = 400
 ) -> SimulationResult:
-    """It, or a shorter one; `tries` bounds the stories that are told on the way."""
-    if played.wrong is None:
-        return played
-    best = played
-    left = [tries]
+    """Return a smaller scenario's failure, or the given one; run at most `tries` scenarios."""
+    if failure.wrong is None:
+        return failure
+    shrinker = _Shrinker(failure, failure.wrong.kind, decide_all, tries)
+    shrinker.shrink()
+    return shrinker.best
 
-    def better(scenario: Scenario) -> bool:
-        nonlocal best
-        if left[0] <= 0 or scenario == best.scenario:
+
+class _Shrinker:
+    def __init__(
+        self, best: SimulationResult, kind: str, decide_all: Decide | None, tries: int
+    ) -> None:
+        self.best = best
+        self._kind = kind
+        self._decide_all = decide_all
+        self._tries = tries
+
+    def shrink(self) -> None:
+        # A result lists the faults that were applied; with them the rates are not needed.
+        listed = self.best.effect_faults
+        self._accept(
+            replace(self.best.scenario, fault_rates=EffectFaultRates(), effect_faults=listed)
+        )
+        found = True
+        while found and self._tries > 0:
+            found = False
+            for field in ("disturbances", "effect_faults", "nodes"):
+                found |= self._shorten(field)
+            while any(self._accept(simpler) for simpler in _simpler(self.best.scenario)):
+                found = True
+
+    def _accept(self, scenario: Scenario) -> bool:
+        """Run the scenario; keep it if it fails in the same way."""
+        if self._tries <= 0 or scenario == self.best.scenario:
             return False
-        left[0] -= 1
-        again = run_scenario(scenario, decide)
-        same = again.wrong is not None and best.wrong and again.wrong.kind == best.wrong.kind
-        if same:
-            best = again
-        return bool(same)
+        self._tries -= 1
+        result = run_scenario(scenario, self._decide_all)
+        if result.wrong is None or result.wrong.kind != self._kind:
+            return False
+        self.best = result
+        return True
 
-    better(replace(best.scenario, rates=Rates(), strikes=best.strikes))
-    found = True
-    while found and left[0] > 0:
+    def _shorten(self, field: str) -> bool:
+        """Leave out halves of a list, then quarters, then single items."""
         found = False
-        for pick in _PICKS:
-            found |= _less_of(better, pick, lambda: best)
-        while any(better(simpler) for simpler in _simpler(best.scenario)):
-            found = True
-    return best
+        items = getattr(self.best.scenario, field) or ()
+        size = max(1, len(items) // 2)
+        while size:
+            at = 0
+            while at < len(items):
+                fewer = (*items[:at], *items[at + size :])
+                empty_fleet = field == "nodes" and not fewer
+                if not empty_fleet and self._accept(_with(self.best.scenario, field, fewer)):
+                    items, found = fewer, True
+                else:
+                    at += size
+            size //= 2
+        return found
 
 
-def _less_of(
-    better: Callable[[Scenario], bool], name: str, best: Callable[[], SimulationResult]
-) -> bool:
-    """Leave out halves of a list, then quarters, then single ones."""
-    found = False
-    items = getattr(best().scenario, name) or ()
-    size = max(1, len(items) // 2)
-    while size:
-        at = 0
-        while at < len(items):
-            fewer = (*items[:at], *items[at + size :])
-            if _allowed(name, fewer) and better(_with(best().scenario, name, fewer)):
-                items, found = fewer, True
-            else:
-                at += size
-        size //= 2
-    return found
-
-
-_PICKS = ("acts", "strikes", "nodes")
-
-
-def _allowed(name: str, items: tuple[object, ...]) -> bool:
-    return name != "nodes" or bool(items)
-
-
-def _with(scenario: Scenario, name: str, items: tuple[object, ...]) -> Scenario:
-    made = replace(scenario, **{name: items})
-    if name == "nodes":
-        names = {plan.name for plan in made.nodes}
-        kept = tuple(act for act in made.acts if not act.node or act.node in names)
-        made = replace(made, acts=kept)
-    return made
+def _with(scenario: Scenario, field: str, items: tuple[object, ...]) -> Scenario:
+    changed = replace(scenario, **{field: items})
+    if field != "nodes":
+        return changed
+    names = {"", *(spec.name for spec in changed.nodes)}
+    kept = tuple(each for each in changed.disturbances if each.node in names)
+    return replace(changed, disturbances=kept)
 
 
 def _simpler(scenario: Scenario) -> Iterator[Scenario]:
-    """Every one is a little plainer."""
-    for change in ({"rough": False}, {"zombie": 0.0}, {"bad": frozenset[str]()},
-                   {"unsound": frozenset[str]()}):  # fmt: skip
+    """Yield the scenario with one property each removed."""
+    for change in ({"failure_prone": False}, {"deposed_seconds": 0.0},
+                   {"never_loads": frozenset[str]()},
+                   {"never_validates": frozenset[str]()}):  # fmt: skip
         yield replace(scenario, **change)
-    for at, plan in enumerate(scenario.nodes):
-        for plainer in _plainer(plan):
-            nodes = (*scenario.nodes[:at], plainer, *scenario.nodes[at + 1 :])
-            yield replace(scenario, nodes=nodes)
-    used = {plan.pool for plan in scenario.nodes}
+    for at, spec in enumerate(scenario.nodes):
+        for simpler in _simpler_node(spec):
+            yield replace(
+                scenario, nodes=(*scenario.nodes[:at], simpler, *scenario.nodes[at + 1 :])
+            )
+    used = {spec.pool for spec in scenario.nodes}
     yield replace(scenario, pools=tuple(pool for pool in scenario.pools if pool.key in used))
 
 
-def _plainer(plan: StageNodeSpec) -> Iterator[StageNodeSpec]:
-    for at in range(len(plan.tenants)):
-        yield replace(plan, tenants=(*plan.tenants[:at], *plan.tenants[at + 1 :]))
-    yield replace(plan, cordoned_by="")
-    yield replace(plan, obstacles=())
-    yield replace(plan, host_processes=0)
-    yield replace(plan, upgrade_last=False)
-    yield replace(plan, variant="u24")
+def _simpler_node(spec: StageNodeSpec) -> Iterator[StageNodeSpec]:
+    for at in range(len(spec.tenants)):
+        yield replace(spec, tenants=(*spec.tenants[:at], *spec.tenants[at + 1 :]))
+    yield replace(spec, cordoned_by="")
+    yield replace(spec, obstacles=())
+    yield replace(spec, host_processes=0)
+    yield replace(spec, upgrade_last=False)
+    yield replace(spec, variant="u24")

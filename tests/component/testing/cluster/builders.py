@@ -1,4 +1,4 @@
-"""Objects that the tests make: as the caches hold them, and as they are written."""
+"""Objects for tests: as caches hold them, and as they are written."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,7 +34,7 @@ def node(
     ready: str = "True",
     gpus: int = 8,
 ) -> Node:
-    """A node as the caches hold it."""
+    """Return a node as a cache holds it."""
     condition = NodeCondition(type="Ready", status=ready, last_heartbeat_time=EPOCH)
     return Node(
         metadata=Meta(name=name, uid=f"uid-{name}", labels=dict(labels or {})),
@@ -57,7 +57,7 @@ def pod(
     gpus: int = 0,
     **spec: Any,
 ) -> Pod:
-    """A pod as the caches hold it."""
+    """Return a pod as a cache holds it."""
     kind, _, owner_name = owner.partition("/")
     reference = OwnerReference(kind=kind, name=owner_name, uid=f"uid-{owner}", controller=True)
     needs = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
@@ -97,7 +97,7 @@ def daemon_set(
     init: tuple[str, ...] = (),
     **spec: Any,
 ) -> JsonObject:
-    """As somebody writes it; nodes of the selector's labels get a pod."""
+    """Return a DaemonSet as a user writes it, for nodes with the selector's labels."""
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -127,7 +127,7 @@ def cached_daemon_set(name: str = "d", **more: Any) -> DaemonSet:
 
 
 def replica_set(name: str, *, replicas: int, gpus: int = 1, **spec: Any) -> JsonObject:
-    """Workload pods that each need so many GPUs."""
+    """Return a ReplicaSet whose pods each request so many GPUs."""
     needs = {"limits": {"nvidia.com/gpu": str(gpus)}}
     container = {"name": "main", "image": "work:1", "resources": needs}
     return {
@@ -150,7 +150,6 @@ def replica_set(name: str, *, replicas: int, gpus: int = 1, **spec: Any) -> Json
 
 
 def job(name: str, *, policy: str = "Never") -> JsonObject:
-    """Something that ends."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -167,7 +166,6 @@ def job(name: str, *, policy: str = "Never") -> JsonObject:
 
 
 def budget(name: str, *, app: str, **spec: Any) -> JsonObject:
-    """For the pods of a workload."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

@@ -1,14 +1,13 @@
-"""DaemonSets in virtual time: who is where, for how long, and what replaces what."""
+"""DaemonSets of the simulated cluster: placement and replacement of pods."""
 
 import itertools
 
-from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, WorldOverride
+from libs.forecast.world import ProcessEnd, SteadyWorld, WorldOverride
 from libs.kube.errors import NotFound
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
 from libs.testing.cluster.daemonsets.controller import USER as DAEMON_SETS_USER
-from libs.testing.cluster.daemonsets.plan import HASH_LABEL
-from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, REVISIONS, Pod
+from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, REVISIONS
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.builders import daemon_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
@@ -17,40 +16,40 @@ OLD = {"driver": "old"}
 NEW = {"driver": "new"}
 
 
-async def _image(there: ClusterWorld, name: str, image: str) -> None:
+async def _image(world: ClusterWorld, name: str, image: str) -> None:
     containers = [{"name": "main", "image": image}]
-    await there.change(
+    await world.change(
         DAEMON_SETS, name, {"spec": {"template": {"spec": {"containers": containers}}}}
     )
 
 
-def test_a_label_that_moves_has_both_pods_on_the_node_for_the_old_ones_grace() -> None:
+def test_after_a_label_change_both_pods_are_on_the_node_for_the_grace_period() -> None:
     async def main(sim: Sim) -> tuple[float, float, float]:
         model = SteadyWorld(stop_seconds=20.0)
-        async with cluster_world(sim, labels=OLD, model=model) as there:
-            await there.create(DAEMON_SETS, daemon_set("old", selector=OLD))
-            await there.create(DAEMON_SETS, daemon_set("new", selector=NEW))
-            await there.ready("old", 1)
-            begun = there.now
-            await there.label("n1", {"driver": "new"})
+        async with cluster_world(sim, labels=OLD, model=model) as world:
+            await world.create(DAEMON_SETS, daemon_set("old", selector=OLD))
+            await world.create(DAEMON_SETS, daemon_set("new", selector=NEW))
+            await world.ready("old", 1)
+            begun = world.now
+            await world.label("n1", {"driver": "new"})
 
             async def bound() -> bool:
-                pods = await there.pods("new")
+                pods = await world.pods("new")
                 return bool(pods) and pods[0].spec.node_name == "n1"
 
-            await there.until(bound, every=0.01)
-            new_after = there.now - begun
-            old = await there.pod("old")
+            await world.until(bound, every=0.01)
+            new_after = world.now - begun
+            old = await world.pod("old")
             assert old.deleting
             assert old.ready
-            new_ready = new_after + await there.ready("new", 1)
-            assert len(await there.pods("old")) == 1
+            new_ready = new_after + await world.ready("new", 1)
+            assert len(await world.pods("old")) == 1
 
             async def gone() -> bool:
-                return not await there.pods("old")
+                return not await world.pods("old")
 
-            await there.until(gone)
-            return new_after, new_ready, there.now - begun
+            await world.until(gone)
+            return new_after, new_ready, world.now - begun
 
     new_after, new_ready, old_gone = run_world(main)
     assert 0.1 < new_after <= 0.2
@@ -58,123 +57,103 @@ def test_a_label_that_moves_has_both_pods_on_the_node_for_the_old_ones_grace() -
     assert 20.0 < old_gone < 20.2
 
 
-def test_on_delete_nothing_is_replaced_until_somebody_deletes() -> None:
+def test_with_on_delete_pods_are_replaced_only_after_their_deletion() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as there:
-            await there.create(DAEMON_SETS, daemon_set(image="driver:1"))
-            await there.ready("d", 1)
-            old = await there.pod("d")
-            await _image(there, "d", "driver:2")
-            await there.sleep(600)
-            assert (await there.pod("d")).metadata.uid == old.metadata.uid
-            status = (await there.daemon_set("d")).status
+        async with cluster_world(sim) as world:
+            await world.create(DAEMON_SETS, daemon_set(image="driver:1"))
+            await world.ready("d", 1)
+            old = await world.pod("d")
+            await _image(world, "d", "driver:2")
+            await world.sleep(600)
+            assert (await world.pod("d")).metadata.uid == old.metadata.uid
+            status = (await world.daemon_set("d")).status
             assert (status.observed_generation, status.updated_number_scheduled) == (2, 0)
             assert (status.number_ready, status.desired_number_scheduled) == (1, 1)
 
-            await there.kube.delete(
+            await world.kube.delete(
                 PODS, old.metadata.name, uid=old.metadata.uid, namespace=NAMESPACE, grace=0
             )
 
             async def replaced() -> bool:
                 return any(
-                    pod.spec.containers[0].image == "driver:2" for pod in await there.pods("d")
+                    pod.spec.containers[0].image == "driver:2" for pod in await world.pods("d")
                 )
 
-            assert await there.until(replaced, every=0.01) <= 0.061
-            await there.ready("d", 1)
-            await there.sleep(1)
-            assert (await there.daemon_set("d")).status.updated_number_scheduled == 1
-
-    run_world(main)
-
-
-def test_equal_templates_have_equal_hashes_and_pods_carry_them() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as there:
-            wanted = [daemon_set("a"), daemon_set("b")]
-            for each in wanted:
-                each["spec"]["selector"] = {"matchLabels": {"app": "same"}}
-                each["spec"]["template"]["metadata"]["labels"] = {"app": "same"}
-                await there.create(DAEMON_SETS, each)
-            await there.ready("same", 2)
-            page = await there.kube.list_page(REVISIONS, namespace=NAMESPACE)
-            hashes = {each.metadata.labels[HASH_LABEL] for each in page.items}
-            assert len(page.items) == 2
-            assert len(hashes) == 1
-            assert {pod.metadata.labels[HASH_LABEL] for pod in await there.pods()} == hashes
-            names = {each.metadata.name for each in page.items}
-            assert names == {f"{name}-{next(iter(hashes))}" for name in "ab"}
+            assert await world.until(replaced, every=0.01) <= 0.061
+            await world.ready("d", 1)
+            await world.sleep(1)
+            assert (await world.daemon_set("d")).status.updated_number_scheduled == 1
 
     run_world(main)
 
 
 def test_a_rolling_update_never_has_more_unavailable_than_it_may() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 6) as there:
+        async with cluster_world(sim, 6) as world:
             strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2}}
-            await there.create(DAEMON_SETS, daemon_set(strategy=strategy, image="driver:1"))
-            await there.ready("d", 6)
-            await _image(there, "d", "driver:2")
+            await world.create(DAEMON_SETS, daemon_set(strategy=strategy, image="driver:1"))
+            await world.ready("d", 6)
+            await _image(world, "d", "driver:2")
             fewest = 6
 
             async def done() -> bool:
                 nonlocal fewest
-                pods = await there.pods("d")
+                pods = await world.pods("d")
                 up = [pod for pod in pods if pod.ready and not pod.deleting]
                 fewest = min(fewest, len(up))
                 return len(up) == 6 and all(
                     pod.spec.containers[0].image == "driver:2" for pod in up
                 )
 
-            took = await there.until(done, within=120)
+            took = await world.until(done, within=120)
             assert fewest == 4
             assert took > 3 * 4  # three rounds of stop, pull and start
 
     run_world(main)
 
 
-def test_a_controller_that_hears_nothing_makes_no_second_pod_and_deletes_none_twice() -> None:
+def test_a_controller_with_a_stale_cache_creates_and_deletes_each_pod_once() -> None:
     """It knows what it has created and deleted, before its cache is told."""
 
     async def main(sim: Sim) -> tuple[int, int]:
-        async with cluster_world(sim, 3, labels=OLD) as there:
-            server, user = there.server, INFORMERS_USER
+        async with cluster_world(sim, 3, labels=OLD) as world:
+            server, user = world.server, INFORMERS_USER
             deaf = Fault(effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=user)
             fault = server.faults.add(deaf)
             server.faults.drop_watches(kind="Pod", user=user)
-            await there.create(DAEMON_SETS, daemon_set(selector=OLD))
+            await world.create(DAEMON_SETS, daemon_set(selector=OLD))
             for number in range(5):
-                await _annotate(there, number)
-            await there.ready("d", 3)
-            await there.label("n1", {"driver": None})
+                await _annotate(world, number)
+            await world.ready("d", 3)
+            await world.label("n1", {"driver": None})
             for number in range(5, 10):
-                await _annotate(there, number)
+                await _annotate(world, number)
             server.faults.remove(fault)
-            await there.sleep(60)
-            assert len(await there.pods("d")) == 2
+            await world.sleep(60)
+            assert len(await world.pods("d")) == 2
             mine = {"user": DAEMON_SETS_USER, "kind": "Pod"}
-            return len(there.journal(verb="create", **mine)), len(
-                there.journal(verb="delete", **mine)
+            return len(world.journal(verb="create", **mine)), len(
+                world.journal(verb="delete", **mine)
             )
 
     assert run_world(main) == (3, 1)
 
 
-async def _annotate(there: ClusterWorld, number: int) -> None:
+async def _annotate(world: ClusterWorld, number: int) -> None:
     """The controller looks at the DaemonSet again."""
     annotations = {"seen": str(number)}
-    await there.change(DAEMON_SETS, "d", {"metadata": {"annotations": annotations}})
-    await there.sleep(1)
+    await world.change(DAEMON_SETS, "d", {"metadata": {"annotations": annotations}})
+    await world.sleep(1)
 
 
-def test_a_failed_pod_is_replaced_ever_later() -> None:
+def test_a_failed_pod_is_replaced_with_a_growing_delay() -> None:
     async def main(sim: Sim) -> list[float]:
         model = SteadyWorld(pull_seconds=0.0, overrides=(WorldOverride(init=ProcessEnd(0.0, 1)),))
-        async with cluster_world(sim, model=model) as there:
+        async with cluster_world(sim, model=model) as world:
             wanted = daemon_set(init=("check",), restartPolicy="Never")
-            await there.create(DAEMON_SETS, wanted)
-            await there.sleep(60)
-            deleted = there.journal(user=DAEMON_SETS_USER, kind="Pod", verb="delete")
+            await world.create(DAEMON_SETS, wanted)
+            await world.sleep(60)
+            deleted = world.journal(user=DAEMON_SETS_USER, kind="Pod", verb="delete")
             return [each.time for each in deleted]
 
     times = run_world(main)
@@ -182,55 +161,55 @@ def test_a_failed_pod_is_replaced_ever_later() -> None:
     assert pauses == [1, 2, 4, 8, 16]
 
 
-def test_a_deleted_daemon_set_takes_its_pods_and_revisions_along() -> None:
+def test_pods_and_revisions_of_a_deleted_daemon_set_are_collected() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 2) as there:
-            await there.create(DAEMON_SETS, daemon_set())
-            await there.ready("d", 2)
-            await there.delete(DAEMON_SETS, "d")
-            await there.sleep(10)
-            assert await there.pods() == []
-            assert (await there.kube.list_page(REVISIONS, namespace=NAMESPACE)).items == ()
+        async with cluster_world(sim, 2) as world:
+            await world.create(DAEMON_SETS, daemon_set())
+            await world.ready("d", 2)
+            await world.delete(DAEMON_SETS, "d")
+            await world.sleep(10)
+            assert await world.pods() == []
+            assert (await world.kube.list_page(REVISIONS, namespace=NAMESPACE)).items == ()
 
     run_world(main)
 
 
-def test_pods_of_one_that_was_deleted_go_although_there_is_another_of_its_name() -> None:
+def test_pods_of_a_recreated_daemon_set_are_collected() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 2) as there:
-            await there.create(DAEMON_SETS, daemon_set())
-            await there.ready("d", 2)
-            old = {pod.metadata.uid for pod in await there.pods("d")}
-            await there.cluster.kill("garbage-collector")
-            await there.delete(DAEMON_SETS, "d")
-            second = await there.create(DAEMON_SETS, daemon_set())
-            await there.sleep(20)
-            there.cluster.start("garbage-collector")
-            await there.sleep(20)
-            await there.ready("d", 2)
-            pods = await there.pods("d")
+        async with cluster_world(sim, 2) as world:
+            await world.create(DAEMON_SETS, daemon_set())
+            await world.ready("d", 2)
+            old = {pod.metadata.uid for pod in await world.pods("d")}
+            await world.cluster.kill("garbage-collector")
+            await world.delete(DAEMON_SETS, "d")
+            second = await world.create(DAEMON_SETS, daemon_set())
+            await world.sleep(20)
+            world.cluster.start("garbage-collector")
+            await world.sleep(20)
+            await world.ready("d", 2)
+            pods = await world.pods("d")
             assert not old.intersection(pod.metadata.uid for pod in pods)
             owners = {pod.metadata.owner.uid for pod in pods if pod.metadata.owner}
             assert owners == {second.metadata.uid}
-            page = await there.kube.list_page(REVISIONS, namespace=NAMESPACE)
+            page = await world.kube.list_page(REVISIONS, namespace=NAMESPACE)
             assert len(page.items) == 1
 
     run_world(main)
 
 
-def test_in_the_foreground_it_goes_after_its_pods() -> None:
+def test_foreground_deletion_waits_for_the_pods() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim, model=SteadyWorld(stop_seconds=8.0)) as there:
-            await there.create(DAEMON_SETS, daemon_set())
-            await there.ready("d", 1)
-            await there.delete(DAEMON_SETS, "d", policy="Foreground")
-            await there.sleep(7)
-            assert len(await there.pods("d")) == 1
-            assert (await there.daemon_set("d")).metadata.deletion_timestamp
-            await there.sleep(3)
-            assert await there.pods("d") == []
+        async with cluster_world(sim, model=SteadyWorld(stop_seconds=8.0)) as world:
+            await world.create(DAEMON_SETS, daemon_set())
+            await world.ready("d", 1)
+            await world.delete(DAEMON_SETS, "d", policy="Foreground")
+            await world.sleep(7)
+            assert len(await world.pods("d")) == 1
+            assert (await world.daemon_set("d")).metadata.deletion_timestamp
+            await world.sleep(3)
+            assert await world.pods("d") == []
             try:
-                await there.daemon_set("d")
+                await world.daemon_set("d")
             except NotFound:
                 return
             raise AssertionError("the DaemonSet is still there")
@@ -238,21 +217,21 @@ def test_in_the_foreground_it_goes_after_its_pods() -> None:
     run_world(main)
 
 
-def test_orphaned_pods_stay_and_are_adopted_by_the_next_of_that_name() -> None:
+def test_orphaned_pods_are_adopted_by_the_next_daemon_set_of_the_name() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 2) as there:
-            first = await there.create(DAEMON_SETS, daemon_set())
-            await there.ready("d", 2)
-            uids = {pod.metadata.uid for pod in await there.pods("d")}
-            await there.delete(DAEMON_SETS, "d", policy="Orphan")
-            await there.sleep(60)
-            orphans = await there.pods("d")
+        async with cluster_world(sim, 2) as world:
+            first = await world.create(DAEMON_SETS, daemon_set())
+            await world.ready("d", 2)
+            uids = {pod.metadata.uid for pod in await world.pods("d")}
+            await world.delete(DAEMON_SETS, "d", policy="Orphan")
+            await world.sleep(60)
+            orphans = await world.pods("d")
             assert {pod.metadata.uid for pod in orphans} == uids
             assert all(pod.ready and pod.metadata.owner is None for pod in orphans)
 
-            second = await there.create(DAEMON_SETS, daemon_set())
-            await there.sleep(60)
-            adopted = await there.pods("d")
+            second = await world.create(DAEMON_SETS, daemon_set())
+            await world.sleep(60)
+            adopted = await world.pods("d")
             assert {pod.metadata.uid for pod in adopted} == uids
             owners = {pod.metadata.owner.uid for pod in adopted if pod.metadata.owner}
             assert owners == {second.metadata.uid} != {first.metadata.uid}
@@ -260,65 +239,33 @@ def test_orphaned_pods_stay_and_are_adopted_by_the_next_of_that_name() -> None:
     run_world(main)
 
 
-def test_a_taint_that_it_does_not_bear_drives_a_daemon_out() -> None:
+def test_an_untolerated_no_execute_taint_removes_a_daemon_pod() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as there:
-            await there.create(DAEMON_SETS, daemon_set())
-            await there.ready("d", 1)
+        async with cluster_world(sim) as world:
+            await world.create(DAEMON_SETS, daemon_set())
+            await world.ready("d", 1)
             taints = [{"key": "theirs", "effect": "NoExecute"}]
-            await there.change(NODES, "n1", {"spec": {"taints": taints}})
-            await there.sleep(10)
-            assert await there.pods("d") == []
-            await there.change(NODES, "n1", {"spec": {"taints": None}})
-            await there.ready("d", 1)
+            await world.change(NODES, "n1", {"spec": {"taints": taints}})
+            await world.sleep(10)
+            assert await world.pods("d") == []
+            await world.change(NODES, "n1", {"spec": {"taints": None}})
+            await world.ready("d", 1)
 
     run_world(main)
 
 
-def test_old_revisions_are_forgotten_beyond_the_limit() -> None:
-    async def main(sim: Sim) -> list[int]:
-        async with cluster_world(sim) as there:
-            wanted = daemon_set(image="driver:0")
-            wanted["spec"]["revisionHistoryLimit"] = 2
-            await there.create(DAEMON_SETS, wanted)
-            await there.ready("d", 1)
-            for number in range(1, 6):
-                await _image(there, "d", f"driver:{number}")
-                await there.sleep(1)
-            page = await there.kube.list_page(REVISIONS, namespace=NAMESPACE)
-            return sorted(each.revision for each in page.items)
-
-    # That of the pod, the current one, and two more.
-    assert run_world(main) == [1, 4, 5, 6]
-
-
-def test_a_pod_is_available_when_it_was_ready_for_min_ready_seconds() -> None:
+def test_a_pod_is_available_after_min_ready_seconds() -> None:
     async def main(sim: Sim) -> tuple[int, int]:
-        async with cluster_world(sim) as there:
+        async with cluster_world(sim) as world:
             wanted = daemon_set()
             wanted["spec"]["minReadySeconds"] = 30
-            await there.create(DAEMON_SETS, wanted)
-            await there.ready("d", 1)
-            await there.sleep(20)
-            early = (await there.daemon_set("d")).status
-            await there.sleep(15)
-            late = (await there.daemon_set("d")).status
+            await world.create(DAEMON_SETS, wanted)
+            await world.ready("d", 1)
+            await world.sleep(20)
+            early = (await world.daemon_set("d")).status
+            await world.sleep(15)
+            late = (await world.daemon_set("d")).status
             assert early.number_ready == late.number_ready == 1
             return early.number_available, late.number_available
 
     assert run_world(main) == (0, 1)
-
-
-def test_a_pull_that_never_ends_keeps_the_pod_pending() -> None:
-    async def main(sim: Sim) -> Pod:
-        model = SteadyWorld(overrides=(WorldOverride(workload="d", pull=TimeSpan(None)),))
-        async with cluster_world(sim, model=model) as there:
-            await there.create(DAEMON_SETS, daemon_set())
-            await there.sleep(3_600)
-            return await there.pod("d")
-
-    pod = run_world(main)
-    assert pod.status.phase == "Pending"
-    (status,) = pod.status.container_statuses
-    assert status.state.waiting is not None
-    assert status.state.waiting.reason == "ContainerCreating"

@@ -1,4 +1,4 @@
-"""Namespaces: what stands in each of them, and how they end."""
+"""Namespaces of the simulated cluster: default objects and deletion."""
 
 import pytest
 
@@ -6,148 +6,123 @@ from libs.kube.client import MERGE_PATCH
 from libs.kube.errors import Forbidden, NotFound
 from libs.kube.resources import CONFIG_MAPS, EVENTS, SERVICE_ACCOUNTS
 from libs.testing.cluster.namespaces.controller import GRACE, RETRY_AFTER
-from libs.testing.cluster.views import NAMESPACES, PODS
+from libs.testing.cluster.views import NAMESPACES
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.world import ClusterWorld, cluster_world, run_world
 
 HELD_BY = "x.dev/held"
 
 
-async def place(there: ClusterWorld, name: str = "place") -> None:
+async def place(world: ClusterWorld, name: str = "place") -> None:
     """A new namespace, with what stands in it."""
-    await there.kube.create(NAMESPACES, {"metadata": {"name": name}})
+    await world.kube.create(NAMESPACES, {"metadata": {"name": name}})
 
     async def furnished() -> bool:
-        return await things(there, name) == {"default", "kube-root-ca.crt"}
+        return await things(world, name) == {"default", "kube-root-ca.crt"}
 
-    await there.until(furnished, within=1.0)
+    await world.until(furnished, within=1.0)
 
 
-async def things(there: ClusterWorld, name: str) -> set[str]:
+async def things(world: ClusterWorld, name: str) -> set[str]:
     """Names of config maps and accounts."""
     found = set[str]()
     for resource in (CONFIG_MAPS, SERVICE_ACCOUNTS):
-        page = await there.kube.list_page(resource, namespace=name)
+        page = await world.kube.list_page(resource, namespace=name)
         found |= {each.metadata.name for each in page.items}
     return found
 
 
-async def end(there: ClusterWorld, name: str = "place") -> None:
+async def end(world: ClusterWorld, name: str = "place") -> None:
     """Delete the namespace."""
-    await there.kube.request("DELETE", NAMESPACES.path(name=name))
+    await world.kube.request("DELETE", NAMESPACES.path(name=name))
 
 
-async def gone(there: ClusterWorld) -> bool:
+async def gone(world: ClusterWorld) -> bool:
     """Whether it is."""
     try:
-        await there.kube.get(NAMESPACES, "place")
+        await world.kube.get(NAMESPACES, "place")
     except NotFound:
         return True
     return False
 
 
-def test_what_stands_in_each_namespace_is_put_back() -> None:
+def test_default_objects_of_a_namespace_are_restored() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim, nodes=0) as there:
-            await place(there)
+        async with cluster_world(sim, nodes=0) as world:
+            await place(world)
             for name in ("default", "kube-system"):
-                assert await things(there, name) == {"default", "kube-root-ca.crt"}
+                assert await things(world, name) == {"default", "kube-root-ca.crt"}
             for resource, name in (
                 (CONFIG_MAPS, "kube-root-ca.crt"),
                 (SERVICE_ACCOUNTS, "default"),
             ):
-                taken = await there.kube.get(resource, name, namespace="place")
+                taken = await world.kube.get(resource, name, namespace="place")
                 uid = taken.metadata.uid
-                await there.kube.delete(resource, name, uid=uid, namespace="place")
-                await there.sleep(1.0)
-                back = await there.kube.get(resource, name, namespace="place")
+                await world.kube.delete(resource, name, uid=uid, namespace="place")
+                await world.sleep(1.0)
+                back = await world.kube.get(resource, name, namespace="place")
                 assert back.metadata.uid != uid
 
     run_world(main)
 
 
-def test_an_ending_namespace_takes_everything_with_it_and_takes_nothing_in() -> None:
+def test_a_terminating_namespace_deletes_its_objects_and_refuses_new_ones() -> None:
     async def main(sim: Sim) -> float:
-        async with cluster_world(sim, nodes=0) as there:
-            await place(there)
+        async with cluster_world(sim, nodes=0) as world:
+            await place(world)
             map_ = {"metadata": {"name": "a"}}
             for namespace in ("place", "default"):
-                await there.kube.create(CONFIG_MAPS, map_, namespace=namespace)
+                await world.kube.create(CONFIG_MAPS, map_, namespace=namespace)
             about = {"kind": "Namespace", "name": "place", "namespace": "place"}
             event = {"metadata": {"name": "e"}, "involvedObject": about}
-            await there.kube.create(EVENTS, event, namespace="place")
-            await end(there)
+            await world.kube.create(EVENTS, event, namespace="place")
+            await end(world)
             with pytest.raises(Forbidden, match="is being terminated"):
-                await there.kube.create(SERVICE_ACCOUNTS, map_, namespace="place")
-            took = await there.until(lambda: gone(there))
-            assert await things(there, "place") == set()
-            assert not (await there.kube.list_page(EVENTS, namespace="place")).items
-            assert "a" in await things(there, "default")
+                await world.kube.create(SERVICE_ACCOUNTS, map_, namespace="place")
+            took = await world.until(lambda: gone(world))
+            assert await things(world, "place") == set()
+            assert not (await world.kube.list_page(EVENTS, namespace="place")).items
+            assert "a" in await things(world, "default")
             return took
 
     assert GRACE <= run_world(main) < GRACE + 1.0
 
 
-def test_what_a_finalizer_holds_holds_the_namespace() -> None:
+def test_an_object_with_a_finalizer_keeps_its_namespace() -> None:
     async def main(sim: Sim) -> tuple[float, float]:
-        async with cluster_world(sim, nodes=0) as there:
-            await place(there)
+        async with cluster_world(sim, nodes=0) as world:
+            await place(world)
             held = {"metadata": {"name": "a", "finalizers": [HELD_BY]}}
-            await there.kube.create(CONFIG_MAPS, held, namespace="place")
-            await end(there)
+            await world.kube.create(CONFIG_MAPS, held, namespace="place")
+            await end(world)
 
             async def told() -> bool:
-                found = await there.kube.get(CONFIG_MAPS, "a", namespace="place")
+                found = await world.kube.get(CONFIG_MAPS, "a", namespace="place")
                 return bool(found.metadata.deletion_timestamp)
 
-            first = await there.until(told)
-            assert await things(there, "place") == {"a"}
-            await there.sleep(60.0)
-            assert not await gone(there)
+            first = await world.until(told)
+            assert await things(world, "place") == {"a"}
+            await world.sleep(60.0)
+            assert not await gone(world)
             path = CONFIG_MAPS.path(namespace="place", name="a")
             free = {"metadata": {"finalizers": None}}
-            await there.kube.request("PATCH", path, body=free, content_type=MERGE_PATCH)
-            return first, await there.until(lambda: gone(there))
+            await world.kube.request("PATCH", path, body=free, content_type=MERGE_PATCH)
+            return first, await world.until(lambda: gone(world))
 
     first, then = run_world(main)
     assert GRACE <= first < GRACE + 1.0
     assert then <= RETRY_AFTER / 2 + 1.0
 
 
-def test_pods_go_first_and_have_their_time() -> None:
+def test_a_killed_namespace_controller_continues_after_its_restart() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim, nodes=1) as there:
-            await place(there)
-            await there.kube.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace="place")
-            container = {"name": "c", "image": "x"}
-            pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
-            await there.kube.create(PODS, pod, namespace="place")
-
-            async def running() -> bool:
-                return (await there.kube.get(PODS, "p", namespace="place")).ready
-
-            await there.until(running)
-            await end(there)
-
-            async def ending() -> bool:
-                return (await there.kube.get(PODS, "p", namespace="place")).deleting
-
-            await there.until(ending)
-            assert "a" in await things(there, "place")
-            await there.until(lambda: gone(there))
-
-    run_world(main)
-
-
-def test_a_controller_that_was_killed_goes_on_where_it_was() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, nodes=0) as there:
-            await place(there)
-            await there.cluster.kill("namespaces")
-            await end(there)
-            await there.sleep(60.0)
-            assert not await gone(there)
-            there.cluster.start("namespaces")
-            await there.until(lambda: gone(there), within=GRACE + 1.0)
+        async with cluster_world(sim, nodes=0) as world:
+            await place(world)
+            await world.cluster.kill("namespaces")
+            await end(world)
+            await world.sleep(60.0)
+            assert not await gone(world)
+            world.cluster.start("namespaces")
+            await world.until(lambda: gone(world), within=GRACE + 1.0)
 
     run_world(main)

@@ -1,40 +1,38 @@
-"""Nodes in virtual time: cordons, silence, taints, and who must leave when."""
+"""Nodes of the simulated cluster: cordons, taints, silence and deletion."""
 
-from libs.forecast.world import SteadyWorld
 from libs.kube.errors import NotFound
 from libs.testing.cluster.kubelet.hardware import LEASES_IN
 from libs.testing.cluster.nodes.lifecycle import USER
-from libs.testing.cluster.nodes.ttl import ANNOTATION
-from libs.testing.cluster.views import DAEMON_SETS, LEASES, NODES, PODS, REPLICA_SETS, Node
+from libs.testing.cluster.views import DAEMON_SETS, LEASES, NODES, REPLICA_SETS, Node
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.builders import daemon_set, replica_set
-from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
+from tests.component.testing.cluster.world import ClusterWorld, cluster_world, run_world
 
 
 def _taints(node: Node) -> list[str]:
     return [f"{taint.key.partition('/')[2]}:{taint.effect}" for taint in node.spec.taints]
 
 
-async def _status(there: ClusterWorld, name: str) -> str:
-    condition = (await there.node(name)).condition("Ready")
+async def _status(world: ClusterWorld, name: str) -> str:
+    condition = (await world.node(name)).condition("Ready")
     return condition.status if condition is not None else ""
 
 
-def test_the_taint_comes_half_a_second_after_a_cordon_and_goes_as_late() -> None:
+def test_the_cordon_taint_follows_half_a_second_later() -> None:
     async def main(sim: Sim) -> tuple[float, float]:
-        async with cluster_world(sim) as there:
+        async with cluster_world(sim) as world:
 
             async def tainted() -> bool:
-                return _taints(await there.node("n1")) == ["unschedulable:NoSchedule"]
+                return _taints(await world.node("n1")) == ["unschedulable:NoSchedule"]
 
             async def clean() -> bool:
-                return _taints(await there.node("n1")) == []
+                return _taints(await world.node("n1")) == []
 
-            await there.cordon("n1")
-            came = await there.until(tainted, every=0.01)
-            await there.cordon("n1", on=False)
-            went = await there.until(clean, every=0.01)
-            writes = there.journal(user=USER, kind="Node")[-2:]
+            await world.cordon("n1")
+            came = await world.until(tainted, every=0.01)
+            await world.cordon("n1", on=False)
+            went = await world.until(clean, every=0.01)
+            writes = world.journal(user=USER, kind="Node")[-2:]
             assert {each.manager for each in writes} == {"kube-controller-manager"}
             return came, went
 
@@ -43,66 +41,66 @@ def test_the_taint_comes_half_a_second_after_a_cordon_and_goes_as_late() -> None
     assert 0.49 <= went <= 0.52
 
 
-def test_a_cordon_that_is_taken_back_at_once_leaves_no_taint_behind() -> None:
+def test_a_cordon_undone_at_once_leaves_no_taint() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as there:
-            before = len(there.journal(user=USER, kind="Node"))
-            await there.cordon("n1")
-            await there.sleep(0.2)
-            await there.cordon("n1", on=False)
-            await there.sleep(5)
-            assert _taints(await there.node("n1")) == []
-            assert len(there.journal(user=USER, kind="Node")) == before
+        async with cluster_world(sim) as world:
+            before = len(world.journal(user=USER, kind="Node"))
+            await world.cordon("n1")
+            await world.sleep(0.2)
+            await world.cordon("n1", on=False)
+            await world.sleep(5)
+            assert _taints(await world.node("n1")) == []
+            assert len(world.journal(user=USER, kind="Node")) == before
 
     run_world(main)
 
 
-def test_a_taint_of_somebody_else_stays_whatever_the_controller_writes() -> None:
+def test_foreign_taints_are_kept() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as there:
+        async with cluster_world(sim) as world:
             taints = [{"key": "theirs", "value": "v", "effect": "NoSchedule"}]
-            await there.change(NODES, "n1", {"spec": {"taints": taints}})
-            await there.cordon("n1")
-            await there.sleep(1)
-            assert {taint.key for taint in (await there.node("n1")).spec.taints} == {
+            await world.change(NODES, "n1", {"spec": {"taints": taints}})
+            await world.cordon("n1")
+            await world.sleep(1)
+            assert {taint.key for taint in (await world.node("n1")).spec.taints} == {
                 "theirs",
                 "node.kubernetes.io/unschedulable",
             }
-            await there.cordon("n1", on=False)
-            await there.sleep(1)
-            assert [taint.key for taint in (await there.node("n1")).spec.taints] == ["theirs"]
+            await world.cordon("n1", on=False)
+            await world.sleep(1)
+            assert [taint.key for taint in (await world.node("n1")).spec.taints] == ["theirs"]
 
     run_world(main)
 
 
-def test_a_silent_node_is_unknown_after_its_grace_and_well_again_when_it_speaks() -> None:
+def test_a_silent_node_is_unknown_after_its_grace_period_until_it_reports() -> None:
     async def main(sim: Sim) -> float:
-        async with cluster_world(sim, 2) as there:
-            await there.create(DAEMON_SETS, daemon_set())
-            await there.ready("d", 2)
-            pod = next(pod for pod in await there.pods("d") if pod.spec.node_name == "n1")
-            there.machine("n1").disconnect()
+        async with cluster_world(sim, 2) as world:
+            await world.create(DAEMON_SETS, daemon_set())
+            await world.ready("d", 2)
+            pod = next(pod for pod in await world.pods("d") if pod.spec.node_name == "n1")
+            world.machine("n1").disconnect()
 
             async def unknown() -> bool:
-                return await _status(there, "n1") == "Unknown"
+                return await _status(world, "n1") == "Unknown"
 
-            took = await there.until(unknown, every=0.5)
-            await there.sleep(1)
-            node = await there.node("n1")
+            took = await world.until(unknown, every=0.5)
+            await world.sleep(1)
+            node = await world.node("n1")
             assert _taints(node) == ["unreachable:NoSchedule", "unreachable:NoExecute"]
             ready = node.condition("Ready")
             assert ready is not None
             assert ready.reason == "NodeStatusUnknown"
-            unready = next(each for each in await there.pods("d") if not each.ready)
+            unready = next(each for each in await world.pods("d") if not each.ready)
             assert unready.metadata.uid == pod.metadata.uid
-            assert await _status(there, "n2") == "True"
+            assert await _status(world, "n2") == "True"
 
-            there.machine("n1").reconnect()
-            await there.ready("d", 2)
-            await there.sleep(1)
-            assert await _status(there, "n1") == "True"
-            assert _taints(await there.node("n1")) == []
-            same = next(each for each in await there.pods("d") if each.spec.node_name == "n1")
+            world.machine("n1").reconnect()
+            await world.ready("d", 2)
+            await world.sleep(1)
+            assert await _status(world, "n1") == "True"
+            assert _taints(await world.node("n1")) == []
+            same = next(each for each in await world.pods("d") if each.spec.node_name == "n1")
             assert same.metadata.uid == pod.metadata.uid
             assert same.status.container_statuses[0].restart_count == 0
             return took
@@ -111,40 +109,27 @@ def test_a_silent_node_is_unknown_after_its_grace_and_well_again_when_it_speaks(
     assert 40.0 <= run_world(main) <= 55.0
 
 
-def test_a_short_silence_changes_nothing() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as there:
-            there.machine("n1").disconnect()
-            await there.sleep(30)
-            there.machine("n1").reconnect()
-            await there.sleep(300)
-            assert there.journal(user=USER, kind="Node", verb="patch")[1:] == []
-            assert await _status(there, "n1") == "True"
-
-    run_world(main)
-
-
 def test_workloads_leave_an_unreachable_node_after_five_minutes_and_daemons_stay() -> None:
     async def main(sim: Sim) -> float:
-        async with cluster_world(sim, 2) as there:
-            await there.create(DAEMON_SETS, daemon_set())
-            await there.create(REPLICA_SETS, replica_set("w", replicas=1))
-            await there.ready("w", 1)
-            await there.ready("d", 2)
-            old = await there.pod("w")
+        async with cluster_world(sim, 2) as world:
+            await world.create(DAEMON_SETS, daemon_set())
+            await world.create(REPLICA_SETS, replica_set("w", replicas=1))
+            await world.ready("w", 1)
+            await world.ready("d", 2)
+            old = await world.pod("w")
             silent = old.spec.node_name
-            there.machine(silent).power_off()
+            world.machine(silent).power_off()
 
             async def tainted() -> bool:
-                return "unreachable:NoExecute" in _taints(await there.node(silent))
+                return "unreachable:NoExecute" in _taints(await world.node(silent))
 
-            await there.until(tainted)
+            await world.until(tainted)
 
             async def elsewhere() -> bool:
-                return any(pod.ready for pod in await there.pods("w"))
+                return any(pod.ready for pod in await world.pods("w"))
 
-            took = await there.until(elsewhere, within=400, every=0.5)
-            pods = await there.pods("w")
+            took = await world.until(elsewhere, within=400, every=0.5)
+            pods = await world.pods("w")
             assert len(pods) == 2
             (new,) = [pod for pod in pods if pod.ready]
             assert new.spec.node_name not in ("", silent)
@@ -152,110 +137,54 @@ def test_workloads_leave_an_unreachable_node_after_five_minutes_and_daemons_stay
             (left,) = [pod for pod in pods if not pod.ready]
             assert left.deleting
             assert left.metadata.uid == old.metadata.uid
-            assert not any(pod.deleting for pod in await there.pods("d"))
+            assert not any(pod.deleting for pod in await world.pods("d"))
             return took
 
     took = run_world(main)
     assert 300.0 <= took <= 305.0
 
 
-def test_a_node_that_comes_back_before_that_keeps_its_workloads() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as there:
-            await there.create(REPLICA_SETS, replica_set("w", replicas=1))
-            await there.ready("w", 1)
-            uid = (await there.pod("w")).metadata.uid
-            for _ in range(3):
-                there.machine("n1").disconnect()
-                await there.sleep(200)
-                there.machine("n1").reconnect()
-                await there.sleep(60)
-            assert (await there.pod("w")).metadata.uid == uid
-
-    run_world(main)
-
-
 def test_pods_and_lease_of_a_deleted_node_are_collected() -> None:
     async def main(sim: Sim) -> float:
-        async with cluster_world(sim) as there:
-            await there.create(DAEMON_SETS, daemon_set())
-            await there.ready("d", 1)
-            there.machine("n1").power_off()
-            await there.kube.request("DELETE", NODES.path(name="n1"))
+        async with cluster_world(sim) as world:
+            await world.create(DAEMON_SETS, daemon_set())
+            await world.ready("d", 1)
+            world.machine("n1").power_off()
+            await world.kube.request("DELETE", NODES.path(name="n1"))
 
             async def gone() -> bool:
-                return not await there.pods()
+                return not await world.pods()
 
-            took = await there.until(gone, within=120, every=0.5)
-            assert (await there.kube.list_page(LEASES, namespace=LEASES_IN)).items == ()
-            deleted = there.journal(kind="Pod", verb="delete")
+            took = await world.until(gone, within=120, every=0.5)
+            assert (await world.kube.list_page(LEASES, namespace=LEASES_IN)).items == ()
+            deleted = world.journal(kind="Pod", verb="delete")
             assert deleted[-1].user.endswith("pod-garbage-collector")
             return took
 
     assert 40.0 <= run_world(main) <= 80.0
 
 
-def test_a_kubelet_whose_node_was_deleted_writes_it_again_only_when_it_restarts() -> None:
+def test_a_kubelet_recreates_its_deleted_node_only_at_its_restart() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as there:
-            first = await there.node("n1")
-            await there.kube.request("DELETE", NODES.path(name="n1"))
-            await there.sleep(600)
+        async with cluster_world(sim) as world:
+            first = await world.node("n1")
+            await world.kube.request("DELETE", NODES.path(name="n1"))
+            await world.sleep(600)
             try:
-                await there.node("n1")
+                await world.node("n1")
             except NotFound:
                 pass
             else:
                 raise AssertionError("the Node came back by itself")
-            there.machine("n1").register()
-            await there.sleep(1)
-            second = await there.node("n1")
+            world.machine("n1").register()
+            await world.sleep(1)
+            second = await world.node("n1")
             assert second.metadata.uid != first.metadata.uid
-            assert there.machine("n1").node_uid == second.metadata.uid
-            lease = await there.kube.get(LEASES, "n1", namespace=LEASES_IN)
+            assert world.machine("n1").node_uid == second.metadata.uid
+            lease = await world.kube.get(LEASES, "n1", namespace=LEASES_IN)
             (owner,) = lease.metadata.owner_references
             assert owner.uid == second.metadata.uid
-            await there.sleep(300)
-            assert await _status(there, "n1") == "True"
-
-    run_world(main)
-
-
-def test_each_node_is_told_once_how_long_to_believe() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 3) as there:
-            await there.sleep(600)
-            assert [
-                (await there.node(f"n{number}")).metadata.annotations[ANNOTATION]
-                for number in (1, 2, 3)
-            ] == ["0", "0", "0"]
-            user = "system:serviceaccount:kube-system:ttl-controller"
-            assert len(there.journal(user=user)) == 3
-
-    run_world(main)
-
-
-def test_a_bare_pod_that_bears_nothing_leaves_at_once() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, model=SteadyWorld(stop_seconds=3.0)) as there:
-            pod = {
-                "metadata": {"name": "bare", "labels": {"app": "bare"}},
-                "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "x:1"}]},
-            }
-            await there.kube.create(PODS, pod, namespace=NAMESPACE)
-            await there.ready("bare", 1)
-            taints = [{"key": "theirs", "effect": "NoExecute"}]
-            await there.change(NODES, "n1", {"spec": {"taints": taints}})
-
-            async def gone() -> bool:
-                return not await there.pods("bare")
-
-            assert 3.0 <= await there.until(gone) <= 3.1
-            (deleted,) = [
-                each
-                for each in there.journal(kind="Pod", verb="delete")
-                if each.user.endswith("node-controller")
-            ]
-            assert deleted.code == 200
+            await world.sleep(300)
+            assert await _status(world, "n1") == "True"
 
     run_world(main)

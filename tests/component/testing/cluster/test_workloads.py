@@ -1,39 +1,39 @@
-"""Workloads in virtual time: evicted against a budget, recreated elsewhere, run to their end."""
+"""Workloads of the simulated cluster: eviction, scheduling, jobs."""
 
-from libs.forecast.world import ProcessEnd, SteadyWorld, WorldOverride
+from libs.forecast.world import SteadyWorld
 from libs.kube.client import BlockedByBudget, Evicted
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
-from libs.testing.cluster.views import BUDGETS, JOBS, NODES, REPLICA_SETS, Job
+from libs.testing.cluster.views import BUDGETS, JOBS, REPLICA_SETS, Job
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.builders import budget, job, replica_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 
 
-async def _evict(there: ClusterWorld, node: str) -> list[object]:
+async def _evict(world: ClusterWorld, node: str) -> list[object]:
     """`kubectl drain`, once over."""
     return [
-        await there.kube.evict(pod.metadata.name, namespace=NAMESPACE, uid=pod.metadata.uid)
-        for pod in await there.pods("w")
+        await world.kube.evict(pod.metadata.name, namespace=NAMESPACE, uid=pod.metadata.uid)
+        for pod in await world.pods("w")
         if pod.spec.node_name == node
     ]
 
 
 def test_a_drain_moves_pods_elsewhere_as_fast_as_their_budget_allows() -> None:
     async def main(sim: Sim) -> float:
-        async with cluster_world(sim, 2, gpus=4, model=SteadyWorld(stop_seconds=3.0)) as there:
-            await there.create(REPLICA_SETS, replica_set("w", replicas=4))
-            await there.ready("w", 4)
-            await there.create(BUDGETS, budget("b", app="w", maxUnavailable=1))
-            await there.sleep(1)
-            status = (await there.kube.get(BUDGETS, "b", namespace=NAMESPACE)).status
+        async with cluster_world(sim, 2, gpus=4, model=SteadyWorld(stop_seconds=3.0)) as world:
+            await world.create(REPLICA_SETS, replica_set("w", replicas=4))
+            await world.ready("w", 4)
+            await world.create(BUDGETS, budget("b", app="w", maxUnavailable=1))
+            await world.sleep(1)
+            status = (await world.kube.get(BUDGETS, "b", namespace=NAMESPACE)).status
             assert (status.disruptions_allowed, status.current_healthy) == (1, 4)
             assert (status.desired_healthy, status.expected_pods) == (3, 4)
 
-            await there.cordon("n1")
-            here = [pod for pod in await there.pods("w") if pod.spec.node_name == "n1"]
+            await world.cordon("n1")
+            here = [pod for pod in await world.pods("w") if pod.spec.node_name == "n1"]
             assert len(here) == 2
-            first = await _evict(there, "n1")
+            first = await _evict(world, "n1")
             assert [type(answer) for answer in first] == [Evicted, BlockedByBudget]
             withheld = first[1]
             assert isinstance(withheld, BlockedByBudget)
@@ -42,183 +42,121 @@ def test_a_drain_moves_pods_elsewhere_as_fast_as_their_budget_allows() -> None:
 
             async def moved() -> bool:
                 nonlocal fewest
-                pods = await there.pods("w")
+                pods = await world.pods("w")
                 up = [pod for pod in pods if pod.ready and not pod.deleting]
                 fewest = min(fewest, len(up))
                 left = [pod for pod in pods if pod.spec.node_name == "n1" and not pod.deleting]
                 if left:
-                    await _evict(there, "n1")
+                    await _evict(world, "n1")
                 return len(up) == 4 and len(pods) == 4 and not left
 
-            took = await there.until(moved, within=120)
+            took = await world.until(moved, within=120)
             assert fewest == 3
-            await there.sleep(1)
-            status = (await there.kube.get(BUDGETS, "b", namespace=NAMESPACE)).status
+            await world.sleep(1)
+            status = (await world.kube.get(BUDGETS, "b", namespace=NAMESPACE)).status
             assert (status.disrupted_pods, status.disruptions_allowed) == ({}, 1)
-            assert {pod.spec.node_name for pod in await there.pods("w")} == {"n2"}
+            assert {pod.spec.node_name for pod in await world.pods("w")} == {"n2"}
             return took
 
     assert 6.0 < run_world(main) < 12.0
 
 
-def test_an_eviction_that_was_granted_counts_until_the_pod_is_seen_to_go() -> None:
-    async def main(sim: Sim) -> list[object]:
-        async with cluster_world(sim, 2) as there:
-            await there.create(REPLICA_SETS, replica_set("w", replicas=3))
-            await there.create(BUDGETS, budget("b", app="w", minAvailable="60%"))
-            await there.ready("w", 3)
-            await there.sleep(1)
-            pods = await there.pods("w")
-            return [
-                await there.kube.evict(pod.metadata.name, namespace=NAMESPACE, uid=pod.metadata.uid)
-                for pod in pods[:2]
-            ]
-
-    granted, refused = run_world(main)
-    assert granted == Evicted()
-    assert isinstance(refused, BlockedByBudget)
-    assert "budget" in refused.why
-
-
-def test_what_fits_nowhere_stays_pending_and_says_why_until_there_is_room() -> None:
+def test_an_unschedulable_pod_is_pending_with_a_reason_until_there_is_room() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim, gpus=1) as there:
-            await there.create(REPLICA_SETS, replica_set("w", replicas=2))
-            await there.sleep(30)
-            pods = await there.pods("w")
+        async with cluster_world(sim, gpus=1) as world:
+            await world.create(REPLICA_SETS, replica_set("w", replicas=2))
+            await world.sleep(30)
+            pods = await world.pods("w")
             (waiting,) = [pod for pod in pods if not pod.spec.node_name]
             condition = waiting.condition("PodScheduled")
             assert condition is not None
             assert (condition.status, condition.reason) == ("False", "Unschedulable")
             assert "1 Insufficient nvidia.com/gpu" in condition.message
-            writes = there.journal(name=waiting.metadata.name, user="system:kube-scheduler")
+            writes = world.journal(name=waiting.metadata.name, user="system:kube-scheduler")
             assert len(writes) == 1
 
-            there.machine("n1").set_devices("nvidia.com/gpu", 2)
-            await there.ready("w", 2, within=10)
-            await there.sleep(1)
-            status = (await there.kube.get(REPLICA_SETS, "w", namespace=NAMESPACE)).status
+            world.machine("n1").set_devices("nvidia.com/gpu", 2)
+            await world.ready("w", 2, within=10)
+            await world.sleep(1)
+            status = (await world.kube.get(REPLICA_SETS, "w", namespace=NAMESPACE)).status
             assert (status.replicas, status.ready_replicas) == (2, 2)
             assert status.observed_generation == 1
 
     run_world(main)
 
 
-def test_devices_that_a_dying_pod_holds_are_free_when_it_is_gone() -> None:
-    async def main(sim: Sim) -> float:
-        async with cluster_world(sim, gpus=1, model=SteadyWorld(stop_seconds=4.0)) as there:
-            await there.create(REPLICA_SETS, replica_set("w", replicas=1))
-            await there.ready("w", 1)
-            old = await there.pod("w")
-            await there.kube.evict(old.metadata.name, namespace=NAMESPACE, uid=old.metadata.uid)
-            await there.sleep(1)
-            new = next(pod for pod in await there.pods("w") if not pod.deleting)
-            assert not new.spec.node_name
-            return 1.0 + await there.ready("w", 1)
-
-    assert 7.0 <= run_world(main) <= 7.5
-
-
-def test_a_scheduler_that_hears_nothing_gives_no_device_twice() -> None:
+def test_a_scheduler_with_a_stale_cache_assigns_no_device_twice() -> None:
     async def main(sim: Sim) -> int:
-        async with cluster_world(sim, gpus=3) as there:
-            faults = there.server.faults
+        async with cluster_world(sim, gpus=3) as world:
+            faults = world.server.faults
             deaf = Fault(
                 effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=INFORMERS_USER
             )
             fault = faults.add(deaf)
             faults.drop_watches(kind="Pod", user=INFORMERS_USER)
-            await there.create(REPLICA_SETS, replica_set("w", replicas=5))
-            await there.sleep(20)
-            early = sum(bool(pod.spec.node_name) for pod in await there.pods("w"))
+            await world.create(REPLICA_SETS, replica_set("w", replicas=5))
+            await world.sleep(20)
+            early = sum(bool(pod.spec.node_name) for pod in await world.pods("w"))
             faults.remove(fault)
-            await there.sleep(120)
-            assert sum(pod.ready for pod in await there.pods("w")) == 3
+            await world.sleep(120)
+            assert sum(pod.ready for pod in await world.pods("w")) == 3
             return early
 
     assert run_world(main) == 3
 
 
-def test_fewer_replicas_are_fewer_pods() -> None:
+def test_scaling_down_deletes_pods() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as there:
-            await there.create(REPLICA_SETS, replica_set("w", replicas=5))
-            await there.ready("w", 5)
-            await there.change(REPLICA_SETS, "w", {"spec": {"replicas": 2}})
-            await there.ready("w", 2)
-            await there.delete(REPLICA_SETS, "w")
-            await there.sleep(10)
-            assert await there.pods("w") == []
+        async with cluster_world(sim) as world:
+            await world.create(REPLICA_SETS, replica_set("w", replicas=5))
+            await world.ready("w", 5)
+            await world.change(REPLICA_SETS, "w", {"spec": {"replicas": 2}})
+            await world.ready("w", 2)
+            await world.delete(REPLICA_SETS, "w")
+            await world.sleep(10)
+            assert await world.pods("w") == []
 
     run_world(main)
 
 
-async def _job(there: ClusterWorld) -> Job:
-    return await there.kube.get(JOBS, "t", namespace=NAMESPACE)
+async def _job(world: ClusterWorld) -> Job:
+    return await world.kube.get(JOBS, "t", namespace=NAMESPACE)
 
 
 def test_a_job_ends_when_its_pod_has_succeeded() -> None:
     async def main(sim: Sim) -> float:
-        async with cluster_world(sim, model=SteadyWorld(job_seconds=1_800.0)) as there:
-            await there.create(JOBS, job("t"))
+        async with cluster_world(sim, model=SteadyWorld(job_seconds=1_800.0)) as world:
+            await world.create(JOBS, job("t"))
 
             async def complete() -> bool:
-                conditions = (await _job(there)).status.conditions
+                conditions = (await _job(world)).status.conditions
                 return any(each.type == "Complete" for each in conditions)
 
-            await there.sleep(60)
-            running = (await _job(there)).status
+            await world.sleep(60)
+            running = (await _job(world)).status
             assert (running.active, running.ready, running.succeeded) == (1, 1, 0)
-            took = 60.0 + await there.until(complete, within=4_000, every=1.0)
-            ended = (await _job(there)).status
+            took = 60.0 + await world.until(complete, within=4_000, every=1.0)
+            ended = (await _job(world)).status
             assert (ended.active, ended.succeeded, ended.failed) == (0, 1, 0)
-            assert len(await there.pods()) == 1
+            assert len(await world.pods()) == 1
             return took
 
     assert 1_800.0 <= run_world(main) <= 1_810.0
 
 
-def test_a_job_whose_pod_is_evicted_begins_again_elsewhere() -> None:
+def test_a_job_restarts_elsewhere_after_an_eviction() -> None:
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 2, model=SteadyWorld(job_seconds=600.0)) as there:
-            await there.create(JOBS, job("t"))
-            await there.sleep(300)
-            (old,) = await there.pods()
-            await there.cordon(old.spec.node_name)
-            await there.kube.evict(old.metadata.name, namespace=NAMESPACE, uid=old.metadata.uid)
-            await there.sleep(500)
-            (new,) = await there.pods()
+        async with cluster_world(sim, 2, model=SteadyWorld(job_seconds=600.0)) as world:
+            await world.create(JOBS, job("t"))
+            await world.sleep(300)
+            (old,) = await world.pods()
+            await world.cordon(old.spec.node_name)
+            await world.kube.evict(old.metadata.name, namespace=NAMESPACE, uid=old.metadata.uid)
+            await world.sleep(500)
+            (new,) = await world.pods()
             assert new.status.phase == "Running"
             assert new.spec.node_name not in ("", old.spec.node_name)
-            await there.sleep(200)
-            assert (await _job(there)).status.succeeded == 1
-
-    run_world(main)
-
-
-def test_a_job_tries_again_as_often_as_it_may() -> None:
-    async def main(sim: Sim) -> tuple[int, str]:
-        model = SteadyWorld(overrides=(WorldOverride(workload="t", job=ProcessEnd(5.0, 1)),))
-        async with cluster_world(sim, model=model) as there:
-            wanted = job("t")
-            wanted["spec"]["backoffLimit"] = 2
-            await there.create(JOBS, wanted)
-            await there.sleep(600)
-            status = (await _job(there)).status
-            return status.failed, status.conditions[-1].type
-
-    assert run_world(main) == (3, "Failed")
-
-
-def test_a_node_that_joins_takes_what_waited() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, gpus=0) as there:
-            await there.create(REPLICA_SETS, replica_set("w", replicas=1))
-            await there.sleep(5)
-            assert not (await there.pod("w")).spec.node_name
-            there.cluster.fleet.add("n2")
-            await there.ready("w", 1, within=10)
-            assert (await there.pod("w")).spec.node_name == "n2"
-            assert len((await there.kube.list_page(NODES)).items) == 2
+            await world.sleep(200)
+            assert (await _job(world)).status.succeeded == 1
 
     run_world(main)

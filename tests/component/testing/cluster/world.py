@@ -1,4 +1,4 @@
-"""A cluster in virtual time: a simulated server, everything that lives beside us, and a person."""
+"""A cluster in virtual time: a simulated server, controllers, kubelets and a user."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -22,8 +22,6 @@ NAMESPACE = "default"
 
 
 class ClusterWorld:
-    """What a test has in its hands."""
-
     def __init__(
         self,
         sim: Sim,
@@ -46,16 +44,14 @@ class ClusterWorld:
         self.kube = self.kube_for("person", "kubectl")
 
     def kube_for(self, user: str, manager: str) -> Kube:
-        """A client straight into the server."""
+        """A client that calls the server in memory."""
         return Kube(self.server.transport(user=user), manager=manager, clock=self.sim.clock)
 
     @property
     def now(self) -> float:
-        """Virtual seconds."""
         return self.sim.clock.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Let time pass."""
         await self.sim.clock.sleep(seconds)
 
     async def until(
@@ -65,7 +61,7 @@ class ClusterWorld:
         within: float = 60.0,
         every: float = 0.05,
     ) -> float:
-        """Wait until it holds; gives the virtual seconds that took."""
+        """Wait until the condition holds; return the virtual seconds that it took."""
         begun = self.now
         while not await holds():
             assert self.now - begun < within, f"not so after {within} s"
@@ -75,67 +71,58 @@ class ClusterWorld:
     # What people do.
 
     async def create(self, resource: Resource[Any], wanted: dict[str, Any]) -> Any:
-        """In the default namespace."""
         return await self.kube.create(resource, wanted, namespace=NAMESPACE)
 
     async def change(self, resource: Resource[Any], name: str, change: dict[str, Any]) -> None:
-        """Merge into it whatever its revision."""
+        """Merge a patch, at any revision."""
         namespace = NAMESPACE if resource.namespaced else ""
         path = resource.path(namespace=namespace, name=name)
         query = {"fieldManager": self.kube.manager}
         await self.kube.request("PATCH", path, query=query, body=change, content_type=MERGE_PATCH)
 
     async def label(self, node: str, labels: dict[str, str | None]) -> None:
-        """`kubectl label`."""
         await self.change(NODES, node, {"metadata": {"labels": labels}})
 
     async def cordon(self, node: str, *, on: bool = True) -> None:
-        """`kubectl cordon` and `uncordon`."""
         await self.change(NODES, node, {"spec": {"unschedulable": True if on else None}})
 
     async def delete(
         self, resource: Resource[Any], name: str, *, policy: str = "Background"
     ) -> None:
-        """`kubectl delete`."""
         path = resource.path(namespace=NAMESPACE if resource.namespaced else "", name=name)
         await self.kube.request("DELETE", path, body={"propagationPolicy": policy})
 
-    # What is there.
+    # Reads.
 
     async def node(self, name: str) -> Node:
-        """As the server has it."""
         return await self.kube.get(NODES, name)
 
     async def pods(self, app: str = "") -> list[Pod]:
-        """Of a workload, by their names."""
         labels = f"app={app}" if app else ""
         page = await self.kube.list_page(PODS, namespace=NAMESPACE, labels=labels)
         return list(page.items)
 
     async def pod(self, app: str) -> Pod:
-        """The only one of a workload."""
         (pod,) = await self.pods(app)
         return pod
 
     async def ready(self, app: str, count: int, *, within: float = 60.0) -> float:
-        """Wait until so many of its pods are ready, and no others there."""
+        """Wait until a workload has exactly so many pods, all ready."""
 
-        async def there() -> bool:
+        async def all_ready() -> bool:
             pods = await self.pods(app)
             return len(pods) == count and all(pod.ready and not pod.deleting for pod in pods)
 
-        return await self.until(there, within=within)
+        return await self.until(all_ready, within=within)
 
     async def daemon_set(self, name: str) -> DaemonSet:
-        """As the server has it."""
         return await self.kube.get(DAEMON_SETS, name, namespace=NAMESPACE)
 
     def machine(self, name: str) -> SimulatedKubelet:
-        """The machine behind a Node."""
         return self.cluster.fleet[name]
 
     def journal(self, **fields: str) -> list[Revision]:
-        """The writes whose fields are these."""
+        """Return the writes that match these fields."""
         return [
             each
             for each in self.server.journal.revisions
@@ -154,22 +141,21 @@ async def cluster_world(
     gpus: int = 8,
     lease_every: float = 10.0,
 ) -> AsyncGenerator[ClusterWorld]:
-    """Everything runs, and the nodes are Ready and without taints."""
-    there = ClusterWorld(
+    """Run a cluster; its nodes are Ready and without taints."""
+    world = ClusterWorld(
         sim, model=model or SteadyWorld(), processes=processes, lease_every=lease_every
     )
-    async with there.cluster:
+    async with world.cluster:
         for number in range(1, nodes + 1):
-            there.cluster.fleet.add(f"n{number}", Hardware(gpus=gpus, labels=labels or {}))
+            world.cluster.fleet.add(f"n{number}", Hardware(gpus=gpus, labels=labels or {}))
 
         async def settled() -> bool:
-            found = (await there.kube.list_page(NODES)).items
+            found = (await world.kube.list_page(NODES)).items
             return len(found) == nodes and not any(node.spec.taints for node in found)
 
-        await there.until(settled)
-        yield there
+        await world.until(settled)
+        yield world
 
 
 def run_world(main: Callable[[Sim], Coroutine[Any, Any, T]], *, seed: int = 1) -> T:
-    """Run it in virtual time."""
     return run(main, seed=seed)

@@ -1,4 +1,4 @@
-"""The same machine on a real loop, with threads: as a process of its own has it."""
+"""A simulated machine on a real loop, with threads, as in a process of its own."""
 
 import asyncio
 import random
@@ -40,7 +40,6 @@ def given(seed: int) -> dict[str, Any]:
 
 
 async def labelled(kube: Kube, labels: Mapping[str, str | None]) -> None:
-    """`kubectl label`."""
     await kube.request(
         "PATCH",
         NODES.path(name="n1"),
@@ -75,7 +74,7 @@ async def test_a_driver_comes_goes_and_leaves_its_modules_to_the_agent(tmp_path:
         processes=process_factory(machines),
         env=make_env(random=random.Random(2)),
     )
-    machines["n1"] = there = SimulatedMachine(
+    machines["n1"] = world = SimulatedMachine(
         tmp_path, name="n1", model=QUICK, env=make_env(random=random.Random(3))
     )
     kube, wire = kube_for("person", "kubectl"), server.transport(user="person")
@@ -91,8 +90,8 @@ async def test_a_driver_comes_goes_and_leaves_its_modules_to_the_agent(tmp_path:
     async with threads, cluster:
         await apply(wire, account())
         await apply(wire, made)
-        there.join(cluster.fleet, labels={DRIVER_LABEL: made["metadata"]["labels"][DRIVER_LABEL]})
-        host = there.host(threads, comm="sluice-driver", changes=True)
+        world.join(cluster.fleet, labels={DRIVER_LABEL: made["metadata"]["labels"][DRIVER_LABEL]})
+        host = world.host(threads, comm="sluice-driver", changes=True)
         await admit_first(host)
         await eventually(ready)
         assert (await host.offload.do(host.gpus.open)).driver_version == OLD
@@ -105,7 +104,7 @@ async def test_a_driver_comes_goes_and_leaves_its_modules_to_the_agent(tmp_path:
         for name in ("nvidia_modeset", "nvidia_uvm", modules.DRIVER):
             answer = await host.offload.do(lambda name=name: linux.unload(name))
             assert answer == Unloaded()
-        assert there.driver is None
-        assert there.incidents == ()
-        there.power_off()
+        assert world.driver is None
+        assert world.incidents == ()
+        world.power_off()
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A simulated cluster with one simulated machine, two drivers for it, and a keeper of its gate."""
+"""A simulated cluster with one machine, two drivers and a gate keeper."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -29,7 +29,7 @@ OLD, NEW = "570.86.15", "580.95.05"
 
 
 def driver_sets(**more: Any) -> Mapping[str, dict[str, Any]]:
-    """The DaemonSet of each version, as it is rendered; `more` is said of the newer one alone."""
+    """Return the rendered DaemonSet of each version; `more` applies to the newer one only."""
     made: dict[str, dict[str, Any]] = {}
     for version in (OLD, NEW):
         spec = {"repository": "r.example/nvidia", "image": "driver", "version": version}
@@ -40,8 +40,6 @@ def driver_sets(**more: Any) -> Mapping[str, dict[str, Any]]:
 
 
 class MachineWorld:
-    """What a test has in its hands."""
-
     def __init__(
         self, town: ClusterWorld, machine: SimulatedMachine, sets: Mapping[str, dict[str, Any]]
     ) -> None:
@@ -50,21 +48,19 @@ class MachineWorld:
         self._sets = sets
 
     def label(self, version: str) -> str:
-        """Of the driver of that version."""
         return self._sets[version]["metadata"]["labels"][DRIVER_LABEL]
 
     async def select_driver(self, version: str) -> None:
-        """The node is told to run it."""
+        """Label the node for this driver."""
         await self.town.label("n1", {DRIVER_LABEL: self.label(version)})
 
     async def driver_pods(self) -> dict[str, Pod]:
-        """By version."""
         versions = {self.label(version): version for version in self._sets}
         pods = await self.town.pods(APP)
         return {versions[pod.metadata.labels[DRIVER_LABEL]]: pod for pod in pods}
 
     async def wait_for_driver(self, version: str, *, within: float = 60.0) -> float:
-        """Wait until this driver is ready, and no other pod is there."""
+        """Wait until this driver's pod is ready and is the only driver pod."""
 
         async def so() -> bool:
             pods = await self.driver_pods()
@@ -73,12 +69,11 @@ class MachineWorld:
         return await self.town.until(so, within=within)
 
     async def install_first_driver(self, version: str = OLD) -> None:
-        """The first driver of the machine, whoever keeps its gate."""
+        """Bring up the first driver of the machine."""
         await self.select_driver(version)
         await self.wait_for_driver(version)
 
     async def job(self, name: str, *, gpus: int = 2) -> None:
-        """It runs, with GPUs."""
         needs = {"limits": {"nvidia.com/gpu": str(gpus)}}
         container = {"name": "main", "image": "train:1", "resources": needs}
         spec = {"restartPolicy": "Never", "containers": [container]}
@@ -94,7 +89,6 @@ class MachineWorld:
         await self.town.ready(name, 1)
 
     async def delete_pod(self, pod: Pod, *, grace: int | None = None) -> None:
-        """As a person does it."""
         meta = pod.metadata
         await self.town.kube.delete(PODS, meta.name, namespace=NAMESPACE, uid=meta.uid, grace=grace)
 
@@ -118,7 +112,7 @@ class FakeGateAgent:
         self.admitted: list[float] = []
 
     async def run(self) -> None:
-        """Until it is cancelled, or killed with its boot."""
+        """Run until cancelled, or killed with its boot."""
         with suppress(AgentKilled):
             while True:
                 await self._look()
@@ -135,7 +129,7 @@ class FakeGateAgent:
         self.admitted.append(self._clock.monotonic())
 
     def _at_gate(self) -> tuple[set[str], list[GateRequest]]:
-        """Who was let in, and who waits."""
+        """Return the admitted pod and the waiting pod."""
         tree = self.host.tree
         known = {one.pod_uid for one in gate.list_answers(tree)}
         return known, [one for one in gate.list_requests(tree) if one.pod_uid not in known]
@@ -161,7 +155,7 @@ class FakeGateAgent:
 async def machine_world(
     sim: Sim, root: Path, *, model: WorldModel | None = None, **more: Any
 ) -> AsyncGenerator[MachineWorld]:
-    """The node is Ready, both DaemonSets are there, and nothing is labelled."""
+    """Run a cluster with a Ready node and both DaemonSets, without labels on the node."""
     machines: dict[str, SimulatedMachine] = {}
     model = model or SteadyWorld()
     town = ClusterWorld(sim, model=model, processes=process_factory(machines))
@@ -183,10 +177,9 @@ async def machine_world(
 
 @asynccontextmanager
 async def with_gate_agent(
-    there: MachineWorld, *, careless: bool = False, keeps: bool = False
+    world: MachineWorld, *, careless: bool = False, keeps: bool = False
 ) -> AsyncGenerator[FakeGateAgent]:
-    """Somebody keeps the gate meanwhile."""
-    keeper = FakeGateAgent(there, careless=careless, keeps=keeps)
+    keeper = FakeGateAgent(world, careless=careless, keeps=keeps)
     task = asyncio.create_task(keeper.run(), name="keeper")
     try:
         yield keeper
@@ -198,6 +191,5 @@ async def with_gate_agent(
 
 
 def account() -> dict[str, Any]:
-    """Whom the pods of drivers run as."""
     metadata = {"name": DRIVER_ACCOUNT, "namespace": NAMESPACE}
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}

@@ -1,4 +1,4 @@
-"""A machine for one test, pods on it, and a kubelet that only writes down what it hears."""
+"""A machine for one test, pods on it, and a kubelet that records events."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -21,7 +21,6 @@ PLUGIN = "nvidia.com/gpu"
 def machine(
     sim: Sim, root: Path, *, model: WorldModel | None = None, **more: Any
 ) -> SimulatedMachine:
-    """One that is called n1."""
     return SimulatedMachine(
         root,
         name="n1",
@@ -77,7 +76,6 @@ def job_pod(name: str, *, gpus: int = 1, policy: str = "Never") -> Pod:
 
 
 def uid(name: str) -> str:
-    """Of the pod with this name."""
     text = hashlib.sha256(name.encode()).hexdigest()
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:32]))
 
@@ -98,19 +96,17 @@ class RunningContainer:
         self.exits.append(code)
 
     def end(self) -> None:
-        """The container is gone."""
         self.process.end(self.instance)
 
     def stop(self) -> None:
-        """It is asked to end."""
         self.process.stop(self.instance)
 
 
 class FakeKubelet:
     """Starts containers on one machine."""
 
-    def __init__(self, there: SimulatedMachine) -> None:
-        self.there = there
+    def __init__(self, world: SimulatedMachine) -> None:
+        self.world = world
         self._starts = 0
 
     def start(
@@ -118,11 +114,11 @@ class FakeKubelet:
     ) -> RunningContainer:
         """Somebody of the machine lives in it, or this fails."""
         self._starts += 1
-        occupant = self.there.process_for(pod, container)
+        occupant = self.world.process_for(pod, container)
         assert occupant is not None
         instance = ContainerInstance(
             node="n1",
-            boot_id=boot_id or self.there.boot_id,
+            boot_id=boot_id or self.world.boot_id,
             pod=pod,
             container=container,
             container_id=f"containerd://{self._starts:032x}",

@@ -1,20 +1,10 @@
-"""Files that are read once: what everybody who may write does to what was read."""
+"""Cached reads of a machine's files, and the writes that invalidate them."""
 
 from pathlib import Path
 
-import pytest
-
-from libs.host import gate, modules
-from libs.host.gate import GateAnswer
-from libs.host.machine import InlineOffload
 from libs.host.tree import Tree
 from libs.testing.machines.cached_tree import CachedTree
 from libs.testing.machines.host_tree import HostTree
-from libs.testing.machines.system import System
-from libs.testing.simulation import Sim, run
-from tests.unit.testing.machines.builders import machine
-
-DRIVEN = System(driver="580.95.05")
 
 
 def known(root: Path) -> tuple[HostTree, CachedTree]:
@@ -36,7 +26,7 @@ def seen(tree: Tree) -> tuple[object, ...]:
     )
 
 
-def test_it_says_what_a_plain_tree_says_after_each_write_of_the_machine(tmp_path: Path) -> None:
+def test_a_cached_tree_equals_a_plain_tree_after_each_write_of_the_machine(tmp_path: Path) -> None:
     ground, tree = known(tmp_path)
     for write in (
         lambda: ground.put("/run/a", "1\n"),
@@ -53,15 +43,7 @@ def test_it_says_what_a_plain_tree_says_after_each_write_of_the_machine(tmp_path
         assert seen(tree) == seen(tree) == seen(Tree(tmp_path))
 
 
-def test_a_file_is_read_once(tmp_path: Path) -> None:
-    ground, tree = known(tmp_path)
-    ground.put("/run/a", "1\n")
-    assert tree.word("/run/a") == "1"
-    (tmp_path / "run/a").write_text("by somebody of whom it does not know")
-    assert tree.word("/run/a") == "1"
-
-
-def test_while_somebody_may_write_everything_is_read_anew(tmp_path: Path) -> None:
+def test_files_are_read_again_while_a_writer_is_open(tmp_path: Path) -> None:
     ground, tree = known(tmp_path)
     ground.put("/run/a", "1\n")
     place = tree.at("/run/a")
@@ -71,27 +53,3 @@ def test_while_somebody_may_write_everything_is_read_anew(tmp_path: Path) -> Non
     tree.end_writes()
     place.write_text("4")
     assert tree.word("/run/a") == "4"
-
-
-@pytest.mark.parametrize("remembers", [True, False])
-def test_an_agent_sees_what_another_one_and_the_kernel_did(tmp_path: Path, remembers: bool) -> None:
-    async def main(sim: Sim) -> None:
-        there = machine(sim, tmp_path, system=DRIVEN, cache_reads=remembers)
-        one, other = (
-            there.host(InlineOffload(), changes=True),
-            there.host(InlineOffload(), comm="other"),
-        )
-        assert gate.list_answers(other.tree) == ()
-        answer = GateAnswer(pod_uid="p", label="l", at=1.0)
-        await one.offload.do(lambda: gate.put_answer(one.tree, answer))
-        assert gate.list_answers(other.tree) == (answer,)
-        await one.offload.do(lambda: gate.remove_pod(one.tree, "p"))
-        assert gate.list_answers(other.tree) == ()
-        assert modules.DRIVER in modules.loaded(other.tree)
-        linux = one.linux
-        assert linux is not None
-        for name in modules.UNLOAD_ORDER:
-            await one.offload.do(lambda name=name: linux.unload(name))
-        assert modules.DRIVER not in modules.loaded(other.tree)
-
-    run(main, seed=1)

@@ -1,4 +1,4 @@
-"""Who keeps a module in the kernel, and what the tree shows of it."""
+"""Kernel modules: what keeps them loaded, and how files show them."""
 
 from pathlib import Path
 
@@ -59,23 +59,11 @@ def with_driver(kernel: SimulatedKernel) -> None:
 
 
 def shown(tree: Tree) -> dict[str, tuple[int, set[str]]]:
-    there = modules.loaded(tree)
-    return {name: (each.references, set(each.users)) for name, each in there.items()}
+    world = modules.loaded(tree)
+    return {name: (each.references, set(each.users)) for name, each in world.items()}
 
 
-def test_a_boot_says_its_name_its_kernel_and_its_modules(
-    kernel: SimulatedKernel, tree: Tree
-) -> None:
-    assert system.boot_id(tree) == "b-1"
-    found = system.kernel(tree)
-    assert found is not None
-    assert (found.release, found.modules) == ("6.8.0", ("mlx5_core",))
-    assert shown(tree) == {"ext4": (0, set()), "mlx5_core": (0, set())}
-
-
-def test_what_is_loaded_is_shown_with_version_users_and_devices(
-    kernel: SimulatedKernel, tree: Tree
-) -> None:
+def test_loaded_modules_show_version_users_and_devices(kernel: SimulatedKernel, tree: Tree) -> None:
     with_driver(kernel)
     kernel.load("nvidia", version="other")
     assert shown(tree)["nvidia"] == (2, {"nvidia_uvm", "nvidia_modeset"})
@@ -86,7 +74,7 @@ def test_what_is_loaded_is_shown_with_version_users_and_devices(
     assert bound == {"../../../../bus/pci/drivers/nvidia"}
 
 
-def test_modules_go_in_their_order_alone(kernel: SimulatedKernel, tree: Tree) -> None:
+def test_modules_unload_only_in_order_of_dependency(kernel: SimulatedKernel, tree: Tree) -> None:
     with_driver(kernel)
     assert isinstance(kernel.unload("nvidia"), InUse)
     assert kernel.unload("gdrdrv") == NotLoaded()
@@ -99,7 +87,7 @@ def test_modules_go_in_their_order_alone(kernel: SimulatedKernel, tree: Tree) ->
     assert tree.exists("/dev/nvidia0")
 
 
-def test_whoever_has_a_device_open_keeps_its_module(kernel: SimulatedKernel, tree: Tree) -> None:
+def test_an_open_device_keeps_its_module_loaded(kernel: SimulatedKernel, tree: Tree) -> None:
     with_driver(kernel)
     pid = kernel.start("python3", pod_uid=uid("p"), container_id="containerd://" + "ab" * 16)
     assert kernel.open(pid, (CONTROL, MEMORY, device(1)))
@@ -113,7 +101,7 @@ def test_whoever_has_a_device_open_keeps_its_module(kernel: SimulatedKernel, tre
     assert not kernel.is_loaded("nvidia")
 
 
-def test_a_process_is_shown_with_its_pod_and_goes_with_its_holds(
+def test_a_process_shows_its_pod_and_releases_its_devices_at_its_end(
     kernel: SimulatedKernel, tree: Tree
 ) -> None:
     with_driver(kernel)
@@ -133,28 +121,7 @@ def test_a_process_is_shown_with_its_pod_and_goes_with_its_holds(
     assert kernel.start("next") == pid + 1
 
 
-def test_a_process_of_the_machine_has_no_pod(kernel: SimulatedKernel, tree: Tree) -> None:
-    with_driver(kernel)
-    kernel.open(kernel.start("Xorg"), (device(0),))
-    (holder,) = holders.holders(tree)
-    assert (holder.comm, holder.pod_uid, holder.container_id) == ("Xorg", "", "")
-
-
-def test_without_a_module_there_is_no_device(kernel: SimulatedKernel) -> None:
-    pid = kernel.start("x")
-    assert not kernel.open(pid, (CONTROL,))
-    with_driver(kernel)
-    assert not kernel.open(pid + 1, (CONTROL,))
-
-
-def test_who_computes_is_who_has_the_memory_open(kernel: SimulatedKernel) -> None:
-    with_driver(kernel)
-    kernel.open(kernel.start("watching"), (CONTROL, device(0)))
-    kernel.open(kernel.start("computing"), (CONTROL, MEMORY, device(1)))
-    assert kernel.busy_gpus() == frozenset({1})
-
-
-def test_what_is_unmounted_is_empty_and_its_neighbours_are_not(
+def test_an_unmount_empties_its_folder_only(
     kernel: SimulatedKernel, tree: Tree, tmp_path: Path
 ) -> None:
     for name in ("driver", "driver-of-another"):
@@ -166,9 +133,7 @@ def test_what_is_unmounted_is_empty_and_its_neighbours_are_not(
     assert tree.names("/run/nvidia/driver-of-another") == ("usr",)
 
 
-def test_nothing_of_memory_survives_a_halt(
-    kernel: SimulatedKernel, tree: Tree, tmp_path: Path
-) -> None:
+def test_a_halt_clears_memory(kernel: SimulatedKernel, tree: Tree, tmp_path: Path) -> None:
     with_driver(kernel)
     pid = kernel.start("x")
     kernel.open(pid, (CONTROL,))
@@ -184,17 +149,3 @@ def test_nothing_of_memory_survives_a_halt(
     assert kernel.release == "6.9.0"
     driver = tree.link(f"/sys/bus/pci/devices/{CARDS[0].pci}/driver")
     assert driver == "../../../../bus/pci/drivers/nouveau"
-
-
-def test_it_is_shown_since_when_a_module_and_a_process_are_there(
-    kernel: SimulatedKernel, tree: Tree, watch: ManualClock
-) -> None:
-    watch.at = BEGAN + 100.25
-    with_driver(kernel)
-    pod = uid("train")
-    pid = kernel.start("nvidia-driver", pod_uid=pod, container_id="containerd://c1")
-    watch.at = BEGAN + 300.0
-    assert kernel.open(pid, (CONTROL,))
-    kernel.start("bash", pod_uid=pod, container_id="containerd://c1")
-    assert tree.at("/sys/module/nvidia").stat().st_mtime == BEGAN + 100.25
-    assert list(holders.container_starts(tree, pod).values()) == [BEGAN + 100.25]

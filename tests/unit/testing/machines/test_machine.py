@@ -1,11 +1,11 @@
-"""A machine's way through boots, its disk, and who is asked for which container."""
+"""Boots of a simulated machine, and the containers that it starts."""
 
 from pathlib import Path
 
 import pytest
 
-from libs.forecast.world import NEVER, SteadyWorld, WorldOverride
-from libs.host import modules, system
+from libs.forecast.world import SteadyWorld
+from libs.host import system
 from libs.host.holders import holders
 from libs.host.machine import InlineOffload
 from libs.host.tree import Tree
@@ -18,21 +18,21 @@ from libs.testing.simulation import Sim, run
 from tests.unit.testing.machines.builders import FakeKubelet, driver_pod, job_pod, machine
 
 
-def test_a_reboot_is_another_boot_after_the_worlds_time(tmp_path: Path) -> None:
+def test_a_reboot_changes_the_boot_id_after_the_time_of_the_world_model(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        there, tree = machine(sim, tmp_path, model=SteadyWorld(boot_seconds=90.0)), Tree(tmp_path)
-        before = there.boot_id
+        world, tree = machine(sim, tmp_path, model=SteadyWorld(boot_seconds=90.0)), Tree(tmp_path)
+        before = world.boot_id
         assert system.boot_id(tree) == before
         (tmp_path / "run/sluice").mkdir()
         (tmp_path / "var/lib/journal").write_text("kept")
-        assert await there.reboot(kernel="6.8.0-48-generic")
+        assert await world.reboot(kernel="6.8.0-48-generic")
         assert sim.clock.monotonic() == 90.0
-        assert system.boot_id(tree) == there.boot_id != before
+        assert system.boot_id(tree) == world.boot_id != before
         assert (tree.names("/run"), tree.text("/var/lib/journal")) == ((), "kept")
         kernel = system.kernel(tree)
         assert kernel is not None
         assert kernel.release == "6.8.0-48-generic"
-        await there.reboot()
+        await world.reboot()
         assert tree.word(system.RELEASE) == "6.8.0-48-generic"
 
     run(main, seed=1)
@@ -40,100 +40,35 @@ def test_a_reboot_is_another_boot_after_the_worlds_time(tmp_path: Path) -> None:
 
 def test_a_machine_that_is_off_has_nothing_on_it(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        there = machine(sim, tmp_path, system=System(driver="580.95.05"))
-        there.start_process(0)
-        there.power_off()
-        there.power_off()
+        world = machine(sim, tmp_path, system=System(driver="580.95.05"))
+        world.start_process(0)
+        world.power_off()
+        world.power_off()
         assert holders(Tree(tmp_path)) == ()
-        assert there.driver is None
+        assert world.driver is None
         with pytest.raises(SimError, match="n1, which is off"):
-            there.host(InlineOffload())
-        there.power_on()
-        boot = there.boot_id
-        there.power_on()
-        assert there.boot_id == boot
-        assert there.driver is not None
+            world.host(InlineOffload())
+        world.power_on()
+        boot = world.boot_id
+        world.power_on()
+        assert world.boot_id == boot
+        assert world.driver is not None
 
     run(main, seed=1)
 
 
-@pytest.mark.parametrize("remembers", [False, True])
-def test_its_disk_is_as_full_as_its_system_says(tmp_path: Path, remembers: bool) -> None:
+def test_a_fleet_starts_containers_on_the_machine_of_the_node(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        there = machine(sim, tmp_path, system=System(free_gib=3), cache_reads=remembers)
-        tree = there.host(InlineOffload()).tree
-        assert tree.free_bytes("/var/lib") == 3 * 2**30
-        assert tree.free_bytes("/nowhere") is None
-        there.break_disk()
-        assert tree.free_bytes("/var/lib/kubelet") is None
-
-    run(main, seed=1)
-
-
-def test_a_machine_may_never_come_back_or_the_second_time(tmp_path: Path) -> None:
-    async def main(sim: Sim) -> list[bool]:
-        model = SteadyWorld(overrides=(WorldOverride(boot=NEVER, first_attempts=1),))
-        there = machine(sim, tmp_path, model=model)
-        boot = there.boot_id
-        came = [await there.reboot()]
-        assert there.boot_id == boot
-        return [*came, await there.reboot()]
-
-    assert run(main, seed=1) == [False, True]
-
-
-def test_a_machine_that_is_made_again_over_its_root_has_booted(tmp_path: Path) -> None:
-    async def main(sim: Sim) -> None:
-        first = machine(sim, tmp_path, system=System(driver="580.95.05"))
-        (tmp_path / "var/lib/journal").write_text("kept")
-        (tmp_path / "run/sluice").mkdir()
-        first.start_process(0)
-        again, tree = machine(sim, tmp_path), Tree(tmp_path)
-        assert again.boot_id != first.boot_id
-        assert (tree.names("/run"), tree.text("/var/lib/journal")) == ((), "kept")
-        assert holders(tree) == ()
-        assert modules.DRIVER not in modules.loaded(tree)
-
-    run(main, seed=1)
-
-
-def test_a_lost_disk_stays_lost_over_a_boot(tmp_path: Path) -> None:
-    async def main(sim: Sim) -> None:
-        there, journal = machine(sim, tmp_path), tmp_path / "var/lib/journal"
-        journal.write_text("kept")
-        there.break_disk()
-        await there.reboot()
-        with pytest.raises(OSError, match="Not a directory"):
-            journal.write_text("new")
-        (tmp_path / "run/sluice").mkdir()
-        there.repair_disk()
-        assert journal.read_text() == "kept"
-
-    run(main, seed=1)
-
-
-def test_nobody_uses_gpus_without_a_driver(tmp_path: Path) -> None:
-    async def main(sim: Sim) -> None:
-        there = machine(sim, tmp_path)
-        with pytest.raises(ValueError, match="no driver is loaded"):
-            there.start_process(0)
-        assert [name for name in Tree(tmp_path).names("/proc") if name.isdigit()] == []
-
-    run(main, seed=1)
-
-
-def test_a_fleet_asks_the_machine_of_the_pods_node_and_then_others(tmp_path: Path) -> None:
-    async def main(sim: Sim) -> None:
-        there: dict[str, SimulatedMachine] = {}
+        world: dict[str, SimulatedMachine] = {}
         asked: list[str] = []
 
         def others(pod: Pod, container: str) -> ContainerProcess | None:
             asked.append(container)
             return None
 
-        who = process_factory(there, others)
+        who = process_factory(world, others)
         assert who(driver_pod("new"), "gate") is None
-        there["n1"] = machine(sim, tmp_path)
+        world["n1"] = machine(sim, tmp_path)
         assert who(driver_pod("new"), "gate") is not None
         assert who(job_pod("a"), "main") is not None
         assert who(job_pod("a"), "logs") is None
@@ -155,21 +90,21 @@ def story(root: Path, seed: int) -> dict[str, str]:
     """All files at its end, and what was measured."""
 
     async def main(sim: Sim) -> dict[str, str]:
-        there = machine(sim, root, model=SteadyWorld(seed=seed, jitter=0.5))
-        driver = FakeKubelet(there).start(driver_pod("new"), "nvidia-driver-ctr")
+        world = machine(sim, root, model=SteadyWorld(seed=seed, jitter=0.5))
+        driver = FakeKubelet(world).start(driver_pod("new"), "nvidia-driver-ctr")
         await sim.clock.sleep(100)
-        host = there.host(InlineOffload())
+        host = world.host(InlineOffload())
         host.gpus.open()
-        there.start_process(3)
+        world.start_process(3)
         samples = repr(host.gpus.sample())
         files = contents(root)
         driver.end()
-        return {**files, "samples": samples, "oddities": repr(there.incidents)}
+        return {**files, "samples": samples, "oddities": repr(world.incidents)}
 
     return run(main, seed=seed)
 
 
-def test_a_seed_tells_the_same_story(tmp_path: Path) -> None:
+def test_a_seed_repeats_its_run(tmp_path: Path) -> None:
     stories = [story(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))]
     assert stories[0] == stories[1]
     assert {key for key in stories[0] if stories[0][key] != stories[2].get(key)} >= {

@@ -1,4 +1,4 @@
-"""Places where binaries of a control plane may be, made by hand."""
+"""Folders with fake binaries of a control plane."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +9,6 @@ GO_MOD = "module m\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.37.1\n"
 
 
 def program(file: Path, script: str = "exit 0") -> Path:
-    """A program that does this."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"#!/bin/sh\n{script}\n")
     file.chmod(0o755)
@@ -17,7 +16,6 @@ def program(file: Path, script: str = "exit 0") -> Path:
 
 
 def programs(folder: Path, names: Iterable[str] = NAMES) -> Path:
-    """A folder with these."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         program(folder / name)
@@ -25,7 +23,6 @@ def programs(folder: Path, names: Iterable[str] = NAMES) -> Path:
 
 
 def go_modules(folder: Path) -> Path:
-    """As small as they may be."""
     (folder / "etcd").mkdir(parents=True)
     (folder / "go.mod").write_text(GO_MOD)
     for name in ("go.sum", "etcd/go.mod", "etcd/go.sum"):

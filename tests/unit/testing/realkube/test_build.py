@@ -1,10 +1,8 @@
-"""`make kube`, with a Go that only pretends: what is there afterwards, and what is said."""
+"""`make kube` with a fake Go: its result and its messages."""
 
-import errno
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -35,7 +33,6 @@ def calls(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environ(tmp_path: Path, calls: Path) -> dict[str, str]:
-    """A machine that can build."""
     program(tmp_path / "bin" / "go", GO)
     return {
         "HOME": str(tmp_path / "home"),
@@ -45,7 +42,7 @@ def environ(tmp_path: Path, calls: Path) -> dict[str, str]:
 
 
 def nothing(line: str) -> None:
-    """For whom nobody waits."""
+    """Ignore progress."""
 
 
 def test_all_five_are_built_once(environ: dict[str, str], modules: Path, calls: Path) -> None:
@@ -63,9 +60,7 @@ def test_all_five_are_built_once(environ: dict[str, str], modules: Path, calls: 
     assert len(said) == 6, "and the second time nothing is to be waited for"
 
 
-def test_go_is_called_so_that_anybody_gets_the_same(
-    environ: dict[str, str], modules: Path, calls: Path
-) -> None:
+def test_builds_are_reproducible(environ: dict[str, str], modules: Path, calls: Path) -> None:
     build(environ | {"CGO_ENABLED": "1", "GOWORK": "/x"}, report=nothing, modules=modules)
     called = calls.read_text().splitlines()
     assert [line.split()[0] for line in called] == ["etcd", *["modules"] * 4]
@@ -85,7 +80,7 @@ def test_go_is_called_so_that_anybody_gets_the_same(
         ("go: go.mod requires go >= 1.26.0 (running go 1.24.1)", "install a Go as new as that"),
     ],
 )
-def test_a_failure_is_told_with_what_go_said(
+def test_a_failed_build_reports_the_output_of_go(
     says: str, what_to_do: str, tmp_path: Path, environ: dict[str, str], modules: Path
 ) -> None:
     fails = f'case "$*" in *cmd/kube-scheduler) seq 20; echo "{says}" >&2; exit 2;; esac'
@@ -100,7 +95,7 @@ def test_a_failure_is_told_with_what_go_said(
     assert [file.name for file in place.parent.iterdir()] == [f"{place.name}.lock"]
 
 
-def test_without_go_it_says_what_to_install(environ: dict[str, str], modules: Path) -> None:
+def test_a_build_without_go_says_what_to_install(environ: dict[str, str], modules: Path) -> None:
     with pytest.raises(NotBuilt, match=r"there is no `go` on the PATH: install it, or set KUBEB"):
         build(environ | {"PATH": "/nowhere"}, report=nothing, modules=modules)
 
@@ -113,36 +108,7 @@ def test_a_cache_that_cannot_be_written_is_named(
         build(environ, report=nothing, modules=modules)
 
 
-def test_a_full_disk_is_named(environ: dict[str, str], modules: Path) -> None:
-    def full(line: str) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with pytest.raises(NotBuilt, match=r"No space left on device; free some disk"):
-        build(environ, report=full, modules=modules)
-
-
-def test_of_two_builders_one_builds(environ: dict[str, str], modules: Path, calls: Path) -> None:
-    waits = threading.Event()
-
-    def patient(line: str) -> None:
-        waits.set()
-
-    second = threading.Thread(
-        target=build, args=(environ,), kwargs={"report": patient, "modules": modules}
-    )
-
-    def first(line: str) -> None:
-        if line == "1 of 5, etcd …":
-            second.start()
-            assert waits.wait(20)
-
-    build(environ, report=first, modules=modules)
-    second.join(20)
-    assert not second.is_alive()
-    assert len(calls.read_text().splitlines()) == 5
-
-
-def test_what_a_killed_builder_left_is_removed(environ: dict[str, str], modules: Path) -> None:
+def test_the_rest_of_a_killed_build_is_removed(environ: dict[str, str], modules: Path) -> None:
     left = Path(f"{cache_folder(environ, modules=modules)}.partial")
     left.mkdir(parents=True)
     (left / "core").write_text("half of something")
@@ -151,7 +117,7 @@ def test_what_a_killed_builder_left_is_removed(environ: dict[str, str], modules:
     assert not left.exists()
 
 
-def test_who_waits_sees_that_it_lives_and_may_stop_it(
+def test_a_long_build_reports_progress_and_can_be_interrupted(
     tmp_path: Path,
     environ: dict[str, str],
     modules: Path,
@@ -174,20 +140,10 @@ def test_who_waits_sees_that_it_lives_and_may_stop_it(
         os.kill(int(calls.read_text()), 0)
 
 
-def test_the_program_prints_one_line_and_fails(tmp_path: Path) -> None:
+def test_the_command_fails_with_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "libs.testing.realkube.build"]
     environ = {"HOME": str(tmp_path), "PATH": "/nowhere"}
     ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith("make kube: the control plane is built with Go, and there is no")
     assert ended.stderr.count("\n") == 1
-
-
-def test_the_program_says_where_it_is(tmp_path: Path) -> None:
-    environ = {"HOME": str(tmp_path), "PATH": "/nowhere"}
-    place = cache_folder(environ)
-    place.mkdir(parents=True)
-    command = [sys.executable, "-m", "libs.testing.realkube.build"]
-    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout == f"make kube: the control plane is in {place}\n"

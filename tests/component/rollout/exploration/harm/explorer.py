@@ -1,7 +1,7 @@
-"""Every moment that a small pool can reach, and whether harm stayed within its bounds in each.
+"""Explore every state that a small pool can reach, and check the bounds of harm in each.
 
-Nodes that are in the same situation are the same node: only one of them is followed. Where nothing
-is on its way any more, everybody has to be in place or to have a reason that is true.
+Nodes in the same situation are interchangeable: states that differ only in them are followed once.
+Where nothing is pending, each node must be in place or have a wait that can last.
 """
 
 from collections import deque
@@ -12,136 +12,109 @@ import msgspec
 from libs.contracts.node import NodeRecord
 from libs.contracts.rollout import InFlight, RolloutStatus
 from libs.contracts.waits import WaitCode
-from libs.rollout.decision import Decision
 from libs.rollout.views.node import NodeView
+from tests.component.rollout.exploration.explorer import Trace
 from tests.component.rollout.exploration.harm.model import ModelSetup, ModelState, initial_state
 from tests.component.rollout.exploration.harm.moves import decide_now, fits, fleet, moves
 from tests.component.rollout.exploration.harm.oracle import HarmBoundExceeded
 from tests.component.rollout.simulation import checks
 
-Key = int
-
 
 class HarmExploration(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
-
     states: int
     rests: int
-    """Moments in which nothing is on its way."""
+    """States in which nothing is pending."""
     halts: int
-    """Moments in which some target is halted."""
+    """States in which a target is halted."""
     proofs: int
-    """Moments in which some target is proven."""
+    """States in which a target is proven."""
     whole: bool
-    """Nothing was left to be explored."""
+    """Every reachable state was explored."""
     wrong: str = ""
-    """The first thing that is wrong, and how it came about."""
+    """The first failure, and the events that lead to it."""
 
 
-class _Trace(msgspec.Struct, frozen=True):
-    move: str
-    before: "_Trace | None" = None
-
-    def as_text(self) -> str:
-        moves: list[str] = []
-        here: _Trace | None = self
-        while here is not None:
-            moves.append(here.move)
-            here = here.before
-        return "\n".join(reversed(moves))
-
-
-def explore(terms: ModelSetup, *, most: int) -> HarmExploration:
-    """All of them, breadth first, up to so many: the first story that goes wrong is a shortest."""
-    first = initial_state(terms)
-    waiting = deque([(first, _Trace(terms.name))])
-    known: set[Key] = {state_key(first)}
+def explore(setup: ModelSetup, *, most: int) -> HarmExploration:
+    """Explore up to `most` states, breadth first: the first failure found is a shortest one."""
+    first = initial_state(setup)
+    queue = deque([(first, Trace(setup.name))])
+    known = {state_key(first)}
     rests = halts = proofs = 0
     wrong = ""
-    while waiting and len(known) < most and not wrong:
-        moment, trace = waiting.popleft()
-        halts += bool(moment.truth.halted)
-        proofs += any(book.proven for book in moment.truth.books.values())
-        told = "?"
+    while queue and len(known) < most and not wrong:
+        state, trace = queue.popleft()
+        halts += bool(state.oracle.halted)
+        proofs += any(harm.proven for harm in state.oracle.targets.values())
+        event = "?"
         try:
-            ways = moves(moment)
-            found = 0
-            for told, after in ways:
-                found += not told.startswith("---")
-                here = state_key(after)
-                if here not in known:
-                    known.add(here)
-                    waiting.append((after, _Trace(told, trace)))
-            if not found:
+            moved = 0
+            for event, after in moves(state):
+                moved += not event.startswith("---")
+                key = state_key(after)
+                if key not in known:
+                    known.add(key)
+                    queue.append((after, Trace(event, trace)))
+            if not moved:
                 rests += 1
-                _rests(moment)
-        except (HarmBoundExceeded, checks.SimulationFailure) as found_wrong:
-            wrong = f"{found_wrong}\n{trace.as_text()}\n(and then, after looking at: {told})"
+                _check_rest(state)
+        except (HarmBoundExceeded, checks.SimulationFailure) as failure:
+            wrong = f"{failure}\n{trace.as_text()}\n(after trying: {event})"
     return HarmExploration(
         states=len(known),
         rests=rests,
         halts=halts,
         proofs=proofs,
-        whole=not waiting and not wrong,
+        whole=not queue and not wrong,
         wrong=wrong,
     )
 
 
-# Where nothing is on its way.
-
-
-def _rests(moment: ModelState) -> None:
-    _, decision = decide_now(moment)
-    checks.check_decision(fleet(moment), moment.now, decision)
+def _check_rest(state: ModelState) -> None:
+    _, decision = decide_now(state)
+    checks.check_decision(fleet(state), state.now, decision)
+    # Failed nodes that wait for a user use up the budget.
+    budget_used = any(account.unavailable for account in decision.budgets.values())
     for name, wait in decision.waits.items():
-        said = f"{name} waits for {wait.code} ({wait.detail}) for ever"
-        if wait.code is WaitCode.BUDGET and _taken(moment, decision):
+        if wait.code is WaitCode.BUDGET and budget_used:
             continue
         if wait.code in checks.TRANSIENT_CODES:
-            raise HarmBoundExceeded(said)
+            raise HarmBoundExceeded(f"{name} waits for {wait.code} ({wait.detail}) for ever")
 
 
-def _taken(moment: ModelState, decision: Decision) -> bool:
-    """Whether nodes that a person has to look after take up the budget."""
-    return any(account.unavailable for account in decision.budgets.values())
-
-
-# When two moments are the same.
-
-
-def state_key(moment: ModelState) -> Key:
-    """The same for two moments from which the same can follow, whatever nodes are called."""
-    coming = moment.rollout.status if moment.rollout is not None else None
-    ranks = _ranks(moment.status)
-    nodes = sorted((_of(moment, node, coming, ranks) for node in moment.nodes.values()), key=repr)
-    there = {node.uid for node in moment.nodes.values()}
+def state_key(state: ModelState) -> int:
+    """Return a key that is equal for states that differ only in the names of nodes."""
+    written = state.rollout_write.status if state.rollout_write is not None else None
+    ranks = _ranks(state.status)
+    nodes = sorted(
+        (_node_key(state, node, written, ranks) for node in state.nodes.values()), key=repr
+    )
     uids = {
-        *moment.status.in_flight,
-        *(coming.in_flight if coming is not None else ()),
-        *moment.truth.sick,
-        *(uid for one in moment.status.targets.values() for uid in (*one.failed, *one.validated)),
-        *(uid for one in moment.truth.books.values() for uid in one.failed | one.validated),
-    } - there
-    gone = sorted((_sets(moment, uid, coming, ranks) for uid in uids), key=repr)
-    books = sorted(
-        (target, book.threshold, book.accepted, book.proven, book.most)
-        for target, book in moment.truth.books.items()
+        *state.status.in_flight,
+        *(written.in_flight if written is not None else ()),
+        *state.oracle.first_failures,
+        *(uid for one in state.status.targets.values() for uid in (*one.failed, *one.validated)),
+        *(uid for one in state.oracle.targets.values() for uid in one.failed | one.validated),
+    } - {node.uid for node in state.nodes.values()}
+    gone = sorted((_uid_key(state, uid, written, ranks) for uid in uids), key=repr)
+    targets = sorted(
+        (target, harm.threshold, harm.accepted, harm.proven, harm.limit)
+        for target, harm in state.oracle.targets.items()
     )
     pool: tuple[Hashable, ...] = (
-        moment.pool.target,
-        moment.wishes,
-        moment.left,
-        repr(moment.view.spec),
-        tuple(sorted(moment.halted)) if coming is not None else None,
-        moment.rollout is not None and moment.rollout.revision == moment.view.revision,
-        _of_rollout(moment.status),
-        _of_rollout(coming) if coming is not None else None,
+        state.pool.target,
+        state.next_targets,
+        state.events,
+        repr(state.view.spec),
+        tuple(sorted(state.halted)) if written is not None else None,
+        state.rollout_write is not None and state.rollout_write.revision == state.view.revision,
+        _status_key(state.status),
+        _status_key(written) if written is not None else None,
     )
-    return hash(repr((nodes, gone, books, pool)))
+    return hash(repr((nodes, gone, targets, pool)))
 
 
-def _of_rollout(status: RolloutStatus) -> tuple[Hashable, ...]:
-    order = sorted(
+def _status_key(status: RolloutStatus) -> tuple[Hashable, ...]:
+    proven = sorted(
         (one.proven_at, target) for target, one in status.targets.items() if one.proven_at
     )
     return (
@@ -149,7 +122,7 @@ def _of_rollout(status: RolloutStatus) -> tuple[Hashable, ...]:
         status.phase,
         status.base,
         status.last_good,
-        tuple(target for _, target in order),
+        tuple(target for _, target in proven),
         tuple(
             (target, one.threshold, one.accepted, one.proven, one.complete)
             for target, one in sorted(status.targets.items())
@@ -159,11 +132,12 @@ def _of_rollout(status: RolloutStatus) -> tuple[Hashable, ...]:
 
 
 def _ranks(status: RolloutStatus) -> dict[float, int]:
+    """Return the times of grants in their order: only the order matters."""
     times = sorted({entry.since for entry in status.in_flight.values()})
     return {time: rank for rank, time in enumerate(times)}
 
 
-def _entry(
+def _entry_key(
     entry: InFlight | None, token: int, ranks: dict[float, int]
 ) -> tuple[Hashable, ...] | None:
     if entry is None:
@@ -172,17 +146,17 @@ def _entry(
     return entry.target, entry.outside, entry.validates, entry.token - token, rank
 
 
-def _sets(
-    moment: ModelState,
+def _uid_key(
+    state: ModelState,
     uid: str,
-    coming: RolloutStatus | None,
+    written: RolloutStatus | None,
     ranks: dict[float, int],
     token: int = 0,
 ) -> tuple[Hashable, ...]:
-    statuses = [moment.status] if coming is None else [moment.status, coming]
-    held = tuple(
+    statuses = [state.status] if written is None else [state.status, written]
+    in_statuses = tuple(
         (
-            _entry(status.in_flight.get(uid), token, ranks),
+            _entry_key(status.in_flight.get(uid), token, ranks),
             tuple(
                 (target, uid in one.failed, uid in one.validated)
                 for target, one in sorted(status.targets.items())
@@ -190,32 +164,32 @@ def _sets(
         )
         for status in statuses
     )
-    truth = tuple(
-        (target, uid in book.failed, uid in book.validated)
-        for target, book in sorted(moment.truth.books.items())
+    in_oracle = tuple(
+        (target, uid in harm.failed, uid in harm.validated)
+        for target, harm in sorted(state.oracle.targets.items())
     )
-    return held, truth, moment.truth.sick.get(uid)
+    return in_statuses, in_oracle, state.oracle.first_failures.get(uid)
 
 
-def _of(
-    moment: ModelState, node: NodeView, coming: RolloutStatus | None, ranks: dict[float, int]
+def _node_key(
+    state: ModelState, node: NodeView, written: RolloutStatus | None, ranks: dict[float, int]
 ) -> tuple[Hashable, ...]:
     record = node.record if isinstance(node.record, NodeRecord) else None
     token = record.token if record is not None else 0
-    write = moment.writes.get(node.name)
-    said: Hashable = None
+    write = state.writes.get(node.name)
+    record_key: Hashable = None
     if record is not None:
         proof = record.evidence
-        said = (
+        record_key = (
             record.operation, record.target, record.label, record.state, record.started,
             record.outside, record.attempt, record.unproven, record.asked, record.pool,
             (proof.label, proof.token - token) if proof is not None else None,
         )  # fmt: skip
     return (
-        node.pool, node.state, node.driver_label, node.cordoned, node.lease is not None, said,
+        node.pool, node.state, node.driver_label, node.cordoned, node.lease is not None, record_key,
         len(node.driver_pods), node.loaded is not None,
         node.preflight.label if node.preflight is not None else None,
         (write.step.because, sorted(write.halted)) if write is not None else None,
         write is not None and fits(node, write.step),
-        _sets(moment, node.uid, coming, ranks, token),
+        _uid_key(state, node.uid, written, ranks, token),
     )  # fmt: skip

@@ -1,7 +1,7 @@
-"""A pool of a few nodes at one moment: what is written, and what is on its way to be written.
+"""A pool of a few nodes at one moment: what is written, and which writes are pending.
 
-Of a machine there is only what the engine asks for: when a node has started, its driver comes up or
-does not. Decisions are the engine's own, and each of their writes takes effect when it may.
+A machine does only what the engine needs: after a start, its driver comes up or fails. Decisions
+are made by the engine; each write takes effect on its own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,167 +34,158 @@ from tests.unit.rollout.builders import (
 )
 
 TARGETS = ("A", "B", "C")
-"""Nodes run the first."""
+"""Nodes run the first at the start."""
 
 
 class PendingWrite(msgspec.Struct, frozen=True, kw_only=True):
-    """What was decided about a node, and is not in effect yet."""
+    """A decision about a node that has not taken effect."""
 
     step: Step
     halted: frozenset[str]
-    """Targets that were halted when it was decided."""
+    """Targets that were halted at the decision."""
 
 
 class ModelState(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
-
     nodes: Mapping[str, NodeView]
     pool: PoolView
-    truth: HarmOracle
+    oracle: HarmOracle
     writes: Mapping[str, PendingWrite] = {}
     """By node."""
-    rollout: WriteRollout | None = None
-    """What the Rollout is to say, on its way."""
+    rollout_write: WriteRollout | None = None
+    """The pending write of the Rollout."""
     halted: frozenset[str] = frozenset()
-    """Targets that were halted when that was decided."""
-    looks: int = 0
-    """How often the scheduler looked."""
-    wishes: tuple[str, ...] = ()
-    """What the policy will want, one after another."""
-    left: tuple[str, ...] = ()
-    """What else may come between, once each."""
+    """Targets that were halted at the decision on `rollout_write`."""
+    decisions: int = 0
+    next_targets: tuple[str, ...] = ()
+    """Targets that the policy will want, one after another."""
+    events: tuple[str, ...] = ()
+    """Events that may still happen, once each."""
 
     @property
     def now(self) -> Instant:
-        """A moment later at each look: what was proven last is the newest."""
-        return instant(NOW + self.looks / 1000)
+        """A later moment at each decision: the engine orders proofs by time."""
+        return instant(NOW + self.decisions / 1000)
 
     @property
     def view(self) -> RolloutView:
-        """The Rollout."""
         assert self.pool.rollout is not None
         return self.pool.rollout
 
     @property
     def status(self) -> RolloutStatus:
-        """What it says."""
         return self.view.status
 
-    def with_node(self, made: NodeView, **changes: Any) -> "ModelState":
-        """One node is another."""
-        return replace(self, nodes={**self.nodes, made.name: made}, **changes)
+    def with_node(self, node: NodeView, **changes: Any) -> "ModelState":
+        return replace(self, nodes={**self.nodes, node.name: node}, **changes)
 
     def with_rollout(self, **changes: Any) -> "ModelState":
-        """The Rollout is another: whatever is decided on the old one is refused."""
+        """Write the Rollout: pending writes that were decided on the old one are refused."""
         revision = f"{int(self.view.revision) + 1}"
         rollout = replace(self.view, revision=revision, **changes)
         return replace(self, pool=replace(self.pool, rollout=rollout))
 
 
 class ModelSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an exploration begins, and what may come between."""
+    """Where an exploration begins, and what may happen on the way."""
 
     name: str
     nodes: int
     threshold: int
-    wishes: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    """Targets that the policy wants after B, one after another."""
+    events: tuple[str, ...] = ()
+    """Events that may happen, once each."""
     retries: int = 0
-    parallel: int = 0
-    unavailable: int | str = "100%"
 
 
-def initial_state(terms: ModelSetup) -> ModelState:
-    """All nodes run A in good order, and B is wanted."""
-    made = pool(
+def initial_state(setup: ModelSetup) -> ModelState:
+    """Return a pool in which all nodes run A and B is wanted."""
+    wanting_b = pool(
         "B",
         targets=TARGETS,
         status={"phase": "Complete", "last_good": "A"},
-        upgrade={
-            "max_parallel_upgrades": terms.parallel,
-            "max_unavailable": terms.unavailable,
-        },
+        upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
     )
-    strategy = replace(made.strategy, failure_threshold=terms.threshold, retries=terms.retries)
-    nodes = (clean(checked(required(f"n{n}", "A"), "B")) for n in range(terms.nodes))
+    strategy = replace(wanting_b.strategy, failure_threshold=setup.threshold, retries=setup.retries)
+    nodes = (clean(checked(required(f"n{n}", "A"), "B")) for n in range(setup.nodes))
     return ModelState(
         nodes={each.name: each for each in nodes},
-        pool=replace(made, strategy=strategy),
-        truth=HarmOracle(),
-        wishes=terms.wishes,
-        left=terms.left,
+        pool=replace(wanting_b, strategy=strategy),
+        oracle=HarmOracle(),
+        next_targets=setup.targets,
+        events=setup.events,
     )
 
 
-def checked(made: NodeView, target: str) -> NodeView:
-    """Its agent has said that nothing stands in the way of this target."""
-    said = PreflightQuery(label=label_of(target), asked_at=NOW - 2, answered_at=NOW - 1)
-    return replace(made, preflight=said)
+def checked(view: NodeView, target: str) -> NodeView:
+    """Return the node with a passed preflight for the target."""
+    preflight = PreflightQuery(label=label_of(target), asked_at=NOW - 2, answered_at=NOW - 1)
+    return replace(view, preflight=preflight)
 
 
-def clean(made: NodeView) -> NodeView:
-    """Nobody works there, and only agents without which nothing goes are expected."""
-    parts = {name: made.components[name] for name in ("driver", "validator")}
-    return replace(made, pods=(), components=parts, cordon_taint=made.cordoned)
+def clean(view: NodeView) -> NodeView:
+    """Return the node without workloads, and with the required agents only."""
+    components = {name: view.components[name] for name in ("driver", "validator")}
+    return replace(view, pods=(), components=components, cordon_taint=view.cordoned)
 
 
-def with_step_applied(made: NodeView, step: Step) -> NodeView:
-    """The node when the step is in effect, and the machine has followed."""
-    before = made
+def with_step_applied(view: NodeView, step: Step) -> NodeView:
+    """Return the node when the step is in effect, and the machine has followed."""
     node_writes = tuple(one for one in step.actions if isinstance(one, WriteNode))
-    made = apply_step(replace(made, write_pending=False), replace(step, actions=node_writes))
-    made = replace(made, cordon_taint=made.cordoned)
-    if isinstance(made.record, NodeRecord) and made.record.started and not _started(before):
-        made = replace(made, driver_pods=(), loaded=None, gate=Gate())
-    return made
+    after = apply_step(replace(view, write_pending=False), replace(step, actions=node_writes))
+    after = replace(after, cordon_taint=after.cordoned)
+    if _is_started(after) and not _is_started(view):
+        after = replace(after, driver_pods=(), loaded=None, gate=Gate())
+    return after
 
 
-def answer_commands(made: NodeView, orders: Iterable[WriteSlot]) -> NodeView:
-    """Its agents have done what they were told."""
-    parts = dict(made.components)
-    for one in orders:
-        result = ended(one.command)
-        order = one.command.order
-        parts[one.component] = replace(
-            parts[one.component], slot=one.command, result=result, highest_order=order
+def _is_started(view: NodeView) -> bool:
+    return isinstance(view.record, NodeRecord) and view.record.started
+
+
+def with_commands_done(view: NodeView, writes: Iterable[WriteSlot]) -> NodeView:
+    """Return the node after its agents have carried out the commands."""
+    components = dict(view.components)
+    for write in writes:
+        components[write.component] = replace(
+            components[write.component],
+            slot=write.command,
+            result=ended(write.command),
+            highest_order=write.command.order,
         )
-    return replace(made, components=parts)
+    return replace(view, components=components)
 
 
-def _started(made: NodeView) -> bool:
-    return isinstance(made.record, NodeRecord) and made.record.started
-
-
-def finish_validated(made: NodeView) -> NodeView:
-    """It is given back on evidence of its token, as `underway.ending` writes it."""
-    record = made.record
+def finish_validated(view: NodeView) -> NodeView:
+    """Return the node after its validation, as the engine writes it."""
+    record = view.record
     assert isinstance(record, NodeRecord)
     if record.label == "":
-        return clean(node(made.name, pool=made.pool, uid=made.uid, revision=_next(made)))
-    fine = done(made.name, record.target)
-    assert isinstance(fine.record, NodeRecord)
-    assert fine.evidence is not None
-    proof = replace(fine.evidence, token=record.token, node_uid=made.uid)
-    said = replace(fine.record, token=record.token, evidence=proof, node_uid=made.uid)
+        return clean(node(view.name, pool=view.pool, uid=view.uid, revision=_next_revision(view)))
+    validated = done(view.name, record.target)
+    assert isinstance(validated.record, NodeRecord)
+    assert validated.evidence is not None
+    proof = replace(validated.evidence, token=record.token, node_uid=view.uid)
+    written = replace(validated.record, token=record.token, evidence=proof, node_uid=view.uid)
     return clean(
         replace(
-            fine,
-            uid=made.uid,
-            pool=made.pool,
-            revision=_next(made),
-            record=said,
+            validated,
+            uid=view.uid,
+            pool=view.pool,
+            revision=_next_revision(view),
+            record=written,
             evidence=proof,
-            components=_heard(made, record.token),
-            preflight=made.preflight,
+            components=_with_orders(view, record.token),
+            preflight=view.preflight,
         )
     )
 
 
-def finish_failed(made: NodeView) -> NodeView:
-    """It failed after the start, as `underway.ending` writes it; nothing is loaded."""
-    record = made.record
+def finish_failed(view: NodeView) -> NodeView:
+    """Return the node after a failure past the start, as the engine writes it."""
+    record = view.record
     assert isinstance(record, NodeRecord)
-    said = replace(
+    written = replace(
         record,
         state=UpgradeState.UPGRADE_FAILED,
         cause="driver-start: it never loaded",
@@ -204,76 +195,72 @@ def finish_failed(made: NodeView) -> NodeView:
         evidence=None,
     )
     return replace(
-        made,
-        state=said.state,
-        record=said,
+        view,
+        state=written.state,
+        record=written,
         lease=None,
         cordoned=True,
         cordon_taint=True,
-        field_managers=_owners(made) | {NodeField.CORDON: (MANAGER,)},
-        revision=_next(made),
-        components=_heard(made, record.token),
+        field_managers=_managers(view) | {NodeField.CORDON: (MANAGER,)},
+        revision=_next_revision(view),
+        components=_with_orders(view, record.token),
         driver_pods=(),
         loaded=None,
         gate=Gate(),
     )
 
 
-def finish_released(made: NodeView) -> NodeView:
-    """Its pods did not leave: it is given back unchanged, before the start."""
-    record = made.record
+def finish_released(view: NodeView) -> NodeView:
+    """Return the node given back before the start, because its pods did not leave."""
+    record = view.record
     assert isinstance(record, NodeRecord)
-    said = replace(
+    written = replace(
         record, state=UpgradeState.UPGRADE_REQUIRED, operation=None, deadline=None, paused=False
     )
-    stays = record.unproven
-    owners = _owners(made) | ({NodeField.CORDON: (MANAGER,)} if stays else {})
+    keeps_cordon = record.unproven
+    managers = _managers(view) | ({NodeField.CORDON: (MANAGER,)} if keeps_cordon else {})
     return replace(
-        made,
-        state=said.state,
-        record=said,
+        view,
+        state=written.state,
+        record=written,
         lease=None,
-        cordoned=stays,
-        cordon_taint=stays,
-        field_managers=owners,
-        revision=_next(made),
-        components=_heard(made, record.token),
+        cordoned=keeps_cordon,
+        cordon_taint=keeps_cordon,
+        field_managers=managers,
+        revision=_next_revision(view),
+        components=_with_orders(view, record.token),
     )
 
 
-def recover_driver(made: NodeView) -> NodeView:
-    """A failed node's driver came up after all, by itself."""
-    record = made.record
+def recover_driver(view: NodeView) -> NodeView:
+    """Return a failed node whose driver came up by itself."""
+    record = view.record
     assert isinstance(record, NodeRecord)
-    fine = done(made.name, record.target)
+    validated = done(view.name, record.target)
     return replace(
-        made,
-        driver_pods=fine.driver_pods,
+        view,
+        driver_pods=validated.driver_pods,
         loaded=LoadedDriver(version=version_of(record.target), loaded_at=NOW - 30),
-        gate=fine.gate,
-        revision=_next(made),
+        gate=validated.gate,
+        revision=_next_revision(view),
     )
 
 
-def _owners(made: NodeView) -> dict[NodeField, tuple[str, ...]]:
-    kept = {
-        field: names for field, names in made.field_managers.items() if field is not NodeField.LEASE
-    }
-    kept.pop(NodeField.CORDON, None)
-    return kept
+def _managers(view: NodeView) -> dict[NodeField, tuple[str, ...]]:
+    dropped = (NodeField.LEASE, NodeField.CORDON)
+    return {field: names for field, names in view.field_managers.items() if field not in dropped}
 
 
-def _next(made: NodeView) -> str:
-    return f"{int(made.revision) + 1}"
+def _next_revision(view: NodeView) -> str:
+    return f"{int(view.revision) + 1}"
 
 
-def _heard(made: NodeView, token: int) -> dict[str, Any]:
-    """Its agents know of the operation."""
+def _with_orders(view: NodeView, token: int) -> dict[str, Any]:
     return {
-        name: replace(part, highest_order=Order(token, 3)) for name, part in made.components.items()
+        name: replace(component, highest_order=Order(token, 3))
+        for name, component in view.components.items()
     }
 
 
-def newcomer(name: str, target: str) -> NodeView:
-    """A bare node joins."""
+def new_node(name: str, target: str) -> NodeView:
     return clean(checked(node(name), target))

@@ -1,7 +1,7 @@
-"""What may happen next to a pool: somebody looks, a write takes effect, a node ends, a person acts.
+"""What may happen next to a pool: a decision, a write takes effect, an upgrade ends, a user acts.
 
-Each write of a decision takes effect on its own, at any later moment, if what it was decided on
-still stands; else it is lost. Must not know which moments were reached before.
+Each write of a decision takes effect on its own, at any later moment, if its object has not changed
+since; otherwise it is refused.
 """
 
 from collections.abc import Iterator
@@ -19,334 +19,337 @@ from libs.rollout.views.node import NodeView
 from tests.component.rollout.exploration.harm.model import (
     ModelState,
     PendingWrite,
-    answer_commands,
     checked,
     finish_failed,
     finish_released,
     finish_validated,
-    newcomer,
+    new_node,
     recover_driver,
+    with_commands_done,
     with_step_applied,
 )
 from tests.component.rollout.exploration.harm.oracle import HarmBoundExceeded
 from tests.unit.rollout.builders import NOW, POOL
 
 Move = tuple[str, ModelState]
+"""What happens, and the state after it; events of users begin with dashes."""
 
 _HARMLESS = frozenset({Operation.VALIDATE, Operation.REMOVE})
 
 
-def fleet(moment: ModelState) -> Fleet:
-    """As the engine sees it."""
+def moves(state: ModelState) -> Iterator[Move]:
+    decisions = list(_decisions(state))
+    yield from decisions
+    if not (decisions or state.writes or state.rollout_write):
+        yield from _time(state)
+    yield from _node_writes(state)
+    if state.rollout_write is not None:
+        yield from _rollout_write(state, state.rollout_write)
+    yield from _ends(state)
+    yield from _events(state)
+
+
+def without_event(state: ModelState, event: str) -> ModelState:
+    events = list(state.events)
+    events.remove(event)
+    return replace(state, events=tuple(events))
+
+
+# Decisions.
+
+
+def fleet(state: ModelState) -> Fleet:
+    """Return the fleet as the engine sees it."""
     nodes = {
-        name: replace(node, write_pending=True) if name in moment.writes else node
-        for name, node in moment.nodes.items()
+        name: replace(node, write_pending=True) if name in state.writes else node
+        for name, node in state.nodes.items()
     }
-    rollout = replace(moment.view, write_pending=moment.rollout is not None)
-    return Fleet(pools={POOL: replace(moment.pool, rollout=rollout)}, nodes=nodes)
+    rollout = replace(state.view, write_pending=state.rollout_write is not None)
+    return Fleet(pools={POOL: replace(state.pool, rollout=rollout)}, nodes=nodes)
 
 
-def decide_now(moment: ModelState) -> tuple[ModelState, Decision]:
-    """What is decided now, when everybody who is asked has answered and wishes are stamped."""
+def decide_now(state: ModelState) -> tuple[ModelState, Decision]:
+    """Return the decision after preflights, commands and writes without a lease took effect."""
     for _ in range(20):
-        decision = decide(fleet(moment), moment.now)
-        before = moment
+        decision = decide(fleet(state), state.now)
+        before = state
         for name, step in decision.steps.items():
-            node = moment.nodes[name]
-            asked = [one for one in step.actions if isinstance(one, AskPreflight)]
-            orders = [one for one in step.actions if isinstance(one, WriteSlot)]
-            if asked:
-                preflight = checked(node, "A").preflight
-                assert preflight is not None
-                made = replace(node, preflight=replace(preflight, label=asked[0].check.label))
-                moment = moment.with_node(made)
-            elif _writes(step):
-                if not _begins(node, step):
-                    moment = moment.with_node(with_step_applied(node, step))
-            elif orders and not under_change(node):
-                moment = moment.with_node(answer_commands(node, orders))
-        if moment is before:
-            return moment, decision
-    raise HarmBoundExceeded("the scheduler writes and writes, and nothing comes of it")
+            state = _with_harmless_effects(state, state.nodes[name], step)
+        if state is before:
+            return state, decision
+    raise HarmBoundExceeded("the scheduler writes again and again, without a result")
 
 
-def under_change(node: NodeView) -> bool:
-    """Whether it has started: then its machine alone says what comes of it."""
+def _with_harmless_effects(state: ModelState, node: NodeView, step: Step) -> ModelState:
+    asked = [one for one in step.actions if isinstance(one, AskPreflight)]
+    commands = [one for one in step.actions if isinstance(one, WriteSlot)]
+    if asked:
+        preflight = checked(node, "A").preflight
+        assert preflight is not None
+        passed = replace(preflight, label=asked[0].check.label)
+        return state.with_node(replace(node, preflight=passed))
+    if _writes_node(step):
+        harmful = _concerns_lease(node, step)
+        return state if harmful else state.with_node(with_step_applied(node, step))
+    if commands and not _is_under_change(node):
+        return state.with_node(with_commands_done(node, commands))
+    return state
+
+
+def _is_under_change(node: NodeView) -> bool:
+    """Whether the node has started: from then on `_ends` says what its machine does."""
     record = node.record
     if node.lease is None or not isinstance(record, NodeRecord):
         return False
     return record.started or record.operation is Operation.VALIDATE
 
 
-def _writes(step: Step) -> bool:
+def _writes_node(step: Step) -> bool:
     return any(isinstance(action, WriteNode) for action in step.actions)
 
 
 def fits(node: NodeView, step: Step) -> bool:
-    """Whether the node is still the one on which it was decided."""
+    """Whether the node is unchanged since the decision."""
     return any(
         isinstance(one, WriteNode) and (one.uid, one.revision) == (node.uid, node.revision)
         for one in step.actions
     )
 
 
-def _begins(node: NodeView, step: Step) -> bool:
-    """Whether a lease is given, kept or ended by it: then it counts when it takes effect."""
+def _concerns_lease(node: NodeView, step: Step) -> bool:
+    """Whether the step takes, keeps or ends a lease: then the time of its effect matters."""
     (applied,) = [one.applied for one in step.actions if isinstance(one, WriteNode)]
     return node.lease is not None or applied.lease is not None
 
 
-def moves(moment: ModelState) -> Iterator[Move]:
-    """All of them."""
-    decided = list(_scheduler(moment))
-    yield from decided
-    if not (decided or moment.writes or moment.rollout):
-        yield from _time(moment)
-    yield from _effects(moment)
-    yield from _machines(moment)
-    yield from _people(moment)
-
-
-def _scheduler(moment: ModelState) -> Iterator[Move]:
-    after, decision = decide_now(moment)
-    halted = moment.truth.halted
-    fresh = {
+def _decisions(state: ModelState) -> Iterator[Move]:
+    after, decision = decide_now(state)
+    halted = state.oracle.halted
+    writes = {
         name: PendingWrite(step=step, halted=halted)
         for name, step in decision.steps.items()
-        if _writes(step)
+        if _writes_node(step)
     }
-    rollout = decision.rollouts[0] if decision.rollouts else None
-    if moment.rollout is not None:
-        rollout = moment.rollout
-    elif rollout is not None:
+    rollout_write = decision.rollouts[0] if decision.rollouts else None
+    if state.rollout_write is not None:
+        rollout_write = state.rollout_write
+    elif rollout_write is not None:
         after = replace(after, halted=halted)
-    if fresh or rollout is not moment.rollout or after.nodes is not moment.nodes:
+    if writes or rollout_write is not state.rollout_write or after.nodes is not state.nodes:
         yield (
             "the scheduler decides",
             replace(
                 after,
-                writes={**moment.writes, **fresh},
-                rollout=rollout,
-                looks=moment.looks + 1,
+                writes={**state.writes, **writes},
+                rollout_write=rollout_write,
+                decisions=state.decisions + 1,
             ),
         )
 
 
-def _time(moment: ModelState) -> Iterator[Move]:
-    """A minute later, where somebody has a place and does not begin."""
-    begun = {node.uid for node in moment.nodes.values() if node.lease is not None}
-    places = moment.status.in_flight
-    kept = {
-        uid: replace(place, since=NOW - UNBEGUN_SECONDS)
-        for uid, place in places.items()
-        if uid not in begun and place.since > NOW - UNBEGUN_SECONDS
+def _time(state: ModelState) -> Iterator[Move]:
+    """Let a grant expire that its node has not begun."""
+    begun = {node.uid for node in state.nodes.values() if node.lease is not None}
+    in_flight = state.status.in_flight
+    expired = {
+        uid: replace(entry, since=NOW - UNBEGUN_SECONDS)
+        for uid, entry in in_flight.items()
+        if uid not in begun and entry.since > NOW - UNBEGUN_SECONDS
     }
-    if kept:
-        status = replace(moment.status, in_flight={**places, **kept})
-        yield "a minute passes", moment.with_rollout(status=status)
+    if expired:
+        status = replace(state.status, in_flight={**in_flight, **expired})
+        yield "a minute passes", state.with_rollout(status=status)
 
 
-def _effects(moment: ModelState) -> Iterator[Move]:
-    for name, write in moment.writes.items():
-        rest = {one: other for one, other in moment.writes.items() if one != name}
-        without = replace(moment, writes=rest)
-        node = moment.nodes.get(name)
+# Effects of writes.
+
+
+def _node_writes(state: ModelState) -> Iterator[Move]:
+    for name, write in state.writes.items():
+        rest = {one: other for one, other in state.writes.items() if one != name}
+        without = replace(state, writes=rest)
+        node = state.nodes.get(name)
         if node is None or not fits(node, write.step):
             yield f"refused on {name}: {write.step.because}", without
             continue
-        made = without.with_node(with_step_applied(node, write.step))
-        _started(node, made.nodes[name], write, moment)
-        _grew(moment, made)
-        yield f"on {name}: {write.step.because}", made
-        if "a write is lost" in moment.left:
-            yield (
-                f"lost on {name}: {write.step.because}",
-                without_disturbance(without, "a write is lost"),
-            )
-    if moment.rollout is not None:
-        yield from _rollout(moment)
+        after = without.with_node(with_step_applied(node, write.step))
+        _check_start(node, after.nodes[name], write)
+        _check_growth(state, after)
+        yield f"on {name}: {write.step.because}", after
+        if "a write is lost" in state.events:
+            lost = without_event(without, "a write is lost")
+            yield f"lost on {name}: {write.step.because}", lost
 
 
-def _rollout(moment: ModelState) -> Iterator[Move]:
-    write = moment.rollout
-    assert write is not None
-    without = replace(moment, rollout=None)
-    if write.revision != moment.view.revision:
-        yield "refused: the Rollout is another", without
+def _rollout_write(state: ModelState, write: WriteRollout) -> Iterator[Move]:
+    without = replace(state, rollout_write=None)
+    if write.revision != state.view.revision:
+        yield "refused: the Rollout has changed", without
         return
-    made = without.with_rollout(status=write.status)
     for uid, entry in write.status.in_flight.items():
-        if entry.target in moment.halted and _is_granted(moment, write, uid, entry):
+        if entry.target in state.halted and _is_granted(state, write, uid, entry):
             raise HarmBoundExceeded(f"{entry.node} is granted for {entry.target}, which is halted")
-    truth = moment.truth
+    oracle = state.oracle
     for target, record in write.status.targets.items():
-        if target not in truth.books:
-            truth = truth.begun(target, record.threshold, record.accepted)
-        elif record.threshold != truth.books[target].threshold:
-            raise HarmBoundExceeded(f"T of {target} is {record.threshold} now")
-    for target in truth.books.keys() - write.status.targets.keys():
-        truth = truth.forgotten(target)
-    made = replace(made, truth=truth)
-    _grew(moment, made)
-    yield f"the Rollout: {write.because}", made
-    if "a write is lost" in moment.left:
-        yield f"lost: the Rollout: {write.because}", without_disturbance(without, "a write is lost")
+        if target not in oracle.targets:
+            oracle = oracle.with_target(target, record.threshold, record.accepted)
+        elif record.threshold != oracle.targets[target].threshold:
+            raise HarmBoundExceeded(f"the threshold of {target} changed to {record.threshold}")
+    for target in oracle.targets.keys() - write.status.targets.keys():
+        oracle = oracle.without_target(target)
+    after = replace(without.with_rollout(status=write.status), oracle=oracle)
+    _check_growth(state, after)
+    yield f"the Rollout: {write.because}", after
+    if "a write is lost" in state.events:
+        yield f"lost: the Rollout: {write.because}", without_event(without, "a write is lost")
 
 
-def _is_granted(moment: ModelState, write: WriteRollout, uid: str, entry: InFlight) -> bool:
-    """Whether the place is new, or for another target; not if it is put back for who has begun."""
-    had = moment.status.in_flight.get(uid)
-    moved = had is not None and had.target != entry.target and entry.target != _begun(moment, uid)
-    return not entry.validates and (entry.node in write.granted or moved)
-
-
-def _begun(moment: ModelState, uid: str) -> str:
-    """The target that is written on the node."""
-    records = [node.record for node in moment.nodes.values() if node.uid == uid]
-    return records[0].target if records and isinstance(records[0], NodeRecord) else ""
-
-
-def without_disturbance(moment: ModelState, what: str) -> ModelState:
-    """It does not come again."""
-    left = list(moment.left)
-    left.remove(what)
-    return replace(moment, left=tuple(left))
-
-
-def in_flight_uids(moment: ModelState, target: str) -> set[str]:
-    """Uids in flight to a target: by their place, or by what is written on the node."""
-    found = {
-        uid
-        for uid, entry in moment.status.in_flight.items()
-        if entry.target == target and not (entry.outside or entry.validates)
-    }
-    for node in moment.nodes.values():
-        record = node.record
-        if not isinstance(record, NodeRecord) or node.lease is None or record.target != target:
-            continue
-        if not (record.outside or record.operation in _HARMLESS):
-            found.add(node.uid)
-    return found
-
-
-def _grew(before: ModelState, after: ModelState) -> None:
-    for target in after.truth.books:
-        after.truth.grew(target, in_flight_uids(before, target), in_flight_uids(after, target))
-
-
-def _started(before: NodeView, after: NodeView, write: PendingWrite, moment: ModelState) -> None:
-    record, had = after.record, before.record
+def _check_start(before: NodeView, after: NodeView, write: PendingWrite) -> None:
+    record, old = after.record, before.record
     if not isinstance(record, NodeRecord) or not record.started or record.operation in _HARMLESS:
         return
-    already = isinstance(had, NodeRecord) and had.started and had.token == record.token
+    already = isinstance(old, NodeRecord) and old.started and old.token == record.token
     if not already and record.target in write.halted:
         raise HarmBoundExceeded(f"{after.name} is started on {record.target}, which is halted")
 
 
-def past_the_start(moment: ModelState, target: str, but: str) -> int:
-    """Nodes that have started on a target, or whose start is on its way."""
-    count = 0
-    for name, node in moment.nodes.items():
-        if name == but:
+def _is_granted(state: ModelState, write: WriteRollout, uid: str, entry: InFlight) -> bool:
+    """Whether the entry is new or changes its target, other than to what the node has begun."""
+    old = state.status.in_flight.get(uid)
+    moved = old is not None and old.target != entry.target and entry.target != _begun(state, uid)
+    return not entry.validates and (entry.node in write.granted or moved)
+
+
+def _begun(state: ModelState, uid: str) -> str:
+    """Return the target that is written on the node."""
+    records = [node.record for node in state.nodes.values() if node.uid == uid]
+    return records[0].target if records and isinstance(records[0], NodeRecord) else ""
+
+
+def _check_growth(before: ModelState, after: ModelState) -> None:
+    for target in after.oracle.targets:
+        uids, new_uids = in_flight_uids(before, target), in_flight_uids(after, target)
+        after.oracle.check_growth(target, uids, new_uids)
+
+
+def in_flight_uids(state: ModelState, target: str) -> set[str]:
+    """Return the nodes in flight to a target, by the Rollout or by what is written on the node."""
+    uids = {
+        uid
+        for uid, entry in state.status.in_flight.items()
+        if entry.target == target and not (entry.outside or entry.validates)
+    }
+    for node in state.nodes.values():
+        record = node.record
+        if not isinstance(record, NodeRecord) or node.lease is None or record.target != target:
             continue
-        views = [node]
-        if name in moment.writes and fits(node, moment.writes[name].step):
-            views.append(with_step_applied(node, moment.writes[name].step))
-        count += any(
-            isinstance(one.record, NodeRecord)
-            and one.lease is not None
-            and one.record.started
-            and one.record.target == target
-            for one in views
-        )
-    return count
+        if not (record.outside or record.operation in _HARMLESS):
+            uids.add(node.uid)
+    return uids
 
 
-def _machines(moment: ModelState) -> Iterator[Move]:
-    for name, node in moment.nodes.items():
+# Ends of upgrades.
+
+
+def _ends(state: ModelState) -> Iterator[Move]:
+    for name, node in state.nodes.items():
         record, lease = node.record, upgrade_lease(node)
         if not isinstance(record, NodeRecord):
             continue
         if lease is None:
+            event = "a failed driver comes up"
             failed = record.unproven and record.started and not node.driver_pods
-            if (
-                failed
-                and "a failed driver comes up" in moment.left
-                and node.state.endswith("failed")
-            ):
-                yield (
-                    f"{name} comes up",
-                    without_disturbance(
-                        moment.with_node(recover_driver(node)), "a failed driver comes up"
-                    ),
-                )
-            continue
-        if record.started or record.operation is Operation.VALIDATE:
-            yield from _ends(moment, node, record)
-        elif "pods do not leave" in moment.left:
-            made = moment.with_node(finish_released(node))
-            yield f"{name} is given back unchanged", without_disturbance(made, "pods do not leave")
+            if failed and event in state.events and node.state.endswith("failed"):
+                after = state.with_node(recover_driver(node))
+                yield f"{name} comes up", without_event(after, event)
+        elif record.started or record.operation is Operation.VALIDATE:
+            yield from _ends_of(state, node, record)
+        elif "pods do not leave" in state.events:
+            after = state.with_node(finish_released(node))
+            yield f"{name} is given back unchanged", without_event(after, "pods do not leave")
 
 
-def _ends(moment: ModelState, node: NodeView, record: NodeRecord) -> Iterator[Move]:
-    name, uid, target = node.name, node.uid, record.target
-    truth = moment.truth
+def _ends_of(state: ModelState, node: NodeView, record: NodeRecord) -> Iterator[Move]:
+    name, uid, target, oracle = node.name, node.uid, record.target, state.oracle
     if record.operation is Operation.REMOVE:
-        yield f"{name} is rid of its driver", moment.with_node(finish_validated(node))
+        yield f"the driver of {name} is removed", state.with_node(finish_validated(node))
         return
-    again = record.operation is Operation.VALIDATE
-    well = truth.well(uid, target, outside=record.outside)
-    yield f"{name} is validated on {target}", moment.with_node(finish_validated(node), truth=well)
+    validated = oracle.with_validation(uid, target, outside=record.outside)
+    after = state.with_node(finish_validated(node), oracle=validated)
+    yield f"{name} is validated on {target}", after
     if target == "A":
-        return  # it has always worked
-    worse = truth if again else truth.failing(uid, target, past_the_start(moment, target, name))
-    yield f"{name} fails on {target}", moment.with_node(finish_failed(node), truth=worse)
+        return  # A always works.
+    if record.operation is not Operation.VALIDATE:
+        oracle = oracle.with_failure(uid, target, _started_on(state, target, but=name))
+    yield f"{name} fails on {target}", state.with_node(finish_failed(node), oracle=oracle)
 
 
-def _people(moment: ModelState) -> Iterator[Move]:
-    if moment.wishes:
-        target, *rest = moment.wishes
-        made = replace(moment, pool=replace(moment.pool, target=target), wishes=tuple(rest))
-        nodes = {name: checked(node, target) for name, node in moment.nodes.items()}
-        yield f"--- {target} is wanted", replace(made, nodes=nodes)
-    for what in dict.fromkeys(moment.left):
-        done = without_disturbance(moment, what)
-        match what.split():
+def _started_on(state: ModelState, target: str, *, but: str) -> int:
+    """Count the nodes that have started on a target or whose start is pending."""
+    count = 0
+    for name, node in state.nodes.items():
+        if name == but:
+            continue
+        views = [node]
+        if name in state.writes and fits(node, state.writes[name].step):
+            views.append(with_step_applied(node, state.writes[name].step))
+        count += any(
+            isinstance(view.record, NodeRecord)
+            and view.lease is not None
+            and view.record.started
+            and view.record.target == target
+            for view in views
+        )
+    return count
+
+
+# Events.
+
+
+def _events(state: ModelState) -> Iterator[Move]:
+    if state.next_targets:
+        target, *rest = state.next_targets
+        after = replace(state, pool=replace(state.pool, target=target), next_targets=tuple(rest))
+        nodes = {name: checked(node, target) for name, node in state.nodes.items()}
+        yield f"--- the policy wants {target}", replace(after, nodes=nodes)
+    for event in dict.fromkeys(state.events):
+        after = without_event(state, event)
+        match event.split():
             case ["release", target]:
-                yield from _released(done, target)
+                yield from _release(after, target)
             case ["a", "node", "is", "deleted"]:
-                for name in moment.nodes:
-                    yield f"--- {name} is deleted", _deleted(done, name)
+                for name in state.nodes:
+                    yield f"--- {name} is deleted", _without_node(after, name)
             case ["a", "node", "leaves", "the", "pool"]:
-                for name, node in moment.nodes.items():
+                for name, node in state.nodes.items():
                     if node.pool:
-                        made = replace(node, pool="", revision=f"{int(node.revision) + 1}")
-                        yield f"--- {name} leaves the pool", done.with_node(made)
+                        left = replace(node, pool="", revision=f"{int(node.revision) + 1}")
+                        yield f"--- {name} leaves the pool", after.with_node(left)
             case ["a", "node", "joins"]:
-                name = f"j{len(moment.left)}"
-                yield "--- a node joins", done.with_node(newcomer(name, moment.pool.target))
+                name = f"j{len(state.events)}"
+                yield "--- a node joins", after.with_node(new_node(name, state.pool.target))
             case _:
                 pass
 
 
-def _released(moment: ModelState, target: str) -> Iterator[Move]:
-    """He accepts what has failed, if anything has."""
-    book = moment.truth.books.get(target)
-    if book is None or not book.failed:
+def _release(state: ModelState, target: str) -> Iterator[Move]:
+    """Accept the failures of a target, if it has any."""
+    harm = state.oracle.targets.get(target)
+    if harm is None or not harm.failed:
         return
-    accepted = len(book.failed)
-    ending = frozenset(moment.status.in_flight)
-    truth = moment.truth.released(target, accepted, ending)
+    accepted = len(harm.failed)
+    in_flight = frozenset(state.status.in_flight)
+    oracle = state.oracle.with_release(target, accepted, in_flight)
     spec = RolloutSpec(release=Release(target=target, failures=accepted))
     yield (
         f"--- {accepted} failures of {target} are accepted",
-        replace(moment.with_rollout(spec=spec), truth=truth),
+        replace(state.with_rollout(spec=spec), oracle=oracle),
     )
 
 
-def _deleted(moment: ModelState, name: str) -> ModelState:
-    """A failure that no Rollout has yet goes with its Node: the place in flight returns."""
-    uid = moment.nodes[name].uid
-    nodes = {one: node for one, node in moment.nodes.items() if one != name}
-    known = {target for target, one in moment.status.targets.items() if uid in one.failed}
-    return replace(moment, nodes=nodes, truth=moment.truth.lost(uid, known))
+def _without_node(state: ModelState, name: str) -> ModelState:
+    """Delete a node: a failure that the Rollout does not list yet is forgotten with it."""
+    uid = state.nodes[name].uid
+    nodes = {one: node for one, node in state.nodes.items() if one != name}
+    known = {target for target, one in state.status.targets.items() if uid in one.failed}
+    return replace(state, nodes=nodes, oracle=state.oracle.without_node(uid, known))

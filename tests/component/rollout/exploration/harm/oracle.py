@@ -1,6 +1,6 @@
-"""How much harm was done, kept from what happened to nodes and never from what a Rollout says.
+"""The bounds of docs/states.md#harm, counted from what happens to nodes, without the engine.
 
-docs/states.md#harm, in sets of node uids. Must not know the engine.
+Nodes are named by uid. Nothing here reads what a Rollout says.
 """
 
 from collections.abc import Mapping, Set
@@ -10,112 +10,112 @@ from msgspec.structs import replace
 
 
 class HarmBoundExceeded(Exception):
-    """More than was chosen."""
+    pass
 
 
 class TargetHarm(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one target, from its first grant until it is proven and complete."""
+    """Harm done by a target, from its first grant until it is proven and complete."""
 
     threshold: int
     accepted: int = 0
     failed: frozenset[str] = frozenset()
     validated: frozenset[str] = frozenset()
     proven: bool = False
-    most: int | None = None
-    """So many can fail at all, from when it was halted although it was proven."""
+    limit: int | None = None
+    """The most nodes that can fail, set when the target is halted."""
 
     @property
     def allowance(self) -> int:
-        """So many may be in flight or broken."""
+        """The number of nodes that may be in flight or failed."""
         return self.accepted + self.threshold
 
     @property
     def halted(self) -> bool:
-        """Whether nobody may be started."""
         return len(self.failed) >= self.allowance
 
 
 class HarmOracle(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a pool."""
+    """Harm done in a pool."""
 
-    books: Mapping[str, TargetHarm] = {}
-    sick: Mapping[str, str] = {}
-    """By uid: the target on which it failed first since it was last well."""
+    targets: Mapping[str, TargetHarm] = {}
+    first_failures: Mapping[str, str] = {}
+    """By uid of a failed node: the target on which it failed first."""
 
-    def _with(self, target: str, book: TargetHarm) -> "HarmOracle":
-        return replace(self, books={**self.books, target: book})
+    def _with(self, target: str, harm: TargetHarm) -> "HarmOracle":
+        return replace(self, targets={**self.targets, target: harm})
 
     @property
     def halted(self) -> frozenset[str]:
-        """Targets on which nobody may be started."""
-        return frozenset(target for target, book in self.books.items() if book.halted)
+        return frozenset(target for target, harm in self.targets.items() if harm.halted)
 
-    def begun(self, target: str, threshold: int, accepted: int) -> "HarmOracle":
-        """It is granted for the first time."""
+    def with_target(self, target: str, threshold: int, accepted: int) -> "HarmOracle":
+        """Count a target from its first grant."""
         return self._with(target, TargetHarm(threshold=threshold, accepted=accepted))
 
-    def forgotten(self, target: str) -> "HarmOracle":
-        """The Rollout does not know it any more."""
-        book = self.books[target]
-        if book.halted or not book.proven:
-            raise HarmBoundExceeded(f"{target} was forgotten, on which {len(book.failed)} failed")
-        return replace(self, books={t: one for t, one in self.books.items() if t != target})
-
-    def released(self, target: str, accepted: int, ending: frozenset[str]) -> "HarmOracle":
-        """A person accepts so many; who has ended and holds its place still counts for the new."""
-        book = self.books[target]
-        kept = book.validated & ending
-        book = replace(book, accepted=accepted, validated=kept, most=None)
-        return self._with(target, replace(book, proven=len(kept) >= book.threshold))
-
-    def grew(self, target: str, before: set[str], flying: set[str]) -> None:
-        """Nodes are in flight to it that were not before."""
-        book = self.books.get(target)
-        if book is None or book.proven or not flying - before - book.failed:
-            return
-        if len(flying | book.failed) > book.allowance:
+    def without_target(self, target: str) -> "HarmOracle":
+        """Drop a target that the Rollout no longer lists."""
+        harm = self.targets[target]
+        if harm.halted or not harm.proven:
             raise HarmBoundExceeded(
-                f"{target} is unproven, {sorted(flying)} are in flight and {sorted(book.failed)}"
-                f" failed: more than {book.allowance}"
+                f"the Rollout dropped {target} after {len(harm.failed)} failures"
+            )
+        return replace(self, targets={t: one for t, one in self.targets.items() if t != target})
+
+    def with_release(self, target: str, accepted: int, in_flight: frozenset[str]) -> "HarmOracle":
+        """Accept failures; validated nodes count for the new proof while they are in flight."""
+        harm = self.targets[target]
+        kept = harm.validated & in_flight
+        harm = replace(harm, accepted=accepted, validated=kept, limit=None)
+        return self._with(target, replace(harm, proven=len(kept) >= harm.threshold))
+
+    def check_growth(self, target: str, before: set[str], after: set[str]) -> None:
+        """Check the allowance of an unproven target if further nodes are in flight to it."""
+        harm = self.targets.get(target)
+        if harm is None or harm.proven or not after - before - harm.failed:
+            return
+        if len(after | harm.failed) > harm.allowance:
+            raise HarmBoundExceeded(
+                f"{target} is unproven, {sorted(after)} are in flight and {sorted(harm.failed)}"
+                f" failed: more than {harm.allowance}"
             )
 
-    def failing(self, uid: str, target: str, started: int) -> "HarmOracle":
-        """It failed after the start; so many others are past it or on their way there."""
-        first = self.sick.get(uid, target)
-        truth = replace(self, sick={**self.sick, uid: first})
+    def with_failure(self, uid: str, target: str, others_started: int) -> "HarmOracle":
+        """Count a failure after the start, while other nodes have started or are about to."""
+        first = self.first_failures.get(uid, target)
+        oracle = replace(self, first_failures={**self.first_failures, uid: first})
         if first != target:
-            return truth
-        book = self.books[target]
-        book = replace(book, failed=book.failed | {uid})
-        most = book.most
-        if most is None:
-            most = book.allowance
-            if book.halted:
-                most += started if book.proven else 0
-                book = replace(book, most=most)
-        if len(book.failed) > most:
-            raise HarmBoundExceeded(f"{sorted(book.failed)} failed on {target}: more than {most}")
-        return truth._with(target, book)
+            return oracle
+        harm = self.targets[target]
+        harm = replace(harm, failed=harm.failed | {uid})
+        limit = harm.limit
+        if limit is None:
+            limit = harm.allowance
+            if harm.halted:
+                # A target that is halted although it was proven cannot recall started nodes.
+                limit += others_started if harm.proven else 0
+                harm = replace(harm, limit=limit)
+        if len(harm.failed) > limit:
+            raise HarmBoundExceeded(f"{sorted(harm.failed)} failed on {target}: more than {limit}")
+        return oracle._with(target, harm)
 
-    def lost(self, uid: str, known: Set[str]) -> "HarmOracle":
-        """It is gone; its failures stay counted on those targets on which they are known."""
-        books = {
-            target: book
+    def without_node(self, uid: str, known: Set[str]) -> "HarmOracle":
+        """Drop the failures of a deleted node, except on targets whose record has them."""
+        targets = {
+            target: harm
             if target in known
-            else replace(book, failed=book.failed - {uid}, most=None)
-            for target, book in self.books.items()
+            else replace(harm, failed=harm.failed - {uid}, limit=None)
+            for target, harm in self.targets.items()
         }
-        return replace(self, books=books)
+        return replace(self, targets=targets)
 
-    def well(self, uid: str, target: str, *, outside: bool) -> "HarmOracle":
-        """It was validated there."""
-        sick = {one: first for one, first in self.sick.items() if one != uid}
-        truth = replace(self, sick=sick)
-        book = self.books.get(target)
-        if outside or book is None or uid in book.failed or uid in self.sick:
-            return truth
-        if len(book.validated) >= book.threshold:
-            return truth
-        book = replace(book, validated=book.validated | {uid})
-        proven = book.proven or len(book.validated) >= book.threshold
-        return truth._with(target, replace(book, proven=proven))
+    def with_validation(self, uid: str, target: str, *, outside: bool) -> "HarmOracle":
+        first_failures = {one: first for one, first in self.first_failures.items() if one != uid}
+        oracle = replace(self, first_failures=first_failures)
+        harm = self.targets.get(target)
+        if outside or harm is None or uid in harm.failed or uid in self.first_failures:
+            return oracle
+        if len(harm.validated) >= harm.threshold:
+            return oracle
+        harm = replace(harm, validated=harm.validated | {uid})
+        proven = harm.proven or len(harm.validated) >= harm.threshold
+        return oracle._with(target, replace(harm, proven=proven))
