@@ -164,7 +164,7 @@ def constrained_view(fleet: Fleet, now: Instant) -> PoolView:
     """Return the pool as steps see it in a decision."""
     decider = Decider(fleet)
     decider.decide(now)
-    return decider._books[POOL].constrained_view  # pyright: ignore[reportPrivateUsage]
+    return decider._deciders[POOL].constrained_view  # pyright: ignore[reportPrivateUsage]
 
 
 def unavailable_uids(fleet: Fleet) -> set[str]:
