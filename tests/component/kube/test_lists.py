@@ -99,7 +99,7 @@ async def test_a_label_selector_that_cannot_be_read_is_refused(place: Sandbox) -
     with pytest.raises(Invalid) as refused:
         await selected(place, "n in")
     assert (refused.value.code, refused.value.reason) == (400, "BadRequest")
-    assert refused.value.message == "unable to parse requirement: found '' expected: '('"
+    assert refused.value.message.startswith("unable to parse requirement: ")
 
 
 async def test_fields_select_pods_by_node_and_phase(place: Sandbox, kube: Kube) -> None:
@@ -239,7 +239,7 @@ async def exactly(place: Sandbox, revision: str) -> JsonObject:
         CONFIG_MAPS.path(namespace=place.namespace),
         labelSelector=MINE,
         resourceVersion=revision,
-        resourceVersionMatch="Exact",
+        limit="9",
     )
 
 
@@ -275,7 +275,6 @@ async def test_not_older_than_a_revision_is_that_or_newer(place: Sandbox, kube: 
         CONFIG_MAPS.path(namespace=place.namespace),
         labelSelector=MINE,
         resourceVersion=first.resource_version,
-        resourceVersionMatch="NotOlderThan",
     )
     assert int(page["metadata"]["resourceVersion"]) >= int(first.resource_version)
     assert "a" in [item["metadata"]["name"] for item in page["items"]]
@@ -297,39 +296,11 @@ async def test_a_revision_that_is_yet_to_come_is_waited_for_and_then_refused(
     )
 
 
-@pytest.mark.parametrize(
-    ("query", "code", "message"),
-    [
-        (
-            {"resourceVersionMatch": "Exact"},
-            422,
-            (
-                'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: '
-                "resourceVersionMatch is forbidden unless resourceVersion is provided"
-            ),
-        ),
-        (
-            {"resourceVersionMatch": "Exact", "resourceVersion": "0"},
-            422,
-            (
-                'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: '
-                'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-            ),
-        ),
-        (
-            {"resourceVersion": "abc"},
-            400,
-            (
-                'invalid resource version: resourceVersion: Invalid value: "abc": '
-                'strconv.ParseUint: parsing "abc": invalid syntax'
-            ),
-        ),
-    ],
-)
-async def test_a_list_of_no_revision_is_refused(
-    kube: Kube, query: dict[str, str], code: int, message: str
-) -> None:
+async def test_a_list_of_an_unreadable_revision_is_refused(kube: Kube) -> None:
     with pytest.raises(Invalid) as refused:
-        await kube.request("GET", CONFIG_MAPS.path(), query=query)
-    assert refused.value.code == code
-    assert refused.value.message == message
+        await kube.request("GET", CONFIG_MAPS.path(), query={"resourceVersion": "abc"})
+    assert refused.value.code == 400
+    assert refused.value.message == (
+        'invalid resource version: resourceVersion: Invalid value: "abc": '
+        'strconv.ParseUint: parsing "abc": invalid syntax'
+    )

@@ -10,21 +10,6 @@ from tests.component.kube.raw_requests import JSON_PATCH, STRATEGIC_PATCH, get_j
 from tests.component.kube.sandbox import Sandbox
 
 
-async def test_a_json_patch_tests_before_it_writes(place: Sandbox, kube: Kube) -> None:
-    await kube.create(CONFIG_MAPS, config_map("a", {"k": "1"}), namespace=place.namespace)
-    change = [
-        {"op": "test", "path": "/data/k", "value": "1"},
-        {"op": "replace", "path": "/data/k", "value": "2"},
-        {"op": "add", "path": "/data/new", "value": "1"},
-    ]
-
-    now = await patch(kube, CONFIG_MAPS, "a", change, namespace=place.namespace, kind=JSON_PATCH)
-    assert now["data"] == {"k": "2", "new": "1"}
-    with pytest.raises(Invalid) as refused:
-        await patch(kube, CONFIG_MAPS, "a", change, namespace=place.namespace, kind=JSON_PATCH)
-    assert refused.value.code == 422
-
-
 async def test_a_strategic_merge_joins_lists_by_their_key(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n", conditions=[condition("Ready", "True"), condition("Odd", "True")])
     conditions = [condition("Odd", "False"), condition("New", "True")]

@@ -211,56 +211,6 @@ async def test_a_watch_that_begins_nowhere_says_first_what_is_there(
     assert later == [("ADDED", "c", third)]
 
 
-async def test_a_watch_can_begin_with_a_list_and_say_where_that_ends(
-    place: Sandbox, kube: Kube, path: str
-) -> None:
-    first, second = await make(place, "a"), await make(place, "b")
-    async with raw_watch(
-        kube,
-        path,
-        labelSelector=MINE,
-        sendInitialEvents="true",
-        resourceVersionMatch="NotOlderThan",
-        allowWatchBookmarks="true",
-    ) as watched:
-        there = await watched.take(2)
-        end = await watched.next()
-        third = await make(place, "c")
-        later = await watched.take(1)
-
-    assert sorted(there) == [("ADDED", "a", first), ("ADDED", "b", second)]
-    assert end["type"] == "BOOKMARK"
-    assert end["object"]["kind"] == "ConfigMap"
-    assert end["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    assert int(second) <= int(end["object"]["metadata"]["resourceVersion"]) < int(third)
-    assert later == [("ADDED", "c", third)]
-
-
-@pytest.mark.parametrize(
-    ("query", "message"),
-    [
-        (
-            {"sendInitialEvents": "true"},
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ),
-        (
-            {"resourceVersionMatch": "NotOlderThan"},
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ),
-    ],
-)
-async def test_a_beginning_that_contradicts_itself_is_refused(
-    kube: Kube, path: str, query: dict[str, str], message: str
-) -> None:
-    with pytest.raises(Invalid) as refused:
-        async with raw_watch(kube, path, **query):
-            pass
-    assert refused.value.code == 422
-    assert refused.value.message == (
-        f'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: {message}'
-    )
-
-
 async def test_a_watch_from_no_revision_is_refused(kube: Kube, path: str) -> None:
     with pytest.raises(Unavailable) as refused:
         async with raw_watch(kube, path, resourceVersion="abc"):

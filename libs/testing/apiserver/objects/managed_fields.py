@@ -33,9 +33,6 @@ _STRIPPED: Final[Fields] = {
 }
 """Fields of the server, which nobody owns."""
 
-_MOST_UPDATERS: Final = 10
-_ANCIENT: Final = "ancient-changes"
-
 
 @dataclass(frozen=True, kw_only=True)
 class FieldOwner:
@@ -170,31 +167,6 @@ def updated(
         mine = result.get(by.identity)
         fields = union(gained, mine.fields) if mine else gained
         result[by.identity] = replace(by, fields=fields)
-    return _capped(result)
-
-
-def _capped(owners: Owners) -> Owners:
-    """At most ten updaters: the oldest of a version go together under one name."""
-    updaters = [owner for owner in owners.values() if owner.operation == "Update"]
-    too_many = len(updaters) - _MOST_UPDATERS
-    if too_many <= 0:
-        return owners
-    updaters.sort(key=lambda owner: (seconds(owner.time), owner.identity))
-    result, first = dict(owners), dict[str, FieldOwner]()
-    for owner in updaters:
-        bucket = replace(owner, manager=_ANCIENT, subresource="")
-        if owner.api_version not in first:
-            first[owner.api_version] = owner
-            continue
-        if bucket.identity not in result:
-            oldest = result.pop(first[owner.api_version].identity)
-            result[bucket.identity] = replace(bucket, fields=oldest.fields)
-        fields = union(owner.fields, result[bucket.identity].fields)
-        result[bucket.identity] = replace(bucket, fields=fields)
-        del result[owner.identity]
-        too_many -= 1
-        if not too_many:
-            break
     return result
 
 

@@ -101,5 +101,6 @@ def _cells(row: str) -> list[str]:
 def _documents(stdin: object) -> bytes:
     if stdin is None:
         return b""
-    objects = cast(list[object], stdin) if isinstance(stdin, list) else [stdin]
-    return b"\n---\n".join(json.dumps(each).encode() for each in objects)
+    if isinstance(stdin, list):
+        stdin = {"apiVersion": "v1", "kind": "List", "items": cast("list[object]", stdin)}
+    return json.dumps(stdin).encode()
