@@ -6,7 +6,7 @@ from libs.kube.client import Kube
 from libs.kube.errors import Conflict, Invalid
 from libs.kube.resources import CONFIG_MAPS, DAEMON_SETS, NODES
 from tests.component.kube.builders import condition, config_map, daemon_set
-from tests.component.kube.raw_requests import JSON_PATCH, STRATEGIC_PATCH, get_json, patch
+from tests.component.kube.raw_requests import STRATEGIC_PATCH, get_json, patch
 from tests.component.kube.sandbox import Sandbox
 
 

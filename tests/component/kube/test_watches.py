@@ -3,7 +3,7 @@
 import pytest
 
 from libs.kube.client import Kube
-from libs.kube.errors import Invalid, NotFound, Unavailable
+from libs.kube.errors import NotFound, Unavailable
 from libs.kube.resources import CONFIG_MAPS, PODS
 from tests.component.kube.builders import config_map, pod
 from tests.component.kube.raw_requests import patch, raw_watch, send_request, summarize

@@ -101,6 +101,5 @@ def _cells(row: str) -> list[str]:
 def _documents(stdin: object) -> bytes:
     if stdin is None:
         return b""
-    if isinstance(stdin, list):
-        stdin = {"apiVersion": "v1", "kind": "List", "items": cast("list[object]", stdin)}
-    return json.dumps(stdin).encode()
+    objects = cast("list[object]", stdin) if isinstance(stdin, list) else [stdin]
+    return b"\n".join(json.dumps(each).encode() for each in objects)
