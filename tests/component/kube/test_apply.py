@@ -2,10 +2,7 @@
 
 from typing import Any
 
-import pytest
-
 from libs.kube.client import Kube
-from libs.kube.errors import Conflict, FieldConflict
 from libs.kube.resources import CONFIG_MAPS, DAEMON_SETS
 from tests.component.kube.builders import config_map, daemon_set
 from tests.component.kube.raw_requests import get_json, managed_fields, managed_fields_entry, patch
@@ -90,37 +87,6 @@ async def test_a_replacement_that_leaves_a_field_out_takes_it_from_its_owner(
 
     assert await recorded(place) == [
         managed_fields_entry(kube.manager, "Update", {"f:data": {".": {}, "f:k": {}}}),
-    ]
-
-
-async def test_one_manager_may_apply_and_update(place: Sandbox, kube: Kube) -> None:
-    """As two owners, who conflict with each other."""
-    await kube.apply(
-        CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
-    )
-    await patch(kube, CONFIG_MAPS, "a", {"data": {"k": "2"}}, namespace=place.namespace)
-
-    assert await recorded(place) == [
-        managed_fields_entry(kube.manager, "Update", {"f:data": {"f:k": {}}}),
-    ]
-    with pytest.raises(Conflict) as refused:
-        await kube.apply(
-            CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
-        )
-    assert refused.value.claims == (FieldConflict(manager=kube.manager, field=".data.k"),)
-
-
-async def test_appliers_stand_before_updaters(place: Sandbox) -> None:
-    updater, applier = place.kube(manager="a-updater"), place.kube(manager="z-applier")
-    await updater.create(CONFIG_MAPS, config_map("a", {"u": "1"}), namespace=place.namespace)
-
-    await applier.apply(
-        CONFIG_MAPS, config_map("a", {"z": "1"}), force=False, namespace=place.namespace
-    )
-
-    assert await recorded(place) == [
-        managed_fields_entry("z-applier", "Apply", {"f:data": {"f:z": {}}}),
-        managed_fields_entry("a-updater", "Update", {"f:data": {".": {}, "f:u": {}}}),
     ]
 
 
@@ -214,19 +180,6 @@ async def test_items_of_a_list_have_owners_by_their_key(place: Sandbox, kube: Ku
         'k:{"name":"both"}': {".": {}, "f:image": {}, "f:name": {}},
         'k:{"name":"his"}': {".": {}, "f:image": {}, "f:name": {}},
     }
-
-
-async def test_an_empty_map_is_a_value_that_somebody_owns(place: Sandbox, kube: Kube) -> None:
-    other = place.kube(manager="other")
-    empty = {"metadata": {"name": "a"}, "data": {}}
-    await kube.apply(CONFIG_MAPS, empty, force=False, namespace=place.namespace)
-    assert await recorded(place) == [managed_fields_entry(kube.manager, "Apply", {"f:data": {}})]
-
-    with pytest.raises(Conflict) as refused:
-        await other.apply(
-            CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
-        )
-    assert refused.value.claims == (FieldConflict(manager=kube.manager, field=".data"),)
 
 
 async def test_finalizers_have_owners_one_by_one(place: Sandbox, kube: Kube) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from libs.kube.client import APPLY_PATCH, Kube, Preconditions
-from libs.kube.errors import Conflict, FieldConflict, Invalid, NotFound
+from libs.kube.errors import Conflict, FieldConflict, NotFound
 from libs.kube.resources import NODES
 from tests.component.kube.node_writes import LABEL, REQUEST, apply_node, desired_node, preconditions
 from tests.component.kube.raw_requests import field_owners, label, patch, send_request
@@ -119,21 +119,6 @@ async def test_two_who_apply_one_value_own_it_together(
     assert LABEL not in gone.metadata.labels
 
 
-async def test_all_fields_in_conflict_are_named(kube: Kube, alice: Kube, node: str) -> None:
-    await apply_node(kube, node, labels={"a": "1", "b": "1"}, cordoned=True)
-    await settled_node(kube, node)
-    await label(alice, node, {"a": "2", "b": "2"})
-
-    with pytest.raises(Conflict) as refused:
-        await apply_node(kube, node, force=False, labels={"a": "1", "b": "1"}, cordoned=True)
-
-    assert sorted(claim.field for claim in refused.value.claims) == [
-        ".metadata.labels.a",
-        ".metadata.labels.b",
-    ]
-    assert refused.value.message.startswith("Apply failed with 2 conflicts: conflicts with ")
-
-
 # A node that is gone, or another by now
 
 
@@ -158,11 +143,6 @@ async def test_an_apply_to_a_deleted_node_without_its_uid_makes_a_ghost(
     assert made["metadata"]["labels"] == {LABEL: "a"}
 
 
-async def test_the_client_refuses_an_apply_that_could_make_a_node(kube: Kube, node: str) -> None:
-    with pytest.raises(ValueError, match="needs a guard"):
-        await kube.apply(NODES, desired_node(node, labels={LABEL: "a"}), force=True)
-
-
 async def test_an_apply_with_the_uid_of_a_deleted_node_finds_nothing(kube: Kube, node: str) -> None:
     before = await settled_node(kube, node)
     await kube.delete(NODES, node, uid=before.metadata.uid)
@@ -177,27 +157,6 @@ async def test_an_apply_with_the_uid_of_a_deleted_node_finds_nothing(kube: Kube,
 
     with pytest.raises(NotFound):
         await kube.get(NODES, node)
-
-
-async def test_the_server_calls_that_a_conflict_of_uids(kube: Kube, node: str) -> None:
-    before = await settled_node(kube, node)
-    await kube.delete(NODES, node, uid=before.metadata.uid)
-    wanted = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
-    wanted["metadata"]["uid"] = before.metadata.uid  # type: ignore[index]
-
-    with pytest.raises(Conflict) as refused:
-        await kube.request(
-            "PATCH",
-            NODES.path(name=node),
-            query={"fieldManager": kube.manager},
-            body=wanted,
-            content_type=APPLY_PATCH,
-        )
-
-    assert refused.value.message == (
-        f'Operation cannot be fulfilled on nodes "{node}": uid mismatch: the provided object '
-        f"specified uid {before.metadata.uid}, and no existing object was found"
-    )
 
 
 async def test_an_apply_with_another_nodes_uid_is_refused(
@@ -215,27 +174,6 @@ async def test_an_apply_with_another_nodes_uid_is_refused(
         )
 
     assert await kube.get(NODES, node) == second
-
-
-async def test_the_server_calls_that_an_immutable_field(kube: Kube, node: str) -> None:
-    before = await settled_node(kube, node)
-    wanted = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "uid": "another"}}
-
-    with pytest.raises(Invalid) as refused:
-        await kube.request(
-            "PATCH",
-            NODES.path(name=node),
-            query={"fieldManager": kube.manager},
-            body=wanted,
-            content_type=APPLY_PATCH,
-        )
-
-    assert refused.value.code == 422
-    assert [cause.field for cause in refused.value.causes] == ["metadata.uid"]
-    assert refused.value.message == (
-        f'Node "{node}" is invalid: metadata.uid: Invalid value: "another": field is immutable'
-    )
-    assert await kube.get(NODES, node) == before
 
 
 # Writing nothing
@@ -279,15 +217,3 @@ async def test_what_another_set_goes_by_forcing_it_empty_and_then_dropping_it(
     dropped = await apply_node(kube, node)
 
     assert REQUEST not in dropped.metadata.annotations
-
-
-async def test_a_request_that_was_made_again_meanwhile_stays(
-    kube: Kube, alice: Kube, node: str
-) -> None:
-    await patch(alice, NODES, node, {"metadata": {"annotations": {REQUEST: "adopt"}}})
-    await apply_node(kube, node, annotations={REQUEST: ""})
-    await patch(alice, NODES, node, {"metadata": {"annotations": {REQUEST: "forget"}}})
-
-    now = await apply_node(kube, node)
-
-    assert now.metadata.annotations[REQUEST] == "forget"

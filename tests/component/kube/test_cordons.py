@@ -35,20 +35,6 @@ async def test_a_cordon_that_a_person_made_first_stays(kube: Kube, alice: Kube, 
     assert await field_owners(kube, NODES, node, "f:spec.f:unschedulable") == ["kubectl-label"]
 
 
-async def test_a_cordon_that_a_person_ended_and_made_again_stays(
-    kube: Kube, alice: Kube, node: str
-) -> None:
-    await apply_node(kube, node, cordoned=True)
-    await cordon(alice, node, wanted=False)
-    assert await field_owners(kube, NODES, node, "f:spec.f:unschedulable") == []
-    await cordon(alice, node)
-    await apply_node(kube, node, cordoned=True)
-
-    now = await apply_node(kube, node)
-
-    assert now.spec.unschedulable is True
-
-
 async def test_a_persons_cordon_stays_though_we_never_saw_it(
     kube: Kube, alice: Kube, node: str
 ) -> None:
@@ -73,18 +59,6 @@ async def test_a_person_who_cordons_over_ours_leaves_no_trace(
     assert await kube.get(NODES, node) == before
     now = await apply_node(kube, node)
     assert now.spec.unschedulable is False
-
-
-async def test_an_uncordon_over_our_cordon_can_be_seen_and_cordoned_again(
-    kube: Kube, alice: Kube, node: str
-) -> None:
-    await apply_node(kube, node, cordoned=True)
-    await cordon(alice, node, wanted=False)
-    assert (await kube.get(NODES, node)).spec.unschedulable is False
-
-    now = await apply_node(kube, node, force=False, cordoned=True)
-
-    assert now.spec.unschedulable is True
 
 
 async def test_dropping_a_cordon_that_an_old_manager_made_leaves_it(

@@ -70,22 +70,6 @@ async def test_a_status_is_fenced_by_the_revision_it_was_decided_on(
         )
 
 
-async def test_a_status_patch_without_a_revision_is_no_fence(
-    place: Sandbox, kube: Kube, widgets: str
-) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
-    for phase in ("First", "Second"):
-        now = await patch(
-            kube,
-            WIDGETS,
-            "a",
-            {"status": {"phase": phase}},
-            namespace=place.namespace,
-            subresource="status",
-        )
-    assert now["status"] == {"phase": "Second"}
-
-
 # Ownership of maps and sets
 
 
@@ -114,15 +98,6 @@ async def test_an_atomic_map_costs_one_entry_and_another_one_for_each_key(
     assert len(fields) == 501  # and the map itself
     assert small < 500
     assert large > 20_000
-
-
-async def test_an_atomic_list_costs_one_entry_and_a_set_one_for_each_item(
-    place: Sandbox, kube: Kube, widgets: str
-) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
-    assert await sized(place, "all", ["x", "y"]) == ({}, pytest.approx(200, abs=100))
-    fields, _ = await sized(place, "names", ["x", "y"])
-    assert fields == {".": {}, 'v:"x"': {}, 'v:"y"': {}}
 
 
 async def test_an_atomic_map_has_one_owner_and_another_is_joined(

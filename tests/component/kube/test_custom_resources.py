@@ -4,16 +4,14 @@ from typing import Any
 
 import pytest
 
-from libs.kube.client import MERGE_PATCH, Kube
+from libs.kube.client import Kube
 from libs.kube.errors import Invalid, NotFound, StatusCause
 from libs.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from tests.component.kube.raw_requests import (
-    STRATEGIC_PATCH,
     JsonObject,
     get_json,
     managed_fields,
     patch,
-    raw_watch,
     send_request,
 )
 from tests.component.kube.sandbox import Sandbox
@@ -107,12 +105,6 @@ async def test_what_is_left_out_has_its_default(place: Sandbox, kube: Kube, widg
         "nested": {"deep": True},
         "steps": [{"name": "x", "seconds": 5}],
     }
-
-
-async def test_what_is_said_stays(place: Sandbox, kube: Kube, widgets: str) -> None:
-    spec = {"size": 0, "mode": "Pause", "nested": {"deep": False}, "share": "5%"}
-    made = await send_request(kube, "POST", widgets, body=widget("a", **spec))
-    assert made["spec"] == {"pool": "p", **spec}
 
 
 async def test_null_is_as_left_out(place: Sandbox, kube: Kube, widgets: str) -> None:
@@ -238,30 +230,7 @@ async def test_a_rule_can_keep_a_field_as_it_is(place: Sandbox, kube: Kube, widg
     assert now["spec"]["size"] == 2
 
 
-async def test_a_strategic_merge_is_not_for_custom_kinds(
-    place: Sandbox, kube: Kube, widgets: str
-) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
-    with pytest.raises(Invalid) as refused:
-        await patch(kube, WIDGETS, "a", {}, namespace=place.namespace, kind=STRATEGIC_PATCH)
-    assert refused.value.code == 415
-
-
 # Reading
-
-
-async def test_widgets_can_be_watched(place: Sandbox, kube: Kube, widgets: str) -> None:
-    page = await kube.list_page(WIDGETS, namespace=place.namespace)
-    async with raw_watch(kube, widgets, resourceVersion=page.resource_version) as watched:
-        made = await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
-        await kube.delete(WIDGETS, "a", uid=made.metadata.uid, namespace=place.namespace)
-        said = await watched.take(2)
-    assert [kind for kind, _, _ in said] == ["ADDED", "DELETED"]
-
-
-async def test_a_view_reads_a_widget(place: Sandbox, kube: Kube, widgets: str) -> None:
-    made = await kube.create(WIDGETS, widget("a", mode="Pause"), namespace=place.namespace)
-    assert (made.spec.pool, made.spec.size, made.spec.mode) == ("p", 1, "Pause")
 
 
 async def test_a_table_has_the_columns_of_the_definition(
@@ -304,17 +273,3 @@ async def test_an_apply_makes_a_widget_with_its_defaults_unowned(
             "f:steps": {'k:{"name":"x"}': {".": {}, "f:name": {}}},
         }
     }
-
-
-async def test_a_merge_patch_replaces_lists(place: Sandbox, kube: Kube, widgets: str) -> None:
-    await kube.create(
-        WIDGETS, widget("a", steps=[{"name": "x"}, {"name": "y"}]), namespace=place.namespace
-    )
-    now = await send_request(
-        kube,
-        "PATCH",
-        f"{widgets}/a",
-        body={"spec": {"steps": [{"name": "z"}]}},
-        content_type=MERGE_PATCH,
-    )
-    assert [step["name"] for step in now["spec"]["steps"]] == ["z"]

@@ -10,17 +10,6 @@ from tests.component.kube.raw_requests import get_json, patch, send_request
 from tests.component.kube.sandbox import Sandbox
 
 
-async def test_a_deleted_object_is_gone_at_once(place: Sandbox, kube: Kube) -> None:
-    made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
-
-    await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=place.namespace)
-
-    with pytest.raises(NotFound):
-        await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
-    with pytest.raises(NotFound):
-        await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=place.namespace)
-
-
 async def test_a_late_delete_leaves_the_replacement_of_the_same_name(
     place: Sandbox, kube: Kube
 ) -> None:
@@ -73,17 +62,6 @@ async def test_a_finalizer_holds_an_object_until_it_is_taken_off(
         await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
 
 
-async def test_deleting_what_is_being_deleted_writes_nothing(place: Sandbox, kube: Kube) -> None:
-    held = config_map("a", finalizers=["sluice.dev/held"])
-    made = await kube.create(CONFIG_MAPS, held, namespace=place.namespace)
-    await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=place.namespace)
-    dying = await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
-
-    await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=place.namespace)
-
-    assert await kube.get(CONFIG_MAPS, "a", namespace=place.namespace) == dying
-
-
 async def test_a_bound_pod_is_given_its_grace(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n")
     made = await kube.create(PODS, pod("a", node=node, grace=20), namespace=place.namespace)
@@ -105,18 +83,6 @@ async def test_a_bound_pod_is_given_its_grace(place: Sandbox, kube: Kube) -> Non
 
 async def test_a_pod_that_is_on_no_node_is_gone_at_once(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(PODS, pod("a"), namespace=place.namespace)
-
-    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=place.namespace)
-
-    with pytest.raises(NotFound):
-        await kube.get(PODS, "a", namespace=place.namespace)
-
-
-async def test_a_pod_that_has_ended_is_gone_at_once(place: Sandbox, kube: Kube) -> None:
-    node = await place.node("n")
-    made = await kube.create(PODS, pod("a", node=node), namespace=place.namespace)
-    ended = {"status": {"phase": "Succeeded"}}
-    await patch(kube, PODS, "a", ended, namespace=place.namespace, subresource="status")
 
     await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=place.namespace)
 
@@ -151,18 +117,6 @@ async def test_a_node_is_gone_at_once_and_comes_back_as_another(place: Sandbox, 
     assert second.metadata.uid != first.metadata.uid
     with pytest.raises(Conflict):
         await kube.delete(NODES, node, uid=first.metadata.uid)
-
-
-async def test_a_delete_answers_with_what_it_did(place: Sandbox, kube: Kube) -> None:
-    made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
-
-    answer = await send_request(
-        kube, "DELETE", CONFIG_MAPS.path(namespace=place.namespace, name="a")
-    )
-
-    assert answer["kind"] == "Status"
-    assert answer["status"] == "Success"
-    assert answer["details"] == {"name": "a", "kind": "configmaps", "uid": made.metadata.uid}
 
 
 async def test_all_of_a_selection_can_be_deleted(place: Sandbox, kube: Kube) -> None:

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from libs.kube.client import BlockedByBudget, Evicted, Kube, PodGone
-from libs.kube.errors import NotFound, Unavailable
 from libs.kube.resources import POD_DISRUPTION_BUDGETS, PODS
 from libs.kube.views import Pod
 from tests.component.kube.builders import READY, budget, pod
-from tests.component.kube.raw_requests import JsonObject, get_json, patch, send_request
+from tests.component.kube.raw_requests import JsonObject, get_json, patch
 from tests.component.kube.sandbox import Sandbox
 from tests.support import eventually
 
@@ -76,13 +75,6 @@ async def test_an_evicted_pod_is_given_its_grace_and_says_why(
     assert reasons["DisruptionTarget"] == ("True", "EvictionByEvictionAPI")
 
 
-async def test_an_eviction_can_shorten_the_grace(place: Sandbox, kube: Kube, node: str) -> None:
-    target = await running(place, "a", node, grace=20)
-    assert await evict(place, target, grace=3) == Evicted()
-    dying = await get_json(kube, PODS, "a", namespace=place.namespace)
-    assert dying["metadata"]["deletionGracePeriodSeconds"] == 3
-
-
 async def test_a_budget_says_how_many_it_allows(place: Sandbox, kube: Kube, node: str) -> None:
     for name in ("a", "b", "c"):
         await running(place, name, node)
@@ -97,20 +89,6 @@ async def test_a_budget_says_how_many_it_allows(place: Sandbox, kube: Kube, node
         "True",
         "SufficientPods",
     )
-
-
-async def test_a_budget_withholds_its_last_pod(place: Sandbox, kube: Kube, node: str) -> None:
-    target = await running(place, "a", node)
-    found = await budgeted(place, allowed=0, minAvailable=1)
-    (said,) = found["status"]["conditions"]
-    assert (said["status"], said["reason"]) == ("False", "InsufficientPods")
-
-    answer = await evict(place, target)
-
-    assert isinstance(answer, BlockedByBudget)
-    assert answer.why == "Cannot evict pod as it would violate the pod's disruption budget."
-    assert answer.retry_after is None
-    assert not (await kube.get(PODS, "a", namespace=place.namespace)).metadata.deletion_timestamp
 
 
 async def test_the_refusal_names_the_budget_and_its_count(
@@ -142,14 +120,6 @@ async def test_the_refusal_names_the_budget_and_its_count(
     }
 
 
-async def test_a_budget_is_used_up_by_the_first(place: Sandbox, node: str) -> None:
-    first, second = await running(place, "a", node), await running(place, "b", node)
-    await budgeted(place, allowed=1, minAvailable=1)
-
-    assert await evict(place, first) == Evicted()
-    assert isinstance(await evict(place, second), BlockedByBudget)
-
-
 async def test_of_evictions_at_one_time_a_budget_grants_what_it_has(
     place: Sandbox, kube: Kube, node: str
 ) -> None:
@@ -179,35 +149,6 @@ async def test_a_budget_allows_again_when_the_pod_has_come_back(
     await counted(place, allowed=1)
 
     assert await evict(place, second) == Evicted()
-
-
-async def test_a_fresh_budget_withholds_before_anybody_has_counted(
-    place: Sandbox, node: str
-) -> None:
-    target = await running(place, "a", node)
-    await place.kube().create(
-        POD_DISRUPTION_BUDGETS, budget("b", APP, minAvailable=1), namespace=place.namespace
-    )
-
-    answer = await evict(place, target)
-
-    assert isinstance(answer, BlockedByBudget)
-    assert answer.retry_after in (None, 10.0)  # counted already, or not yet
-
-
-async def test_two_budgets_for_one_pod_are_a_fault_of_the_server(place: Sandbox, node: str) -> None:
-    target = await running(place, "a", node)
-    await budgeted(place, allowed=1, minAvailable=0)
-    await budgeted(place, allowed=1, minAvailable=0, name="c")
-
-    with pytest.raises(Unavailable) as refused:
-        await evict(place, target)
-
-    assert refused.value.code == 500
-    assert refused.value.message == (
-        "This pod has more than one PodDisruptionBudget, which the eviction subresource does not "
-        "support."
-    )
 
 
 async def test_a_budget_of_others_withholds_nothing(place: Sandbox, kube: Kube, node: str) -> None:
@@ -272,32 +213,6 @@ async def test_a_pod_that_is_gone_is_not_there(place: Sandbox, kube: Kube, node:
     assert await evict(place, target) == PodGone()
 
 
-async def test_a_late_eviction_leaves_the_replacement_of_the_same_name(
-    place: Sandbox, kube: Kube, node: str
-) -> None:
-    target = await running(place, "a", node)
-    await kube.delete(PODS, "a", namespace=place.namespace, uid=target.metadata.uid, grace=0)
-    replacement = await running(place, "a", node)
-
-    assert await evict(place, target) == PodGone()
-
-    assert await kube.get(PODS, "a", namespace=place.namespace) == replacement
-
-
-async def test_without_the_uid_a_late_eviction_kills_the_replacement(
-    place: Sandbox, kube: Kube, node: str
-) -> None:
-    target = await running(place, "a", node)
-    await kube.delete(PODS, "a", namespace=place.namespace, uid=target.metadata.uid, grace=0)
-    await running(place, "a", node)
-
-    path = PODS.path(namespace=place.namespace, name="a", subresource="eviction")
-    answer = await send_request(kube, "POST", path, body=eviction("a"))
-
-    assert answer["status"] == "Success"
-    assert (await kube.get(PODS, "a", namespace=place.namespace)).metadata.deletion_timestamp
-
-
 async def test_an_eviction_under_a_budget_checks_the_uid_too(
     place: Sandbox, kube: Kube, node: str
 ) -> None:
@@ -311,10 +226,3 @@ async def test_an_eviction_under_a_budget_checks_the_uid_too(
     assert await evict(place, target) == PodGone()
 
     assert await kube.get(PODS, "a", namespace=place.namespace) == replacement
-
-
-async def test_a_pod_that_never_was_is_not_found(place: Sandbox, kube: Kube) -> None:
-    path = PODS.path(namespace=place.namespace, name="a", subresource="eviction")
-    with pytest.raises(NotFound) as missing:
-        await kube.request("POST", path, body=eviction("a"))
-    assert missing.value.message == 'pods "a" not found'

@@ -127,28 +127,12 @@ async def test_of_candidates_who_saw_one_lease_one_takes_it(place: Sandbox, kube
     assert now.spec.holder_identity == won.spec.holder_identity
 
 
-async def test_a_lease_keeps_its_microseconds(place: Sandbox, kube: Kube) -> None:
-    wanted = lease("a")
-    wanted["spec"]["renewTime"] = "2026-11-01T00:00:00.123456Z"
-    made = await kube.create(LEASES, wanted, namespace=place.namespace)
-    assert made.spec.renew_time == "2026-11-01T00:00:00.123456Z"
-    assert (made.spec.lease_duration_seconds, made.spec.lease_transitions) == (15, 0)
-
-
 async def test_a_lease_wants_microseconds(place: Sandbox, kube: Kube) -> None:
     wanted = lease("a")
     wanted["spec"]["renewTime"] = "2026-11-01T00:00:00Z"
     with pytest.raises(Invalid) as refused:
         await kube.create(LEASES, wanted, namespace=place.namespace)
     assert (refused.value.code, refused.value.reason) == (400, "BadRequest")
-
-
-async def test_a_lease_lasts(place: Sandbox, kube: Kube) -> None:
-    wanted = lease("a")
-    wanted["spec"]["leaseDurationSeconds"] = 0
-    with pytest.raises(Invalid) as refused:
-        await kube.create(LEASES, wanted, namespace=place.namespace)
-    assert [cause.field for cause in refused.value.causes] == ["spec.leaseDurationSeconds"]
 
 
 # Events
@@ -189,16 +173,6 @@ async def test_an_event_is_in_the_namespace_of_what_it_is_about(place: Sandbox, 
     with pytest.raises(Invalid) as refused:
         await kube.create(EVENTS, event("e", elsewhere), namespace=place.namespace)
     assert [cause.field for cause in refused.value.causes] == ["involvedObject.namespace"]
-
-
-async def test_an_event_about_a_node_is_in_the_default_namespace(
-    place: Sandbox, kube: Kube
-) -> None:
-    name = f"{place.prefix}e"
-    about = {"kind": "Node", "name": f"{place.prefix}n"}
-    made = await kube.create(EVENTS, event(name, about), namespace="default")
-    assert made.metadata.namespace == "default"
-    await kube.delete(EVENTS, name, uid=made.metadata.uid, namespace="default")
 
 
 async def test_events_are_found_by_what_they_are_about(place: Sandbox, kube: Kube) -> None:

@@ -3,10 +3,10 @@
 import pytest
 
 from libs.kube.client import Kube
-from libs.kube.errors import Conflict, Invalid
+from libs.kube.errors import Invalid
 from libs.kube.resources import CONFIG_MAPS, DAEMON_SETS, NODES
 from tests.component.kube.builders import condition, config_map, daemon_set
-from tests.component.kube.raw_requests import STRATEGIC_PATCH, get_json, patch
+from tests.component.kube.raw_requests import STRATEGIC_PATCH, patch
 from tests.component.kube.sandbox import Sandbox
 
 
@@ -69,14 +69,6 @@ async def test_a_patch_of_no_known_kind_is_refused(place: Sandbox, kube: Kube) -
 # Status and spec
 
 
-async def test_a_write_to_the_object_leaves_its_status(place: Sandbox, kube: Kube) -> None:
-    node = await place.node("n", phase="Running")
-    now = await patch(
-        kube, NODES, node, {"spec": {"podCIDR": None}, "status": {"phase": "Pending"}}
-    )
-    assert now["status"]["phase"] == "Running"
-
-
 async def test_a_write_to_the_status_leaves_the_rest(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n")
     change = {
@@ -87,15 +79,6 @@ async def test_a_write_to_the_status_leaves_the_rest(place: Sandbox, kube: Kube)
     now = await patch(kube, NODES, node, change, subresource="status")
     assert now["status"]["nodeInfo"]["bootID"] == "b1"
     assert "unschedulable" not in now["spec"]
-
-
-async def test_status_is_fenced_by_the_same_revision(place: Sandbox, kube: Kube) -> None:
-    await place.node("n")
-    read = await get_json(kube, NODES, f"{place.prefix}n")
-    await patch(kube, NODES, f"{place.prefix}n", {"metadata": {"labels": {"new": "1"}}})
-
-    with pytest.raises(Conflict):
-        await kube.replace(NODES, read, subresource="status")
 
 
 async def test_the_generation_counts_changes_of_the_spec_alone(place: Sandbox, kube: Kube) -> None:

@@ -104,16 +104,6 @@ async def test_a_service_accounts_token_is_for_an_audience(place: Sandbox, kube:
     assert "authenticated" not in wrong
 
 
-# OpenAPI
-
-
-async def test_openapi_is_served(kube: Kube) -> None:
-    index = await send_request(kube, "GET", "/openapi/v3")
-    assert {"api/v1", "apis/apps/v1", "apis/policy/v1"} <= set(index["paths"])
-    core = await send_request(kube, "GET", "/openapi/v3/api/v1")
-    assert "io.k8s.api.core.v1.Node" in core["components"]["schemas"]
-
-
 # Rules in their text
 
 

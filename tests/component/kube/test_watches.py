@@ -3,10 +3,10 @@
 import pytest
 
 from libs.kube.client import Kube
-from libs.kube.errors import NotFound, Unavailable
+from libs.kube.errors import Unavailable
 from libs.kube.resources import CONFIG_MAPS, PODS
 from tests.component.kube.builders import config_map, pod
-from tests.component.kube.raw_requests import patch, raw_watch, send_request, summarize
+from tests.component.kube.raw_requests import patch, raw_watch, summarize
 from tests.component.kube.sandbox import Sandbox
 
 ALL = {"suite": "watches"}
@@ -58,30 +58,6 @@ async def test_a_watch_says_what_comes_after_its_revision(
     kind, name, revision = said[2]
     assert (kind, name) == ("DELETED", "a")
     assert int(revision) > int(changed)
-
-
-async def test_a_watch_goes_on_where_another_ended(place: Sandbox, kube: Kube, path: str) -> None:
-    begin = await now(place)
-    first = await make(place, "a")
-    async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
-        assert await watched.take(1) == [("ADDED", "a", first)]
-    second = await make(place, "b")
-    third = await change(place, "a", {"data": {"k": "1"}})
-
-    async with raw_watch(kube, path, resourceVersion=first, labelSelector=MINE) as watched:
-        assert await watched.take(2) == [("ADDED", "b", second), ("MODIFIED", "a", third)]
-
-
-async def test_every_change_is_said_once_and_in_order(
-    place: Sandbox, kube: Kube, path: str
-) -> None:
-    begin = await make(place, "a")
-    written = [await change(place, "a", {"data": {"k": str(n)}}) for n in range(20)]
-
-    async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
-        said = await watched.take(20)
-
-    assert said == [("MODIFIED", "a", revision) for revision in written]
 
 
 async def test_a_write_that_changes_nothing_is_not_said(
@@ -184,15 +160,6 @@ async def test_pods_of_a_node_can_be_watched(place: Sandbox, kube: Kube) -> None
         assert summarize(event) == ("DELETED", "a", second)
 
 
-async def test_one_object_can_be_watched_by_its_name(place: Sandbox, kube: Kube, path: str) -> None:
-    begin = await now(place)
-    by_name = "metadata.name=b"
-    async with raw_watch(kube, path, resourceVersion=begin, fieldSelector=by_name) as watched:
-        await make(place, "a")
-        second = await make(place, "b")
-        assert await watched.take(1) == [("ADDED", "b", second)]
-
-
 # Beginnings
 
 
@@ -219,17 +186,6 @@ async def test_a_watch_from_no_revision_is_refused(kube: Kube, path: str) -> Non
     assert refused.value.message == (
         'resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax'
     )
-
-
-async def test_a_watch_from_a_revision_that_is_yet_to_come_says_nothing_before(
-    place: Sandbox, kube: Kube, path: str
-) -> None:
-    future = str(int(await now(place)) + 1_000_000)
-    async with raw_watch(
-        kube, path, resourceVersion=future, timeoutSeconds="1", labelSelector=MINE
-    ) as watched:
-        await make(place, "a")
-        assert await watched.rest() == []
 
 
 # Ends
@@ -261,16 +217,3 @@ async def test_a_bookmark_before_the_end_says_how_far_a_watch_came(
     assert mark["object"]["kind"] == "ConfigMap"
     assert set(mark["object"]["metadata"]) == {"resourceVersion"}
     assert int(mark["object"]["metadata"]["resourceVersion"]) >= int(other)
-
-
-async def test_a_kind_that_is_not_served_cannot_be_watched(kube: Kube) -> None:
-    with pytest.raises(NotFound):
-        async with raw_watch(kube, "/apis/none.example/v1/things"):
-            pass
-
-
-async def test_a_subresource_read_of_what_is_gone_is_not_found(place: Sandbox, kube: Kube) -> None:
-    with pytest.raises(NotFound):
-        await send_request(
-            kube, "GET", PODS.path(namespace=place.namespace, name="a", subresource="status")
-        )

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from libs.kube.client import Kube
-from libs.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Unavailable
-from libs.kube.resources import CONFIG_MAPS, NAMESPACES
+from libs.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
+from libs.kube.resources import CONFIG_MAPS
 from tests.component.kube.builders import config_map
 from tests.component.kube.raw_requests import get_json, patch, send_request
 from tests.component.kube.sandbox import Sandbox
@@ -23,14 +23,6 @@ async def test_a_created_object_gets_a_uid_a_revision_and_a_time(
     assert made.metadata.namespace == place.namespace
     read = await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
     assert read == made
-
-
-async def test_there_is_one_object_of_a_name(place: Sandbox, kube: Kube) -> None:
-    await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
-
-    with pytest.raises(AlreadyExists) as refused:
-        await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
-    assert refused.value.message == 'configmaps "a" already exists'
 
 
 async def test_of_many_who_create_one_name_one_succeeds(place: Sandbox, kube: Kube) -> None:
@@ -54,13 +46,6 @@ async def test_the_server_makes_names_from_a_prefix(place: Sandbox, kube: Kube) 
     assert first.metadata.name != second.metadata.name
 
 
-async def test_what_is_not_there_is_not_found(place: Sandbox, kube: Kube) -> None:
-    with pytest.raises(NotFound) as missing:
-        await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
-    assert missing.value.reason == "NotFound"
-    assert missing.value.message == 'configmaps "a" not found'
-
-
 async def test_a_create_in_a_namespace_that_is_not_there_is_not_found(
     place: Sandbox, kube: Kube
 ) -> None:
@@ -69,28 +54,12 @@ async def test_a_create_in_a_namespace_that_is_not_there_is_not_found(
     assert missing.value.message == f'namespaces "{place.prefix}none" not found'
 
 
-async def test_a_name_must_be_one(place: Sandbox, kube: Kube) -> None:
-    with pytest.raises(Invalid) as refused:
-        await kube.create(CONFIG_MAPS, config_map("No_Name"), namespace=place.namespace)
-    assert refused.value.code == 422
-    assert [cause.field for cause in refused.value.causes] == ["metadata.name"]
-
-
 async def test_a_label_must_be_one(place: Sandbox, kube: Kube) -> None:
     wrong = config_map("a", labels={"app": "not a value"})
     with pytest.raises(Invalid) as refused:
         await kube.create(CONFIG_MAPS, wrong, namespace=place.namespace)
     assert refused.value.code == 422
     assert [cause.field for cause in refused.value.causes] == ["metadata.labels"]
-
-
-async def test_a_new_object_has_no_revision_yet(place: Sandbox, kube: Kube) -> None:
-    with pytest.raises(Unavailable) as refused:
-        await kube.create(
-            CONFIG_MAPS, config_map("a", resourceVersion="1"), namespace=place.namespace
-        )
-    assert refused.value.code == 500
-    assert refused.value.message == "resourceVersion should not be set on objects to be created"
 
 
 async def test_a_replacement_of_an_old_revision_is_a_conflict(place: Sandbox, kube: Kube) -> None:
@@ -122,13 +91,6 @@ async def test_a_replacement_of_another_uid_is_a_conflict(place: Sandbox, kube: 
     with pytest.raises(Conflict) as refused:
         await kube.replace(CONFIG_MAPS, other, namespace=place.namespace)
     assert "Precondition failed: UID in precondition: another" in refused.value.message
-
-
-async def test_a_replacement_of_what_is_gone_is_not_found(place: Sandbox, kube: Kube) -> None:
-    with pytest.raises(NotFound):
-        await kube.replace(
-            CONFIG_MAPS, config_map("a", resourceVersion="1"), namespace=place.namespace
-        )
 
 
 async def test_a_replacement_leaves_only_what_it_says(place: Sandbox, kube: Kube) -> None:
@@ -163,30 +125,6 @@ async def test_a_merge_changes_what_it_names_and_null_removes(place: Sandbox, ku
 
     now = await get_json(kube, CONFIG_MAPS, "a", namespace=place.namespace)
     assert now["data"] == {"keep": "1", "add": "1"}
-
-
-async def test_a_merge_into_an_old_revision_is_a_conflict(place: Sandbox, kube: Kube) -> None:
-    made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
-    first = {"data": {"by": "first"}}
-    await patch(kube, CONFIG_MAPS, "a", first, namespace=place.namespace)
-
-    with pytest.raises(Conflict):
-        await kube.merge(
-            CONFIG_MAPS,
-            "a",
-            {"data": {"by": "second"}},
-            resource_version=made.metadata.resource_version,
-            namespace=place.namespace,
-        )
-
-
-async def test_a_merge_without_a_revision_is_no_fence(place: Sandbox, kube: Kube) -> None:
-    await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
-    await patch(kube, CONFIG_MAPS, "a", {"data": {"by": "first"}}, namespace=place.namespace)
-
-    now = await patch(kube, CONFIG_MAPS, "a", {"data": {"by": "second"}}, namespace=place.namespace)
-
-    assert now["data"] == {"by": "second"}
 
 
 async def test_of_two_writers_at_one_revision_one_loses(place: Sandbox) -> None:
@@ -244,16 +182,6 @@ async def test_a_write_that_changes_nothing_keeps_the_revision(place: Sandbox, k
 
     assert merged.metadata.resource_version == revision
     assert replaced.metadata.resource_version == revision
-
-
-async def test_revisions_of_all_kinds_come_from_one_counter(place: Sandbox, kube: Kube) -> None:
-    first = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
-    place.delete_at_close(NAMESPACES, f"{place.namespace}-b")
-    second = await kube.create(NAMESPACES, {"metadata": {"name": f"{place.namespace}-b"}})
-    third = await kube.create(CONFIG_MAPS, config_map("b"), namespace=place.namespace)
-
-    revisions = [int(made.metadata.resource_version) for made in (first, second, third)]
-    assert revisions == sorted(set(revisions))
 
 
 async def test_a_verb_that_a_resource_does_not_have_is_refused(place: Sandbox, kube: Kube) -> None:
