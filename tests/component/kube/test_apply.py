@@ -15,7 +15,7 @@ async def recorded(place: Sandbox, name: str = "a") -> list[dict[str, Any]]:
     )
 
 
-async def test_an_apply_creates_what_is_not_there(place: Sandbox, kube: Kube) -> None:
+async def test_an_apply_creates_a_missing_object(place: Sandbox, kube: Kube) -> None:
     made = await kube.apply(
         CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
     )
@@ -26,7 +26,9 @@ async def test_an_apply_creates_what_is_not_there(place: Sandbox, kube: Kube) ->
     ]
 
 
-async def test_a_create_owns_what_it_set_and_the_maps_around_it(place: Sandbox, kube: Kube) -> None:
+async def test_a_create_owns_its_fields_and_the_maps_around_them(
+    place: Sandbox, kube: Kube
+) -> None:
     await kube.create(
         CONFIG_MAPS,
         config_map("a", {"k": "1"}, labels={"l": "1"}, annotations={"n": "1"}),
@@ -48,7 +50,7 @@ async def test_a_create_owns_what_it_set_and_the_maps_around_it(place: Sandbox, 
     ]
 
 
-async def test_a_merge_owns_what_it_changed(place: Sandbox, kube: Kube) -> None:
+async def test_a_merge_owns_the_fields_that_it_changed(place: Sandbox, kube: Kube) -> None:
     other = place.kube(manager="other")
     await kube.create(
         CONFIG_MAPS, config_map("a", {"k": "1", "same": "1"}), namespace=place.namespace
@@ -71,9 +73,7 @@ async def test_a_merge_owns_what_it_changed(place: Sandbox, kube: Kube) -> None:
     }
 
 
-async def test_a_replacement_that_leaves_a_field_out_takes_it_from_its_owner(
-    place: Sandbox, kube: Kube
-) -> None:
+async def test_a_replacement_without_a_field_removes_its_owner(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(
         CONFIG_MAPS, config_map("a", {"k": "1", "gone": "1"}), namespace=place.namespace
     )
@@ -90,7 +90,7 @@ async def test_a_replacement_that_leaves_a_field_out_takes_it_from_its_owner(
     ]
 
 
-async def test_an_object_whose_writers_set_no_field_is_recorded_from_the_first_apply_on(
+async def test_an_object_without_owned_fields_has_owners_from_the_first_apply_on(
     place: Sandbox, kube: Kube
 ) -> None:
     """What was there then belongs to one manager of a made-up name."""
@@ -109,7 +109,7 @@ async def test_an_object_whose_writers_set_no_field_is_recorded_from_the_first_a
     ]
 
 
-async def test_what_an_apply_leaves_out_goes_if_it_was_ours_alone(
+async def test_an_apply_removes_the_fields_that_it_omits_and_owned_alone(
     place: Sandbox, kube: Kube
 ) -> None:
     other = place.kube(manager="other")
@@ -134,7 +134,7 @@ async def test_what_an_apply_leaves_out_goes_if_it_was_ours_alone(
     ]
 
 
-async def test_force_takes_fields_and_leaves_an_owner_his_others(
+async def test_force_takes_only_the_applied_fields_from_their_owner(
     place: Sandbox, kube: Kube
 ) -> None:
     other = place.kube(manager="other")
@@ -156,7 +156,7 @@ async def test_force_takes_fields_and_leaves_an_owner_his_others(
     }
 
 
-async def test_items_of_a_list_have_owners_by_their_key(place: Sandbox, kube: Kube) -> None:
+async def test_list_items_have_owners_by_their_key(place: Sandbox, kube: Kube) -> None:
     def containers(*names: str) -> dict[str, Any]:
         wanted = daemon_set("d", selector={"on": "no-node"})
         wanted["spec"]["template"]["spec"]["containers"] = [
@@ -182,7 +182,7 @@ async def test_items_of_a_list_have_owners_by_their_key(place: Sandbox, kube: Ku
     }
 
 
-async def test_finalizers_have_owners_one_by_one(place: Sandbox, kube: Kube) -> None:
+async def test_each_finalizer_has_its_own_owners(place: Sandbox, kube: Kube) -> None:
     other = place.kube(manager="other")
     for client, name in ((kube, "sluice.dev/ours"), (other, "sluice.dev/his")):
         await client.apply(
@@ -204,7 +204,7 @@ async def test_finalizers_have_owners_one_by_one(place: Sandbox, kube: Kube) -> 
     )
 
 
-async def test_a_person_can_erase_who_owns_what(place: Sandbox, kube: Kube) -> None:
+async def test_managed_fields_can_be_cleared(place: Sandbox, kube: Kube) -> None:
     await kube.apply(
         CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
     )

@@ -12,7 +12,7 @@ from tests.component.kube.sandbox import Sandbox, settled_node
 # Force, and the two conflicts
 
 
-async def test_without_force_a_label_that_a_person_edited_is_a_conflict_for_ever(
+async def test_an_unforced_apply_of_an_edited_label_is_always_a_conflict(
     kube: Kube, alice: Kube, node: str
 ) -> None:
     await apply_node(kube, node, force=False, labels={LABEL: "a"})
@@ -30,7 +30,7 @@ async def test_without_force_a_label_that_a_person_edited_is_a_conflict_for_ever
         )
 
 
-async def test_that_conflict_comes_before_the_one_for_a_stale_revision(
+async def test_a_field_conflict_precedes_a_stale_revision(
     kube: Kube, alice: Kube, node: str
 ) -> None:
     before = await apply_node(kube, node, force=False, labels={LABEL: "a"})
@@ -47,9 +47,7 @@ async def test_that_conflict_comes_before_the_one_for_a_stale_revision(
     assert [claim.manager for claim in refused.value.claims] == ["kubectl-label"]
 
 
-async def test_with_force_a_stale_revision_is_still_a_conflict(
-    kube: Kube, alice: Kube, node: str
-) -> None:
+async def test_force_does_not_override_a_stale_revision(kube: Kube, alice: Kube, node: str) -> None:
     before = await apply_node(kube, node, labels={LABEL: "a"})
     await label(alice, node, {LABEL: "b"})
 
@@ -65,7 +63,7 @@ async def test_with_force_a_stale_revision_is_still_a_conflict(
     assert (await kube.get(NODES, node)).metadata.labels[LABEL] == "b"
 
 
-async def test_with_force_the_label_is_ours_alone(kube: Kube, alice: Kube, node: str) -> None:
+async def test_force_takes_an_edited_label_over(kube: Kube, alice: Kube, node: str) -> None:
     await apply_node(kube, node, labels={LABEL: "a"})
     await label(alice, node, {LABEL: "b"})
     assert await field_owners(kube, NODES, node, f"f:metadata.f:labels.f:{LABEL}") == [
@@ -78,7 +76,7 @@ async def test_with_force_the_label_is_ours_alone(kube: Kube, alice: Kube, node:
     assert await field_owners(kube, NODES, node, f"f:metadata.f:labels.f:{LABEL}") == [kube.manager]
 
 
-async def test_an_edit_to_the_value_that_is_there_changes_no_owner(
+async def test_an_edit_to_the_same_value_changes_no_owner(
     kube: Kube, alice: Kube, node: str
 ) -> None:
     before = await apply_node(kube, node, labels={LABEL: "a"})
@@ -89,7 +87,7 @@ async def test_an_edit_to_the_value_that_is_there_changes_no_owner(
     assert await field_owners(kube, NODES, node, f"f:metadata.f:labels.f:{LABEL}") == [kube.manager]
 
 
-async def test_a_label_that_a_person_strips_is_nobodys(kube: Kube, alice: Kube, node: str) -> None:
+async def test_a_removed_label_has_no_owner(kube: Kube, alice: Kube, node: str) -> None:
     await apply_node(kube, node, labels={LABEL: "a"})
 
     await label(alice, node, {LABEL: None})
@@ -99,7 +97,7 @@ async def test_a_label_that_a_person_strips_is_nobodys(kube: Kube, alice: Kube, 
     assert now.metadata.labels[LABEL] == "a"
 
 
-async def test_two_who_apply_one_value_own_it_together(
+async def test_two_appliers_of_one_value_share_its_ownership(
     place: Sandbox, kube: Kube, node: str
 ) -> None:
     other = place.kube(manager="other")
@@ -122,7 +120,7 @@ async def test_two_who_apply_one_value_own_it_together(
 # A node that is gone, or another by now
 
 
-async def test_an_apply_to_a_deleted_node_without_its_uid_makes_a_ghost(
+async def test_an_apply_without_a_uid_recreates_a_deleted_node(
     place: Sandbox, kube: Kube, node: str
 ) -> None:
     before = await settled_node(kube, node)
@@ -143,7 +141,7 @@ async def test_an_apply_to_a_deleted_node_without_its_uid_makes_a_ghost(
     assert made["metadata"]["labels"] == {LABEL: "a"}
 
 
-async def test_an_apply_with_the_uid_of_a_deleted_node_finds_nothing(kube: Kube, node: str) -> None:
+async def test_an_apply_with_the_uid_of_a_deleted_node_is_not_found(kube: Kube, node: str) -> None:
     before = await settled_node(kube, node)
     await kube.delete(NODES, node, uid=before.metadata.uid)
 
@@ -159,7 +157,7 @@ async def test_an_apply_with_the_uid_of_a_deleted_node_finds_nothing(kube: Kube,
         await kube.get(NODES, node)
 
 
-async def test_an_apply_with_another_nodes_uid_is_refused(
+async def test_an_apply_with_the_uid_of_a_former_node_is_refused(
     place: Sandbox, kube: Kube, node: str
 ) -> None:
     first = await settled_node(kube, node)
@@ -188,7 +186,7 @@ async def test_an_unchanged_apply_writes_nothing(kube: Kube, node: str) -> None:
     assert after == before
 
 
-async def test_an_apply_of_nothing_leaves_no_trace(kube: Kube, node: str) -> None:
+async def test_an_empty_apply_writes_nothing(kube: Kube, node: str) -> None:
     before = await settled_node(kube, node)
 
     after = await apply_node(kube, node)
@@ -199,7 +197,7 @@ async def test_an_apply_of_nothing_leaves_no_trace(kube: Kube, node: str) -> Non
 # What others set and we must remove
 
 
-async def test_omitting_what_another_set_leaves_it(kube: Kube, alice: Kube, node: str) -> None:
+async def test_an_apply_keeps_the_fields_of_others(kube: Kube, alice: Kube, node: str) -> None:
     await patch(alice, NODES, node, {"metadata": {"annotations": {REQUEST: "adopt"}}})
 
     now = await apply_node(kube, node, labels={LABEL: "a"})
@@ -207,7 +205,7 @@ async def test_omitting_what_another_set_leaves_it(kube: Kube, alice: Kube, node
     assert now.metadata.annotations[REQUEST] == "adopt"
 
 
-async def test_what_another_set_goes_by_forcing_it_empty_and_then_dropping_it(
+async def test_a_field_of_another_manager_is_removed_by_forcing_it_empty_and_then_omitting_it(
     kube: Kube, alice: Kube, node: str
 ) -> None:
     await patch(alice, NODES, node, {"metadata": {"annotations": {REQUEST: "adopt"}}})

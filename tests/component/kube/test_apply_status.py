@@ -10,7 +10,7 @@ from tests.component.kube.raw_requests import get_json, managed_fields, managed_
 from tests.component.kube.sandbox import Sandbox, settled_node
 
 
-async def test_status_is_owned_beside_the_rest(place: Sandbox, kube: Kube) -> None:
+async def test_the_status_has_owners_of_its_own(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n", conditions=[condition("Ready", "True")])
     now = await settled_node(kube, node)
     fence = Preconditions(uid=now.metadata.uid, resource_version=now.metadata.resource_version)
@@ -60,7 +60,7 @@ async def test_status_is_owned_beside_the_rest(place: Sandbox, kube: Kube) -> No
     assert f'conflict with "{kube.manager}" with subresource "status"' in refused.value.message
 
 
-async def test_an_apply_to_the_status_owns_nothing_else(place: Sandbox, kube: Kube) -> None:
+async def test_an_apply_to_the_status_owns_only_the_status(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n")
     now = await settled_node(kube, node)
     wanted = {
@@ -85,9 +85,7 @@ async def test_an_apply_to_the_status_owns_nothing_else(place: Sandbox, kube: Ku
     assert "f:spec" not in mine["fieldsV1"]
 
 
-async def test_an_apply_to_the_status_of_what_is_not_there_makes_nothing(
-    place: Sandbox, kube: Kube
-) -> None:
+async def test_an_apply_to_the_status_creates_no_object(place: Sandbox, kube: Kube) -> None:
     wanted = {"metadata": {"name": "d"}, "status": {"observedGeneration": 1}}
     with pytest.raises(NotFound):
         await kube.apply(

@@ -25,7 +25,7 @@ async def run_script(server: ServerUnderTest) -> tuple[dict[str, Any], Written]:
         await place.close()
 
 
-async def test_a_life_leaves_the_same_behind_on_both_servers(plane: RealKube) -> None:
+async def test_both_servers_end_in_the_same_state(plane: RealKube) -> None:
     async with real(plane) as server:
         objects, writes = await run_script(server)
     async with simulated() as server:

@@ -18,7 +18,7 @@ from tests.component.kube.sandbox import Sandbox
 from tests.support import eventually
 
 
-async def test_what_was_before_a_compaction_is_gone(place: Sandbox, kube: Kube) -> None:
+async def test_revisions_before_a_compaction_are_gone(place: Sandbox, kube: Kube) -> None:
     """A watch from then, the next page of a list, and a list of exactly then."""
     path = CONFIG_MAPS.path(namespace=place.namespace)
     for name in ("a", "b", "c"):
@@ -71,7 +71,7 @@ async def same(place: Sandbox, cache: Cache[Object]) -> bool:
 
 
 @pytest.mark.parametrize("trouble", ["restart", "compact"])
-async def test_a_cache_is_as_the_server_again_after_trouble(
+async def test_a_cache_recovers_from_a_restart_and_a_compaction(
     place: Sandbox, kube: Kube, trouble: str
 ) -> None:
     """Whatever was written before it, while it lasted, and after."""
@@ -100,9 +100,7 @@ async def test_a_cache_is_as_the_server_again_after_trouble(
             await following
 
 
-async def test_a_cache_holds_what_we_wrote_before_the_watch_tells_it(
-    place: Sandbox, kube: Kube
-) -> None:
+async def test_a_cache_has_our_own_write_before_its_watch_event(place: Sandbox, kube: Kube) -> None:
     cache = cache_of(place, kube)
     following = asyncio.create_task(cache.run())
     try:
@@ -117,7 +115,9 @@ async def test_a_cache_holds_what_we_wrote_before_the_watch_tells_it(
             await following
 
 
-async def test_a_storm_of_writes_ends_in_the_same_cache(place: Sandbox, kube: Kube) -> None:
+async def test_a_cache_equals_the_server_after_many_concurrent_writes(
+    place: Sandbox, kube: Kube
+) -> None:
     cache = cache_of(place, kube)
     following = asyncio.create_task(cache.run())
     try:

@@ -20,7 +20,7 @@ from tests.component.kube.widgets import WIDGETS, widget
 # Status
 
 
-async def test_the_status_comes_only_by_its_own_door(
+async def test_the_status_is_written_only_through_its_subresource(
     place: Sandbox, kube: Kube, widgets: str
 ) -> None:
     made = await send_request(
@@ -44,7 +44,7 @@ async def test_the_status_comes_only_by_its_own_door(
     assert resized["metadata"]["generation"] == 2
 
 
-async def test_a_status_is_fenced_by_the_revision_it_was_decided_on(
+async def test_a_status_write_from_a_stale_revision_is_a_conflict(
     place: Sandbox, kube: Kube, widgets: str
 ) -> None:
     await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
@@ -86,7 +86,7 @@ async def sized(place: Sandbox, field: str, value: Any) -> tuple[Any, int]:
     return fields, len(msgspec.json.encode(recorded))
 
 
-async def test_an_atomic_map_costs_one_entry_and_another_one_for_each_key(
+async def test_an_atomic_map_has_one_owned_field_and_another_map_one_for_each_key(
     place: Sandbox, kube: Kube, widgets: str
 ) -> None:
     await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
@@ -100,7 +100,7 @@ async def test_an_atomic_map_costs_one_entry_and_another_one_for_each_key(
     assert large > 20_000
 
 
-async def test_an_atomic_map_has_one_owner_and_another_is_joined(
+async def test_an_atomic_map_has_one_owner_and_another_map_merges(
     place: Sandbox, kube: Kube, widgets: str
 ) -> None:
     await kube.create(WIDGETS, widget("a"), namespace=place.namespace)

@@ -30,7 +30,7 @@ async def refused(place: Sandbox, wanted: JsonObject) -> list[tuple[str, str]]:
     return sorted((cause.reason, cause.field) for cause in refused.value.causes)
 
 
-async def test_a_kind_that_is_not_installed_is_not_found(place: Sandbox, kube: Kube) -> None:
+async def test_an_unknown_kind_is_not_found(place: Sandbox, kube: Kube) -> None:
     gadgets = Resource(
         group=f"none.{GROUP}", version="v1alpha1", plural="gadgets", kind="Gadget", view=Widget
     )
@@ -95,7 +95,7 @@ async def test_a_definition_must_have_the_name_of_its_kind(place: Sandbox, kube:
 # What the server adds and takes out
 
 
-async def test_what_is_left_out_has_its_default(place: Sandbox, kube: Kube, widgets: str) -> None:
+async def test_omitted_fields_have_their_defaults(place: Sandbox, kube: Kube, widgets: str) -> None:
     """Also within what has a default itself; not within what is not there."""
     made = await send_request(kube, "POST", widgets, body=widget("a", steps=[{"name": "x"}]))
     assert made["spec"] == {
@@ -107,7 +107,7 @@ async def test_what_is_left_out_has_its_default(place: Sandbox, kube: Kube, widg
     }
 
 
-async def test_null_is_as_left_out(place: Sandbox, kube: Kube, widgets: str) -> None:
+async def test_null_counts_as_omitted(place: Sandbox, kube: Kube, widgets: str) -> None:
     made = await send_request(kube, "POST", widgets, body=widget("a", size=None, labels=None))
     assert made["spec"]["size"] == 1
     assert "labels" not in made["spec"]
@@ -122,9 +122,7 @@ async def test_a_default_comes_back_when_its_field_is_removed(
     assert now["spec"]["optional"] == {"inner": "there"}
 
 
-async def test_what_the_schema_does_not_know_is_taken_out(
-    place: Sandbox, kube: Kube, widgets: str
-) -> None:
+async def test_unknown_fields_are_pruned(place: Sandbox, kube: Kube, widgets: str) -> None:
     wanted = widget(
         "a",
         unknown=1,
@@ -183,13 +181,13 @@ async def test_what_the_schema_does_not_know_is_taken_out(
     ],
     ids=repr,
 )
-async def test_what_breaks_the_schema_is_refused_with_every_field(
+async def test_an_invalid_object_is_refused_with_all_causes(
     place: Sandbox, widgets: str, spec: dict[str, Any], causes: list[tuple[str, str]]
 ) -> None:
     assert await refused(place, widget("a", **spec)) == causes
 
 
-async def test_a_refusal_says_what_is_wrong(place: Sandbox, kube: Kube, widgets: str) -> None:
+async def test_a_refusal_has_message_and_causes(place: Sandbox, kube: Kube, widgets: str) -> None:
     with pytest.raises(Invalid) as refused:
         await kube.create(WIDGETS, widget("a", mode="Never"), namespace=place.namespace)
     said = 'Unsupported value: "Never": supported values: "None", "Pause", "Freeze"'
@@ -206,14 +204,14 @@ async def test_a_refusal_says_what_is_wrong(place: Sandbox, kube: Kube, widgets:
     )
 
 
-async def test_a_patch_is_held_to_the_schema_too(place: Sandbox, kube: Kube, widgets: str) -> None:
+async def test_a_patch_is_validated_too(place: Sandbox, kube: Kube, widgets: str) -> None:
     await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
     with pytest.raises(Invalid) as refused:
         await patch(kube, WIDGETS, "a", {"spec": {"size": 11}}, namespace=place.namespace)
     assert [cause.field for cause in refused.value.causes] == ["spec.size"]
 
 
-async def test_a_rule_can_keep_a_field_as_it_is(place: Sandbox, kube: Kube, widgets: str) -> None:
+async def test_a_rule_can_make_a_field_immutable(place: Sandbox, kube: Kube, widgets: str) -> None:
     await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
 
     with pytest.raises(Invalid) as refused:
@@ -257,7 +255,7 @@ async def test_a_table_has_the_columns_of_the_definition(
     assert row["object"]["metadata"]["name"] == "a"
 
 
-async def test_an_apply_makes_a_widget_with_its_defaults_unowned(
+async def test_defaults_of_an_applied_object_have_no_owner(
     place: Sandbox, kube: Kube, widgets: str
 ) -> None:
     wanted = {"metadata": {"name": "a"}, "spec": {"pool": "p", "steps": [{"name": "x"}]}}

@@ -32,7 +32,7 @@ async def revisions(place: Sandbox, name: str) -> list[JsonObject]:
     return sorted(found, key=lambda item: item["revision"])
 
 
-async def test_each_template_is_a_revision_with_a_hash_of_its_own(
+async def test_each_template_has_a_revision_with_its_own_hash(
     place: Sandbox, kube: Kube, key: str
 ) -> None:
     await place.node("a", labels={key: "x"})
@@ -59,7 +59,7 @@ async def test_each_template_is_a_revision_with_a_hash_of_its_own(
     assert second["metadata"]["labels"][HASH] != value
 
 
-async def test_a_template_that_was_there_before_is_its_old_revision_with_a_new_number(
+async def test_a_former_template_reuses_its_revision_with_a_new_number(
     place: Sandbox, key: str
 ) -> None:
     await create_daemonset(place, "d", {key: "x"}, image="none:1")
@@ -79,7 +79,7 @@ async def test_a_template_that_was_there_before_is_its_old_revision_with_a_new_n
     assert [item["revision"] for item in again] == [2, 3]
 
 
-async def test_a_change_beside_the_template_is_no_new_revision(
+async def test_a_change_outside_the_template_creates_no_revision(
     place: Sandbox, kube: Kube, key: str
 ) -> None:
     await create_daemonset(place, "d", {key: "x"})
@@ -92,7 +92,7 @@ async def test_a_change_beside_the_template_is_no_new_revision(
     assert [item["revision"] for item in await revisions(place, "d")] == [1]
 
 
-async def test_on_delete_a_new_template_waits_for_somebody_to_delete(
+async def test_on_delete_keeps_old_pods_until_they_are_deleted(
     place: Sandbox, kube: Kube, key: str
 ) -> None:
     await place.node("a", labels={key: "x"})
@@ -118,9 +118,7 @@ async def test_on_delete_a_new_template_waits_for_somebody_to_delete(
     await daemonset_status(place, "d", updated_number_scheduled=1)
 
 
-async def test_while_a_pod_is_dying_there_is_no_replacement(
-    place: Sandbox, kube: Kube, key: str
-) -> None:
+async def test_a_terminating_pod_is_not_replaced_yet(place: Sandbox, kube: Kube, key: str) -> None:
     await place.node("a", labels={key: "x"})
     await create_daemonset(place, "d", {key: "x"})
     (old,) = await bound_pods(place, "d")
@@ -137,7 +135,7 @@ async def test_while_a_pod_is_dying_there_is_no_replacement(
     assert new.metadata.uid != old.metadata.uid
 
 
-async def test_a_rolling_update_takes_as_many_at_a_time_as_it_may(
+async def test_a_rolling_update_respects_max_unavailable(
     place: Sandbox, kube: Kube, key: str
 ) -> None:
     for name in ("a", "b", "c"):

@@ -37,7 +37,9 @@ async def test_a_pod_runs_on_each_node_of_the_selector(place: Sandbox, key: str)
     assert done.number_misscheduled == 0
 
 
-async def test_its_pods_say_whose_they_are(place: Sandbox, kube: Kube, key: str) -> None:
+async def test_daemon_pods_have_owner_labels_and_affinity(
+    place: Sandbox, kube: Kube, key: str
+) -> None:
     node = await place.node("a", labels={key: "x"})
     await create_daemonset(place, "d", {key: "x"})
 
@@ -74,7 +76,7 @@ async def test_its_pods_say_whose_they_are(place: Sandbox, kube: Kube, key: str)
     }
 
 
-async def test_affinity_selects_nodes_too(place: Sandbox, kube: Kube, key: str) -> None:
+async def test_node_affinity_selects_nodes(place: Sandbox, kube: Kube, key: str) -> None:
     node = await place.node("a", labels={key: "x"})
     await place.node("b", labels={key: "y"})
     wanted = daemon_set("d", selector={})
@@ -91,14 +93,14 @@ async def test_affinity_selects_nodes_too(place: Sandbox, kube: Kube, key: str) 
     await daemonset_status(place, "d", desired_number_scheduled=1)
 
 
-async def test_a_cordon_keeps_no_daemon_away(place: Sandbox, kube: Kube, key: str) -> None:
+async def test_a_daemon_pod_runs_on_a_cordoned_node(place: Sandbox, kube: Kube, key: str) -> None:
     node = await place.node("a", labels={key: "x"})
     await patch(kube, NODES, node, {"spec": {"unschedulable": True}})
     await create_daemonset(place, "d", {key: "x"})
     assert [pod.spec.node_name for pod in await bound_pods(place, "d")] == [node]
 
 
-async def test_a_taint_keeps_a_daemon_away_that_does_not_tolerate_it(
+async def test_a_daemon_pod_needs_a_toleration_of_a_taint(
     place: Sandbox, kube: Kube, key: str
 ) -> None:
     node = await place.node("a", labels={key: "x"})
@@ -114,7 +116,9 @@ async def test_a_taint_keeps_a_daemon_away_that_does_not_tolerate_it(
     assert await pods_of(place, "away") == []
 
 
-async def test_a_daemon_follows_a_label_that_comes_and_goes(place: Sandbox, key: str) -> None:
+async def test_a_daemon_pod_follows_a_label_that_is_added_and_removed(
+    place: Sandbox, key: str
+) -> None:
     """Its pod is told to go at once when the label is stripped."""
     person = place.kube(manager="kubectl-label")
     node = await place.node("a")
@@ -133,7 +137,7 @@ async def test_a_daemon_follows_a_label_that_comes_and_goes(place: Sandbox, key:
     assert await pods_of(place, "d") == []
 
 
-async def test_a_label_that_moves_brings_the_new_pod_beside_the_old_one(
+async def test_a_changed_label_starts_the_new_pod_while_the_old_one_ends(
     place: Sandbox, key: str
 ) -> None:
     """Both are there for as long as the old one takes to end."""
@@ -160,7 +164,7 @@ async def test_a_label_that_moves_brings_the_new_pod_beside_the_old_one(
     assert [pod.metadata.uid for pod in await pods_of(place, "new")] == [new.metadata.uid]
 
 
-async def test_a_pod_that_failed_is_replaced(place: Sandbox, kube: Kube, key: str) -> None:
+async def test_a_failed_daemon_pod_is_replaced(place: Sandbox, kube: Kube, key: str) -> None:
     await place.node("a", labels={key: "x"})
     await create_daemonset(place, "d", {key: "x"})
     (first,) = await bound_pods(place, "d")
@@ -185,7 +189,7 @@ async def test_a_pod_that_failed_is_replaced(place: Sandbox, kube: Kube, key: st
 # Numbers
 
 
-async def test_its_status_counts_what_is_there_and_what_is_ready(
+async def test_the_status_counts_scheduled_and_ready_pods(
     place: Sandbox, kube: Kube, key: str
 ) -> None:
     await place.node("a", labels={key: "x"})
@@ -206,7 +210,7 @@ async def test_its_status_counts_what_is_there_and_what_is_ready(
     await daemonset_status(place, "d", number_ready=1, number_available=1)
 
 
-async def test_an_evicted_daemon_comes_back_on_its_node_as_what_the_template_says(
+async def test_an_evicted_daemon_pod_is_recreated_from_the_current_template(
     place: Sandbox, kube: Kube, key: str
 ) -> None:
     node = await place.node("a", labels={key: "x"})

@@ -10,7 +10,7 @@ from tests.component.kube.raw_requests import get_json, patch, send_request
 from tests.component.kube.sandbox import Sandbox
 
 
-async def test_a_late_delete_leaves_the_replacement_of_the_same_name(
+async def test_a_delete_with_a_former_uid_leaves_the_replacement(
     place: Sandbox, kube: Kube
 ) -> None:
     first = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
@@ -39,9 +39,7 @@ async def test_a_delete_can_be_fenced_by_the_revision(place: Sandbox, kube: Kube
         )
 
 
-async def test_a_finalizer_holds_an_object_until_it_is_taken_off(
-    place: Sandbox, kube: Kube
-) -> None:
+async def test_a_finalizer_holds_an_object_until_it_is_removed(place: Sandbox, kube: Kube) -> None:
     held = config_map("a", finalizers=["sluice.dev/held"])
     made = await kube.create(CONFIG_MAPS, held, namespace=place.namespace)
 
@@ -62,7 +60,7 @@ async def test_a_finalizer_holds_an_object_until_it_is_taken_off(
         await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
 
 
-async def test_a_bound_pod_is_given_its_grace(place: Sandbox, kube: Kube) -> None:
+async def test_a_bound_pod_is_deleted_with_its_grace_period(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n")
     made = await kube.create(PODS, pod("a", node=node, grace=20), namespace=place.namespace)
 
@@ -81,7 +79,7 @@ async def test_a_bound_pod_is_given_its_grace(place: Sandbox, kube: Kube) -> Non
         await kube.get(PODS, "a", namespace=place.namespace)
 
 
-async def test_a_pod_that_is_on_no_node_is_gone_at_once(place: Sandbox, kube: Kube) -> None:
+async def test_an_unbound_pod_is_deleted_at_once(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(PODS, pod("a"), namespace=place.namespace)
 
     await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=place.namespace)
@@ -90,7 +88,7 @@ async def test_a_pod_that_is_on_no_node_is_gone_at_once(place: Sandbox, kube: Ku
         await kube.get(PODS, "a", namespace=place.namespace)
 
 
-async def test_a_dying_pod_keeps_running_until_its_kubelet_ends_it(
+async def test_a_terminating_pod_stays_until_its_kubelet_deletes_it(
     place: Sandbox, kube: Kube
 ) -> None:
     node = await place.node("n")
@@ -104,7 +102,9 @@ async def test_a_dying_pod_keeps_running_until_its_kubelet_ends_it(
     assert dying.metadata.deletion_timestamp
 
 
-async def test_a_node_is_gone_at_once_and_comes_back_as_another(place: Sandbox, kube: Kube) -> None:
+async def test_a_node_is_deleted_at_once_and_recreated_with_another_uid(
+    place: Sandbox, kube: Kube
+) -> None:
     node = await place.node("n")
     first = await kube.get(NODES, node)
 
@@ -119,7 +119,7 @@ async def test_a_node_is_gone_at_once_and_comes_back_as_another(place: Sandbox, 
         await kube.delete(NODES, node, uid=first.metadata.uid)
 
 
-async def test_all_of_a_selection_can_be_deleted(place: Sandbox, kube: Kube) -> None:
+async def test_a_selection_can_be_deleted_as_a_collection(place: Sandbox, kube: Kube) -> None:
     for name, app in (("a", "x"), ("b", "x"), ("c", "y")):
         await kube.create(
             CONFIG_MAPS, config_map(name, labels={"app": app}), namespace=place.namespace

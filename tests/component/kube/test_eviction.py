@@ -60,7 +60,7 @@ def eviction(name: str) -> JsonObject:
     return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
 
 
-async def test_an_evicted_pod_is_given_its_grace_and_says_why(
+async def test_an_evicted_pod_has_its_grace_period_and_a_condition(
     place: Sandbox, kube: Kube, node: str
 ) -> None:
     target = await running(place, "a", node, grace=20)
@@ -75,7 +75,9 @@ async def test_an_evicted_pod_is_given_its_grace_and_says_why(
     assert reasons["DisruptionTarget"] == ("True", "EvictionByEvictionAPI")
 
 
-async def test_a_budget_says_how_many_it_allows(place: Sandbox, kube: Kube, node: str) -> None:
+async def test_the_status_of_a_budget_counts_allowed_disruptions(
+    place: Sandbox, kube: Kube, node: str
+) -> None:
     for name in ("a", "b", "c"):
         await running(place, name, node)
 
@@ -120,7 +122,7 @@ async def test_the_refusal_names_the_budget_and_its_count(
     }
 
 
-async def test_of_evictions_at_one_time_a_budget_grants_what_it_has(
+async def test_concurrent_evictions_do_not_exceed_the_budget(
     place: Sandbox, kube: Kube, node: str
 ) -> None:
     targets = [await running(place, name, node) for name in ("a", "b", "c", "d")]
@@ -135,7 +137,7 @@ async def test_of_evictions_at_one_time_a_budget_grants_what_it_has(
     assert doomed == granted
 
 
-async def test_a_budget_allows_again_when_the_pod_has_come_back(
+async def test_a_budget_allows_an_eviction_again_after_a_replacement_is_ready(
     place: Sandbox, kube: Kube, node: str
 ) -> None:
     first, second = await running(place, "a", node), await running(place, "b", node)
@@ -151,7 +153,7 @@ async def test_a_budget_allows_again_when_the_pod_has_come_back(
     assert await evict(place, second) == Evicted()
 
 
-async def test_a_budget_of_others_withholds_nothing(place: Sandbox, kube: Kube, node: str) -> None:
+async def test_a_budget_of_other_pods_does_not_apply(place: Sandbox, kube: Kube, node: str) -> None:
     target = await running(place, "a", node)
     other = budget("b", {"app": "other"}, minAvailable=1)
     await kube.create(POD_DISRUPTION_BUDGETS, other, namespace=place.namespace)
@@ -159,7 +161,7 @@ async def test_a_budget_of_others_withholds_nothing(place: Sandbox, kube: Kube, 
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
-async def test_a_pod_that_does_not_run_needs_no_budget(
+async def test_a_pod_that_is_not_running_is_evicted_without_budget(
     place: Sandbox, kube: Kube, node: str, phase: str
 ) -> None:
     await running(place, "a", node)
@@ -175,7 +177,7 @@ async def test_a_pod_that_does_not_run_needs_no_budget(
 @pytest.mark.parametrize(
     ("policy", "answer"), [("IfHealthyBudget", BlockedByBudget), ("AlwaysAllow", Evicted)]
 )
-async def test_a_running_pod_that_is_not_ready_needs_one_unless_the_budget_says_so(
+async def test_an_unready_pod_is_evicted_as_the_budget_policy_says(
     place: Sandbox, kube: Kube, node: str, policy: str, answer: type
 ) -> None:
     target = await running(place, "a", node)
@@ -186,7 +188,7 @@ async def test_a_running_pod_that_is_not_ready_needs_one_unless_the_budget_says_
     assert isinstance(await evict(place, target), answer)
 
 
-async def test_a_running_pod_that_is_not_ready_may_go_while_the_budget_is_met(
+async def test_an_unready_pod_is_evicted_while_the_budget_is_met(
     place: Sandbox, kube: Kube, node: str
 ) -> None:
     await running(place, "well", node)
@@ -198,7 +200,9 @@ async def test_a_running_pod_that_is_not_ready_may_go_while_the_budget_is_met(
     assert await evict(place, target) == Evicted()
 
 
-async def test_a_dying_pod_can_be_evicted_again(place: Sandbox, kube: Kube, node: str) -> None:
+async def test_a_terminating_pod_can_be_evicted_again(
+    place: Sandbox, kube: Kube, node: str
+) -> None:
     target = await running(place, "a", node)
     await budgeted(place, allowed=0, minAvailable=1)
     await kube.delete(PODS, "a", namespace=place.namespace, uid=target.metadata.uid)
@@ -206,7 +210,9 @@ async def test_a_dying_pod_can_be_evicted_again(place: Sandbox, kube: Kube, node
     assert await evict(place, target) == Evicted()
 
 
-async def test_a_pod_that_is_gone_is_not_there(place: Sandbox, kube: Kube, node: str) -> None:
+async def test_an_eviction_of_a_deleted_pod_reports_pod_gone(
+    place: Sandbox, kube: Kube, node: str
+) -> None:
     target = await running(place, "a", node)
     await kube.delete(PODS, "a", namespace=place.namespace, uid=target.metadata.uid, grace=0)
 

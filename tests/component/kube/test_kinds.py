@@ -44,7 +44,7 @@ KINDS: list[tuple[Resource[Any], JsonObject]] = [
 
 
 @pytest.mark.parametrize(("resource", "wanted"), KINDS, ids=[kind.plural for kind, _ in KINDS])
-async def test_a_kind_is_made_read_listed_changed_and_deleted(
+async def test_a_kind_supports_all_verbs(
     place: Sandbox, kube: Kube, resource: Resource[Any], wanted: JsonObject
 ) -> None:
     name = f"{place.prefix}x"
@@ -74,7 +74,7 @@ async def test_a_kind_is_made_read_listed_changed_and_deleted(
         await kube.get(resource, name, namespace=namespace)
 
 
-async def test_a_deleted_namespace_takes_its_objects_with_it(place: Sandbox, kube: Kube) -> None:
+async def test_a_deleted_namespace_deletes_its_objects(place: Sandbox, kube: Kube) -> None:
     name = f"{place.prefix}b"
     place.delete_at_close(NAMESPACES, name)
     made = await kube.create(NAMESPACES, {"metadata": {"name": name}})
@@ -109,7 +109,7 @@ def lease(holder: str, **metadata: Any) -> JsonObject:
     }
 
 
-async def test_of_candidates_who_saw_one_lease_one_takes_it(place: Sandbox, kube: Kube) -> None:
+async def test_one_of_several_candidates_takes_a_lease(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(LEASES, lease(""), namespace=place.namespace)
     fence = {"resourceVersion": made.metadata.resource_version}
 
@@ -127,7 +127,7 @@ async def test_of_candidates_who_saw_one_lease_one_takes_it(place: Sandbox, kube
     assert now.spec.holder_identity == won.spec.holder_identity
 
 
-async def test_a_lease_wants_microseconds(place: Sandbox, kube: Kube) -> None:
+async def test_a_lease_time_requires_microseconds(place: Sandbox, kube: Kube) -> None:
     wanted = lease("a")
     wanted["spec"]["renewTime"] = "2026-11-01T00:00:00Z"
     with pytest.raises(Invalid) as refused:
@@ -153,7 +153,7 @@ def event(name: str, involved: JsonObject, **more: Any) -> JsonObject:
     }
 
 
-async def test_an_event_can_be_counted_up(place: Sandbox, kube: Kube) -> None:
+async def test_the_count_of_an_event_can_be_increased(place: Sandbox, kube: Kube) -> None:
     pod_there = {"kind": "Pod", "name": "a", "namespace": place.namespace, "apiVersion": "v1"}
     await kube.create(EVENTS, event("e", pod_there), namespace=place.namespace)
 
@@ -168,14 +168,14 @@ async def test_an_event_can_be_counted_up(place: Sandbox, kube: Kube) -> None:
     assert now["source"] == {"component": "nvidia-gpu-operator"}
 
 
-async def test_an_event_is_in_the_namespace_of_what_it_is_about(place: Sandbox, kube: Kube) -> None:
+async def test_an_event_must_be_in_the_namespace_of_its_object(place: Sandbox, kube: Kube) -> None:
     elsewhere = {"kind": "Pod", "name": "a", "namespace": "elsewhere"}
     with pytest.raises(Invalid) as refused:
         await kube.create(EVENTS, event("e", elsewhere), namespace=place.namespace)
     assert [cause.field for cause in refused.value.causes] == ["involvedObject.namespace"]
 
 
-async def test_events_are_found_by_what_they_are_about(place: Sandbox, kube: Kube) -> None:
+async def test_events_are_selected_by_their_object(place: Sandbox, kube: Kube) -> None:
     for name, about, kind in (("e1", "a", "Pod"), ("e2", "b", "Pod"), ("e3", "a", "Job")):
         involved = {"kind": kind, "name": about, "namespace": place.namespace}
         await kube.create(EVENTS, event(name, involved), namespace=place.namespace)
@@ -192,21 +192,21 @@ async def test_events_are_found_by_what_they_are_about(place: Sandbox, kube: Kub
 # Tokens
 
 
-async def test_a_token_is_a_users(place: Sandbox, kube: Kube) -> None:
+async def test_a_token_review_returns_the_user(place: Sandbox, kube: Kube) -> None:
     status = await token_review(kube, token=place.token(ALICE))
     assert status["authenticated"] is True
     assert status["user"]["username"] == ALICE
     assert "system:authenticated" in status["user"]["groups"]
 
 
-async def test_a_token_is_nobodys(kube: Kube) -> None:
+async def test_a_token_review_of_an_unknown_token_is_not_authenticated(kube: Kube) -> None:
     status = await token_review(kube, token="made-up")
     assert "authenticated" not in status
     assert status["user"] == {}
     assert status["error"] == "invalid bearer token"
 
 
-async def test_a_review_needs_a_token(kube: Kube) -> None:
+async def test_a_token_review_requires_a_token(kube: Kube) -> None:
     with pytest.raises(Invalid) as refused:
         await token_review(kube)
     assert refused.value.message == "token is required for TokenReview in authentication"

@@ -16,7 +16,7 @@ from tests.component.kube.sandbox import Sandbox
 from tests.support import eventually
 
 
-async def test_candidates_lead_one_after_the_other(place: Sandbox, kube: Kube) -> None:
+async def test_leadership_passes_from_one_candidate_to_the_next(place: Sandbox, kube: Kube) -> None:
     await kube.create(LEASES, {"metadata": {"name": "leader"}}, namespace=place.namespace)
     leading: list[str] = []
     terms: list[tuple[str, str | None]] = []
@@ -49,7 +49,7 @@ async def test_candidates_lead_one_after_the_other(place: Sandbox, kube: Kube) -
     assert left.spec.lease_transitions == 2
 
 
-async def test_what_is_said_twice_is_one_event_with_a_count(place: Sandbox, kube: Kube) -> None:
+async def test_a_repeated_event_is_counted(place: Sandbox, kube: Kube) -> None:
     target = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
     events = EventRecorder(kube=kube, clock=SystemClock(), random=random.Random(1), ids=RandomIds())
     about = InvolvedObject(

@@ -37,7 +37,7 @@ async def selected(place: Sandbox, selector: str) -> list[str]:
     )
 
 
-async def test_a_list_over_all_namespaces_is_in_order_of_namespace_and_name(
+async def test_a_list_over_all_namespaces_is_sorted_by_namespace_and_name(
     place: Sandbox, kube: Kube
 ) -> None:
     await fill(place, "a", "b")
@@ -70,7 +70,7 @@ async def test_labels_select(place: Sandbox, selector: str, expected: list[str])
     assert await selected(place, selector) == expected
 
 
-async def test_a_label_selector_that_cannot_be_read_is_refused(place: Sandbox) -> None:
+async def test_an_invalid_label_selector_is_refused(place: Sandbox) -> None:
     with pytest.raises(Invalid) as refused:
         await selected(place, "n in")
     assert (refused.value.code, refused.value.reason) == (400, "BadRequest")
@@ -97,7 +97,7 @@ async def test_fields_select_pods_by_node_and_phase(place: Sandbox, kube: Kube) 
     assert [item.metadata.name for item in everywhere.items] == ["a", "b"]
 
 
-async def test_fields_select_nodes_that_are_cordoned(place: Sandbox, kube: Kube) -> None:
+async def test_fields_select_cordoned_nodes(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n")
     await place.node("m")
     await patch(kube, NODES, node, {"spec": {"unschedulable": True}})
@@ -124,7 +124,7 @@ async def test_fields_select_nodes_that_are_cordoned(place: Sandbox, kube: Kube)
         ),
     ],
 )
-async def test_a_field_that_a_kind_cannot_be_selected_by_is_refused(
+async def test_an_unsupported_field_selector_is_refused(
     kube: Kube, path: str, selector: str, message: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
@@ -136,7 +136,7 @@ async def test_a_field_that_a_kind_cannot_be_selected_by_is_refused(
 # Pages
 
 
-async def test_pages_join_to_the_list_of_one_revision(place: Sandbox, kube: Kube) -> None:
+async def test_pages_are_of_one_revision(place: Sandbox, kube: Kube) -> None:
     """What is written meanwhile is in none of them."""
     await fill(place, "a", "b", "c", "d", "e")
     first = await kube.list_page(CONFIG_MAPS, namespace=place.namespace, labels=MINE, limit=2)
@@ -156,7 +156,7 @@ async def test_pages_join_to_the_list_of_one_revision(place: Sandbox, kube: Kube
     assert {page.resource_version for page in pages} == {first.resource_version}
 
 
-async def test_a_page_says_how_many_are_left_where_nothing_is_selected(
+async def test_a_page_counts_the_remaining_items_without_a_selector(
     place: Sandbox, kube: Kube
 ) -> None:
     node = await place.node("n")
@@ -174,14 +174,14 @@ async def test_a_page_says_how_many_are_left_where_nothing_is_selected(
     assert "remainingItemCount" not in page["metadata"]
 
 
-async def test_a_page_of_no_list_is_refused(place: Sandbox, kube: Kube) -> None:
+async def test_an_invalid_continue_token_is_refused(place: Sandbox, kube: Kube) -> None:
     with pytest.raises(Invalid) as refused:
         await kube.list_page(CONFIG_MAPS, namespace=place.namespace, continue_token="garbage")
     assert refused.value.code == 400
     assert refused.value.message.startswith("invalid continue token: continue key is not valid")
 
 
-async def test_a_later_page_is_of_the_revision_of_the_first(place: Sandbox, kube: Kube) -> None:
+async def test_a_continued_list_may_not_name_a_revision(place: Sandbox, kube: Kube) -> None:
     await fill(place, "a", "b")
     first = await kube.list_page(CONFIG_MAPS, namespace=place.namespace, limit=1)
     with pytest.raises(Invalid) as refused:
@@ -210,7 +210,7 @@ async def exactly(place: Sandbox, revision: str) -> JsonObject:
     )
 
 
-async def test_an_exact_revision_is_the_past(place: Sandbox, kube: Kube) -> None:
+async def test_a_limited_list_of_a_past_revision_is_exact(place: Sandbox, kube: Kube) -> None:
     _, made = await fill(place, "a", "b")
     await send_request(kube, "DELETE", CONFIG_MAPS.path(namespace=place.namespace, name="a"))
     await fill(place, "c")
@@ -221,7 +221,7 @@ async def test_an_exact_revision_is_the_past(place: Sandbox, kube: Kube) -> None
     assert listed["metadata"]["resourceVersion"] == made.resource_version
 
 
-async def test_revision_0_is_all_that_the_server_has_at_hand(place: Sandbox, kube: Kube) -> None:
+async def test_a_list_at_revision_0_ignores_the_limit(place: Sandbox, kube: Kube) -> None:
     """In one page, whatever the limit."""
     await fill(place, "a", "b", "c")
     await kube.list_page(CONFIG_MAPS, namespace=place.namespace)
@@ -234,9 +234,7 @@ async def test_revision_0_is_all_that_the_server_has_at_hand(place: Sandbox, kub
     assert page.continue_token == ""
 
 
-async def test_a_revision_that_is_yet_to_come_is_waited_for_and_then_refused(
-    place: Sandbox, kube: Kube
-) -> None:
+async def test_a_list_of_a_future_revision_times_out(place: Sandbox, kube: Kube) -> None:
     (made,) = await fill(place, "a")
     future = str(int(made.resource_version) + 1_000_000)
 

@@ -6,11 +6,26 @@ from libs.kube.client import Kube
 from libs.kube.errors import Invalid
 from libs.kube.resources import CONFIG_MAPS, DAEMON_SETS, NODES
 from tests.component.kube.builders import condition, config_map, daemon_set
-from tests.component.kube.raw_requests import STRATEGIC_PATCH, patch
+from tests.component.kube.raw_requests import JSON_PATCH, STRATEGIC_PATCH, patch
 from tests.component.kube.sandbox import Sandbox
 
 
-async def test_a_strategic_merge_joins_lists_by_their_key(place: Sandbox, kube: Kube) -> None:
+async def test_a_json_patch_tests_before_it_writes(place: Sandbox, kube: Kube) -> None:
+    await kube.create(CONFIG_MAPS, config_map("a", {"k": "1"}), namespace=place.namespace)
+    change = [
+        {"op": "test", "path": "/data/k", "value": "1"},
+        {"op": "replace", "path": "/data/k", "value": "2"},
+        {"op": "add", "path": "/data/new", "value": "1"},
+    ]
+
+    now = await patch(kube, CONFIG_MAPS, "a", change, namespace=place.namespace, kind=JSON_PATCH)
+    assert now["data"] == {"k": "2", "new": "1"}
+    with pytest.raises(Invalid) as refused:
+        await patch(kube, CONFIG_MAPS, "a", change, namespace=place.namespace, kind=JSON_PATCH)
+    assert refused.value.code == 422
+
+
+async def test_a_strategic_merge_merges_lists_by_their_key(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n", conditions=[condition("Ready", "True"), condition("Odd", "True")])
     conditions = [condition("Odd", "False"), condition("New", "True")]
 
@@ -37,7 +52,7 @@ async def test_a_strategic_merge_joins_lists_by_their_key(place: Sandbox, kube: 
     assert {entry["type"] for entry in now["status"]["conditions"]} == {"Ready", "New"}
 
 
-async def test_a_strategic_merge_joins_finalizers_and_replaces_taints(
+async def test_a_strategic_merge_adds_finalizers_and_replaces_taints(
     place: Sandbox, kube: Kube
 ) -> None:
     """Each list by what its kind says of it."""
@@ -58,7 +73,7 @@ async def test_a_strategic_merge_joins_finalizers_and_replaces_taints(
     assert "a" not in {taint["key"] for taint in now["spec"]["taints"]}
 
 
-async def test_a_patch_of_no_known_kind_is_refused(place: Sandbox, kube: Kube) -> None:
+async def test_a_patch_of_an_unknown_content_type_is_refused(place: Sandbox, kube: Kube) -> None:
     await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
     with pytest.raises(Invalid) as refused:
         await patch(kube, CONFIG_MAPS, "a", {}, namespace=place.namespace, kind="application/json")
@@ -69,7 +84,7 @@ async def test_a_patch_of_no_known_kind_is_refused(place: Sandbox, kube: Kube) -
 # Status and spec
 
 
-async def test_a_write_to_the_status_leaves_the_rest(place: Sandbox, kube: Kube) -> None:
+async def test_a_status_write_leaves_the_spec(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n")
     change = {
         "metadata": {"labels": {"new": "1"}},
@@ -81,7 +96,7 @@ async def test_a_write_to_the_status_leaves_the_rest(place: Sandbox, kube: Kube)
     assert "unschedulable" not in now["spec"]
 
 
-async def test_the_generation_counts_changes_of_the_spec_alone(place: Sandbox, kube: Kube) -> None:
+async def test_the_generation_counts_only_changes_of_the_spec(place: Sandbox, kube: Kube) -> None:
     wanted = daemon_set("d", selector={"on": "no-node"})
     made = await kube.create(DAEMON_SETS, wanted, namespace=place.namespace)
     assert made.metadata.generation == 1

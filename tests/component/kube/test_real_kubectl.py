@@ -43,7 +43,9 @@ async def kubectl(plane: RealKube, place: Sandbox, *words: str, document: str = 
     return said.decode()
 
 
-async def test_kubectl_applies_from_its_side(plane: RealKube, place: Sandbox, kube: Kube) -> None:
+async def test_a_client_side_kubectl_apply_is_a_separate_field_owner(
+    plane: RealKube, place: Sandbox, kube: Kube
+) -> None:
     document = """
     apiVersion: v1
     kind: ConfigMap
@@ -73,7 +75,7 @@ async def fleet(place: Sandbox) -> AsyncIterator[KubeletFleet]:
         yield fleet
 
 
-async def test_kubectl_drains_a_node_and_its_pods_go_elsewhere(
+async def test_kubectl_drain_moves_pods_to_another_node(
     plane: RealKube, place: Sandbox, kube: Kube, fleet: KubeletFleet
 ) -> None:
     """One at a time, as their budget says; what a DaemonSet runs stays."""

@@ -34,7 +34,7 @@ def ground(plane: RealKube) -> RealKube:
 # Rights, and who has them
 
 
-async def test_who_may_not_is_told_what_he_may_not(place: Sandbox) -> None:
+async def test_a_forbidden_request_names_the_missing_permission(place: Sandbox) -> None:
     nobody = place.kube(user=NOBODY)
     with pytest.raises(Forbidden) as refused:
         await nobody.get(CONFIG_MAPS, "a", namespace=place.namespace)
@@ -48,7 +48,7 @@ async def test_who_may_not_is_told_what_he_may_not(place: Sandbox) -> None:
     assert "at the cluster scope" in refused.value.message
 
 
-async def test_a_right_that_is_granted_holds(place: Sandbox, kube: Kube) -> None:
+async def test_a_granted_permission_is_effective(place: Sandbox, kube: Kube) -> None:
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create"]}]
     rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{place.namespace}"
     await send_request(
@@ -75,7 +75,7 @@ async def test_a_right_that_is_granted_holds(place: Sandbox, kube: Kube) -> None
         await nobody.delete(CONFIG_MAPS, "a", namespace=place.namespace, uid=made.metadata.uid)
 
 
-async def test_a_token_that_the_server_does_not_know_is_said_to_be_wrong(plane: RealKube) -> None:
+async def test_an_unknown_token_is_unauthorized(plane: RealKube) -> None:
     tls = ssl.create_default_context(cafile=plane.ca_file)
     async with HttpTransport(plane.url, credentials=StaticToken("made-up", tls=tls)) as wire:
         kube = Kube(wire, manager="m", clock=SystemClock())
@@ -127,7 +127,7 @@ def ruled(place: Sandbox, *rules: dict[str, Any]) -> JsonObject:
     return wanted
 
 
-async def test_a_rule_that_is_no_cel_is_refused(place: Sandbox, kube: Kube) -> None:
+async def test_an_invalid_cel_rule_is_refused(place: Sandbox, kube: Kube) -> None:
     with pytest.raises(Invalid) as refused:
         await kube.create(CUSTOM_RESOURCE_DEFINITIONS, ruled(place, {"rule": "self.low <"}))
     assert any("compilation failed" in cause.message for cause in refused.value.causes)
@@ -136,7 +136,7 @@ async def test_a_rule_that_is_no_cel_is_refused(place: Sandbox, kube: Kube) -> N
     assert any("undefined field 'unknown'" in cause.message for cause in refused.value.causes)
 
 
-async def test_a_rule_is_held_and_says_what_it_is_told_to(place: Sandbox, kube: Kube) -> None:
+async def test_a_broken_rule_is_refused_with_its_message(place: Sandbox, kube: Kube) -> None:
     rule = {
         "rule": "!has(self.low) || !has(self.high) || self.low <= self.high",
         "messageExpression": "'%d is above %d'.format([self.low, self.high])",
@@ -157,7 +157,7 @@ async def test_a_rule_is_held_and_says_what_it_is_told_to(place: Sandbox, kube: 
 # Garbage
 
 
-async def test_what_belongs_to_what_is_gone_goes_too(place: Sandbox, kube: Kube) -> None:
+async def test_dependents_of_a_deleted_owner_are_deleted(place: Sandbox, kube: Kube) -> None:
     owner = await kube.create(CONFIG_MAPS, config_map("owner"), namespace=place.namespace)
     reference = {
         "apiVersion": "v1",
@@ -205,7 +205,7 @@ async def test_an_orphaned_daemon_set_leaves_its_pods(place: Sandbox, kube: Kube
 # The journal of a real server
 
 
-async def test_the_audit_log_has_our_writes_at_their_revisions(place: Sandbox, kube: Kube) -> None:
+async def test_the_audit_log_has_each_write_with_its_revision(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
     changed = await patch(kube, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=place.namespace)
     await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=place.namespace)

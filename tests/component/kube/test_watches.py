@@ -42,7 +42,7 @@ async def delete(place: Sandbox, name: str) -> None:
     await place.kube().request("DELETE", path)
 
 
-async def test_a_watch_says_what_comes_after_its_revision(
+async def test_a_watch_reports_changes_after_its_revision(
     place: Sandbox, kube: Kube, path: str
 ) -> None:
     await make(place, "before")
@@ -60,7 +60,7 @@ async def test_a_watch_says_what_comes_after_its_revision(
     assert int(revision) > int(changed)
 
 
-async def test_a_write_that_changes_nothing_is_not_said(
+async def test_a_write_without_a_change_sends_no_event(
     place: Sandbox, kube: Kube, path: str
 ) -> None:
     begin = await make(place, "a")
@@ -71,9 +71,7 @@ async def test_a_write_that_changes_nothing_is_not_said(
         assert await watched.take(1) == [("MODIFIED", "a", changed)]
 
 
-async def test_a_deleted_object_is_said_in_its_last_state(
-    place: Sandbox, kube: Kube, path: str
-) -> None:
+async def test_a_deleted_event_has_the_last_state(place: Sandbox, kube: Kube, path: str) -> None:
     await make(place, "a")
     begin = await change(place, "a", {"data": {"last": "1"}})
     await delete(place, "a")
@@ -87,7 +85,7 @@ async def test_a_deleted_object_is_said_in_its_last_state(
     assert int(begin) < int(gone["object"]["metadata"]["resourceVersion"]) < int(after)
 
 
-async def test_a_held_object_is_changed_by_its_deletion_and_deleted_later(
+async def test_a_delete_held_by_a_finalizer_is_a_modification_first(
     place: Sandbox, kube: Kube, path: str
 ) -> None:
     held = config_map("a", labels=ALL, finalizers=["sluice.dev/held"])
@@ -108,7 +106,7 @@ async def test_a_held_object_is_changed_by_its_deletion_and_deleted_later(
 # Selections
 
 
-async def test_an_object_comes_into_a_selection_and_leaves_it(
+async def test_an_object_enters_and_leaves_a_selection(
     place: Sandbox, kube: Kube, path: str
 ) -> None:
     """When it leaves, it is said to be deleted as it was before, at the revision of the change."""
@@ -164,7 +162,7 @@ async def test_pods_of_a_node_can_be_watched(place: Sandbox, kube: Kube) -> None
 
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": "0"}], ids=["nowhere", "0"])
-async def test_a_watch_that_begins_nowhere_says_first_what_is_there(
+async def test_a_watch_without_a_revision_starts_with_the_current_objects(
     place: Sandbox, kube: Kube, path: str, query: dict[str, str]
 ) -> None:
     first, second = await make(place, "b"), await make(place, "a")
@@ -178,7 +176,7 @@ async def test_a_watch_that_begins_nowhere_says_first_what_is_there(
     assert later == [("ADDED", "c", third)]
 
 
-async def test_a_watch_from_no_revision_is_refused(kube: Kube, path: str) -> None:
+async def test_a_watch_from_an_invalid_revision_is_refused(kube: Kube, path: str) -> None:
     with pytest.raises(Unavailable) as refused:
         async with raw_watch(kube, path, resourceVersion="abc"):
             pass
@@ -191,7 +189,7 @@ async def test_a_watch_from_no_revision_is_refused(kube: Kube, path: str) -> Non
 # Ends
 
 
-async def test_a_watch_ends_when_its_time_is_over(place: Sandbox, kube: Kube, path: str) -> None:
+async def test_a_watch_ends_at_its_timeout(place: Sandbox, kube: Kube, path: str) -> None:
     begin = await now(place)
     made = await make(place, "a")
     async with raw_watch(
@@ -200,7 +198,7 @@ async def test_a_watch_ends_when_its_time_is_over(place: Sandbox, kube: Kube, pa
         assert [summarize(event) for event in await watched.rest()] == [("ADDED", "a", made)]
 
 
-async def test_a_bookmark_before_the_end_says_how_far_a_watch_came(
+async def test_a_bookmark_is_sent_before_the_end_of_a_watch(
     place: Sandbox, kube: Kube, path: str
 ) -> None:
     """Also past what others wrote; and to nobody who did not ask."""

@@ -25,7 +25,7 @@ async def test_a_created_object_gets_a_uid_a_revision_and_a_time(
     assert read == made
 
 
-async def test_of_many_who_create_one_name_one_succeeds(place: Sandbox, kube: Kube) -> None:
+async def test_one_of_many_concurrent_creates_succeeds(place: Sandbox, kube: Kube) -> None:
     tries = [
         kube.create(CONFIG_MAPS, config_map("a", {"by": str(number)}), namespace=place.namespace)
         for number in range(5)
@@ -36,7 +36,7 @@ async def test_of_many_who_create_one_name_one_succeeds(place: Sandbox, kube: Ku
     assert sum(isinstance(result, AlreadyExists) for result in results) == 4
 
 
-async def test_the_server_makes_names_from_a_prefix(place: Sandbox, kube: Kube) -> None:
+async def test_the_server_generates_names_from_a_prefix(place: Sandbox, kube: Kube) -> None:
     wanted = {"metadata": {"generateName": "a-"}}
     first = await kube.create(CONFIG_MAPS, wanted, namespace=place.namespace)
     second = await kube.create(CONFIG_MAPS, wanted, namespace=place.namespace)
@@ -46,15 +46,13 @@ async def test_the_server_makes_names_from_a_prefix(place: Sandbox, kube: Kube) 
     assert first.metadata.name != second.metadata.name
 
 
-async def test_a_create_in_a_namespace_that_is_not_there_is_not_found(
-    place: Sandbox, kube: Kube
-) -> None:
+async def test_a_create_in_a_missing_namespace_is_not_found(place: Sandbox, kube: Kube) -> None:
     with pytest.raises(NotFound) as missing:
         await kube.create(CONFIG_MAPS, config_map("a"), namespace=f"{place.prefix}none")
     assert missing.value.message == f'namespaces "{place.prefix}none" not found'
 
 
-async def test_a_label_must_be_one(place: Sandbox, kube: Kube) -> None:
+async def test_an_invalid_label_is_refused(place: Sandbox, kube: Kube) -> None:
     wrong = config_map("a", labels={"app": "not a value"})
     with pytest.raises(Invalid) as refused:
         await kube.create(CONFIG_MAPS, wrong, namespace=place.namespace)
@@ -93,7 +91,7 @@ async def test_a_replacement_of_another_uid_is_a_conflict(place: Sandbox, kube: 
     assert "Precondition failed: UID in precondition: another" in refused.value.message
 
 
-async def test_a_replacement_leaves_only_what_it_says(place: Sandbox, kube: Kube) -> None:
+async def test_a_replacement_removes_omitted_fields(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(
         CONFIG_MAPS, config_map("a", {"old": "1"}, labels={"old": "1"}), namespace=place.namespace
     )
@@ -110,7 +108,9 @@ async def test_a_replacement_leaves_only_what_it_says(place: Sandbox, kube: Kube
     assert now["metadata"]["creationTimestamp"] == made.metadata.creation_timestamp
 
 
-async def test_a_merge_changes_what_it_names_and_null_removes(place: Sandbox, kube: Kube) -> None:
+async def test_a_merge_changes_the_given_fields_and_removes_null_ones(
+    place: Sandbox, kube: Kube
+) -> None:
     made = await kube.create(
         CONFIG_MAPS, config_map("a", {"keep": "1", "drop": "1"}), namespace=place.namespace
     )
@@ -127,7 +127,7 @@ async def test_a_merge_changes_what_it_names_and_null_removes(place: Sandbox, ku
     assert now["data"] == {"keep": "1", "add": "1"}
 
 
-async def test_of_two_writers_at_one_revision_one_loses(place: Sandbox) -> None:
+async def test_one_of_two_writers_at_one_revision_fails(place: Sandbox) -> None:
     ours, other = place.kube(manager="one"), place.kube(manager="other")
     made = await ours.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
     revision = made.metadata.resource_version
@@ -149,7 +149,7 @@ async def test_of_two_writers_at_one_revision_one_loses(place: Sandbox) -> None:
     assert sorted(isinstance(result, Conflict) for result in results) == [False, True]
 
 
-async def test_unguarded_merges_of_many_writers_are_all_there(place: Sandbox, kube: Kube) -> None:
+async def test_concurrent_merges_without_a_revision_all_succeed(place: Sandbox, kube: Kube) -> None:
     await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
 
     await asyncio.gather(
@@ -163,7 +163,7 @@ async def test_unguarded_merges_of_many_writers_are_all_there(place: Sandbox, ku
     assert set(now["data"]) == {f"k{n}" for n in range(8)}
 
 
-async def test_a_write_that_changes_nothing_keeps_the_revision(place: Sandbox, kube: Kube) -> None:
+async def test_a_write_without_a_change_keeps_the_revision(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(CONFIG_MAPS, config_map("a", {"k": "1"}), namespace=place.namespace)
     revision = made.metadata.resource_version
 
@@ -184,7 +184,7 @@ async def test_a_write_that_changes_nothing_keeps_the_revision(place: Sandbox, k
     assert replaced.metadata.resource_version == revision
 
 
-async def test_a_verb_that_a_resource_does_not_have_is_refused(place: Sandbox, kube: Kube) -> None:
+async def test_an_unsupported_verb_is_refused(place: Sandbox, kube: Kube) -> None:
     with pytest.raises(Invalid) as refused:
         await kube.request("PUT", CONFIG_MAPS.path(namespace=place.namespace), body={})
     assert refused.value.code == 405
@@ -197,13 +197,13 @@ async def test_a_body_of_another_kind_is_refused(place: Sandbox, kube: Kube) -> 
     assert refused.value.code == 400
 
 
-async def test_a_path_that_nobody_serves_is_not_found(kube: Kube) -> None:
+async def test_an_unknown_path_is_not_found(kube: Kube) -> None:
     with pytest.raises(NotFound) as missing:
         await kube.request("GET", "/apis/none.example/v1/things")
     assert missing.value.message == "404 page not found"
 
 
-async def test_a_dry_run_answers_and_writes_nothing(place: Sandbox, kube: Kube) -> None:
+async def test_a_dry_run_writes_nothing(place: Sandbox, kube: Kube) -> None:
     path = CONFIG_MAPS.path(namespace=place.namespace)
     made = await send_request(kube, "POST", path, body=config_map("a"), dryRun="All")
     assert made["metadata"]["name"] == "a"

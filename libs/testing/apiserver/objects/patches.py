@@ -1,6 +1,7 @@
-"""JSON Merge Patch (RFC 7386), and the strategic merge patch, which merges lists by their keys.
+"""JSON Patch (RFC 6902), JSON Merge Patch (RFC 7386), and the strategic merge patch.
 
-Of a strategic patch's directives only `$patch: delete` is simulated.
+Of JSON Patch only add, remove, replace and test are simulated, of the directives of a strategic
+patch only `$patch: delete`.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,44 @@ from libs.testing.apiserver.objects.shapes import ANYTHING, MergeShape
 from libs.testing.apiserver.status import StatusError
 
 _PATCH: Final = "$patch"
+
+
+def json_patch(obj: dict[str, Any], operations: Any) -> dict[str, Any]:
+    """Return the object after all operations; the given object is changed."""
+    if not isinstance(operations, list):
+        raise StatusError(400, "BadRequest", "error decoding patch: it is not a list of operations")
+    for operation in cast("list[dict[str, Any]]", operations):
+        try:
+            _apply_operation(obj, operation)
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            message = "the server rejected our request due to an error in our request"
+            raise StatusError(422, "Invalid", message, details={}) from error
+    return obj
+
+
+def _apply_operation(obj: Any, operation: Mapping[str, Any]) -> None:
+    """Apply one operation; any error in looking up its path makes it inapplicable."""
+    steps = [
+        step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]
+    ]
+    for step in steps[:-1]:
+        obj = cast("list[Any]", obj)[int(step)] if isinstance(obj, list) else obj[step]
+    container, last = obj, steps[-1]
+    at: Any = last
+    if isinstance(container, list):
+        items = cast("list[Any]", container)
+        at = len(items) if last == "-" else int(last)
+    match operation["op"]:
+        case "test" if container[at] == operation.get("value"):
+            return
+        case "add" if isinstance(container, list):
+            cast("list[Any]", container).insert(at, operation.get("value"))
+        case "add" | "replace":
+            container[at] = operation.get("value")
+        case "remove":
+            del container[at]
+        case op:
+            raise ValueError(f"cannot apply {op!r} at {operation['path']!r}")
 
 
 def merge_patch(obj: Mapping[str, Any], patch: Any) -> dict[str, Any]:

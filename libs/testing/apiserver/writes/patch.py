@@ -14,7 +14,7 @@ from libs.testing.apiserver.kinds.status_errors import (
 )
 from libs.testing.apiserver.objects.apply import apply
 from libs.testing.apiserver.objects.json_access import JsonObject
-from libs.testing.apiserver.objects.patches import merge_patch, strategic_patch
+from libs.testing.apiserver.objects.patches import json_patch, merge_patch, strategic_patch
 from libs.testing.apiserver.requests import bodies
 from libs.testing.apiserver.schemas.causes import forbidden, required
 from libs.testing.apiserver.status import StatusError
@@ -23,6 +23,7 @@ from libs.testing.apiserver.writes import identity
 from libs.testing.apiserver.writes.object_writer import ObjectWriter
 from libs.testing.apiserver.writes.outcome import WriteOutcome, WriteTarget
 
+JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
@@ -42,7 +43,7 @@ def patch_function(
     content_type: str, body: bytes, kind: ResourceKind
 ) -> Callable[[JsonObject], JsonObject]:
     """Return the function that patches an object."""
-    accepted = (MERGE,) if kind.custom else (MERGE, STRATEGIC)
+    accepted = (JSON_PATCH, MERGE) if kind.custom else (JSON_PATCH, MERGE, STRATEGIC)
     if content_type not in accepted:
         message = (
             "the body of the request was in an unknown format - accepted media types include: "
@@ -55,7 +56,9 @@ def patch_function(
         raise bad_request("invalid JSON patch") from error
 
     def patched(thing: JsonObject) -> JsonObject:
-        if content_type == MERGE:
+        if content_type == JSON_PATCH:
+            result = json_patch(thing, patch)
+        elif content_type == MERGE:
             result = merge_patch(thing, patch)
         else:
             result = strategic_patch(thing, patch, kind.shape)
