@@ -9,33 +9,33 @@ from tests.component.kube.raw_requests import get_json, managed_fields, managed_
 from tests.component.kube.sandbox import Sandbox
 
 
-async def recorded(place: Sandbox, name: str = "a") -> list[dict[str, Any]]:
+async def recorded(sandbox: Sandbox, name: str = "a") -> list[dict[str, Any]]:
     return managed_fields(
-        await get_json(place.kube(), CONFIG_MAPS, name, namespace=place.namespace)
+        await get_json(sandbox.kube(), CONFIG_MAPS, name, namespace=sandbox.namespace)
     )
 
 
-async def test_an_apply_creates_a_missing_object(place: Sandbox, kube: Kube) -> None:
+async def test_an_apply_creates_a_missing_object(sandbox: Sandbox, kube: Kube) -> None:
     made = await kube.apply(
-        CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
+        CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=sandbox.namespace
     )
 
     assert made.metadata.uid
-    assert await recorded(place) == [
+    assert await recorded(sandbox) == [
         managed_fields_entry(kube.manager, "Apply", {"f:data": {"f:k": {}}}),
     ]
 
 
 async def test_a_create_owns_its_fields_and_the_maps_around_them(
-    place: Sandbox, kube: Kube
+    sandbox: Sandbox, kube: Kube
 ) -> None:
     await kube.create(
         CONFIG_MAPS,
         config_map("a", {"k": "1"}, labels={"l": "1"}, annotations={"n": "1"}),
-        namespace=place.namespace,
+        namespace=sandbox.namespace,
     )
 
-    assert await recorded(place) == [
+    assert await recorded(sandbox) == [
         managed_fields_entry(
             kube.manager,
             "Update",
@@ -50,10 +50,10 @@ async def test_a_create_owns_its_fields_and_the_maps_around_them(
     ]
 
 
-async def test_a_merge_owns_the_fields_that_it_changed(place: Sandbox, kube: Kube) -> None:
-    other = place.kube(manager="other")
+async def test_a_merge_owns_the_fields_that_it_changed(sandbox: Sandbox, kube: Kube) -> None:
+    other = sandbox.kube(manager="other")
     await kube.create(
-        CONFIG_MAPS, config_map("a", {"k": "1", "same": "1"}), namespace=place.namespace
+        CONFIG_MAPS, config_map("a", {"k": "1", "same": "1"}), namespace=sandbox.namespace
     )
 
     await patch(
@@ -61,10 +61,10 @@ async def test_a_merge_owns_the_fields_that_it_changed(place: Sandbox, kube: Kub
         CONFIG_MAPS,
         "a",
         {"data": {"k": "2", "same": "1", "new": "1"}},
-        namespace=place.namespace,
+        namespace=sandbox.namespace,
     )
 
-    by_name = {item["manager"]: item for item in await recorded(place)}
+    by_name = {item["manager"]: item for item in await recorded(sandbox)}
     assert by_name == {
         "other": managed_fields_entry("other", "Update", {"f:data": {"f:k": {}, "f:new": {}}}),
         kube.manager: managed_fields_entry(
@@ -73,61 +73,63 @@ async def test_a_merge_owns_the_fields_that_it_changed(place: Sandbox, kube: Kub
     }
 
 
-async def test_a_replacement_without_a_field_removes_its_owner(place: Sandbox, kube: Kube) -> None:
+async def test_a_replacement_without_a_field_removes_its_owner(
+    sandbox: Sandbox, kube: Kube
+) -> None:
     made = await kube.create(
-        CONFIG_MAPS, config_map("a", {"k": "1", "gone": "1"}), namespace=place.namespace
+        CONFIG_MAPS, config_map("a", {"k": "1", "gone": "1"}), namespace=sandbox.namespace
     )
-    other = place.kube(manager="other")
+    other = sandbox.kube(manager="other")
 
     await other.replace(
         CONFIG_MAPS,
         config_map("a", {"k": "1"}, resourceVersion=made.metadata.resource_version),
-        namespace=place.namespace,
+        namespace=sandbox.namespace,
     )
 
-    assert await recorded(place) == [
+    assert await recorded(sandbox) == [
         managed_fields_entry(kube.manager, "Update", {"f:data": {".": {}, "f:k": {}}}),
     ]
 
 
 async def test_an_object_without_owned_fields_has_owners_from_the_first_apply_on(
-    place: Sandbox, kube: Kube
+    sandbox: Sandbox, kube: Kube
 ) -> None:
     """What was there then belongs to one manager of a made-up name."""
-    other = place.kube(manager="other")
-    await other.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace=place.namespace)
-    await patch(other, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=place.namespace)
-    assert await recorded(place) == []
+    other = sandbox.kube(manager="other")
+    await other.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace=sandbox.namespace)
+    await patch(other, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=sandbox.namespace)
+    assert await recorded(sandbox) == []
 
     await kube.apply(
-        CONFIG_MAPS, config_map("a", {"mine": "1"}), force=False, namespace=place.namespace
+        CONFIG_MAPS, config_map("a", {"mine": "1"}), force=False, namespace=sandbox.namespace
     )
 
-    assert await recorded(place) == [
+    assert await recorded(sandbox) == [
         managed_fields_entry(kube.manager, "Apply", {"f:data": {"f:mine": {}}}),
         managed_fields_entry("before-first-apply", "Update", {"f:data": {".": {}, "f:k": {}}}),
     ]
 
 
 async def test_an_apply_removes_the_fields_that_it_omits_and_owned_alone(
-    place: Sandbox, kube: Kube
+    sandbox: Sandbox, kube: Kube
 ) -> None:
-    other = place.kube(manager="other")
+    other = sandbox.kube(manager="other")
     await kube.apply(
         CONFIG_MAPS,
         config_map("a", {"ours": "1", "shared": "1"}),
         force=False,
-        namespace=place.namespace,
+        namespace=sandbox.namespace,
     )
     await other.apply(
-        CONFIG_MAPS, config_map("a", {"shared": "1"}), force=False, namespace=place.namespace
+        CONFIG_MAPS, config_map("a", {"shared": "1"}), force=False, namespace=sandbox.namespace
     )
 
     await kube.apply(
-        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=place.namespace
+        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=sandbox.namespace
     )
 
-    now = await get_json(kube, CONFIG_MAPS, "a", namespace=place.namespace)
+    now = await get_json(kube, CONFIG_MAPS, "a", namespace=sandbox.namespace)
     assert now["data"] == {"shared": "1"}
     assert managed_fields(now) == [
         managed_fields_entry("other", "Apply", {"f:data": {"f:shared": {}}})
@@ -135,28 +137,28 @@ async def test_an_apply_removes_the_fields_that_it_omits_and_owned_alone(
 
 
 async def test_force_takes_only_the_applied_fields_from_their_owner(
-    place: Sandbox, kube: Kube
+    sandbox: Sandbox, kube: Kube
 ) -> None:
-    other = place.kube(manager="other")
+    other = sandbox.kube(manager="other")
     await other.apply(
         CONFIG_MAPS,
         config_map("a", {"k": "1", "his": "1"}),
         force=False,
-        namespace=place.namespace,
+        namespace=sandbox.namespace,
     )
 
     await kube.apply(
-        CONFIG_MAPS, config_map("a", {"k": "2"}), force=True, namespace=place.namespace
+        CONFIG_MAPS, config_map("a", {"k": "2"}), force=True, namespace=sandbox.namespace
     )
 
-    by_name = {item["manager"]: item for item in await recorded(place)}
+    by_name = {item["manager"]: item for item in await recorded(sandbox)}
     assert by_name == {
         "other": managed_fields_entry("other", "Apply", {"f:data": {"f:his": {}}}),
         kube.manager: managed_fields_entry(kube.manager, "Apply", {"f:data": {"f:k": {}}}),
     }
 
 
-async def test_list_items_have_owners_by_their_key(place: Sandbox, kube: Kube) -> None:
+async def test_list_items_have_owners_by_their_key(sandbox: Sandbox, kube: Kube) -> None:
     def containers(*names: str) -> dict[str, Any]:
         wanted = daemon_set("d", selector={"on": "no-node"})
         wanted["spec"]["template"]["spec"]["containers"] = [
@@ -164,15 +166,15 @@ async def test_list_items_have_owners_by_their_key(place: Sandbox, kube: Kube) -
         ]
         return wanted
 
-    other = place.kube(manager="other")
+    other = sandbox.kube(manager="other")
     await kube.apply(
-        DAEMON_SETS, containers("ours", "both"), force=False, namespace=place.namespace
+        DAEMON_SETS, containers("ours", "both"), force=False, namespace=sandbox.namespace
     )
     await other.apply(
-        DAEMON_SETS, containers("both", "his"), force=False, namespace=place.namespace
+        DAEMON_SETS, containers("both", "his"), force=False, namespace=sandbox.namespace
     )
-    await kube.apply(DAEMON_SETS, containers("both"), force=False, namespace=place.namespace)
-    now = await get_json(kube, DAEMON_SETS, "d", namespace=place.namespace)
+    await kube.apply(DAEMON_SETS, containers("both"), force=False, namespace=sandbox.namespace)
+    now = await get_json(kube, DAEMON_SETS, "d", namespace=sandbox.namespace)
     names = [item["name"] for item in now["spec"]["template"]["spec"]["containers"]]
     assert sorted(names) == ["both", "his"]
     fields = next(item for item in managed_fields(now) if item["manager"] == "other")["fieldsV1"]
@@ -182,35 +184,35 @@ async def test_list_items_have_owners_by_their_key(place: Sandbox, kube: Kube) -
     }
 
 
-async def test_each_finalizer_has_its_own_owners(place: Sandbox, kube: Kube) -> None:
-    other = place.kube(manager="other")
+async def test_each_finalizer_has_its_own_owners(sandbox: Sandbox, kube: Kube) -> None:
+    other = sandbox.kube(manager="other")
     for client, name in ((kube, "sluice.dev/ours"), (other, "sluice.dev/his")):
         await client.apply(
             CONFIG_MAPS,
             config_map("a", finalizers=[name]),
             force=False,
-            namespace=place.namespace,
+            namespace=sandbox.namespace,
         )
-    both = await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
+    both = await kube.get(CONFIG_MAPS, "a", namespace=sandbox.namespace)
     assert sorted(both.metadata.finalizers) == ["sluice.dev/his", "sluice.dev/ours"]
 
     left = await kube.apply(
-        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=place.namespace
+        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=sandbox.namespace
     )
 
     assert left.metadata.finalizers == ("sluice.dev/his",)
     await other.apply(
-        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=place.namespace
+        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=sandbox.namespace
     )
 
 
-async def test_managed_fields_can_be_cleared(place: Sandbox, kube: Kube) -> None:
+async def test_managed_fields_can_be_cleared(sandbox: Sandbox, kube: Kube) -> None:
     await kube.apply(
-        CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
+        CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=sandbox.namespace
     )
 
     await patch(
-        kube, CONFIG_MAPS, "a", {"metadata": {"managedFields": [{}]}}, namespace=place.namespace
+        kube, CONFIG_MAPS, "a", {"metadata": {"managedFields": [{}]}}, namespace=sandbox.namespace
     )
 
-    assert await recorded(place) == []
+    assert await recorded(sandbox) == []

@@ -98,9 +98,9 @@ async def test_a_removed_label_has_no_owner(kube: Kube, alice: Kube, node: str) 
 
 
 async def test_two_appliers_of_one_value_share_its_ownership(
-    place: Sandbox, kube: Kube, node: str
+    sandbox: Sandbox, kube: Kube, node: str
 ) -> None:
-    other = place.kube(manager="other")
+    other = sandbox.kube(manager="other")
     await apply_node(kube, node, force=False, labels={LABEL: "a"})
     await apply_node(other, node, force=False, labels={LABEL: "a"})
     path = f"f:metadata.f:labels.f:{LABEL}"
@@ -121,7 +121,7 @@ async def test_two_appliers_of_one_value_share_its_ownership(
 
 
 async def test_an_apply_without_a_uid_recreates_a_deleted_node(
-    place: Sandbox, kube: Kube, node: str
+    sandbox: Sandbox, kube: Kube, node: str
 ) -> None:
     before = await settled_node(kube, node)
     await kube.delete(NODES, node, uid=before.metadata.uid)
@@ -158,11 +158,11 @@ async def test_an_apply_with_the_uid_of_a_deleted_node_is_not_found(kube: Kube, 
 
 
 async def test_an_apply_with_the_uid_of_a_former_node_is_refused(
-    place: Sandbox, kube: Kube, node: str
+    sandbox: Sandbox, kube: Kube, node: str
 ) -> None:
     first = await settled_node(kube, node)
     await kube.delete(NODES, node, uid=first.metadata.uid)
-    await place.node("n")
+    await sandbox.node("n")
     second = await settled_node(kube, node)
     stale = Preconditions(uid=first.metadata.uid, resource_version=second.metadata.resource_version)
 

@@ -62,9 +62,9 @@ async def test_a_second_cordon_of_a_cordoned_node_changes_nothing(
 
 
 async def test_omitting_the_cordon_of_a_former_manager_keeps_it(
-    place: Sandbox, kube: Kube, node: str
+    sandbox: Sandbox, kube: Kube, node: str
 ) -> None:
-    old = place.kube(manager="gpu-operator")
+    old = sandbox.kube(manager="gpu-operator")
     await patch(old, NODES, node, {"spec": {"unschedulable": True}})
     await apply_node(kube, node, cordoned=True)
 
@@ -74,9 +74,9 @@ async def test_omitting_the_cordon_of_a_former_manager_keeps_it(
 
 
 async def test_an_adopted_cordon_is_ended_by_false_and_then_omitted(
-    place: Sandbox, kube: Kube, node: str
+    sandbox: Sandbox, kube: Kube, node: str
 ) -> None:
-    old = place.kube(manager="gpu-operator")
+    old = sandbox.kube(manager="gpu-operator")
     await patch(old, NODES, node, {"spec": {"unschedulable": True}})
     await apply_node(kube, node, cordoned=True)
 
@@ -124,10 +124,10 @@ async def test_a_write_based_on_the_revision_before_the_taint_is_a_conflict(
         )
 
 
-async def test_a_new_node_has_the_not_ready_taint(place: Sandbox, kube: Kube) -> None:
+async def test_a_new_node_has_the_not_ready_taint(sandbox: Sandbox, kube: Kube) -> None:
     """Its first taint comes with the creation, whoever creates it."""
-    name = f"{place.prefix}new"
-    place.delete_at_close(NODES, name)
+    name = f"{sandbox.prefix}new"
+    sandbox.delete_at_close(NODES, name)
 
     made = await kube.create(NODES, {"metadata": {"name": name}})
 

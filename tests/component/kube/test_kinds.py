@@ -45,14 +45,14 @@ KINDS: list[tuple[Resource[Any], JsonObject]] = [
 
 @pytest.mark.parametrize(("resource", "wanted"), KINDS, ids=[kind.plural for kind, _ in KINDS])
 async def test_a_kind_supports_all_verbs(
-    place: Sandbox, kube: Kube, resource: Resource[Any], wanted: JsonObject
+    sandbox: Sandbox, kube: Kube, resource: Resource[Any], wanted: JsonObject
 ) -> None:
-    name = f"{place.prefix}x"
-    namespace = place.namespace if resource.namespaced else ""
+    name = f"{sandbox.prefix}x"
+    namespace = sandbox.namespace if resource.namespaced else ""
     if resource is EVENTS:
         namespace = "default"  # where those about a node are
     if not resource.namespaced:
-        place.delete_at_close(resource, name)
+        sandbox.delete_at_close(resource, name)
 
     made = await kube.create(resource, wanted | {"metadata": {"name": name}}, namespace=namespace)
 
@@ -74,9 +74,9 @@ async def test_a_kind_supports_all_verbs(
         await kube.get(resource, name, namespace=namespace)
 
 
-async def test_a_deleted_namespace_deletes_its_objects(place: Sandbox, kube: Kube) -> None:
-    name = f"{place.prefix}b"
-    place.delete_at_close(NAMESPACES, name)
+async def test_a_deleted_namespace_deletes_its_objects(sandbox: Sandbox, kube: Kube) -> None:
+    name = f"{sandbox.prefix}b"
+    sandbox.delete_at_close(NAMESPACES, name)
     made = await kube.create(NAMESPACES, {"metadata": {"name": name}})
     held = config_map("a", finalizers=["sluice.dev/held"])
     await kube.create(CONFIG_MAPS, held, namespace=name)
@@ -109,13 +109,13 @@ def lease(holder: str, **metadata: Any) -> JsonObject:
     }
 
 
-async def test_one_of_several_candidates_takes_a_lease(place: Sandbox, kube: Kube) -> None:
-    made = await kube.create(LEASES, lease(""), namespace=place.namespace)
+async def test_one_of_several_candidates_takes_a_lease(sandbox: Sandbox, kube: Kube) -> None:
+    made = await kube.create(LEASES, lease(""), namespace=sandbox.namespace)
     fence = {"resourceVersion": made.metadata.resource_version}
 
     results = await asyncio.gather(
         *(
-            kube.replace(LEASES, lease(name, **fence), namespace=place.namespace)
+            kube.replace(LEASES, lease(name, **fence), namespace=sandbox.namespace)
             for name in ("a", "b", "c")
         ),
         return_exceptions=True,
@@ -123,15 +123,15 @@ async def test_one_of_several_candidates_takes_a_lease(place: Sandbox, kube: Kub
 
     assert sum(isinstance(result, Conflict) for result in results) == 2
     (won,) = [result for result in results if not isinstance(result, BaseException)]
-    now = await kube.get(LEASES, "l", namespace=place.namespace)
+    now = await kube.get(LEASES, "l", namespace=sandbox.namespace)
     assert now.spec.holder_identity == won.spec.holder_identity
 
 
-async def test_a_lease_time_requires_microseconds(place: Sandbox, kube: Kube) -> None:
+async def test_a_lease_time_requires_microseconds(sandbox: Sandbox, kube: Kube) -> None:
     wanted = lease("a")
     wanted["spec"]["renewTime"] = "2026-11-01T00:00:00Z"
     with pytest.raises(Invalid) as refused:
-        await kube.create(LEASES, wanted, namespace=place.namespace)
+        await kube.create(LEASES, wanted, namespace=sandbox.namespace)
     assert (refused.value.code, refused.value.reason) == (400, "BadRequest")
 
 
@@ -153,12 +153,12 @@ def event(name: str, involved: JsonObject, **more: Any) -> JsonObject:
     }
 
 
-async def test_the_count_of_an_event_can_be_increased(place: Sandbox, kube: Kube) -> None:
-    pod_there = {"kind": "Pod", "name": "a", "namespace": place.namespace, "apiVersion": "v1"}
-    await kube.create(EVENTS, event("e", pod_there), namespace=place.namespace)
+async def test_the_count_of_an_event_can_be_increased(sandbox: Sandbox, kube: Kube) -> None:
+    pod_there = {"kind": "Pod", "name": "a", "namespace": sandbox.namespace, "apiVersion": "v1"}
+    await kube.create(EVENTS, event("e", pod_there), namespace=sandbox.namespace)
 
     again = {"count": 2, "lastTimestamp": "2026-11-01T00:10:00Z"}
-    now = await patch(kube, EVENTS, "e", again, namespace=place.namespace)
+    now = await patch(kube, EVENTS, "e", again, namespace=sandbox.namespace)
 
     assert (now["count"], now["firstTimestamp"], now["lastTimestamp"]) == (
         2,
@@ -168,21 +168,23 @@ async def test_the_count_of_an_event_can_be_increased(place: Sandbox, kube: Kube
     assert now["source"] == {"component": "nvidia-gpu-operator"}
 
 
-async def test_an_event_must_be_in_the_namespace_of_its_object(place: Sandbox, kube: Kube) -> None:
+async def test_an_event_must_be_in_the_namespace_of_its_object(
+    sandbox: Sandbox, kube: Kube
+) -> None:
     elsewhere = {"kind": "Pod", "name": "a", "namespace": "elsewhere"}
     with pytest.raises(Invalid) as refused:
-        await kube.create(EVENTS, event("e", elsewhere), namespace=place.namespace)
+        await kube.create(EVENTS, event("e", elsewhere), namespace=sandbox.namespace)
     assert [cause.field for cause in refused.value.causes] == ["involvedObject.namespace"]
 
 
-async def test_events_are_selected_by_their_object(place: Sandbox, kube: Kube) -> None:
+async def test_events_are_selected_by_their_object(sandbox: Sandbox, kube: Kube) -> None:
     for name, about, kind in (("e1", "a", "Pod"), ("e2", "b", "Pod"), ("e3", "a", "Job")):
-        involved = {"kind": kind, "name": about, "namespace": place.namespace}
-        await kube.create(EVENTS, event(name, involved), namespace=place.namespace)
+        involved = {"kind": kind, "name": about, "namespace": sandbox.namespace}
+        await kube.create(EVENTS, event(name, involved), namespace=sandbox.namespace)
 
     page = await kube.list_page(
         EVENTS,
-        namespace=place.namespace,
+        namespace=sandbox.namespace,
         fields="involvedObject.kind=Pod,involvedObject.name=a,reason=Upgraded",
     )
 
@@ -192,8 +194,8 @@ async def test_events_are_selected_by_their_object(place: Sandbox, kube: Kube) -
 # Tokens
 
 
-async def test_a_token_review_returns_the_user(place: Sandbox, kube: Kube) -> None:
-    status = await token_review(kube, token=place.token(ALICE))
+async def test_a_token_review_returns_the_user(sandbox: Sandbox, kube: Kube) -> None:
+    status = await token_review(kube, token=sandbox.token(ALICE))
     assert status["authenticated"] is True
     assert status["user"]["username"] == ALICE
     assert "system:authenticated" in status["user"]["groups"]

@@ -14,43 +14,43 @@ MINE = "suite=watches"
 """Other objects come into a namespace by themselves."""
 
 
-async def now(place: Sandbox) -> str:
-    page = await place.kube().list_page(CONFIG_MAPS, namespace=place.namespace)
+async def now(sandbox: Sandbox) -> str:
+    page = await sandbox.kube().list_page(CONFIG_MAPS, namespace=sandbox.namespace)
     return page.resource_version
 
 
 @pytest.fixture
-def path(place: Sandbox) -> str:
-    return CONFIG_MAPS.path(namespace=place.namespace)
+def path(sandbox: Sandbox) -> str:
+    return CONFIG_MAPS.path(namespace=sandbox.namespace)
 
 
-async def make(place: Sandbox, name: str, **labels: str) -> str:
+async def make(sandbox: Sandbox, name: str, **labels: str) -> str:
     """The revision of a new object."""
-    made = await place.kube().create(
-        CONFIG_MAPS, config_map(name, labels=ALL | labels), namespace=place.namespace
+    made = await sandbox.kube().create(
+        CONFIG_MAPS, config_map(name, labels=ALL | labels), namespace=sandbox.namespace
     )
     return made.metadata.resource_version
 
 
-async def change(place: Sandbox, name: str, what: object) -> str:
-    changed = await patch(place.kube(), CONFIG_MAPS, name, what, namespace=place.namespace)
+async def change(sandbox: Sandbox, name: str, what: object) -> str:
+    changed = await patch(sandbox.kube(), CONFIG_MAPS, name, what, namespace=sandbox.namespace)
     return changed["metadata"]["resourceVersion"]
 
 
-async def delete(place: Sandbox, name: str) -> None:
-    path = CONFIG_MAPS.path(namespace=place.namespace, name=name)
-    await place.kube().request("DELETE", path)
+async def delete(sandbox: Sandbox, name: str) -> None:
+    path = CONFIG_MAPS.path(namespace=sandbox.namespace, name=name)
+    await sandbox.kube().request("DELETE", path)
 
 
 async def test_a_watch_reports_changes_after_its_revision(
-    place: Sandbox, kube: Kube, path: str
+    sandbox: Sandbox, kube: Kube, path: str
 ) -> None:
-    await make(place, "before")
-    begin = await now(place)
+    await make(sandbox, "before")
+    begin = await now(sandbox)
     async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
-        made = await make(place, "a")
-        changed = await change(place, "a", {"data": {"k": "1"}})
-        await delete(place, "a")
+        made = await make(sandbox, "a")
+        changed = await change(sandbox, "a", {"data": {"k": "1"}})
+        await delete(sandbox, "a")
 
         said = await watched.take(3)
 
@@ -61,21 +61,21 @@ async def test_a_watch_reports_changes_after_its_revision(
 
 
 async def test_a_write_without_a_change_sends_no_event(
-    place: Sandbox, kube: Kube, path: str
+    sandbox: Sandbox, kube: Kube, path: str
 ) -> None:
-    begin = await make(place, "a")
+    begin = await make(sandbox, "a")
     async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
-        await change(place, "a", {"metadata": {"labels": ALL}})
-        changed = await change(place, "a", {"data": {"k": "1"}})
+        await change(sandbox, "a", {"metadata": {"labels": ALL}})
+        changed = await change(sandbox, "a", {"data": {"k": "1"}})
 
         assert await watched.take(1) == [("MODIFIED", "a", changed)]
 
 
-async def test_a_deleted_event_has_the_last_state(place: Sandbox, kube: Kube, path: str) -> None:
-    await make(place, "a")
-    begin = await change(place, "a", {"data": {"last": "1"}})
-    await delete(place, "a")
-    after = await make(place, "b")
+async def test_a_deleted_event_has_the_last_state(sandbox: Sandbox, kube: Kube, path: str) -> None:
+    await make(sandbox, "a")
+    begin = await change(sandbox, "a", {"data": {"last": "1"}})
+    await delete(sandbox, "a")
+    after = await make(sandbox, "b")
 
     async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
         gone = await watched.next()
@@ -86,13 +86,13 @@ async def test_a_deleted_event_has_the_last_state(place: Sandbox, kube: Kube, pa
 
 
 async def test_a_delete_held_by_a_finalizer_is_a_modification_first(
-    place: Sandbox, kube: Kube, path: str
+    sandbox: Sandbox, kube: Kube, path: str
 ) -> None:
     held = config_map("a", labels=ALL, finalizers=["sluice.dev/held"])
-    made = await kube.create(CONFIG_MAPS, held, namespace=place.namespace)
+    made = await kube.create(CONFIG_MAPS, held, namespace=sandbox.namespace)
     begin = made.metadata.resource_version
-    await delete(place, "a")
-    await change(place, "a", {"metadata": {"finalizers": None}})
+    await delete(sandbox, "a")
+    await change(sandbox, "a", {"metadata": {"finalizers": None}})
 
     async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
         dying, gone = await watched.next(), await watched.next()
@@ -107,18 +107,18 @@ async def test_a_delete_held_by_a_finalizer_is_a_modification_first(
 
 
 async def test_an_object_enters_and_leaves_a_selection(
-    place: Sandbox, kube: Kube, path: str
+    sandbox: Sandbox, kube: Kube, path: str
 ) -> None:
     """When it leaves, it is said to be deleted as it was before, at the revision of the change."""
-    begin = await make(place, "a")
+    begin = await make(sandbox, "a")
     async with raw_watch(kube, path, resourceVersion=begin, labelSelector="in=yes") as watched:
-        await change(place, "a", {"data": {"seen": "no"}})
-        came = await change(place, "a", {"metadata": {"labels": {"in": "yes"}}})
-        changed = await change(place, "a", {"data": {"seen": "yes"}})
+        await change(sandbox, "a", {"data": {"seen": "no"}})
+        came = await change(sandbox, "a", {"metadata": {"labels": {"in": "yes"}}})
+        changed = await change(sandbox, "a", {"data": {"seen": "yes"}})
         left = await change(
-            place, "a", {"metadata": {"labels": {"in": "no"}}, "data": {"seen": "late"}}
+            sandbox, "a", {"metadata": {"labels": {"in": "no"}}, "data": {"seen": "late"}}
         )
-        again = await change(place, "a", {"metadata": {"labels": {"in": "yes"}}})
+        again = await change(sandbox, "a", {"metadata": {"labels": {"in": "yes"}}})
         events = [await watched.next() for _ in range(4)]
 
     assert [summarize(event) for event in events] == [
@@ -131,29 +131,31 @@ async def test_an_object_enters_and_leaves_a_selection(
     assert events[2]["object"]["data"] == {"seen": "yes"}
 
 
-async def test_pods_of_a_node_can_be_watched(place: Sandbox, kube: Kube) -> None:
-    node = await place.node("n")
-    begin = await now(place)
+async def test_pods_of_a_node_can_be_watched(sandbox: Sandbox, kube: Kube) -> None:
+    node = await sandbox.node("n")
+    begin = await now(sandbox)
     pods = PODS.path()
     unbound, bound = "spec.nodeName=", f"spec.nodeName={node}"
     async with (
         raw_watch(kube, pods, resourceVersion=begin, fieldSelector=unbound) as waiting,
         raw_watch(kube, pods, resourceVersion=begin, fieldSelector=bound) as placed,
     ):
-        made = await kube.create(PODS, pod("a"), namespace=place.namespace)
+        made = await kube.create(PODS, pod("a"), namespace=sandbox.namespace)
         binding = {"target": {"kind": "Node", "name": node}, "metadata": {"name": "a"}}
-        path = PODS.path(namespace=place.namespace, name="a", subresource="binding")
+        path = PODS.path(namespace=sandbox.namespace, name="a", subresource="binding")
         await kube.request("POST", path, body=binding)
-        now_bound = await kube.get(PODS, "a", namespace=place.namespace)
+        now_bound = await kube.get(PODS, "a", namespace=sandbox.namespace)
 
         first = made.metadata.resource_version
         second = now_bound.metadata.resource_version
         said = [await waiting.next()]
-        while said[-1]["object"]["metadata"]["namespace"] != place.namespace:
+        while said[-1]["object"]["metadata"]["namespace"] != sandbox.namespace:
             said.append(await waiting.next())
         assert summarize(said[-1]) == ("ADDED", "a", first)
         assert await placed.take(1) == [("ADDED", "a", second)]
-        while (event := await waiting.next())["object"]["metadata"]["namespace"] != place.namespace:
+        while (event := await waiting.next())["object"]["metadata"][
+            "namespace"
+        ] != sandbox.namespace:
             pass
         assert summarize(event) == ("DELETED", "a", second)
 
@@ -163,13 +165,13 @@ async def test_pods_of_a_node_can_be_watched(place: Sandbox, kube: Kube) -> None
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": "0"}], ids=["nowhere", "0"])
 async def test_a_watch_without_a_revision_starts_with_the_current_objects(
-    place: Sandbox, kube: Kube, path: str, query: dict[str, str]
+    sandbox: Sandbox, kube: Kube, path: str, query: dict[str, str]
 ) -> None:
-    first, second = await make(place, "b"), await make(place, "a")
-    await now(place)  # what the server has at hand is now that new
+    first, second = await make(sandbox, "b"), await make(sandbox, "a")
+    await now(sandbox)  # what the server has at hand is now that new
     async with raw_watch(kube, path, labelSelector=MINE, **query) as watched:
         there = await watched.take(2)
-        third = await make(place, "c")
+        third = await make(sandbox, "c")
         later = await watched.take(1)
 
     assert sorted(there) == [("ADDED", "a", second), ("ADDED", "b", first)]
@@ -189,9 +191,9 @@ async def test_a_watch_from_an_invalid_revision_is_refused(kube: Kube, path: str
 # Ends
 
 
-async def test_a_watch_ends_at_its_timeout(place: Sandbox, kube: Kube, path: str) -> None:
-    begin = await now(place)
-    made = await make(place, "a")
+async def test_a_watch_ends_at_its_timeout(sandbox: Sandbox, kube: Kube, path: str) -> None:
+    begin = await now(sandbox)
+    made = await make(sandbox, "a")
     async with raw_watch(
         kube, path, resourceVersion=begin, timeoutSeconds="1", labelSelector=MINE
     ) as watched:
@@ -199,15 +201,15 @@ async def test_a_watch_ends_at_its_timeout(place: Sandbox, kube: Kube, path: str
 
 
 async def test_a_bookmark_is_sent_before_the_end_of_a_watch(
-    place: Sandbox, kube: Kube, path: str
+    sandbox: Sandbox, kube: Kube, path: str
 ) -> None:
     """Also past what others wrote; and to nobody who did not ask."""
-    query = {"resourceVersion": await now(place), "labelSelector": "none=none"}
+    query = {"resourceVersion": await now(sandbox), "labelSelector": "none=none"}
     async with (
         raw_watch(kube, path, timeoutSeconds="4", allowWatchBookmarks="true", **query) as watched,
         raw_watch(kube, path, timeoutSeconds="4", **query) as without,
     ):
-        other = await make(place, "other")
+        other = await make(sandbox, "other")
         *others, mark = await watched.rest()
         assert await without.rest() == []
 
