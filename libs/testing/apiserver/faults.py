@@ -1,7 +1,4 @@
-"""What goes wrong on demand: which requests are struck, by what, how often.
-
-Only decides; the server does what a strike says at the place where it belongs.
-"""
+"""Faults on demand: which requests they affect, how, and how often."""
 
 import random
 from typing import Literal
@@ -26,8 +23,9 @@ _REASONS = {
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """The request waits before anything is done: in the server, which gives up at the request's
-    `timeout`, or on its way there, where nobody counts.
+    """The request waits before it is executed.
+
+    In the server the wait ends at the request's `timeout`; on the way to it there is no limit.
     """
 
     seconds: float
@@ -35,42 +33,42 @@ class Delay(msgspec.Struct, frozen=True):
 
 
 class Hang(msgspec.Struct, frozen=True):
-    """Nothing is done, and nothing is answered, until whoever asks gives up."""
+    """The request is neither executed nor answered."""
 
 
 class RefuseRequest(msgspec.Struct, frozen=True):
-    """Nothing is done; the answer is this code."""
+    """The request is refused with this code."""
 
     code: int
     retry_after: int | None = None
 
     def status_error(self) -> StatusError:
-        """As the server says it."""
-        reason, words = _REASONS.get(self.code, ("", f"refused with {self.code} by a fault"))
-        return StatusError(self.code, reason, words, retry_after=self.retry_after)
+        default = ("", f"refused with {self.code} by a fault")
+        reason, message = _REASONS.get(self.code, default)
+        return StatusError(self.code, reason, message, retry_after=self.retry_after)
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """The connection is cut: before anything is done, after it is, or within the answer's body."""
+    """The connection is cut before the request is executed, after it, or within the body."""
 
     at: Literal["before", "after", "body"]
 
 
 class DropWatch(msgspec.Struct, frozen=True):
-    """A watch ends after so many events; cleanly, or cut in the middle of the next line."""
+    """A watch ends after `after` events; cleanly, or cut in the middle of the next line."""
 
     after: int = 0
     clean: bool = True
 
 
 class Stale(msgspec.Struct, frozen=True):
-    """A list that may be of any age is as of so many changes ago."""
+    """A list that may be of any age is this many changes old."""
 
     changes: int
 
 
 class SlowBody(msgspec.Struct, frozen=True):
-    """The body comes in pieces, with a pause before each."""
+    """The body is sent in pieces of this many bytes, with a pause before each."""
 
     piece: int
     seconds: float
@@ -84,7 +82,7 @@ FaultEffect = Delay | Hang | RefuseRequest | Cut | DropWatch | Stale | SlowBody 
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Which requests are struck; what is empty means any."""
+    """An effect, and the requests that it affects; an empty field selects all."""
 
     effect: FaultEffect
     verbs: tuple[str, ...] = ()
@@ -93,15 +91,15 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     name: str = ""
     subresource: str | None = None
-    """Empty: only requests of the objects themselves; None: any."""
+    """Empty selects requests of objects themselves; None selects all."""
     user: str = ""
     probability: float = 1.0
     times: int | None = None
-    """So often and no more."""
+    """The number of requests that are affected at most."""
 
 
 class FaultTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, as faults tell them apart."""
+    """The attributes of a request that faults select by."""
 
     verb: str
     kind: str
@@ -110,18 +108,15 @@ class FaultTarget(msgspec.Struct, frozen=True, kw_only=True):
     subresource: str
     user: str
     any_age: bool = False
-    """Whether it is a list that may be older than now."""
+    """Whether it is a list that may be stale."""
 
 
 class ActiveFault:
-    """A fault that was added, for as long as it is not removed."""
-
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
         self.hit_count = 0
 
     def matches(self, target: FaultTarget) -> bool:
-        """Whether it is about this request, and not used up."""
         fault = self.fault
         if fault.times is not None and self.hit_count >= fault.times:
             return False
@@ -140,7 +135,7 @@ class ActiveFault:
 
 
 class ApiFaults:
-    """What goes wrong now."""
+    """The active faults of a server."""
 
     def __init__(self, *, random: random.Random, watches: ServerWatches) -> None:
         self._random = random
@@ -148,31 +143,29 @@ class ApiFaults:
         self._active: dict[ActiveFault, None] = {}
 
     def add(self, fault: Fault) -> ActiveFault:
-        """From now on; its `struck` says how often it was."""
+        """Activate a fault; the result counts its hits."""
         active = ActiveFault(fault)
         self._active[active] = None
         return active
 
     def remove(self, active: ActiveFault) -> None:
-        """No more of it."""
         self._active.pop(active, None)
 
     def clear(self) -> None:
-        """All goes well again."""
         self._active.clear()
 
     def drop_watches(self, *, kind: str = "", user: str = "", clean: bool = True) -> int:
-        """End the watches that are open now; how many these were."""
+        """End the open watches, and return their number."""
         return self._watches.end(clean=clean, kind=kind, user=user)
 
     def effects_on(self, target: FaultTarget) -> list[FaultEffect]:
-        """All that befalls this request, in the order in which the faults were added."""
-        found: list[FaultEffect] = []
+        """Return the effects on this request, in the order in which the faults were added."""
+        effects: list[FaultEffect] = []
         for active in self._active:
             fault = active.fault
             if active.matches(target) and (
                 fault.probability >= 1.0 or self._random.random() < fault.probability
             ):
                 active.hit_count += 1
-                found.append(fault.effect)
-        return found
+                effects.append(fault.effect)
+        return effects

@@ -1,7 +1,6 @@
-"""The server on a loopback port, for clients that speak HTTP: kubectl, and our own.
+"""The server on a loopback port.
 
-There is no TLS, and kubectl keeps a token to itself without it: so a path may begin with `/as/` and
-a token, instead of a header that bears it.
+Without TLS kubectl sends no token. So a path may begin with `/as/` and a token instead.
 """
 
 import json
@@ -22,18 +21,16 @@ from libs.testing.apiserver.storage.watches import ConnectionCut
 from libs.testing.ports import HOST, ReservedPort
 
 _AS = "/as/"
-_UNKNOWN = StatusError(401, "Unauthorized", "Unauthorized")
+_UNAUTHORIZED = StatusError(401, "Unauthorized", "Unauthorized")
 
 
 class HttpFrontend:
-    """Where the server is reached; of HTTP, not of HTTPS."""
-
     def __init__(self, server: ApiServer, *, port: int) -> None:
         self._server = server
         self.url = f"http://{HOST}:{port}"
 
     def kubeconfig(self, directory: Path, user: str) -> Path:
-        """A file for kubectl and every other client, with a token of this user."""
+        """Write a kubeconfig with a token of this user, and return its path."""
         token = self._server.token_of(user)
         cluster = {"name": "simulated", "cluster": {"server": f"{self.url}{_AS}{token}"}}
         content = {
@@ -49,16 +46,15 @@ class HttpFrontend:
         return path
 
     async def handle(self, incoming: BaseRequest) -> web.StreamResponse:
-        """Answer one request."""
-        token, path = _who(incoming)
+        token, path = _token_and_path(incoming)
         user = self._server.user_of(token)
         if not self._server.running:
             return _cut(incoming)
         if user is None:
-            body = encoded(_UNKNOWN.status())
+            body = encoded(_UNAUTHORIZED.status())
             return web.Response(status=401, body=body, content_type=JSON)
         try:
-            reply = await self._server.answer(await _read(incoming, path), user=user)
+            reply = await self._server.handle(await _read(incoming, path), user=user)
         except ConnectionCut:
             return _cut(incoming)
         try:
@@ -69,23 +65,23 @@ class HttpFrontend:
 
 @asynccontextmanager
 async def serve_http(server: ApiServer, *, port: int = 0) -> AsyncGenerator[HttpFrontend]:
-    """Listens as long as it lasts; the port is held from the first to the last moment."""
-    held = ReservedPort(port)
-    made = HttpFrontend(server, port=held.number)
-    # Whoever hangs up ends his watch; a write that has begun goes on in the server.
-    low = web.Server(made.handle, handler_cancellation=True, access_log=None)
+    """Listen on a port that stays reserved until the end."""
+    reserved = ReservedPort(port)
+    frontend = HttpFrontend(server, port=reserved.number)
+    # A disconnect cancels a watch; a write that has begun goes on in the server.
+    low = web.Server(frontend.handle, handler_cancellation=True, access_log=None)
     runner = web.ServerRunner(low, shutdown_timeout=0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, HOST, held.number, reuse_address=True).start()
-        yield made
+        await web.TCPSite(runner, HOST, reserved.number, reuse_address=True).start()
+        yield frontend
     finally:
         await runner.cleanup()
-        held.release()
+        reserved.release()
 
 
-def _who(incoming: BaseRequest) -> tuple[str, str]:
-    """The token that comes with a request, and its path without it."""
+def _token_and_path(incoming: BaseRequest) -> tuple[str, str]:
+    """Return the token of a request, and its path without the token."""
     scheme, _, token = incoming.headers.get("authorization", "").partition(" ")
     path = incoming.path
     if path.startswith(_AS):
@@ -120,11 +116,11 @@ async def _send(incoming: BaseRequest, reply: Reply) -> web.StreamResponse:
         await response.write_eof()
     except ConnectionCut:
         if incoming.transport is not None:
-            # A chunk is announced, and most of it never comes.
+            # Announce a chunk that never arrives completely.
             incoming.transport.write(b'ffff\r\n{"type"')
             incoming.transport.close()
     except ConnectionError:
-        pass  # whoever asked has gone
+        pass  # the client has disconnected
     return response
 
 

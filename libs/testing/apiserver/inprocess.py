@@ -1,8 +1,7 @@
-"""A client's way into the server without sockets; works on the virtual loop."""
+"""A transport to the server without sockets, which works on the virtual loop."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
 
 from libs.kube.errors import Unavailable
 from libs.kube.transport import Request, Response
@@ -10,44 +9,34 @@ from libs.runtime.clock import Clock
 from libs.testing.apiserver.requests.replies import Reply
 from libs.testing.apiserver.storage.watches import ConnectionCut
 
-
-class RequestServer(Protocol):
-    """What answers."""
-
-    async def answer(self, request: Request, *, user: str) -> Reply:
-        """The reply to one request."""
-        ...
+Handler = Callable[[Request], Awaitable[Reply]]
 
 
 class InProcessTransport:
-    """A transport of one user."""
-
-    def __init__(self, server: RequestServer, *, user: str, clock: Clock) -> None:
-        self._server = server
-        self._user = user
+    def __init__(self, handle: Handler, *, clock: Clock) -> None:
+        self._handle = handle
         self._clock = clock
 
     def __str__(self) -> str:
         return "the simulated server"
 
     def open(self, request: Request) -> AbstractAsyncContextManager[Response]:
-        """Send it, and give the answer's head."""
         return self._open(request)
 
     @asynccontextmanager
     async def _open(self, request: Request) -> AsyncGenerator[Response]:
-        await self._clock.sleep(0)  # others have a turn, as they have while bytes travel
+        await self._clock.sleep(0)  # other tasks run, as while a request travels
         try:
-            reply = await self._server.answer(request, user=self._user)
+            reply = await self._handle(request)
         except ConnectionCut as error:
             raise _cut(request) from error
         try:
-            yield _Answer(request, reply)
+            yield _Response(request, reply)
         finally:
             await reply.close()
 
 
-class _Answer:
+class _Response:
     def __init__(self, request: Request, reply: Reply) -> None:
         self._request = request
         self._reply = reply
@@ -73,4 +62,4 @@ class _Answer:
 
 def _cut(request: Request) -> Unavailable:
     tried = f"{request.method} {request.path}"
-    return Unavailable(tried, "the connection was cut; it may have been carried out")
+    return Unavailable(tried, "the connection was cut; the request may have been executed")

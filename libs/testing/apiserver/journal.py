@@ -1,7 +1,6 @@
-"""Every request that wrote, or tried to, in order: what the audit reads.
+"""The journal of all writes and refused writes, which the audit reads.
 
-The newest records are kept as they were written, those before them packed, or in a file where one
-is given: a fleet's first day is otherwise as large as the fleet.
+Older records are compressed, or kept in a file if one is given, to bound the memory of a long run.
 """
 
 import zlib
@@ -13,22 +12,20 @@ import msgspec
 
 from libs.contracts.journal import Revision
 
-KEPT = 1_000
-"""Records that are put away together."""
+_BLOCK = 1_000
+"""Records that are packed together."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Revision).decode
 
 
 class RevisionJournal:
-    """Grows for as long as its server lives."""
-
-    def __init__(self, *, spill: Path | None = None, keeps: int = KEPT) -> None:
+    def __init__(self, *, spill: Path | None = None, keeps: int = _BLOCK) -> None:
         self._records: list[bytes] = []
         self._packed: list[bytes] = []
-        self._keeps = keeps
+        self._block = keeps
         self._file = None if spill is None else spill.open("w+b")
-        self._away = 0
+        self._packed_count = 0
 
     def __enter__(self) -> Self:
         return self
@@ -37,24 +34,24 @@ class RevisionJournal:
         self.close()
 
     def __len__(self) -> int:
-        return self._away + len(self._records)
+        return self._packed_count + len(self._records)
 
     def add(self, revision: Revision) -> None:
-        """Write one down; what it holds may change afterwards."""
+        """Encode a record; its content may change afterwards."""
         self._records.append(_encode(revision))
-        if len(self._records) >= self._keeps:
-            self._put_away()
+        if len(self._records) >= self._block:
+            self._pack()
 
     @property
     def revisions(self) -> Iterator[Revision]:
-        """From the first on, to the last that is there now."""
+        """Iterate over the records that exist now, oldest first."""
         packed, kept = list(self._packed), list(self._records)
         if self._file is not None:
-            at = 0
-            for _ in range(self._away):
-                self._file.seek(at)  # others may write between two records
+            offset = 0
+            for _ in range(self._packed_count):
+                self._file.seek(offset)  # a write between two records moves the file
                 line = self._file.readline()
-                at += len(line)
+                offset += len(line)
                 yield _decode(line)
         for block in packed:
             for record in zlib.decompress(block).splitlines():
@@ -63,16 +60,15 @@ class RevisionJournal:
             yield _decode(record)
 
     def close(self) -> None:
-        """Let the file go."""
         if self._file is not None:
             self._file.close()
 
-    def _put_away(self) -> None:
+    def _pack(self) -> None:
         lines = b"".join(record + b"\n" for record in self._records)
         if self._file is None:
             self._packed.append(zlib.compress(lines, level=1))
         else:
             self._file.seek(0, 2)
             self._file.write(lines)
-        self._away += len(self._records)
+        self._packed_count += len(self._records)
         self._records.clear()

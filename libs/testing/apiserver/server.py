@@ -1,7 +1,6 @@
-"""The simulated API server: its parts put together, its life, and who comes in.
+"""The simulated API server.
 
-It lives on one loop. Who asks is known by a bearer token, or by the transport that was made for
-him; what he may do is not asked: RBAC is not simulated, there a real server is the judge.
+Users are authenticated by a bearer token, or by their in-process transport. RBAC is not simulated.
 """
 
 import random
@@ -31,12 +30,10 @@ from libs.testing.apiserver.writes.outcome import WriteTarget
 from libs.testing.apiserver.writes.pod_subresources import Evictor
 
 FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-"""There from the start."""
+"""The namespaces that exist from the start."""
 
 
 class ApiServer:
-    """One cluster's API, in this process."""
-
     def __init__(
         self,
         *,
@@ -45,42 +42,47 @@ class ApiServer:
         random: random.Random,
         journal: RevisionJournal | None = None,
         rules: Mapping[str, Predicate] | None = None,
-        history_bytes: int = 10_000,
+        history_changes: int = 10_000,
     ) -> None:
-        """`rules` are predicates by the text of the CEL rules that they stand for; `remembers` is
-        how many changes of a kind a watch may be behind.
+        """Configure the server.
+
+        `rules` are predicates by the text of the CEL rule that each stands for; `history_changes` is
+        the number of changes of a kind that a watch may be behind.
         """
         self._clock = clock
         self._ids = ids
         self._tokens: dict[str, str] = {}
         self._running = True
         self._watches = ServerWatches()
-        self._under_way = InFlightRequests()
+        self._in_flight = InFlightRequests()
         self._kinds = ResourceKinds()
-        self._store = Store(history_bytes=history_bytes, written=self._watches.publish)
+        self._store = Store(history_limit=history_changes, written=self._watches.publish)
         self.journal = RevisionJournal() if journal is None else journal
         self.faults = ApiFaults(random=random, watches=self._watches)
         strategies = StrategyRegistry(rules or {})
         writer = ObjectWriter(
             self._store, strategies=strategies, clock=clock, ids=ids, random=random
         )
-        self._serving = self._serve(writer, strategies, rules or {}, random)
-        self._begin(writer)
+        self._handler = self._request_handler(writer, strategies, rules or {}, random)
+        self._create_namespaces(writer)
 
     def transport(self, *, user: str) -> Transport:
-        """A way in without sockets, for a client in this process."""
-        return InProcessTransport(self, user=user, clock=self._clock)
+        """Return a transport without sockets, for clients in this process."""
+
+        async def handle(request: Request) -> Reply:
+            return await self.handle(request, user=user)
+
+        return InProcessTransport(handle, clock=self._clock)
 
     def add_token(self, token: str, user: str) -> None:
-        """Who brings it is this user, over HTTP and for a TokenReview."""
+        """Register a token of this user, for HTTP and for TokenReviews."""
         self._tokens[token] = user
 
     def user_of(self, token: str) -> str | None:
-        """Whose token it is."""
         return self._tokens.get(token)
 
     def token_of(self, user: str) -> str:
-        """One of this user's tokens, a new one where there is none."""
+        """Return a token of this user; create the first."""
         for token, name in self._tokens.items():
             if name == user:
                 return token
@@ -90,49 +92,45 @@ class ApiServer:
 
     @property
     def revision(self) -> int:
-        """The last that was given."""
         return self._store.revision
 
     @property
     def running(self) -> bool:
-        """Whether connections are taken."""
         return self._running
 
     @property
     def open_watches(self) -> int:
-        """How many watches are open."""
         return len(self._watches)
 
     async def stop(self) -> None:
-        """Cut everything, carry out nothing more, and take nothing new."""
+        """Cut all connections, end all requests, and accept none."""
         self._running = False
         self._watches.end(clean=False)
-        await self._under_way.cancel_all()
+        await self._in_flight.cancel_all()
 
     async def start(self) -> None:
-        """Serve again: all objects are there, nothing is known of how they came to be."""
+        """Accept requests again, with all objects and without their history."""
         self._store.forget()
         self._running = True
 
     async def restart(self) -> None:
-        """Stop and start."""
         await self.stop()
         await self.start()
 
     async def compact(self) -> None:
-        """Forget the past: whoever is behind must list anew."""
+        """Forget the history: a watch that is behind must list again."""
         self._store.forget()
 
-    async def answer(self, request: Request, *, user: str) -> Reply:
-        """The reply to one request; `Severed` where the connection is cut instead."""
+    async def handle(self, request: Request, *, user: str) -> Reply:
+        """Return the reply to a request; raise `ConnectionCut` where none is sent."""
         if not self._running:
             raise ConnectionCut
         try:
-            return await self._serving.answer(request, user=user)
-        except StatusError as refusal:
-            return error_reply(refusal)
+            return await self._handler.handle(request, user=user)
+        except StatusError as error:
+            return error_reply(error)
 
-    def _serve(
+    def _request_handler(
         self,
         writer: ObjectWriter,
         strategies: StrategyRegistry,
@@ -140,7 +138,7 @@ class ApiServer:
         random: random.Random,
     ) -> RequestHandler:
         deleter = Deleter(writer, strategies=strategies)
-        changes = WriteHandler(
+        writes = WriteHandler(
             self._store,
             writer=writer,
             deleter=deleter,
@@ -152,18 +150,18 @@ class ApiServer:
             store=self._store,
             kinds=self._kinds,
             reader=ObjectReader(self._store, self._watches, clock=self._clock, random=random),
-            writes=changes,
+            writes=writes,
             faults=self.faults,
             journal=self.journal,
-            in_flight=self._under_way,
+            in_flight=self._in_flight,
             user_of=self.user_of,
             restart=self.restart,
         )
 
-    def _begin(self, writer: ObjectWriter) -> None:
+    def _create_namespaces(self, writer: ObjectWriter) -> None:
         kind = self._kinds.by_path("", "v1", "namespaces")
         if kind is None:
             raise LookupError("namespaces are always served")
         for name in FIRST_NAMESPACES:
-            thing = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
-            writer.create(WriteTarget(kind=kind, name=name, manager="kube-apiserver"), thing)
+            namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
+            writer.create(WriteTarget(kind=kind, name=name, manager="kube-apiserver"), namespace)

@@ -1,14 +1,11 @@
-"""What the simulated API server answers when it does not do what was asked.
-
-Code, reason, words and details are those that a real one gives; who raises it decides which.
-"""
+"""Errors of the simulated API server, with code, reason, message and details of a real one."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 
 class StatusError(Exception):
-    """A request that ends in a Status object instead of a result."""
+    """A request that is refused with a Status object."""
 
     def __init__(
         self,
@@ -29,7 +26,6 @@ class StatusError(Exception):
         self.retry_after = retry_after
 
     def status(self) -> dict[str, Any]:
-        """The body of the answer."""
         details = dict(self.details or {})
         if self.causes:
             details["causes"] = self.causes

@@ -37,13 +37,13 @@ REPLICA_SETS = Resource(group="apps", plural="replicasets", kind="ReplicaSet", v
 class ClusterScript:
     """One cluster's, from the first machine to the end."""
 
-    def __init__(self, place: Sandbox, fleet: KubeletFleet) -> None:
-        self._place = place
+    def __init__(self, sandbox: Sandbox, fleet: KubeletFleet) -> None:
+        self._place = sandbox
         self._fleet = fleet
-        self._namespace = place.namespace
-        self.ours = place.kube()
-        self.driver = place.kube(manager="sluice-driver")
-        self.alice = place.kube(user=ALICE, manager="kubectl-label")
+        self._namespace = sandbox.namespace
+        self.ours = sandbox.kube()
+        self.driver = sandbox.kube(manager="sluice-driver")
+        self.alice = sandbox.kube(user=ALICE, manager="kubectl-label")
 
     async def run(self) -> None:
         """All of it."""

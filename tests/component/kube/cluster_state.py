@@ -49,53 +49,53 @@ _HASHES = frozenset({"controller-revision-hash"})
 _DROPPED = frozenset({"resourceVersion", "selfLink", "managedFields"})
 
 
-async def collect_objects(place: Sandbox) -> dict[str, Any]:
+async def collect_objects(sandbox: Sandbox) -> dict[str, Any]:
     """By kind and name, with the managers that are not controllers of the server."""
-    kube = place.kube()
+    kube = sandbox.kube()
     found: defaultdict[str, list[Any]] = defaultdict(list)
     for resource in _KINDS:
-        path = resource.path(namespace=place.namespace if resource.namespaced else "")
+        path = resource.path(namespace=sandbox.namespace if resource.namespaced else "")
         for item in (await send_request(kube, "GET", path))["items"]:
             name: str = item["metadata"]["name"]
-            if name in _THEIRS or not (resource.namespaced or name.startswith(place.prefix)):
+            if name in _THEIRS or not (resource.namespaced or name.startswith(sandbox.prefix)):
                 continue
             if item.get("reportingComponent"):
                 continue  # an event of a controller
-            shown = normalize(item, place)
+            shown = normalize(item, sandbox)
             shown["managers"] = [
-                normalize(entry, place)
+                normalize(entry, sandbox)
                 for entry in managed_fields(item)
                 if _ours(entry["manager"], kube)
             ]
-            found[f"{resource.kind} {normalize(name, place)}"].append(shown)
+            found[f"{resource.kind} {normalize(name, sandbox)}"].append(shown)
     return {key: sorted(values, key=repr) for key, values in sorted(found.items())}
 
 
-async def collect_writes(place: Sandbox) -> Written:
+async def collect_writes(sandbox: Sandbox) -> Written:
     """What our people and services wrote, or were refused."""
     found: Written = defaultdict(list)
-    for revision in await place.revisions():
+    for revision in await sandbox.revisions():
         if revision.user not in (ADMIN, ALICE) or revision.manager == "test-set-up":
             continue
-        key = f"{revision.kind} {normalize(revision.name, place)}"
-        found[key].append(_written(revision, place))
+        key = f"{revision.kind} {normalize(revision.name, sandbox)}"
+        found[key].append(_written(revision, sandbox))
     return dict(sorted(found.items()))
 
 
-def normalize(value: Any, place: Sandbox) -> Any:
+def normalize(value: Any, sandbox: Sandbox) -> Any:
     """Without times, uids, revisions, addresses, and names that were made up."""
     if isinstance(value, Mapping):
         tree = cast(Mapping[str, Any], value)
         return {
-            normalize(key, place): "HASH" if key in _HASHES else normalize(item, place)
+            normalize(key, sandbox): "HASH" if key in _HASHES else normalize(item, sandbox)
             for key, item in tree.items()
             if key not in _DROPPED
         }
     if isinstance(value, list | tuple):
-        return [normalize(item, place) for item in cast("list[Any]", value)]
+        return [normalize(item, sandbox) for item in cast("list[Any]", value)]
     if not isinstance(value, str):
         return value
-    value = value.replace(place.namespace, "NAMESPACE").replace(place.prefix, "")
+    value = value.replace(sandbox.namespace, "NAMESPACE").replace(sandbox.prefix, "")
     for pattern, word in (
         (_TIME, "TIME"),
         (_UID, "UID"),
@@ -110,6 +110,6 @@ def _ours(manager: str, kube: Kube) -> bool:
     return manager.startswith(("sluice", "kubectl", kube.manager))
 
 
-def _written(revision: Revision, place: Sandbox) -> tuple[Any, ...]:
-    changes = normalize(revision.changed, place)
+def _written(revision: Revision, sandbox: Sandbox) -> tuple[Any, ...]:
+    changes = normalize(revision.changed, sandbox)
     return revision.user, revision.manager, str(revision.verb), revision.code, changes

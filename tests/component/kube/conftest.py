@@ -1,4 +1,4 @@
-"""One test's part of a server, and who is at work there."""
+"""Fixtures: a sandbox of the server for each test, and clients of it."""
 
 import secrets
 from collections.abc import AsyncIterator
@@ -11,40 +11,40 @@ from tests.component.kube.widgets import WIDGETS, definition
 
 
 @pytest.fixture
-async def place(server: ServerUnderTest) -> AsyncIterator[Sandbox]:
-    """This test's part of the server."""
-    place = Sandbox(server, token=secrets.token_hex(4))
-    await place.open()
-    yield place
-    await place.close()
+async def sandbox(server: ServerUnderTest) -> AsyncIterator[Sandbox]:
+    """The part of the server that belongs to this test."""
+    sandbox = Sandbox(server, token=secrets.token_hex(4))
+    await sandbox.open()
+    yield sandbox
+    await sandbox.close()
 
 
 @pytest.fixture
-async def kube(place: Sandbox) -> Kube:
-    """Us."""
-    return place.kube()
+async def kube(sandbox: Sandbox) -> Kube:
+    """The client of Sluice."""
+    return sandbox.kube()
 
 
 @pytest.fixture
-async def node(place: Sandbox) -> str:
-    """A node's name."""
-    return await place.node("n")
+async def node(sandbox: Sandbox) -> str:
+    """The name of a registered node."""
+    return await sandbox.node("n")
 
 
 @pytest.fixture
-async def alice(place: Sandbox) -> Kube:
+async def alice(sandbox: Sandbox) -> Kube:
     """A person who labels nodes with kubectl."""
-    return place.kube(user=ALICE, manager="kubectl-label")
+    return sandbox.kube(user=ALICE, manager="kubectl-label")
 
 
 @pytest.fixture
-async def widgets(place: Sandbox) -> str:
+async def widgets(sandbox: Sandbox) -> str:
     """The path of this test's widgets, served."""
-    await place.install(definition())
-    return WIDGETS.path(namespace=place.namespace)
+    await sandbox.install(definition())
+    return WIDGETS.path(namespace=sandbox.namespace)
 
 
 @pytest.fixture
-def key(place: Sandbox) -> str:
-    """A node label of this test's own."""
-    return f"test.example/{place.prefix}driver"
+def key(sandbox: Sandbox) -> str:
+    """A node label that only this test uses."""
+    return f"test.example/{sandbox.prefix}driver"

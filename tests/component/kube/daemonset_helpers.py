@@ -13,65 +13,65 @@ from tests.support import eventually
 HASH = "controller-revision-hash"
 
 
-async def pods_of(place: Sandbox, name: str) -> list[Pod]:
-    page = await place.kube().list_page(PODS, namespace=place.namespace, labels=f"app={name}")
+async def pods_of(sandbox: Sandbox, name: str) -> list[Pod]:
+    page = await sandbox.kube().list_page(PODS, namespace=sandbox.namespace, labels=f"app={name}")
     return list(page.items)
 
 
-async def bound_pods(place: Sandbox, name: str, count: int = 1) -> list[Pod]:
+async def bound_pods(sandbox: Sandbox, name: str, count: int = 1) -> list[Pod]:
     """Its pods, once there are so many that are not dying, each on a node."""
     found: list[Pod] = []
 
     async def there() -> bool:
         nonlocal found
-        found = [pod for pod in await pods_of(place, name) if not pod.metadata.deletion_timestamp]
+        found = [pod for pod in await pods_of(sandbox, name) if not pod.metadata.deletion_timestamp]
         return len(found) == count and all(pod.spec.node_name for pod in found)
 
     await eventually(there)
     return sorted(found, key=lambda pod: pod.spec.node_name)
 
 
-async def terminating_pods(place: Sandbox, name: str, count: int = 1) -> list[Pod]:
+async def terminating_pods(sandbox: Sandbox, name: str, count: int = 1) -> list[Pod]:
     """Its pods that were told to go, once there are so many."""
     found: list[Pod] = []
 
     async def there() -> bool:
         nonlocal found
-        found = [pod for pod in await pods_of(place, name) if pod.metadata.deletion_timestamp]
+        found = [pod for pod in await pods_of(sandbox, name) if pod.metadata.deletion_timestamp]
         return len(found) == count
 
     await eventually(there)
     return found
 
 
-async def mark_ready(place: Sandbox, pods: Sequence[Pod]) -> None:
+async def mark_ready(sandbox: Sandbox, pods: Sequence[Pod]) -> None:
     """What their kubelet would report."""
-    kubelet = place.kube(manager="kubelet")
+    kubelet = sandbox.kube(manager="kubelet")
     for pod in pods:
         await patch(
             kubelet,
             PODS,
             pod.metadata.name,
             {"status": READY},
-            namespace=place.namespace,
+            namespace=sandbox.namespace,
             subresource="status",
         )
 
 
-async def finish_pod(place: Sandbox, pod: Pod) -> None:
+async def finish_pod(sandbox: Sandbox, pod: Pod) -> None:
     """What their kubelet would do when all containers have ended."""
-    await place.kube(manager="kubelet").delete(
-        PODS, pod.metadata.name, uid=pod.metadata.uid, namespace=place.namespace, grace=0
+    await sandbox.kube(manager="kubelet").delete(
+        PODS, pod.metadata.name, uid=pod.metadata.uid, namespace=sandbox.namespace, grace=0
     )
 
 
-async def daemonset_status(place: Sandbox, name: str, **numbers: int) -> DaemonSetStatus:
+async def daemonset_status(sandbox: Sandbox, name: str, **numbers: int) -> DaemonSetStatus:
     """Its status, once it has these numbers."""
     found = DaemonSetStatus()
 
     async def there() -> bool:
         nonlocal found
-        found = (await place.kube().get(DAEMON_SETS, name, namespace=place.namespace)).status
+        found = (await sandbox.kube().get(DAEMON_SETS, name, namespace=sandbox.namespace)).status
         return all(getattr(found, field) == value for field, value in numbers.items())
 
     await eventually(there)
@@ -79,14 +79,14 @@ async def daemonset_status(place: Sandbox, name: str, **numbers: int) -> DaemonS
 
 
 async def create_daemonset(
-    place: Sandbox, name: str, selector: dict[str, str], **more: Any
+    sandbox: Sandbox, name: str, selector: dict[str, str], **more: Any
 ) -> None:
-    await place.kube().create(
-        DAEMON_SETS, daemon_set(name, selector=selector, **more), namespace=place.namespace
+    await sandbox.kube().create(
+        DAEMON_SETS, daemon_set(name, selector=selector, **more), namespace=sandbox.namespace
     )
 
 
-async def set_image(place: Sandbox, name: str, image: str) -> None:
+async def set_image(sandbox: Sandbox, name: str, image: str) -> None:
     template = {"spec": {"containers": [{"name": "main", "image": image}]}}
     change = {"spec": {"template": template}}
-    await patch(place.kube(), DAEMON_SETS, name, change, namespace=place.namespace)
+    await patch(sandbox.kube(), DAEMON_SETS, name, change, namespace=sandbox.namespace)

@@ -2,41 +2,40 @@
 
 from typing import Any
 
-import pytest
-
 from libs.kube.client import Kube
-from libs.kube.errors import Conflict, FieldConflict
 from libs.kube.resources import CONFIG_MAPS, DAEMON_SETS
 from tests.component.kube.builders import config_map, daemon_set
 from tests.component.kube.raw_requests import get_json, managed_fields, managed_fields_entry, patch
 from tests.component.kube.sandbox import Sandbox
 
 
-async def recorded(place: Sandbox, name: str = "a") -> list[dict[str, Any]]:
+async def recorded(sandbox: Sandbox, name: str = "a") -> list[dict[str, Any]]:
     return managed_fields(
-        await get_json(place.kube(), CONFIG_MAPS, name, namespace=place.namespace)
+        await get_json(sandbox.kube(), CONFIG_MAPS, name, namespace=sandbox.namespace)
     )
 
 
-async def test_an_apply_creates_what_is_not_there(place: Sandbox, kube: Kube) -> None:
+async def test_an_apply_creates_a_missing_object(sandbox: Sandbox, kube: Kube) -> None:
     made = await kube.apply(
-        CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
+        CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=sandbox.namespace
     )
 
     assert made.metadata.uid
-    assert await recorded(place) == [
+    assert await recorded(sandbox) == [
         managed_fields_entry(kube.manager, "Apply", {"f:data": {"f:k": {}}}),
     ]
 
 
-async def test_a_create_owns_what_it_set_and_the_maps_around_it(place: Sandbox, kube: Kube) -> None:
+async def test_a_create_owns_its_fields_and_the_maps_around_them(
+    sandbox: Sandbox, kube: Kube
+) -> None:
     await kube.create(
         CONFIG_MAPS,
         config_map("a", {"k": "1"}, labels={"l": "1"}, annotations={"n": "1"}),
-        namespace=place.namespace,
+        namespace=sandbox.namespace,
     )
 
-    assert await recorded(place) == [
+    assert await recorded(sandbox) == [
         managed_fields_entry(
             kube.manager,
             "Update",
@@ -51,10 +50,10 @@ async def test_a_create_owns_what_it_set_and_the_maps_around_it(place: Sandbox, 
     ]
 
 
-async def test_a_merge_owns_what_it_changed(place: Sandbox, kube: Kube) -> None:
-    other = place.kube(manager="other")
+async def test_a_merge_owns_the_fields_that_it_changed(sandbox: Sandbox, kube: Kube) -> None:
+    other = sandbox.kube(manager="other")
     await kube.create(
-        CONFIG_MAPS, config_map("a", {"k": "1", "same": "1"}), namespace=place.namespace
+        CONFIG_MAPS, config_map("a", {"k": "1", "same": "1"}), namespace=sandbox.namespace
     )
 
     await patch(
@@ -62,10 +61,10 @@ async def test_a_merge_owns_what_it_changed(place: Sandbox, kube: Kube) -> None:
         CONFIG_MAPS,
         "a",
         {"data": {"k": "2", "same": "1", "new": "1"}},
-        namespace=place.namespace,
+        namespace=sandbox.namespace,
     )
 
-    by_name = {item["manager"]: item for item in await recorded(place)}
+    by_name = {item["manager"]: item for item in await recorded(sandbox)}
     assert by_name == {
         "other": managed_fields_entry("other", "Update", {"f:data": {"f:k": {}, "f:new": {}}}),
         kube.manager: managed_fields_entry(
@@ -74,123 +73,92 @@ async def test_a_merge_owns_what_it_changed(place: Sandbox, kube: Kube) -> None:
     }
 
 
-async def test_a_replacement_that_leaves_a_field_out_takes_it_from_its_owner(
-    place: Sandbox, kube: Kube
+async def test_a_replacement_without_a_field_removes_its_owner(
+    sandbox: Sandbox, kube: Kube
 ) -> None:
     made = await kube.create(
-        CONFIG_MAPS, config_map("a", {"k": "1", "gone": "1"}), namespace=place.namespace
+        CONFIG_MAPS, config_map("a", {"k": "1", "gone": "1"}), namespace=sandbox.namespace
     )
-    other = place.kube(manager="other")
+    other = sandbox.kube(manager="other")
 
     await other.replace(
         CONFIG_MAPS,
         config_map("a", {"k": "1"}, resourceVersion=made.metadata.resource_version),
-        namespace=place.namespace,
+        namespace=sandbox.namespace,
     )
 
-    assert await recorded(place) == [
+    assert await recorded(sandbox) == [
         managed_fields_entry(kube.manager, "Update", {"f:data": {".": {}, "f:k": {}}}),
     ]
 
 
-async def test_one_manager_may_apply_and_update(place: Sandbox, kube: Kube) -> None:
-    """As two owners, who conflict with each other."""
-    await kube.apply(
-        CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
-    )
-    await patch(kube, CONFIG_MAPS, "a", {"data": {"k": "2"}}, namespace=place.namespace)
-
-    assert await recorded(place) == [
-        managed_fields_entry(kube.manager, "Update", {"f:data": {"f:k": {}}}),
-    ]
-    with pytest.raises(Conflict) as refused:
-        await kube.apply(
-            CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
-        )
-    assert refused.value.claims == (FieldConflict(manager=kube.manager, field=".data.k"),)
-
-
-async def test_appliers_stand_before_updaters(place: Sandbox) -> None:
-    updater, applier = place.kube(manager="a-updater"), place.kube(manager="z-applier")
-    await updater.create(CONFIG_MAPS, config_map("a", {"u": "1"}), namespace=place.namespace)
-
-    await applier.apply(
-        CONFIG_MAPS, config_map("a", {"z": "1"}), force=False, namespace=place.namespace
-    )
-
-    assert await recorded(place) == [
-        managed_fields_entry("z-applier", "Apply", {"f:data": {"f:z": {}}}),
-        managed_fields_entry("a-updater", "Update", {"f:data": {".": {}, "f:u": {}}}),
-    ]
-
-
-async def test_an_object_whose_writers_set_no_field_is_recorded_from_the_first_apply_on(
-    place: Sandbox, kube: Kube
+async def test_an_object_without_owned_fields_has_owners_from_the_first_apply_on(
+    sandbox: Sandbox, kube: Kube
 ) -> None:
     """What was there then belongs to one manager of a made-up name."""
-    other = place.kube(manager="other")
-    await other.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace=place.namespace)
-    await patch(other, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=place.namespace)
-    assert await recorded(place) == []
+    other = sandbox.kube(manager="other")
+    await other.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace=sandbox.namespace)
+    await patch(other, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=sandbox.namespace)
+    assert await recorded(sandbox) == []
 
     await kube.apply(
-        CONFIG_MAPS, config_map("a", {"mine": "1"}), force=False, namespace=place.namespace
+        CONFIG_MAPS, config_map("a", {"mine": "1"}), force=False, namespace=sandbox.namespace
     )
 
-    assert await recorded(place) == [
+    assert await recorded(sandbox) == [
         managed_fields_entry(kube.manager, "Apply", {"f:data": {"f:mine": {}}}),
         managed_fields_entry("before-first-apply", "Update", {"f:data": {".": {}, "f:k": {}}}),
     ]
 
 
-async def test_what_an_apply_leaves_out_goes_if_it_was_ours_alone(
-    place: Sandbox, kube: Kube
+async def test_an_apply_removes_the_fields_that_it_omits_and_owned_alone(
+    sandbox: Sandbox, kube: Kube
 ) -> None:
-    other = place.kube(manager="other")
+    other = sandbox.kube(manager="other")
     await kube.apply(
         CONFIG_MAPS,
         config_map("a", {"ours": "1", "shared": "1"}),
         force=False,
-        namespace=place.namespace,
+        namespace=sandbox.namespace,
     )
     await other.apply(
-        CONFIG_MAPS, config_map("a", {"shared": "1"}), force=False, namespace=place.namespace
+        CONFIG_MAPS, config_map("a", {"shared": "1"}), force=False, namespace=sandbox.namespace
     )
 
     await kube.apply(
-        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=place.namespace
+        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=sandbox.namespace
     )
 
-    now = await get_json(kube, CONFIG_MAPS, "a", namespace=place.namespace)
+    now = await get_json(kube, CONFIG_MAPS, "a", namespace=sandbox.namespace)
     assert now["data"] == {"shared": "1"}
     assert managed_fields(now) == [
         managed_fields_entry("other", "Apply", {"f:data": {"f:shared": {}}})
     ]
 
 
-async def test_force_takes_fields_and_leaves_an_owner_his_others(
-    place: Sandbox, kube: Kube
+async def test_force_takes_only_the_applied_fields_from_their_owner(
+    sandbox: Sandbox, kube: Kube
 ) -> None:
-    other = place.kube(manager="other")
+    other = sandbox.kube(manager="other")
     await other.apply(
         CONFIG_MAPS,
         config_map("a", {"k": "1", "his": "1"}),
         force=False,
-        namespace=place.namespace,
+        namespace=sandbox.namespace,
     )
 
     await kube.apply(
-        CONFIG_MAPS, config_map("a", {"k": "2"}), force=True, namespace=place.namespace
+        CONFIG_MAPS, config_map("a", {"k": "2"}), force=True, namespace=sandbox.namespace
     )
 
-    by_name = {item["manager"]: item for item in await recorded(place)}
+    by_name = {item["manager"]: item for item in await recorded(sandbox)}
     assert by_name == {
         "other": managed_fields_entry("other", "Apply", {"f:data": {"f:his": {}}}),
         kube.manager: managed_fields_entry(kube.manager, "Apply", {"f:data": {"f:k": {}}}),
     }
 
 
-async def test_items_of_a_list_have_owners_by_their_key(place: Sandbox, kube: Kube) -> None:
+async def test_list_items_have_owners_by_their_key(sandbox: Sandbox, kube: Kube) -> None:
     def containers(*names: str) -> dict[str, Any]:
         wanted = daemon_set("d", selector={"on": "no-node"})
         wanted["spec"]["template"]["spec"]["containers"] = [
@@ -198,15 +166,15 @@ async def test_items_of_a_list_have_owners_by_their_key(place: Sandbox, kube: Ku
         ]
         return wanted
 
-    other = place.kube(manager="other")
+    other = sandbox.kube(manager="other")
     await kube.apply(
-        DAEMON_SETS, containers("ours", "both"), force=False, namespace=place.namespace
+        DAEMON_SETS, containers("ours", "both"), force=False, namespace=sandbox.namespace
     )
     await other.apply(
-        DAEMON_SETS, containers("both", "his"), force=False, namespace=place.namespace
+        DAEMON_SETS, containers("both", "his"), force=False, namespace=sandbox.namespace
     )
-    await kube.apply(DAEMON_SETS, containers("both"), force=False, namespace=place.namespace)
-    now = await get_json(kube, DAEMON_SETS, "d", namespace=place.namespace)
+    await kube.apply(DAEMON_SETS, containers("both"), force=False, namespace=sandbox.namespace)
+    now = await get_json(kube, DAEMON_SETS, "d", namespace=sandbox.namespace)
     names = [item["name"] for item in now["spec"]["template"]["spec"]["containers"]]
     assert sorted(names) == ["both", "his"]
     fields = next(item for item in managed_fields(now) if item["manager"] == "other")["fieldsV1"]
@@ -216,48 +184,35 @@ async def test_items_of_a_list_have_owners_by_their_key(place: Sandbox, kube: Ku
     }
 
 
-async def test_an_empty_map_is_a_value_that_somebody_owns(place: Sandbox, kube: Kube) -> None:
-    other = place.kube(manager="other")
-    empty = {"metadata": {"name": "a"}, "data": {}}
-    await kube.apply(CONFIG_MAPS, empty, force=False, namespace=place.namespace)
-    assert await recorded(place) == [managed_fields_entry(kube.manager, "Apply", {"f:data": {}})]
-
-    with pytest.raises(Conflict) as refused:
-        await other.apply(
-            CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
-        )
-    assert refused.value.claims == (FieldConflict(manager=kube.manager, field=".data"),)
-
-
-async def test_finalizers_have_owners_one_by_one(place: Sandbox, kube: Kube) -> None:
-    other = place.kube(manager="other")
+async def test_each_finalizer_has_its_own_owners(sandbox: Sandbox, kube: Kube) -> None:
+    other = sandbox.kube(manager="other")
     for client, name in ((kube, "sluice.dev/ours"), (other, "sluice.dev/his")):
         await client.apply(
             CONFIG_MAPS,
             config_map("a", finalizers=[name]),
             force=False,
-            namespace=place.namespace,
+            namespace=sandbox.namespace,
         )
-    both = await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
+    both = await kube.get(CONFIG_MAPS, "a", namespace=sandbox.namespace)
     assert sorted(both.metadata.finalizers) == ["sluice.dev/his", "sluice.dev/ours"]
 
     left = await kube.apply(
-        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=place.namespace
+        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=sandbox.namespace
     )
 
     assert left.metadata.finalizers == ("sluice.dev/his",)
     await other.apply(
-        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=place.namespace
+        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=sandbox.namespace
     )
 
 
-async def test_a_person_can_erase_who_owns_what(place: Sandbox, kube: Kube) -> None:
+async def test_managed_fields_can_be_cleared(sandbox: Sandbox, kube: Kube) -> None:
     await kube.apply(
-        CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
+        CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=sandbox.namespace
     )
 
     await patch(
-        kube, CONFIG_MAPS, "a", {"metadata": {"managedFields": [{}]}}, namespace=place.namespace
+        kube, CONFIG_MAPS, "a", {"metadata": {"managedFields": [{}]}}, namespace=sandbox.namespace
     )
 
-    assert await recorded(place) == []
+    assert await recorded(sandbox) == []

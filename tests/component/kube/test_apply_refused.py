@@ -9,19 +9,19 @@ from tests.component.kube.builders import config_map
 from tests.component.kube.sandbox import Sandbox
 
 
-async def test_an_apply_does_not_say_who_owns_what(place: Sandbox, kube: Kube) -> None:
+async def test_an_apply_may_not_set_managed_fields(sandbox: Sandbox, kube: Kube) -> None:
     wanted = config_map("a", managedFields=[{"manager": "x", "operation": "Apply"}])
     with pytest.raises(Invalid) as refused:
-        await kube.apply(CONFIG_MAPS, wanted, force=False, namespace=place.namespace)
+        await kube.apply(CONFIG_MAPS, wanted, force=False, namespace=sandbox.namespace)
     assert refused.value.message == "metadata.managedFields must be nil"
 
 
-async def test_an_apply_names_its_manager(place: Sandbox, kube: Kube) -> None:
+async def test_an_apply_requires_a_field_manager(sandbox: Sandbox, kube: Kube) -> None:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
     with pytest.raises(Invalid) as refused:
         await kube.request(
             "PATCH",
-            CONFIG_MAPS.path(namespace=place.namespace, name="a"),
+            CONFIG_MAPS.path(namespace=sandbox.namespace, name="a"),
             body=body,
             content_type=APPLY_PATCH,
         )
@@ -29,12 +29,12 @@ async def test_an_apply_names_its_manager(place: Sandbox, kube: Kube) -> None:
     assert [cause.field for cause in refused.value.causes] == ["fieldManager"]
 
 
-async def test_an_apply_is_for_the_object_of_its_path(place: Sandbox, kube: Kube) -> None:
+async def test_an_apply_must_match_the_object_of_its_path(sandbox: Sandbox, kube: Kube) -> None:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}}
     with pytest.raises(Invalid) as refused:
         await kube.request(
             "PATCH",
-            CONFIG_MAPS.path(namespace=place.namespace, name="a"),
+            CONFIG_MAPS.path(namespace=sandbox.namespace, name="a"),
             query={"fieldManager": "m"},
             body=body,
             content_type=APPLY_PATCH,
@@ -44,12 +44,12 @@ async def test_an_apply_is_for_the_object_of_its_path(place: Sandbox, kube: Kube
     )
 
 
-async def test_force_is_for_applies_alone(place: Sandbox, kube: Kube) -> None:
-    await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
+async def test_force_is_refused_for_other_patches(sandbox: Sandbox, kube: Kube) -> None:
+    await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
     with pytest.raises(Invalid) as refused:
         await kube.request(
             "PATCH",
-            CONFIG_MAPS.path(namespace=place.namespace, name="a"),
+            CONFIG_MAPS.path(namespace=sandbox.namespace, name="a"),
             query={"force": "true"},
             body={},
             content_type="application/merge-patch+json",
@@ -57,9 +57,9 @@ async def test_force_is_for_applies_alone(place: Sandbox, kube: Kube) -> None:
     assert [cause.field for cause in refused.value.causes] == ["force"]
 
 
-async def test_a_field_that_the_kind_does_not_have_is_refused(place: Sandbox, kube: Kube) -> None:
+async def test_an_apply_of_an_unknown_field_is_refused(sandbox: Sandbox, kube: Kube) -> None:
     wanted = {"metadata": {"name": "a"}, "nonsense": {"k": "1"}}
     with pytest.raises(Unavailable) as refused:
-        await kube.apply(CONFIG_MAPS, wanted, force=False, namespace=place.namespace)
+        await kube.apply(CONFIG_MAPS, wanted, force=False, namespace=sandbox.namespace)
     assert refused.value.code == 500
     assert refused.value.message.endswith(".nonsense: field not declared in schema")

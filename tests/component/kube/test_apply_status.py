@@ -10,8 +10,8 @@ from tests.component.kube.raw_requests import get_json, managed_fields, managed_
 from tests.component.kube.sandbox import Sandbox, settled_node
 
 
-async def test_status_is_owned_beside_the_rest(place: Sandbox, kube: Kube) -> None:
-    node = await place.node("n", conditions=[condition("Ready", "True")])
+async def test_the_status_has_owners_of_its_own(sandbox: Sandbox, kube: Kube) -> None:
+    node = await sandbox.node("n", conditions=[condition("Ready", "True")])
     now = await settled_node(kube, node)
     fence = Preconditions(uid=now.metadata.uid, resource_version=now.metadata.resource_version)
     wanted = {
@@ -42,7 +42,7 @@ async def test_status_is_owned_beside_the_rest(place: Sandbox, kube: Kube) -> No
         },
         subresource="status",
     )
-    other = place.kube(manager="other")
+    other = sandbox.kube(manager="other")
     wanted["status"] = {"conditions": [condition("Ours", "False")]}
     with pytest.raises(Conflict) as refused:
         await other.apply(
@@ -60,8 +60,8 @@ async def test_status_is_owned_beside_the_rest(place: Sandbox, kube: Kube) -> No
     assert f'conflict with "{kube.manager}" with subresource "status"' in refused.value.message
 
 
-async def test_an_apply_to_the_status_owns_nothing_else(place: Sandbox, kube: Kube) -> None:
-    node = await place.node("n")
+async def test_an_apply_to_the_status_owns_only_the_status(sandbox: Sandbox, kube: Kube) -> None:
+    node = await sandbox.node("n")
     now = await settled_node(kube, node)
     wanted = {
         "metadata": {"name": node, "labels": {"l": "1"}},
@@ -85,11 +85,9 @@ async def test_an_apply_to_the_status_owns_nothing_else(place: Sandbox, kube: Ku
     assert "f:spec" not in mine["fieldsV1"]
 
 
-async def test_an_apply_to_the_status_of_what_is_not_there_makes_nothing(
-    place: Sandbox, kube: Kube
-) -> None:
+async def test_an_apply_to_the_status_creates_no_object(sandbox: Sandbox, kube: Kube) -> None:
     wanted = {"metadata": {"name": "d"}, "status": {"observedGeneration": 1}}
     with pytest.raises(NotFound):
         await kube.apply(
-            DAEMON_SETS, wanted, force=True, namespace=place.namespace, subresource="status"
+            DAEMON_SETS, wanted, force=True, namespace=sandbox.namespace, subresource="status"
         )

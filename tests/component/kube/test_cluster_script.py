@@ -13,19 +13,19 @@ from tests.component.kube.servers import real, simulated
 
 async def run_script(server: ServerUnderTest) -> tuple[dict[str, Any], Written]:
     """What is there in the end, and what was written to get there."""
-    place = Sandbox(server, token=secrets.token_hex(4))
-    await place.open()
+    sandbox = Sandbox(server, token=secrets.token_hex(4))
+    await sandbox.open()
     try:
-        async with place.machines() as fleet:
-            await ClusterScript(place, fleet).run()
-            return await cluster_state.collect_objects(place), await cluster_state.collect_writes(
-                place
+        async with sandbox.machines() as fleet:
+            await ClusterScript(sandbox, fleet).run()
+            return await cluster_state.collect_objects(sandbox), await cluster_state.collect_writes(
+                sandbox
             )
     finally:
-        await place.close()
+        await sandbox.close()
 
 
-async def test_a_life_leaves_the_same_behind_on_both_servers(plane: RealKube) -> None:
+async def test_both_servers_end_in_the_same_state(plane: RealKube) -> None:
     async with real(plane) as server:
         objects, writes = await run_script(server)
     async with simulated() as server:

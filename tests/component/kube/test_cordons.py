@@ -12,7 +12,7 @@ from tests.component.kube.sandbox import Sandbox, settled_node
 # Cordons
 
 
-async def test_a_cordon_of_ours_alone_ends_when_we_drop_it(kube: Kube, node: str) -> None:
+async def test_an_own_cordon_ends_when_the_apply_omits_it(kube: Kube, node: str) -> None:
     await apply_node(kube, node, labels={LABEL: "a"}, cordoned=True)
 
     now = await apply_node(kube, node, labels={LABEL: "a"})
@@ -21,7 +21,7 @@ async def test_a_cordon_of_ours_alone_ends_when_we_drop_it(kube: Kube, node: str
     assert now.metadata.labels[LABEL] == "a"
 
 
-async def test_a_cordon_that_a_person_made_first_stays(kube: Kube, alice: Kube, node: str) -> None:
+async def test_an_earlier_cordon_of_a_person_stays(kube: Kube, alice: Kube, node: str) -> None:
     await cordon(alice, node)
     await apply_node(kube, node, cordoned=True)
     assert await field_owners(kube, NODES, node, "f:spec.f:unschedulable") == [
@@ -35,21 +35,7 @@ async def test_a_cordon_that_a_person_made_first_stays(kube: Kube, alice: Kube, 
     assert await field_owners(kube, NODES, node, "f:spec.f:unschedulable") == ["kubectl-label"]
 
 
-async def test_a_cordon_that_a_person_ended_and_made_again_stays(
-    kube: Kube, alice: Kube, node: str
-) -> None:
-    await apply_node(kube, node, cordoned=True)
-    await cordon(alice, node, wanted=False)
-    assert await field_owners(kube, NODES, node, "f:spec.f:unschedulable") == []
-    await cordon(alice, node)
-    await apply_node(kube, node, cordoned=True)
-
-    now = await apply_node(kube, node)
-
-    assert now.spec.unschedulable is True
-
-
-async def test_a_persons_cordon_stays_though_we_never_saw_it(
+async def test_a_repeated_cordon_of_a_person_stays_even_if_unseen(
     kube: Kube, alice: Kube, node: str
 ) -> None:
     """It was ended and made again between two writes of ours, and we drop it with the second."""
@@ -62,7 +48,7 @@ async def test_a_persons_cordon_stays_though_we_never_saw_it(
     assert now.spec.unschedulable is True
 
 
-async def test_a_person_who_cordons_over_ours_leaves_no_trace(
+async def test_a_second_cordon_of_a_cordoned_node_changes_nothing(
     kube: Kube, alice: Kube, node: str
 ) -> None:
     await apply_node(kube, node, cordoned=True)
@@ -75,22 +61,10 @@ async def test_a_person_who_cordons_over_ours_leaves_no_trace(
     assert now.spec.unschedulable is False
 
 
-async def test_an_uncordon_over_our_cordon_can_be_seen_and_cordoned_again(
-    kube: Kube, alice: Kube, node: str
+async def test_omitting_the_cordon_of_a_former_manager_keeps_it(
+    sandbox: Sandbox, kube: Kube, node: str
 ) -> None:
-    await apply_node(kube, node, cordoned=True)
-    await cordon(alice, node, wanted=False)
-    assert (await kube.get(NODES, node)).spec.unschedulable is False
-
-    now = await apply_node(kube, node, force=False, cordoned=True)
-
-    assert now.spec.unschedulable is True
-
-
-async def test_dropping_a_cordon_that_an_old_manager_made_leaves_it(
-    place: Sandbox, kube: Kube, node: str
-) -> None:
-    old = place.kube(manager="gpu-operator")
+    old = sandbox.kube(manager="gpu-operator")
     await patch(old, NODES, node, {"spec": {"unschedulable": True}})
     await apply_node(kube, node, cordoned=True)
 
@@ -99,10 +73,10 @@ async def test_dropping_a_cordon_that_an_old_manager_made_leaves_it(
     assert now.spec.unschedulable is True
 
 
-async def test_an_adopted_cordon_ends_with_false_outright_and_then_without_the_field(
-    place: Sandbox, kube: Kube, node: str
+async def test_an_adopted_cordon_is_ended_by_false_and_then_omitted(
+    sandbox: Sandbox, kube: Kube, node: str
 ) -> None:
-    old = place.kube(manager="gpu-operator")
+    old = sandbox.kube(manager="gpu-operator")
     await patch(old, NODES, node, {"spec": {"unschedulable": True}})
     await apply_node(kube, node, cordoned=True)
 
@@ -119,7 +93,7 @@ async def test_an_adopted_cordon_ends_with_false_outright_and_then_without_the_f
 # The node's other writers
 
 
-async def test_a_cordon_brings_the_taint_and_its_end_takes_it(kube: Kube, node: str) -> None:
+async def test_the_node_controller_taints_a_cordoned_node(kube: Kube, node: str) -> None:
     """The node lifecycle controller's, as its own write after ours."""
     cordoned = await apply_node(kube, node, cordoned=True)
     assert not cordoned.spec.taints
@@ -135,7 +109,9 @@ async def test_a_cordon_brings_the_taint_and_its_end_takes_it(kube: Kube, node: 
     assert free.spec.taints == ()
 
 
-async def test_a_write_between_cordon_and_taint_meets_a_conflict(kube: Kube, node: str) -> None:
+async def test_a_write_based_on_the_revision_before_the_taint_is_a_conflict(
+    kube: Kube, node: str
+) -> None:
     cordoned = await apply_node(kube, node, cordoned=True)
     await settled_node(kube, node)
 
@@ -148,12 +124,10 @@ async def test_a_write_between_cordon_and_taint_meets_a_conflict(kube: Kube, nod
         )
 
 
-async def test_a_new_node_is_not_ready_until_its_kubelet_says_so(
-    place: Sandbox, kube: Kube
-) -> None:
+async def test_a_new_node_has_the_not_ready_taint(sandbox: Sandbox, kube: Kube) -> None:
     """Its first taint comes with the creation, whoever creates it."""
-    name = f"{place.prefix}new"
-    place.delete_at_close(NODES, name)
+    name = f"{sandbox.prefix}new"
+    sandbox.delete_at_close(NODES, name)
 
     made = await kube.create(NODES, {"metadata": {"name": name}})
 

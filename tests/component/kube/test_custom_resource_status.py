@@ -20,8 +20,8 @@ from tests.component.kube.widgets import WIDGETS, widget
 # Status
 
 
-async def test_the_status_comes_only_by_its_own_door(
-    place: Sandbox, kube: Kube, widgets: str
+async def test_the_status_is_written_only_through_its_subresource(
+    sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
     made = await send_request(
         kube, "POST", widgets, body=widget("a") | {"status": {"phase": "New"}}
@@ -40,23 +40,23 @@ async def test_the_status_comes_only_by_its_own_door(
     )
     assert after["status"] == {"phase": "Old"}
     assert after["metadata"]["resourceVersion"] == now["metadata"]["resourceVersion"]
-    resized = await patch(kube, WIDGETS, "a", {"spec": {"size": 3}}, namespace=place.namespace)
+    resized = await patch(kube, WIDGETS, "a", {"spec": {"size": 3}}, namespace=sandbox.namespace)
     assert resized["metadata"]["generation"] == 2
 
 
-async def test_a_status_is_fenced_by_the_revision_it_was_decided_on(
-    place: Sandbox, kube: Kube, widgets: str
+async def test_a_status_write_from_a_stale_revision_is_a_conflict(
+    sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
-    read = await get_json(kube, WIDGETS, "a", namespace=place.namespace)
+    await kube.create(WIDGETS, widget("a"), namespace=sandbox.namespace)
+    read = await get_json(kube, WIDGETS, "a", namespace=sandbox.namespace)
     first = read | {"status": {"phase": "First"}}
-    await kube.replace(WIDGETS, first, namespace=place.namespace, subresource="status")
+    await kube.replace(WIDGETS, first, namespace=sandbox.namespace, subresource="status")
 
     with pytest.raises(Conflict):
         await kube.replace(
             WIDGETS,
             read | {"status": {"phase": "Second"}},
-            namespace=place.namespace,
+            namespace=sandbox.namespace,
             subresource="status",
         )
     with pytest.raises(Conflict):
@@ -65,74 +65,49 @@ async def test_a_status_is_fenced_by_the_revision_it_was_decided_on(
             "a",
             {"status": {"phase": "Second"}},
             resource_version=read["metadata"]["resourceVersion"],
-            namespace=place.namespace,
+            namespace=sandbox.namespace,
             subresource="status",
         )
-
-
-async def test_a_status_patch_without_a_revision_is_no_fence(
-    place: Sandbox, kube: Kube, widgets: str
-) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
-    for phase in ("First", "Second"):
-        now = await patch(
-            kube,
-            WIDGETS,
-            "a",
-            {"status": {"phase": phase}},
-            namespace=place.namespace,
-            subresource="status",
-        )
-    assert now["status"] == {"phase": "Second"}
 
 
 # Ownership of maps and sets
 
 
-async def sized(place: Sandbox, field: str, value: Any) -> tuple[Any, int]:
+async def sized(sandbox: Sandbox, field: str, value: Any) -> tuple[Any, int]:
     """The recorded fields of a status with that value alone, and the bytes of the record."""
-    kube = place.kube()
-    now = await get_json(kube, WIDGETS, "a", namespace=place.namespace)
+    kube = sandbox.kube()
+    now = await get_json(kube, WIDGETS, "a", namespace=sandbox.namespace)
     await kube.replace(
-        WIDGETS, now | {"status": {field: value}}, namespace=place.namespace, subresource="status"
+        WIDGETS, now | {"status": {field: value}}, namespace=sandbox.namespace, subresource="status"
     )
-    read = await get_json(kube, WIDGETS, "a", namespace=place.namespace)
+    read = await get_json(kube, WIDGETS, "a", namespace=sandbox.namespace)
     recorded = next(item for item in managed_fields(read) if item.get("subresource") == "status")
     fields = recorded["fieldsV1"]["f:status"][f"f:{field}"]
     return fields, len(msgspec.json.encode(recorded))
 
 
-async def test_an_atomic_map_costs_one_entry_and_another_one_for_each_key(
-    place: Sandbox, kube: Kube, widgets: str
+async def test_an_atomic_map_has_one_owned_field_and_another_map_one_for_each_key(
+    sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
+    await kube.create(WIDGETS, widget("a"), namespace=sandbox.namespace)
     tokens = {f"{number:032x}": {"token": number} for number in range(500)}
 
-    fields, small = await sized(place, "whole", tokens)
+    fields, small = await sized(sandbox, "whole", tokens)
     assert fields == {}
-    fields, large = await sized(place, "each", tokens)
+    fields, large = await sized(sandbox, "each", tokens)
     assert len(fields) == 501  # and the map itself
     assert small < 500
     assert large > 20_000
 
 
-async def test_an_atomic_list_costs_one_entry_and_a_set_one_for_each_item(
-    place: Sandbox, kube: Kube, widgets: str
+async def test_an_atomic_map_has_one_owner_and_another_map_merges(
+    sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
-    assert await sized(place, "all", ["x", "y"]) == ({}, pytest.approx(200, abs=100))
-    fields, _ = await sized(place, "names", ["x", "y"])
-    assert fields == {".": {}, 'v:"x"': {}, 'v:"y"': {}}
-
-
-async def test_an_atomic_map_has_one_owner_and_another_is_joined(
-    place: Sandbox, kube: Kube, widgets: str
-) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
-    other = place.kube(manager="other")
+    await kube.create(WIDGETS, widget("a"), namespace=sandbox.namespace)
+    other = sandbox.kube(manager="other")
 
     async def claim(client: Kube, field: str, key: str) -> JsonObject:
-        now = await client.get(WIDGETS, "a", namespace=place.namespace)
+        now = await client.get(WIDGETS, "a", namespace=sandbox.namespace)
         wanted = {"metadata": {"name": "a"}, "status": {field: {key: {"token": 1}}}}
         fence = Preconditions(uid=now.metadata.uid, resource_version=now.metadata.resource_version)
         await client.apply(
@@ -140,10 +115,10 @@ async def test_an_atomic_map_has_one_owner_and_another_is_joined(
             wanted,
             force=False,
             preconditions=fence,
-            namespace=place.namespace,
+            namespace=sandbox.namespace,
             subresource="status",
         )
-        return await get_json(client, WIDGETS, "a", namespace=place.namespace)
+        return await get_json(client, WIDGETS, "a", namespace=sandbox.namespace)
 
     await claim(kube, "each", "x")
     joined = await claim(other, "each", "y")

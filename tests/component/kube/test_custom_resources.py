@@ -4,16 +4,14 @@ from typing import Any
 
 import pytest
 
-from libs.kube.client import MERGE_PATCH, Kube
+from libs.kube.client import Kube
 from libs.kube.errors import Invalid, NotFound, StatusCause
 from libs.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from tests.component.kube.raw_requests import (
-    STRATEGIC_PATCH,
     JsonObject,
     get_json,
     managed_fields,
     patch,
-    raw_watch,
     send_request,
 )
 from tests.component.kube.sandbox import Sandbox
@@ -24,32 +22,32 @@ UNCHECKED = ("FieldValueInvalid", "<nil>")
 """That the rules of the schema were not asked, because what they would read may not be there."""
 
 
-async def refused(place: Sandbox, wanted: JsonObject) -> list[tuple[str, str]]:
+async def refused(sandbox: Sandbox, wanted: JsonObject) -> list[tuple[str, str]]:
     """Reasons and fields of a create that must fail."""
     with pytest.raises(Invalid) as refused:
-        await place.kube().create(WIDGETS, wanted, namespace=place.namespace)
+        await sandbox.kube().create(WIDGETS, wanted, namespace=sandbox.namespace)
     assert (refused.value.code, refused.value.reason) == (422, "Invalid")
     return sorted((cause.reason, cause.field) for cause in refused.value.causes)
 
 
-async def test_a_kind_that_is_not_installed_is_not_found(place: Sandbox, kube: Kube) -> None:
+async def test_an_unknown_kind_is_not_found(sandbox: Sandbox, kube: Kube) -> None:
     gadgets = Resource(
         group=f"none.{GROUP}", version="v1alpha1", plural="gadgets", kind="Gadget", view=Widget
     )
     with pytest.raises(NotFound) as missing:
-        await kube.list_page(gadgets, namespace=place.namespace)
+        await kube.list_page(gadgets, namespace=sandbox.namespace)
     assert missing.value.code == 404
     assert missing.value.reason == ""  # of an object that is not there it is NotFound
 
 
 async def test_a_kind_is_served_once_it_is_established_and_gone_with_its_objects(
-    place: Sandbox, kube: Kube
+    sandbox: Sandbox, kube: Kube
 ) -> None:
-    plural = f"w{place.prefix.rstrip('-')}s"
+    plural = f"w{sandbox.prefix.rstrip('-')}s"
     kind = plural.capitalize().rstrip("s")
     own = Resource(group=GROUP, version="v1alpha1", plural=plural, kind=kind, view=Widget)
     name = f"{plural}.{GROUP}"
-    place.delete_at_close(CUSTOM_RESOURCE_DEFINITIONS, name)
+    sandbox.delete_at_close(CUSTOM_RESOURCE_DEFINITIONS, name)
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
     made = await kube.create(
@@ -66,7 +64,7 @@ async def test_a_kind_is_served_once_it_is_established_and_gone_with_its_objects
 
     await eventually(established)
     assert (await conditions())["NamesAccepted"] == "True"
-    assert (await kube.list_page(own, namespace=place.namespace)).items == ()
+    assert (await kube.list_page(own, namespace=sandbox.namespace)).items == ()
     listed = await send_request(kube, "GET", f"/apis/{GROUP}/v1alpha1")
     served = {item["name"]: item for item in listed["resources"]}
     assert served[plural]["kind"] == kind
@@ -78,7 +76,7 @@ async def test_a_kind_is_served_once_it_is_established_and_gone_with_its_objects
 
     async def gone() -> bool:
         try:
-            await kube.list_page(own, namespace=place.namespace)
+            await kube.list_page(own, namespace=sandbox.namespace)
         except NotFound:
             return True
         return False
@@ -86,7 +84,7 @@ async def test_a_kind_is_served_once_it_is_established_and_gone_with_its_objects
     await eventually(gone)
 
 
-async def test_a_definition_must_have_the_name_of_its_kind(place: Sandbox, kube: Kube) -> None:
+async def test_a_definition_must_have_the_name_of_its_kind(sandbox: Sandbox, kube: Kube) -> None:
     wrong = definition()
     wrong["metadata"]["name"] = f"other.{GROUP}"
     with pytest.raises(Invalid) as refused:
@@ -97,7 +95,9 @@ async def test_a_definition_must_have_the_name_of_its_kind(place: Sandbox, kube:
 # What the server adds and takes out
 
 
-async def test_what_is_left_out_has_its_default(place: Sandbox, kube: Kube, widgets: str) -> None:
+async def test_omitted_fields_have_their_defaults(
+    sandbox: Sandbox, kube: Kube, widgets: str
+) -> None:
     """Also within what has a default itself; not within what is not there."""
     made = await send_request(kube, "POST", widgets, body=widget("a", steps=[{"name": "x"}]))
     assert made["spec"] == {
@@ -109,30 +109,22 @@ async def test_what_is_left_out_has_its_default(place: Sandbox, kube: Kube, widg
     }
 
 
-async def test_what_is_said_stays(place: Sandbox, kube: Kube, widgets: str) -> None:
-    spec = {"size": 0, "mode": "Pause", "nested": {"deep": False}, "share": "5%"}
-    made = await send_request(kube, "POST", widgets, body=widget("a", **spec))
-    assert made["spec"] == {"pool": "p", **spec}
-
-
-async def test_null_is_as_left_out(place: Sandbox, kube: Kube, widgets: str) -> None:
+async def test_null_counts_as_omitted(sandbox: Sandbox, kube: Kube, widgets: str) -> None:
     made = await send_request(kube, "POST", widgets, body=widget("a", size=None, labels=None))
     assert made["spec"]["size"] == 1
     assert "labels" not in made["spec"]
 
 
 async def test_a_default_comes_back_when_its_field_is_removed(
-    place: Sandbox, kube: Kube, widgets: str
+    sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
     await send_request(kube, "POST", widgets, body=widget("a", size=7, optional={}))
-    now = await patch(kube, WIDGETS, "a", {"spec": {"size": None}}, namespace=place.namespace)
+    now = await patch(kube, WIDGETS, "a", {"spec": {"size": None}}, namespace=sandbox.namespace)
     assert now["spec"]["size"] == 1
     assert now["spec"]["optional"] == {"inner": "there"}
 
 
-async def test_what_the_schema_does_not_know_is_taken_out(
-    place: Sandbox, kube: Kube, widgets: str
-) -> None:
+async def test_unknown_fields_are_pruned(sandbox: Sandbox, kube: Kube, widgets: str) -> None:
     wanted = widget(
         "a",
         unknown=1,
@@ -191,15 +183,15 @@ async def test_what_the_schema_does_not_know_is_taken_out(
     ],
     ids=repr,
 )
-async def test_what_breaks_the_schema_is_refused_with_every_field(
-    place: Sandbox, widgets: str, spec: dict[str, Any], causes: list[tuple[str, str]]
+async def test_an_invalid_object_is_refused_with_all_causes(
+    sandbox: Sandbox, widgets: str, spec: dict[str, Any], causes: list[tuple[str, str]]
 ) -> None:
-    assert await refused(place, widget("a", **spec)) == causes
+    assert await refused(sandbox, widget("a", **spec)) == causes
 
 
-async def test_a_refusal_says_what_is_wrong(place: Sandbox, kube: Kube, widgets: str) -> None:
+async def test_a_refusal_has_message_and_causes(sandbox: Sandbox, kube: Kube, widgets: str) -> None:
     with pytest.raises(Invalid) as refused:
-        await kube.create(WIDGETS, widget("a", mode="Never"), namespace=place.namespace)
+        await kube.create(WIDGETS, widget("a", mode="Never"), namespace=sandbox.namespace)
     said = 'Unsupported value: "Never": supported values: "None", "Pause", "Freeze"'
     unchecked = (
         "Invalid value: null: some validation rules were not checked because the object was "
@@ -214,18 +206,20 @@ async def test_a_refusal_says_what_is_wrong(place: Sandbox, kube: Kube, widgets:
     )
 
 
-async def test_a_patch_is_held_to_the_schema_too(place: Sandbox, kube: Kube, widgets: str) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
+async def test_a_patch_is_validated_too(sandbox: Sandbox, kube: Kube, widgets: str) -> None:
+    await kube.create(WIDGETS, widget("a"), namespace=sandbox.namespace)
     with pytest.raises(Invalid) as refused:
-        await patch(kube, WIDGETS, "a", {"spec": {"size": 11}}, namespace=place.namespace)
+        await patch(kube, WIDGETS, "a", {"spec": {"size": 11}}, namespace=sandbox.namespace)
     assert [cause.field for cause in refused.value.causes] == ["spec.size"]
 
 
-async def test_a_rule_can_keep_a_field_as_it_is(place: Sandbox, kube: Kube, widgets: str) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
+async def test_a_rule_can_make_a_field_immutable(
+    sandbox: Sandbox, kube: Kube, widgets: str
+) -> None:
+    await kube.create(WIDGETS, widget("a"), namespace=sandbox.namespace)
 
     with pytest.raises(Invalid) as refused:
-        await patch(kube, WIDGETS, "a", {"spec": {"pool": "q"}}, namespace=place.namespace)
+        await patch(kube, WIDGETS, "a", {"spec": {"pool": "q"}}, namespace=sandbox.namespace)
 
     assert refused.value.causes == (
         StatusCause(
@@ -234,43 +228,20 @@ async def test_a_rule_can_keep_a_field_as_it_is(place: Sandbox, kube: Kube, widg
             field="spec",
         ),
     )
-    now = await patch(kube, WIDGETS, "a", {"spec": {"size": 2}}, namespace=place.namespace)
+    now = await patch(kube, WIDGETS, "a", {"spec": {"size": 2}}, namespace=sandbox.namespace)
     assert now["spec"]["size"] == 2
-
-
-async def test_a_strategic_merge_is_not_for_custom_kinds(
-    place: Sandbox, kube: Kube, widgets: str
-) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
-    with pytest.raises(Invalid) as refused:
-        await patch(kube, WIDGETS, "a", {}, namespace=place.namespace, kind=STRATEGIC_PATCH)
-    assert refused.value.code == 415
 
 
 # Reading
 
 
-async def test_widgets_can_be_watched(place: Sandbox, kube: Kube, widgets: str) -> None:
-    page = await kube.list_page(WIDGETS, namespace=place.namespace)
-    async with raw_watch(kube, widgets, resourceVersion=page.resource_version) as watched:
-        made = await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
-        await kube.delete(WIDGETS, "a", uid=made.metadata.uid, namespace=place.namespace)
-        said = await watched.take(2)
-    assert [kind for kind, _, _ in said] == ["ADDED", "DELETED"]
-
-
-async def test_a_view_reads_a_widget(place: Sandbox, kube: Kube, widgets: str) -> None:
-    made = await kube.create(WIDGETS, widget("a", mode="Pause"), namespace=place.namespace)
-    assert (made.spec.pool, made.spec.size, made.spec.mode) == ("p", 1, "Pause")
-
-
 async def test_a_table_has_the_columns_of_the_definition(
-    place: Sandbox, kube: Kube, widgets: str
+    sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=place.namespace)
+    await kube.create(WIDGETS, widget("a"), namespace=sandbox.namespace)
     accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
-    code, table = await place.raw_response("GET", widgets, accept=accept)
+    code, table = await sandbox.raw_response("GET", widgets, accept=accept)
 
     assert (code, table["kind"]) == (200, "Table")
     columns = [
@@ -288,13 +259,13 @@ async def test_a_table_has_the_columns_of_the_definition(
     assert row["object"]["metadata"]["name"] == "a"
 
 
-async def test_an_apply_makes_a_widget_with_its_defaults_unowned(
-    place: Sandbox, kube: Kube, widgets: str
+async def test_defaults_of_an_applied_object_have_no_owner(
+    sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
     wanted = {"metadata": {"name": "a"}, "spec": {"pool": "p", "steps": [{"name": "x"}]}}
-    await kube.apply(WIDGETS, wanted, force=False, namespace=place.namespace)
+    await kube.apply(WIDGETS, wanted, force=False, namespace=sandbox.namespace)
 
-    read = await get_json(kube, WIDGETS, "a", namespace=place.namespace)
+    read = await get_json(kube, WIDGETS, "a", namespace=sandbox.namespace)
 
     assert read["spec"]["size"] == 1
     (recorded,) = managed_fields(read)
@@ -304,17 +275,3 @@ async def test_an_apply_makes_a_widget_with_its_defaults_unowned(
             "f:steps": {'k:{"name":"x"}': {".": {}, "f:name": {}}},
         }
     }
-
-
-async def test_a_merge_patch_replaces_lists(place: Sandbox, kube: Kube, widgets: str) -> None:
-    await kube.create(
-        WIDGETS, widget("a", steps=[{"name": "x"}, {"name": "y"}]), namespace=place.namespace
-    )
-    now = await send_request(
-        kube,
-        "PATCH",
-        f"{widgets}/a",
-        body={"spec": {"steps": [{"name": "z"}]}},
-        content_type=MERGE_PATCH,
-    )
-    assert [step["name"] for step in now["spec"]["steps"]] == ["z"]

@@ -19,29 +19,29 @@ from tests.component.kube.sandbox import Sandbox
 # Versions of the template
 
 
-async def revisions(place: Sandbox, name: str) -> list[JsonObject]:
+async def revisions(sandbox: Sandbox, name: str) -> list[JsonObject]:
     """Its ControllerRevisions, oldest first."""
-    kube = place.kube()
+    kube = sandbox.kube()
     page = await kube.list_page(
-        CONTROLLER_REVISIONS, namespace=place.namespace, labels=f"app={name}"
+        CONTROLLER_REVISIONS, namespace=sandbox.namespace, labels=f"app={name}"
     )
     found = [
-        await get_json(kube, CONTROLLER_REVISIONS, item.metadata.name, namespace=place.namespace)
+        await get_json(kube, CONTROLLER_REVISIONS, item.metadata.name, namespace=sandbox.namespace)
         for item in page.items
     ]
     return sorted(found, key=lambda item: item["revision"])
 
 
-async def test_each_template_is_a_revision_with_a_hash_of_its_own(
-    place: Sandbox, kube: Kube, key: str
+async def test_each_template_has_a_revision_with_its_own_hash(
+    sandbox: Sandbox, kube: Kube, key: str
 ) -> None:
-    await place.node("a", labels={key: "x"})
-    await create_daemonset(place, "d", {key: "x"}, image="none:1")
-    (pod,) = await bound_pods(place, "d")
+    await sandbox.node("a", labels={key: "x"})
+    await create_daemonset(sandbox, "d", {key: "x"}, image="none:1")
+    (pod,) = await bound_pods(sandbox, "d")
 
-    (first,) = await revisions(place, "d")
+    (first,) = await revisions(sandbox, "d")
 
-    owner = await kube.get(DAEMON_SETS, "d", namespace=place.namespace)
+    owner = await kube.get(DAEMON_SETS, "d", namespace=sandbox.namespace)
     value = first["metadata"]["labels"][HASH]
     assert first["revision"] == 1
     assert first["metadata"]["name"] == f"d-{value}"
@@ -52,26 +52,26 @@ async def test_each_template_is_a_revision_with_a_hash_of_its_own(
     assert template["$patch"] == "replace"
     assert template["spec"]["containers"][0]["image"] == "none:1"
 
-    await set_image(place, "d", "none:2")
-    await daemonset_status(place, "d", observed_generation=2)
-    second = (await revisions(place, "d"))[-1]
+    await set_image(sandbox, "d", "none:2")
+    await daemonset_status(sandbox, "d", observed_generation=2)
+    second = (await revisions(sandbox, "d"))[-1]
     assert second["revision"] == 2
     assert second["metadata"]["labels"][HASH] != value
 
 
-async def test_a_template_that_was_there_before_is_its_old_revision_with_a_new_number(
-    place: Sandbox, key: str
+async def test_a_former_template_reuses_its_revision_with_a_new_number(
+    sandbox: Sandbox, key: str
 ) -> None:
-    await create_daemonset(place, "d", {key: "x"}, image="none:1")
-    await daemonset_status(place, "d", observed_generation=1)
-    await set_image(place, "d", "none:2")
-    await daemonset_status(place, "d", observed_generation=2)
-    first, second = await revisions(place, "d")
+    await create_daemonset(sandbox, "d", {key: "x"}, image="none:1")
+    await daemonset_status(sandbox, "d", observed_generation=1)
+    await set_image(sandbox, "d", "none:2")
+    await daemonset_status(sandbox, "d", observed_generation=2)
+    first, second = await revisions(sandbox, "d")
 
-    await set_image(place, "d", "none:1")
-    await daemonset_status(place, "d", observed_generation=3)
+    await set_image(sandbox, "d", "none:1")
+    await daemonset_status(sandbox, "d", observed_generation=3)
 
-    again = await revisions(place, "d")
+    again = await revisions(sandbox, "d")
     assert [item["metadata"]["name"] for item in again] == [
         second["metadata"]["name"],
         first["metadata"]["name"],
@@ -79,87 +79,89 @@ async def test_a_template_that_was_there_before_is_its_old_revision_with_a_new_n
     assert [item["revision"] for item in again] == [2, 3]
 
 
-async def test_a_change_beside_the_template_is_no_new_revision(
-    place: Sandbox, kube: Kube, key: str
+async def test_a_change_outside_the_template_creates_no_revision(
+    sandbox: Sandbox, kube: Kube, key: str
 ) -> None:
-    await create_daemonset(place, "d", {key: "x"})
-    await daemonset_status(place, "d", observed_generation=1)
+    await create_daemonset(sandbox, "d", {key: "x"})
+    await daemonset_status(sandbox, "d", observed_generation=1)
 
     change = {"spec": {"updateStrategy": {"type": "OnDelete"}, "minReadySeconds": 1}}
-    await patch(kube, DAEMON_SETS, "d", change, namespace=place.namespace)
-    await daemonset_status(place, "d", observed_generation=2)
+    await patch(kube, DAEMON_SETS, "d", change, namespace=sandbox.namespace)
+    await daemonset_status(sandbox, "d", observed_generation=2)
 
-    assert [item["revision"] for item in await revisions(place, "d")] == [1]
+    assert [item["revision"] for item in await revisions(sandbox, "d")] == [1]
 
 
-async def test_on_delete_a_new_template_waits_for_somebody_to_delete(
-    place: Sandbox, kube: Kube, key: str
+async def test_on_delete_keeps_old_pods_until_they_are_deleted(
+    sandbox: Sandbox, kube: Kube, key: str
 ) -> None:
-    await place.node("a", labels={key: "x"})
-    await create_daemonset(place, "d", {key: "x"}, image="none:1")
-    (old,) = await bound_pods(place, "d")
-    await mark_ready(place, [old])
-    await daemonset_status(place, "d", updated_number_scheduled=1, number_ready=1)
+    await sandbox.node("a", labels={key: "x"})
+    await create_daemonset(sandbox, "d", {key: "x"}, image="none:1")
+    (old,) = await bound_pods(sandbox, "d")
+    await mark_ready(sandbox, [old])
+    await daemonset_status(sandbox, "d", updated_number_scheduled=1, number_ready=1)
 
-    await set_image(place, "d", "none:2")
+    await set_image(sandbox, "d", "none:2")
     await daemonset_status(
-        place, "d", observed_generation=2, updated_number_scheduled=0, number_ready=1
+        sandbox, "d", observed_generation=2, updated_number_scheduled=0, number_ready=1
     )
-    (still,) = await bound_pods(place, "d")
+    (still,) = await bound_pods(sandbox, "d")
     assert still.metadata.uid == old.metadata.uid
 
     await kube.delete(
-        PODS, old.metadata.name, uid=old.metadata.uid, namespace=place.namespace, grace=0
+        PODS, old.metadata.name, uid=old.metadata.uid, namespace=sandbox.namespace, grace=0
     )
-    (new,) = await bound_pods(place, "d")
+    (new,) = await bound_pods(sandbox, "d")
     assert new.metadata.uid != old.metadata.uid
     assert new.spec.containers[0].image == "none:2"
     assert new.metadata.labels[HASH] != old.metadata.labels[HASH]
-    await daemonset_status(place, "d", updated_number_scheduled=1)
+    await daemonset_status(sandbox, "d", updated_number_scheduled=1)
 
 
-async def test_while_a_pod_is_dying_there_is_no_replacement(
-    place: Sandbox, kube: Kube, key: str
+async def test_a_terminating_pod_is_not_replaced_yet(
+    sandbox: Sandbox, kube: Kube, key: str
 ) -> None:
-    await place.node("a", labels={key: "x"})
-    await create_daemonset(place, "d", {key: "x"})
-    (old,) = await bound_pods(place, "d")
-    await mark_ready(place, [old])
+    await sandbox.node("a", labels={key: "x"})
+    await create_daemonset(sandbox, "d", {key: "x"})
+    (old,) = await bound_pods(sandbox, "d")
+    await mark_ready(sandbox, [old])
 
-    await kube.delete(PODS, old.metadata.name, uid=old.metadata.uid, namespace=place.namespace)
+    await kube.delete(PODS, old.metadata.name, uid=old.metadata.uid, namespace=sandbox.namespace)
     # The controller looks at the set again for this, and still makes nothing.
-    await patch(kube, DAEMON_SETS, "d", {"spec": {"minReadySeconds": 1}}, namespace=place.namespace)
-    await daemonset_status(place, "d", observed_generation=2)
-    assert [pod.metadata.uid for pod in await pods_of(place, "d")] == [old.metadata.uid]
+    await patch(
+        kube, DAEMON_SETS, "d", {"spec": {"minReadySeconds": 1}}, namespace=sandbox.namespace
+    )
+    await daemonset_status(sandbox, "d", observed_generation=2)
+    assert [pod.metadata.uid for pod in await pods_of(sandbox, "d")] == [old.metadata.uid]
 
-    await finish_pod(place, old)
-    (new,) = await bound_pods(place, "d")
+    await finish_pod(sandbox, old)
+    (new,) = await bound_pods(sandbox, "d")
     assert new.metadata.uid != old.metadata.uid
 
 
-async def test_a_rolling_update_takes_as_many_at_a_time_as_it_may(
-    place: Sandbox, kube: Kube, key: str
+async def test_a_rolling_update_respects_max_unavailable(
+    sandbox: Sandbox, kube: Kube, key: str
 ) -> None:
     for name in ("a", "b", "c"):
-        await place.node(name, labels={key: "x"})
+        await sandbox.node(name, labels={key: "x"})
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
-    await create_daemonset(place, "d", {key: "x"}, image="none:1", strategy=rolling)
-    await mark_ready(place, await bound_pods(place, "d", 3))
-    await daemonset_status(place, "d", number_available=3)
+    await create_daemonset(sandbox, "d", {key: "x"}, image="none:1", strategy=rolling)
+    await mark_ready(sandbox, await bound_pods(sandbox, "d", 3))
+    await daemonset_status(sandbox, "d", number_available=3)
 
-    await set_image(place, "d", "none:2")
+    await set_image(sandbox, "d", "none:2")
 
     for updated in range(1, 4):
-        (leaving,) = await terminating_pods(place, "d")
-        assert len(await pods_of(place, "d")) == 3
-        await finish_pod(place, leaving)
-        await daemonset_status(place, "d", updated_number_scheduled=updated, number_available=2)
+        (leaving,) = await terminating_pods(sandbox, "d")
+        assert len(await pods_of(sandbox, "d")) == 3
+        await finish_pod(sandbox, leaving)
+        await daemonset_status(sandbox, "d", updated_number_scheduled=updated, number_available=2)
         new = [
             pod
-            for pod in await bound_pods(place, "d", 3)
+            for pod in await bound_pods(sandbox, "d", 3)
             if pod.spec.containers[0].image == "none:2" and pod.status.phase != "Running"
         ]
         assert len(new) == 1
-        assert [pod for pod in await pods_of(place, "d") if pod.metadata.deletion_timestamp] == []
-        await mark_ready(place, new)
-    await daemonset_status(place, "d", updated_number_scheduled=3, number_available=3)
+        assert [pod for pod in await pods_of(sandbox, "d") if pod.metadata.deletion_timestamp] == []
+        await mark_ready(sandbox, new)
+    await daemonset_status(sandbox, "d", updated_number_scheduled=3, number_available=3)

@@ -21,29 +21,31 @@ from tests.support import eventually
 # Where they run
 
 
-async def test_a_pod_runs_on_each_node_of_the_selector(place: Sandbox, key: str) -> None:
-    first = await place.node("a", labels={key: "x"})
-    second = await place.node("b", labels={key: "x"})
-    await place.node("c", labels={key: "y"})
-    await place.node("d")
+async def test_a_pod_runs_on_each_node_of_the_selector(sandbox: Sandbox, key: str) -> None:
+    first = await sandbox.node("a", labels={key: "x"})
+    second = await sandbox.node("b", labels={key: "x"})
+    await sandbox.node("c", labels={key: "y"})
+    await sandbox.node("d")
 
-    await create_daemonset(place, "d", {key: "x"})
+    await create_daemonset(sandbox, "d", {key: "x"})
 
-    pods = await bound_pods(place, "d", 2)
+    pods = await bound_pods(sandbox, "d", 2)
     assert [pod.spec.node_name for pod in pods] == [first, second]
     done = await daemonset_status(
-        place, "d", desired_number_scheduled=2, current_number_scheduled=2
+        sandbox, "d", desired_number_scheduled=2, current_number_scheduled=2
     )
     assert done.number_misscheduled == 0
 
 
-async def test_its_pods_say_whose_they_are(place: Sandbox, kube: Kube, key: str) -> None:
-    node = await place.node("a", labels={key: "x"})
-    await create_daemonset(place, "d", {key: "x"})
+async def test_daemon_pods_have_owner_labels_and_affinity(
+    sandbox: Sandbox, kube: Kube, key: str
+) -> None:
+    node = await sandbox.node("a", labels={key: "x"})
+    await create_daemonset(sandbox, "d", {key: "x"})
 
-    (pod,) = await bound_pods(place, "d")
+    (pod,) = await bound_pods(sandbox, "d")
 
-    owner = await kube.get(DAEMON_SETS, "d", namespace=place.namespace)
+    owner = await kube.get(DAEMON_SETS, "d", namespace=sandbox.namespace)
     (reference,) = pod.metadata.owner_references
     assert (reference.kind, reference.name, reference.uid, reference.controller) == (
         "DaemonSet",
@@ -54,7 +56,7 @@ async def test_its_pods_say_whose_they_are(place: Sandbox, kube: Kube, key: str)
     assert pod.metadata.name.startswith("d-")
     assert set(pod.metadata.labels) == {"app", HASH, "pod-template-generation"}
     assert pod.metadata.labels["pod-template-generation"] == "1"
-    full = await get_json(kube, PODS, pod.metadata.name, namespace=place.namespace)
+    full = await get_json(kube, PODS, pod.metadata.name, namespace=sandbox.namespace)
     required = full["spec"]["affinity"]["nodeAffinity"][
         "requiredDuringSchedulingIgnoredDuringExecution"
     ]
@@ -74,96 +76,98 @@ async def test_its_pods_say_whose_they_are(place: Sandbox, kube: Kube, key: str)
     }
 
 
-async def test_affinity_selects_nodes_too(place: Sandbox, kube: Kube, key: str) -> None:
-    node = await place.node("a", labels={key: "x"})
-    await place.node("b", labels={key: "y"})
+async def test_node_affinity_selects_nodes(sandbox: Sandbox, kube: Kube, key: str) -> None:
+    node = await sandbox.node("a", labels={key: "x"})
+    await sandbox.node("b", labels={key: "y"})
     wanted = daemon_set("d", selector={})
     expression = {"key": key, "operator": "In", "values": ["x", "z"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     wanted["spec"]["template"]["spec"]["affinity"] = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}
     }
-    await kube.create(DAEMON_SETS, wanted, namespace=place.namespace)
+    await kube.create(DAEMON_SETS, wanted, namespace=sandbox.namespace)
 
-    (pod,) = await bound_pods(place, "d")
+    (pod,) = await bound_pods(sandbox, "d")
 
     assert pod.spec.node_name == node
-    await daemonset_status(place, "d", desired_number_scheduled=1)
+    await daemonset_status(sandbox, "d", desired_number_scheduled=1)
 
 
-async def test_a_cordon_keeps_no_daemon_away(place: Sandbox, kube: Kube, key: str) -> None:
-    node = await place.node("a", labels={key: "x"})
+async def test_a_daemon_pod_runs_on_a_cordoned_node(sandbox: Sandbox, kube: Kube, key: str) -> None:
+    node = await sandbox.node("a", labels={key: "x"})
     await patch(kube, NODES, node, {"spec": {"unschedulable": True}})
-    await create_daemonset(place, "d", {key: "x"})
-    assert [pod.spec.node_name for pod in await bound_pods(place, "d")] == [node]
+    await create_daemonset(sandbox, "d", {key: "x"})
+    assert [pod.spec.node_name for pod in await bound_pods(sandbox, "d")] == [node]
 
 
-async def test_a_taint_keeps_a_daemon_away_that_does_not_tolerate_it(
-    place: Sandbox, kube: Kube, key: str
+async def test_a_daemon_pod_needs_a_toleration_of_a_taint(
+    sandbox: Sandbox, kube: Kube, key: str
 ) -> None:
-    node = await place.node("a", labels={key: "x"})
+    node = await sandbox.node("a", labels={key: "x"})
     taint = {"key": "test.example/off", "effect": "NoSchedule"}
     await patch(kube, NODES, node, {"spec": {"taints": [taint]}})
     tolerates = [{"key": "test.example/off", "operator": "Exists"}]
 
-    await create_daemonset(place, "away", {key: "x"})
-    await create_daemonset(place, "there", {key: "x"}, tolerations=tolerates)
+    await create_daemonset(sandbox, "away", {key: "x"})
+    await create_daemonset(sandbox, "there", {key: "x"}, tolerations=tolerates)
 
-    assert [pod.spec.node_name for pod in await bound_pods(place, "there")] == [node]
-    await daemonset_status(place, "away", observed_generation=1, desired_number_scheduled=0)
-    assert await pods_of(place, "away") == []
+    assert [pod.spec.node_name for pod in await bound_pods(sandbox, "there")] == [node]
+    await daemonset_status(sandbox, "away", observed_generation=1, desired_number_scheduled=0)
+    assert await pods_of(sandbox, "away") == []
 
 
-async def test_a_daemon_follows_a_label_that_comes_and_goes(place: Sandbox, key: str) -> None:
+async def test_a_daemon_pod_follows_a_label_that_is_added_and_removed(
+    sandbox: Sandbox, key: str
+) -> None:
     """Its pod is told to go at once when the label is stripped."""
-    person = place.kube(manager="kubectl-label")
-    node = await place.node("a")
-    await create_daemonset(place, "d", {key: "x"})
-    await daemonset_status(place, "d", observed_generation=1, desired_number_scheduled=0)
+    person = sandbox.kube(manager="kubectl-label")
+    node = await sandbox.node("a")
+    await create_daemonset(sandbox, "d", {key: "x"})
+    await daemonset_status(sandbox, "d", observed_generation=1, desired_number_scheduled=0)
 
     await label(person, node, {key: "x"})
-    pods = await bound_pods(place, "d")
-    await mark_ready(place, pods)
+    pods = await bound_pods(sandbox, "d")
+    await mark_ready(sandbox, pods)
     await label(person, node, {key: None})
 
-    (pod,) = await terminating_pods(place, "d")
+    (pod,) = await terminating_pods(sandbox, "d")
     assert pod.metadata.uid == pods[0].metadata.uid
-    await finish_pod(place, pod)
-    await daemonset_status(place, "d", desired_number_scheduled=0, number_misscheduled=0)
-    assert await pods_of(place, "d") == []
+    await finish_pod(sandbox, pod)
+    await daemonset_status(sandbox, "d", desired_number_scheduled=0, number_misscheduled=0)
+    assert await pods_of(sandbox, "d") == []
 
 
-async def test_a_label_that_moves_brings_the_new_pod_beside_the_old_one(
-    place: Sandbox, key: str
+async def test_a_changed_label_starts_the_new_pod_while_the_old_one_ends(
+    sandbox: Sandbox, key: str
 ) -> None:
     """Both are there for as long as the old one takes to end."""
-    node = await place.node("a", labels={key: "old"})
-    await create_daemonset(place, "old", {key: "old"})
-    await create_daemonset(place, "new", {key: "new"})
-    (old,) = await bound_pods(place, "old")
-    await mark_ready(place, [old])
-    await daemonset_status(place, "old", number_ready=1)
+    node = await sandbox.node("a", labels={key: "old"})
+    await create_daemonset(sandbox, "old", {key: "old"})
+    await create_daemonset(sandbox, "new", {key: "new"})
+    (old,) = await bound_pods(sandbox, "old")
+    await mark_ready(sandbox, [old])
+    await daemonset_status(sandbox, "old", number_ready=1)
 
-    await label(place.kube(), node, {key: "new"})
+    await label(sandbox.kube(), node, {key: "new"})
 
-    (new,) = await bound_pods(place, "new")
+    (new,) = await bound_pods(sandbox, "new")
     assert new.spec.node_name == node
-    (leaving,) = await terminating_pods(place, "old")
+    (leaving,) = await terminating_pods(sandbox, "old")
     assert leaving.metadata.uid == old.metadata.uid
-    await mark_ready(place, [new])
-    await daemonset_status(place, "new", number_ready=1)
-    assert [pod.metadata.uid for pod in await pods_of(place, "old")] == [old.metadata.uid]
+    await mark_ready(sandbox, [new])
+    await daemonset_status(sandbox, "new", number_ready=1)
+    assert [pod.metadata.uid for pod in await pods_of(sandbox, "old")] == [old.metadata.uid]
 
-    await finish_pod(place, leaving)
-    await daemonset_status(place, "old", current_number_scheduled=0, number_misscheduled=0)
-    assert await pods_of(place, "old") == []
-    assert [pod.metadata.uid for pod in await pods_of(place, "new")] == [new.metadata.uid]
+    await finish_pod(sandbox, leaving)
+    await daemonset_status(sandbox, "old", current_number_scheduled=0, number_misscheduled=0)
+    assert await pods_of(sandbox, "old") == []
+    assert [pod.metadata.uid for pod in await pods_of(sandbox, "new")] == [new.metadata.uid]
 
 
-async def test_a_pod_that_failed_is_replaced(place: Sandbox, kube: Kube, key: str) -> None:
-    await place.node("a", labels={key: "x"})
-    await create_daemonset(place, "d", {key: "x"})
-    (first,) = await bound_pods(place, "d")
+async def test_a_failed_daemon_pod_is_replaced(sandbox: Sandbox, kube: Kube, key: str) -> None:
+    await sandbox.node("a", labels={key: "x"})
+    await create_daemonset(sandbox, "d", {key: "x"})
+    (first,) = await bound_pods(sandbox, "d")
 
     failed = {"status": {"phase": "Failed"}}
     await patch(
@@ -171,12 +175,12 @@ async def test_a_pod_that_failed_is_replaced(place: Sandbox, kube: Kube, key: st
         PODS,
         first.metadata.name,
         failed,
-        namespace=place.namespace,
+        namespace=sandbox.namespace,
         subresource="status",
     )
 
     async def replaced() -> bool:
-        uids = [pod.metadata.uid for pod in await pods_of(place, "d")]
+        uids = [pod.metadata.uid for pod in await pods_of(sandbox, "d")]
         return len(uids) == 1 and uids != [first.metadata.uid]
 
     await eventually(replaced)
@@ -185,40 +189,40 @@ async def test_a_pod_that_failed_is_replaced(place: Sandbox, kube: Kube, key: st
 # Numbers
 
 
-async def test_its_status_counts_what_is_there_and_what_is_ready(
-    place: Sandbox, kube: Kube, key: str
+async def test_the_status_counts_scheduled_and_ready_pods(
+    sandbox: Sandbox, kube: Kube, key: str
 ) -> None:
-    await place.node("a", labels={key: "x"})
-    await place.node("b", labels={key: "x"})
-    await create_daemonset(place, "d", {key: "x"})
-    pods = await bound_pods(place, "d", 2)
-    counted = await daemonset_status(place, "d", current_number_scheduled=2, number_ready=0)
+    await sandbox.node("a", labels={key: "x"})
+    await sandbox.node("b", labels={key: "x"})
+    await create_daemonset(sandbox, "d", {key: "x"})
+    pods = await bound_pods(sandbox, "d", 2)
+    counted = await daemonset_status(sandbox, "d", current_number_scheduled=2, number_ready=0)
     assert (counted.desired_number_scheduled, counted.updated_number_scheduled) == (2, 2)
     assert (counted.observed_generation, counted.number_available) == (1, 0)
 
-    await mark_ready(place, pods[:1])
-    await daemonset_status(place, "d", number_ready=1, number_available=1)
-    await mark_ready(place, pods[1:])
-    await daemonset_status(place, "d", number_ready=2, number_available=2)
+    await mark_ready(sandbox, pods[:1])
+    await daemonset_status(sandbox, "d", number_ready=1, number_available=1)
+    await mark_ready(sandbox, pods[1:])
+    await daemonset_status(sandbox, "d", number_ready=2, number_available=2)
     unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
     name = pods[0].metadata.name
-    await patch(kube, PODS, name, unready, namespace=place.namespace, subresource="status")
-    await daemonset_status(place, "d", number_ready=1, number_available=1)
+    await patch(kube, PODS, name, unready, namespace=sandbox.namespace, subresource="status")
+    await daemonset_status(sandbox, "d", number_ready=1, number_available=1)
 
 
-async def test_an_evicted_daemon_comes_back_on_its_node_as_what_the_template_says(
-    place: Sandbox, kube: Kube, key: str
+async def test_an_evicted_daemon_pod_is_recreated_from_the_current_template(
+    sandbox: Sandbox, kube: Kube, key: str
 ) -> None:
-    node = await place.node("a", labels={key: "x"})
-    await create_daemonset(place, "d", {key: "x"}, image="none:1")
-    (old,) = await bound_pods(place, "d")
-    await mark_ready(place, [old])
-    await set_image(place, "d", "none:2")
+    node = await sandbox.node("a", labels={key: "x"})
+    await create_daemonset(sandbox, "d", {key: "x"}, image="none:1")
+    (old,) = await bound_pods(sandbox, "d")
+    await mark_ready(sandbox, [old])
+    await set_image(sandbox, "d", "none:2")
 
-    answer = await kube.evict(old.metadata.name, namespace=place.namespace, uid=old.metadata.uid)
+    answer = await kube.evict(old.metadata.name, namespace=sandbox.namespace, uid=old.metadata.uid)
     assert answer == Evicted()
-    await finish_pod(place, old)
+    await finish_pod(sandbox, old)
 
-    (new,) = await bound_pods(place, "d")
+    (new,) = await bound_pods(sandbox, "d")
     assert new.spec.node_name == node
     assert new.spec.containers[0].image == "none:2"

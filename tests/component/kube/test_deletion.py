@@ -10,170 +10,128 @@ from tests.component.kube.raw_requests import get_json, patch, send_request
 from tests.component.kube.sandbox import Sandbox
 
 
-async def test_a_deleted_object_is_gone_at_once(place: Sandbox, kube: Kube) -> None:
-    made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
-
-    await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=place.namespace)
-
-    with pytest.raises(NotFound):
-        await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
-    with pytest.raises(NotFound):
-        await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=place.namespace)
-
-
-async def test_a_late_delete_leaves_the_replacement_of_the_same_name(
-    place: Sandbox, kube: Kube
+async def test_a_delete_with_a_former_uid_leaves_the_replacement(
+    sandbox: Sandbox, kube: Kube
 ) -> None:
-    first = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
-    await kube.delete(CONFIG_MAPS, "a", uid=first.metadata.uid, namespace=place.namespace)
-    second = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
+    first = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
+    await kube.delete(CONFIG_MAPS, "a", uid=first.metadata.uid, namespace=sandbox.namespace)
+    second = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
 
     with pytest.raises(Conflict) as refused:
-        await kube.delete(CONFIG_MAPS, "a", uid=first.metadata.uid, namespace=place.namespace)
+        await kube.delete(CONFIG_MAPS, "a", uid=first.metadata.uid, namespace=sandbox.namespace)
 
     assert refused.value.message == (
         'Operation cannot be fulfilled on ConfigMap "a": the UID in the precondition '
         f"({first.metadata.uid}) does not match the UID in record ({second.metadata.uid}). "
         "The object might have been deleted and then recreated"
     )
-    assert await kube.get(CONFIG_MAPS, "a", namespace=place.namespace) == second
+    assert await kube.get(CONFIG_MAPS, "a", namespace=sandbox.namespace) == second
 
 
-async def test_a_delete_can_be_fenced_by_the_revision(place: Sandbox, kube: Kube) -> None:
-    made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
-    await patch(kube, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=place.namespace)
+async def test_a_delete_can_be_fenced_by_the_revision(sandbox: Sandbox, kube: Kube) -> None:
+    made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
+    await patch(kube, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=sandbox.namespace)
     fence = {"preconditions": {"resourceVersion": made.metadata.resource_version}}
 
     with pytest.raises(Conflict):
         await kube.request(
-            "DELETE", CONFIG_MAPS.path(namespace=place.namespace, name="a"), body=fence
+            "DELETE", CONFIG_MAPS.path(namespace=sandbox.namespace, name="a"), body=fence
         )
 
 
-async def test_a_finalizer_holds_an_object_until_it_is_taken_off(
-    place: Sandbox, kube: Kube
+async def test_a_finalizer_holds_an_object_until_it_is_removed(
+    sandbox: Sandbox, kube: Kube
 ) -> None:
     held = config_map("a", finalizers=["sluice.dev/held"])
-    made = await kube.create(CONFIG_MAPS, held, namespace=place.namespace)
+    made = await kube.create(CONFIG_MAPS, held, namespace=sandbox.namespace)
 
-    await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=place.namespace)
+    await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=sandbox.namespace)
 
-    dying = await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
+    dying = await kube.get(CONFIG_MAPS, "a", namespace=sandbox.namespace)
     assert dying.metadata.deletion_timestamp
     assert dying.metadata.finalizers == ("sluice.dev/held",)
     assert int(dying.metadata.resource_version) > int(made.metadata.resource_version)
     more = {"metadata": {"finalizers": ["sluice.dev/held", "sluice.dev/more"]}}
     with pytest.raises(Invalid) as refused:
-        await patch(kube, CONFIG_MAPS, "a", more, namespace=place.namespace)
+        await patch(kube, CONFIG_MAPS, "a", more, namespace=sandbox.namespace)
     assert [cause.field for cause in refused.value.causes] == ["metadata.finalizers"]
     await patch(
-        kube, CONFIG_MAPS, "a", {"metadata": {"finalizers": None}}, namespace=place.namespace
+        kube, CONFIG_MAPS, "a", {"metadata": {"finalizers": None}}, namespace=sandbox.namespace
     )
     with pytest.raises(NotFound):
-        await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
+        await kube.get(CONFIG_MAPS, "a", namespace=sandbox.namespace)
 
 
-async def test_deleting_what_is_being_deleted_writes_nothing(place: Sandbox, kube: Kube) -> None:
-    held = config_map("a", finalizers=["sluice.dev/held"])
-    made = await kube.create(CONFIG_MAPS, held, namespace=place.namespace)
-    await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=place.namespace)
-    dying = await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
+async def test_a_bound_pod_is_deleted_with_its_grace_period(sandbox: Sandbox, kube: Kube) -> None:
+    node = await sandbox.node("n")
+    made = await kube.create(PODS, pod("a", node=node, grace=20), namespace=sandbox.namespace)
 
-    await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=place.namespace)
+    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=sandbox.namespace)
 
-    assert await kube.get(CONFIG_MAPS, "a", namespace=place.namespace) == dying
-
-
-async def test_a_bound_pod_is_given_its_grace(place: Sandbox, kube: Kube) -> None:
-    node = await place.node("n")
-    made = await kube.create(PODS, pod("a", node=node, grace=20), namespace=place.namespace)
-
-    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=place.namespace)
-
-    dying = await get_json(kube, PODS, "a", namespace=place.namespace)
+    dying = await get_json(kube, PODS, "a", namespace=sandbox.namespace)
     assert dying["metadata"]["deletionGracePeriodSeconds"] == 20
     assert dying["metadata"]["generation"] == 2
     first = dying["metadata"]["deletionTimestamp"]
-    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=place.namespace, grace=5)
-    shorter = await get_json(kube, PODS, "a", namespace=place.namespace)
+    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=sandbox.namespace, grace=5)
+    shorter = await get_json(kube, PODS, "a", namespace=sandbox.namespace)
     assert shorter["metadata"]["deletionGracePeriodSeconds"] == 5
     assert shorter["metadata"]["deletionTimestamp"] < first
-    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=place.namespace, grace=0)
+    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=sandbox.namespace, grace=0)
     with pytest.raises(NotFound):
-        await kube.get(PODS, "a", namespace=place.namespace)
+        await kube.get(PODS, "a", namespace=sandbox.namespace)
 
 
-async def test_a_pod_that_is_on_no_node_is_gone_at_once(place: Sandbox, kube: Kube) -> None:
-    made = await kube.create(PODS, pod("a"), namespace=place.namespace)
+async def test_an_unbound_pod_is_deleted_at_once(sandbox: Sandbox, kube: Kube) -> None:
+    made = await kube.create(PODS, pod("a"), namespace=sandbox.namespace)
 
-    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=place.namespace)
-
-    with pytest.raises(NotFound):
-        await kube.get(PODS, "a", namespace=place.namespace)
-
-
-async def test_a_pod_that_has_ended_is_gone_at_once(place: Sandbox, kube: Kube) -> None:
-    node = await place.node("n")
-    made = await kube.create(PODS, pod("a", node=node), namespace=place.namespace)
-    ended = {"status": {"phase": "Succeeded"}}
-    await patch(kube, PODS, "a", ended, namespace=place.namespace, subresource="status")
-
-    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=place.namespace)
+    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=sandbox.namespace)
 
     with pytest.raises(NotFound):
-        await kube.get(PODS, "a", namespace=place.namespace)
+        await kube.get(PODS, "a", namespace=sandbox.namespace)
 
 
-async def test_a_dying_pod_keeps_running_until_its_kubelet_ends_it(
-    place: Sandbox, kube: Kube
+async def test_a_terminating_pod_stays_until_its_kubelet_deletes_it(
+    sandbox: Sandbox, kube: Kube
 ) -> None:
-    node = await place.node("n")
-    made = await kube.create(PODS, pod("a", node=node), namespace=place.namespace)
-    await patch(kube, PODS, "a", {"status": READY}, namespace=place.namespace, subresource="status")
+    node = await sandbox.node("n")
+    made = await kube.create(PODS, pod("a", node=node), namespace=sandbox.namespace)
+    await patch(
+        kube, PODS, "a", {"status": READY}, namespace=sandbox.namespace, subresource="status"
+    )
 
-    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=place.namespace)
+    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=sandbox.namespace)
 
-    dying = await kube.get(PODS, "a", namespace=place.namespace)
+    dying = await kube.get(PODS, "a", namespace=sandbox.namespace)
     assert dying.status.phase == "Running"
     assert dying.metadata.deletion_timestamp
 
 
-async def test_a_node_is_gone_at_once_and_comes_back_as_another(place: Sandbox, kube: Kube) -> None:
-    node = await place.node("n")
+async def test_a_node_is_deleted_at_once_and_recreated_with_another_uid(
+    sandbox: Sandbox, kube: Kube
+) -> None:
+    node = await sandbox.node("n")
     first = await kube.get(NODES, node)
 
     await kube.delete(NODES, node, uid=first.metadata.uid)
 
     with pytest.raises(NotFound):
         await kube.get(NODES, node)
-    again = await place.node("n")
+    again = await sandbox.node("n")
     second = await kube.get(NODES, again)
     assert second.metadata.uid != first.metadata.uid
     with pytest.raises(Conflict):
         await kube.delete(NODES, node, uid=first.metadata.uid)
 
 
-async def test_a_delete_answers_with_what_it_did(place: Sandbox, kube: Kube) -> None:
-    made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
-
-    answer = await send_request(
-        kube, "DELETE", CONFIG_MAPS.path(namespace=place.namespace, name="a")
-    )
-
-    assert answer["kind"] == "Status"
-    assert answer["status"] == "Success"
-    assert answer["details"] == {"name": "a", "kind": "configmaps", "uid": made.metadata.uid}
-
-
-async def test_all_of_a_selection_can_be_deleted(place: Sandbox, kube: Kube) -> None:
+async def test_a_selection_can_be_deleted_as_a_collection(sandbox: Sandbox, kube: Kube) -> None:
     for name, app in (("a", "x"), ("b", "x"), ("c", "y")):
         await kube.create(
-            CONFIG_MAPS, config_map(name, labels={"app": app}), namespace=place.namespace
+            CONFIG_MAPS, config_map(name, labels={"app": app}), namespace=sandbox.namespace
         )
 
     await send_request(
-        kube, "DELETE", CONFIG_MAPS.path(namespace=place.namespace), labelSelector="app=x"
+        kube, "DELETE", CONFIG_MAPS.path(namespace=sandbox.namespace), labelSelector="app=x"
     )
 
-    left = await kube.list_page(CONFIG_MAPS, namespace=place.namespace, labels="app")
+    left = await kube.list_page(CONFIG_MAPS, namespace=sandbox.namespace, labels="app")
     assert [item.metadata.name for item in left.items] == ["c"]

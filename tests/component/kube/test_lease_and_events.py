@@ -15,22 +15,24 @@ from tests.component.kube.sandbox import Sandbox
 from tests.support import eventually
 
 
-async def test_candidates_lead_one_after_the_other(place: Sandbox, kube: Kube) -> None:
-    await kube.create(LEASES, {"metadata": {"name": "leader"}}, namespace=place.namespace)
+async def test_leadership_passes_from_one_candidate_to_the_next(
+    sandbox: Sandbox, kube: Kube
+) -> None:
+    await kube.create(LEASES, {"metadata": {"name": "leader"}}, namespace=sandbox.namespace)
     leading: list[str] = []
     terms: list[tuple[str, str | None]] = []
 
     async def lead(name: str) -> None:
         candidate = LeaderElector(
-            kube=place.kube(manager=name),
-            namespace=place.namespace,
+            kube=sandbox.kube(manager=name),
+            namespace=sandbox.namespace,
             name="leader",
             identity=name,
             env=make_env(random=random.Random(name)),
         )
         async with candidate.lead():
             leading.append(name)
-            now = await kube.get(LEASES, "leader", namespace=place.namespace)
+            now = await kube.get(LEASES, "leader", namespace=sandbox.namespace)
             terms.append((candidate.holder, now.spec.holder_identity))
             assert leading == [name]
             leading.remove(name)
@@ -41,19 +43,19 @@ async def test_candidates_lead_one_after_the_other(place: Sandbox, kube: Kube) -
 
     assert [holder for holder, _ in terms] == [recorded for _, recorded in terms]
     assert len({holder for holder, _ in terms}) == 2
-    left = await kube.get(LEASES, "leader", namespace=place.namespace)
+    left = await kube.get(LEASES, "leader", namespace=sandbox.namespace)
     assert not left.spec.holder_identity
     assert left.spec.lease_transitions == 2
 
 
-async def test_what_is_said_twice_is_one_event_with_a_count(place: Sandbox, kube: Kube) -> None:
-    target = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
+async def test_a_repeated_event_is_counted(sandbox: Sandbox, kube: Kube) -> None:
+    target = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
     events = EventRecorder(kube=kube, env=make_env())
     about = InvolvedObject(
         api_version="v1",
         kind="ConfigMap",
         name="a",
-        namespace=place.namespace,
+        namespace=sandbox.namespace,
         uid=target.metadata.uid,
     )
     writing = asyncio.create_task(events.run())
@@ -63,7 +65,7 @@ async def test_what_is_said_twice_is_one_event_with_a_count(place: Sandbox, kube
         by_reason = "involvedObject.name=a,reason=Seen"
 
         async def written() -> bool:
-            page = await kube.list_page(EVENTS, namespace=place.namespace, fields=by_reason)
+            page = await kube.list_page(EVENTS, namespace=sandbox.namespace, fields=by_reason)
             return len(page.items) == 1
 
         await eventually(written)
@@ -71,8 +73,8 @@ async def test_what_is_said_twice_is_one_event_with_a_count(place: Sandbox, kube
         writing.cancel()
         with suppress(asyncio.CancelledError):
             await writing
-    (said,) = (await kube.list_page(EVENTS, namespace=place.namespace, fields=by_reason)).items
-    read = await get_json(kube, EVENTS, said.metadata.name, namespace=place.namespace)
+    (said,) = (await kube.list_page(EVENTS, namespace=sandbox.namespace, fields=by_reason)).items
+    read = await get_json(kube, EVENTS, said.metadata.name, namespace=sandbox.namespace)
     assert read["count"] == 2
     assert read["source"]["component"] == "nvidia-gpu-operator"
     assert read["message"] == "it is there"

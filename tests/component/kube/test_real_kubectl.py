@@ -27,12 +27,12 @@ def ground(plane: RealKube) -> RealKube:
     return plane
 
 
-async def kubectl(plane: RealKube, place: Sandbox, *words: str, document: str = "") -> str:
+async def kubectl(plane: RealKube, sandbox: Sandbox, *words: str, document: str = "") -> str:
     """What it prints."""
     process = await asyncio.create_subprocess_exec(
         plane.kubectl,
         f"--kubeconfig={plane.kubeconfig()}",
-        f"--namespace={place.namespace}",
+        f"--namespace={sandbox.namespace}",
         *words,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -43,7 +43,9 @@ async def kubectl(plane: RealKube, place: Sandbox, *words: str, document: str = 
     return said.decode()
 
 
-async def test_kubectl_applies_from_its_side(plane: RealKube, place: Sandbox, kube: Kube) -> None:
+async def test_a_client_side_kubectl_apply_is_a_separate_field_owner(
+    plane: RealKube, sandbox: Sandbox, kube: Kube
+) -> None:
     document = """
     apiVersion: v1
     kind: ConfigMap
@@ -51,15 +53,15 @@ async def test_kubectl_applies_from_its_side(plane: RealKube, place: Sandbox, ku
     data: {k: "%s"}
     """
     assert "configmap/a created" in await kubectl(
-        plane, place, "apply", "-f", "-", document=document % 1
+        plane, sandbox, "apply", "-f", "-", document=document % 1
     )
     assert "configmap/a configured" in await kubectl(
-        plane, place, "apply", "-f", "-", document=document % 2
+        plane, sandbox, "apply", "-f", "-", document=document % 2
     )
     assert "configmap/a unchanged" in await kubectl(
-        plane, place, "apply", "-f", "-", document=document % 2
+        plane, sandbox, "apply", "-f", "-", document=document % 2
     )
-    now = await get_json(kube, CONFIG_MAPS, "a", namespace=place.namespace)
+    now = await get_json(kube, CONFIG_MAPS, "a", namespace=sandbox.namespace)
     assert now["data"] == {"k": "2"}
     assert "kubectl.kubernetes.io/last-applied-configuration" in now["metadata"]["annotations"]
 
@@ -68,17 +70,17 @@ async def test_kubectl_applies_from_its_side(plane: RealKube, place: Sandbox, ku
 
 
 @pytest.fixture
-async def fleet(place: Sandbox) -> AsyncIterator[KubeletFleet]:
-    async with place.machines() as fleet:
+async def fleet(sandbox: Sandbox) -> AsyncIterator[KubeletFleet]:
+    async with sandbox.machines() as fleet:
         yield fleet
 
 
-async def test_kubectl_drains_a_node_and_its_pods_go_elsewhere(
-    plane: RealKube, place: Sandbox, kube: Kube, fleet: KubeletFleet
+async def test_kubectl_drain_moves_pods_to_another_node(
+    plane: RealKube, sandbox: Sandbox, kube: Kube, fleet: KubeletFleet
 ) -> None:
     """One at a time, as their budget says; what a DaemonSet runs stays."""
-    nodes = [await place.machine(fleet, name) for name in "ab"]
-    key = f"test.example/{place.prefix}drain"
+    nodes = [await sandbox.machine(fleet, name) for name in "ab"]
+    key = f"test.example/{sandbox.prefix}drain"
     for node in nodes:
         await patch(kube, NODES, node, {"metadata": {"labels": {key: "x"}}})
     template = {
@@ -96,17 +98,19 @@ async def test_kubectl_drains_a_node_and_its_pods_go_elsewhere(
             "template": template,
         },
     }
-    path = f"/apis/apps/v1/namespaces/{place.namespace}/deployments"
+    path = f"/apis/apps/v1/namespaces/{sandbox.namespace}/deployments"
     await send_request(kube, "POST", path, body=deployment)
-    await kube.create(DAEMON_SETS, daemon_set("d", selector={key: "x"}), namespace=place.namespace)
+    await kube.create(
+        DAEMON_SETS, daemon_set("d", selector={key: "x"}), namespace=sandbox.namespace
+    )
     await kube.create(
         POD_DISRUPTION_BUDGETS,
         budget("b", {"app": "job"}, minAvailable=2),
-        namespace=place.namespace,
+        namespace=sandbox.namespace,
     )
 
     async def running(app: str) -> list[str]:
-        page = await kube.list_page(PODS, namespace=place.namespace, labels=f"app={app}")
+        page = await kube.list_page(PODS, namespace=sandbox.namespace, labels=f"app={app}")
         return [item.spec.node_name for item in page.items if item.status.phase == "Running"]
 
     async def up() -> bool:
@@ -117,7 +121,7 @@ async def test_kubectl_drains_a_node_and_its_pods_go_elsewhere(
 
     said = await kubectl(
         plane,
-        place,
+        sandbox,
         "drain",
         drained,
         "--ignore-daemonsets",
@@ -131,7 +135,7 @@ async def test_kubectl_drains_a_node_and_its_pods_go_elsewhere(
     assert sorted(await running("d")) == nodes
     evicted = [
         revision
-        for revision in await place.revisions()
+        for revision in await sandbox.revisions()
         if revision.verb == "evict" and revision.code == 201
     ]
     assert len(evicted) >= 2

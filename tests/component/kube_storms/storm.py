@@ -89,7 +89,7 @@ class Storm:
             random=sim.random_for("server"),
             journal=self.truth,
             rules={widgets.IMMUTABLE: widgets.pool_stays},
-            history_bytes=self.random.choice([15, 60, 10_000]),
+            history_changes=self.random.choice([15, 60, 10_000]),
         )
         self.truth.attach(self.server)
         self.bystanders = Bystanders(self.kube("alice"), self.truth, sim.random_for("people"))

@@ -65,7 +65,7 @@ class World:
     def __init__(self, sim: Sim, *, remembers: int = 1_000) -> None:
         self.clock = sim.clock
         self.server = ApiServer(
-            clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), history_bytes=remembers
+            clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), history_changes=remembers
         )
         self._wire = CountingTransport(self.server.transport(user=CLIENT))
         self.asked = self._wire.asked

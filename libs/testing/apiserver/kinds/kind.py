@@ -1,8 +1,6 @@
 """The kinds that the server serves: its own, and those that CustomResourceDefinitions add.
 
-A kind is data; what happens to its objects on a write is in `strategies`, for pods and what makes
-them in `workloads`, for what makes kinds in `custom`. Must not know what is stored, nor what a
-request is.
+A kind is data; what happens to its objects on a write is in `strategies` and `workloads`.
 """
 
 from collections.abc import Iterator
@@ -16,10 +14,10 @@ if TYPE_CHECKING:
     from libs.testing.apiserver.schemas.schema import Schema
 
 ALL = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-"""The verbs of an ordinary kind, as discovery has them."""
+"""The verbs of an ordinary kind, in discovery's order."""
 
 NAME_FIELDS = ("metadata.name", "metadata.namespace")
-"""What every namespaced kind can be selected by."""
+"""The field selectors of every namespaced kind."""
 
 
 class CustomColumn(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -47,41 +45,37 @@ class ResourceKind(msgspec.Struct, frozen=True, kw_only=True):
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL
     subresources: tuple[str, ...] = ()
-    """Those that are served, by their last name: `status`, `binding`."""
+    """Those that are served: `status`, `binding`."""
     selectable: tuple[str, ...] = ()
     """Paths that a fieldSelector may name."""
     shape: MergeShape
     columns: tuple[CustomColumn, ...] = ()
-    """Of a custom kind; the server's own are known to the tables."""
+    """Of a custom kind."""
     schema: "Schema | None" = None
     """Of a custom kind."""
-    stored_as: str = ""
-    """The apiVersion in which its objects are kept, where that is another than this one's."""
     generations: bool = False
-    """Whether `metadata.generation` counts the changes of what is wanted."""
+    """Whether `metadata.generation` counts changes of the spec."""
     put_creates: bool = False
-    """Whether a PUT of what is not there creates it."""
+    """Whether a PUT creates a missing object."""
     put_unfenced: bool = True
-    """Whether a PUT may go without resourceVersion."""
+    """Whether a PUT may omit resourceVersion."""
 
     @property
     def api_version(self) -> str:
-        """As an object's `apiVersion` says it."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def resource(self) -> str:
-        """As messages name it: `pods`, `daemonsets.apps`."""
+        """The name in messages: `pods`, `daemonsets.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def custom(self) -> bool:
-        """Whether a CustomResourceDefinition made it."""
         return self.schema is not None
 
 
 class ResourceKinds:
-    """What is served now."""
+    """The kinds that are served now."""
 
     def __init__(self) -> None:
         self._kinds = {_key(kind): kind for kind in _builtin()}
@@ -90,28 +84,20 @@ class ResourceKinds:
         return iter(self._kinds.values())
 
     def by_path(self, group: str, version: str, plural: str) -> ResourceKind | None:
-        """The kind that lives there."""
         return self._kinds.get((group, version, plural))
 
     def by_resource(self, group: str, plural: str) -> ResourceKind | None:
-        """Any of the versions of a resource: they share their objects."""
-        for kind in self._kinds.values():
-            if kind.group == group and kind.plural == plural:
-                return kind
-        return None
+        found = (kind for kind in self if (kind.group, kind.plural) == (group, plural))
+        return next(found, None)
 
     def has_version(self, group: str, version: str) -> bool:
-        """Whether anything is served under this group and version."""
         return any(kind.group == group and kind.version == version for kind in self)
 
     def add(self, kind: ResourceKind) -> None:
-        """Serve it from now on, instead of what was there."""
         self._kinds[_key(kind)] = kind
 
-    def remove(self, group: str, plural: str) -> None:
-        """Serve no version of it any more."""
-        for key in [key for key in self._kinds if (key[0], key[2]) == (group, plural)]:
-            del self._kinds[key]
+    def remove(self, kind: ResourceKind) -> None:
+        del self._kinds[_key(kind)]
 
 
 def _key(kind: ResourceKind) -> tuple[str, str, str]:
@@ -254,22 +240,12 @@ def _core() -> Iterator[ResourceKind]:
     )
     yield _own("Secret", "secrets", selectable=("type",))
     yield _own("ServiceAccount", "serviceaccounts", short=("sa",))
-    yield _own(
-        "Service",
-        "services",
-        short=("svc",),
-        categories=_SHOWN,
-        subresources=_STATUS,
-        selectable=("spec.clusterIP", "spec.type"),
-        put_creates=True,
-    )
 
 
 def _workloads() -> Iterator[ResourceKind]:
     yield _own("ControllerRevision", "controllerrevisions", group="apps")
     for kind, plural, group, short, selectable in (
         ("DaemonSet", "daemonsets", "apps", ("ds",), ()),
-        ("Deployment", "deployments", "apps", ("deploy",), ()),
         ("ReplicaSet", "replicasets", "apps", ("rs",), ("status.replicas",)),
         ("Job", "jobs", "batch", (), ("status.successful",)),
     ):

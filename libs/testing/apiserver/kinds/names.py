@@ -1,11 +1,11 @@
-"""How objects may be called and labelled: what an API server says to every kind's metadata."""
+"""Validation of names, labels, annotations, owners and finalizers, in a real server's words."""
 
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from libs.testing.apiserver.kinds.status_errors import forbidden, invalid_value, required
+from libs.testing.apiserver.schemas.causes import Cause, forbidden, invalid, required, too_long
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -32,39 +32,34 @@ _KEY_WORDS = (
     "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
     "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
-_REMEMBERED = 16_384
-"""Keys and values that are not looked at twice: a fleet's nodes have the same ones."""
+_CACHE_SIZE = 16_384
+"""Validated keys and values: the nodes of a fleet share theirs."""
 
-_ANNOTATIONS = 256 * 1024
-
-Cause = dict[str, Any]
+_ANNOTATION_BYTES = 256 * 1024
 
 
 def validate_subdomain(name: str) -> str:
-    """Why it is none; empty where it is one."""
+    """Return why the name is no subdomain; empty where it is valid. The same below."""
     if len(name) > 253:
         return "must be no more than 253 bytes"
     return "" if _SUBDOMAIN.fullmatch(name) else _SUBDOMAIN_WORDS
 
 
 def validate_label(name: str) -> str:
-    """Why it cannot be one part of a domain; empty where it can."""
     if len(name) > 63:
         return "must be no more than 63 bytes"
     return "" if _LABEL.fullmatch(name) else _LABEL_WORDS
 
 
 def validate_path_segment(name: str) -> str:
-    """Why it cannot be a part of a path; empty where it can."""
     if name in (".", ".."):
         return f"may not be '{name}'"
     found = [each for each in "/%" if each in name]
     return f"may not contain '{found[0]}'" if found else ""
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_CACHE_SIZE)
 def validate_qualified_name(key: str) -> str:
-    """Why it cannot be a label's key; empty where it can."""
     prefix, slash, name = key.rpartition("/")
     if slash:
         if not prefix:
@@ -79,27 +74,26 @@ def validate_qualified_name(key: str) -> str:
     return "" if _KEY.fullmatch(name) else _KEY_WORDS
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_CACHE_SIZE)
 def validate_label_value(value: str) -> str:
-    """Why it cannot be a label's value; empty where it can."""
     if len(value) > 63:
         return "must be no more than 63 bytes"
     return "" if _VALUE.fullmatch(value) else _VALUE_WORDS
 
 
 def validate_metadata(metadata: Mapping[str, Any], *, old: Mapping[str, Any] | None) -> list[Cause]:
-    """What is wrong with labels, annotations, owners and finalizers, beside the name."""
+    """Return what is wrong with the metadata beside the name."""
     was = old or {}
     return [
-        *_labels(_news("labels", metadata, was), "metadata.labels"),
-        *_annotations(_news("annotations", metadata, was)),
+        *_labels(_changed("labels", metadata, was), "metadata.labels"),
+        *_annotations(_changed("annotations", metadata, was)),
         *_owners(metadata.get("ownerReferences") or []),
         *_finalizers(metadata, old),
     ]
 
 
-def _news(name: str, metadata: Mapping[str, Any], was: Mapping[str, Any]) -> Mapping[str, str]:
-    """What is as it was has been looked at."""
+def _changed(name: str, metadata: Mapping[str, Any], was: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the map, or an empty one where it was validated before."""
     now: Mapping[str, str] = metadata.get(name) or {}
     return {} if now == was.get(name) else now
 
@@ -107,37 +101,33 @@ def _news(name: str, metadata: Mapping[str, Any], was: Mapping[str, Any]) -> Map
 def _labels(labels: Mapping[str, str], field: str) -> Iterator[Cause]:
     for key, value in sorted(labels.items()):
         if why := validate_qualified_name(key):
-            yield invalid_value(field, key, why)
+            yield invalid(field, key, why)
         if why := validate_label_value(value):
-            yield invalid_value(field, value, why)
+            yield invalid(field, value, why)
 
 
 def _annotations(annotations: Mapping[str, str]) -> Iterator[Cause]:
     field = "metadata.annotations"
     for key in sorted(annotations):
         if why := validate_qualified_name(key.lower()):
-            yield invalid_value(field, key, why)
+            yield invalid(field, key, why)
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
-    if size > _ANNOTATIONS:
-        yield {
-            "reason": "FieldValueTooLong",
-            "message": f"Too long: may not be more than {_ANNOTATIONS} bytes",
-            "field": field,
-        }
+    if size > _ANNOTATION_BYTES:
+        yield too_long(field, _ANNOTATION_BYTES)
 
 
 def _owners(owners: list[Mapping[str, Any]]) -> Iterator[Cause]:
-    for place, owner in enumerate(owners):
+    for index, owner in enumerate(owners):
         for name in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(name):
-                yield required(f"metadata.ownerReferences[{place}].{name}", "must not be empty")
+                yield required(f"metadata.ownerReferences[{index}].{name}", "must not be empty")
 
 
 def _finalizers(metadata: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[Cause]:
     finalizers: list[str] = metadata.get("finalizers") or []
     for each in finalizers:
         if why := validate_qualified_name(each):
-            yield invalid_value("metadata.finalizers", each, why)
+            yield invalid("metadata.finalizers", each, why)
     if old is not None and old.get("deletionTimestamp"):
         known: list[str] = old.get("finalizers") or []
         added = [each for each in finalizers if each not in known]

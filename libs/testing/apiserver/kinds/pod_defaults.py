@@ -1,7 +1,4 @@
-"""What the server fills in of a pod's spec, alone or in a template.
-
-Works in place, on an object that nobody else holds.
-"""
+"""Defaults of a pod's spec, set in place."""
 
 from collections.abc import Iterator
 
@@ -12,7 +9,6 @@ _MODED = ("secret", "configMap", "downwardAPI", "projected")
 
 
 def set_pod_defaults(spec: JsonObject) -> None:
-    """The defaults of a pod's spec."""
     spec.setdefault("restartPolicy", "Always")
     if spec.get("terminationGracePeriodSeconds") is None:
         spec["terminationGracePeriodSeconds"] = 30
@@ -29,7 +25,7 @@ def set_pod_defaults(spec: JsonObject) -> None:
 
 
 def all_containers(spec: JsonObject) -> Iterator[JsonObject]:
-    """All of them, those that run first first."""
+    """Return the containers, init containers first."""
     yield from get_maps(spec, "initContainers")
     yield from get_maps(spec, "containers")
 
@@ -51,7 +47,7 @@ def _fill_container(container: JsonObject, *, host: bool) -> None:
 
 
 def set_default_requests(spec: JsonObject) -> None:
-    """What is limited and not asked for is asked for; in a template nobody does this yet."""
+    """Set the requests of what is only limited. Applies to pods, not to templates."""
     for container in all_containers(spec):
         for name, amount in get_map(container, "resources", "limits").items():
             ensure_map(container["resources"], "requests").setdefault(name, amount)
@@ -86,7 +82,6 @@ def _fill_volume(volume: JsonObject) -> None:
 
 
 def qos_class(spec: JsonObject) -> str:
-    """The pod's QoS class."""
     asked: list[bool] = []
     equal: list[bool] = []
     for container in all_containers(spec):

@@ -1,4 +1,4 @@
-"""Which strategy each kind has."""
+"""The strategy of each kind."""
 
 from collections.abc import Mapping
 
@@ -14,11 +14,9 @@ from libs.testing.apiserver.kinds.strategies import (
     RoleStrategy,
     SecretStrategy,
     ServiceAccountStrategy,
-    ServiceStrategy,
 )
 from libs.testing.apiserver.kinds.workloads import (
     DaemonSetStrategy,
-    DeploymentStrategy,
     DisruptionBudgetStrategy,
     JobStrategy,
     PodStrategy,
@@ -30,22 +28,18 @@ _RBAC = ("clusterrolebindings", "clusterroles", "rolebindings", "roles")
 
 
 class StrategyRegistry:
-    """Of the server's own kinds, and of those that were added."""
-
     def __init__(self, rules: Mapping[str, Predicate]) -> None:
         self._ordinary = KindStrategy()
         self._own: dict[str, KindStrategy] = {
             RESOURCE: CustomResourceDefinitionStrategy(rules),
             "nodes": NodeStrategy(),
             "namespaces": NamespaceStrategy(),
-            "services": ServiceStrategy(),
             "events": EventStrategy(),
             "secrets": SecretStrategy(),
             "serviceaccounts": ServiceAccountStrategy(),
             "leases.coordination.k8s.io": LeaseStrategy(),
             "pods": PodStrategy(),
             "daemonsets.apps": DaemonSetStrategy(),
-            "deployments.apps": DeploymentStrategy(),
             "replicasets.apps": ReplicaSetStrategy(),
             "jobs.batch": JobStrategy(),
             "poddisruptionbudgets.policy": DisruptionBudgetStrategy(),
@@ -53,7 +47,6 @@ class StrategyRegistry:
         }
 
     def __call__(self, kind: ResourceKind) -> KindStrategy:
-        """A kind's own, or the ordinary one."""
         if kind.custom:
             return CustomObjectStrategy(status="status" in kind.subresources)
         return self._own.get(kind.resource, self._ordinary)

@@ -1,7 +1,4 @@
-"""As whom a pod speaks to the server: its service account, and the token that admission mounts.
-
-Pure. Must not know where accounts are kept, nor whether one is there.
-"""
+"""Admission of a pod's service account: its name, and the token volume that is mounted."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,20 +10,19 @@ DEFAULT = "default"
 _VOLUME = "kube-api-access-"
 _MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _SECONDS = 3607
-"""An hour, and so much more that the server can tell its own tokens from others."""
+"""An hour and 7 s, by which a real server recognizes its own tokens."""
 
 
 def account_name(pod: Mapping[str, Any]) -> str:
-    """Of its account."""
     return get_map(pod, "spec").get("serviceAccountName") or DEFAULT
 
 
 def mount_service_account(
     pod: JsonObject, *, as_: str, account: Mapping[str, Any], suffix: str
 ) -> None:
-    """Name the account, and mount its token where neither pod nor account has forbidden it.
+    """Set the account, and mount its token unless pod or account opt out.
 
-    Replaces whole parts of the pod: what is in them may be somebody else's too.
+    Replaces the changed parts of the pod, which other objects may share.
     """
     spec: JsonObject = {**get_map(pod, "spec"), "serviceAccountName": as_, "serviceAccount": as_}
     pod["spec"] = spec
@@ -39,8 +35,8 @@ def mount_service_account(
 
 def _mount(spec: JsonObject, suffix: str) -> None:
     volumes = get_maps(spec, "volumes")
-    there = [each["name"] for each in volumes if each["name"].startswith(_VOLUME)]
-    volume = there[0] if there else _VOLUME + suffix
+    existing = [each["name"] for each in volumes if each["name"].startswith(_VOLUME)]
+    volume = existing[0] if existing else _VOLUME + suffix
     mount = {"name": volume, "readOnly": True, "mountPath": _MOUNT}
     needed = False
     for kind in ("initContainers", "containers"):
@@ -48,7 +44,7 @@ def _mount(spec: JsonObject, suffix: str) -> None:
         mounted = [each if _mounted(each) else _with(each, mount) for each in given]
         if mounted != given:
             spec[kind], needed = mounted, True
-    if needed and not there:
+    if needed and not existing:
         spec["volumes"] = [*volumes, _token(volume)]
 
 

@@ -1,15 +1,14 @@
-"""Pods, what makes pods, and what protects them: how the server fills in and judges them."""
+"""The strategies of pods, of their controllers, and of disruption budgets."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from libs.testing.apiserver.kinds import names, pod_defaults
-from libs.testing.apiserver.kinds.names import Cause
-from libs.testing.apiserver.kinds.status_errors import forbidden, invalid_value, required
 from libs.testing.apiserver.kinds.strategies import KindStrategy
 from libs.testing.apiserver.objects.encoding import encoded
 from libs.testing.apiserver.objects.json_access import JsonObject, ensure_map, get_map, get_maps
 from libs.testing.apiserver.objects.selectors import from_object
+from libs.testing.apiserver.schemas.causes import Cause, cause, forbidden, invalid, required
 
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _POD_UPDATES = (
@@ -25,19 +24,18 @@ _BY_DEFAULT = tuple(
 
 
 class PodStrategy(KindStrategy):
-    """A pod begins Pending; of its spec little can change."""
+    """A pod is created Pending, and little of its spec can change."""
 
     returns_deleted = True
 
     def set_defaults(self, thing: JsonObject) -> None:
-        """All that a pod can do without saying."""
         spec = ensure_map(thing, "spec")
         pod_defaults.set_pod_defaults(spec)
         pod_defaults.set_default_requests(spec)
         spec.setdefault("enableServiceLinks", True)
 
     def prepare_for_create(self, thing: JsonObject) -> None:
-        """What admission adds, and its first status."""
+        """Add what admission adds, and the first status."""
         spec: JsonObject = dict(thing["spec"])
         tolerations = get_maps(spec, "tolerations")
         added = [each for each in _BY_DEFAULT if not _tolerated(each, tolerations)]
@@ -49,11 +47,9 @@ class PodStrategy(KindStrategy):
         thing["status"] = {"phase": "Pending", "qosClass": pod_defaults.qos_class(spec)}
 
     def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
-        """Of its containers."""
         return _containers(get_map(thing, "spec"), "spec")
 
     def validate_update(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
-        """Nearly everything in its spec stays."""
         if _fixed(new, old) != _fixed(old, old):
             return [forbidden("spec", _POD_UPDATES)]
         return []
@@ -68,7 +64,7 @@ def _tolerated(taint: Mapping[str, Any], tolerations: list[JsonObject]) -> bool:
 
 
 def _fixed(thing: Mapping[str, Any], old: Mapping[str, Any]) -> JsonObject:
-    """A pod's spec without what may change."""
+    """Return the pod's spec without the parts that may change."""
     spec = {**get_map(thing, "spec")}
     spec.pop("activeDeadlineSeconds", None)
     before = get_maps(old, "spec", "tolerations")
@@ -89,58 +85,51 @@ def _containers(spec: Mapping[str, Any], at: str) -> list[Cause]:
             if not name:
                 found.append(required(f"{field}.name", ""))
             elif why := names.validate_label(name):
-                found.append(invalid_value(f"{field}.name", name, why))
+                found.append(invalid(f"{field}.name", name, why))
             if not container.get("image"):
                 found.append(required(f"{field}.image", ""))
     return found
 
 
 class TemplatedStrategy(KindStrategy):
-    """What makes pods from a template that its selector must find."""
+    """The strategy of kinds with a pod template, which their selector must match."""
 
     first_status: ClassVar[JsonObject] = {}
 
     def set_defaults(self, thing: JsonObject) -> None:
-        """The template's pods."""
         pod_defaults.set_pod_defaults(
             ensure_map(ensure_map(ensure_map(thing, "spec"), "template"), "spec")
         )
 
     def prepare_for_create(self, thing: JsonObject) -> None:
-        """Nothing is known of it yet."""
         thing["status"] = dict(self.first_status)
 
     def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
-        """A selector that does not find the template, and its containers."""
+        """Validate the containers, and that the selector matches the template."""
         labels = get_map(thing, "spec", "template", "metadata").get("labels")
         selector = get_map(thing, "spec", "selector")
         found: list[Cause] = []
         empty = not selector.get("matchLabels") and not selector.get("matchExpressions")
         if empty or not from_object(selector)(labels or {}):
             field = "spec.template.metadata.labels"
-            shown = encoded(labels).decode()
-            found.append(_raw(field, shown, "`selector` does not match template `labels`"))
+            why = "`selector` does not match template `labels`"
+            found.append(_invalid_json(field, labels, why))
         return found + _containers(get_map(thing, "spec", "template", "spec"), "spec.template.spec")
 
     def validate_update(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
-        """Another selector."""
         selector = get_map(new, "spec", "selector")
         if selector != get_map(old, "spec", "selector"):
-            return [_raw("spec.selector", encoded(selector).decode(), "field is immutable")]
+            return [_invalid_json("spec.selector", selector, "field is immutable")]
         return []
 
 
-def _raw(field: str, words: str, why: str) -> Cause:
-    return {
-        "reason": "FieldValueInvalid",
-        "message": f"Invalid value: {words}: {why}",
-        "field": field,
-    }
+def _invalid_json(field: str, value: object, why: str) -> Cause:
+    """Return the cause of an invalid value that is shown as JSON in the order of its fields."""
+    shown = encoded(value).decode()
+    return cause("FieldValueInvalid", field, f"Invalid value: {shown}: {why}")
 
 
 class DaemonSetStrategy(TemplatedStrategy):
-    """One pod a node."""
-
     first_status: ClassVar[JsonObject] = {
         "currentNumberScheduled": 0,
         "numberMisscheduled": 0,
@@ -149,7 +138,6 @@ class DaemonSetStrategy(TemplatedStrategy):
     }
 
     def set_defaults(self, thing: JsonObject) -> None:
-        """How it is rolled out, and how many templates are remembered."""
         super().set_defaults(thing)
         spec = thing["spec"]
         strategy = ensure_map(spec, "updateStrategy")
@@ -163,47 +151,23 @@ class DaemonSetStrategy(TemplatedStrategy):
         ensure_map(thing["metadata"], "annotations").setdefault(_TEMPLATE_GENERATION, "1")
 
     def prepare_for_update(self, new: JsonObject, old: Mapping[str, Any]) -> None:
-        """The count of its templates."""
+        """Count the changes of the template."""
         count = int(get_map(old, "metadata", "annotations").get(_TEMPLATE_GENERATION, "1"))
         if new["spec"].get("template") != old["spec"].get("template"):
             count += 1
         new["metadata"]["annotations"][_TEMPLATE_GENERATION] = str(count)
 
 
-class DeploymentStrategy(TemplatedStrategy):
-    """Pods that are replaced by newer ones."""
-
-    def set_defaults(self, thing: JsonObject) -> None:
-        """How many, and how they are replaced."""
-        super().set_defaults(thing)
-        spec = thing["spec"]
-        spec.setdefault("replicas", 1)
-        strategy = ensure_map(spec, "strategy")
-        strategy.setdefault("type", "RollingUpdate")
-        if strategy["type"] == "RollingUpdate":
-            rolling = ensure_map(strategy, "rollingUpdate")
-            rolling.setdefault("maxUnavailable", "25%")
-            rolling.setdefault("maxSurge", "25%")
-        spec.setdefault("revisionHistoryLimit", 10)
-        spec.setdefault("progressDeadlineSeconds", 600)
-
-
 class ReplicaSetStrategy(TemplatedStrategy):
-    """So many pods."""
-
     first_status: ClassVar[JsonObject] = {"replicas": 0}
 
     def set_defaults(self, thing: JsonObject) -> None:
-        """How many."""
         super().set_defaults(thing)
         thing["spec"].setdefault("replicas", 1)
 
 
 class JobStrategy(TemplatedStrategy):
-    """Pods that end."""
-
     def set_defaults(self, thing: JsonObject) -> None:
-        """How many, and how often they may fail."""
         super().set_defaults(thing)
         spec = thing["spec"]
         spec.setdefault("parallelism", 1)
@@ -215,14 +179,14 @@ class JobStrategy(TemplatedStrategy):
         spec.setdefault("podReplacementPolicy", "TerminatingOrFailed")
 
     def prepare_for_update(self, new: JsonObject, old: Mapping[str, Any]) -> None:
-        """The labels by which it finds its pods."""
+        """Keep the labels and the selector that the server generated."""
         new["spec"]["selector"] = old["spec"].get("selector")
         metadata = ensure_map(new["spec"]["template"], "metadata")
         theirs = get_map(old, "spec", "template", "metadata", "labels")
         metadata["labels"] = {**get_map(metadata, "labels"), **theirs}
 
     def prepare_for_create(self, thing: JsonObject) -> None:
-        """The labels by which it finds its pods."""
+        """Keep the labels and the selector that the server generated."""
         super().prepare_for_create(thing)
         metadata, spec = thing["metadata"], dict(thing["spec"])
         marks = {
@@ -241,17 +205,14 @@ class JobStrategy(TemplatedStrategy):
 
 
 class DisruptionBudgetStrategy(KindStrategy):
-    """How many pods must stay."""
-
     def prepare_for_create(self, thing: JsonObject) -> None:
-        """Nothing may go before a controller has looked."""
+        """Allow no disruption before the controller has counted the pods."""
         counts = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
         thing["status"] = dict.fromkeys(counts, 0)
 
     def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
-        """Both bounds at once."""
         spec = get_map(thing, "spec")
         if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-            words = "minAvailable and maxUnavailable cannot be both set"
-            return [_raw("spec", encoded(spec).decode(), words)]
+            why = "minAvailable and maxUnavailable cannot be both set"
+            return [_invalid_json("spec", spec, why)]
         return []

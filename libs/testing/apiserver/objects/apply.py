@@ -1,7 +1,6 @@
-"""Server-side apply: the wanted fields merged into an object by their owners.
+"""Server-side apply: merges a configuration into an object, by the owners of its fields.
 
-Knows nothing of the store: what the result means (a new object, a new revision, nothing) is the
-server's to say, and so are the guards `metadata.uid` and `metadata.resourceVersion`.
+The fence, `metadata.uid` and `metadata.resourceVersion`, is checked by the caller.
 """
 
 from dataclasses import replace
@@ -34,12 +33,12 @@ from libs.testing.apiserver.objects.merge import merged, misfits, without
 from libs.testing.apiserver.objects.shapes import MergeShape, encoded
 from libs.testing.apiserver.status import StatusError
 
-_GUARDS: Final = ("uid", "resourceVersion")
+_FENCE: Final = ("uid", "resourceVersion")
 
 
 def apply(
     live: dict[str, Any] | None,
-    wanted: dict[str, Any],
+    desired: dict[str, Any],
     *,
     manager: str,
     force: bool,
@@ -48,28 +47,28 @@ def apply(
     time: str,
     shape: MergeShape,
 ) -> dict[str, Any]:
-    """The object after somebody said what it shall hold; `live` itself if nothing changed."""
-    if managed_of(wanted) is not None:
+    """Return the object after an apply; `live` itself if nothing changed."""
+    if managed_of(desired) is not None:
         raise StatusError(400, "BadRequest", "metadata.managedFields must be nil")
-    _check(wanted, shape)
-    wanted = _unguarded(wanted)
+    _check(desired, shape)
+    desired = _without_fence(desired)
     known = managed_of(live)
     owners = decoded(known)
     if owners is None:
         raise StatusError(500, "", "failed to decode managed fields")
     before = with_entries(live, None) if live else encoded({"metadata": {}}, shape)
-    me = FieldOwner(
+    applier = FieldOwner(
         manager=manager,
         operation="Apply",
         api_version=api_version,
         subresource=subresource,
         time=time,
-        fields=stated(wanted, shape),
+        fields=stated(desired, shape),
     )
     if not owners and live is not None:
-        first = replace(me, manager="before-first-apply", operation="Update", fields={})
-        owners = updated({}, _nothing(live, shape), before, first, shape)
-    result, owners = _applied(before, wanted, owners, me, force=force, shape=shape)
+        first = replace(applier, manager="before-first-apply", operation="Update", fields={})
+        owners = updated({}, _type_only(live, shape), before, first, shape)
+    result, owners = _applied(before, desired, owners, applier, force=force, shape=shape)
     after = encoded(result, shape, like=before)
     managed = entries(owners, known)
     as_before = without_times(managed) == without_times(known)
@@ -78,69 +77,69 @@ def apply(
     return with_entries(after, managed)
 
 
-def _check(wanted: dict[str, Any], shape: MergeShape) -> None:
-    found = misfits(wanted, shape)
+def _check(desired: dict[str, Any], shape: MergeShape) -> None:
+    found = misfits(desired, shape)
     if not found:
         return
-    meta: dict[str, Any] = wanted.get("metadata") or {}
-    group, _, version = str(wanted.get("apiVersion", "")).rpartition("/")
+    meta: dict[str, Any] = desired.get("metadata") or {}
+    group, _, version = str(desired.get("apiVersion", "")).rpartition("/")
     words = found[0] if len(found) == 1 else "errors:\n  " + "\n  ".join(found)
     raise StatusError(
         500,
         "",
         f"failed to create typed patch object ({meta.get('namespace', '')}/{meta.get('name', '')}; "
-        f"{group}/{version}, Kind={wanted.get('kind', '')}): {words}",
+        f"{group}/{version}, Kind={desired.get('kind', '')}): {words}",
     )
 
 
-def _unguarded(wanted: dict[str, Any]) -> dict[str, Any]:
-    meta = wanted.get("metadata")
-    if not isinstance(meta, dict) or not any(guard in meta for guard in _GUARDS):
-        return wanted
-    left: dict[str, Any] = {k: v for k, v in wanted["metadata"].items() if k not in _GUARDS}
-    return {**wanted, "metadata": left}
+def _without_fence(desired: dict[str, Any]) -> dict[str, Any]:
+    meta = desired.get("metadata")
+    if not isinstance(meta, dict) or not any(name in meta for name in _FENCE):
+        return desired
+    left: dict[str, Any] = {k: v for k, v in desired["metadata"].items() if k not in _FENCE}
+    return {**desired, "metadata": left}
 
 
-def _nothing(live: dict[str, Any], shape: MergeShape) -> dict[str, Any]:
+def _type_only(live: dict[str, Any], shape: MergeShape) -> dict[str, Any]:
     names = {"apiVersion": live.get("apiVersion"), "kind": live.get("kind")}
     return encoded(names, shape)
 
 
 def _applied(
     before: dict[str, Any],
-    wanted: dict[str, Any],
+    desired: dict[str, Any],
     owners: Owners,
-    me: FieldOwner,
+    applier: FieldOwner,
     *,
     force: bool,
     shape: MergeShape,
 ) -> tuple[dict[str, Any], Owners]:
-    last = owners.get(me.identity)
-    claims = {**owners, me.identity: me}
+    last = owners.get(applier.identity)
+    claims = {**owners, applier.identity: applier}
     try:
-        result = merged(before, wanted, shape)
-        if last is not None and difference(last.fields, me.fields):
+        result = merged(before, desired, shape)
+        if last is not None and difference(last.fields, applier.fields):
             result = _pruned(result, claims, last.fields, shape)
         change = compare(before, result, shape)
     except ShapeMismatch as error:
         raise StatusError(500, "", f"failed to create typed live object: {error}") from error
     if not force:
-        _refuse_conflicts(claims, me, change)
-    claims = dict(without_lost_fields(claims, me.identity, change))
-    claims.pop(me.identity, None)
-    mine = stripped(me.fields)
-    if mine:
-        # Whoever changes nothing keeps the time of the entry, and a new one has none.
-        kept = last.time if last else None
-        time = kept if unchanged(before, result, shape) else me.time
-        claims[me.identity] = replace(me, fields=mine, time=time)
+        _refuse_conflicts(claims, applier, change)
+    claims = dict(without_lost_fields(claims, applier.identity, change))
+    claims.pop(applier.identity, None)
+    kept_fields = stripped(applier.fields)
+    if kept_fields:
+        # An apply that changes nothing keeps the time of its entry, or has none.
+        known_time = last.time if last else None
+        time = known_time if unchanged(before, result, shape) else applier.time
+        claims[applier.identity] = replace(applier, fields=kept_fields, time=time)
     return result, claims
 
 
-def _refuse_conflicts(owners: Owners, me: FieldOwner, change: Comparison) -> None:
+def _refuse_conflicts(owners: Owners, applier: FieldOwner, change: Comparison) -> None:
     found: list[tuple[FieldOwner, list[str]]] = []
     for identity, owner in sorted(owners.items()):
-        if identity != me.identity:
+        if identity != applier.identity:
             lost = list(paths(intersection(owner.fields, change.changed)))
             if lost:
                 found.append((owner, lost))
@@ -167,10 +166,10 @@ def _refuse_conflicts(owners: Owners, me: FieldOwner, change: Comparison) -> Non
 
 
 def _pruned(obj: dict[str, Any], owners: Owners, last: Fields, shape: MergeShape) -> dict[str, Any]:
-    """The object without what this manager applied before, does not now, and nobody else owns.
+    """Return the object without the fields that this manager stops applying and no other owns.
 
-    What was below such a field without an owner goes with it. Parts that the manager never applied
-    are not looked at.
+    Fields below such a field that have no owner go with it. Parts that the manager never applied
+    stay.
     """
     part = {name: value for name, value in obj.items() if f"f:{name}" in last}
     owned: Fields = {}

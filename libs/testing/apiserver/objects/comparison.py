@@ -1,7 +1,4 @@
-"""What changed between two versions of an object, as sets of fields.
-
-Equal parts are not walked. Knows nothing of owners.
-"""
+"""Comparison of two versions of an object, as sets of fields. Equal parts are not walked."""
 
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -20,7 +17,7 @@ from libs.testing.apiserver.objects.shapes import MergeShape
 
 @dataclass(frozen=True)
 class Comparison:
-    """The fields that are new or have another value, and those that are gone."""
+    """The fields that were added or changed, and those that were removed."""
 
     changed: Fields
     removed: Fields
@@ -31,13 +28,12 @@ _NOTHING: Final[_Pair] = (None, None)
 
 
 def compare(before: dict[str, Any], after: dict[str, Any], shape: MergeShape) -> Comparison:
-    """The difference, each way."""
     changed, removed = _maps(before, after, shape)
     return Comparison(changed, removed)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality as JSON has it: true is not 1."""
+    """Compare as JSON does: true is not 1."""
     if one is other:
         return True
     if one != other:
@@ -50,7 +46,6 @@ def same(one: Any, other: Any) -> bool:
 
 
 def unchanged(before: Any, after: Any, shape: MergeShape) -> bool:
-    """Whether two versions of an object are the same one."""
     return before == after and (shape.typed or same(before, after))
 
 
@@ -121,7 +116,7 @@ def _lists(before: Any, after: Any, shape: MergeShape) -> tuple[Fields, Fields]:
 
 
 def _repeated(were: list[Any], are: list[Any], element: MergeShape) -> _Pair:
-    """Items that share a key count as one value; one that is alone again, or no more, is walked."""
+    """Compare items that share a key as one value, and walk one that is alone."""
     if len(were) > 1 and len(are) > 1:
         return _NOTHING if same(were, are) else ({}, None)
     if len(were) > 1:

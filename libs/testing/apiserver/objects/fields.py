@@ -1,8 +1,7 @@
-"""Sets of fields in the form `fieldsV1`, and the walks over objects that make them.
+"""Sets of fields in the form of `fieldsV1`.
 
-A set is the JSON object itself: `{"f:spec": {"f:unschedulable": {}}}`; an entry that is empty or
-holds `"."` is a member, other keys of it are below it. Knows shapes; knows nothing of who owns
-what.
+A set is the JSON object itself: `{"f:spec": {"f:unschedulable": {}}}`. An entry that is empty or
+has the key `"."` is a member of the set; its other keys are the fields below it.
 """
 
 import json
@@ -15,15 +14,15 @@ from libs.testing.apiserver.objects.shapes import MergeShape
 Fields = dict[str, Any]
 
 MISSING: Final = object()
-"""No value at all, which is something else than null."""
+"""The absence of a value, as opposed to null."""
 
 
 class ShapeMismatch(Exception):
-    """An object that does not fit its shape, so its fields have no names."""
+    """The object does not match its shape, so its fields cannot be named."""
 
 
 def member(entry: Mapping[str, Any]) -> bool:
-    """Whether the field of this entry is itself in the set."""
+    """Return whether the field of this entry is itself in the set."""
     return not entry or "." in entry
 
 
@@ -34,7 +33,6 @@ def _entry(own: bool, below: Fields) -> Fields | None:
 
 
 def union(one: Fields, other: Fields) -> Fields:
-    """What is in either."""
     if not other or one is other:
         return one
     result = dict(one)
@@ -49,7 +47,7 @@ def union(one: Fields, other: Fields) -> Fields:
 
 
 def difference(one: Fields, other: Fields) -> Fields:
-    """What is in the first only; things below a member that goes stay."""
+    """Return what is only in the first; fields below a removed member stay."""
     result: Fields = {}
     for key, entry in one.items():
         theirs = other.get(key)
@@ -65,7 +63,6 @@ def difference(one: Fields, other: Fields) -> Fields:
 
 
 def intersection(one: Fields, other: Fields) -> Fields:
-    """What is in both."""
     result: Fields = {}
     for key, entry in one.items():
         theirs = other.get(key)
@@ -83,7 +80,7 @@ def _below(entry: Fields) -> Fields:
 
 
 def named(fields: Fields, shape: MergeShape | None) -> Fields:
-    """The set with every declared field that has something below it as a member too."""
+    """Return the set with every declared field that has fields below it as a member."""
     result: Fields = {}
     for key, entry in fields.items():
         if key == "." or not entry:
@@ -103,7 +100,7 @@ def _shape_at(shape: MergeShape | None, key: str) -> MergeShape | None:
 
 
 def paths(fields: Fields, prefix: str = "") -> Iterator[str]:
-    """Every member as the messages of a server write it: `.spec.taints`."""
+    """Iterate over the members as paths of messages: `.spec.taints`."""
     keys = sorted((key for key in fields if key != "."), key=_order)
     for key in keys:
         if member(fields[key]):
@@ -113,7 +110,7 @@ def paths(fields: Fields, prefix: str = "") -> Iterator[str]:
 
 
 def ordered(fields: Fields) -> Fields:
-    """The same set with its keys in the order that a server writes them in."""
+    """Return the set with its keys in a server's order."""
     return {key: ordered(fields[key]) for key in sorted(fields, key=_order)}
 
 
@@ -137,7 +134,6 @@ def _rank(value: Any) -> tuple[int, Any]:
 
 @lru_cache(maxsize=4096)
 def describe_step(key: str) -> str:
-    """One step of a path in words."""
     sort, _, rest = key.partition(":")
     match sort:
         case "f":
@@ -163,7 +159,7 @@ def _written(value: Any) -> str:
 
 
 def item_key(item: Any, shape: MergeShape) -> str:
-    """How a set names an item of a list that has no single owner."""
+    """Return the key of a list item in a set."""
     if not shape.keys:
         if item is None or isinstance(item, dict | list):
             raise ShapeMismatch("associative list without keys has an element that is not a scalar")
@@ -183,7 +179,7 @@ def item_key(item: Any, shape: MergeShape) -> str:
 
 
 def items_by_key(value: Any, shape: MergeShape) -> dict[str, list[Any]]:
-    """The items of such a list, those that share a key together."""
+    """Return the items of a list, grouped by key."""
     result: dict[str, list[Any]] = {}
     for item in cast("list[Any]", value) if isinstance(value, list) else ():
         result.setdefault(item_key(item, shape), []).append(item)
@@ -191,7 +187,7 @@ def items_by_key(value: Any, shape: MergeShape) -> dict[str, list[Any]]:
 
 
 def sort_of(value: Any, shape: MergeShape) -> str:
-    """As what a value takes part in a walk: map, list or scalar."""
+    """Return whether a value is walked as map, list or scalar."""
     if value is None or value is MISSING:
         return "map" if shape.sort == "any" else shape.sort
     if shape.sort != "any":
@@ -200,12 +196,12 @@ def sort_of(value: Any, shape: MergeShape) -> str:
 
 
 def as_map(value: Any) -> dict[str, Any]:
-    """The entries of what is a map, and of anything else none."""
+    """Return the entries of a map, and none of anything else."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def is_leaf(shape: MergeShape, sort: str, *values: Any) -> bool:
-    """Whether a walk ends here: one value, or nothing below it on any side."""
+    """Return whether the walk ends here: a single value, or an empty one on all sides."""
     if sort == "scalar" or shape.atomic or (sort == "list" and shape.sort == "any"):
         return True
     kind = dict if sort == "map" else list
@@ -213,7 +209,7 @@ def is_leaf(shape: MergeShape, sort: str, *values: Any) -> bool:
 
 
 def declared(shape: MergeShape, name: str) -> MergeShape:
-    """The shape of an entry, or a refusal of one that the schema does not have."""
+    """Return the shape of an entry; raise for one that is not declared."""
     below = shape.child(name)
     if below is None:
         raise ShapeMismatch(f".{name}: field not declared in schema")
@@ -221,7 +217,7 @@ def declared(shape: MergeShape, name: str) -> MergeShape:
 
 
 def stated(value: dict[str, Any], shape: MergeShape) -> Fields:
-    """What somebody who applies this object says something about."""
+    """Return the fields that an apply of this object claims."""
     return _stated_map(value, shape)
 
 

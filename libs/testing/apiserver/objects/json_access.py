@@ -1,4 +1,4 @@
-"""Parts of an object that may not be there, with the types that the kinds' shapes promise."""
+"""Access to optional parts of an object, typed as the kinds' shapes declare them."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -7,7 +7,7 @@ JsonObject = dict[str, Any]
 
 
 def get_map(thing: Mapping[str, Any], *path: str) -> JsonObject:
-    """The map there; an empty one, which is no part of the object, where there is none."""
+    """Return the map at this path; a detached empty one where it is missing."""
     value: Any = thing
     for name in path:
         value = value.get(name) or {}
@@ -15,17 +15,15 @@ def get_map(thing: Mapping[str, Any], *path: str) -> JsonObject:
 
 
 def get_maps(thing: Mapping[str, Any], *path: str) -> list[JsonObject]:
-    """The maps listed there."""
     return cast("list[JsonObject]", get_map(thing, *path[:-1]).get(path[-1]) or [])
 
 
 def get_strings(thing: Mapping[str, Any], *path: str) -> list[str]:
-    """The texts listed there."""
     return cast("list[str]", get_map(thing, *path[:-1]).get(path[-1]) or [])
 
 
 def ensure_map(thing: JsonObject, name: str) -> JsonObject:
-    """The map there; a new one, now part of the object, where there was none."""
+    """Return the map at this name; add an empty one where it is missing."""
     value = thing.get(name)
     if value is None:
         value = thing[name] = {}
@@ -33,5 +31,5 @@ def ensure_map(thing: JsonObject, name: str) -> JsonObject:
 
 
 def pick(thing: Mapping[str, Any], name: str) -> JsonObject:
-    """The one entry, or nothing, to be put into another object."""
+    """Return a map with this one entry, or an empty map."""
     return {name: thing[name]} if name in thing else {}

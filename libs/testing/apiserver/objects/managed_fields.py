@@ -1,8 +1,7 @@
-"""Who owns which fields: what an update does to `metadata.managedFields`.
+"""Field ownership: how an update changes `metadata.managedFields`.
 
-An entry belongs to a manager, an operation (Apply or Update), a subresource and, of updates, a
-version. Knows nothing of how a change came about; server-side apply is in
-`libs.testing.apiserver.objects.apply`.
+An entry belongs to a manager, an operation (Apply or Update), a subresource and, for updates, a
+version. The merging of old entries beyond ten updaters is not simulated.
 """
 
 import json
@@ -31,10 +30,7 @@ _STRIPPED: Final[Fields] = {
     "f:kind": {},
     "f:metadata": {".": {}, **{f"f:{name}": {} for name in _SYSTEM}},
 }
-"""Fields of the server, which nobody owns."""
-
-_MOST_UPDATERS: Final = 10
-_ANCIENT: Final = "ancient-changes"
+"""Fields that only the server sets; they have no owner."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +46,7 @@ class FieldOwner:
 
     @property
     def identity(self) -> str:
-        """What makes two entries the same one; also the order in which conflicts are told."""
+        """The key of the entry, which also orders conflicts."""
         words = {"manager": self.manager, "operation": self.operation}
         if self.operation == "Update":
             words["apiVersion"] = self.api_version
@@ -60,7 +56,7 @@ class FieldOwner:
 
     @property
     def description(self) -> str:
-        """The owner as a message about a conflict names it."""
+        """The name in a conflict message."""
         words = f'"{self.manager}"'
         if self.subresource:
             words += f' with subresource "{self.subresource}"'
@@ -71,7 +67,7 @@ Owners = dict[str, FieldOwner]
 
 
 def decoded(entries: Any) -> Owners | None:
-    """The owners; None: these are no entries that a server wrote."""
+    """Decode the owners; None where the entries were not written by a server."""
     owners = [_owner(entry) for entry in cast("list[Any]", entries or ())]
     known = [owner for owner in owners if owner is not None]
     if len(known) < len(owners):
@@ -102,7 +98,7 @@ def _owner(entry: Any) -> FieldOwner | None:
 
 
 def entries(owners: Owners, known: Any) -> list[dict[str, Any]]:
-    """The owners as an object carries them, in the server's order; known ones stay as they are."""
+    """Encode the owners in the server's order; unchanged ones keep their entry."""
     as_was: dict[str, Any] = {}
     for entry in cast("list[Any]", known or ()):
         owner = _owner(entry)
@@ -119,7 +115,7 @@ def _in_order(owners: Owners) -> list[FieldOwner]:
 
 
 def seconds(time: str | None) -> int:
-    """The whole seconds of a time, by which entries are put in order."""
+    """Return the whole seconds of a time, by which entries are sorted."""
     return int(datetime.fromisoformat(time).timestamp()) if time else 0
 
 
@@ -139,7 +135,7 @@ def _entry(owner: FieldOwner, was: tuple[FieldOwner, dict[str, Any]] | None) -> 
 
 
 def without_lost_fields(owners: Owners, to: str, change: Comparison) -> Owners:
-    """The owners after everybody but one lost what changed or went."""
+    """Return the owners after all but one lost the changed and removed fields."""
     lost = union(change.changed, change.removed)
     if not lost:
         return owners
@@ -155,14 +151,13 @@ def without_lost_fields(owners: Owners, to: str, change: Comparison) -> Owners:
 
 
 def stripped(fields: Fields) -> Fields:
-    """The set without what the server owns."""
     return difference(fields, _STRIPPED)
 
 
 def updated(
     owners: Owners, before: dict[str, Any], after: dict[str, Any], by: FieldOwner, shape: MergeShape
 ) -> Owners:
-    """The owners after somebody put another version of the object there."""
+    """Return the owners after an update of the object."""
     change = compare(before, after, shape)
     result = dict(without_lost_fields(owners, "", change))
     gained = stripped(change.changed)
@@ -170,36 +165,11 @@ def updated(
         mine = result.get(by.identity)
         fields = union(gained, mine.fields) if mine else gained
         result[by.identity] = replace(by, fields=fields)
-    return _capped(result)
-
-
-def _capped(owners: Owners) -> Owners:
-    """At most ten updaters: the oldest of a version go together under one name."""
-    updaters = [owner for owner in owners.values() if owner.operation == "Update"]
-    too_many = len(updaters) - _MOST_UPDATERS
-    if too_many <= 0:
-        return owners
-    updaters.sort(key=lambda owner: (seconds(owner.time), owner.identity))
-    result, first = dict(owners), dict[str, FieldOwner]()
-    for owner in updaters:
-        bucket = replace(owner, manager=_ANCIENT, subresource="")
-        if owner.api_version not in first:
-            first[owner.api_version] = owner
-            continue
-        if bucket.identity not in result:
-            oldest = result.pop(first[owner.api_version].identity)
-            result[bucket.identity] = replace(bucket, fields=oldest.fields)
-        fields = union(owner.fields, result[bucket.identity].fields)
-        result[bucket.identity] = replace(bucket, fields=fields)
-        del result[owner.identity]
-        too_many -= 1
-        if not too_many:
-            break
     return result
 
 
 def with_entries(obj: Mapping[str, Any], managed: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """The object with these managedFields; None or nothing: without any."""
+    """Return the object with these managedFields, or without any."""
     meta: dict[str, Any] = dict(obj.get("metadata") or {})
     meta.pop("managedFields", None)
     if managed:
@@ -208,13 +178,13 @@ def with_entries(obj: Mapping[str, Any], managed: list[dict[str, Any]] | None) -
 
 
 def managed_of(obj: Mapping[str, Any] | None) -> list[dict[str, Any]] | None:
-    """The managedFields of an object; None where it says nothing of them."""
+    """Return the managedFields of an object; None where it has none."""
     meta: Mapping[str, Any] = (obj or {}).get("metadata") or {}
     return meta.get("managedFields")
 
 
 def without_times(managed: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    """The entries but for when they were written."""
+    """Return the entries without their times."""
     return [{k: v for k, v in entry.items() if k != "time"} for entry in managed or ()]
 
 
@@ -228,9 +198,9 @@ def track(
     time: str,
     shape: MergeShape,
 ) -> dict[str, Any]:
-    """What is stored when somebody creates, puts or patches: `after`, and who owns its fields now.
+    """Return `after` with its managedFields, as a create, replacement or patch stores it.
 
-    Objects of built-in kinds come back as a typed server writes them.
+    Objects of built-in kinds are returned as a typed server encodes them.
     """
     live_entries = managed_of(before)
     owners = decoded(live_entries) or {}
@@ -253,7 +223,7 @@ def track(
     try:
         owners = updated(owners, live, result, by, shape)
     except ShapeMismatch:
-        # A server keeps the owners it knows when an object cannot be compared.
+        # Objects that cannot be compared keep their owners.
         return with_entries(result, live_entries)
     managed: list[dict[str, Any]] | None = entries(owners, live_entries)
     if without_times(managed) == without_times(live_entries) and unchanged(live, result, shape):

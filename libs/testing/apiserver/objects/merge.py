@@ -1,7 +1,4 @@
-"""Two walks over an object by its shape: merging a wanted one into it, and taking fields out.
-
-Knows nothing of owners.
-"""
+"""Merging a configuration into an object by its shape, and removing fields from it."""
 
 from collections.abc import Iterator
 from typing import Any, cast
@@ -22,53 +19,53 @@ from libs.testing.apiserver.objects.fields import (
 from libs.testing.apiserver.objects.shapes import MergeShape
 
 
-def merged(live: dict[str, Any], wanted: dict[str, Any], shape: MergeShape) -> dict[str, Any]:
-    """The live object with everything that the wanted one says."""
-    return _maps(live, wanted, shape)
+def merged(live: dict[str, Any], desired: dict[str, Any], shape: MergeShape) -> dict[str, Any]:
+    """Return the live object with all fields of the desired one."""
+    return _maps(live, desired, shape)
 
 
-def _merge(live: Any, wanted: Any, shape: MergeShape) -> Any:
-    if wanted is MISSING or live is MISSING:
-        return live if wanted is MISSING else wanted
-    sort = sort_of(wanted if wanted is not None else live, shape)
-    if is_leaf(shape, sort, live, wanted):
-        return wanted
+def _merge(live: Any, desired: Any, shape: MergeShape) -> Any:
+    if desired is MISSING or live is MISSING:
+        return live if desired is MISSING else desired
+    sort = sort_of(desired if desired is not None else live, shape)
+    if is_leaf(shape, sort, live, desired):
+        return desired
     if sort == "map":
-        return _maps(as_map(live), as_map(wanted), shape)
-    return _lists(live, wanted, shape)
+        return _maps(as_map(live), as_map(desired), shape)
+    return _lists(live, desired, shape)
 
 
-def _maps(live: dict[str, Any], wanted: dict[str, Any], shape: MergeShape) -> dict[str, Any]:
-    said = {
+def _maps(live: dict[str, Any], desired: dict[str, Any], shape: MergeShape) -> dict[str, Any]:
+    entries = {
         name: _merge(live.get(name, MISSING), value, declared(shape, name))
-        for name, value in wanted.items()
+        for name, value in desired.items()
     }
-    return {**live, **said}
+    return {**live, **entries}
 
 
-def _lists(live: Any, wanted: Any, shape: MergeShape) -> list[Any]:
-    """Items that both have stand in the order of the wanted list, others where they were."""
+def _lists(live: Any, desired: Any, shape: MergeShape) -> list[Any]:
+    """Merge lists: shared items in the order of the desired list, others where they were."""
     old = cast("list[Any]", live) if isinstance(live, list) else []
-    new = cast("list[Any]", wanted) if isinstance(wanted, list) else []
+    new = cast("list[Any]", desired) if isinstance(desired, list) else []
     old_keys = [item_key(item, shape) for item in old]
     new_keys = [item_key(item, shape) for item in new]
-    before, after = items_by_key(live, shape), items_by_key(wanted, shape)
+    before, after = items_by_key(live, shape), items_by_key(desired, shape)
     element = shape.element or MergeShape()
 
-    def met(key: str) -> Any:
+    def merged_item(key: str) -> Any:
         were = before.get(key, [])
-        # Items that share a key are not merged with: they count as null.
+        # Items that share a key count as null.
         had = MISSING if not were else were[0] if len(were) == 1 else None
         return _merge(had, after[key][0], element)
 
     result: list[Any] = []
     for which, at in _woven(old_keys, new_keys):
-        result.append(old[at] if which == "old" else met(new_keys[at]))
+        result.append(old[at] if which == "old" else merged_item(new_keys[at]))
     return result
 
 
 def _woven(old: list[str], new: list[str]) -> Iterator[tuple[str, int]]:
-    """Which item comes next: an old one by itself, or a new one (with the old one of its key)."""
+    """Yield the items in order: `old` ones alone, or `new` ones, merged with their old one."""
     was, will = set(old), set(new)
     shared = iter([key for key in new if key in was])
     next_shared = next(shared, None)
@@ -101,43 +98,43 @@ def _woven(old: list[str], new: list[str]) -> Iterator[tuple[str, int]]:
 
 
 def without(obj: dict[str, Any], fields: Fields, shape: MergeShape) -> dict[str, Any]:
-    """The object less these fields."""
+    """Return the object without these fields."""
     if not fields:
         return obj
-    return cast("dict[str, Any] | None", _less(obj, fields, shape)) or {}
+    return cast("dict[str, Any] | None", _without(obj, fields, shape)) or {}
 
 
-def _less(value: Any, fields: Fields, shape: MergeShape) -> Any:
+def _without(value: Any, fields: Fields, shape: MergeShape) -> Any:
     sort = sort_of(value, shape)
     if sort == "scalar":
         return value
     if is_leaf(shape, sort, value) or not isinstance(value, dict | list):
         return None
     if sort == "map":
-        return _less_map(as_map(value), fields, shape) or None
+        return _without_map(as_map(value), fields, shape) or None
     left: list[Any] = []
     for item in cast("list[Any]", value):
         entry = fields.get(item_key(item, shape))
         if entry is None:
             left.append(item)
         elif not member(entry):
-            left.append(_less(item, entry, shape.element or MergeShape()))
+            left.append(_without(item, entry, shape.element or MergeShape()))
     return left or None
 
 
-def _less_map(value: dict[str, Any], fields: Fields, shape: MergeShape) -> dict[str, Any]:
+def _without_map(value: dict[str, Any], fields: Fields, shape: MergeShape) -> dict[str, Any]:
     left: dict[str, Any] = {}
     for name, given in value.items():
         entry = fields.get(f"f:{name}")
         if entry is None:
             left[name] = given
         elif not member(entry):
-            left[name] = _less(given, entry, declared(shape, name))
+            left[name] = _without(given, entry, declared(shape, name))
     return left
 
 
 def misfits(obj: dict[str, Any], shape: MergeShape) -> list[str]:
-    """Where a wanted object does not fit its shape."""
+    """Return where a desired object does not match its shape."""
     return list(_misfits(obj, shape, ""))
 
 

@@ -1,199 +1,150 @@
-"""The patches that need no shape: JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386).
+"""JSON Patch (RFC 6902), JSON Merge Patch (RFC 7386), and the strategic merge patch.
 
-Knows nothing of who sends them. Where the library inside a real server differs from the words of an
-RFC, it is the server that is followed: a replace of an entry that a map lacks adds it, negative
-indexes count from the end.
+Of JSON Patch only add, remove, replace and test are simulated, of the directives of a strategic
+patch only `$patch: delete`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from libs.testing.apiserver.objects.comparison import same
+from libs.testing.apiserver.objects.shapes import ANYTHING, MergeShape
 from libs.testing.apiserver.status import StatusError
 
-_MOST_OPERATIONS: Final = 10_000
+_PATCH: Final = "$patch"
 
 
-class _Inapplicable(Exception):
-    """A path that is not there, or a test that failed."""
-
-
-def json_patch(obj: dict[str, Any], operations: list[Any]) -> dict[str, Any]:
-    """The object after every operation, in turn."""
-    _check_operations(operations)
-    if len(operations) > _MOST_OPERATIONS:
-        raise StatusError(
-            413,
-            "RequestEntityTooLarge",
-            f"The allowed maximum operations in a JSON patch is {_MOST_OPERATIONS}, "
-            f"got {len(operations)}",
-        )
-    document: Any = obj
-    try:
-        for operation in operations:
-            document = _operate(document, operation)
-    except _Inapplicable as error:
-        raise StatusError(
-            422,
-            "Invalid",
-            "the server rejected our request due to an error in our request",
-            details={},
-        ) from error
-    if not isinstance(document, dict):
-        raise StatusError(422, "Invalid", f"a patched object must be an object, not {document!r}")
-    return cast("dict[str, Any]", document)
-
-
-def _check_operations(operations: Any) -> None:
+def json_patch(obj: dict[str, Any], operations: Any) -> dict[str, Any]:
+    """Return the object after all operations; the given object is changed."""
     if not isinstance(operations, list):
         raise StatusError(400, "BadRequest", "error decoding patch: it is not a list of operations")
-    for at, operation in enumerate(cast("list[Any]", operations)):
-        names = ("op", "path", "from")
-        if not isinstance(operation, dict) or not all(
-            isinstance(cast("dict[str, Any]", operation).get(name, ""), str) for name in names
-        ):
-            raise StatusError(400, "BadRequest", f"error decoding patch: operation {at} is none")
+    for operation in cast("list[dict[str, Any]]", operations):
+        try:
+            _apply_operation(obj, operation)
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            message = "the server rejected our request due to an error in our request"
+            raise StatusError(422, "Invalid", message, details={}) from error
+    return obj
 
 
-def _operate(document: Any, operation: Mapping[str, Any]) -> Any:
-    kind, path = operation.get("op", ""), operation.get("path")
-    if path is None:
-        raise _Inapplicable(f"{kind} names no path")
-    value = operation.get("value")
-    match kind:
-        case "add":
-            return _at(document, path, _added(value))
+def _apply_operation(obj: Any, operation: Mapping[str, Any]) -> None:
+    """Apply one operation; any error in looking up its path makes it inapplicable."""
+    steps = [
+        step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]
+    ]
+    for step in steps[:-1]:
+        obj = cast("list[Any]", obj)[int(step)] if isinstance(obj, list) else obj[step]
+    container, last = obj, steps[-1]
+    at: Any = last
+    if isinstance(container, list):
+        items = cast("list[Any]", container)
+        at = len(items) if last == "-" else int(last)
+    match operation["op"]:
+        case "test" if container[at] == operation.get("value"):
+            return
+        case "add" if isinstance(container, list):
+            cast("list[Any]", container).insert(at, operation.get("value"))
+        case "add" | "replace":
+            container[at] = operation.get("value")
         case "remove":
-            return _at(document, path, _removed)
-        case "replace":
-            return value if path == "" else _at(document, path, _replaced(value))
-        case "test":
-            if not same(_read(document, path), value):
-                raise _Inapplicable(f"{path} does not hold the tested value")
-            return document
-        case "move" | "copy":
-            source = operation.get("from")
-            if not source:
-                raise _Inapplicable(f"{kind} names nothing that can be put elsewhere")
-            moved = _read(document, source)
-            left = _at(document, source, _removed) if kind == "move" else document
-            return _at(left, path, _added(moved))
-        case _:
-            raise _Inapplicable(f"there is no operation {kind!r}")
+            del container[at]
+        case op:
+            raise ValueError(f"cannot apply {op!r} at {operation['path']!r}")
 
 
-_Change = Callable[[Any, str], Any]
-"""A container with one of its entries changed, as a new container."""
-
-
-def _at(document: Any, path: str, change: _Change) -> Any:
-    steps = _steps(path)
-    if not steps:
-        raise _Inapplicable("the whole document cannot be changed like this")
-    return _changed(document, steps, change)
-
-
-def _steps(path: str) -> list[str]:
-    return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
-
-
-def _changed(container: Any, steps: list[str], change: _Change) -> Any:
-    if not isinstance(container, dict | list):
-        raise _Inapplicable(f"nothing holds {steps[0]!r}")
-    if len(steps) == 1:
-        return change(container, steps[0])
-    below = _changed(_entry(cast("Any", container), steps[0]), steps[1:], change)
-    return _replaced(below)(container, steps[0])
-
-
-def _entry(container: Any, step: str) -> Any:
-    if isinstance(container, dict):
-        return cast("dict[str, Any]", container).get(step)
-    if not isinstance(container, list):
-        raise _Inapplicable(f"nothing holds {step!r}")
-    items = cast("list[Any]", container)
-    return items[_index(step, len(items) - 1)]
-
-
-def _read(document: Any, path: str) -> Any:
-    for step in _steps(path):
-        document = _entry(document, step)
-    return document
-
-
-def _index(step: str, last: int) -> int:
-    try:
-        at = int(step)
-    except ValueError as error:
-        raise _Inapplicable(f"{step!r} is no index") from error
-    at = at + last + 1 if at < 0 else at
-    if not 0 <= at <= last:
-        raise _Inapplicable(f"there is no index {step}")
-    return at
-
-
-def _added(value: Any) -> _Change:
-    def change(container: Any, step: str) -> Any:
-        if isinstance(container, dict):
-            return {**cast("dict[str, Any]", container), step: value}
-        items = list(cast("list[Any]", container))
-        items.insert(len(items) if step == "-" else _index(step, len(items)), value)
-        return items
-
-    return change
-
-
-def _replaced(value: Any) -> _Change:
-    def change(container: Any, step: str) -> Any:
-        if isinstance(container, dict):
-            return {**cast("dict[str, Any]", container), step: value}
-        items = list(cast("list[Any]", container))
-        items[_index(step, len(items) - 1)] = value
-        return items
-
-    return change
-
-
-def _removed(container: Any, step: str) -> Any:
-    if isinstance(container, dict):
-        entries = dict(cast("dict[str, Any]", container))
-        if step not in entries:
-            raise _Inapplicable(f"there is no {step!r} to remove")
-        del entries[step]
-        return entries
-    items = list(cast("list[Any]", container))
-    del items[_index(step, len(items) - 1)]
-    return items
-
-
-def merge_patch(obj: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """The object with the entries of the patch; null takes one out."""
-    if not isinstance(cast("Any", patch), dict):
+def merge_patch(obj: Mapping[str, Any], patch: Any) -> dict[str, Any]:
+    """Return the object with the entries of the patch; null removes an entry."""
+    if not isinstance(patch, dict):
         raise StatusError(400, "BadRequest", "error decoding patch: it is not an object")
-    return _merged(obj, patch)
-
-
-def _merged(obj: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(obj)
-    for name, value in patch.items():
-        held = result.get(name)
+    for name, value in cast("dict[str, Any]", patch).items():
+        current = result.get(name)
         if value is None:
             result.pop(name, None)
-        elif not isinstance(held, dict):
-            result[name] = without_nulls(value)
-        elif not isinstance(value, dict):
-            result[name] = value
+        elif isinstance(current, dict) and isinstance(value, dict):
+            result[name] = merge_patch(cast("dict[str, Any]", current), value)
         else:
-            below = cast("dict[str, Any]", held)
-            result[name] = _merged(below, cast("dict[str, Any]", value))
+            result[name] = value if isinstance(current, dict) else _without_nulls(value)
     return result
 
 
-def without_nulls(value: Any) -> Any:
-    """The value less every entry of a map that is null."""
+def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value).items()
-        return {name: without_nulls(held) for name, held in entries if held is not None}
+        return {name: _without_nulls(entry) for name, entry in entries if entry is not None}
     if isinstance(value, list):
-        return [without_nulls(item) for item in cast("list[Any]", value)]
+        return [_without_nulls(item) for item in cast("list[Any]", value)]
     return value
+
+
+def strategic_patch(obj: Mapping[str, Any], patch: Any, shape: MergeShape) -> dict[str, Any]:
+    """Return the object with the entries of the patch, lists merged as the shape says."""
+    if not isinstance(patch, dict):
+        raise StatusError(400, "BadRequest", "invalid JSON document")
+    result = dict(obj)
+    for name, value in cast("dict[str, Any]", patch).items():
+        current = result.get(name)
+        if name.startswith("$"):
+            raise _not_simulated(name)
+        if value is None:
+            result.pop(name, None)
+            continue
+        below = shape.child(name)
+        if below is None:
+            message = f"unable to find api field in struct for the json field {name!r}"
+            raise StatusError(500, "", message)
+        replaces = "replace" in below.strategies
+        if isinstance(current, dict) and isinstance(value, dict) and not replaces:
+            result[name] = strategic_patch(cast("dict[str, Any]", current), value, below)
+        elif isinstance(value, list) and "merge" in below.strategies:
+            result[name] = _merged_list(
+                cast("list[Any]", current or []), cast("list[Any]", value), below
+            )
+        else:
+            result[name] = value if isinstance(current, dict) else _without_nulls(value)
+    return result
+
+
+def _merged_list(items: list[Any], patch: list[Any], shape: MergeShape) -> list[Any]:
+    key = shape.merge_key
+    if not key:
+        merged = [*items, *(each for each in patch if each not in items)]
+        return _in_order(merged, patch, items)
+    for change in patch:
+        if key not in change:
+            message = f"map: {change} does not contain declared merge key: {key}"
+            raise StatusError(500, "", message)
+        if change.get(_PATCH, "delete") != "delete":
+            raise _not_simulated(f"{_PATCH}: {change[_PATCH]}")
+    deleted = [change[key] for change in patch if _PATCH in change]
+    changes = {change[key]: change for change in patch if _PATCH not in change}
+    current = {item.get(key): item for item in items if item.get(key) not in deleted}
+    merged = {
+        **current,
+        **{
+            value: strategic_patch(current[value], change, shape.element or ANYTHING)
+            if value in current
+            else _without_nulls(change)
+            for value, change in changes.items()
+        },
+    }
+    return [merged[value] for value in _in_order([*merged], [*changes], [*current])]
+
+
+def _in_order(merged: list[Any], patch: list[Any], items: list[Any]) -> list[Any]:
+    """Put patched values in the patch's order, and others before the next that they preceded."""
+
+    def rank(order: list[Any], value: Any) -> int:
+        return order.index(value) if value in order else -1
+
+    patched = sorted((v for v in merged if v in patch), key=patch.index)
+    others = sorted((v for v in merged if v not in patch), key=lambda v: rank(items, v))
+    result: list[Any] = []
+    while patched and others:
+        other_first = 0 <= rank(items, others[0]) < rank(items, patched[0])
+        result.append(others.pop(0) if other_first else patched.pop(0))
+    return result + patched + others
+
+
+def _not_simulated(directive: str) -> StatusError:
+    message = f"this simulated server does not support the directive {directive}"
+    return StatusError(501, "NotImplemented", message)

@@ -1,16 +1,14 @@
-"""How the fields of a kind merge and who can own them.
+"""Merge shapes: for every field of a kind whether it is a value, a map, an atomic list, a set, or
+a list with keys, for server-side apply and for the strategic merge patch.
 
-A shape says of every field whether it is one value, a map, a list that is one value, a set, or a
-list of things with keys; and what the older strategic merge thinks of it, which may differ. Knows
-nothing of patches, owners or custom resource validation.
-
-`shapes.txt` holds the shapes of the built-in kinds, one structure a line, a field a word:
-`name` a plain value that is not written when empty; `name?` one that is written even when empty;
-`name!`, `name!0`, `name!f`, `name!q`, `name!n` one that is always written: as an empty text, a
-number, false, a quantity, null; `.Structure`, `@Structure` (owned as one);
-`{}` a map of values, `{@}` one owned as one; `[]` a list owned as one, `[=]` a set, `[key=default]`
-a list of structures by keys; `Structure@:` a structure that has one owner wherever it is;
-`~strategy:key` what a strategic merge does with it; `*` anything.
+`shapes.txt` has the shapes of the built-in kinds: one structure a line, one field a word.
+- `name`: a value that is omitted when empty. `name?`: a value that is encoded even when empty.
+- `name!`, `name!0`, `name!f`, `name!q`, `name!n`: a value that is always encoded, by default as an
+  empty text, 0, false, a quantity, null.
+- `.Structure`, and `@Structure` with a single owner; `Structure@:` has a single owner everywhere.
+- `{}`: a map of values; `{@}`: an atomic map. `[]`: an atomic list; `[=]`: a set; `[key=default]`:
+  a list with keys.
+- `~strategy:key`: the patch strategy. `*`: any value.
 """
 
 import re
@@ -25,48 +23,41 @@ Sort = Literal["scalar", "map", "list", "any"]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class MergeShape:
-    """One field, and what is below it."""
+    """The shape of one field, and of the fields below it."""
 
     sort: Sort = "scalar"
     atomic: bool = False
-    """A map or a list that has one owner."""
+    """Whether a map or a list has a single owner."""
     fields: Mapping[str, "MergeShape"] = field(default_factory=dict[str, "MergeShape"])
     element: "MergeShape | None" = None
     """Entries of a map that `fields` does not name, or items of a list."""
     keys: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What a key counts as where an item leaves it out."""
+    """The defaults of keys that an item omits."""
     strategies: frozenset[str] = frozenset()
     """Of strategic merge: merge, replace, retainKeys."""
     merge_key: str = ""
     typed: bool = False
-    """Objects pass through a typed server: it drops what it does not know, and what is empty."""
+    """Whether unknown and empty fields are dropped, as for built-in kinds."""
     omitted: bool = False
-    """Not written when empty."""
+    """Whether the field is dropped when empty."""
     filled: Any = None
-    """What is written when nothing was said; None: nothing is."""
+    """The value that is encoded for a missing one; None: none is."""
 
     def child(self, name: str) -> "MergeShape | None":
-        """The shape of a map's entry; None: no such field is declared."""
+        """Return the shape of an entry; None where it is not declared."""
         loose = self if self.sort == "any" and not self.fields else None
         return self.fields.get(name) or self.element or loose
 
-    @property
-    def granular(self) -> bool:
-        """Whether things below it have owners of their own."""
-        return not self.atomic and (
-            self.sort == "map" or (self.sort == "list" and self.element is not None)
-        )
-
 
 ANYTHING: Final = MergeShape(sort="any")
-"""Maps merge, lists are one value, all the way down."""
+"""Any value, in which maps merge and lists are atomic."""
 
 OPAQUE: Final = MergeShape(sort="any", atomic=True)
-"""One value, whatever it is."""
+"""Any value, with a single owner."""
 
 NULL: Final = object()
-"""Where null itself is written when nothing was said."""
+"""Stands for null in `filled`."""
 
 _SCALAR: Final = MergeShape()
 _WORD: Final = re.compile(
@@ -78,7 +69,7 @@ _FILLED: Final[Mapping[str, Any]] = {"!": "", "!0": 0, "!f": False, "!q": "0", "
 
 @cache
 def builtin(kind: str) -> MergeShape:
-    """The shape of a kind that the server itself defines."""
+    """Return the shape of a built-in kind."""
     if not _lines().get(kind, "").startswith(" metadata"):
         raise LookupError(
             f"there is no shape of built-in kind {kind!r} in shapes.txt: add it there"
@@ -146,7 +137,7 @@ def _default(text: str) -> Any:
 
 
 def encoded(value: dict[str, Any], shape: MergeShape, like: Any = None) -> dict[str, Any]:
-    """The object as a typed server writes it; what equals `like` was written by it already."""
+    """Encode an object as a typed server does; parts that equal `like` are encoded already."""
     return cast("dict[str, Any]", _encoded(value, shape, like)) if shape.typed else value
 
 
@@ -191,7 +182,7 @@ def _always(shape: MergeShape) -> tuple[tuple[str, MergeShape], ...]:
 
 
 def from_schema(schema: Mapping[str, Any]) -> MergeShape:
-    """The shape of a custom resource, from its openAPIV3Schema."""
+    """Return the shape of a custom kind, from its openAPIV3Schema."""
     shape = _from(schema, preserving=False)
     meta = {"apiVersion": _SCALAR, "kind": _SCALAR, "metadata": _structure("ObjectMeta")}
     return replace(shape, sort="map", fields={**shape.fields, **meta})
@@ -213,9 +204,6 @@ def _from(schema: Mapping[str, Any], *, preserving: bool) -> MergeShape:
 def _map_from(schema: Mapping[str, Any], sort: Sort, preserving: bool) -> MergeShape:
     properties: Mapping[str, Any] = schema.get("properties") or {}
     fields = {name: _from(below, preserving=preserving) for name, below in properties.items()}
-    if schema.get("x-kubernetes-embedded-resource"):
-        meta = {"apiVersion": _SCALAR, "kind": _SCALAR, "metadata": _structure("ObjectMeta")}
-        fields = {**fields, **meta}
     others = schema.get("additionalProperties")
     if others is None:
         element = ANYTHING if preserving or not properties else None

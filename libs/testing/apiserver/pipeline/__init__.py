@@ -1,1 +1,1 @@
-"""The way of a request: authenticate, apply faults, handle, record the revision."""
+"""The steps of a request: parse, apply faults, execute, record in the journal."""

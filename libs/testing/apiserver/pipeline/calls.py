@@ -1,4 +1,4 @@
-"""One request, as it is understood."""
+"""A parsed request."""
 
 import msgspec
 
@@ -14,35 +14,30 @@ READS = frozenset({"get", "list", "watch"})
 
 
 class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants of the server."""
-
     verb: str
     route: Route
     request: Request
     user: str
     listing: ListOptions | None = None
-    """Of a list or a watch."""
+    """The options of a list or a watch."""
 
     @property
     def accept(self) -> str:
-        """In which form the answer is wanted."""
         return self.request.headers.get("accept", "")
 
     @property
     def content_type(self) -> str:
-        """What the body is."""
         return self.request.headers.get("content-type", "").partition(";")[0].strip()
 
     @property
     def manager(self) -> str:
-        """Who owns what is written: as he says, or else by the name of his program."""
-        named = self.request.query.get("fieldManager", "")
+        """The field manager: the named one, or else the name of the client program."""
+        manager = self.request.query.get("fieldManager", "")
         agent = self.request.headers.get("user-agent", "").partition("/")[0]
-        return named or agent or "unknown"
+        return manager or agent or "unknown"
 
     @property
     def fault_target(self) -> FaultTarget:
-        """As faults see it."""
         return FaultTarget(
             verb=self.verb,
             kind=self.route.kind.kind,
@@ -55,7 +50,6 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_call(request: Request, *, user: str, kinds: ResourceKinds) -> ApiCall:
-    """The call that a request is; refused where it is none."""
     found = route(request.method, request.path, request.query, kinds)
     call = ApiCall(verb=found.verb, route=found, request=request, user=user)
     if found.verb == "patch" and call.content_type == APPLY:

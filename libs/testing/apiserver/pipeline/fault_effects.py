@@ -1,4 +1,4 @@
-"""What a strike does to a request: before it is carried out, and to its answer."""
+"""Applies the effects of faults before a request is executed, and to its reply."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 
@@ -14,15 +14,15 @@ _TIMED_OUT = (
 
 
 async def apply_before(
-    strikes: Sequence[FaultEffect],
+    effects: Sequence[FaultEffect],
     *,
     limit: float,
     clock: Clock,
     restart: Callable[[], Awaitable[None]],
 ) -> None:
-    """Returns where the request is to be carried out; in `limit` seconds, or not at all."""
-    for strike in strikes:
-        match strike:
+    """Return if the request shall be executed; raise within `limit` seconds if not."""
+    for effect in effects:
+        match effect:
             case Delay(seconds, "way"):
                 await clock.sleep(seconds)
             case Delay(seconds, "server"):
@@ -31,7 +31,7 @@ async def apply_before(
                 if limit <= 0.0:
                     raise StatusError(504, "Timeout", _TIMED_OUT)
             case RefuseRequest():
-                raise strike.status_error()
+                raise effect.status_error()
             case Restart():
                 await restart()
                 raise ConnectionCut
@@ -41,10 +41,10 @@ async def apply_before(
                 pass
 
 
-def apply_after(reply: Reply, strikes: Sequence[FaultEffect], *, clock: Clock) -> Reply:
-    """The answer as it goes out; `Severed` where none does."""
-    for strike in strikes:
-        match strike:
+def apply_after(reply: Reply, effects: Sequence[FaultEffect], *, clock: Clock) -> Reply:
+    """Return the reply as it is sent; raise `ConnectionCut` where none is."""
+    for effect in effects:
+        match effect:
             case Cut("after"):
                 raise ConnectionCut
             case Cut("body"):
@@ -57,7 +57,7 @@ def apply_after(reply: Reply, strikes: Sequence[FaultEffect], *, clock: Clock) -
 
 
 async def _half(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """Of the first piece, and then nothing."""
+    """Send half of the first chunk, and cut the connection."""
     async for chunk in chunks:
         yield chunk[: len(chunk) // 2]
         break

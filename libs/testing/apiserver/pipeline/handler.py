@@ -1,7 +1,4 @@
-"""From a request to its reply: understood, struck by faults, carried out, journalled.
-
-Must not know how requests come in, nor when the server runs.
-"""
+"""Handles requests: discovery, parsing, faults, execution, and the journal."""
 
 from collections.abc import Awaitable, Callable
 
@@ -22,9 +19,9 @@ from libs.testing.apiserver.pipeline.revisions import (
     target_identity,
 )
 from libs.testing.apiserver.pipeline.token_reviews import review_token
-from libs.testing.apiserver.reads.lists import ListPage, as_version, encode_list
+from libs.testing.apiserver.reads.lists import ListPage, encode_list
 from libs.testing.apiserver.reads.reader import ObjectReader, ReadRequest
-from libs.testing.apiserver.requests.negotiation import OBJECT, content_type, negotiate
+from libs.testing.apiserver.requests.negotiation import wants_table
 from libs.testing.apiserver.requests.options import list_options, request_timeout
 from libs.testing.apiserver.requests.replies import Reply
 from libs.testing.apiserver.status import StatusError
@@ -39,8 +36,6 @@ _PROBES = ("/healthz", "/livez", "/readyz")
 
 
 class RequestHandler:
-    """Answers every request that comes in."""
-
     def __init__(
         self,
         *,
@@ -59,103 +54,97 @@ class RequestHandler:
         self._store = store
         self._kinds = kinds
         self._reader = reader
-        self._changes = writes
+        self._writes = writes
         self._faults = faults
         self._journal = journal
-        self._under_way = in_flight
+        self._in_flight = in_flight
         self._user_of = user_of
         self._restart = restart
 
-    async def answer(self, request: Request, *, user: str) -> Reply:
-        """The reply, or a refusal."""
+    async def handle(self, request: Request, *, user: str) -> Reply:
+        """Return the reply, or raise `StatusError`."""
         if request.method == "GET":
-            known = self._about(request)
-            if known is not None:
-                return known
+            reply = self._discover(request)
+            if reply is not None:
+                return reply
         call = parse_call(request, user=user, kinds=self._kinds)
-        strikes, limit = self._faults.effects_on(call.fault_target), request_timeout(request.query)
-        if any(isinstance(strike, Hang) for strike in strikes):
+        effects, limit = self._faults.effects_on(call.fault_target), request_timeout(request.query)
+        if any(isinstance(effect, Hang) for effect in effects):
             work, outlives = self._hang(), False
         elif call.verb in READS or call.route.kind.plural == "tokenreviews":
-            work, outlives = self._read(call, strikes, limit), False
+            work, outlives = self._read(call, effects, limit), False
         else:
-            work, outlives = self._write(call, strikes, limit), True
-        reply = await self._under_way.run(work, outlives=outlives)
+            work, outlives = self._write(call, effects, limit), True
+        reply = await self._in_flight.run(work, outlives=outlives)
         try:
-            return fault_effects.apply_after(reply, strikes, clock=self._clock)
+            return fault_effects.apply_after(reply, effects, clock=self._clock)
         except ConnectionCut:
-            await reply.close()  # of a watch, that listens already
+            await reply.close()  # a watch is already registered
             raise
 
-    def _about(self, request: Request) -> Reply | None:
-        """The server itself: is it there, and what does it serve."""
+    def _discover(self, request: Request) -> Reply | None:
         if request.path in _PROBES:
             return Reply(200, b"ok", content_type=_TEXT)
-        accept = request.headers.get("accept", "")
-        said = discovery.discovery_document(request.path, tuple(self._kinds), accept)
-        if said is None:
+        document = discovery.discovery_document(request.path, tuple(self._kinds))
+        if document is None:
             return None
-        media = content_type(discovery.negotiated(request.path, accept))
-        return Reply(200, encoded(said), content_type=media)
+        wants_table(request.headers.get("accept", ""), offered=False)
+        return Reply(200, encoded(document))
 
     async def _hang(self) -> Reply:
         while True:
             await self._clock.sleep(3_600.0)
 
-    async def _before(self, strikes: list[FaultEffect], limit: float) -> None:
+    async def _before(self, effects: list[FaultEffect], limit: float) -> None:
         await fault_effects.apply_before(
-            strikes, limit=limit, clock=self._clock, restart=self._restart
+            effects, limit=limit, clock=self._clock, restart=self._restart
         )
 
-    async def _read(self, call: ApiCall, strikes: list[FaultEffect], limit: float) -> Reply:
-        await self._before(strikes, limit)
+    async def _read(self, call: ApiCall, effects: list[FaultEffect], limit: float) -> Reply:
+        await self._before(effects, limit)
         if call.route.kind.plural == "tokenreviews":
             return Reply(201, encoded(review_token(call.request.body, self._user_of)))
-        ask = self._ask(call)
+        request = _read_request(call)
         if call.listing is None:
-            return await self._reader.get(ask)
+            return await self._reader.get(request)
         if call.verb == "list":
-            ages = [strike.changes for strike in strikes if isinstance(strike, Stale)]
-            return await self._reader.list(ask, call.listing, stale=max(ages, default=None))
-        drops = [strike for strike in strikes if isinstance(strike, DropWatch)]
-        return await self._reader.watch(ask, call.listing, drop=drops[0] if drops else None)
+            ages = [effect.changes for effect in effects if isinstance(effect, Stale)]
+            stale_changes = max(ages, default=None)
+            return await self._reader.list(request, call.listing, stale_changes=stale_changes)
+        drops = [effect for effect in effects if isinstance(effect, DropWatch)]
+        return await self._reader.watch(request, call.listing, drop=drops[0] if drops else None)
 
-    async def _write(self, call: ApiCall, strikes: list[FaultEffect], limit: float) -> Reply:
+    async def _write(self, call: ApiCall, effects: list[FaultEffect], limit: float) -> Reply:
         try:
-            await self._before(strikes, limit)
-            # From here on nothing is awaited: no other request sees half of this one.
+            await self._before(effects, limit)
+            # From here on nothing is awaited: a write is atomic.
             if call.verb == "deletecollection":
                 return self._delete_many(call)
-            outcome = self._changes.execute(_order(call))
+            outcome = self._writes.execute(_write_request(call))
         except StatusError as refusal:
-            self._note(call, refusal.code, None)
+            self._record(call, refusal.code, None)
             raise
-        self._note(call, outcome.code, outcome)
-        return self._shown(call, outcome)
+        self._record(call, outcome.code, outcome)
+        return self._reply(call, outcome)
 
     def _delete_many(self, call: ApiCall) -> Reply:
         options = delete_options(call.request.body, call.request.query)
         list_options(call.request.query)
-        doomed = self._reader.selected(self._ask(call))
-        for stored in doomed:
-            outcome = self._changes.delete_one(_order(call), stored, options)
-            self._note(call, outcome.code, outcome)
-        listed = ListPage(items=list(doomed), revision=self._store.revision)
-        return Reply(200, encode_list(call.route.kind, listed))
+        selected = self._reader.selected(_read_request(call))
+        for stored in selected:
+            outcome = self._writes.delete_one(_write_request(call), stored, options)
+            self._record(call, outcome.code, outcome)
+        page = ListPage(items=list(selected), revision=self._store.revision)
+        return Reply(200, encode_list(call.route.kind, page))
 
-    def _shown(self, call: ApiCall, outcome: WriteOutcome) -> Reply:
-        kind, raw = call.route.kind, outcome.raw
-        if outcome.bare:
-            return Reply(outcome.code, raw)
-        shown, raw = negotiate(call.accept, OBJECT), as_version(kind, raw)
-        return Reply(outcome.code, self._reader.negotiated(self._ask(call), raw, shown))
+    def _reply(self, call: ApiCall, outcome: WriteOutcome) -> Reply:
+        raw = outcome.raw
+        if not outcome.bare:
+            raw = self._reader.presented(_read_request(call), raw)
+        return Reply(outcome.code, raw)
 
-    def _ask(self, call: ApiCall) -> ReadRequest:
-        query = call.request.query
-        return ReadRequest(route=call.route, query=query, accept=call.accept, user=call.user)
-
-    def _note(self, call: ApiCall, code: int, outcome: WriteOutcome | None) -> None:
-        """Put a write, or what would have been one, into the journal."""
+    def _record(self, call: ApiCall, code: int, outcome: WriteOutcome | None) -> None:
+        """Record a write, or a refused write, in the journal."""
         if is_dry_run(call):
             return
         now = self._clock.now()
@@ -169,7 +158,12 @@ class RequestHandler:
         self._journal.add(refused_revision(call, code, name=name, uid=uid, now=now))
 
 
-def _order(call: ApiCall) -> WriteRequest:
+def _read_request(call: ApiCall) -> ReadRequest:
+    query = call.request.query
+    return ReadRequest(route=call.route, query=query, accept=call.accept, user=call.user)
+
+
+def _write_request(call: ApiCall) -> WriteRequest:
     return WriteRequest(
         route=call.route,
         query=call.request.query,

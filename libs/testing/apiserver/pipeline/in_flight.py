@@ -1,7 +1,4 @@
-"""Requests that are being carried out: a server that stops ends them all.
-
-A write goes on when whoever asked for it has given up; a read does not.
-"""
+"""Requests in flight, which all end when the server stops."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -12,16 +9,17 @@ from libs.testing.apiserver.storage.watches import ConnectionCut
 
 
 class InFlightRequests:
-    """All of them."""
-
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[Reply], None] = {}
 
     async def run(self, work: Coroutine[Any, Any, Reply], *, outlives: bool) -> Reply:
-        """What comes of it; `Severed` where it is ended from here."""
+        """Run a request; raise `ConnectionCut` where the server stops.
+
+        A write outlives the disconnect of its client, a read does not.
+        """
         task = asyncio.create_task(work, name="request")
         self._tasks[task] = None
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._finish)
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
@@ -33,21 +31,21 @@ class InFlightRequests:
         return task.result()
 
     async def cancel_all(self) -> None:
-        """End all but the one that asks for it."""
+        """Cancel all requests but the current one."""
         others = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in others:
             task.cancel()
         if others:
             await asyncio.wait(others)
 
-    def _over(self, task: asyncio.Task[Reply]) -> None:
+    def _finish(self, task: asyncio.Task[Reply]) -> None:
         del self._tasks[task]
         if not task.cancelled():
-            task.exception()  # perhaps nobody else looks
+            task.exception()  # mark it retrieved
 
 
 async def _drop(task: asyncio.Task[Reply]) -> None:
-    """Nobody takes its reply, which may be there already."""
+    """Cancel a request, or close its unused reply."""
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled() and task.exception() is None:

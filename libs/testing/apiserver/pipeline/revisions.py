@@ -1,8 +1,4 @@
-"""What the journal says of a request: the conventions of a real server's audit log, where only the
-answer tells what was done.
-
-Pure. Must not know how a request is carried out.
-"""
+"""Journal records of requests, by the conventions of a real server's audit log."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -14,28 +10,27 @@ from libs.kube.changes import changed_paths
 from libs.testing.apiserver.pipeline.calls import ApiCall
 from libs.testing.apiserver.writes.outcome import WriteOutcome
 
-_SAID_AS = {"bind": "create", "deletecollection": "delete"}
+_RECORDED_AS = {"bind": "create", "deletecollection": "delete"}
 _WITH_OPTIONS = ("delete", "deletecollection", "evict")
 
 
 def is_dry_run(call: ApiCall) -> bool:
-    """Whether it was only for show: then it is no write."""
+    """Return whether the request is a dry run, which is no write."""
     if "dryRun" in call.request.query:
         return True
     if call.verb not in _WITH_OPTIONS:
         return False
-    asked = _asked(call)
-    return bool(asked.get("dryRun") or _map(asked.get("deleteOptions")).get("dryRun"))
+    body = _body(call)
+    return bool(body.get("dryRun") or _map(body.get("deleteOptions")).get("dryRun"))
 
 
 def granted_revision(call: ApiCall, outcome: WriteOutcome, *, now: float) -> Revision:
-    """A write that was granted."""
-    shows = call.verb != "deletecollection"
+    collection = call.verb == "deletecollection"
     return _record(
         call,
         outcome.code,
         now=now,
-        revision=outcome.revision if shows else 0,
+        revision=0 if collection else outcome.revision,
         name=outcome.name,
         uid=outcome.uid,
         changed=changed_paths(outcome.before, outcome.after),
@@ -43,14 +38,13 @@ def granted_revision(call: ApiCall, outcome: WriteOutcome, *, now: float) -> Rev
 
 
 def target_identity(call: ApiCall) -> tuple[str, str]:
-    """Name and uid of the object that somebody wanted to write; empty where he did not say."""
-    metadata = _map(_asked(call).get("metadata"))
+    """Return name and uid of the object in the request; empty where it names none."""
+    metadata = _map(_body(call).get("metadata"))
     name = call.route.name or str(metadata.get("name") or "")
     return name, str(metadata.get("uid") or "")
 
 
 def refused_revision(call: ApiCall, code: int, *, name: str, uid: str, now: float) -> Revision:
-    """A write that was refused."""
     return _record(call, code, now=now, name=name, uid=uid)
 
 
@@ -61,7 +55,7 @@ def _record(call: ApiCall, code: int, *, now: float, revision: int = 0, **more: 
         time=now,
         user=call.user,
         manager=call.manager,
-        verb=Verb(_SAID_AS.get(call.verb, call.verb)),
+        verb=Verb(_RECORDED_AS.get(call.verb, call.verb)),
         code=code,
         kind="Binding" if route.subresource == "binding" else route.kind.kind,
         namespace=route.namespace,
@@ -69,8 +63,8 @@ def _record(call: ApiCall, code: int, *, now: float, revision: int = 0, **more: 
     )
 
 
-def _asked(call: ApiCall) -> Mapping[str, Any]:
-    """The body; empty where it is no object."""
+def _body(call: ApiCall) -> Mapping[str, Any]:
+    """Return the body; an empty map where it is no object."""
     try:
         return _map(msgspec.json.decode(call.request.body))
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""TokenReviews: whose token it is."""
+"""TokenReviews, which return the user of a token."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +10,8 @@ _AUDIENCE = "https://kubernetes.default.svc"
 
 
 def review_token(body: bytes, user_of: Callable[[str], str | None]) -> dict[str, Any]:
-    """The review with its verdict."""
-    asked = bodies.parse_json(body)
-    token = ((asked.get("spec") or {}) if isinstance(asked, dict) else {}).get("token", "")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    review = bodies.parse_json(body)
+    token = ((review.get("spec") or {}) if isinstance(review, dict) else {}).get("token", "")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if not isinstance(token, str) or not token:
         raise bad_request("token is required for TokenReview in authentication")
     user = user_of(token)
@@ -20,8 +19,8 @@ def review_token(body: bytes, user_of: Callable[[str], str | None]) -> dict[str,
     if user is None:
         status = {"user": {}, "error": "invalid bearer token"}
     else:
-        who = {"username": user, "uid": user, "groups": ["system:authenticated"]}
-        status = {"authenticated": True, "user": who, "audiences": [_AUDIENCE]}
+        user_info = {"username": user, "uid": user, "groups": ["system:authenticated"]}
+        status = {"authenticated": True, "user": user_info, "audiences": [_AUDIENCE]}
     return {
         "kind": "TokenReview",
         "apiVersion": "authentication.k8s.io/v1",

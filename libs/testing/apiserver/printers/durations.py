@@ -1,7 +1,4 @@
-"""Times as people read them in a table: `5m30s`, `3h5m`, `2d4h`, `45d`, `3y20d`.
-
-The fewer figures the longer it is, cut and never rounded, as the real server cuts.
-"""
+"""Ages in a table: `5m30s`, `3h5m`, `2d4h`, `45d`. Truncated, and coarser the longer they are."""
 
 from typing import Any
 
@@ -13,7 +10,7 @@ DAY = 24 * HOUR
 YEAR = 365 * DAY
 
 _SPANS = (
-    # below this, in the larger unit, and the smaller one beside it (0: none)
+    # below this, the larger unit, and the smaller unit beside it (0: none)
     (2 * MINUTE, 1, 0),
     (10 * MINUTE, MINUTE, 1),
     (3 * HOUR, MINUTE, 0),
@@ -27,23 +24,23 @@ _LETTERS = {1: "s", MINUTE: "m", HOUR: "h", DAY: "d", YEAR: "y"}
 
 
 def duration(seconds: float) -> str:
-    """A second that has not come yet is none: clocks differ."""
+    """Format a duration; one second in the future counts as now, because clocks differ."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"
     whole = max(whole, 0)
-    for below, unit, rest in _SPANS:
-        if whole < below:
-            return _in_units(whole, unit, rest)
+    for limit, unit, smaller in _SPANS:
+        if whole < limit:
+            return _in_units(whole, unit, smaller)
     return _in_units(whole, YEAR, 0)
 
 
-def _in_units(seconds: int, unit: int, rest: int) -> str:
+def _in_units(seconds: int, unit: int, smaller: int) -> str:
     words = f"{seconds // unit}{_LETTERS[unit]}"
-    small = seconds % unit // rest if rest else 0
-    return f"{words}{small}{_LETTERS[rest]}" if small else words
+    rest = seconds % unit // smaller if smaller else 0
+    return f"{words}{rest}{_LETTERS[smaller]}" if rest else words
 
 
 def since(timestamp: Any, now: float) -> str:
-    """How long ago it was; `<unknown>` where an object does not say when."""
+    """Format the time since a timestamp; `<unknown>` without one."""
     return duration(now - parse_time(timestamp)) if timestamp else "<unknown>"

@@ -1,4 +1,4 @@
-"""A node in a table."""
+"""The table of nodes."""
 
 from libs.testing.apiserver.printers.columns import (
     AGE,
@@ -6,52 +6,35 @@ from libs.testing.apiserver.printers.columns import (
     NONE,
     UNKNOWN,
     Cell,
-    CellReader,
     Object,
     at,
     column,
     list_at,
     map_at,
+    true_condition,
     value_at,
     wide,
 )
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
-_ROLE = "kubernetes.io/role"
 
 
 def _status(node: Object, _now: float) -> Cell:
-    words = "Unknown"
-    for condition in list_at(node, "status", "conditions"):
-        if condition["type"] == "Ready":
-            words = "Ready" if condition.get("status") == "True" else "NotReady"
+    known = any(each["type"] == "Ready" for each in list_at(node, "status", "conditions"))
+    words = "NotReady" if known else "Unknown"
+    words = "Ready" if true_condition(node, "Ready") else words
     return f"{words},SchedulingDisabled" if value_at(node, "spec", "unschedulable") else words
 
 
 def _roles(node: Object, _now: float) -> Cell:
-    roles: set[str] = set()
-    for key, value in map_at(node, "metadata", "labels").items():
-        if key.startswith(_ROLE_PREFIX):
-            roles.add(key.removeprefix(_ROLE_PREFIX))
-        elif key == _ROLE:
-            roles.add(value)
+    labels = map_at(node, "metadata", "labels")
+    roles = {key.removeprefix(_ROLE_PREFIX) for key in labels if key.startswith(_ROLE_PREFIX)}
     return ",".join(sorted(roles - {""})) or NONE
 
 
-def _address(type: str) -> CellReader:
-    def read(node: Object, _now: float) -> Cell:
-        for address in list_at(node, "status", "addresses"):
-            if address["type"] == type:
-                return address["address"]
-        return NONE
-
-    return read
-
-
-def _kernel(node: Object, _now: float) -> Cell:
-    version = value_at(node, "status", "nodeInfo", "kernelVersion") or UNKNOWN
-    architecture = value_at(node, "status", "nodeInfo", "architecture")
-    return f"{version} ({architecture})" if architecture else version
+def _internal_ip(node: Object, _now: float) -> Cell:
+    addresses = list_at(node, "status", "addresses")
+    return next((each["address"] for each in addresses if each["type"] == "InternalIP"), NONE)
 
 
 NODE = (
@@ -60,9 +43,8 @@ NODE = (
     column("Roles", _roles),
     AGE,
     column("Version", at("status", "nodeInfo", "kubeletVersion")),
-    wide("Internal-IP", _address("InternalIP")),
-    wide("External-IP", _address("ExternalIP")),
+    wide("Internal-IP", _internal_ip),
     wide("OS-Image", at("status", "nodeInfo", "osImage", default=UNKNOWN)),
-    wide("Kernel-Version", _kernel),
+    wide("Kernel-Version", at("status", "nodeInfo", "kernelVersion", default=UNKNOWN)),
     wide("Container-Runtime", at("status", "nodeInfo", "containerRuntimeVersion", default=UNKNOWN)),
 )

@@ -1,15 +1,14 @@
-"""Lists: selected objects of a kind as of one revision, whole or in pages."""
+"""Lists: the selected objects of a kind as of one revision, complete or in pages."""
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.kinds.status_errors import bad_request
 from libs.testing.apiserver.objects.encoding import encoded, joined, prefix
-from libs.testing.apiserver.requests.options import EXACT, ListOptions
+from libs.testing.apiserver.requests.options import ListOptions
 from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.storage.selection import Selection
 from libs.testing.apiserver.storage.store import KindStore, StoredObject
@@ -22,39 +21,35 @@ _EXPIRED = (
     "inconsistent list - objects that were created, modified, or deleted between the time the "
     "first chunk was returned and now may show up in the list."
 )
-_ANY = -1
-"""In a page's token: as of now, whatever that is."""
+_NOW = -1
+"""The revision in the token of a page that continues as of now."""
 
 
 class ListPage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list answers."""
-
     items: list[StoredObject]
     revision: int
-    rest: str = ""
+    continue_token: str = ""
     remaining: int | None = None
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Of the list."""
-        whole: dict[str, Any] = {"resourceVersion": str(self.revision)}
-        if self.rest:
-            whole["continue"] = self.rest
+        metadata: dict[str, Any] = {"resourceVersion": str(self.revision)}
+        if self.continue_token:
+            metadata["continue"] = self.continue_token
             if self.remaining is not None:
-                whole["remainingItemCount"] = self.remaining
-        return whole
+                metadata["remainingItemCount"] = self.remaining
+        return metadata
 
 
 class PageExpired(StatusError):
-    """The list that a page belongs to is forgotten; the rest can be had as of now."""
+    """The revision of a page is forgotten; the token continues the list as of now."""
 
-    def __init__(self, rest: str) -> None:
+    def __init__(self, continue_token: str) -> None:
         super().__init__(410, "Expired", _EXPIRED)
-        self._rest = rest
+        self._continue_token = continue_token
 
     def status(self) -> dict[str, Any]:
-        """The body of the answer."""
-        return {**super().status(), "metadata": {"continue": self._rest}}
+        return {**super().status(), "metadata": {"continue": self._continue_token}}
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -64,34 +59,34 @@ class _Token(msgspec.Struct, frozen=True):
 
 
 def list_page(
-    shelf: KindStore, selection: Selection, options: ListOptions, *, now: int, stale: int | None
+    store: KindStore, selection: Selection, options: ListOptions, *, now: int, stale: int | None
 ) -> ListPage:
-    """A part of a list, or all; `stale` is the past revision that a list of any age is given."""
-    if options.resume:
-        token = _read(options.resume)
-        revision = now if token.rv == _ANY else token.rv
-        if revision < shelf.oldest:
-            raise PageExpired(_write(_ANY, token.start))
-        return _cut(shelf, selection, revision, options.limit, now=now, after=token.start)
-    if options.match == EXACT or (not options.match and options.limit and options.number):
-        if options.number < shelf.oldest:
+    """Return a list or its next page; `stale` is the past revision of a list of any age."""
+    if options.continue_token:
+        token = _decode_token(options.continue_token)
+        revision = now if token.rv == _NOW else token.rv
+        if revision < store.oldest:
+            raise PageExpired(_encode_token(_NOW, token.start))
+        return _page(store, selection, revision, options.limit, now=now, after=token.start)
+    if options.limit and options.revision:
+        if options.revision < store.oldest:
             raise StatusError(410, "Expired", _TOO_OLD)
-        return _cut(shelf, selection, options.number, options.limit, now=now, after="")
+        return _page(store, selection, options.revision, options.limit, now=now)
     if stale is not None:
-        return _cut(shelf, selection, max(stale, options.number), 0, now=now, after="")
-    # What may be of any age comes from a memory that knows no pages.
-    limit = 0 if options.revision == "0" else options.limit
-    return _cut(shelf, selection, now, limit, now=now, after="")
+        return _page(store, selection, max(stale, options.revision), 0, now=now)
+    # A real server answers revision 0 from its cache, which has no pages.
+    limit = 0 if options.resource_version == "0" else options.limit
+    return _page(store, selection, now, limit, now=now)
 
 
-def _cut(
-    shelf: KindStore, selection: Selection, revision: int, limit: int, *, now: int, after: str
+def _page(
+    store: KindStore, selection: Selection, revision: int, limit: int, *, now: int, after: str = ""
 ) -> ListPage:
-    place = selection.namespace
+    namespace = selection.namespace
     found = (
-        shelf.select(place, after=after)
+        store.select(namespace, after=after)
         if revision == now
-        else shelf.as_of(revision, place, after=after)
+        else store.as_of(revision, namespace, after=after)
     )
     matching = (stored for stored in found if selection.matches(stored))
     if limit <= 0:
@@ -99,53 +94,32 @@ def _cut(
     items: list[StoredObject] = []
     for stored in matching:
         if len(items) == limit:
-            rest = _write(revision, items[-1].key + "\0")
+            token = _encode_token(revision, items[-1].key + "\0")
             remaining = None if selection.by_selector else 1 + sum(1 for _ in matching)
-            return ListPage(items=items, revision=revision, rest=rest, remaining=remaining)
+            return ListPage(
+                items=items, revision=revision, continue_token=token, remaining=remaining
+            )
         items.append(stored)
     return ListPage(items=items, revision=revision)
 
 
-def encode_list(kind: ResourceKind, listed: ListPage) -> bytes:
-    """The body of a list; objects of the server's own kinds do not say what they are."""
-    head = {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": listed.metadata}
+def encode_list(kind: ResourceKind, page: ListPage) -> bytes:
+    """Return the body of a list; items of built-in kinds have neither kind nor apiVersion."""
+    head = {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": page.metadata}
     if kind.custom:
-        return joined(head, (as_version(kind, each.raw) for each in listed.items), opening=b"")
-    said = len(prefix(kind.kind, kind.api_version))
-    return joined(head, _without(listed.items, said), opening=b"{")
+        return joined(head, (each.raw for each in page.items), opening=b"")
+    skipped = len(prefix(kind.kind, kind.api_version))
+    return joined(head, (memoryview(each.raw)[skipped:] for each in page.items), opening=b"{")
 
 
-def _without(items: Iterable[StoredObject], said: int) -> Iterator[memoryview]:
-    for stored in items:
-        yield memoryview(stored.raw)[said:]
+def _encode_token(revision: int, start: str) -> str:
+    token = {"v": "meta.k8s.io/v1", "rv": revision, "start": start}
+    return base64.urlsafe_b64encode(encoded(token)).decode().rstrip("=")
 
 
-def as_version(kind: ResourceKind, raw: bytes) -> bytes:
-    """An object as this version has it: only its name for itself differs."""
-    head = prefix(kind.kind, kind.api_version)
-    if not kind.custom or raw.startswith(head):
-        return raw
-    # Whatever version it was stored in: its definition may have had another one then.
-    opening = head[: head.rindex(b":") + 2]
-    return head + raw[raw.index(b'",', len(opening)) + 2 :]
-
-
-def _write(revision: int, start: str) -> str:
-    token = encoded({"v": "meta.k8s.io/v1", "rv": revision, "start": start})
-    return base64.urlsafe_b64encode(token).decode().rstrip("=")
-
-
-def _read(text: str) -> _Token:
+def _decode_token(text: str) -> _Token:
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         return msgspec.json.decode(raw, type=_Token)
     except (ValueError, msgspec.DecodeError) as error:
         raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
-
-
-def decode_items(kind: ResourceKind, listed: ListPage) -> list[Mapping[str, Any]]:
-    """The listed objects, read."""
-    return [
-        cast("Mapping[str, Any]", msgspec.json.decode(as_version(kind, each.raw)))
-        for each in listed.items
-    ]

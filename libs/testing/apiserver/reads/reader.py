@@ -1,4 +1,4 @@
-"""Reads: one object, a list, a watch, in the form that is asked for."""
+"""Reads: one object, a list or a watch, as JSON or as a Table."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -11,22 +11,10 @@ from libs.testing.apiserver.faults import DropWatch
 from libs.testing.apiserver.kinds.status_errors import not_found, resource_version_too_large
 from libs.testing.apiserver.objects.encoding import decoded, encoded, line
 from libs.testing.apiserver.printers import tables
-from libs.testing.apiserver.reads.lists import (
-    ListPage,
-    as_version,
-    decode_items,
-    encode_list,
-    list_page,
-)
+from libs.testing.apiserver.reads.lists import encode_list, list_page
 from libs.testing.apiserver.reads.watch_stream import Present, WatchStream
-from libs.testing.apiserver.requests.negotiation import (
-    LIST,
-    OBJECT,
-    ResponseForm,
-    content_type,
-    negotiate,
-)
-from libs.testing.apiserver.requests.options import NOT_OLDER, ListOptions, minimum_revision
+from libs.testing.apiserver.requests.negotiation import wants_table
+from libs.testing.apiserver.requests.options import ListOptions, minimum_revision
 from libs.testing.apiserver.requests.replies import Reply
 from libs.testing.apiserver.requests.routes import Route
 from libs.testing.apiserver.status import StatusError
@@ -34,17 +22,15 @@ from libs.testing.apiserver.storage.selection import Selection
 from libs.testing.apiserver.storage.store import Store, StoredObject
 from libs.testing.apiserver.storage.watches import ServerWatch, ServerWatches, WatchEvent
 
-_WAIT = 3.0
-"""Seconds that a read waits for a revision that is not there yet."""
+_MAX_WAIT = 3.0
+"""Seconds that a read waits for a revision that is still to come."""
 
-_EVERY = 0.05
-_SHORTEST = 1_800.0
-"""Seconds that a watch lasts at least where it names no timeout."""
+_POLL_INTERVAL = 0.05
+_MIN_WATCH_SECONDS = 1_800.0
+"""How long a watch without a timeout lasts at least."""
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One read."""
-
     route: Route
     query: Mapping[str, str]
     accept: str
@@ -52,8 +38,6 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectReader:
-    """Answers reads from a store."""
-
     def __init__(
         self, store: Store, watches: ServerWatches, *, clock: Clock, random: random.Random
     ) -> None:
@@ -62,153 +46,121 @@ class ObjectReader:
         self._clock = clock
         self._random = random
 
-    async def get(self, ask: ReadRequest) -> Reply:
-        """One object."""
-        shown = negotiate(ask.accept, OBJECT)
-        kind, query = ask.route.kind, ask.query
-        await self._until(minimum_revision(query))
-        stored = self._store.of_kind(kind).get(ask.route.namespace, ask.route.name)
+    async def get(self, request: ReadRequest) -> Reply:
+        wants_table(request.accept)
+        kind = request.route.kind
+        await self._wait_for(minimum_revision(request.query))
+        stored = self._store.of_kind(kind).get(request.route.namespace, request.route.name)
         if stored is None:
-            raise not_found(kind, ask.route.name)
-        raw = as_version(kind, stored.raw)
-        return Reply(200, self.negotiated(ask, raw, shown), content_type=content_type(shown))
+            raise not_found(kind, request.route.name)
+        return Reply(200, self.presented(request, stored.raw))
 
-    def negotiated(self, ask: ReadRequest, raw: bytes, shown: ResponseForm) -> bytes:
-        """One object in another form."""
-        if shown is ResponseForm.TABLE:
-            return encoded(self._table(ask, [decoded(raw)]))
-        return encoded(tables.partial(decoded(raw))) if shown is ResponseForm.PARTIAL else raw
+    def presented(self, request: ReadRequest, raw: bytes) -> bytes:
+        """Return one object in the form that the request accepts."""
+        if not wants_table(request.accept):
+            return raw
+        return encoded(self._table(request, [decoded(raw)]))
 
-    async def list(self, ask: ReadRequest, options: ListOptions, *, stale: int | None) -> Reply:
-        """Objects of a kind; `stale` where a fault makes it old."""
-        shown = negotiate(ask.accept, LIST)
-        await self._until(options.number)
-        kind, shelf = ask.route.kind, self._store.of_kind(ask.route.kind)
+    async def list(
+        self, request: ReadRequest, options: ListOptions, *, stale_changes: int | None
+    ) -> Reply:
+        """List objects; `stale_changes` is the age that a fault gives to a list of any age."""
+        table = wants_table(request.accept)
+        await self._wait_for(options.revision)
+        kind, store = request.route.kind, self._store.of_kind(request.route.kind)
         now = self._store.revision
-        past = None if stale is None else shelf.revision_before(stale, now=now)
-        listed = list_page(shelf, self._selection(ask), options, now=now, stale=past)
-        if shown is ResponseForm.PLAIN:
-            body = encode_list(kind, listed)
-        elif shown is ResponseForm.TABLE:
-            body = encoded(self._table(ask, decode_items(kind, listed), metadata=listed.metadata))
-        else:
-            body = encoded(_partial_list(decode_items(kind, listed), listed))
-        return Reply(200, body, content_type=content_type(shown))
+        past = None if stale_changes is None else store.revision_before(stale_changes, now=now)
+        page = list_page(store, self._selection(request), options, now=now, stale=past)
+        if not table:
+            return Reply(200, encode_list(kind, page))
+        items = [decoded(each.raw) for each in page.items]
+        return Reply(200, encoded(self._table(request, items, metadata=page.metadata)))
 
     async def watch(
-        self, ask: ReadRequest, options: ListOptions, *, drop: DropWatch | None
+        self, request: ReadRequest, options: ListOptions, *, drop: DropWatch | None
     ) -> Reply:
-        """What happens to objects of a kind; `drop` where a fault ends it."""
-        present = self._presenter(ask, negotiate(ask.accept, OBJECT))
-        if options.initial:
-            try:
-                await self._until(options.number)
-            except StatusError as refusal:
-                return Reply(200, _error(refusal))
-        kind, shelf = ask.route.kind, self._store.of_kind(ask.route.kind)
-        selection, now = self._selection(ask), self._store.revision
-        fresh = options.initial or (options.initial is None and options.number == 0)
-        after = now if fresh else options.number or now
-        if after < shelf.oldest:
-            return Reply(200, _too_old(after, shelf.oldest))
-        watch = ServerWatch(kind, selection, user=ask.user, after=after)
+        """Watch objects; `drop` is the fault that ends the watch."""
+        present = self._table_presenter(request) if wants_table(request.accept) else None
+        kind, store = request.route.kind, self._store.of_kind(request.route.kind)
+        selection, now = self._selection(request), self._store.revision
+        starts_with_state = options.revision == 0
+        after = now if starts_with_state else options.revision
+        if after < store.oldest:
+            # A real server refuses a watch in an event, after its 200.
+            message = f"too old resource version: {after} ({store.oldest})"
+            return Reply(200, line("ERROR", encoded(StatusError(410, "Expired", message).status())))
+        watch = ServerWatch(kind, selection, user=request.user, after=after)
         if drop is not None:
             watch.remaining_events, watch.ends_clean = drop.after, drop.clean
-        for change in shelf.since(after):
+        for change in store.since(after):
             watch.offer(change, WatchEvent(change))
         self._watches.add(watch)
-        initial = [each for each in shelf.select(ask.route.namespace) if selection.matches(each)]
         stream = WatchStream(
             watch,
             self._watches,
             clock=self._clock,
-            timeout=options.timeout or _SHORTEST * (1.0 + self._random.random()),
+            timeout=options.timeout or _MIN_WATCH_SECONDS * (1.0 + self._random.random()),
             revision=lambda: self._store.revision,
             present=present,
         )
         lines = stream.lines(
-            initial if fresh else (),
-            end_of_initial=now if fresh and options.bookmarks else None,
+            self.selected(request) if starts_with_state else (),
+            end_of_initial=now if starts_with_state and options.bookmarks else None,
             bookmarks=options.bookmarks,
         )
-        return Reply(200, stream=lines, closing=stream.close)
+        return Reply(200, stream=lines, on_close=stream.close)
 
-    def selected(self, ask: ReadRequest) -> Sequence[StoredObject]:
-        """The objects that a request for many is about."""
-        selection = self._selection(ask)
-        shelf = self._store.of_kind(ask.route.kind)
-        return [each for each in shelf.select(ask.route.namespace) if selection.matches(each)]
+    def selected(self, request: ReadRequest) -> Sequence[StoredObject]:
+        """Return the objects that the request selects now."""
+        selection = self._selection(request)
+        store = self._store.of_kind(request.route.kind)
+        return [each for each in store.select(request.route.namespace) if selection.matches(each)]
 
-    def _selection(self, ask: ReadRequest) -> Selection:
+    def _selection(self, request: ReadRequest) -> Selection:
+        route = request.route
         return Selection(
-            ask.route.kind, namespace=ask.route.namespace, name=ask.route.name, query=ask.query
+            route.kind, namespace=route.namespace, name=route.name, query=request.query
         )
 
-    async def _until(self, revision: int) -> None:
-        """Wait a little for a revision that others have heard of already."""
-        until = self._clock.monotonic() + _WAIT
+    async def _wait_for(self, revision: int) -> None:
+        """Wait a little for a revision that the client already saw elsewhere."""
+        deadline = self._clock.monotonic() + _MAX_WAIT
         while self._store.revision < revision:
-            left = until - self._clock.monotonic()
+            left = deadline - self._clock.monotonic()
             if left <= 0.0:
                 raise resource_version_too_large(revision, self._store.revision)
-            await self._clock.sleep(min(_EVERY, left))
+            await self._clock.sleep(min(_POLL_INTERVAL, left))
 
     def _table(
         self,
-        ask: ReadRequest,
-        things: Sequence[Mapping[str, Any]],
+        request: ReadRequest,
+        objects: Sequence[Mapping[str, Any]],
         *,
         metadata: Mapping[str, Any] | None = None,
         headers: bool = True,
     ) -> dict[str, Any]:
         return tables.table(
-            ask.route.kind,
-            things,
+            request.route.kind,
+            objects,
             now=self._clock.now(),
-            include=ask.query.get("includeObject", ""),
+            include=request.query.get("includeObject", ""),
             metadata=metadata,
             headers=headers,
         )
 
-    def _presenter(self, ask: ReadRequest, shown: ResponseForm) -> Present | None:
-        kind = ask.route.kind
-        if shown is ResponseForm.PLAIN and not kind.custom:
-            return None
-        headed = False
+    def _table_presenter(self, request: ReadRequest) -> Present:
+        """Return a function from event type and object to the event's line with a table."""
+        headers = True
 
-        def present(heard: str, raw: bytes) -> bytes:
-            nonlocal headed
-            raw = as_version(kind, raw) if heard != "BOOKMARK" else raw
-            if shown is ResponseForm.PLAIN:
-                return line(heard, raw)
-            if shown is ResponseForm.PARTIAL:
-                return line(heard, encoded(tables.partial(decoded(raw))))
-            table = self._table(ask, [decoded(raw)], headers=not headed)
-            headed = True
-            return line(heard, encoded(table))
+        def present(event_type: str, raw: bytes) -> bytes:
+            nonlocal headers
+            table = self._table(request, [decoded(raw)], headers=headers)
+            headers = False
+            return line(event_type, encoded(table))
 
         return present
 
 
 def may_be_old(options: ListOptions) -> bool:
-    """Whether a real server might answer this list from a memory that lags behind."""
-    return options.match in ("", NOT_OLDER) and bool(options.revision) and not options.resume
-
-
-def _too_old(asked: int, oldest: int) -> bytes:
-    words = f"too old resource version: {asked} ({oldest})"
-    return _error(StatusError(410, "Expired", words))
-
-
-def _error(refusal: StatusError) -> bytes:
-    """A watch that was begun is refused in an event."""
-    return line("ERROR", encoded(refusal.status()))
-
-
-def _partial_list(things: Sequence[Mapping[str, Any]], listed: ListPage) -> dict[str, Any]:
-    return {
-        "kind": "PartialObjectMetadataList",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": listed.metadata,
-        "items": [tables.partial(thing) for thing in things],
-    }
+    """Return whether a real server might answer this list from a cache that lags behind."""
+    return bool(options.resource_version) and not options.continue_token

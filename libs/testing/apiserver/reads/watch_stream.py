@@ -1,11 +1,10 @@
-"""The stream of one watch: what is there already, then what happens, bookmarks, and its end."""
+"""The response stream of a watch: initial state, events, bookmarks, and its end."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable
 
 from libs.runtime.clock import Clock
-from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.objects.encoding import encoded, line
 from libs.testing.apiserver.objects.shapes import encoded as typed
 from libs.testing.apiserver.storage.store import StoredObject
@@ -20,15 +19,13 @@ BOOKMARK_EVERY = 60.0
 """Seconds."""
 
 _BEFORE_END = 2.0
-"""Seconds that the last bookmark comes before the end."""
+"""Seconds between the last bookmark and the end."""
 
 Present = Callable[[str, bytes], bytes]
-"""An event's line from its type and its object, where that is not as it is stored."""
+"""Returns the line of an event from its type and object, where it is not as stored."""
 
 
 class WatchStream:
-    """From a watch that listens already to the bytes of an answer."""
-
     def __init__(
         self,
         watch: ServerWatch,
@@ -50,7 +47,7 @@ class WatchStream:
     async def lines(
         self, initial: Iterable[StoredObject], *, end_of_initial: int | None, bookmarks: bool
     ) -> AsyncGenerator[bytes]:
-        """The body; `end_of_initial` is the revision of the bookmark that ends what is there."""
+        """Stream the body; `end_of_initial` is the revision of the bookmark after the state."""
         self._ticker = asyncio.create_task(self._tick(bookmarks=bookmarks), name="watch")
         for stored in initial:
             if self._watch.remaining_events == 0:
@@ -59,16 +56,17 @@ class WatchStream:
             yield self._line("ADDED", stored.raw)
         if end_of_initial is not None and self._watch.remaining_events != 0:
             yield self._bookmark(end_of_initial, ends=True)
-        while (news := await self._next()) is not None:
-            if isinstance(news, int):
-                yield self._bookmark(news, ends=False)
+        while (item := await self._next()) is not None:
+            if isinstance(item, int):
+                yield self._bookmark(item, ends=False)
             elif self._present is None:
-                yield b"".join([event.line(heard) for heard, event in news])
+                yield b"".join([event.line(event_type) for event_type, event in item])
             else:
-                yield b"".join([self._line(heard, event.raw(heard)) for heard, event in news])
+                yield b"".join(
+                    [self._line(event_type, event.raw(event_type)) for event_type, event in item]
+                )
 
     async def close(self) -> None:
-        """Nobody listens any more."""
         self._watches.discard(self._watch)
         if self._ticker is not None:
             self._ticker.cancel()
@@ -83,7 +81,7 @@ class WatchStream:
             raise
 
     async def _tick(self, *, bookmarks: bool) -> None:
-        """Bookmarks at their times, and the end at its own."""
+        """Add bookmarks at their times, and end the watch at its timeout."""
         left = self._timeout
         while bookmarks and left > _BEFORE_END:
             pause = min(BOOKMARK_EVERY, left - _BEFORE_END)
@@ -93,17 +91,14 @@ class WatchStream:
         await self._clock.sleep(left)
         self._watch.end()
 
-    def _line(self, heard: str, raw: bytes) -> bytes:
-        return line(heard, raw) if self._present is None else self._present(heard, raw)
+    def _line(self, event_type: str, raw: bytes) -> bytes:
+        present = self._present or line
+        return present(event_type, raw)
 
     def _bookmark(self, revision: int, *, ends: bool) -> bytes:
-        return self._line("BOOKMARK", bookmark(self._watch.kind, revision, ends=ends))
-
-
-def bookmark(kind: ResourceKind, revision: int, *, ends: bool) -> bytes:
-    """An object of the kind that says nothing but a revision."""
-    metadata: dict[str, object] = {"resourceVersion": str(revision)}
-    if ends:
-        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-    thing = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
-    return encoded(typed(thing, kind.shape))
+        kind = self._watch.kind
+        metadata: dict[str, object] = {"resourceVersion": str(revision)}
+        if ends:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        thing = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+        return self._line("BOOKMARK", encoded(typed(thing, kind.shape)))

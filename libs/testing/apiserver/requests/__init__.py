@@ -1,5 +1,1 @@
-"""A request as it comes in and a reply as it goes out: the path, the query and the body, read and
-judged.
-
-Must not know what is stored, nor how a request is carried out.
-"""
+"""Parsing of requests, and their replies."""

@@ -1,4 +1,4 @@
-"""The body of a request, read and held against the kind that it claims to be."""
+"""Parses request bodies, and checks them against the shape of their kind."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -10,11 +10,10 @@ from libs.testing.apiserver.kinds.status_errors import bad_request
 from libs.testing.apiserver.objects.shapes import MergeShape
 from libs.testing.apiserver.status import StatusError
 
-_TEXTS = frozenset({"labels", "annotations", "matchLabels", "data"})
+_TEXT_MAPS = frozenset({"labels", "annotations", "matchLabels", "data"})
 
 
 def parse_json(body: bytes) -> Any:
-    """Any JSON value; refused where it is none."""
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
@@ -26,7 +25,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def unsupported_media(content_type: str) -> StatusError:
-    """A body in a language that the server does not speak."""
+    """Return the error of a body that is not JSON."""
     return StatusError(
         415,
         "UnsupportedMediaType",
@@ -36,7 +35,7 @@ def unsupported_media(content_type: str) -> StatusError:
 
 
 def parse_object(body: bytes, kind: ResourceKind) -> dict[str, Any]:
-    """An object of the kind; what it does not say of itself is taken from the path."""
+    """Parse an object of the kind; kind and apiVersion default to those of the path."""
     value = parse_json(body)
     if not isinstance(value, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind})")
@@ -48,45 +47,42 @@ def parse_object(body: bytes, kind: ResourceKind) -> dict[str, Any]:
             f"the object provided is unrecognized (must be of type {kind.kind}): "
             f"Object '{missing}' is missing in '{shown}'"
         )
-    said, version = found.get("kind") or kind.kind, found.get("apiVersion") or kind.api_version
-    if (said, version) != (kind.kind, kind.api_version):
-        raise _another(said, version, kind)
-    found["kind"], found["apiVersion"] = said, version
+    name, version = found.get("kind") or kind.kind, found.get("apiVersion") or kind.api_version
+    if (name, version) != (kind.kind, kind.api_version):
+        raise _kind_mismatch(name, version, kind)
+    found["kind"], found["apiVersion"] = name, version
     return checked_object(found, kind)
 
 
-def _another(said: str, version: str, kind: ResourceKind) -> StatusError:
+def _kind_mismatch(name: str, version: str, kind: ResourceKind) -> StatusError:
     if kind.custom:
         return bad_request(
             "the API version in the data "
             f"({version}) does not match the expected API version ({kind.api_version})"
-            if said == kind.kind
-            else f"the kind in the data ({said}) does not match the expected kind ({kind.kind})"
+            if name == kind.kind
+            else f"the kind in the data ({name}) does not match the expected kind ({kind.kind})"
         )
     return bad_request(
-        f'{said} in version "{version}" cannot be handled as a {kind.kind}: '
-        f"converting ({version}.{said}) to ({kind.kind}): unknown conversion"
+        f'{name} in version "{version}" cannot be handled as a {kind.kind}: '
+        f"converting ({version}.{name}) to ({kind.kind}): unknown conversion"
     )
 
 
 def checked_object(found: dict[str, Any], kind: ResourceKind, like: Any = None) -> dict[str, Any]:
-    """The same object, with metadata, where its parts are of the forms that the kind has.
-
-    What is as in `like` was checked before.
-    """
+    """Return the object with metadata; parts that equal `like` are not checked again."""
     if found.get("metadata") is None:
         found["metadata"] = {}
-    # The rest of a custom object is its schema's to judge.
-    looked: dict[str, Any] = {"metadata": found["metadata"]} if kind.custom else found
-    for path, wanted in _misshapen(looked, like, kind.shape, ""):
+    # The schema of a custom kind checks the rest of the object.
+    checked: dict[str, Any] = {"metadata": found["metadata"]} if kind.custom else found
+    for path, type_ in _type_errors(checked, like, kind.shape, ""):
         raise bad_request(
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-            f"json: cannot unmarshal into field {kind.kind}.{path} of type {wanted}"
+            f"json: cannot unmarshal into field {kind.kind}.{path} of type {type_}"
         )
     return found
 
 
-def _misshapen(value: Any, like: Any, shape: MergeShape, path: str) -> Iterator[tuple[str, str]]:
+def _type_errors(value: Any, like: Any, shape: MergeShape, path: str) -> Iterator[tuple[str, str]]:
     if value is None or shape.sort == "any" or value == like:
         return
     if shape.sort == "map":
@@ -100,25 +96,25 @@ def _misshapen(value: Any, like: Any, shape: MergeShape, path: str) -> Iterator[
             here = f"{path}.{name}" if path else name
             if below is None:
                 continue
-            yield from _misshapen(given, known.get(name), below, here)
-            if shape.typed and name in _TEXTS and below.sort == "map" and not _texts(given):
+            yield from _type_errors(given, known.get(name), below, here)
+            if shape.typed and name in _TEXT_MAPS and below.sort == "map" and not _all_texts(given):
                 yield here, "string"
     elif shape.sort == "list":
         if not isinstance(value, list):
             yield path, "array"
         elif shape.element is not None and shape.element.sort != "scalar":
             for item in cast("list[Any]", value):
-                yield from _misshapen(item, None, shape.element, path)
+                yield from _type_errors(item, None, shape.element, path)
     elif isinstance(value, dict | list):
         yield path, "a plain value"
 
 
-def _texts(value: Any) -> bool:
+def _all_texts(value: Any) -> bool:
     return all(isinstance(each, str) for each in cast("dict[str, Any]", value or {}).values())
 
 
 def unknown_fields(found: Mapping[str, Any], shape: MergeShape, path: str = "") -> Iterator[str]:
-    """Fields that the kind does not have, and which are dropped."""
+    """Iterate over the fields that the kind does not declare."""
     for name, given in found.items():
         below = shape.child(name)
         here = f"{path}.{name}" if path else name
@@ -128,7 +124,7 @@ def unknown_fields(found: Mapping[str, Any], shape: MergeShape, path: str = "") 
         elif isinstance(given, dict) and below.sort == "map":
             yield from unknown_fields(cast("dict[str, Any]", given), below, here)
         elif isinstance(given, list) and below.element is not None and below.element.sort == "map":
-            for place, item in enumerate(cast("list[Any]", given)):
+            for index, item in enumerate(cast("list[Any]", given)):
                 if isinstance(item, dict):
-                    at = f"{here}[{place}]"
+                    at = f"{here}[{index}]"
                     yield from unknown_fields(cast("dict[str, Any]", item), below.element, at)

@@ -1,72 +1,23 @@
-"""In which form an answer is wanted, as the Accept header has it: plain, a Table, metadata alone.
-
-Must know no kinds and no objects. The server speaks JSON; what is asked for in nothing else is
-refused.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
+"""The form of a response that the Accept header requests: JSON, or a Table as JSON."""
 
 from libs.testing.apiserver.status import StatusError
 
 JSON = "application/json"
-
-
-class ResponseForm(StrEnum):
-    """What an answer may be, beside the object or the list itself."""
-
-    PLAIN = ""
-    TABLE = "Table"
-    PARTIAL = "PartialObjectMetadata"
-    PARTIAL_LIST = "PartialObjectMetadataList"
-    DISCOVERY = "APIGroupDiscoveryList"
-
-
-OBJECT = (ResponseForm.TABLE, ResponseForm.PARTIAL)
-"""What one object, or a watch, can be had as."""
-LIST = (ResponseForm.TABLE, ResponseForm.PARTIAL_LIST)
-"""What a list can be had as."""
-GROUPS = (ResponseForm.DISCOVERY,)
-"""What the groups of an API can be had as."""
-
-_SPOKEN = {
-    ResponseForm.TABLE: ("meta.k8s.io", "v1"),
-    ResponseForm.PARTIAL: ("meta.k8s.io", "v1"),
-    ResponseForm.PARTIAL_LIST: ("meta.k8s.io", "v1"),
-    ResponseForm.DISCOVERY: ("apidiscovery.k8s.io", "v2"),
-}
 _ANY = ("", "*/*", "application/*", JSON)
+_TABLE = {"as": "Table", "g": "meta.k8s.io", "v": "v1"}
 
 
-def negotiate(accept: str, offered: Sequence[ResponseForm]) -> ResponseForm:
-    """The first in the header that is offered; plain is offered always."""
-    for media, parameters in _clauses(accept):
-        if media not in _ANY:
-            continue
-        wanted = parameters.get("as", "")
-        if not wanted:
-            return ResponseForm.PLAIN
-        for offer in offered:
-            if wanted == offer and (parameters.get("g"), parameters.get("v")) == _SPOKEN[offer]:
-                return offer
-    forms = "".join(f", or as {offer}" for offer in offered)
-    raise StatusError(
-        406,
-        "NotAcceptable",
-        f"only the following media types are accepted: {JSON}{forms}; asked for was {accept!r}",
-    )
-
-
-def content_type(form: ResponseForm) -> str:
-    """Of the answer. Only discovery's names its form, and a client looks for it there."""
-    if form is not ResponseForm.DISCOVERY:
-        return JSON
-    group, version = _SPOKEN[form]
-    return f"{JSON};g={group};v={version};as={form}"
-
-
-def _clauses(accept: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+def wants_table(accept: str, *, offered: bool = True) -> bool:
+    """Return whether the first acceptable form is a Table; False is plain JSON."""
     for clause in accept.split(","):
-        media, *parameters = clause.split(";")
-        pairs = (parameter.partition("=") for parameter in parameters)
-        yield media.strip().lower(), {name.strip(): value.strip() for name, _, value in pairs}
+        media, *parameters = (part.strip() for part in clause.split(";"))
+        if media.lower() not in _ANY:
+            continue
+        form = dict(parameter.split("=", 1) for parameter in parameters if "=" in parameter)
+        if "as" not in form:
+            return False
+        if offered and {name: form.get(name) for name in _TABLE} == _TABLE:
+            return True
+    table = ", or as Table" if offered else ""
+    message = f"only the following media types are accepted: {JSON}{table}; not {accept!r}"
+    raise StatusError(406, "NotAcceptable", message)

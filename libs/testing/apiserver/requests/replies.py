@@ -1,4 +1,4 @@
-"""What goes back to whoever asked: a status, headers, and a body as it comes."""
+"""Replies to requests: status, headers, and a body that may be streamed."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
@@ -9,7 +9,7 @@ JSON = "application/json"
 
 
 class Reply:
-    """Of one request. Reading its chunks may raise `Severed`."""
+    """The reply to one request. Reading its chunks may raise `ConnectionCut`."""
 
     def __init__(
         self,
@@ -19,17 +19,16 @@ class Reply:
         stream: AsyncGenerator[bytes] | None = None,
         content_type: str = JSON,
         headers: Mapping[str, str] | None = None,
-        closing: Callable[[], Awaitable[None]] | None = None,
+        on_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.status = status
         self.body = body
-        """The whole, where it is known before any of it goes out."""
+        """The complete body; None where it is streamed."""
         self.headers = {"content-type": content_type, **(headers or {})}
         self._stream = stream
-        self._closing = closing
+        self._on_close = on_close
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body."""
         if self.body is not None:
             yield self.body
         if self._stream is not None:
@@ -37,31 +36,30 @@ class Reply:
                 yield chunk
 
     def with_body(
-        self, changed: Callable[[AsyncIterator[bytes]], AsyncGenerator[bytes]]
+        self, transform: Callable[[AsyncIterator[bytes]], AsyncGenerator[bytes]]
     ) -> "Reply":
-        """The same reply with its body sent another way."""
-        whole = Reply(self.status, stream=changed(self.chunks()), closing=self.close)
-        whole.headers = self.headers
-        return whole
+        """Return the same reply with a transformed body."""
+        reply = Reply(self.status, stream=transform(self.chunks()), on_close=self.close)
+        reply.headers = self.headers
+        return reply
 
     async def close(self) -> None:
-        """Nobody reads on."""
+        """Release the stream; the client reads no further."""
         if self._stream is not None:
             await self._stream.aclose()
-        if self._closing is not None:
-            await self._closing()
+        if self._on_close is not None:
+            await self._on_close()
 
 
 class PathNotFound(StatusError):
-    """Nothing at all is there; that is said in plain text."""
+    """A path outside the API, which is refused in plain text."""
 
     def __init__(self) -> None:
         super().__init__(404, "NotFound", "404 page not found")
 
 
-def error_reply(refusal: StatusError) -> Reply:
-    """The answer of a request that was not carried out."""
-    if isinstance(refusal, PathNotFound):
+def error_reply(error: StatusError) -> Reply:
+    if isinstance(error, PathNotFound):
         return Reply(404, b"404 page not found\n", content_type="text/plain; charset=utf-8")
-    headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
-    return Reply(refusal.code, encoded(refusal.status()), headers=headers)
+    headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
+    return Reply(error.code, encoded(error.status()), headers=headers)

@@ -1,86 +1,72 @@
-"""What is wrong with one field, in the words that a server has for it."""
+"""The causes of an Invalid status: what is wrong with one field, in a real server's words."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
-Cause = Mapping[str, Any]
+Cause = dict[str, Any]
 """`reason`, `message` and `field`."""
 
 OMITTED: Final = object()
-"""A value that a message does not show."""
+"""A value that the message does not show."""
 
 
-def _cause(reason: str, message: str, field: str) -> Cause:
+def cause(reason: str, field: str, message: str) -> Cause:
     return {"reason": reason, "message": message, "field": field}
 
 
 def format_value(value: Any) -> str:
-    """The value as a message has it."""
-    return json.dumps(_whole(value), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(_integral(value), ensure_ascii=False, separators=(",", ":"))
 
 
-def _whole(value: Any) -> Any:
-    """With numbers that have no fraction as integers."""
+def _integral(value: Any) -> Any:
+    """Return the value with whole floats as integers and with sorted keys."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
-        return {name: _whole(entries[name]) for name in sorted(entries)}
+        return {name: _integral(entries[name]) for name in sorted(entries)}
     if isinstance(value, list):
-        return [_whole(item) for item in cast("list[Any]", value)]
+        return [_integral(item) for item in cast("list[Any]", value)]
     return value
 
 
-def _invalid(reason: str, field: str, value: Any, detail: str) -> Cause:
-    words = "Invalid value" if value is OMITTED else f"Invalid value: {format_value(value)}"
-    return _cause(reason, f"{words}: {detail}", field)
+def _shown(words: str, value: Any) -> str:
+    return words if value is OMITTED else f"{words}: {format_value(value)}"
 
 
-def invalid(field: str, value: Any, detail: str) -> Cause:
-    """A value that breaks a rule."""
-    return _invalid("FieldValueInvalid", field, value, detail)
+def invalid(field: str, value: Any, why: str) -> Cause:
+    return cause("FieldValueInvalid", field, f"{_shown('Invalid value', value)}: {why}")
 
 
-def wrong_type(field: str, value: Any, detail: str) -> Cause:
-    """A value of another type."""
-    return _invalid("FieldValueTypeInvalid", field, value, detail)
+def wrong_type(field: str, value: Any, why: str) -> Cause:
+    return cause("FieldValueTypeInvalid", field, f"{_shown('Invalid value', value)}: {why}")
 
 
-def required(field: str, detail: str = "") -> Cause:
-    """A value that is not there."""
-    return _cause("FieldValueRequired", f"Required value{f': {detail}' if detail else ''}", field)
+def required(field: str, why: str = "") -> Cause:
+    return cause("FieldValueRequired", field, f"Required value: {why}" if why else "Required value")
 
 
-def forbidden(field: str, detail: str) -> Cause:
-    """A value that must not be there."""
-    return _cause("FieldValueForbidden", f"Forbidden: {detail}", field)
+def forbidden(field: str, why: str) -> Cause:
+    return cause("FieldValueForbidden", field, f"Forbidden: {why}")
 
 
 def unsupported(field: str, value: Any, values: Sequence[Any]) -> Cause:
-    """A value that is none of those that there are."""
     names = [v if isinstance(v, str) else json.dumps(v, separators=(",", ":")) for v in values]
-    listed = ", ".join(json.dumps(name, ensure_ascii=False) for name in names)
-    return _cause(
-        "FieldValueNotSupported",
-        f"Unsupported value: {format_value(value)}: supported values: {listed}",
-        field,
-    )
+    supported = ", ".join(json.dumps(name, ensure_ascii=False) for name in names)
+    message = f"{_shown('Unsupported value', value)}: supported values: {supported}"
+    return cause("FieldValueNotSupported", field, message)
 
 
-def too_long(field: str, most: int) -> Cause:
-    """A text with too many characters."""
-    unit = "byte" if most == 1 else "bytes"
-    return _cause("FieldValueTooLong", f"Too long: may not be more than {most} {unit}", field)
+def too_long(field: str, limit: int) -> Cause:
+    unit = "byte" if limit == 1 else "bytes"
+    return cause("FieldValueTooLong", field, f"Too long: may not be more than {limit} {unit}")
 
 
-def too_many(field: str, count: int, most: int) -> Cause:
-    """A list or a map with too many entries."""
-    unit = "item" if most == 1 else "items"
-    return _cause("FieldValueTooMany", f"Too many: {count}: must have at most {most} {unit}", field)
+def too_many(field: str, count: int, limit: int) -> Cause:
+    unit = "item" if limit == 1 else "items"
+    return cause("FieldValueTooMany", field, f"Too many: {count}: must have at most {limit} {unit}")
 
 
 def duplicate(field: str, value: Any) -> Cause:
-    """An item that is there twice."""
-    words = "Duplicate value" if value is OMITTED else f"Duplicate value: {format_value(value)}"
-    return _cause("FieldValueDuplicate", words, field)
+    return cause("FieldValueDuplicate", field, _shown("Duplicate value", value))

@@ -1,23 +1,17 @@
-"""What a CustomResourceDefinition says its objects are like: pruning, defaults, validation.
-
-CEL is not evaluated: each rule's text has a predicate beside it, given by whoever wrote the rule.
-Each part of that is a module here. Must not know the kinds, the store, nor what objects are for.
-"""
+"""The schema of a custom kind: pruning, defaulting and validation of its objects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from libs.testing.apiserver.schemas.causes import Cause, invalid
-from libs.testing.apiserver.schemas.duplicates import duplicate_items
 from libs.testing.apiserver.schemas.rules import Predicate, broken_rules, rule_texts
 from libs.testing.apiserver.schemas.structure import structural_errors
-from libs.testing.apiserver.schemas.validation import violations
+from libs.testing.apiserver.schemas.validation import duplicate_items, violations
 from libs.testing.apiserver.status import StatusError
 
 _META: Final = ("apiVersion", "kind", "metadata")
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
-_EMBEDDED: Final = "x-kubernetes-embedded-resource"
 _BLOCKING: Final = frozenset(
     {
         "FieldValueNotSupported",
@@ -38,11 +32,13 @@ class Schema:
     rules: Mapping[str, Predicate]
 
     def prune(self, obj: dict[str, Any]) -> dict[str, Any]:
-        """The object without fields that the schema does not name."""
-        return _pruned(obj, {**self.root, _EMBEDDED: True})
+        """Return the object without the fields that the schema does not declare."""
+        meta = {name: obj[name] for name in _META if name in obj}
+        rest = {name: value for name, value in obj.items() if name not in _META}
+        return {**meta, **_pruned(rest, self.root)}
 
     def default(self, obj: dict[str, Any]) -> dict[str, Any]:
-        """The object with the defaults of what is not said, wherever the parent is there."""
+        """Return the object with the defaults of missing fields whose parent is present."""
         return _defaulted(_without_nulls(obj, self.root), self.root)
 
     def validate(
@@ -51,18 +47,17 @@ class Schema:
         old: dict[str, Any] | None = None,
         rules: Mapping[str, Predicate] | None = None,
     ) -> list[Cause]:
-        """What is wrong with the object; of an update only what it changed."""
+        """Return what is wrong with the object; of an update only what it changed."""
         causes = [*violations(obj, old, self.root), *duplicate_items(obj, old, self.root)]
         if not rule_texts(self.root):
             return causes
         if any(cause["reason"] in _BLOCKING for cause in causes):
-            words = (
+            why = (
                 "some validation rules were not checked because the object was invalid; "
                 "correct the existing errors to complete validation"
             )
-            return [*causes, invalid("<nil>", None, words)]
-        known = {**self.rules, **(rules or {})}
-        return [*causes, *broken_rules(obj, old, self.root, known)]
+            return [*causes, invalid("<nil>", None, why)]
+        return [*causes, *broken_rules(obj, old, self.root, {**self.rules, **(rules or {})})]
 
 
 def structural_schema(
@@ -71,7 +66,7 @@ def structural_schema(
     *,
     where: str = "spec.validation.openAPIV3Schema",
 ) -> Schema:
-    """The schema, or a refusal that says what is not structural about it."""
+    """Return the schema; refuse one that is not structural."""
     causes = structural_errors(schema, where)
     if causes:
         words = ", ".join(f"{cause['field']}: {cause['message']}" for cause in causes)
@@ -85,45 +80,24 @@ def structural_schema(
     return Schema(schema, known)
 
 
-def _pruned(value: Any, schema: Mapping[str, Any] | None) -> Any:
-    if schema is not None and schema.get(_PRESERVE):
-        return _kept(value, schema)
+def _pruned(value: Any, schema: Mapping[str, Any] | None, *, keep: bool = False) -> Any:
+    """Return the value without undeclared fields; `keep` where unknown fields are preserved."""
+    keep = keep if schema is None else bool(schema.get(_PRESERVE))
     if isinstance(value, list):
         items = None if schema is None else schema.get("items")
-        return [_pruned(item, items) for item in cast("list[Any]", value)]
-    if not isinstance(value, dict):
-        return value
-    entries = cast("dict[str, Any]", value)
-    if schema is None:
-        return {}
-    result: dict[str, Any] = {}
-    for name, given in entries.items():
-        known, below = _below(schema, name)
-        if schema.get(_EMBEDDED) and name in _META:
-            result[name] = given
-        elif known:
-            result[name] = _pruned(given, below)
-    return result
-
-
-def _kept(value: Any, schema: Mapping[str, Any] | None) -> Any:
-    """Where unknown fields stay, known ones are pruned all the same."""
-    if schema is None:
-        return value
-    if isinstance(value, list):
-        return [_kept(item, schema.get("items")) for item in cast("list[Any]", value)]
+        return [_pruned(item, items, keep=keep) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     result: dict[str, Any] = {}
-    for name, given in cast("dict[str, Any]", value).items():
-        known, below = _below(schema, name)
-        meta = schema.get(_EMBEDDED) and name in _META
-        result[name] = _pruned(given, below) if known and not meta else given
+    for name, entry in cast("dict[str, Any]", value).items():
+        declared, below = (False, None) if schema is None else _below(schema, name)
+        if declared or keep:
+            result[name] = _pruned(entry, below, keep=keep)
     return result
 
 
 def _below(schema: Mapping[str, Any], name: str) -> tuple[bool, Mapping[str, Any] | None]:
-    """Whether the schema names this entry, and the schema of it."""
+    """Return whether the schema declares this entry, and the schema of it."""
     properties: Mapping[str, Any] = schema.get("properties") or {}
     if name in properties:
         return True, properties[name]
@@ -138,17 +112,17 @@ def _is_null(value: Any, schema: Mapping[str, Any] | None) -> bool:
 
 
 def _without_nulls(value: Any, schema: Mapping[str, Any] | None) -> Any:
-    """Without a null that may not be one and has no default."""
+    """Return the value without nulls that are neither nullable nor defaulted."""
     if isinstance(value, list):
         items = None if schema is None else schema.get("items")
         return [_without_nulls(item, items) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     result: dict[str, Any] = {}
-    for name, given in cast("dict[str, Any]", value).items():
+    for name, entry in cast("dict[str, Any]", value).items():
         below = None if schema is None else _below(schema, name)[1]
-        if not _is_null(given, below) or (below or {}).get("default") is not None:
-            result[name] = _without_nulls(given, below)
+        if not _is_null(entry, below) or (below or {}).get("default") is not None:
+            result[name] = _without_nulls(entry, below)
     return result
 
 
@@ -157,7 +131,7 @@ def _defaulted(value: Any, schema: Mapping[str, Any] | None) -> Any:
         return value
     if isinstance(value, list):
         items: Mapping[str, Any] | None = schema.get("items")
-        return [_defaulted(_filled(item, items), items) for item in cast("list[Any]", value)]
+        return [_defaulted(_or_default(item, items), items) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     result = dict(cast("dict[str, Any]", value))
@@ -165,11 +139,11 @@ def _defaulted(value: Any, schema: Mapping[str, Any] | None) -> Any:
     for name, below in properties.items():
         if below.get("default") is not None and name not in result:
             result[name] = below["default"]
-    for name, given in result.items():
+    for name, entry in result.items():
         below = _below(schema, name)[1]
-        result[name] = _defaulted(_filled(given, below), below)
+        result[name] = _defaulted(_or_default(entry, below), below)
     return result
 
 
-def _filled(value: Any, schema: Mapping[str, Any] | None) -> Any:
+def _or_default(value: Any, schema: Mapping[str, Any] | None) -> Any:
     return (schema or {}).get("default") if _is_null(value, schema) else value

@@ -1,18 +1,17 @@
-"""Objects against the OpenAPI part of a schema: types, bounds, formats, what is required.
+"""Validation of an object against the OpenAPI part of a schema, in a real server's words.
 
-The words, and which of several alternatives' complaints are told, are those of a real server.
+A part that did not change is not validated again ("ratcheting").
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, cast
 
 from libs.testing.apiserver.objects.comparison import same
 from libs.testing.apiserver.schemas.causes import (
     Cause,
-    format_value,
+    duplicate,
     invalid,
     required,
     too_long,
@@ -20,272 +19,178 @@ from libs.testing.apiserver.schemas.causes import (
     unsupported,
     wrong_type,
 )
-from libs.testing.apiserver.schemas.formats import INTEGERS, TEXTS
-from libs.testing.apiserver.schemas.ratchet import GONE, earlier_entry, earlier_item
 
-_EITHER: Final = "x-kubernetes-int-or-string"
+INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+FORMATS: Final = ("", "int32", "int64")
+_BITS: Final = {"": 63, "int64": 63, "int32": 31}
+
+ABSENT: Final = object()
+"""The old value of a part that has none to be compared with."""
 
 
-@dataclass
-class _Found:
-    """What is wrong so far, and how much of the schema applied (the best alternative has most)."""
+def old_entry(old: Any, name: str) -> Any:
+    return cast("dict[str, Any]", old).get(name, ABSENT) if isinstance(old, dict) else ABSENT
 
-    causes: list[Cause] = field(default_factory=list[Cause])
-    applied: int = 0
 
-    def tell(self, *causes: Cause) -> None:
-        self.causes += [cause for cause in causes if cause not in self.causes]
+def old_item(old: Any, item: Any, schema: Mapping[str, Any]) -> Any:
+    """Return the old item with the same keys; only items of a list map correspond."""
+    if schema.get("x-kubernetes-list-type") != "map" or not isinstance(item, dict):
+        return ABSENT
+    keys: list[str] = schema.get("x-kubernetes-list-map-keys") or []
+    new = cast("dict[str, Any]", item)
+    for candidate in cast("list[Any]", old) if isinstance(old, list) else ():
+        known = cast("dict[str, Any]", candidate) if isinstance(candidate, dict) else {}
+        if known and all(known.get(key) == new.get(key) for key in keys):
+            return known
+    return ABSENT
 
-    def add(self, other: "_Found") -> None:
-        self.tell(*other.causes)
-        self.applied += other.applied
+
+def parts(
+    value: Any, old: Any, schema: Mapping[str, Any], path: str, *, key: str = "[{}]"
+) -> Iterator[tuple[Any, Any, Mapping[str, Any], str]]:
+    """Return value, old value, schema and path of each entry or item that the schema declares.
+
+    `key` is how a path shows the key of a map: a real server does not show them all alike.
+    """
+    if isinstance(value, dict):
+        properties: Mapping[str, Mapping[str, Any]] = schema.get("properties") or {}
+        others = schema.get("additionalProperties")
+        for name, entry in cast("dict[str, Any]", value).items():
+            if name in properties:
+                below_path = f"{path}.{name}".lstrip(".")
+                yield entry, old_entry(old, name), properties[name], below_path
+            elif isinstance(others, Mapping):
+                below = cast("Mapping[str, Any]", others)
+                yield entry, old_entry(old, name), below, path + key.format(name)
+    elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        for index, item in enumerate(cast("list[Any]", value)):
+            yield item, old_item(old, item, schema), schema["items"], f"{path}[{index}]"
 
 
 def violations(obj: Any, old: Any, root: Mapping[str, Any]) -> list[Cause]:
-    """What is wrong; a part that was the same before is not looked at."""
-    return _checked(obj, GONE if old is None else old, root, "").causes
-
-
-def _checked(value: Any, old: Any, schema: Mapping[str, Any], path: str) -> _Found:
-    found = _Found()
-    if old is not GONE and same(value, old):
-        return found
-    types = ["integer", "string"] if schema.get(_EITHER) else [schema.get("type", "")]
-    right = _check_type(value, types, schema, path, found)
-    if value is None:
-        _check_enum(value, schema, path, found)
-        found.applied += right
-        return found
-    found.applied += 5 + (right if types != [""] or _format_of(schema) else -1)
-    _check_alternatives(value, schema, path, found)
-    if isinstance(value, str):
-        found.applied += 1
-        _check_text(value, schema, path, found)
-    elif isinstance(value, list):
-        found.applied += 2
-        _check_list(cast("list[Any]", value), old, schema, path, found)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        found.applied += 2
-        _check_number(value, schema, path, found)
-    _check_enum(value, schema, path, found)
-    if isinstance(value, dict):
-        found.applied += 1
-        _check_map(cast("dict[str, Any]", value), old, schema, path, found)
+    """Return what is wrong with the changed parts of the object."""
+    found: list[Cause] = []
+    for cause in _violations(obj, ABSENT if old is None else old, root, ""):
+        if cause not in found:
+            found.append(cause)
     return found
 
 
-def _type_of(value: Any) -> str:
+def _violations(value: Any, old: Any, schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    if old is not ABSENT and same(value, old):
+        return
+    yield from _type_violations(value, schema, path)
+    values = cast("Sequence[Any]", schema.get("enum") or ())
+    if values and not any(same(value, each) for each in values):
+        yield unsupported(_field(path), value, values)
     match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
         case str():
-            return "string"
-        case list():
-            return "array"
+            yield from _text_violations(value, schema, path)
+        case bool() | None:
+            return
+        case int() | float():
+            yield from _number_violations(value, schema, path)
+        case list() | dict():
+            for part in parts(cast("Any", value), old, schema, path, key=".{}"):
+                yield from _violations(*part)
+            yield from _size_violations(cast("Any", value), schema, path)
         case _:
-            return "object"
+            return
+    if isinstance(value, dict):
+        for name in schema.get("required") or ():
+            if name not in value:
+                yield required(_field(f"{path}.{name}"))
 
 
-def _check_type(
-    value: Any, types: list[str], schema: Mapping[str, Any], path: str, found: _Found
-) -> bool:
-    actual, name = _type_of(value), _format_of(schema)
-    if value is None and (schema.get("nullable") or types == [""]):
-        return True
-    # With a format a text and a list are left to that; the real one takes a list for bytes.
-    if name and types[0] in ("", "string") and actual in ("string", "array"):
-        return True
-    whole = isinstance(value, float) and value.is_integer() and "integer" in types
-    if actual in types or whole or (actual == "integer" and "number" in types):
-        return True
-    if name and actual not in ("null", "string", "array"):
-        wanted, actual = name, _own_format(value)
-        if wanted == actual:
-            return True
-    elif types == [""]:
-        return True
-    else:
-        wanted = ",".join(types)
-    words = f'{path} in body must be of type {wanted}: "{actual}"'
-    found.tell(wrong_type(_at(path), actual, words))
-    return False
+def _type_violations(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    types = ("integer", "string") if schema.get(INT_OR_STRING) else (schema.get("type", ""),)
+    actual = _type_of(value)
+    if types == ("",) or actual in types or (value is None and schema.get("nullable")):
+        return
+    if actual == "integer" and "number" in types:
+        return
+    if isinstance(value, float) and value.is_integer() and "integer" in types:
+        return
+    why = f'{path} in body must be of type {",".join(types)}: "{actual}"'
+    yield wrong_type(_field(path), actual, why)
 
 
-def _own_format(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return ""
-    return "int64" if isinstance(value, int) else "float64"
+def _type_of(value: Any) -> str:
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+    return "null" if value is None else names.get(cast("type[Any]", type(value)), "object")
 
 
-def _format_of(schema: Mapping[str, Any]) -> str:
-    """The format, where it is one that means something for the type."""
-    name = str(schema.get("format", ""))
-    match schema.get("type", ""):
-        case "integer":
-            return name if name in INTEGERS else ""
-        case "number":
-            return name if name in ("float", "double") else ""
-        case "" | "string":
-            return name if name.replace("-", "") in TEXTS else ""
-        case _:
-            return ""
-
-
-def _at(path: str) -> str:
+def _field(path: str) -> str:
     return path.removeprefix(".") or "<nil>"
 
 
-def _check_enum(value: Any, schema: Mapping[str, Any], path: str, found: _Found) -> None:
-    values = cast("Sequence[Any]", schema.get("enum") or ())
-    if values and not any(_is_one(value, one) for one in values if one is not None):
-        found.tell(unsupported(_at(path), value, values))
-
-
-def _is_one(value: Any, one: Any) -> bool:
-    if isinstance(value, float) and isinstance(one, int) and not isinstance(one, bool):
-        return int(value) == one  # The real one takes the fraction off before it looks.
-    return same(value, one)
-
-
-def _check_text(value: str, schema: Mapping[str, Any], path: str, found: _Found) -> None:
-    most, least = schema.get("maxLength"), schema.get("minLength")
+def _text_violations(value: str, schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    longest, shortest = schema.get("maxLength"), schema.get("minLength")
     pattern = schema.get("pattern", "")
-    if most is not None and len(value) > most:
-        found.tell(too_long(_at(path), most))
-    elif least is not None and len(value) < least:
-        words = f"{path} in body should be at least {least} chars long"
-        found.tell(invalid(_at(path), value, words))
+    if longest is not None and len(value) > longest:
+        yield too_long(_field(path), longest)
+    elif shortest is not None and len(value) < shortest:
+        why = f"{path} in body should be at least {shortest} chars long"
+        yield invalid(_field(path), value, why)
     elif pattern and not compiled(pattern).search(value):
-        words = f"{path} in body should match '{pattern}'"
-        found.tell(invalid(_at(path), value, words))
-    name = _format_of(schema)
-    fits = TEXTS.get(name.replace("-", ""))
-    if fits is None:
-        return
-    found.applied += 1
-    if not fits(value):
-        words = f"{path} in body must be of type {name}: {format_value(value)}"
-        found.tell(wrong_type(_at(path), value, words))
+        yield invalid(_field(path), value, f"{path} in body should match '{pattern}'")
 
 
 @lru_cache(maxsize=512)
 def compiled(pattern: str) -> re.Pattern[str]:
-    r"""A server's regular expression: there `$` is the very end, and `\z` too."""
-    parts: list[str] = re.findall(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", pattern, re.DOTALL)
+    r"""Compile a Go pattern, in which `$` and `\z` are the very end of the text."""
+    tokens: list[str] = re.findall(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", pattern, re.DOTALL)
     ends = {"$": r"\Z", r"\z": r"\Z"}
-    return re.compile("".join(ends.get(part, part) for part in parts), re.ASCII)
+    return re.compile("".join(ends.get(token, token) for token in tokens), re.ASCII)
 
 
-def _check_number(value: float, schema: Mapping[str, Any], path: str, found: _Found) -> None:
-    name = _format_of(schema)
-    limit = INTEGERS.get(name, INTEGERS["int64"])
-    integer = schema.get("type") == "integer"
-    if integer and not (float(value).is_integer() and -limit <= value < limit):
-        kind = f"with format {name}" if name else "(default format)"
-        words = f"Checked value must be of type integer {kind} in {path}"
-        found.tell(invalid("<nil>", "", words))
-    found.tell(*_out_of_bounds(value, schema, path))
+def _number_violations(value: float, schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    format_ = schema.get("format", "")
+    limit = 2 ** _BITS[format_]
+    if schema.get("type") == "integer" and not (
+        float(value).is_integer() and -limit <= value < limit
+    ):
+        kind = f"with format {format_}" if format_ else "(default format)"
+        yield invalid("<nil>", "", f"Checked value must be of type integer {kind} in {path}")
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and value < low:
+        why = f"{path} in body should be greater than or equal to {low}"
+        yield invalid(_field(path), value, why)
+    if high is not None and value > high:
+        why = f"{path} in body should be less than or equal to {high}"
+        yield invalid(_field(path), value, why)
 
 
-def _out_of_bounds(value: float, schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    step, least, most = (schema.get(name) for name in ("multipleOf", "minimum", "maximum"))
-    words = ""
-    if step is not None and not (value / step).is_integer():
-        yield invalid(
-            _at(path), value, f"{path} in body should be a multiple of {format_value(step)}"
-        )
-    if least is not None:
-        strict = schema.get("exclusiveMinimum")
-        if value < least or (strict and value == least):
-            words = "greater than" if strict else "greater than or equal to"
-            yield invalid(
-                _at(path), value, f"{path} in body should be {words} {format_value(least)}"
-            )
-    if most is not None:
-        strict = schema.get("exclusiveMaximum")
-        if value > most or (strict and value == most):
-            words = "less than" if strict else "less than or equal to"
-            yield invalid(
-                _at(path), value, f"{path} in body should be {words} {format_value(most)}"
-            )
+def _size_violations(
+    value: list[Any] | dict[str, Any], schema: Mapping[str, Any], path: str
+) -> Iterator[Cause]:
+    unit = "Items" if isinstance(value, list) else "Properties"
+    fewest, most = schema.get(f"min{unit}"), schema.get(f"max{unit}")
+    if fewest is not None and len(value) < fewest:
+        why = f"{path} in body should have at least {fewest} {unit.lower()}"
+        yield invalid(_field(path), len(value), why)
+    if most is not None and len(value) > most:
+        yield too_many(_field(path), len(value), most)
 
 
-def _check_list(
-    items: list[Any], old: Any, schema: Mapping[str, Any], path: str, found: _Found
-) -> None:
-    below = schema.get("items")
-    if isinstance(below, Mapping):
-        inner = cast("Mapping[str, Any]", below)
-        for at, item in enumerate(items):
-            found.add(_checked(item, earlier_item(old, item, schema), inner, f"{path}[{at}]"))
-    least, most = schema.get("minItems"), schema.get("maxItems")
-    if least is not None and len(items) < least:
-        words = f"{path} in body should have at least {least} items"
-        found.tell(invalid(_at(path), len(items), words))
-    if most is not None and len(items) > most:
-        found.tell(too_many(_at(path), len(items), most))
+def duplicate_items(obj: Any, old: Any, root: Mapping[str, Any]) -> list[Cause]:
+    """Return the repeated items of sets and list maps; an object may keep old repetitions."""
+    if old is not None and any(_duplicates(old, root, "")):
+        return []
+    return list(_duplicates(obj, root, ""))
 
 
-def _check_map(
-    entries: dict[str, Any], old: Any, schema: Mapping[str, Any], path: str, found: _Found
-) -> None:
-    least, most = schema.get("minProperties"), schema.get("maxProperties")
-    if least is not None and len(entries) < least:
-        words = f"{path} in body should have at least {least} properties"
-        found.tell(invalid(_at(path), len(entries), words))
-    if most is not None and len(entries) > most:
-        found.tell(too_many(_at(path), len(entries), most))
-    properties: Mapping[str, Mapping[str, Any]] = schema.get("properties") or {}
-    others = schema.get("additionalProperties")
-    for name, given in entries.items():
-        before = earlier_entry(old, name)
-        if name in properties:
-            at = f"{path}.{name}" if path else name
-            found.add(_checked(given, before, properties[name], at))
-        elif isinstance(others, Mapping):
-            below = cast("Mapping[str, Any]", others)
-            found.add(_checked(given, before, below, f"{path}.{name}"))
-    missing = [name for name in schema.get("required") or () if name not in entries]
-    found.tell(*(required(_at(f"{path}.{name}")) for name in missing))
-
-
-def _check_alternatives(value: Any, schema: Mapping[str, Any], path: str, found: _Found) -> None:
-    quoted = format_value(path)
-    found.applied += 1
-    if some := schema.get("anyOf"):
-        tried = [_checked(value, GONE, one, path) for one in some]
-        right = next((one for one in tried if not one.causes), None)
-        if right is None:
-            words = f"{quoted} must validate at least one schema (anyOf)"
-            found.tell(invalid("<nil>", "", words))
-        found.add(right or _best(tried))
-    if some := schema.get("oneOf"):
-        tried = [_checked(value, GONE, one, path) for one in some]
-        right = [one for one in tried if not one.causes]
-        if len(right) != 1:
-            count = f"Found {len(right)} valid alternatives" if right else "Found none valid"
-            words = f"{quoted} must validate one and only one schema (oneOf). {count}"
-            found.tell(invalid("<nil>", "", words))
-        if len(right) < 2:
-            found.add(right[0] if right else _best(tried))
-    if some := schema.get("allOf"):
-        tried = [_checked(value, GONE, one, path) for one in some]
-        for one in tried:
-            found.add(one)
-        if any(one.causes for one in tried):
-            none = "" if any(not one.causes for one in tried) else ". None validated"
-            words = f"{quoted} must validate all the schemas (allOf){none}"
-            found.tell(invalid("<nil>", "", words))
-    if (other := schema.get("not")) is not None and not _checked(value, GONE, other, path).causes:
-        words = f"{quoted} must not validate the schema (not)"
-        found.tell(invalid("<nil>", "", words))
-
-
-def _best(tried: list[_Found]) -> _Found:
-    return max(tried, key=lambda one: one.applied)
+def _duplicates(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        list_type = schema.get("x-kubernetes-list-type")
+        if list_type == "map":
+            keys: list[str] = schema.get("x-kubernetes-list-map-keys") or []
+            items = [{key: item[key] for key in keys if key in item} for item in items if item]
+        seen: list[Any] = []
+        for index, item in enumerate(items if list_type in ("set", "map") else ()):
+            if any(same(item, other) for other in seen):
+                yield duplicate(f"{path}[{index}]", item)
+            seen.append(item)
+    for part, _, below, below_path in parts(value, ABSENT, schema, path):
+        yield from _duplicates(part, below, below_path)

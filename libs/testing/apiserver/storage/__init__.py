@@ -1,5 +1,1 @@
-"""What is kept, and who hears of it: objects as bytes under one counter of revisions, what selects
-among them, and the watches that are told of each change.
-
-Must not know what a request is, nor why an object changes.
-"""
+"""The stored objects under one revision counter, their history, and the watches of them."""

@@ -1,4 +1,4 @@
-"""Which objects a list or a watch is about: by place, labels and fields."""
+"""The selection of objects by namespace, name, labels and fields."""
 
 from collections.abc import Callable, Mapping
 
@@ -11,8 +11,6 @@ from libs.testing.apiserver.storage.store import StoredObject, field
 
 
 class Selection:
-    """What a request's path and selectors leave over of a kind."""
-
     def __init__(
         self, kind: ResourceKind, *, namespace: str, name: str, query: Mapping[str, str]
     ) -> None:
@@ -22,15 +20,14 @@ class Selection:
         self._labels = label_selector(labels) if labels else None
         self._fields = _by_fields(kind, fields) if fields else None
         self._indexed = not kind.custom
-        self._places = {path: place for place, path in enumerate(kind.selectable)}
+        self._indexes = {path: index for index, path in enumerate(kind.selectable)}
 
     @property
     def by_selector(self) -> bool:
-        """Whether more than the place decides: then nobody counts what remains."""
+        """Whether labels or fields select: then a page does not count what remains."""
         return self._labels is not None or self._fields is not None
 
     def matches(self, stored: StoredObject) -> bool:
-        """Whether it is about this object."""
         if self.namespace and stored.namespace != self.namespace:
             return False
         if self._name and stored.name != self._name:
@@ -41,7 +38,7 @@ class Selection:
 
     def _getter(self, stored: StoredObject) -> Callable[[str], str]:
         if self._indexed:
-            return lambda path: stored.fields[self._places[path]]
+            return lambda path: stored.fields[self._indexes[path]]
         thing = decoded(stored.raw)
         return lambda path: field(thing, path)
 
@@ -49,9 +46,9 @@ class Selection:
 def _by_fields(kind: ResourceKind, text: str) -> Callable[[Callable[[str], str]], bool]:
     try:
         return field_selector(text, supported=kind.selectable)
-    except StatusError as refusal:
-        path = refusal.message.removeprefix("field label not supported: ")
-        if kind.custom or set(kind.selectable) - set(NAME_FIELDS) or path == refusal.message:
+    except StatusError as error:
+        path = error.message.removeprefix("field label not supported: ")
+        if kind.custom or set(kind.selectable) - set(NAME_FIELDS) or path == error.message:
             raise
         known = ", ".join(f'"{each}"' for each in NAME_FIELDS)
-        raise bad_request(f'"{path}" is not a known field selector: only {known}') from refusal
+        raise bad_request(f'"{path}" is not a known field selector: only {known}') from error

@@ -1,7 +1,6 @@
-"""Watches: each hears of the changes that it selects, in order, until somebody ends it.
+"""Watches: queues of the selected changes, in order.
 
-An event is written down once for all who hear it. A listener that does not keep up is ended, as the
-real server does. Knows nothing of requests; `reads.watching` makes streams of them.
+An event is encoded once for all watches. A watch whose client does not keep up is ended.
 """
 
 import asyncio
@@ -14,26 +13,26 @@ from libs.testing.apiserver.storage.selection import Selection
 from libs.testing.apiserver.storage.store import StoredChange
 
 BUFFER = 4_096
-"""Events that may wait for a listener before it is ended."""
+"""Events that a watch may queue before it is ended."""
 
-_AT_ONCE = 32
-"""Events that go out together where so many wait."""
+_BATCH = 32
+"""Queued events that are sent together."""
 
 
 class ConnectionCut(Exception):
-    """The connection is cut where it is."""
+    """The connection is cut."""
 
 
 class WatchEvent:
-    """One change, as those hear of it who know the object already or not."""
+    """One change, whose event type depends on the selection of each watch."""
 
     def __init__(self, change: StoredChange) -> None:
         self._change = change
         self._lines: dict[str, bytes] = {}
-        self._gone = b""
+        self._deleted = b""
 
     def type_for(self, selection: Selection) -> str:
-        """ADDED, MODIFIED or DELETED; empty where it is no news."""
+        """Return ADDED, MODIFIED or DELETED; empty where the selection is not concerned."""
         before, after = self._change.before, self._change.after
         was = before is not None and selection.matches(before)
         is_now = after is not None and selection.matches(after)
@@ -42,106 +41,102 @@ class WatchEvent:
         return "DELETED" if was else ""
 
     def raw(self, event_type: str) -> bytes:
-        """The object in it."""
         if event_type != "DELETED":
             return self._change.after.raw if self._change.after is not None else b""
-        if not self._gone:
-            self._gone = self._change.deleted_object()
-        return self._gone
+        if not self._deleted:
+            self._deleted = self._change.deleted_object()
+        return self._deleted
 
     def line(self, event_type: str) -> bytes:
-        """The whole event."""
-        whole = self._lines.get(event_type)
-        if whole is None:
-            whole = self._lines[event_type] = line(event_type, self.raw(event_type))
-        return whole
+        encoded = self._lines.get(event_type)
+        if encoded is None:
+            encoded = self._lines[event_type] = line(event_type, self.raw(event_type))
+        return encoded
 
 
 class ServerWatch:
-    """What one listener has not heard yet."""
+    """The queue of one watch."""
 
     def __init__(self, kind: ResourceKind, selection: Selection, *, user: str, after: int) -> None:
         self.kind = kind
         self.user = user
         self._selection = selection
         self._after = after
-        self._waiting: deque[tuple[str, WatchEvent] | int] = deque()
-        self._news = asyncio.Event()
-        self._over = False
-        self._severed = False
+        self._queue: deque[tuple[str, WatchEvent] | int] = deque()
+        self._changed = asyncio.Event()
+        self._ended = False
+        self._cut = False
         self.remaining_events: int | None = None
-        """After so many more events it ends by itself; None: it does not."""
+        """Events before the watch ends by itself; None: it does not."""
         self.ends_clean = True
 
     def offer(self, change: StoredChange, event: WatchEvent) -> None:
-        """Something was written."""
-        if self._over or change.revision <= self._after:
+        """Queue a change that the watch selects."""
+        if self._ended or change.revision <= self._after:
             return
-        heard = event.type_for(self._selection)
-        if not heard:
+        event_type = event.type_for(self._selection)
+        if not event_type:
             return
-        if len(self._waiting) >= BUFFER:
+        if len(self._queue) >= BUFFER:
             self.end()
             return
-        self._waiting.append((heard, event))
-        self._news.set()
+        self._queue.append((event_type, event))
+        self._changed.set()
 
     def add_bookmark(self, revision: int) -> None:
-        """All up to this revision has been offered; said only where that is news.
+        """Queue a bookmark, which replaces one that is still last in the queue.
 
-        A bookmark stands in the line with the events: handed out before its turn it would come
-        before events that are older than it, and after its turn behind newer ones.
+        A bookmark keeps its place among the events: it must follow all that are older.
         """
-        if self._over or revision <= self._after:
+        if self._ended or revision <= self._after:
             return
-        if self._waiting and isinstance(self._waiting[-1], int):
-            self._waiting.pop()
-        self._waiting.append(revision)
-        self._news.set()
+        if self._queue and isinstance(self._queue[-1], int):
+            self._queue.pop()
+        self._queue.append(revision)
+        self._changed.set()
 
     def end(self, *, clean: bool = True) -> None:
-        """What waits is still heard where the end is clean."""
-        self._over = True
-        self._severed = self._severed or not clean
-        self._news.set()
+        """End the watch; a clean end still delivers the queue."""
+        self._ended = True
+        self._cut = self._cut or not clean
+        self._changed.set()
 
     async def next(self) -> list[tuple[str, WatchEvent]] | int | None:
-        """Events, or a bookmark's revision, or None at the end; `Severed` when it is cut."""
+        """Return events, a bookmark's revision, or None at the end; raise when cut."""
         while True:
-            if self._severed:
+            if self._cut:
                 raise ConnectionCut
             if self.remaining_events == 0:
-                self._waiting.clear()
+                self._queue.clear()
                 self.remaining_events = None
                 self.end(clean=self.ends_clean)
                 continue
-            if self._waiting:
-                first = self._waiting.popleft()
-                return first if isinstance(first, int) else self._some(first)
-            if self._over:
+            if self._queue:
+                first = self._queue.popleft()
+                return first if isinstance(first, int) else self._batch(first)
+            if self._ended:
                 return None
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     def count_delivered(self, events: int) -> None:
-        """So many were heard."""
         if self.remaining_events is not None:
             self.remaining_events -= events
 
-    def _some(self, first: tuple[str, WatchEvent]) -> list[tuple[str, WatchEvent]]:
-        """As many as go out together, up to the next bookmark."""
-        most = _AT_ONCE if self.remaining_events is None else min(_AT_ONCE, self.remaining_events)
-        some = [first]
-        while self._waiting and len(some) < most:
-            if isinstance(self._waiting[0], int):
+    def _batch(self, first: tuple[str, WatchEvent]) -> list[tuple[str, WatchEvent]]:
+        """Return the events that are sent together, up to the next bookmark."""
+        limit = _BATCH if self.remaining_events is None else min(_BATCH, self.remaining_events)
+        batch = [first]
+        while self._queue and len(batch) < limit:
+            if isinstance(self._queue[0], int):
                 break
-            some.append(cast("tuple[str, WatchEvent]", self._waiting.popleft()))
-        self.count_delivered(len(some))
-        return some
+            batch.append(cast("tuple[str, WatchEvent]", self._queue.popleft()))
+        self.count_delivered(len(batch))
+        return batch
 
 
 class ServerWatches:
-    """All that are open."""
+    """The open watches."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], dict[ServerWatch, None]] = {}
@@ -150,15 +145,12 @@ class ServerWatches:
         return sum(map(len, self._open.values()))
 
     def add(self, watch: ServerWatch) -> None:
-        """It hears of what is written from now on."""
         self._of(watch.kind)[watch] = None
 
     def discard(self, watch: ServerWatch) -> None:
-        """It hears no more."""
         self._of(watch.kind).pop(watch, None)
 
     def publish(self, kind: ResourceKind, change: StoredChange) -> None:
-        """Something was written."""
         watches = self._of(kind)
         if watches:
             event = WatchEvent(change)
@@ -166,7 +158,7 @@ class ServerWatches:
                 watch.offer(change, event)
 
     def end(self, *, clean: bool, kind: str = "", user: str = "") -> int:
-        """End those of a kind and user, or all; how many these were."""
+        """End the watches of a kind and user, or all, and return their number."""
         ended = [
             watch
             for watches in self._open.values()

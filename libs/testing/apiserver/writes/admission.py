@@ -1,4 +1,4 @@
-"""New objects: whether they may come, what they are called, and what they are given at birth."""
+"""Admission of new objects: namespace, name, metadata, and a pod's service account."""
 
 import random
 from collections.abc import Mapping
@@ -9,18 +9,17 @@ from libs.testing.apiserver.kinds import service_accounts
 from libs.testing.apiserver.kinds.status_errors import (
     already_exists,
     invalid_object,
-    invalid_value,
     namespace_not_found,
-    required,
 )
 from libs.testing.apiserver.objects.encoding import decoded
 from libs.testing.apiserver.objects.json_access import JsonObject
+from libs.testing.apiserver.schemas.causes import invalid, required
 from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.storage.store import Store
 from libs.testing.apiserver.writes import identity
 from libs.testing.apiserver.writes.outcome import Strategies, WriteTarget
 
-_SERVERS = (
+_SERVER_FIELDS = (
     "selfLink",
     "uid",
     "resourceVersion",
@@ -31,12 +30,10 @@ _SERVERS = (
     "managedFields",
 )
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-_TRIES = 8
+_MAX_NAME_TRIES = 8
 
 
 class CreateAdmission:
-    """Of all kinds."""
-
     def __init__(
         self, store: Store, *, strategies: Strategies, ids: Ids, random: random.Random
     ) -> None:
@@ -46,15 +43,15 @@ class CreateAdmission:
         self._random = random
 
     def check_namespace(self, write: WriteTarget) -> None:
-        """Nothing new comes into a namespace that is not there, or going."""
+        """Refuse a namespace that does not exist or is being deleted."""
         kind = write.kind
         if not kind.namespaced:
             return
         namespaces = self._store.namespace_store()
-        found = namespaces.get("", write.namespace)
-        if found is None:
+        namespace = namespaces.get("", write.namespace)
+        if namespace is None:
             raise namespace_not_found(write.namespace)
-        if decoded(found.raw)["metadata"].get("deletionTimestamp"):
+        if decoded(namespace.raw)["metadata"].get("deletionTimestamp"):
             raise StatusError(
                 403,
                 "Forbidden",
@@ -71,26 +68,28 @@ class CreateAdmission:
             )
 
     def new_metadata(self, write: WriteTarget, given: Mapping[str, Any], *, now: str) -> JsonObject:
-        """Its name, and all that the server gives it."""
+        """Return the metadata with name, uid and creation time."""
         kind = write.kind
-        metadata = identity.drop_empty(kind, {k: v for k, v in given.items() if k not in _SERVERS})
+        metadata = identity.drop_empty(
+            kind, {k: v for k, v in given.items() if k not in _SERVER_FIELDS}
+        )
         if given.get("resourceVersion"):
             raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
         identity.set_namespace(write, metadata)
         name, prefix = metadata.get("name") or "", metadata.get("generateName") or ""
         if not name and not prefix:
-            words = "name or generateName is required"
-            raise invalid_object(kind, "", [required("metadata.name", words)])
+            cause = required("metadata.name", "name or generateName is required")
+            raise invalid_object(kind, "", [cause])
         metadata["name"] = name or self._generated(write, prefix)
         if why := self._strategies(kind).validate_name(metadata["name"]):
-            cause = invalid_value("metadata.name", metadata["name"], why)
+            cause = invalid("metadata.name", metadata["name"], why)
             raise invalid_object(kind, metadata["name"], [cause])
         metadata["uid"] = _uid(self._ids.new())
         metadata["creationTimestamp"] = now
         return metadata
 
     def admit(self, write: WriteTarget, thing: JsonObject) -> None:
-        """A pod speaks as somebody; nobody asks whether that account is there."""
+        """Mount the service account of a pod, whether or not the account exists."""
         if write.kind.resource != "pods":
             return
         name = service_accounts.account_name(thing)
@@ -101,10 +100,10 @@ class CreateAdmission:
         )
 
     def _generated(self, write: WriteTarget, prefix: str) -> str:
-        shelf = self._store.of_kind(write.kind)
-        for _ in range(_TRIES):
+        store = self._store.of_kind(write.kind)
+        for _ in range(_MAX_NAME_TRIES):
             name = prefix[:58] + self._suffix()
-            if shelf.get(write.namespace, name) is None:
+            if store.get(write.namespace, name) is None:
                 return name
         raise already_exists(write.kind, f"{prefix}*")
 

@@ -1,26 +1,25 @@
-"""Custom kinds come and go: what is served follows the definitions that are stored.
+"""The kinds that are served follow the CustomResourceDefinitions that are stored.
 
-Here one is established at once; a real server takes some seconds.
+A definition is established at once; a real server takes some seconds. Deleting one deletes its
+objects at once, whatever their finalizers.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from libs.testing.apiserver.kinds.custom_resources import served_kinds
+from libs.testing.apiserver.kinds.custom_resources import RESOURCE, served_kind
 from libs.testing.apiserver.kinds.kind import ResourceKind, ResourceKinds
 from libs.testing.apiserver.objects.encoding import decoded
-from libs.testing.apiserver.objects.json_access import JsonObject, get_map, get_maps, get_strings
+from libs.testing.apiserver.objects.json_access import JsonObject
 from libs.testing.apiserver.schemas.rules import Predicate
 from libs.testing.apiserver.storage.store import Store, StoredObject
 from libs.testing.apiserver.writes.object_writer import ObjectWriter
-from libs.testing.apiserver.writes.outcome import WriteTarget
+from libs.testing.apiserver.writes.outcome import WriteOutcome, WriteTarget
 
-_CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+_MANAGER = "kube-apiserver"
 
 
 class CustomDefinitions:
-    """Keeps what is served in step with the definitions that are stored."""
-
     def __init__(
         self,
         kinds: ResourceKinds,
@@ -34,86 +33,61 @@ class CustomDefinitions:
         self._writer = writer
         self._rules = rules
 
-    def adopt(self, thing: Mapping[str, Any]) -> None:
-        """Serve what it says from now on."""
-        spec: JsonObject = thing["spec"]
-        self._kinds.remove(spec["group"], spec["names"]["plural"])
-        for kind in served_kinds(thing, self._rules):
-            self._kinds.add(kind)
+    def follow(self, kind: ResourceKind, outcome: WriteOutcome) -> None:
+        """Serve what a write of a definition defines, or serve it no longer."""
+        if kind.resource != RESOURCE:
+            return
+        if outcome.gone and outcome.before is not None:
+            self._remove(outcome.before["spec"])
+            return
+        stored = self._store.of_kind(kind).get("", outcome.name)
+        if stored is None:  # after a dry run
+            return
+        definition = decoded(stored.raw)
+        spec = definition["spec"]
+        served = self._kinds.by_resource(spec["group"], spec["names"]["plural"])
+        if served is not None:
+            self._kinds.remove(served)
+        self._kinds.add(served_kind(definition, self._rules))
+        if outcome.before is None:
+            self._establish(kind, stored)
 
-    def establish(self, live: StoredObject) -> None:
-        """Its names are accepted, and it is served."""
-        at = self._writer.now()
-        accepted = condition("NamesAccepted", "NoConflicts", "no conflicts found", at=at)
-        told = "the initial names have been accepted"
-        established = condition("Established", "InitialNamesAccepted", told, at=at)
+    def _establish(self, kind: ResourceKind, live: StoredObject) -> None:
+        now = self._writer.now()
+        conditions = [
+            _condition("NamesAccepted", "NoConflicts", "no conflicts found", now),
+            _condition(
+                "Established",
+                "InitialNamesAccepted",
+                "the initial names have been accepted",
+                now,
+            ),
+        ]
 
-        def changed(thing: JsonObject) -> JsonObject:
-            status = {
-                **thing["status"],
-                "conditions": [accepted, established],
-                "acceptedNames": thing["spec"]["names"],
-            }
-            return {**thing, "status": status}
+        def change(thing: JsonObject) -> JsonObject:
+            names = {"conditions": conditions, "acceptedNames": thing["spec"]["names"]}
+            return {**thing, "status": {**thing["status"], **names}}
 
-        into = WriteTarget(
-            kind=self._own(), name=live.name, subresource="status", manager="kube-apiserver"
-        )
-        self._writer.update(into, live, changed)
+        target = WriteTarget(kind=kind, name=live.name, subresource="status", manager=_MANAGER)
+        self._writer.update(target, live, change)
 
-    def start_deletion(self, thing: JsonObject) -> JsonObject:
-        """The definition as it waits for the last of its objects."""
-        at = self._writer.now()
-        told = "CustomResource deletion is in progress"
-        ending = condition("Terminating", "InstanceDeletionInProgress", told, at=at)
-        metadata = {
-            **thing["metadata"],
-            "deletionTimestamp": at,
-            "finalizers": [*get_strings(thing, "metadata", "finalizers"), _CLEANUP],
-        }
-        conditions = [*get_maps(thing, "status", "conditions"), ending]
-        status = {**get_map(thing, "status"), "conditions": conditions}
-        return {**thing, "metadata": metadata, "status": status}
-
-    def finish_deletion(self, thing: Mapping[str, Any]) -> bool:
-        """Whether nothing keeps it any more; then its kind is served no longer."""
-        spec: JsonObject = thing["spec"]
-        kind = self.kind_of(thing)
-        if kind is not None and len(self._store.of_kind(kind)):
-            return False
-        if set(get_strings(thing, "metadata", "finalizers")) - {_CLEANUP}:
-            return False
-        self._kinds.remove(spec["group"], spec["names"]["plural"])
-        return True
-
-    def kind_of(self, thing: Mapping[str, Any]) -> ResourceKind | None:
-        """The kind that a definition makes, in any version."""
-        spec: JsonObject = thing["spec"]
-        return self._kinds.by_resource(spec["group"], spec["names"]["plural"])
-
-    def of(self, kind: ResourceKind) -> Mapping[str, Any] | None:
-        """The definition that made a kind."""
-        stored = self._store.of_kind(self._own()).get("", kind.resource)
-        return None if stored is None else decoded(stored.raw)
-
-    def stored(self, thing: Mapping[str, Any]) -> tuple[ResourceKind, StoredObject | None]:
-        """A definition as it is in the store."""
-        own = self._own()
-        return own, self._store.of_kind(own).get("", thing["metadata"]["name"])
-
-    def _own(self) -> ResourceKind:
-        kind = self._kinds.by_path("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    def _remove(self, spec: Mapping[str, Any]) -> None:
+        kind = self._kinds.by_resource(spec["group"], spec["names"]["plural"])
         if kind is None:
-            raise LookupError("definitions themselves are always served")
-        return kind
+            return
+        for stored in list(self._store.of_kind(kind).select("")):
+            target = WriteTarget(
+                kind=kind, namespace=stored.namespace, name=stored.name, manager=_MANAGER
+            )
+            self._writer.remove(target, stored)
+        self._kinds.remove(kind)
 
 
-def condition(kind: str, reason: str, message: str, *, at: str) -> JsonObject:
-    """One that is so."""
+def _condition(type: str, reason: str, message: str, now: str) -> JsonObject:
     return {
-        "type": kind,
+        "type": type,
         "status": "True",
-        "lastTransitionTime": at,
+        "lastTransitionTime": now,
         "reason": reason,
         "message": message,
     }

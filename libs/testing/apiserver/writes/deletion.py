@@ -1,4 +1,4 @@
-"""Deletes: at once, after a pod's grace, or when the last finalizer is gone."""
+"""Deletion: at once, after a pod's grace period, or when the last finalizer is removed."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,11 +11,12 @@ from libs.testing.apiserver.kinds.status_errors import (
     bad_request,
     details,
     invalid_options,
-    unsupported,
+    invalid_syntax,
 )
 from libs.testing.apiserver.objects.encoding import decoded, encoded
 from libs.testing.apiserver.objects.json_access import JsonObject, get_map, get_strings
 from libs.testing.apiserver.requests.options import dry_run
+from libs.testing.apiserver.schemas.causes import unsupported
 from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.storage.store import StoredObject
 from libs.testing.apiserver.writes.object_writer import ObjectWriter, format_time
@@ -33,23 +34,20 @@ class _Preconditions(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """How something is to be deleted."""
-
     grace_period_seconds: int | None = None
     propagation_policy: str | None = None
     preconditions: _Preconditions | None = None
     dry_run: tuple[str, ...] = ()
 
-    def beyond_revision(self) -> "DeleteOptions":
-        """The same, of whatever revision."""
+    def without_revision(self) -> "DeleteOptions":
         if self.preconditions is None:
             return self
-        met = msgspec.structs.replace(self.preconditions, resource_version=None)
-        return msgspec.structs.replace(self, preconditions=met)
+        preconditions = msgspec.structs.replace(self.preconditions, resource_version=None)
+        return msgspec.structs.replace(self, preconditions=preconditions)
 
 
 def delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
-    """From the body, or else from the query."""
+    """Read the options from the body, or without one from the query."""
     try:
         given = msgspec.json.decode(body or b"{}", type=DeleteOptions)
     except msgspec.DecodeError as error:
@@ -57,7 +55,7 @@ def delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
     grace, policy = query.get("gracePeriodSeconds", ""), query.get("propagationPolicy")
     if not body:
         if grace and not grace.removeprefix("-").isdecimal():
-            raise bad_request(f'strconv.ParseInt: parsing "{grace}": invalid syntax')
+            raise bad_request(invalid_syntax(grace))
         given = msgspec.structs.replace(
             given,
             grace_period_seconds=int(grace) if grace else None,
@@ -65,15 +63,12 @@ def delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
             dry_run=("All",) if dry_run(query, options="DeleteOptions") else (),
         )
     if given.propagation_policy not in (None, *_POLICIES):
-        told = f'"{given.propagation_policy}"'
-        cause = unsupported("propagationPolicy", told, (*_POLICIES, "nil"))
+        cause = unsupported("propagationPolicy", given.propagation_policy, (*_POLICIES, "nil"))
         raise invalid_options("DeleteOptions", [cause])
     return given
 
 
 class Deleter:
-    """Takes objects away, by the strategies of their kinds."""
-
     def __init__(self, writer: ObjectWriter, *, strategies: Strategies) -> None:
         self._writer = writer
         self._strategies = strategies
@@ -81,7 +76,7 @@ class Deleter:
     def delete(
         self, write: WriteTarget, live: StoredObject, options: DeleteOptions
     ) -> WriteOutcome:
-        """Begin it, or do it at once where nothing holds the object."""
+        """Delete the object, or mark it for deletion while finalizers or grace hold it."""
         kind = write.kind
         check_preconditions(kind, live, options)
         if options.dry_run:
@@ -90,57 +85,56 @@ class Deleter:
             return self._delete_namespace(write, live)
         thing = decoded(live.raw)
         if kind.resource == "pods":
-            thing, over = self._graced(thing, options)
+            thing, grace_over = self._with_grace(thing, options)
         else:
-            over = True
-        thing = _held_by_policy(thing, options)
+            grace_over = True
+        thing = _with_policy_finalizer(thing, options)
         if self._strategies(kind).has_finalizers(thing):
-            return self._writer.put(write, live, self._doomed(thing, grace=0))
-        if not over:
+            return self._writer.put(write, live, self._marked(thing, grace=0))
+        if not grace_over:
             return self._writer.put(write, live, thing)
-        return self._gone(write, live, thing)
+        return self._remove(write, live, thing)
 
-    def _gone(self, write: WriteTarget, live: StoredObject, thing: JsonObject) -> WriteOutcome:
-        """A pod is seen with its grace over first."""
+    def _remove(self, write: WriteTarget, live: StoredObject, thing: JsonObject) -> WriteOutcome:
+        """Remove the object; a pod is stored with its grace over first."""
         if write.kind.resource == "pods" and not write.dry_run:
             before = decoded(live.raw)
             live = self._writer.mark(write, live, thing)
-            gone = self._writer.remove(write, live)
-            return msgspec.structs.replace(gone, before=before)
-        whole = self._strategies(write.kind).returns_deleted
-        return self._writer.remove(write, live, raw=b"" if whole else _done(write.kind, live))
+            outcome = self._writer.remove(write, live)
+            return msgspec.structs.replace(outcome, before=before)
+        returned = self._strategies(write.kind).returns_deleted
+        return self._writer.remove(write, live, raw=b"" if returned else _success(write.kind, live))
 
-    def _graced(self, thing: JsonObject, options: DeleteOptions) -> tuple[JsonObject, bool]:
-        """The pod as it waits for its end, and whether that is now."""
+    def _with_grace(self, thing: JsonObject, options: DeleteOptions) -> tuple[JsonObject, bool]:
+        """Return the pod with its deadline, and whether its grace is over."""
         metadata: JsonObject = thing["metadata"]
-        asked = options.grace_period_seconds
+        requested = options.grace_period_seconds
         if metadata.get("deletionTimestamp"):
             left = metadata.get("deletionGracePeriodSeconds")
             if left is None:
                 return thing, True
-            if asked is None or asked >= left:
+            if requested is None or requested >= left:
                 return thing, not left
             since = datetime.fromisoformat(metadata["deletionTimestamp"]).timestamp() - left
-            return self._waiting(thing, since, max(asked, 0)), asked <= 0
-        grace = _grace(thing, asked)
-        return self._doomed(thing, grace=grace), not grace
+            return self._with_deadline(thing, since, max(requested, 0)), requested <= 0
+        grace = _grace(thing, requested)
+        return self._marked(thing, grace=grace), not grace
 
-    def _waiting(self, thing: JsonObject, since: float, grace: int) -> JsonObject:
+    def _with_deadline(self, thing: JsonObject, since: float, grace: int) -> JsonObject:
         ends = {
             "deletionTimestamp": format_time(since + grace),
             "deletionGracePeriodSeconds": grace,
         }
         return {**thing, "metadata": {**thing["metadata"], **ends}}
 
-    def _doomed(self, thing: JsonObject, *, grace: int) -> JsonObject:
-        """Marked for deletion, if it is not yet."""
+    def _marked(self, thing: JsonObject, *, grace: int) -> JsonObject:
         metadata: JsonObject = thing["metadata"]
         if metadata.get("deletionTimestamp"):
             return thing
-        doomed = self._waiting(thing, self._writer.time(), grace)
+        marked = self._with_deadline(thing, self._writer.time(), grace)
         if metadata.get("generation"):
-            doomed["metadata"]["generation"] = metadata["generation"] + 1
-        return doomed
+            marked["metadata"]["generation"] = metadata["generation"] + 1
+        return marked
 
     def _delete_namespace(self, write: WriteTarget, live: StoredObject) -> WriteOutcome:
         if live.name in _PROTECTED:
@@ -159,9 +153,9 @@ class Deleter:
 
 
 def check_preconditions(kind: ResourceKind, live: StoredObject, options: DeleteOptions) -> None:
-    """Refuse where it is not the object that is meant."""
-    must = options.preconditions or _Preconditions()
-    uid, revision = must.uid, must.resource_version
+    """Refuse another uid or resourceVersion than the options name."""
+    expected = options.preconditions or _Preconditions()
+    uid, revision = expected.uid, expected.resource_version
     if uid and uid != live.uid:
         why = (
             f"the UID in the precondition ({uid}) does not match the UID in record ({live.uid}). "
@@ -174,25 +168,25 @@ def check_preconditions(kind: ResourceKind, live: StoredObject, options: DeleteO
         )
     else:
         return
-    told = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+    qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
     raise StatusError(
         409,
         "Conflict",
-        f'Operation cannot be fulfilled on {told} "{live.name}": {why}',
+        f'Operation cannot be fulfilled on {qualified} "{live.name}": {why}',
         details={**details(kind, live.name), "kind": kind.kind},
     )
 
 
-def _grace(pod: Mapping[str, Any], asked: int | None) -> int:
+def _grace(pod: Mapping[str, Any], requested: int | None) -> int:
     spec = get_map(pod, "spec")
     if not spec.get("nodeName") or get_map(pod, "status").get("phase") in _FINISHED:
         return 0
-    grace = asked if asked is not None else spec.get("terminationGracePeriodSeconds")
+    grace = requested if requested is not None else spec.get("terminationGracePeriodSeconds")
     return 1 if grace is not None and grace < 0 else grace or 0
 
 
-def _held_by_policy(thing: JsonObject, options: DeleteOptions) -> JsonObject:
-    """What becomes of its dependents is said by a finalizer."""
+def _with_policy_finalizer(thing: JsonObject, options: DeleteOptions) -> JsonObject:
+    """Return the object with the finalizer that stands for the propagation policy."""
     policy = options.propagation_policy
     if policy is None:
         return thing
@@ -206,7 +200,7 @@ def _held_by_policy(thing: JsonObject, options: DeleteOptions) -> JsonObject:
     return {**thing, "metadata": {**metadata, "finalizers": finalizers}}
 
 
-def _done(kind: ResourceKind, live: StoredObject) -> bytes:
+def _success(kind: ResourceKind, live: StoredObject) -> bytes:
     return encoded(
         {
             "kind": "Status",

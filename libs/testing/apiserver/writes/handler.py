@@ -1,28 +1,18 @@
-"""Writes: each verb on its way into the store."""
+"""Executes each write verb on one object."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 
-from libs.testing.apiserver.kinds.custom_resources import RESOURCE
-from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.kinds.status_errors import bad_request, not_found
-from libs.testing.apiserver.objects.encoding import decoded
 from libs.testing.apiserver.objects.json_access import JsonObject
 from libs.testing.apiserver.requests import bodies
 from libs.testing.apiserver.requests.options import dry_run, flag
 from libs.testing.apiserver.requests.routes import Route
-from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.storage.store import Store, StoredObject
 from libs.testing.apiserver.writes import identity
 from libs.testing.apiserver.writes.definitions import CustomDefinitions
-from libs.testing.apiserver.writes.deletion import (
-    DeleteOptions,
-    Deleter,
-    check_preconditions,
-    delete_options,
-)
+from libs.testing.apiserver.writes.deletion import DeleteOptions, Deleter, delete_options
 from libs.testing.apiserver.writes.object_writer import ObjectWriter
 from libs.testing.apiserver.writes.outcome import WriteOutcome, WriteTarget
 from libs.testing.apiserver.writes.patch import APPLY, Applier, check_options, patch_function
@@ -38,19 +28,16 @@ _OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "Patc
 
 
 class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One write, as it came in."""
-
     route: Route
     query: Mapping[str, str]
     content_type: str
     body: bytes
     manager: str
 
-    def write(self, kind: ResourceKind, *, name: str = "") -> WriteTarget:
-        """Where it goes."""
+    def target(self, *, name: str = "") -> WriteTarget:
         options = _OPTIONS.get(self.route.verb, "UpdateOptions")
         return WriteTarget(
-            kind=kind,
+            kind=self.route.kind,
             namespace=self.route.namespace,
             name=name or self.route.name,
             subresource=self.route.subresource,
@@ -60,7 +47,7 @@ class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteHandler:
-    """Carries out writes; between reading and storing it gives nobody a turn."""
+    """Executes writes. Nothing is awaited between reading and storing an object."""
 
     def __init__(
         self,
@@ -78,157 +65,85 @@ class WriteHandler:
         self._applier = Applier(writer)
         self._definitions = definitions
 
-    def execute(self, order: WriteRequest) -> WriteOutcome:
-        """What one request does to one object."""
-        kind = order.route.kind
-        match order.route.verb:
+    def execute(self, request: WriteRequest) -> WriteOutcome:
+        match request.route.verb:
             case "create":
-                outcome = self._create(order)
+                thing = self._body(request)
+                target = request.target(name=thing["metadata"].get("name") or "")
+                outcome = self._writer.create(target, thing)
             case "update":
-                outcome = self._put(order)
+                outcome = self._update(request)
             case "patch":
-                outcome = self._patch(order)
+                outcome = self._patch(request)
             case "delete":
-                options = delete_options(order.body, order.query)
-                outcome = self._delete(order.write(kind), self._live(order.route), options)
+                options = delete_options(request.body, request.query)
+                live = self._live(request.route)
+                outcome = self._deleter.delete(request.target(), live, options)
             case "evict":
-                live = self._live(order.route)
-                outcome = self._evictor.evict(
-                    order.write(kind), live, parse_body(order.body, EvictionBody)
-                )
+                live = self._live(request.route)
+                eviction = parse_body(request.body, EvictionBody)
+                outcome = self._evictor.evict(request.target(), live, eviction)
             case _:
-                live = self._live(order.route)
-                binding = parse_body(order.body, BindingBody)
-                outcome = bind(order.write(kind), live, binding, writer=self._writer)
-        self._follow(kind, outcome)
+                live = self._live(request.route)
+                binding = parse_body(request.body, BindingBody)
+                outcome = bind(request.target(), live, binding, writer=self._writer)
+        self._definitions.follow(request.route.kind, outcome)
         return outcome
 
     def delete_one(
-        self, order: WriteRequest, stored: StoredObject, options: DeleteOptions
+        self, request: WriteRequest, stored: StoredObject, options: DeleteOptions
     ) -> WriteOutcome:
-        """One of the many that a request deletes."""
-        kind = order.route.kind
-        write = order.write(kind, name=stored.name)
-        write = msgspec.structs.replace(write, namespace=stored.namespace)
-        outcome = self._delete(write, stored, options)
-        self._follow(kind, outcome)
+        """Delete one object of a collection."""
+        target = request.target(name=stored.name)
+        target = msgspec.structs.replace(target, namespace=stored.namespace)
+        outcome = self._deleter.delete(target, stored, options)
+        self._definitions.follow(request.route.kind, outcome)
         return outcome
 
+    def _find(self, route: Route) -> StoredObject | None:
+        return self._store.of_kind(route.kind).get(route.namespace, route.name)
+
     def _live(self, route: Route) -> StoredObject:
-        stored = self._store.of_kind(route.kind).get(route.namespace, route.name)
+        stored = self._find(route)
         if stored is None:
             raise not_found(route.kind, route.name)
         return stored
 
-    def _create(self, order: WriteRequest) -> WriteOutcome:
-        kind = order.route.kind
-        thing = self._body(order)
-        definition = self._definitions.of(kind) if kind.custom else None
-        name = thing["metadata"].get("name") or ""
-        if definition is not None and definition["metadata"].get("deletionTimestamp"):
-            raise StatusError(
-                403,
-                "Forbidden",
-                f'{kind.resource} "{name}" is forbidden: create not allowed while custom resource '
-                "definition is terminating",
-                details={"name": name, "group": kind.group, "kind": kind.plural},
-            )
-        return self._writer.create(order.write(kind, name=name), thing)
-
-    def _put(self, order: WriteRequest) -> WriteOutcome:
-        route = order.route
-        thing = self._body(order)
-        stored = self._store.of_kind(route.kind).get(route.namespace, route.name)
-        write = order.write(route.kind)
+    def _update(self, request: WriteRequest) -> WriteOutcome:
+        route = request.route
+        thing = self._body(request)
+        stored, target = self._find(route), request.target()
         if stored is not None:
-            return self._writer.update(write, stored, lambda _: thing, put=True)
-        thing["metadata"]["name"] = identity.check_name(write, thing["metadata"].get("name") or "")
-        if not route.kind.put_creates or route.subresource or thing["metadata"].get("uid"):
+            return self._writer.update(target, stored, lambda _: thing, put=True)
+        metadata = thing["metadata"]
+        metadata["name"] = identity.check_name(target, metadata.get("name") or "")
+        if not route.kind.put_creates or route.subresource or metadata.get("uid"):
             raise not_found(route.kind, route.name)
-        return self._writer.create(write, thing)
+        return self._writer.create(target, thing)
 
-    def _patch(self, order: WriteRequest) -> WriteOutcome:
-        route, force = order.route, flag(order.query, "force")
-        applies = order.content_type == APPLY
-        named = order.query.get("fieldManager", "")
-        check_options(applies=applies, manager=named, force=force)
-        write = order.write(route.kind)
+    def _patch(self, request: WriteRequest) -> WriteOutcome:
+        route, force = request.route, flag(request.query, "force")
+        applies = request.content_type == APPLY
+        manager = request.query.get("fieldManager", "")
+        check_options(applies=applies, manager=manager, force=force)
+        target = request.target()
         if applies:
-            stored = self._store.of_kind(route.kind).get(route.namespace, route.name)
-            return self._applier.apply(write, stored, order.body, force=force)
-        patched = patch_function(order.content_type, order.body, route.kind)
-        return self._writer.update(write, self._live(route), patched)
+            return self._applier.apply(target, self._find(route), request.body, force=force)
+        patched = patch_function(request.content_type, request.body, route.kind)
+        return self._writer.update(target, self._live(route), patched)
 
-    def _delete(
-        self, write: WriteTarget, live: StoredObject, options: DeleteOptions
-    ) -> WriteOutcome:
-        if write.kind.resource != RESOURCE:
-            return self._deleter.delete(write, live, options)
-        check_preconditions(write.kind, live, options)
-        if options.dry_run:
-            write = msgspec.structs.replace(write, dry_run=True)
-        thing = decoded(live.raw)
-        if thing["metadata"].get("deletionTimestamp"):
-            return self._writer.put(write, live, thing)
-        return self._writer.put(write, live, self._definitions.start_deletion(thing))
-
-    def _body(self, order: WriteRequest) -> JsonObject:
-        if order.content_type not in ("", "application/json", "*/*"):
-            raise bodies.unsupported_media(order.content_type)
-        thing = bodies.parse_object(order.body, order.route.kind)
-        if order.query.get("fieldValidation") == "Strict":
-            kind = order.route.kind
-            found = [f'unknown field "{path}"' for path in bodies.unknown_fields(thing, kind.shape)]
-            if found:
+    def _body(self, request: WriteRequest) -> JsonObject:
+        if request.content_type not in ("", "application/json", "*/*"):
+            raise bodies.unsupported_media(request.content_type)
+        kind = request.route.kind
+        thing = bodies.parse_object(request.body, kind)
+        if request.query.get("fieldValidation") == "Strict":
+            unknown = [
+                f'unknown field "{path}"' for path in bodies.unknown_fields(thing, kind.shape)
+            ]
+            if unknown:
                 raise bad_request(
                     f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-                    f"strict decoding error: {', '.join(found)}"
+                    f"strict decoding error: {', '.join(unknown)}"
                 )
         return thing
-
-    def _follow(self, kind: ResourceKind, outcome: WriteOutcome) -> None:
-        """What a write brings with it: kinds come and go with their definitions."""
-        if kind.resource == RESOURCE and outcome.after is not None:
-            _, stored = self._definitions.stored(outcome.after)
-            if stored is None:  # a dry run
-                return
-            definition = decoded(stored.raw)
-            self._definitions.adopt(definition)
-            if outcome.before is None:
-                self._definitions.establish(stored)
-            if definition["metadata"].get("deletionTimestamp"):
-                self._empty(definition)
-        elif kind.custom and outcome.gone:
-            definition = self._definitions.of(kind)
-            if definition is not None and definition["metadata"].get("deletionTimestamp"):
-                self._end(definition)
-
-    def _empty(self, definition: Mapping[str, Any]) -> None:
-        """Delete all objects of a kind whose definition goes."""
-        for write, stored in self._instances(definition):
-            self._deleter.delete(write, stored, DeleteOptions())
-        self._end(definition)
-
-    def _instances(
-        self, definition: Mapping[str, Any]
-    ) -> Iterator[tuple[WriteTarget, StoredObject]]:
-        kind = self._definitions.kind_of(definition)
-        if kind is None:
-            return
-        for stored in self._store.of_kind(kind).select(""):
-            yield (
-                WriteTarget(
-                    kind=kind,
-                    namespace=stored.namespace,
-                    name=stored.name,
-                    manager="kube-apiserver",
-                ),
-                stored,
-            )
-
-    def _end(self, definition: Mapping[str, Any]) -> None:
-        if self._definitions.finish_deletion(definition):
-            crds, stored = self._definitions.stored(definition)
-            if stored is not None:
-                write = WriteTarget(kind=crds, name=stored.name, manager="kube-apiserver")
-                self._writer.remove(write, stored)

@@ -1,4 +1,4 @@
-"""Which object a write means: its name, its place, and the state in which it must still be."""
+"""Checks that a write is meant for the object, and for the revision, that it finds."""
 
 from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.kinds.status_errors import (
@@ -7,15 +7,15 @@ from libs.testing.apiserver.kinds.status_errors import (
     conflict,
     invalid,
     invalid_object,
-    invalid_value,
 )
 from libs.testing.apiserver.objects.json_access import JsonObject, pick
 from libs.testing.apiserver.objects.shapes import encoded
+from libs.testing.apiserver.schemas import causes
 from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.storage.store import StoredObject
 from libs.testing.apiserver.writes.outcome import WriteTarget
 
-_KEPT = (
+_SERVER_FIELDS = (
     "name",
     "generateName",
     "namespace",
@@ -29,12 +29,12 @@ _KEPT = (
 
 
 def drop_empty(kind: ResourceKind, metadata: JsonObject) -> JsonObject:
-    """The metadata without what is empty, so that nobody owns it; built-in kinds get that later."""
+    """Return the metadata without empty fields; built-in kinds drop theirs when encoded."""
     return encoded(metadata, kind.shape.fields["metadata"]) if kind.custom else {**metadata}
 
 
 def set_namespace(write: WriteTarget, metadata: JsonObject) -> None:
-    """Put it where the path says; refused where the object says otherwise."""
+    """Set the namespace of the path; refuse an object that names another."""
     if not write.kind.namespaced:
         metadata.pop("namespace", None)
         return
@@ -46,7 +46,7 @@ def set_namespace(write: WriteTarget, metadata: JsonObject) -> None:
 
 
 def check_name(write: WriteTarget, name: str) -> str:
-    """The object's name; refused where it is not the path's."""
+    """Return the name of the path; refuse an object that has another."""
     if name not in ("", write.name):
         raise bad_request(
             f"the name of the object ({name}) does not match the name on the URL ({write.name})"
@@ -55,7 +55,7 @@ def check_name(write: WriteTarget, name: str) -> str:
 
 
 def check_identity(write: WriteTarget, new: JsonObject) -> None:
-    """What a change makes of an object is that object still."""
+    """Refuse a change of name, namespace or kind."""
     metadata = new["metadata"]
     metadata["name"] = check_name(write, metadata.get("name") or "")
     set_namespace(write, metadata)
@@ -63,27 +63,27 @@ def check_identity(write: WriteTarget, new: JsonObject) -> None:
 
 
 def check_fence(kind: ResourceKind, live: StoredObject, metadata: JsonObject, *, put: bool) -> None:
-    """Refuse unless it is the very object, in the very state, that the writer has in mind."""
+    """Refuse another uid or resourceVersion than the writer names."""
     uid = metadata.get("uid") or live.uid
     if uid != live.uid and put:
-        raise conflict(kind, live.name, _another(kind, live, uid))
-    asked = str(metadata.get("resourceVersion") or "")
-    if asked and not asked.isdecimal():
-        raise StatusError(500, "", f'strconv.ParseUint: parsing "{asked}": invalid syntax')
-    if int(asked or 0) == 0:
+        raise conflict(kind, live.name, _uid_mismatch(kind, live, uid))
+    version = str(metadata.get("resourceVersion") or "")
+    if version and not version.isdecimal():
+        raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
+    if int(version or 0) == 0:
         if not kind.put_unfenced:
-            cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+            cause = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise invalid(
                 kind.plural, live.name, [cause], group=kind.group, qualified=kind.resource
             )
-    elif int(asked) != live.revision:
+    elif int(version) != live.revision:
         raise conflict(kind, live.name, MODIFIED)
     if uid != live.uid:
-        cause = invalid_value("metadata.uid", uid, "field is immutable")
+        cause = causes.invalid("metadata.uid", uid, "field is immutable")
         raise invalid_object(kind, live.name, [cause])
 
 
-def _another(kind: ResourceKind, live: StoredObject, uid: str) -> str:
+def _uid_mismatch(kind: ResourceKind, live: StoredObject, uid: str) -> str:
     folder = "minions" if kind.resource == "nodes" else kind.plural
     key = "/".join(part for part in (folder, live.namespace, live.name) if part)
     return (
@@ -94,8 +94,8 @@ def _another(kind: ResourceKind, live: StoredObject, uid: str) -> str:
 
 
 def keep_server_fields(metadata: JsonObject, before: JsonObject) -> None:
-    """What only the server writes is as it was."""
+    """Restore the metadata that only the server writes."""
     metadata.pop("resourceVersion", None)
-    for key in _KEPT:
+    for key in _SERVER_FIELDS:
         metadata.pop(key, None)
         metadata |= pick(before, key)

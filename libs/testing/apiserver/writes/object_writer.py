@@ -1,8 +1,6 @@
-"""Creates and updates: from what somebody wants of an object to what is stored of it.
+"""Creates, updates and removes objects: defaults, field ownership, validation, storage.
 
-Between reading an object and storing the next one nothing is awaited: that is what makes
-resourceVersions a fence. Knows nothing of requests; which change is wanted, the caller says as a
-function.
+Nothing is awaited between reading an object and storing it, which makes resourceVersion a fence.
 """
 
 import random
@@ -29,8 +27,6 @@ from libs.testing.apiserver.writes.outcome import Strategies, WriteOutcome, Writ
 
 
 class ObjectWriter:
-    """Writes into a store, by the strategies of its kinds."""
-
     def __init__(
         self,
         store: Store,
@@ -43,26 +39,26 @@ class ObjectWriter:
         self._store = store
         self._strategies = strategies
         self._clock = clock
-        self._births = CreateAdmission(store, strategies=strategies, ids=ids, random=random)
+        self._admission = CreateAdmission(store, strategies=strategies, ids=ids, random=random)
 
     def time(self) -> float:
-        """Unix seconds."""
+        """Return Unix seconds."""
         return self._clock.now()
 
     def now(self) -> str:
-        """As objects have it."""
+        """The current time as objects have it."""
         return format_time(self.time())
 
     def create(
         self, write: WriteTarget, thing: JsonObject, *, applied: JsonObject | None = None
     ) -> WriteOutcome:
-        """A new object; `applied` is what an apply made of it, owners and all."""
+        """Create an object; `applied` is the result of an apply, with its field owners."""
         kind, strategy = write.kind, self._strategies(write.kind)
-        self._births.check_namespace(write)
-        born = self._births.new_metadata(write, thing["metadata"], now=self.now())
-        thing = {**thing, "metadata": born}
-        status = thing.pop("status", None) if _status_apart(kind) else None
-        thing = self._filled(kind, strategy, thing)
+        self._admission.check_namespace(write)
+        metadata = self._admission.new_metadata(write, thing["metadata"], now=self.now())
+        thing = {**thing, "metadata": metadata}
+        status = thing.pop("status", None) if _has_status_subresource(kind) else None
+        thing = _with_defaults(kind, strategy, thing)
         if applied is None:
             thing = self._tracked(write, None, thing)
         else:
@@ -73,9 +69,9 @@ class ObjectWriter:
         if status is not None and strategy.keeps_status:
             thing["status"] = status
         strategy.prepare_for_create(thing)
-        self._births.admit(write, thing)
+        self._admission.admit(write, thing)
         thing = typed(thing, kind.shape)
-        self._judge(kind, strategy, thing, None)
+        self._validate(kind, strategy, thing, None)
         if self._store.of_kind(kind).get(write.namespace, metadata["name"]) is not None:
             raise already_exists(kind, metadata["name"])
         return self._stored(write, thing, None, code=201)
@@ -89,36 +85,36 @@ class ObjectWriter:
         put: bool = False,
         applied: bool = False,
     ) -> WriteOutcome:
-        """The object after a change; nothing is stored where that is none.
+        """Change an object; nothing is stored where the change is none.
 
-        `put` is for whoever brings the whole object; `applied` where the change has seen to owners.
+        `put` is for a replacement of the object; `applied` where the change sets field owners.
         """
         kind, strategy = write.kind, self._strategies(write.kind)
-        old = self._as_version(kind, live)
-        new = change(self._as_version(kind, live))
+        old = decoded(live.raw)
+        new = change(decoded(live.raw))
         new = {**new, "metadata": identity.drop_empty(kind, get_map(new, "metadata"))}
         identity.check_identity(write, new)
         identity.check_fence(kind, live, new["metadata"], put=put)
         owners = new["metadata"].get("managedFields") if applied else None
-        new = self._filled(kind, strategy, new)
-        new = self._carried(write, strategy, new, old)
+        new = _with_defaults(kind, strategy, new)
+        new = self._restored(write, strategy, new, old)
         if not applied:
             new = self._tracked(write, old, new)
         else:
             new["metadata"]["managedFields"] = owners
             new = managed_fields.with_entries(typed(new, kind.shape), owners)
-        self._count(write, strategy, new, old)
+        self._count_generation(write, strategy, new, old)
         if _same(new, old):
             return self._unchanged(live, old)
-        self._judge(kind, strategy, new, old)
-        if _doomed(new["metadata"]) and not strategy.has_finalizers(new):
-            return self._released(write, live, new, old)
+        self._validate(kind, strategy, new, old)
+        if _deletion_pending(new["metadata"]) and not strategy.has_finalizers(new):
+            return self._remove_released(write, live, new, old)
         return self._stored(write, new, live, before=old)
 
     def remove(
         self, write: WriteTarget, live: StoredObject, *, code: int = 200, raw: bytes = b""
     ) -> WriteOutcome:
-        """The object is gone; the body is `raw`, or else the object as it is last seen."""
+        """Remove an object; the body of the response is `raw`, or else the last object."""
         before = decoded(live.raw)
         last, revision = live.raw, live.revision
         if not write.dry_run:
@@ -136,38 +132,31 @@ class ObjectWriter:
         )
 
     def put(self, write: WriteTarget, live: StoredObject, thing: JsonObject) -> WriteOutcome:
-        """Store what the server itself made of an object: no fence, no owners, no judgement."""
+        """Store a change by the server itself: no fence, no field owners, no validation."""
         before = decoded(live.raw)
         if _same(thing, before):
             return self._unchanged(live, before)
         return self._stored(write, thing, live, before=before)
 
     def mark(self, write: WriteTarget, live: StoredObject, thing: JsonObject) -> StoredObject:
-        """Store a step on the way to what was asked for."""
-        named = {**thing, "apiVersion": _storage(write.kind)}
-        return self._store.put(write.kind, typed(named, write.kind.shape), before=live)
+        """Store an intermediate step of a request."""
+        return self._store.put(write.kind, typed(thing, write.kind.shape), before=live)
 
-    def _filled(self, kind: ResourceKind, strategy: KindStrategy, thing: JsonObject) -> JsonObject:
-        if kind.schema is not None:
-            thing = kind.schema.default(kind.schema.prune(thing))
-        strategy.set_defaults(thing)
-        return thing
-
-    def _carried(
+    def _restored(
         self, write: WriteTarget, strategy: KindStrategy, new: JsonObject, old: JsonObject
     ) -> JsonObject:
-        """What this write may not change is as it was."""
+        """Return the new object with the old values of what this write may not change."""
         metadata, before = new["metadata"], old["metadata"]
         if write.subresource == "status":
-            theirs = metadata if strategy.shares_metadata else before
-            new = {**old, "metadata": dict(theirs), **pick(new, "status")}
+            chosen = metadata if strategy.shares_metadata else before
+            new = {**old, "metadata": dict(chosen), **pick(new, "status")}
             new["metadata"]["managedFields"] = metadata.get("managedFields")
             metadata = new["metadata"]
         elif write.subresource == "finalize":
             new = {**old, "metadata": metadata, **pick(new, "spec")}
         else:
             strategy.prepare_for_update(new, old)
-            if _status_apart(write.kind):
+            if _has_status_subresource(write.kind):
                 new.pop("status", None)
                 new |= pick(old, "status")
         identity.keep_server_fields(metadata, before)
@@ -184,7 +173,7 @@ class ObjectWriter:
             shape=write.kind.shape,
         )
 
-    def _count(
+    def _count_generation(
         self, write: WriteTarget, strategy: KindStrategy, new: JsonObject, old: JsonObject
     ) -> None:
         if not write.kind.generations or write.subresource == "status":
@@ -192,7 +181,7 @@ class ObjectWriter:
         if strategy.generation_fields(new) != strategy.generation_fields(old):
             new["metadata"]["generation"] = int(old["metadata"].get("generation") or 0) + 1
 
-    def _judge(
+    def _validate(
         self, kind: ResourceKind, strategy: KindStrategy, new: JsonObject, old: JsonObject | None
     ) -> None:
         was = None if old is None else old["metadata"]
@@ -205,14 +194,15 @@ class ObjectWriter:
         if causes:
             raise invalid_object(kind, new["metadata"]["name"], causes)
 
-    def _released(
+    def _remove_released(
         self, write: WriteTarget, live: StoredObject, new: JsonObject, old: JsonObject
     ) -> WriteOutcome:
-        """Its last finalizer is gone, and so is the object: the answer does not show that."""
+        """Remove an object whose last finalizer is gone; the response shows it as still present."""
         new["metadata"]["resourceVersion"] = str(live.revision)
-        gone = self.remove(write, live, raw=encoded(ordered(new)))
-        revision = live.revision
-        return msgspec.structs.replace(gone, bare=False, revision=revision, before=old, after=new)
+        outcome = self.remove(write, live, raw=encoded(ordered(new)))
+        return msgspec.structs.replace(
+            outcome, bare=False, revision=live.revision, before=old, after=new
+        )
 
     def _unchanged(self, live: StoredObject, old: JsonObject) -> WriteOutcome:
         return WriteOutcome(
@@ -234,11 +224,10 @@ class ObjectWriter:
         before: JsonObject | None = None,
     ) -> WriteOutcome:
         kind = write.kind
-        thing = {**thing, "apiVersion": _storage(kind)}
         if write.dry_run:
             if live is not None:
-                kept = {**thing["metadata"], "resourceVersion": str(live.revision)}
-                thing["metadata"] = kept
+                version = {"resourceVersion": str(live.revision)}
+                thing = {**thing, "metadata": {**thing["metadata"], **version}}
             raw, revision = encoded(ordered(thing)), 0
         else:
             stored = self._store.put(kind, thing, before=live)
@@ -254,36 +243,36 @@ class ObjectWriter:
             after=thing,
         )
 
-    def _as_version(self, kind: ResourceKind, live: StoredObject) -> JsonObject:
-        return {**decoded(live.raw), "apiVersion": kind.api_version}
-
 
 def format_time(time: float) -> str:
-    """A time as objects have it, in whole seconds."""
+    """Format a time as objects have it, in whole seconds."""
     return datetime.fromtimestamp(int(time), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _status_apart(kind: ResourceKind) -> bool:
+def _has_status_subresource(kind: ResourceKind) -> bool:
     return "status" in kind.subresources
 
 
-def _storage(kind: ResourceKind) -> str:
-    return kind.stored_as or kind.api_version
+def _with_defaults(kind: ResourceKind, strategy: KindStrategy, thing: JsonObject) -> JsonObject:
+    if kind.schema is not None:
+        thing = kind.schema.default(kind.schema.prune(thing))
+    strategy.set_defaults(thing)
+    return thing
 
 
 def _same(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    """But for the revision, which only a store gives."""
-    if {**new, "metadata": None, "apiVersion": ""} != {**old, "metadata": None, "apiVersion": ""}:
+    """Compare without the revision."""
+    if {**new, "metadata": None} != {**old, "metadata": None}:
         return False
-    return _bare(new["metadata"]) == _bare(old["metadata"])
+    return _without_revision(new["metadata"]) == _without_revision(old["metadata"])
 
 
-def _bare(metadata: Mapping[str, Any]) -> JsonObject:
+def _without_revision(metadata: Mapping[str, Any]) -> JsonObject:
     return {key: value for key, value in metadata.items() if key != "resourceVersion" and value}
 
 
-def _doomed(metadata: Mapping[str, Any]) -> bool:
-    """Whether only its finalizers keep it."""
+def _deletion_pending(metadata: Mapping[str, Any]) -> bool:
+    """Return whether only finalizers keep the object."""
     return bool(
         metadata.get("deletionTimestamp") and not metadata.get("deletionGracePeriodSeconds")
     )

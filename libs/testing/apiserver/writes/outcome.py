@@ -1,8 +1,4 @@
-"""What a write is about, and what came of it.
-
-The modules here carry writes out: `changing` takes each verb on its way, and in `writing` what is
-wanted becomes what is stored. Must not know how others read it, nor of faults and the journal.
-"""
+"""The target of a write, and its outcome."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,8 +12,6 @@ Strategies = Callable[[ResourceKind], KindStrategy]
 
 
 class WriteTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Where somebody writes, as whom."""
-
     kind: ResourceKind
     namespace: str = ""
     name: str = ""
@@ -27,18 +21,16 @@ class WriteTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
-
     code: int = 200
     raw: bytes
-    """The body of the answer."""
+    """The body of the response."""
     bare: bool = False
-    """Whether the body is no object of the kind."""
+    """Whether the body is something else than an object of the kind."""
     name: str = ""
     uid: str = ""
     revision: int = 0
-    """Of the object in the answer; 0 where that shows none."""
+    """Of the object in the response; 0 without one."""
     gone: bool = False
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None
-    """As the answer has it where it shows the object."""
+    """The object in the response."""

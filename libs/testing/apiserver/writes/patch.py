@@ -1,4 +1,4 @@
-"""Patches: a change that is said instead of the whole object, in any of four languages."""
+"""Merge patches, strategic merge patches, and server-side apply."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -9,16 +9,14 @@ from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.kinds.status_errors import (
     bad_request,
     conflict,
-    forbidden,
     invalid_options,
     not_found,
-    required,
 )
 from libs.testing.apiserver.objects.apply import apply
 from libs.testing.apiserver.objects.json_access import JsonObject
-from libs.testing.apiserver.objects.patches import json_patch, merge_patch
-from libs.testing.apiserver.objects.strategic_merge import strategic_patch
+from libs.testing.apiserver.objects.patches import json_patch, merge_patch, strategic_patch
 from libs.testing.apiserver.requests import bodies
+from libs.testing.apiserver.schemas.causes import forbidden, required
 from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.storage.store import StoredObject
 from libs.testing.apiserver.writes import identity
@@ -32,7 +30,7 @@ APPLY = "application/apply-patch+yaml"
 
 
 def check_options(*, applies: bool, manager: str, force: bool) -> None:
-    """What only an apply may, and must, say."""
+    """Refuse an apply without fieldManager, and force without apply."""
     if applies and not manager:
         cause = required("fieldManager", "is required for apply patch")
         raise invalid_options("PatchOptions", [cause])
@@ -44,35 +42,33 @@ def check_options(*, applies: bool, manager: str, force: bool) -> None:
 def patch_function(
     content_type: str, body: bytes, kind: ResourceKind
 ) -> Callable[[JsonObject], JsonObject]:
-    """What the patch does to an object."""
-    spoken = (JSON_PATCH, MERGE) if kind.custom else (JSON_PATCH, MERGE, STRATEGIC)
-    if content_type not in spoken:
-        words = (
+    """Return the function that patches an object."""
+    accepted = (JSON_PATCH, MERGE) if kind.custom else (JSON_PATCH, MERGE, STRATEGIC)
+    if content_type not in accepted:
+        message = (
             "the body of the request was in an unknown format - accepted media types include: "
-            f"{', '.join((*spoken, APPLY))}"
+            f"{', '.join((*accepted, APPLY))}"
         )
-        raise StatusError(415, "UnsupportedMediaType", words)
+        raise StatusError(415, "UnsupportedMediaType", message)
     try:
-        said: Any = msgspec.json.decode(body)
+        patch: Any = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
         raise bad_request("invalid JSON patch") from error
 
     def patched(thing: JsonObject) -> JsonObject:
         if content_type == JSON_PATCH:
-            result = json_patch(thing, said)
+            result = json_patch(thing, patch)
         elif content_type == MERGE:
-            result = merge_patch(thing, said)
+            result = merge_patch(thing, patch)
         else:
-            result = strategic_patch(thing, said, kind.shape)
-        if not isinstance(cast("Any", result), dict):
-            raise bad_request("the patched object would be none")
+            result = strategic_patch(thing, patch, kind.shape)
         return bodies.checked_object(result, kind, thing)
 
     return patched
 
 
 class Applier:
-    """Server-side apply."""
+    """Executes server-side apply."""
 
     def __init__(self, writer: ObjectWriter) -> None:
         self._writer = writer
@@ -80,25 +76,25 @@ class Applier:
     def apply(
         self, write: WriteTarget, live: StoredObject | None, body: bytes, *, force: bool
     ) -> WriteOutcome:
-        """What a manager wants of an object, which need not be there."""
+        """Apply a configuration; create the object where it does not exist."""
         kind = write.kind
-        wanted = self._wanted(write, body)
+        desired = _parse_configuration(write, body)
         if live is None:
             if write.subresource:
                 raise not_found(kind, write.name)
-            return self._create(write, wanted, force=force)
+            return self._create(write, desired, force=force)
 
         def merged(thing: JsonObject) -> JsonObject:
-            result = self._merge(write, thing, wanted, force=force)
-            # The guards of whoever applies, or those that always hold.
-            guards = {"uid": live.uid, "resourceVersion": str(live.revision)}
-            asked = {name: wanted["metadata"].get(name) or guards[name] for name in guards}
-            return {**result, "metadata": {**result["metadata"], **asked}}
+            result = self._merge(write, thing, desired, force=force)
+            # The applier's own preconditions, or the live values, which always hold.
+            current = {"uid": live.uid, "resourceVersion": str(live.revision)}
+            fence = {name: desired["metadata"].get(name) or current[name] for name in current}
+            return {**result, "metadata": {**result["metadata"], **fence}}
 
         return self._writer.update(write, live, merged, applied=True)
 
-    def _create(self, write: WriteTarget, wanted: JsonObject, *, force: bool) -> WriteOutcome:
-        uid = wanted["metadata"].get("uid")
+    def _create(self, write: WriteTarget, desired: JsonObject, *, force: bool) -> WriteOutcome:
+        uid = desired["metadata"].get("uid")
         if uid:
             raise conflict(
                 write.kind,
@@ -106,16 +102,16 @@ class Applier:
                 f"uid mismatch: the provided object specified uid {uid}, and no existing object "
                 "was found",
             )
-        made = self._merge(write, None, wanted, force=force)
-        metadata = {**made["metadata"], "name": write.name}
-        return self._writer.create(write, {**made, "metadata": metadata}, applied=made)
+        created = self._merge(write, None, desired, force=force)
+        metadata = {**created["metadata"], "name": write.name}
+        return self._writer.create(write, {**created, "metadata": metadata}, applied=created)
 
     def _merge(
-        self, write: WriteTarget, live: JsonObject | None, wanted: JsonObject, *, force: bool
+        self, write: WriteTarget, live: JsonObject | None, desired: JsonObject, *, force: bool
     ) -> JsonObject:
         return apply(
             live,
-            _writable(write, wanted),
+            _writable(write, desired),
             manager=write.manager,
             force=force,
             api_version=write.kind.api_version,
@@ -124,34 +120,35 @@ class Applier:
             shape=write.kind.shape,
         )
 
-    def _wanted(self, write: WriteTarget, body: bytes) -> JsonObject:
-        said = bodies.parse_json(body)
-        if not isinstance(said, dict):
-            raise bad_request("an apply patch must be an object, as JSON")
-        wanted = cast("JsonObject", said)
-        version, kind = str(wanted.get("apiVersion") or ""), wanted.get("kind", "")
-        if (version, kind) != (write.kind.api_version, write.kind.kind):
-            group, _, number = version.rpartition("/")
-            raise bad_request(f"invalid object type: {group}/{number}, Kind={kind}")
-        given: Any = wanted.get("metadata") or {}
-        if not isinstance(given, dict):
-            raise bad_request("the metadata of an apply patch must be an object")
-        metadata = cast("JsonObject", given)
-        name = identity.check_name(write, metadata.get("name") or "")
-        identity.set_namespace(write, dict(metadata))
-        return {**wanted, "metadata": {**metadata, "name": name}}
 
-
-def _writable(write: WriteTarget, wanted: Mapping[str, Any]) -> JsonObject:
-    """What this path can change: nobody comes to own the rest through it."""
+def _writable(write: WriteTarget, desired: Mapping[str, Any]) -> JsonObject:
+    """Return the part that this path can change, and that its applier may own."""
     if write.subresource == "status":
-        metadata: JsonObject = wanted["metadata"]
+        metadata: JsonObject = desired["metadata"]
         if write.kind.custom:
             names = ("name", "namespace", "uid", "resourceVersion", "managedFields")
             metadata = {key: metadata[key] for key in names if key in metadata}
         parts = ("apiVersion", "kind", "status")
-        kept = {key: wanted[key] for key in parts if key in wanted}
+        kept = {key: desired[key] for key in parts if key in desired}
         return {**kept, "metadata": metadata}
     if "status" in write.kind.subresources:
-        return {key: value for key, value in wanted.items() if key != "status"}
-    return dict(wanted)
+        return {key: value for key, value in desired.items() if key != "status"}
+    return dict(desired)
+
+
+def _parse_configuration(write: WriteTarget, body: bytes) -> JsonObject:
+    value = bodies.parse_json(body)
+    if not isinstance(value, dict):
+        raise bad_request("an apply patch must be an object, as JSON")
+    desired = cast("JsonObject", value)
+    version, kind = str(desired.get("apiVersion") or ""), desired.get("kind", "")
+    if (version, kind) != (write.kind.api_version, write.kind.kind):
+        group, _, number = version.rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{number}, Kind={kind}")
+    given: Any = desired.get("metadata") or {}
+    if not isinstance(given, dict):
+        raise bad_request("the metadata of an apply patch must be an object")
+    metadata = cast("JsonObject", given)
+    name = identity.check_name(write, metadata.get("name") or "")
+    identity.set_namespace(write, dict(metadata))
+    return {**desired, "metadata": {**metadata, "name": name}}

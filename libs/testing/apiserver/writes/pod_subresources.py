@@ -1,7 +1,7 @@
-"""What is done to pods by their subresources: evicted where a budget lets them go, and bound."""
+"""The subresources of pods: eviction within disruption budgets, and binding."""
 
 from collections.abc import Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,9 +16,11 @@ from libs.testing.apiserver.writes.deletion import DeleteOptions, Deleter, check
 from libs.testing.apiserver.writes.object_writer import ObjectWriter
 from libs.testing.apiserver.writes.outcome import WriteOutcome, WriteTarget
 
-_MOST_DISRUPTED = 2_000
-_WITHHELD = "Cannot evict pod as it would violate the pod's disruption budget."
+_REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
 _MANAGER = "kube-apiserver"
+_SUCCESS = encoded(
+    {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+)
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -26,15 +28,11 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class EvictionBody(msgspec.Struct, frozen=True, rename="camel"):
-    """What an eviction says."""
-
     metadata: _Named = _Named()
     delete_options: DeleteOptions | None = None
 
 
 class BindingBody(msgspec.Struct, frozen=True):
-    """What a binding says."""
-
     target: _Named = _Named()
 
 
@@ -42,7 +40,6 @@ S = TypeVar("S", EvictionBody, BindingBody)
 
 
 def parse_body(body: bytes, form: type[S]) -> S:
-    """The body of such a request."""
     try:
         return msgspec.json.decode(body, type=form)
     except msgspec.DecodeError as error:
@@ -50,8 +47,6 @@ def parse_body(body: bytes, form: type[S]) -> S:
 
 
 class Evictor:
-    """The eviction subresource."""
-
     def __init__(
         self, store: Store, kinds: ResourceKinds, *, writer: ObjectWriter, deleter: Deleter
     ) -> None:
@@ -61,7 +56,7 @@ class Evictor:
         self._deleter = deleter
 
     def evict(self, write: WriteTarget, live: StoredObject, eviction: EvictionBody) -> WriteOutcome:
-        """Delete the pod, unless its budget forbids it."""
+        """Delete the pod, unless a budget forbids it."""
         if eviction.metadata.name != live.name:
             raise bad_request("name in URL does not match name in Eviction object")
         options = eviction.delete_options or DeleteOptions()
@@ -69,7 +64,7 @@ class Evictor:
             write = msgspec.structs.replace(write, dry_run=True)
         pod = decoded(live.raw)
         if not _needs_no_budget(pod):
-            self._spend(write, pod)
+            self._consume_budget(write, pod)
         return self._delete(write, live, pod, options)
 
     def _delete(
@@ -78,15 +73,14 @@ class Evictor:
         check_preconditions(write.kind, live, options)
         if not write.dry_run:
             live = self._writer.mark(write, live, _disrupted(pod, self._writer.now()))
-            # The precondition was met before the mark, which gave the pod another revision.
-            options = options.beyond_revision()
+            # The revision was checked before the mark changed it.
+            options = options.without_revision()
         outcome = self._deleter.delete(write, live, options)
-        done = encoded(success())
         return msgspec.structs.replace(
-            outcome, code=201, raw=done, bare=True, revision=0, before=pod
+            outcome, code=201, raw=_SUCCESS, bare=True, revision=0, before=pod
         )
 
-    def _spend(self, write: WriteTarget, pod: JsonObject) -> None:
+    def _consume_budget(self, write: WriteTarget, pod: JsonObject) -> None:
         budgets = self._budgets(pod)
         if not budgets:
             return
@@ -98,23 +92,23 @@ class Evictor:
             raise StatusError(500, "", words)
         kind, stored, budget = budgets[0]
         status = get_map(budget, "status")
-        if not _ready(pod) and _lets_unhealthy_go(budget):
+        if not _ready(pod) and _allows_unhealthy(budget):
             return
         _check_budget(budget)
         left = status["disruptionsAllowed"] - 1
         now = self._writer.now()
         disrupted = get_map(status, "disruptedPods")
-        spent: JsonObject = {
+        consumed: JsonObject = {
             **status,
             "disruptionsAllowed": left,
             "disruptedPods": {**disrupted, pod["metadata"]["name"]: now},
         }
         if not left:
-            spent["conditions"] = _exhausted(budget, now)
+            consumed["conditions"] = _exhausted(budget, now)
         into = msgspec.structs.replace(
             write, kind=kind, name=stored.name, subresource="status", manager=_MANAGER
         )
-        self._writer.update(into, stored, lambda thing: {**thing, "status": spent}, put=True)
+        self._writer.update(into, stored, lambda thing: {**thing, "status": consumed}, put=True)
 
     def _budgets(self, pod: JsonObject) -> list[tuple[ResourceKind, StoredObject, JsonObject]]:
         kind = self._kinds.by_path("policy", "v1", "poddisruptionbudgets")
@@ -132,7 +126,7 @@ class Evictor:
 def bind(
     write: WriteTarget, live: StoredObject, binding: BindingBody, *, writer: ObjectWriter
 ) -> WriteOutcome:
-    """Give a pod to a node; once."""
+    """Bind a pod to a node; a second binding is refused."""
     pod = decoded(live.raw)
     node = binding.target.name
     spec: JsonObject = pod["spec"]
@@ -157,23 +151,13 @@ def bind(
         "spec": {**spec, "nodeName": node},
         "status": {
             **status,
-            "conditions": _with(status, {**scheduled, "lastTransitionTime": writer.now()}),
+            "conditions": _with_condition(
+                status, {**scheduled, "lastTransitionTime": writer.now()}
+            ),
         },
     }
     outcome = writer.put(write, live, bound)
-    raw = encoded(success())
-    return msgspec.structs.replace(outcome, code=201, raw=raw, bare=True, revision=0)
-
-
-def success() -> JsonObject:
-    """The answer where there is nothing to show."""
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "code": 201,
-    }
+    return msgspec.structs.replace(outcome, code=201, raw=_SUCCESS, bare=True, revision=0)
 
 
 def _needs_no_budget(pod: Mapping[str, Any]) -> bool:
@@ -188,63 +172,34 @@ def _ready(pod: Mapping[str, Any]) -> bool:
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
-def _lets_unhealthy_go(budget: Mapping[str, Any]) -> bool:
+def _allows_unhealthy(budget: Mapping[str, Any]) -> bool:
     status = get_map(budget, "status")
     if get_map(budget, "spec").get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
-    wanted = status.get("desiredHealthy", 0)
-    return 0 < wanted <= status.get("currentHealthy", 0)
+    desired = status.get("desiredHealthy", 0)
+    return 0 < desired <= status.get("currentHealthy", 0)
 
 
 def _check_budget(budget: Mapping[str, Any]) -> None:
-    """Refuse where it allows no disruption now."""
+    """Refuse the eviction where the budget allows no disruption now."""
     name, status = budget["metadata"]["name"], get_map(budget, "status")
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
-        words = f"The disruption budget {name} is still being processed by the server."
-        _withhold(words, retry_after=10)
-    allowed = status.get("disruptionsAllowed", 0)
-    if allowed < 0:
-        _forbid(name, "pdb disruptions allowed is negative", "pdb disruptions allowed is negative")
-    if len(get_map(status, "disruptedPods")) > _MOST_DISRUPTED:
-        _forbid(
-            name,
-            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
-            "too many pending evictions not confirmed by PDB controller",
-        )
-    if allowed == 0:
-        _withhold(_why_not(name, budget, status), retry_after=None)
-
-
-def _why_not(name: str, budget: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    conditions = get_maps(budget, "status", "conditions")
-    known = [each for each in conditions if each.get("type") == "DisruptionAllowed"]
-    condition = known[0] if known else {}
-    told = condition.get("message") if condition.get("status") == "False" else ""
-    refused = f"The disruption budget {name} does not allow evicting pods currently"
-    if told and condition.get("reason") == "SyncFailed":
-        return f"{refused} because it failed sync: {told}"
+        message = f"The disruption budget {name} is still being processed by the server."
+        raise _budget_error(message, retry_after=10)
+    if status.get("disruptionsAllowed", 0) > 0:
+        return
     current, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+    message = f"The disruption budget {name} does not allow evicting pods currently"
     if current <= desired:
-        return (
+        message = (
             f"The disruption budget {name} needs {desired} healthy pods and has {current} currently"
         )
-    return f"{refused} ({condition.get('reason')}): {told}" if told else refused
+    raise _budget_error(message, retry_after=None)
 
 
-def _withhold(words: str, *, retry_after: int | None) -> NoReturn:
-    cause = {"reason": "DisruptionBudget", "message": words}
-    raise StatusError(429, "TooManyRequests", _WITHHELD, causes=[cause], retry_after=retry_after)
-
-
-def _forbid(name: str, why: str, told: str) -> NoReturn:
-    words = f"The disruption budget {name} does not allow evicting pods currently: {told}"
-    raise StatusError(
-        403,
-        "Forbidden",
-        f'poddisruptionbudget.policy "{name}" is forbidden: {why}',
-        details={"name": name, "group": "policy", "kind": "poddisruptionbudget"},
-        causes=[{"reason": "DisruptionBudget", "message": words}],
-    )
+def _budget_error(message: str, *, retry_after: int | None) -> StatusError:
+    cause = {"reason": "DisruptionBudget", "message": message}
+    return StatusError(429, "TooManyRequests", _REFUSED, causes=[cause], retry_after=retry_after)
 
 
 def _exhausted(budget: Mapping[str, Any], now: str) -> list[JsonObject]:
@@ -256,7 +211,7 @@ def _exhausted(budget: Mapping[str, Any], now: str) -> list[JsonObject]:
         "reason": "InsufficientPods",
         "message": "",
     }
-    return _with(get_map(budget, "status"), condition)
+    return _with_condition(get_map(budget, "status"), condition)
 
 
 def _disrupted(pod: JsonObject, now: str) -> JsonObject:
@@ -269,11 +224,11 @@ def _disrupted(pod: JsonObject, now: str) -> JsonObject:
         "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting",
     }
-    return {**pod, "status": {**status, "conditions": _with(status, condition)}}
+    return {**pod, "status": {**status, "conditions": _with_condition(status, condition)}}
 
 
-def _with(status: Mapping[str, Any], condition: JsonObject) -> list[JsonObject]:
-    """The conditions with this one in its place; since when it holds stays."""
+def _with_condition(status: Mapping[str, Any], condition: JsonObject) -> list[JsonObject]:
+    """Return the conditions with this one; its transition time stays if its status does."""
     known = get_maps(status, "conditions")
     result: list[JsonObject] = []
     found = False

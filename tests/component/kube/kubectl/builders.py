@@ -1,4 +1,4 @@
-"""What people create here, whole enough for both servers."""
+"""Objects that both servers accept from kubectl."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ JsonObject = dict[str, Any]
 
 
 def node(me: Kubectl, name: str, **fields: Any) -> JsonObject:
-    """One that is Ready, labelled as mine and with its pool."""
+    """Return a Ready node with the labels of this test."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -29,42 +29,22 @@ def node(me: Kubectl, name: str, **fields: Any) -> JsonObject:
 
 
 def pod(name: str, **spec: Any) -> JsonObject:
-    """One that no scheduler takes up."""
+    """Return a pod that no scheduler binds."""
     containers = [{"name": "main", "image": "r/i:1"}, {"name": "side", "image": "r/j:2"}]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {"containers": containers, "schedulerName": "nobody", **spec},
-    }
-
-
-def daemon_set(name: str) -> JsonObject:
-    """One that no node is for: it is complete as soon as somebody has looked."""
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": name},
-        "spec": {
-            "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}},
-                "spec": {
-                    "nodeSelector": {"no": "such"},
-                    "containers": [{"name": "main", "image": "r/i:1"}],
-                },
-            },
-        },
+        "spec": {"containers": containers, "schedulerName": "none", **spec},
     }
 
 
 def config_map(name: str, **data: str) -> JsonObject:
-    """The plainest object there is."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
 def definition(me: Kubectl) -> JsonObject:
-    """Of widgets, which only I have."""
+    """Return the definition of a kind of this test alone."""
     group = f"{me.prefix}a.test"
     schema = {
         "type": "object",
@@ -72,21 +52,6 @@ def definition(me: Kubectl) -> JsonObject:
             "spec": {
                 "type": "object",
                 "properties": {"size": {"type": "integer", "minimum": 1, "default": 3}},
-            },
-            "status": {
-                "type": "object",
-                "properties": {
-                    "conditions": {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "properties": {
-                                "type": {"type": "string"},
-                                "status": {"type": "string"},
-                            },
-                        },
-                    }
-                },
             },
         },
     }
@@ -109,11 +74,6 @@ def definition(me: Kubectl) -> JsonObject:
                     "subresources": {"status": {}},
                     "schema": {"openAPIV3Schema": schema},
                     "additionalPrinterColumns": [
-                        {
-                            "name": "Ready",
-                            "type": "string",
-                            "jsonPath": '.status.conditions[?(@.type=="Ready")].status',
-                        },
                         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
                         {"name": "Size", "type": "integer", "jsonPath": ".spec.size",
                          "priority": 1},
@@ -125,7 +85,6 @@ def definition(me: Kubectl) -> JsonObject:
 
 
 def widget(me: Kubectl, name: str, **spec: Any) -> JsonObject:
-    """One of mine."""
     return {
         "apiVersion": f"{me.prefix}a.test/v1",
         "kind": "Widget",
@@ -135,7 +94,7 @@ def widget(me: Kubectl, name: str, **spec: Any) -> JsonObject:
 
 
 def event(about: JsonObject, name: str, **fields: Any) -> JsonObject:
-    """Something that happened to that object, ten minutes ago by the creation of it."""
+    """Return an event about the object, at the time of its creation."""
     metadata = about["metadata"]
     namespace = metadata.get("namespace", "default")
     return {

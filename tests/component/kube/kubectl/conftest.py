@@ -1,4 +1,4 @@
-"""Somebody with kubectl, at the simulated server and at the real one."""
+"""Fixtures: kubectl, for the simulated and the real server."""
 
 import os
 import random
@@ -25,7 +25,7 @@ SEARCH = find_binaries(os.environ)
 
 @dataclass(frozen=True, kw_only=True)
 class ServerAccess:
-    """A server, and the way in for one who may do everything."""
+    """A server, and the credentials of its administrator."""
 
     name: str
     url: str
@@ -35,15 +35,15 @@ class ServerAccess:
 
 @pytest.fixture(params=["simulated", "real"])
 def plane_or_none(request: pytest.FixtureRequest) -> RealKube | None:
-    """The real control plane, or none: then the test has a simulated server of its own."""
+    """The real control plane; None for a simulated server."""
     if SEARCH.binaries is None:
         pytest.skip(f"no kubectl: {SEARCH.explanation}")
     return request.getfixturevalue("plane") if request.param == "real" else None
 
 
 @pytest.fixture
-async def door(plane_or_none: RealKube | None, tmp_path: Path) -> AsyncIterator[ServerAccess]:
-    """To the server of this test."""
+async def access(plane_or_none: RealKube | None, tmp_path: Path) -> AsyncIterator[ServerAccess]:
+    """Return access to the server of this test."""
     if plane_or_none is not None:
         plane = plane_or_none
         tls = ssl.create_default_context(cafile=plane.ca_file)
@@ -54,29 +54,29 @@ async def door(plane_or_none: RealKube | None, tmp_path: Path) -> AsyncIterator[
         return
     source = random.Random(7)
     server = ApiServer(clock=SystemClock(), ids=SeededIds(source), random=source)
-    async with serve_http(server) as door:
+    async with serve_http(server) as access:
         yield ServerAccess(
             name="simulated",
-            url=door.url,
-            kubeconfig=door.kubeconfig(tmp_path, ADMIN),
+            url=access.url,
+            kubeconfig=access.kubeconfig(tmp_path, ADMIN),
             credentials=StaticToken(server.token_of(ADMIN)),
         )
 
 
 @pytest.fixture
-async def me(door: ServerAccess, tmp_path: Path) -> AsyncIterator[Kubectl]:
-    """With a namespace that takes pods."""
+async def me(access: ServerAccess, tmp_path: Path) -> AsyncIterator[Kubectl]:
+    """Return a kubectl whose namespace accepts pods."""
     assert SEARCH.binaries is not None
     me = Kubectl(
         SEARCH.binaries.kubectl,
-        kubeconfig=door.kubeconfig,
+        kubeconfig=access.kubeconfig,
         home=tmp_path,
         token=f"k{secrets.token_hex(3)}",
     )
     metadata = {"name": me.namespace, "labels": me.labels}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     await me("create -f -", stdin=namespace)
-    if door.name == "simulated":
+    if access.name == "simulated":
         yield me
         return
     # Its controllers come first, and it outlives the test.
@@ -86,7 +86,7 @@ async def me(door: ServerAccess, tmp_path: Path) -> AsyncIterator[Kubectl]:
 
 
 @pytest.fixture
-async def wire(door: ServerAccess) -> AsyncIterator[HttpTransport]:
-    """To the same server, for what kubectl does not show."""
-    async with HttpTransport(door.url, credentials=door.credentials) as wire:
+async def wire(access: ServerAccess) -> AsyncIterator[HttpTransport]:
+    """Return a transport to the same server."""
+    async with HttpTransport(access.url, credentials=access.credentials) as wire:
         yield wire

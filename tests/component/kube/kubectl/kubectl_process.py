@@ -101,5 +101,5 @@ def _cells(row: str) -> list[str]:
 def _documents(stdin: object) -> bytes:
     if stdin is None:
         return b""
-    objects = cast(list[object], stdin) if isinstance(stdin, list) else [stdin]
-    return b"\n---\n".join(json.dumps(each).encode() for each in objects)
+    objects = cast("list[object]", stdin) if isinstance(stdin, list) else [stdin]
+    return b"\n".join(json.dumps(each).encode() for each in objects)

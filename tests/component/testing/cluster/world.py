@@ -32,7 +32,10 @@ class ClusterWorld:
     ) -> None:
         self.sim = sim
         self.server = ApiServer(
-            clock=sim.clock, ids=sim.ids, random=sim.random_for("apiserver"), history_bytes=100_000
+            clock=sim.clock,
+            ids=sim.ids,
+            random=sim.random_for("apiserver"),
+            history_changes=100_000,
         )
         self.cluster = SimulatedCluster(
             self.kube_for,
