@@ -15,7 +15,7 @@ CONTRACTS = Path(libs.contracts.__path__[0])
 SPELT = re.compile(r"sluice\.v1|\$JS\.|\$SRV|_INBOX")
 """Matches the beginning of literal subjects."""
 
-PURE = {"collections.abc", "enum", "functools", "json", "re", "typing"}
+PURE = {"collections.abc", "enum", "functools", "hashlib", "json", "re", "typing"}
 """The standard library modules that contracts may import."""
 
 CITED = re.compile(r"docs/(invariants|states|wire)\.md(?:#([\w-]+))?")

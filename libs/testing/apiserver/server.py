@@ -46,8 +46,8 @@ class ApiServer:
     ) -> None:
         """Configure the server.
 
-        `rules` are predicates by the text of the CEL rule that each stands for; `history_changes` is
-        the number of changes of a kind that a watch may be behind.
+        `rules` are predicates by the text of the CEL rule that each stands for; a watch may be
+        `history_changes` of its kind behind.
         """
         self._clock = clock
         self._ids = ids

@@ -110,7 +110,7 @@ def test_a_halted_target_is_not_retried() -> None:
     outcome = wait_of(step_at_rest(failed(), HALTED, instant()))
     assert outcome.code == "failed"
     assert "validation: cuda; no retry" in outcome.detail
-    assert "1 of 1 failures" in outcome.detail
+    assert "1 of 1 allowed failures" in outcome.detail
 
 
 def test_a_paused_retry_keeps_its_state() -> None:
