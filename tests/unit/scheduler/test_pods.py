@@ -9,7 +9,7 @@ from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.policy.kinds.upgrade_policy import Drain, UpgradePolicy, WaitForCompletion
 from libs.rollout.views.machine import EvictionExemption
 from services.scheduler.resources import Pod
-from services.scheduler.snapshot.pods import driver_pod, is_over, work_pod
+from services.scheduler.snapshot.pods import driver_pod, is_over, workload_pod
 
 HOME = "gpu-operator"
 SET = {"kind": "DaemonSet", "name": "d", "uid": "x", "controller": True}
@@ -40,7 +40,7 @@ def with_gpus(name: str, amount: str = "1") -> Any:
     ],
 )
 def test_who_computes(spec: Any, gpu: bool) -> None:
-    assert work_pod(pod(spec=spec), None, namespace=HOME).gpu is gpu
+    assert workload_pod(pod(spec=spec), None, namespace=HOME).gpu is gpu
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,9 @@ def test_who_computes(spec: Any, gpu: bool) -> None:
     ],
 )
 def test_who_is_left_alone(metadata: dict[str, Any], spec: Any, shelter: EvictionExemption) -> None:
-    assert work_pod(pod(metadata=metadata, spec=spec), None, namespace=HOME).exemption is shelter
+    assert (
+        workload_pod(pod(metadata=metadata, spec=spec), None, namespace=HOME).exemption is shelter
+    )
 
 
 def test_what_the_policy_says_of_it() -> None:
@@ -97,22 +99,22 @@ def test_what_the_policy_says_of_it() -> None:
         wait_for_completion=WaitForCompletion(pod_selector="kind=job"),
         drain=Drain(enable=True, pod_selector="team=ml"),
     )
-    job = work_pod(pod(metadata={"labels": {"kind": "job"}}), upgrade, namespace=HOME)
+    job = workload_pod(pod(metadata={"labels": {"kind": "job"}}), upgrade, namespace=HOME)
     assert (job.job, job.drained) == (True, False)
-    other = work_pod(pod(metadata={"labels": {"team": "ml"}}), upgrade, namespace=HOME)
+    other = workload_pod(pod(metadata={"labels": {"team": "ml"}}), upgrade, namespace=HOME)
     assert (other.job, other.drained) == (False, True)
     ending = {"labels": {"kind": "job"}, "deletionTimestamp": "2027-01-15T08:00:00Z"}
-    going = work_pod(pod(metadata=ending), upgrade, namespace=HOME)
+    going = workload_pod(pod(metadata=ending), upgrade, namespace=HOME)
     assert (going.job, going.deleting) == (False, True)
-    none = work_pod(pod(metadata={"labels": {"kind": "job"}}), UpgradePolicy(), namespace=HOME)
+    none = workload_pod(pod(metadata={"labels": {"kind": "job"}}), UpgradePolicy(), namespace=HOME)
     assert (none.job, none.drained) == (False, False)
 
 
 def test_what_eviction_would_cost() -> None:
-    kept = work_pod(pod(metadata={"ownerReferences": [REPLICAS]}), None, namespace=HOME)
+    kept = workload_pod(pod(metadata={"ownerReferences": [REPLICAS]}), None, namespace=HOME)
     assert (kept.bare, kept.empty_dir) == (False, False)
     spec = {"volumes": [{"name": "v", "emptyDir": {}}]}
-    bare = work_pod(pod(spec=spec), None, namespace=HOME)
+    bare = workload_pod(pod(spec=spec), None, namespace=HOME)
     assert (bare.bare, bare.empty_dir) == (True, True)
 
 
