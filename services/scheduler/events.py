@@ -52,7 +52,7 @@ class UpgradeEvents:
         self.history: dict[str, list[str]] = {}
 
     def leader_started(self, holder: str) -> None:
-        message = f"{holder} leads, with epoch {self._epoch}"
+        message = f"{holder} is the leader (epoch {self._epoch})"
         event = LeaderEvent(holder=holder, epoch=self._epoch)
         self._publisher.publish(event, id=f"leader/{self._epoch}/{holder}", message=message)
 
@@ -92,7 +92,7 @@ class UpgradeEvents:
             or failure.count < FAILURES_UNTIL_REFUSED
         ):
             return None
-        detail = f"{step.because}: failed {failure.count} times, at last with: {failure.why}"
+        detail = f"failed {failure.count} times ({step.because}); last error: {failure.why}"
         who = RESOLVED_BY[WaitCode.REFUSED]
         return Wait(code=WaitCode.REFUSED, detail=detail, since=failure.since, who=who)
 
@@ -105,7 +105,7 @@ class UpgradeEvents:
         self._metrics.set_wait(name, code)
         pool = self._pools.get(name, "")
         if wait is None:
-            event, message = WaitEvent(pool=pool), f"{name} waits no more"
+            event, message = WaitEvent(pool=pool), f"{name}: no longer waiting"
         else:
             event = WaitEvent(
                 pool=pool,
@@ -115,7 +115,7 @@ class UpgradeEvents:
                 until=wait.until,
                 who=wait.who,
             )
-            message = f"{name} waits: {wait.code.value}: {wait.detail}"
+            message = f"{name}: {wait.detail}"
         self._publish(name, event, message, id=self._next_id("wait"))
 
     # Effects.
@@ -170,7 +170,7 @@ class UpgradeEvents:
                 name=write.pool,
                 uid=write.uid,
             )
-            message = f"Failed to write its status ({write.because}): {error}"
+            message = f"Failed to write the Rollout ({write.because}): {error}"
             self._kube_events.record(
                 reference, type="Warning", reason=REASON, message=message, group="failed"
             )
@@ -205,7 +205,7 @@ class UpgradeEvents:
                 limit=status.counts.limit,
                 unavailable=status.counts.unavailable,
             )
-            message = f"{write.pool}: {', '.join(write.granted)} may start"
+            message = f"{write.pool}: upgrade granted to {', '.join(write.granted)}"
             self._publisher.publish(grant, id=f"grant/{write.pool}/{revision}", message=message)
         old = rollout.status if rollout is not None else None
         if old is not None and (old.phase, old.target) == (status.phase, status.target):
@@ -249,7 +249,9 @@ class UpgradeEvents:
         self._publisher.publish(
             change,
             id=f"{field}/{metadata.uid}/{metadata.generation}",
-            message=f"{metadata.name}: somebody set its {field} to {after or 'nothing'}",
+            message=f"{metadata.name}: spec.{field} was set to {after}"
+            if after
+            else f"{metadata.name}: spec.{field} was removed",
         )
 
     def _publish(
@@ -275,17 +277,17 @@ class UpgradeEvents:
         return f"{prefix}/{self._term}/{self._count}"
 
 
-_CREATED: Final = "its Rollout is made: how far it is stands there"
+_CREATED: Final = "Rollout created; its status shows the progress"
 
 
 def _phase_text(change: RolloutEvent) -> str:
     if not change.target:
-        return "nothing is wanted of its nodes"
+        return "no driver is wanted on the nodes"
     texts = {
-        RolloutPhase.PROVING: "is to be proven on a few nodes before the others may start",
-        RolloutPhase.PROVEN: "is proven: the others may start as the budget allows",
-        RolloutPhase.COMPLETE: f"is on {change.done} of {change.total} nodes: complete",
-        RolloutPhase.HALTED: f"is halted ({change.because}): nobody starts on it before a release",
+        RolloutPhase.PROVING: "must be validated on a few nodes before the others may start",
+        RolloutPhase.PROVEN: "is proven; the others may start within the limits of the policy",
+        RolloutPhase.COMPLETE: f"is complete: on {change.done} of {change.total} nodes",
+        RolloutPhase.HALTED: f"is halted until spec.release is set: {change.because}",
     }
     return f"{change.target} {texts.get(RolloutPhase(change.after), change.after)}"
 

@@ -61,7 +61,7 @@ async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: Pla
         )
         await stack.enter_async_context(_serve_queries(inputs, queries.handlers()))
         inputs.metrics.set_leading(True)
-        _log.info("leads", holder=holder, epoch=epoch)
+        _log.info("leading", holder=holder, epoch=epoch)
         await loop.run()
 
 
@@ -88,7 +88,7 @@ async def _serve_queries(inputs: Inputs, handlers: QueryHandlers) -> AsyncGenera
         try:
             await stack.enter_async_context(responder)
         except BusError as error:
-            _log.warning("questions are not answered in this term", why=str(error))
+            _log.warning("queries are not served in this term", why=str(error))
         yield
 
 
@@ -134,12 +134,12 @@ class LeaderLoop:
         now = self._inputs.instant(self._epoch)
         in_slots = self._inputs.slot_cache.epoch
         if in_slots > now.epoch:
-            raise Deposed(f"a leader of epoch {in_slots} has written into a slot")
+            raise Deposed(f"the leader of epoch {in_slots} has written a command slot")
         decision = self.decider.decide(now)
         pools = self._tracker.pools
         if decision.deposed:
             in_rollouts = max(pool.rollout.status.epoch for pool in pools.values() if pool.rollout)
-            raise Deposed(f"a leader of epoch {in_rollouts} has written into a Rollout")
+            raise Deposed(f"the leader of epoch {in_rollouts} has written a Rollout")
         self._metrics.decided(self._clock.monotonic() - began, decision.budgets, pools)
         self._events.decided(decision)
         self._executor.execute(decision)

@@ -70,26 +70,27 @@ class SchedulerMetrics:
         self._leading = metrics.gauge("sluice_scheduler_leading", "1 while this process leads.")
         self._state_seconds = metrics.histogram(
             "sluice_scheduler_state_seconds",
-            "How long nodes were in a state of their upgrade.",
+            "Seconds that nodes spent in each state of an upgrade.",
             _STATE_BUCKETS,
             state=_STATES,
         )
         self._waiting = metrics.gauge(
             "sluice_scheduler_nodes_waiting",
-            "Nodes that wait, by the code of what they wait for.",
+            "Nodes that wait, by wait code.",
             code=[code.value for code in WaitCode],
         )
         self._writes = metrics.counter(
             "sluice_scheduler_api_writes",
-            "Requests that write, by the kind of object and how they ended.",
+            "Write requests to the API server, by kind of object and outcome.",
             kind=_KINDS,
             outcome=_OUTCOMES,
         )
         self._decision_seconds = metrics.histogram(
-            "sluice_scheduler_decision_seconds", "How long a decision took.", _DECISION_BUCKETS
+            "sluice_scheduler_decision_seconds", "Seconds that a decision took.", _DECISION_BUCKETS
         )
         self._dropped = metrics.counter(
-            "sluice_scheduler_events_dropped", "Events that the bus did not take in time."
+            "sluice_scheduler_events_dropped",
+            "Events dropped because the bus did not accept them in time.",
         )
         self._states: dict[str, str] = {}
         self._counts: Counter[str] = Counter()

@@ -97,7 +97,9 @@ class SchedulerQueries:
         """Return what a node waits for."""
         node = self._tracker.nodes.get(query.node)
         if node is None:
-            message = f"no Node {query.node} with GPUs is known; ask for one by its whole name"
+            message = (
+                f"Node {query.node!r} not found, or it has no GPUs; use the full name of a Node"
+            )
             return QueryError(code=QueryErrorCode.NOT_FOUND, message=message)
         wait, record = self._waits().get(query.node, node.last_wait), current_record(node)
         pool = self._tracker.pools.get(node.pool)
@@ -132,7 +134,9 @@ class SchedulerQueries:
         if query.driver_version:
             wanted = self._tracker.pool_snapshot.wanted_drivers.get(pool.key)
             if wanted is None:
-                raise ValueError(f"pool {pool.key} wants no driver now: nothing can be supposed")
+                raise ValueError(
+                    f"the policy of pool {pool.key} names no driver whose version could be replaced"
+                )
             driver = _with_version(wanted, query.driver_version)
             nodes = self._tracker.nodes.values()
             variants = {node.variant for node in nodes if node.pool == pool.key}
@@ -147,8 +151,8 @@ class SchedulerQueries:
         )
 
     def _no_pool(self, key: str) -> QueryError:
-        known = ", ".join(sorted(self._tracker.pools)) or "none at all"
-        message = f"no pool is called {key!r}; there are {known}"
+        known = ", ".join(sorted(self._tracker.pools)) or "none"
+        message = f"pool {key!r} not found; known pools: {known}"
         return QueryError(code=QueryErrorCode.NOT_FOUND, message=message)
 
 
@@ -172,7 +176,7 @@ def _plan(fleet: Fleet, now: Instant, query: PlanQuery, options: "PlanOptions") 
 
 def _pool_status(pool: PoolView, waits: Mapping[str, int], rollout_error: str) -> PoolStatus:
     rollout = pool.rollout
-    because = f"its Rollout cannot be written: {rollout_error}" if rollout_error else ""
+    because = f"the Rollout cannot be written: {rollout_error}" if rollout_error else ""
     if rollout is None:
         return PoolStatus(pool=pool.key, target=pool.target, because=because, waits=dict(waits))
     status = rollout.status

@@ -113,4 +113,7 @@ class Evictions:
         event = EvictionEvent(
             namespace=pod.namespace, pod=pod.name, pod_uid=pod.uid, answer=answer, detail=detail
         )
-        self._on_answer(name, f"pod {pod.namespace}/{pod.name} {answer}", event)
+        message = f"pod {pod.namespace}/{pod.name} {answer}"
+        if detail:
+            message = f"eviction of pod {pod.namespace}/{pod.name} {answer}: {detail}"
+        self._on_answer(name, message, event)

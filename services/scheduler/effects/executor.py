@@ -127,7 +127,7 @@ class Executor:
         self._tasks.pop(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, NotLeading):
-            _log.error("an effect broke", effect=task.get_name(), exc_info=error)
+            _log.error("unexpected error in an effect", effect=task.get_name(), exc_info=error)
 
     async def _probe(self, source: str) -> None:
         try:
@@ -142,7 +142,7 @@ class Executor:
         try:
             await self._inputs.purge_node(name)
         except BusError as error:
-            _log.warning("a deleted node is still on the bus", node=name, why=str(error))
+            _log.warning("deleted node not purged from the bus", node=name, why=str(error))
 
     # Nodes.
 
@@ -165,7 +165,7 @@ class Executor:
         """Record the failure, and pause; after a failed request, refresh the Node."""
         state, is_conflict = self._node_states.of(name), isinstance(error, Conflict)
         if not is_conflict:
-            _log.warning("a step failed", node=name, why=str(error), step=step.because)
+            _log.warning("step failed", node=name, why=str(error), step=step.because)
             state.record_failure(step.because, str(error), at=self._clock.now())
             self._events.step_failed(name, step, error)
         if state.backoff is None:
@@ -213,13 +213,13 @@ class Executor:
             if stored is not None and stored.content is not None:
                 cache.learn(name, action.component, stored.content, stored.sequence)
             raise SlotConflict(
-                f"the slot of {action.component} on {name} holds {answer.by.kind}"
-                f" {answer.by.order} of epoch {answer.by.epoch}"
+                f"the slot of {action.component} on {name} has a command that outranks this one:"
+                f" {answer.by.kind} {answer.by.order} of epoch {answer.by.epoch}"
             )
         if not cache.learn(name, action.component, action.command, answer.sequence):
             raise SlotConflict(
-                f"the slot of {action.component} on {name} was written, and what is known of it is"
-                " newer, or of a stream that was lost: it is read again"
+                f"the slot of {action.component} on {name} was written, but the cached command is"
+                " newer, or the stream was lost meanwhile; the slot is read again"
             )
 
     async def _ask_preflight(self, name: str, action: AskPreflight) -> None:
@@ -260,7 +260,7 @@ class Executor:
             raise
         except KubeError as error:
             if not isinstance(error, Conflict):
-                _log.warning("a Rollout was not written", pool=write.pool, why=str(error))
+                _log.warning("Rollout not written", pool=write.pool, why=str(error))
                 self._node_states.rollout_errors[write.pool] = str(error)
                 self._events.rollout_failed(write, error)
                 await self._clock.sleep(RETRY_FIRST)

@@ -51,7 +51,7 @@ def _trouble(containers: Iterable[ContainerStatus]) -> str:
         if waiting is not None and waiting.reason not in _STARTING:
             return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
         if ended is not None and ended.exit_code:
-            return f"{container.name} ended with {ended.exit_code}"
+            return f"container {container.name} exited with code {ended.exit_code}"
     return ""
 
 

@@ -49,16 +49,16 @@ class DriverDaemonSets:
                 label=label,
                 install_digest=install,
                 readiness=Readiness.MISSING,
-                detail=f"there is no DaemonSet for driver {label} yet",
+                detail=f"waiting for the DaemonSet of driver {label} to be created",
             )
         metadata = daemon_set.metadata
         install = install or metadata.annotations.get(INSTALL_ANNOTATION, "")
         annotated = metadata.annotations.get(DRIVER_LABEL, "")
         why = ""
         if annotated != label:
-            why = f"DaemonSet {metadata.name} says that it is of driver {annotated or 'none'}"
+            why = f"DaemonSet {metadata.name} is annotated with driver {annotated or 'none'}"
         elif daemon_set.status.observed_generation < metadata.generation:
-            why = f"the controller has not seen DaemonSet {metadata.name} as it is"
+            why = f"waiting for the controller to observe the latest DaemonSet {metadata.name}"
         readiness = Readiness.UNSETTLED if why else Readiness.SETTLED
         return Build(label=label, install_digest=install, readiness=readiness, detail=why)
 
@@ -242,7 +242,7 @@ def _target_build(pool: Pool, variant: Variant, sets: DriverDaemonSets) -> Build
                 label=identity.label,
                 install_digest=identity.install_digest,
                 readiness=Readiness.MISSING,
-                detail="no artefact is named: this version of Sluice installs nothing on hosts",
+                detail="method host: this version of Sluice installs no drivers on hosts",
             )
 
 

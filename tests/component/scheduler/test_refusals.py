@@ -84,12 +84,12 @@ def test_a_rollout_that_cannot_be_written_is_told_on_it_and_to_who_asks_how_it_s
         await world.sleep(60)
         status = await asked(world, StatusQuery())
         assert isinstance(status, StatusAnswer)
-        assert status.pools[0].because.startswith("its Rollout cannot be written: ")
+        assert status.pools[0].because.startswith("the Rollout cannot be written: ")
         assert "forbidden by a fault" in status.pools[0].because
         told = [message for about, message in await world.kube_events() if about == POOL]
         assert told
         assert all(
-            "Failed to write its status" in one and "forbidden by a fault" in one for one in told
+            "Failed to write the Rollout" in one and "forbidden by a fault" in one for one in told
         )
         world.server.faults.clear()
         await upgraded(world, "a", before=target)
