@@ -1,4 +1,4 @@
-"""Which epoch a new leader takes."""
+"""The epoch of a new leader."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def node(epoch: int) -> Node:
         ([], [Node(metadata=Metadata(name="n", annotations={RECORD_ANNOTATION: "garbled"}))], 0, 1),
     ],
 )
-def test_it_is_above_whatever_anybody_has(
+def test_a_new_epoch_is_above_all_known_ones(
     rollouts: list[Rollout], nodes: list[Node], in_slots: int, epoch: int
 ) -> None:
     assert next_epoch(rollouts, nodes, in_slots=in_slots) == epoch

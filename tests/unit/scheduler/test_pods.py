@@ -1,4 +1,4 @@
-"""Pods as the engine sees them."""
+"""The engine's views of pods."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def with_gpus(name: str, amount: str = "1") -> Any:
         ({"initContainers": with_gpus("nvidia.com/gpu")["containers"]}, False),
     ],
 )
-def test_who_computes(spec: Any, gpu: bool) -> None:
+def test_pods_with_gpu_resources_use_gpus(spec: Any, gpu: bool) -> None:
     assert workload_pod(pod(spec=spec), None, namespace=HOME).gpu is gpu
 
 
@@ -88,13 +88,15 @@ def test_who_computes(spec: Any, gpu: bool) -> None:
         ({"labels": {DRAIN_SKIP_LABEL: "false"}}, {}, EvictionExemption.NONE),
     ],
 )
-def test_who_is_left_alone(metadata: dict[str, Any], spec: Any, shelter: EvictionExemption) -> None:
+def test_pods_exempt_from_eviction(
+    metadata: dict[str, Any], spec: Any, shelter: EvictionExemption
+) -> None:
     assert (
         workload_pod(pod(metadata=metadata, spec=spec), None, namespace=HOME).exemption is shelter
     )
 
 
-def test_what_the_policy_says_of_it() -> None:
+def test_jobs_and_drained_pods_by_policy() -> None:
     upgrade = UpgradePolicy(
         wait_for_completion=WaitForCompletion(pod_selector="kind=job"),
         drain=Drain(enable=True, pod_selector="team=ml"),
@@ -110,7 +112,7 @@ def test_what_the_policy_says_of_it() -> None:
     assert (none.job, none.drained) == (False, False)
 
 
-def test_what_eviction_would_cost() -> None:
+def test_bare_pods_and_empty_dirs() -> None:
     kept = workload_pod(pod(metadata={"ownerReferences": [REPLICAS]}), None, namespace=HOME)
     assert (kept.bare, kept.empty_dir) == (False, False)
     spec = {"volumes": [{"name": "v", "emptyDir": {}}]}
@@ -121,7 +123,7 @@ def test_what_eviction_would_cost() -> None:
 @pytest.mark.parametrize(
     ("phase", "over"), [("Succeeded", True), ("Failed", True), ("Running", False), ("", False)]
 )
-def test_what_has_ended(phase: str, over: bool) -> None:
+def test_pods_that_are_over(phase: str, over: bool) -> None:
     assert is_over(pod(status={"phase": phase})) is over
 
 
@@ -149,7 +151,7 @@ def test_a_driver_pod() -> None:
     assert (found.started, found.restarts, found.trouble) == (1_800_000_000.0, 2, "")
 
 
-def test_a_driver_pod_in_trouble() -> None:
+def test_trouble_of_a_driver_pod() -> None:
     waiting = {
         "name": "image-pull",
         "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}},
