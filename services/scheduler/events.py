@@ -1,207 +1,200 @@
-"""Report: what was done and why things wait, as Events for kubectl, events on the bus, and figures.
+"""Report upgrades: Kubernetes Events, events on the bus, metrics. No decision depends on them.
 
-Kubernetes Events are one per state shown, in the words that operators already look for. Nothing is
-ever decided from any of this.
+A Kubernetes Event is recorded for each new state label, in the words of the GPU Operator.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
-from libs.bus.events import EventPublisher
-from libs.contracts.events import EditEvent, EvictionEvent, GrantEvent, LeaderEvent, RolloutEvent
-from libs.contracts.events import StepEvent as Stepped
-from libs.contracts.events import WaitEvent as Waits
+from libs.contracts.events import (
+    EditEvent,
+    EvictionEvent,
+    GrantEvent,
+    LeaderEvent,
+    RolloutEvent,
+    StepEvent,
+    WaitEvent,
+)
 from libs.contracts.node import NodeRecord
 from libs.contracts.rollout import RolloutPhase
 from libs.contracts.waits import WaitCode
-from libs.kube.events import EventRecorder, InvolvedObject
+from libs.kube.events import InvolvedObject
 from libs.rollout.decide import DecisionDelta
 from libs.rollout.decision import Notice, Step, Wait, WriteNode, WriteRollout
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import RESOLVED_BY
-from libs.runtime.env import Env
-from services.scheduler.metrics import SchedulerMetrics
+from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import NodeStates
 from services.scheduler.resources import ROLLOUTS, Rollout
 
 REASON: Final = "GPUDriverUpgrade"
-_MADE: Final = "its Rollout is made: how far it is stands there"
 FAILURES_UNTIL_REFUSED: Final = 3
-"""After so many that failed, a node waits for what refuses them."""
+"""After so many consecutive failures of a step, its node waits with the code REFUSED."""
 HISTORY_LENGTH: Final = 20
-"""So much of what happened to a node is told to whoever asks why."""
+"""Entries of each node's history, which the query `why` returns."""
 
 
 class UpgradeEvents:
-    """Of one leader."""
+    """The reports of one leader."""
 
-    def __init__(
-        self,
-        *,
-        kube_events: EventRecorder,
-        publisher: EventPublisher,
-        metrics: SchedulerMetrics,
-        node_states: NodeStates,
-        env: Env,
-        epoch: int,
-    ) -> None:
-        self._events = kube_events
-        self._telling = publisher
-        self._meters = metrics
-        self._memory = node_states
-        self._clock = env.clock
+    def __init__(self, inputs: Inputs, node_states: NodeStates, *, epoch: int) -> None:
+        self._kube_events = inputs.kube_events
+        self._publisher = inputs.publisher
+        self._metrics = inputs.metrics
+        self._clock = inputs.env.clock
+        self._node_states = node_states
         self._epoch = epoch
-        self._term = env.ids.new()[:12]
+        self._term = inputs.env.ids.new()[:12]
         self._count = 0
         self._uids: dict[str, str] = {}
         self._pools: dict[str, str] = {}
         self.history: dict[str, list[str]] = {}
 
     def leader_started(self, holder: str) -> None:
-        """A new leader begins."""
-        message = f"{holder} leads, with epoch {self._epoch}"
-        body = LeaderEvent(holder=holder, epoch=self._epoch)
-        self._telling.publish(body, id=f"leader/{self._epoch}/{holder}", message=message)
+        message = f"{holder} is the leader (epoch {self._epoch})"
+        event = LeaderEvent(holder=holder, epoch=self._epoch)
+        self._publisher.publish(event, id=f"leader/{self._epoch}/{holder}", message=message)
 
     def nodes_changed(self, nodes: Iterable[NodeView], gone: Iterable[str]) -> None:
-        """These are others than before."""
         for name in gone:
             self._forget(name)
         for node in nodes:
             if self._uids.get(node.name) != node.uid:
                 self._forget(node.name)
+            record = node.record
+            recorded = record.pool if isinstance(record, NodeRecord) else ""
             self._uids[node.name] = node.uid
-            self._pools[node.name] = _pool(node)
+            self._pools[node.name] = recorded or node.pool
 
     def _forget(self, name: str) -> None:
-        """It is gone, whether or not another one of its name is there."""
-        self._meters.set_wait(name, None)
-        for known in (self._uids, self._pools, self.history):
-            known.pop(name, None)
+        self._metrics.set_wait(name, None)
+        for by_name in (self._uids, self._pools, self.history):
+            by_name.pop(name, None)
 
     # Decisions.
 
     def decided(self, decision: DecisionDelta) -> None:
-        """Reasons to wait, where they are others than before."""
+        """Report the waits whose code changed."""
         for name in decision.no_longer_waiting:
-            self._waits(name, None)
+            self._set_wait(name, None)
         for name, wait in decision.waits.items():
-            self._waits(name, wait)
+            self._set_wait(name, wait)
         for name, step in decision.steps.items():
-            self._waits(name, self._hindered(name, step) or step.wait)
+            self._set_wait(name, self._refused_wait(name, step) or step.wait)
 
-    def _hindered(self, name: str, step: Step) -> Wait | None:
-        """That the step is not let through, if it was tried more than once or twice."""
-        trouble = self._memory.of(name).failure
+    def _refused_wait(self, name: str, step: Step) -> Wait | None:
+        """Return the wait of a step that failed several times in a row."""
+        failure = self._node_states.of(name).failure
         if (
-            trouble is None
-            or trouble.step != step.because
-            or trouble.count < FAILURES_UNTIL_REFUSED
+            failure is None
+            or failure.step != step.because
+            or failure.count < FAILURES_UNTIL_REFUSED
         ):
             return None
-        detail = f"{step.because}: failed {trouble.count} times, at last with: {trouble.why}"
+        detail = f"failed {failure.count} times ({step.because}); last error: {failure.why}"
         who = RESOLVED_BY[WaitCode.REFUSED]
-        return Wait(code=WaitCode.REFUSED, detail=detail, since=trouble.since, who=who)
+        return Wait(code=WaitCode.REFUSED, detail=detail, since=failure.since, who=who)
 
-    def _waits(self, name: str, wait: Wait | None) -> None:
-        known = self._memory.of(name)
-        before, known.waiting = known.waiting, wait
+    def _set_wait(self, name: str, wait: Wait | None) -> None:
+        state = self._node_states.of(name)
+        before, state.waiting = state.waiting, wait
         code = None if wait is None else wait.code
         if (None if before is None else before.code) == code:
             return
-        self._meters.set_wait(name, code)
+        self._metrics.set_wait(name, code)
+        pool = self._pools.get(name, "")
         if wait is None:
-            body, message = Waits(pool=self._pools.get(name, "")), f"{name} waits no more"
+            event, message = WaitEvent(pool=pool), f"{name}: no longer waiting"
         else:
-            body = Waits(
-                pool=self._pools.get(name, ""),
+            event = WaitEvent(
+                pool=pool,
                 code=wait.code,
                 detail=wait.detail,
                 since=wait.since,
                 until=wait.until,
                 who=wait.who,
             )
-            message = f"{name} waits: {wait.code.value}: {wait.detail}"
-        self._tell_of(name, body, message, id=self._next("wait"))
+            message = f"{name}: {wait.detail}"
+        self._publish(name, event, message, id=self._next_id("wait"))
 
     # Effects.
 
     def node_written(
         self, name: str, before: NodeView | None, write: WriteNode, step: Step, revision: str
     ) -> None:
-        """A Node says what it is to say."""
-        was = before.state if before is not None else ""
+        state_before = before.state if before is not None else ""
         state = write.applied.state
-        self._remember(name, step.because)
-        if state == was:
+        self._add_to_history(name, step.because)
+        if state == state_before:
             return
-        record = write.applied.record
-        old = before.record if before is not None else None
-        if isinstance(old, NodeRecord) and old.since:
-            self._meters.state_left(was, self._clock.now() - old.since)
-        about = _about(name, write.uid)
+        record_before = before.record if before is not None else None
+        if isinstance(record_before, NodeRecord) and record_before.since:
+            seconds = self._clock.now() - record_before.since
+            self._metrics.state_left(state_before, seconds)
         message = f"Successfully updated node state label to {state or 'null'}"
-        self._events.record(about, type="Normal", reason=REASON, message=message)
-        body = Stepped(
+        self._kube_events.record(
+            _node_reference(name, write.uid), type="Normal", reason=REASON, message=message
+        )
+        record = write.applied.record
+        event = StepEvent(
             pool=record.pool if record is not None else self._pools.get(name, ""),
             token=record.token if record is not None else 0,
-            before=was,
+            before=state_before,
             after=state,
             target=record.target if record is not None else "",
             cause=record.cause if record is not None else "",
             revision=revision,
         )
-        self._tell_of(name, body, step.because, id=f"step/{write.uid}/{revision}")
+        self._publish(name, event, step.because, id=f"step/{write.uid}/{revision}")
 
     def step_failed(self, name: str, step: Step, error: Exception) -> None:
-        """An effect was refused, or not answered."""
-        write = next((one for one in step.actions if isinstance(one, WriteNode)), None)
+        """Report a step whose write of the Node, if it has one, was not carried out."""
+        write = next((action for action in step.actions if isinstance(action, WriteNode)), None)
         if write is not None:
             state = write.applied.state
-            message = f"Failed to update node state label to {state}, {error}"
-            self._events.record(
-                _about(name, write.uid),
+            self._kube_events.record(
+                _node_reference(name, write.uid),
                 type="Warning",
                 reason=REASON,
-                message=message,
+                message=f"Failed to update node state label to {state}, {error}",
                 group=f"failed {state}",
             )
 
     def rollout_failed(self, write: WriteRollout, error: Exception) -> None:
-        """A Rollout was refused, or not answered; of one that is not there no Event can be."""
+        """Report a failed write of a Rollout, unless the Rollout does not exist yet."""
         if write.uid:
-            about = InvolvedObject(
+            reference = InvolvedObject(
                 api_version=ROLLOUTS.api_version,
                 kind=ROLLOUTS.kind,
                 name=write.pool,
                 uid=write.uid,
             )
-            message = f"Failed to write its status ({write.because}): {error}"
-            self._events.record(
-                about, type="Warning", reason=REASON, message=message, group="failed"
+            message = f"Failed to write the Rollout ({write.because}): {error}"
+            self._kube_events.record(
+                reference, type="Warning", reason=REASON, message=message, group="failed"
             )
 
     def edit_noted(self, name: str, note: Notice) -> None:
-        """What somebody else did, and what was done about it."""
-        body = EditEvent(
+        """Report an edit by another field manager, and how the scheduler responds."""
+        event = EditEvent(
             field=note.field,
             manager=note.manager,
             before=note.before,
             after=note.after,
             done=note.message,
         )
-        self._remember(name, note.message)
-        self._tell_of(name, body, note.message, id=self._next("edit"))
+        self._add_to_history(name, note.message)
+        self._publish(name, event, note.message, id=self._next_id("edit"))
 
-    def eviction_answered(self, name: str, message: str, body: EvictionEvent) -> None:
-        """A pod was asked to leave, and this was answered."""
-        once = f"eviction/{body.pod_uid}/{body.answer}"
-        again = body.answer != "evicted"
-        self._tell_of(name, body, message, id=self._next(once) if again else once)
+    def eviction_answered(self, name: str, message: str, event: EvictionEvent) -> None:
+        event_id = f"eviction/{event.pod_uid}/{event.answer}"
+        if event.answer != "evicted":
+            event_id = self._next_id(event_id)
+        self._publish(name, event, message, id=event_id)
 
     def rollout_written(self, write: WriteRollout, before: PoolView | None, revision: str) -> None:
-        """A Rollout says what it is to say."""
+        """Report the granted starts, and a change of phase or target."""
         status, rollout = write.status, before.rollout if before is not None else None
         if write.granted:
             grant = GrantEvent(
@@ -212,91 +205,97 @@ class UpgradeEvents:
                 limit=status.counts.limit,
                 unavailable=status.counts.unavailable,
             )
-            message = f"{write.pool}: {', '.join(write.granted)} may start"
-            self._telling.publish(grant, id=f"grant/{write.pool}/{revision}", message=message)
-        was = rollout.status if rollout is not None else None
-        if was is not None and (was.phase, was.target) == (status.phase, status.target):
+            message = f"{write.pool}: upgrade granted to {', '.join(write.granted)}"
+            self._publisher.publish(grant, id=f"grant/{write.pool}/{revision}", message=message)
+        old = rollout.status if rollout is not None else None
+        if old is not None and (old.phase, old.target) == (status.phase, status.target):
             return
         change = RolloutEvent(
             pool=write.pool,
             target=status.target,
-            before="" if was is None else was.phase.value,
+            before="" if old is None else old.phase.value,
             after=status.phase.value,
             because=status.because or write.because,
             failed=status.counts.failed,
             done=status.counts.done,
             total=status.counts.total,
         )
-        said = _MADE if was is None else _phase(change)
-        message = f"{write.pool}: {said}"
-        self._telling.publish(change, id=f"rollout/{write.pool}/{revision}", message=message)
+        text = _CREATED if old is None else _phase_text(change)
+        self._publisher.publish(
+            change, id=f"rollout/{write.pool}/{revision}", message=f"{write.pool}: {text}"
+        )
 
     def rollout_changed(self, before: Rollout | None, after: Rollout | None) -> None:
-        """Somebody may have set the brake of a pool, or released a halt: its Rollout is another."""
+        """Report a brake that was set, and a halt that was released."""
         if before is None or after is None or before.metadata.uid != after.metadata.uid:
             return
-        self._set(after, "brake", before.spec.brake.value, after.spec.brake.value)
-        self._set(after, "release", _accepted(before), _accepted(after))
+        self._spec_changed(after, "brake", before.spec.brake.value, after.spec.brake.value)
+        self._spec_changed(after, "release", _release_text(before), _release_text(after))
 
-    def _set(self, rollout: Rollout, what: str, before: str, after: str) -> None:
+    def _spec_changed(self, rollout: Rollout, field: str, before: str, after: str) -> None:
         if before == after:
             return
-        pool, status = rollout.metadata.name, rollout.status
+        metadata, status = rollout.metadata, rollout.status
         change = RolloutEvent(
-            pool=pool,
+            pool=metadata.name,
             target=status.target,
             before=before,
             after=after,
-            because=what,
+            because=field,
             failed=status.counts.failed,
             done=status.counts.done,
             total=status.counts.total,
         )
-        message = f"{pool}: somebody set its {what} to {after or 'nothing'}"
-        once = f"{what}/{rollout.metadata.uid}/{rollout.metadata.generation}"
-        self._telling.publish(change, id=once, message=message)
-
-    def _tell_of(
-        self, name: str, body: Waits | Stepped | EditEvent | EvictionEvent, message: str, *, id: str
-    ) -> None:
-        self._telling.publish(
-            body, id=id, message=message, node=name, node_uid=self._uids.get(name, "")
+        self._publisher.publish(
+            change,
+            id=f"{field}/{metadata.uid}/{metadata.generation}",
+            message=f"{metadata.name}: spec.{field} was set to {after}"
+            if after
+            else f"{metadata.name}: spec.{field} was removed",
         )
 
-    def _remember(self, name: str, what: str) -> None:
-        told = self.history.setdefault(name, [])
-        told.append(what)
-        del told[:-HISTORY_LENGTH]
+    def _publish(
+        self,
+        name: str,
+        event: WaitEvent | StepEvent | EditEvent | EvictionEvent,
+        message: str,
+        *,
+        id: str,
+    ) -> None:
+        self._publisher.publish(
+            event, id=id, message=message, node=name, node_uid=self._uids.get(name, "")
+        )
 
-    def _next(self, what: str) -> str:
-        """Not by the epoch: until one is written, leaders after one another have the same."""
+    def _add_to_history(self, name: str, text: str) -> None:
+        history = self.history.setdefault(name, [])
+        history.append(text)
+        del history[:-HISTORY_LENGTH]
+
+    def _next_id(self, prefix: str) -> str:
+        """Unique by term, not by epoch: leaders share an epoch until one of them writes it."""
         self._count += 1
-        return f"{what}/{self._term}/{self._count}"
+        return f"{prefix}/{self._term}/{self._count}"
 
 
-def _pool(node: NodeView) -> str:
-    record = node.record
-    return record.pool if isinstance(record, NodeRecord) and record.pool else node.pool
+_CREATED: Final = "Rollout created; its status shows the progress"
 
 
-def _phase(change: RolloutEvent) -> str:
-    """What it means for the nodes."""
+def _phase_text(change: RolloutEvent) -> str:
     if not change.target:
-        return "nothing is wanted of its nodes"
-    words = {
-        RolloutPhase.PROVING: "is to be proven on a few nodes before the others may start",
-        RolloutPhase.PROVEN: "is proven: the others may start as the budget allows",
-        RolloutPhase.COMPLETE: f"is on {change.done} of {change.total} nodes: complete",
-        RolloutPhase.HALTED: f"is halted ({change.because}): nobody starts on it before a release",
+        return "no driver is wanted on the nodes"
+    texts = {
+        RolloutPhase.PROVING: "must be validated on a few nodes before the others may start",
+        RolloutPhase.PROVEN: "is proven; the others may start within the limits of the policy",
+        RolloutPhase.COMPLETE: f"is complete: on {change.done} of {change.total} nodes",
+        RolloutPhase.HALTED: f"is halted until spec.release is set: {change.because}",
     }
-    return f"{change.target} {words.get(RolloutPhase(change.after), change.after)}"
+    return f"{change.target} {texts.get(RolloutPhase(change.after), change.after)}"
 
 
-def _accepted(rollout: Rollout) -> str:
-    """What a person releases, in words; empty: nothing."""
+def _release_text(rollout: Rollout) -> str:
     release = rollout.spec.release
     return "" if release is None else f"{release.failures} failures of {release.target}"
 
 
-def _about(name: str, uid: str) -> InvolvedObject:
+def _node_reference(name: str, uid: str) -> InvolvedObject:
     return InvolvedObject(kind="Node", name=name, uid=uid)

@@ -1,11 +1,12 @@
-"""What the scheduler stands on as long as its process lives, whoever leads: caches, reports, slots.
+"""What the scheduler follows while its process lives, leader or not: caches, reports, slots.
 
-Nothing is decided here, and nothing is written but what a deleted Node leaves on the bus.
+A new leader finds them synced.
 """
 
-from collections.abc import Callable, Coroutine
+import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Final
 
 from libs.bus.events import EventPublisher
 from libs.bus.heartbeats import HeartbeatMonitor
@@ -17,34 +18,56 @@ from libs.contracts import streams, subjects
 from libs.kube.client import Kube
 from libs.kube.events import EventRecorder
 from libs.kube.gpu_operator import GpuOperatorDetector
+from libs.rollout.views.fleet import Instant, Visibility
+from libs.runtime.clock import Clock
 from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.scheduler.informers import Informers
-from services.scheduler.leader import WakeSignal
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.pod_cache import PodCache
-from services.scheduler.snapshot.freshness import FreshnessTracker
+
+MAX_OUTAGES: Final = 100
+"""Ended outages of the bus that are remembered."""
+
+
+class WakeSignal:
+    """Ends the wait of the leader's loop early."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._event = asyncio.Event()
+
+    def notify(self) -> None:
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a notification, at most so many seconds."""
+        if self._event.is_set():
+            self._event.clear()
+            return
+        sleep = asyncio.create_task(self._clock.sleep(seconds), name="wake timeout")
+        notified = asyncio.create_task(self._event.wait(), name="wake signal")
+        try:
+            await asyncio.wait({sleep, notified}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sleep, notified):
+                task.cancel()
+            await asyncio.wait({sleep, notified})
+        self._event.clear()
 
 
 class Inputs:
-    """It follows everything from its start on; whoever leads finds it read."""
-
-    def __init__(
-        self,
-        kube: Kube,
-        bus: Bus,
-        *,
-        namespace: str,
-        env: Env,
-    ) -> None:
+    def __init__(self, kube: Kube, bus: Bus, *, namespace: str, env: Env) -> None:
         self.bus = bus
         self.env = env
         self.namespace = namespace
         self.wake_signal = WakeSignal(env.clock)
         self.informers = Informers(kube, namespace=namespace, env=env)
-        foreign = GpuOperatorDetector()
+        self._gpu_operator = GpuOperatorDetector()
         self.informers.leases.cache.on_change(
-            lambda before, after: foreign.observe(before, after, now=env.clock.monotonic())
+            lambda before, after: self._gpu_operator.observe(
+                before, after, now=env.clock.monotonic()
+            )
         )
         self.kube_events = EventRecorder(kube=kube, env=env)
         self.metrics = SchedulerMetrics(env.metrics)
@@ -52,55 +75,76 @@ class Inputs:
         cluster = bus.identity.cluster
         self.reports = ReportCache(bus=bus, clock=env.clock, cluster=cluster)
         self.heartbeats = HeartbeatMonitor(bus=bus, clock=env.clock, cluster=cluster)
-        self._touched: Callable[[str], None] = _ignore
-        self.slot_cache = SlotCache(on_change=self._touch)
-        self.pod_cache = PodCache(kube, env=env, on_change=self._touch)
-        self.freshness = FreshnessTracker(
-            informers=self.informers,
-            foreign=foreign,
-            bus=bus,
-            reports=self.reports,
-            slot_cache=self.slot_cache,
-            clock=env.clock,
-        )
+        self._node_handler: Callable[[str], None] | None = None
+        self.slot_cache = SlotCache(on_change=self._node_changed)
+        self.pod_cache = PodCache(kube, env=env, on_change=self._node_changed)
+        self._down_since: float | None = None
+        self._outages: tuple[tuple[float, float], ...] = ()
 
     async def open(self, service: Service) -> None:
-        """Have the streams there, and follow them from the start on."""
-        patience = BusRetry(env=self.env)
-        service.ready_when("bus", lambda: patience.reason or None)
+        """Ensure that the streams exist, and follow them from their start."""
+        retry = BusRetry(env=self.env)
+        service.ready_when("bus", lambda: retry.reason or None)
         for stream in streams.STREAMS:
-            await patience.until_success(partial(self.bus.ensure, stream))
-        await patience.until_success(lambda: service.enter("beats", self.heartbeats))
+            await retry.until_success(partial(self.bus.ensure, stream))
+        await retry.until_success(lambda: service.enter("beats", self.heartbeats))
         await service.enter("reports", self.reports)
         await service.enter("slots", self.slot_cache.follow(self.bus))
 
     def start(self, service: Service) -> None:
-        """Everything that runs until the service stops."""
-        for source in self.informers.all():
-            service.run_forever(f"follow {source.name}", source.run())
+        """Start the tasks that run until the service stops."""
+        for informer in self.informers.all():
+            service.run_forever(f"follow {informer.name}", informer.run())
         service.run_forever("events", self.kube_events.run())
-        service.run_forever("telling", self.publisher.run())
+        service.run_forever("publisher", self.publisher.run())
         service.run_forever("pods", self.pod_cache.run())
         service.ready_when("sources", lambda: self.informers.why_not_synced() or None)
-        unlisten = self.bus.link.watch(lambda _up: self.wake_signal.notify())
-        service.on_drain("link", _stopping(unlisten))
+        unwatch = self.bus.link.watch(lambda _up: self.wake_signal.notify())
+
+        async def drain_link() -> None:
+            unwatch()
+
+        service.on_drain("link", drain_link)
 
     async def wait_for_sync(self) -> None:
-        """Return once it is known what there is."""
-        while self.informers.why_not_synced() or not self.freshness.is_bus_current:
+        while self.informers.why_not_synced() or not self._is_bus_current:
             await self.env.clock.sleep(0.05)
 
+    def instant(self, epoch: int) -> Instant:
+        """Return the present time, and how current each source is."""
+        now = self.env.clock.now()
+        if not self._is_bus_current:
+            self._down_since = now if self._down_since is None else self._down_since
+        elif self._down_since is not None:
+            self._outages = (*self._outages[-MAX_OUTAGES:], (self._down_since, now))
+            self._down_since = None
+        visibility = Visibility(
+            sources=self.informers.source_states(),
+            bus_down_since=self._down_since,
+            bus_outages=self._outages,
+            foreign_operator=self._gpu_operator.active_holders(now=self.env.clock.monotonic()),
+        )
+        return Instant(at=now, epoch=epoch, visibility=visibility)
+
+    @property
+    def _is_bus_current(self) -> bool:
+        return self.bus.link.is_up and self.reports.age == 0.0 and self.slot_cache.is_current
+
     def on_node_change(self, handler: Callable[[str], None]) -> Callable[[], None]:
-        """Tell whoever leads which node is another one, until the returned function is called."""
-        self._touched = handler
+        """Call `handler` with each node whose slots or pods change, until the return is called."""
+        self._node_handler = handler
 
         def end() -> None:
-            self._touched = _ignore
+            self._node_handler = None
 
         return end
 
+    def _node_changed(self, name: str) -> None:
+        if self._node_handler is not None:
+            self._node_handler(name)
+
     async def purge_node(self, name: str) -> None:
-        """A Node was deleted: nothing on the bus is of it."""
+        """Remove the reports and slots of a deleted Node from the bus."""
         at = {"cluster": self.bus.identity.cluster, "node": name, "component": subjects.ANY}
         reports = subjects.State(**at, kind=subjects.ANY)
         answers = subjects.State(**at, kind=subjects.ANY, asker=subjects.ANY)
@@ -110,17 +154,3 @@ class Inputs:
         self.reports.forget(name)
         self.heartbeats.forget(name)
         self.slot_cache.forget(name)
-
-    def _touch(self, name: str) -> None:
-        self._touched(name)
-
-
-def _ignore(_name: str) -> None:
-    """Nobody leads: nothing is to be looked at."""
-
-
-def _stopping(end: Callable[[], None]) -> Callable[[], Coroutine[Any, Any, None]]:
-    async def called() -> None:
-        end()
-
-    return called

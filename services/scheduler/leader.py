@@ -1,124 +1,157 @@
-"""The work of one leader: observe, decide, act, report, from the begin of its term to its end.
+"""One term of a leader: the loop that observes, decides, executes and reports.
 
-It decides when something changed or came due, over everything that changed since. What is decided
-is the engine's to say.
+It decides when something changed or came due; changes that come together are decided on together.
 """
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
 from typing import Final
 
+from libs.bus.port import BusError
+from libs.bus.queries import QueryHandlers, QueryResponder
+from libs.contracts.identities import Writer
+from libs.contracts.node import NodeRecord
+from libs.kube.client import Kube
 from libs.kube.leader import Deposed
 from libs.rollout.decide import Decider
-from libs.rollout.views.fleet import Fleet, Instant
-from libs.runtime.clock import Clock
+from libs.rollout.views.fleet import Fleet
+from libs.runtime.logs import logger
 from services.scheduler.effects.executor import Executor
 from services.scheduler.events import UpgradeEvents
-from services.scheduler.metrics import SchedulerMetrics
-from services.scheduler.snapshot.tracker import SnapshotChanges, SnapshotTracker
+from services.scheduler.inputs import Inputs
+from services.scheduler.node_state import NodeStates
+from services.scheduler.queries import PlanRunner, SchedulerQueries
+from services.scheduler.resources import Node, Rollout
+from services.scheduler.snapshot.tracker import SnapshotTracker
 
 RESYNC: Final = 5.0
-"""Seconds after which it decides again although nothing told it to: ages and silence grow."""
+"""Maximum seconds between decisions: ages and silence grow without any change."""
 MIN_WAIT: Final = 0.001
-"""What is due already is not looked at sooner: time has to pass for it to be another one."""
+"""Minimum seconds between decisions, so that overdue timers cannot spin."""
+CONCURRENT_QUERIES: Final = 4
+
+_log = logger()
 
 
-class WakeSignal:
-    """Rung by whoever has news."""
+async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: PlanRunner) -> None:
+    """Lead until cancelled or deposed; `kube` is fenced by the lease."""
+    rollouts, nodes = inputs.informers.rollouts, inputs.informers.nodes
+    await rollouts.verify_current()
+    epoch = next_epoch(rollouts, nodes, in_slots=inputs.slot_cache.epoch)
+    node_states = NodeStates()
+    tracker = SnapshotTracker(inputs, node_states)
+    async with AsyncExitStack() as stack:
+        stack.callback(tracker.subscribe())
+        stack.callback(inputs.on_node_change(tracker.mark_node))
+        stack.callback(inputs.pod_cache.follow, ())
+        events = UpgradeEvents(inputs, node_states, epoch=epoch)
+        events.leader_started(holder)
+        stack.callback(rollouts.cache.on_change(events.rollout_changed))
+        executor = Executor(inputs, kube, tracker=tracker, events=events, node_states=node_states)
+        loop = LeaderLoop(inputs, tracker=tracker, executor=executor, events=events, epoch=epoch)
+        queries = SchedulerQueries(
+            tracker=tracker,
+            waits=lambda: loop.decider.waits,
+            history=events.history,
+            rollout_errors=node_states.rollout_errors,
+            instant=lambda: inputs.instant(epoch),
+            holder=holder,
+            plan_runner=plan_runner,
+        )
+        await stack.enter_async_context(_serve_queries(inputs, queries.handlers()))
+        inputs.metrics.set_leading(True)
+        _log.info("leading", holder=holder, epoch=epoch)
+        await loop.run()
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._rung = asyncio.Event()
 
-    def notify(self) -> None:
-        """There are some."""
-        self._rung.set()
+def next_epoch(rollouts: Iterable[Rollout], nodes: Iterable[Node], *, in_slots: int) -> int:
+    """Return one above the highest epoch in Rollouts, Nodes and command slots."""
+    in_rollouts = (rollout.status.epoch for rollout in rollouts)
+    records = (node.record for node in nodes)
+    in_nodes = (record.epoch for record in records if isinstance(record, NodeRecord))
+    return 1 + max(in_slots, *in_rollouts, *in_nodes, 0)
 
-    async def wait(self, seconds: float) -> None:
-        """Until it rings, or for so long."""
-        if self._rung.is_set():
-            self._rung.clear()
-            return
-        sleep = asyncio.create_task(self._clock.sleep(seconds), name="until it is due")
-        rung = asyncio.create_task(self._rung.wait(), name="until there is news")
+
+@asynccontextmanager
+async def _serve_queries(inputs: Inputs, handlers: QueryHandlers) -> AsyncGenerator[None]:
+    """Serve queries, unless the bus is unreachable when the term begins."""
+    responder = QueryResponder(
+        bus=inputs.bus,
+        env=inputs.env,
+        name=Writer.SCHEDULER.value,
+        version=version("sluice"),
+        handlers=handlers,
+        concurrent=CONCURRENT_QUERIES,
+    )
+    async with AsyncExitStack() as stack:
         try:
-            await asyncio.wait({sleep, rung}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (sleep, rung):
-                task.cancel()
-            await asyncio.wait({sleep, rung})
-        self._rung.clear()
+            await stack.enter_async_context(responder)
+        except BusError as error:
+            _log.warning("queries are not served in this term", why=str(error))
+        yield
 
 
 class LeaderLoop:
-    """One term's."""
-
     def __init__(
         self,
+        inputs: Inputs,
         *,
         tracker: SnapshotTracker,
         executor: Executor,
         events: UpgradeEvents,
-        metrics: SchedulerMetrics,
-        instant: Callable[[], Instant],
-        slot_epoch: Callable[[], int],
-        wake_signal: WakeSignal,
-        clock: Clock,
+        epoch: int,
     ) -> None:
-        """`in_slots` is the highest epoch in any command slot."""
-        self._observing = tracker
-        self._acting = executor
-        self._reporting = events
-        self._meters = metrics
-        self._instant = instant
-        self._in_slots = slot_epoch
-        self._bell = wake_signal
-        self._clock = clock
+        self._inputs = inputs
+        self._metrics = inputs.metrics
+        self._clock = inputs.env.clock
+        self._tracker = tracker
+        self._executor = executor
+        self._events = events
+        self._epoch = epoch
         self.decider = Decider(Fleet(pools={}, nodes={}))
 
     async def run(self) -> None:
-        """Until it is cancelled, or deposed."""
-        swept = self._clock.monotonic()
+        """Decide until cancelled or deposed."""
+        swept_at = self._clock.monotonic()
         try:
             while True:
                 now = self._clock.monotonic()
-                if now - swept >= RESYNC:
-                    self._observing.sweep()
-                    swept = now
-                wait = self._decide()
-                # Changes that come together are decided on together, the more so the more it takes.
+                if now - swept_at >= RESYNC:
+                    self._tracker.sweep()
+                    swept_at = now
+                seconds = self._decide()
+                # The longer a decision takes, the longer changes are collected for the next one.
                 await self._clock.sleep(self._clock.monotonic() - now)
-                await self._bell.wait(min(RESYNC, wait))
+                await self._inputs.wake_signal.wait(min(RESYNC, seconds))
         finally:
-            await self._acting.close()
+            await self._executor.close()
 
     def _decide(self) -> float:
-        """Seconds until the next one, if nothing changes."""
+        """Decide and start the effects; return the seconds until the next decision is due."""
         began = self._clock.monotonic()
-        news = self._observing.changes()
-        self._take(news)
-        now = self._instant()
-        if self._in_slots() > now.epoch:
-            raise Deposed(f"a leader of epoch {self._in_slots()} has written into a slot")
+        self._apply_changes()
+        now = self._inputs.instant(self._epoch)
+        in_slots = self._inputs.slot_cache.epoch
+        if in_slots > now.epoch:
+            raise Deposed(f"the leader of epoch {in_slots} has written a command slot")
         decision = self.decider.decide(now)
+        pools = self._tracker.pools
         if decision.deposed:
-            epochs = [
-                pool.rollout.status.epoch for pool in self._observing.pools.values() if pool.rollout
-            ]
-            raise Deposed(f"a leader of epoch {max(epochs)} has written into a Rollout")
-        self._meters.decided(
-            self._clock.monotonic() - began, decision.budgets, self._observing.pools
-        )
-        self._reporting.decided(decision)
-        self._acting.execute(decision)
+            in_rollouts = max(pool.rollout.status.epoch for pool in pools.values() if pool.rollout)
+            raise Deposed(f"the leader of epoch {in_rollouts} has written a Rollout")
+        self._metrics.decided(self._clock.monotonic() - began, decision.budgets, pools)
+        self._events.decided(decision)
+        self._executor.execute(decision)
         return RESYNC if decision.wake_at is None else max(MIN_WAIT, decision.wake_at - now.at)
 
-    def _take(self, news: SnapshotChanges) -> None:
-        self.decider.update(news.nodes, news.nodes_gone, news.pools, news.pools_gone)
-        self._meters.nodes_changed(news.nodes, news.nodes_gone)
-        self._reporting.nodes_changed(news.nodes, news.nodes_gone)
-        for name in news.nodes_gone:
-            self._acting.cancel_node(name)
-        for name in sorted(self._observing.to_purge):
-            self._acting.purge_node(name)
-        self._observing.to_purge.clear()
+    def _apply_changes(self) -> None:
+        changes = self._tracker.changes()
+        self.decider.update(changes.nodes, changes.nodes_gone, changes.pools, changes.pools_gone)
+        self._metrics.nodes_changed(changes.nodes, changes.nodes_gone)
+        self._events.nodes_changed(changes.nodes, changes.nodes_gone)
+        for name in changes.nodes_gone:
+            self._executor.cancel_node(name)
+        for name in sorted(self._tracker.to_purge):
+            self._executor.purge_node(name)
+        self._tracker.to_purge.clear()

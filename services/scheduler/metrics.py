@@ -1,4 +1,4 @@
-"""What is measured of the scheduler: under the names that dashboards know, and under our own."""
+"""The metrics of the scheduler: those of the GPU Operator by the same names, and its own."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,8 +13,8 @@ from libs.runtime.metrics import Metrics
 
 _STATES: Final = tuple(state.value for state in UpgradeState if state.value)
 _KINDS: Final = ("node", "rollout", "eviction", "pod")
-_ENDS: Final = ("done", "conflict", "failed")
-_RESTING: Final = frozenset(
+_OUTCOMES: Final = ("done", "conflict", "failed")
+_IDLE: Final = frozenset(
     {
         "",
         UpgradeState.UPGRADE_REQUIRED.value,
@@ -22,12 +22,25 @@ _RESTING: Final = frozenset(
         UpgradeState.UPGRADE_FAILED.value,
     }
 )
-_SECONDS: Final = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0)
-_DECIDING: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_STATE_BUCKETS: Final = (
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+    600.0,
+    1800.0,
+    3600.0,
+    21600.0,
+)
+_DECISION_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class SchedulerMetrics:
-    """Those of one process; while it does not lead, it counts no nodes: another one does."""
+    """Metrics of one process; the gauges of nodes are zero while it does not lead."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._auto = metrics.gauge(
@@ -55,62 +68,60 @@ class SchedulerMetrics:
             "Total number of nodes on which the gpu operator pod upgrades are pending",
         )
         self._leading = metrics.gauge("sluice_scheduler_leading", "1 while this process leads.")
-        self._seconds = metrics.histogram(
+        self._state_seconds = metrics.histogram(
             "sluice_scheduler_state_seconds",
-            "How long nodes were in a state of their upgrade.",
-            _SECONDS,
+            "Seconds that nodes spent in each state of an upgrade.",
+            _STATE_BUCKETS,
             state=_STATES,
         )
         self._waiting = metrics.gauge(
             "sluice_scheduler_nodes_waiting",
-            "Nodes that wait, by the code of what they wait for.",
+            "Nodes that wait, by wait code.",
             code=[code.value for code in WaitCode],
         )
         self._writes = metrics.counter(
             "sluice_scheduler_api_writes",
-            "Requests that write, by the kind of object and how they ended.",
+            "Write requests to the API server, by kind of object and outcome.",
             kind=_KINDS,
-            outcome=_ENDS,
+            outcome=_OUTCOMES,
         )
-        self._deciding = metrics.histogram(
-            "sluice_scheduler_decision_seconds", "How long a decision took.", _DECIDING
+        self._decision_seconds = metrics.histogram(
+            "sluice_scheduler_decision_seconds", "Seconds that a decision took.", _DECISION_BUCKETS
         )
-        self._lost = metrics.counter(
-            "sluice_scheduler_events_dropped", "Events that the bus did not take in time."
+        self._dropped = metrics.counter(
+            "sluice_scheduler_events_dropped",
+            "Events dropped because the bus did not accept them in time.",
         )
         self._states: dict[str, str] = {}
         self._counts: Counter[str] = Counter()
         self._codes: dict[str, WaitCode] = {}
 
     def set_leading(self, leading: bool) -> None:
-        """Whether it does."""
         self._leading.set(leading)
         if not leading:
-            self._forget()
+            self._clear()
 
     def nodes_changed(self, nodes: Iterable[NodeView], gone: Iterable[str]) -> None:
-        """These nodes are others than before."""
         for node in nodes:
             self._count(node.name, node.state)
         for name in gone:
             self._count(name, None)
         counts = self._counts
-        resting = sum(counts[state] for state in _RESTING)
-        self._in_progress.set(sum(counts.values()) - resting)
+        idle = sum(counts[state] for state in _IDLE)
+        self._in_progress.set(sum(counts.values()) - idle)
         self._done.set(counts[UpgradeState.UPGRADE_DONE.value])
         self._failed.set(counts[UpgradeState.UPGRADE_FAILED.value])
         self._pending.set(counts[UpgradeState.UPGRADE_REQUIRED.value])
 
     def decided(
-        self, seconds: float, accounts: Mapping[str, BudgetUsage], pools: Mapping[str, PoolView]
+        self, seconds: float, budgets: Mapping[str, BudgetUsage], pools: Mapping[str, PoolView]
     ) -> None:
-        """After so long, with the budgets as they are then."""
-        self._deciding.observe(seconds)
-        self._available.set(sum(_free(account) for account in accounts.values()))
+        self._decision_seconds.observe(seconds)
+        self._available.set(sum(_free(budget) for budget in budgets.values()))
         self._auto.set(any(not p.gone and p.upgrade.auto_upgrade for p in pools.values()))
 
     def set_wait(self, name: str, code: WaitCode | None) -> None:
-        """A node waits for something else now, or for nothing."""
+        """Count a node under the code of its wait; None: it does not wait."""
         before = self._codes.pop(name, None)
         if before is not None:
             self._waiting.labels(before.value).dec()
@@ -119,19 +130,16 @@ class SchedulerMetrics:
             self._waiting.labels(code.value).inc()
 
     def state_left(self, state: str, seconds: float) -> None:
-        """A node was in this state for so long."""
         if state in _STATES:
-            self._seconds.labels(state).observe(seconds)
+            self._state_seconds.labels(state).observe(seconds)
 
     def count_write(self, kind: str, outcome: str) -> None:
-        """One request."""
         self._writes.labels(kind, outcome).inc()
 
     def event_dropped(self) -> None:
-        """An event was lost."""
-        self._lost.inc()
+        self._dropped.inc()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._available.set(0)
         self.nodes_changed((), tuple(self._states))
         for name in tuple(self._codes):
@@ -146,8 +154,8 @@ class SchedulerMetrics:
             self._counts[state] += 1
 
 
-def _free(account: BudgetUsage) -> int:
-    room = account.limit - len(account.unavailable)
-    if account.parallel_limit is None:
-        return room
-    return min(room, account.parallel_limit - account.parallel)
+def _free(budget: BudgetUsage) -> int:
+    free = budget.limit - len(budget.unavailable)
+    if budget.parallel_limit is None:
+        return free
+    return min(free, budget.parallel_limit - budget.parallel)

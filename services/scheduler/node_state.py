@@ -1,6 +1,6 @@
-"""What the scheduler keeps about nodes by itself, while it leads: no other process knows it.
+"""What a leader remembers of each node that is stored nowhere else.
 
-All of it can be lost: then it is asked, evicted or waited for anew.
+All of it may be lost: a new leader asks, evicts and waits anew.
 """
 
 from collections.abc import Collection
@@ -14,8 +14,6 @@ from libs.runtime.backoff import Backoff
 
 
 class PreflightRequest(msgspec.Struct, kw_only=True):
-    """A preflight that was asked for."""
-
     id: str
     boot_id: str
     label: str
@@ -25,7 +23,6 @@ class PreflightRequest(msgspec.Struct, kw_only=True):
     answer: Preflight | None = None
 
     def view(self) -> PreflightQuery:
-        """As the engine sees it."""
         return PreflightQuery(
             label=self.label,
             asked_at=self.at,
@@ -36,36 +33,31 @@ class PreflightRequest(msgspec.Struct, kw_only=True):
 
 
 class StepFailure(msgspec.Struct, kw_only=True):
-    """A step that fails again and again."""
+    """Consecutive failures of a step."""
 
     step: str
-    """Its reason: a step for another one is counted anew."""
+    """The reason of the step; another reason starts a new count."""
     since: float
     count: int = 0
     why: str = ""
-    """The last answer."""
+    """The last error."""
 
 
 class UnconfirmedWrite(msgspec.Struct, frozen=True):
-    """A write of a Node that may yet be carried out, for all we know."""
+    """A write of a Node that timed out and may still be carried out."""
 
     revision: str
-    """As which it must find the Node."""
+    """The write applies to the Node at this revision only."""
     at: float
-    """When we gave up waiting."""
 
 
 class PendingEviction(msgspec.Struct, kw_only=True):
-    """A pod that is being evicted."""
-
     since: float
     by_force: bool = False
     refused: str = ""
 
 
 class NodeState(msgspec.Struct, kw_only=True):
-    """About one node."""
-
     uid: str = ""
     writing: bool = False
     preflight: PreflightRequest | None = None
@@ -74,10 +66,9 @@ class NodeState(msgspec.Struct, kw_only=True):
     failure: StepFailure | None = None
     unconfirmed: UnconfirmedWrite | None = None
     backoff: Backoff | None = None
-    """How long it is left alone after the next effect that fails."""
+    """The pauses after failed steps."""
 
     def record_failure(self, step: str, why: str, *, at: float) -> None:
-        """The step for this was refused, or not answered."""
         if self.failure is None or self.failure.step != step:
             self.failure = StepFailure(step=step, since=at)
         self.failure.count += 1
@@ -85,39 +76,39 @@ class NodeState(msgspec.Struct, kw_only=True):
 
 
 class NodeStates:
-    """About all of them, by name."""
+    """The state of each node by name."""
 
     def __init__(self) -> None:
-        self._known: dict[str, NodeState] = {}
+        self._states: dict[str, NodeState] = {}
         self.writing_rollouts: set[str] = set()
         self.rollout_errors: dict[str, str] = {}
-        """By pool: why its Rollout could not be written when that was last tried."""
+        """The error of the last attempt to write the Rollout, by pool."""
 
     def of(self, name: str) -> NodeState:
-        """What is kept about a node; it can be changed."""
-        known = self._known.get(name)
-        if known is None:
-            known = self._known[name] = NodeState(evictions={})
-        return known
+        """Return the state of a node, to read or to change."""
+        state = self._states.get(name)
+        if state is None:
+            state = self._states[name] = NodeState(evictions={})
+        return state
 
     def of_uid(self, name: str, uid: str) -> NodeState:
-        """The same, of the Node of that uid: what was kept of an earlier one is void."""
-        known = self.of(name)
-        if known.uid != uid:
-            known = self._known[name] = NodeState(uid=uid, evictions={}, writing=known.writing)
-        return known
+        """Return the state of the node with this uid; drop that of an earlier Node."""
+        state = self.of(name)
+        if state.uid != uid:
+            state = self._states[name] = NodeState(uid=uid, evictions={}, writing=state.writing)
+        return state
 
     def retain(self, names: Collection[str]) -> None:
-        """There are no other nodes; of one that is still acted on, all is kept meanwhile."""
-        for name in [name for name in self._known if name not in names]:
-            known = self._known[name]
-            if not known.writing and not known.evictions:
-                del self._known[name]
+        """Drop all other nodes, except those with effects in progress."""
+        for name in [name for name in self._states if name not in names]:
+            state = self._states[name]
+            if not state.writing and not state.evictions:
+                del self._states[name]
 
     def record_answer(self, name: str, answer: Preflight, *, at: float) -> None:
-        """The answer to a question, if it is the one that counts."""
-        asked = self.of(name).preflight
-        if asked is not None and asked.id == answer.check and asked.answer is not answer:
-            if asked.answered is None or asked.answered < asked.at:
-                asked.answered = at
-            asked.answer = answer
+        """Record the answer if it is to the latest preflight request."""
+        request = self.of(name).preflight
+        if request is not None and request.id == answer.check and request.answer is not answer:
+            if request.answered is None or request.answered < request.at:
+                request.answered = at
+            request.answer = answer

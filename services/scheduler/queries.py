@@ -1,7 +1,10 @@
-"""Answers to whoever asks how it stands, why a node waits, and what would happen. Read-only."""
+"""Answer the queries status, why and plan. Read-only."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -19,10 +22,6 @@ from libs.contracts.queries import (
     WhyAnswer,
     WhyQuery,
 )
-from libs.forecast import response
-from libs.forecast.assumptions import DefaultAssumptions
-from libs.forecast.options import PlanOptions
-from libs.forecast.plan import plan
 from libs.policy.digest import target_digest
 from libs.policy.wanted import WantedDriver
 from libs.rollout.decision import Wait
@@ -32,12 +31,20 @@ from libs.rollout.views.pool import Build, PoolView
 from services.scheduler.snapshot.pools import hypothetical_builds
 from services.scheduler.snapshot.tracker import SnapshotTracker
 
+if TYPE_CHECKING:
+    from libs.forecast.options import PlanOptions
+
 PlanRunner = Callable[[Callable[[], PlanAnswer]], Awaitable[PlanAnswer]]
-"""Does long work where it holds up nobody."""
+"""Runs a plan, which takes seconds."""
+
+
+async def run_in_thread(plan: Callable[[], PlanAnswer]) -> PlanAnswer:
+    """Run the plan in a thread, so that the lease is renewed meanwhile."""
+    return await asyncio.to_thread(plan)
 
 
 class SchedulerQueries:
-    """Of one leader."""
+    """The query handlers of one leader."""
 
     def __init__(
         self,
@@ -50,50 +57,52 @@ class SchedulerQueries:
         holder: str,
         plan_runner: PlanRunner,
     ) -> None:
-        self._observing = tracker
+        self._tracker = tracker
         self._waits = waits
         self._history = history
-        self._unwritten = rollout_errors
+        self._rollout_errors = rollout_errors
         self._instant = instant
         self._holder = holder
-        self._aside = plan_runner
+        self._plan_runner = plan_runner
 
     def handlers(self) -> QueryHandlers:
-        """By verb."""
         return {QueryVerb.STATUS: self.status, QueryVerb.WHY: self.why, QueryVerb.PLAN: self.plan}
 
     async def status(self, query: StatusQuery) -> StatusAnswer | QueryError:
-        """How the pools stand."""
-        pools = self._observing.pools
+        """Return the status of one pool, or of all."""
+        pools = self._tracker.pools
         if query.pool and query.pool not in pools:
             return self._no_pool(query.pool)
         now = self._instant()
-        counted: dict[str, Counter[str]] = {key: Counter() for key in pools}
-        decided = self._waits()
-        for node in self._observing.nodes.values():
-            wait = decided.get(node.name, node.last_wait)
-            if wait is not None and node.pool in counted:
-                counted[node.pool][wait.code.value] += 1
+        waits_by_pool: dict[str, Counter[str]] = {key: Counter() for key in pools}
+        waits = self._waits()
+        for node in self._tracker.nodes.values():
+            wait = waits.get(node.name, node.last_wait)
+            if wait is not None and node.pool in waits_by_pool:
+                waits_by_pool[node.pool][wait.code.value] += 1
+        sources = now.visibility.sources
         return StatusAnswer(
             at=now.at,
             leader=self._holder,
             epoch=now.epoch,
-            sources={name: now.at - one.proved for name, one in now.visibility.sources.items()},
+            sources={name: now.at - source.proved for name, source in sources.items()},
             pools=tuple(
-                _pool(pool, counted[key], self._unwritten.get(key, ""))
+                _pool_status(pool, waits_by_pool[key], self._rollout_errors.get(key, ""))
                 for key, pool in sorted(pools.items())
                 if query.pool in ("", key)
             ),
         )
 
     async def why(self, query: WhyQuery) -> WhyAnswer | QueryError:
-        """Why a node is not where its policy wants it."""
-        node = self._observing.nodes.get(query.node)
+        """Return what a node waits for."""
+        node = self._tracker.nodes.get(query.node)
         if node is None:
-            message = f"no Node {query.node} with GPUs is known; ask for one by its whole name"
+            message = (
+                f"Node {query.node!r} not found, or it has no GPUs; use the full name of a Node"
+            )
             return QueryError(code=QueryErrorCode.NOT_FOUND, message=message)
         wait, record = self._waits().get(query.node, node.last_wait), current_record(node)
-        pool = self._observing.pools.get(node.pool)
+        pool = self._tracker.pools.get(node.pool)
         return WhyAnswer(
             node=node.name,
             node_uid=node.uid,
@@ -101,68 +110,73 @@ class SchedulerQueries:
             state=node.state,
             target=record.target if record is not None else pool.target if pool else "",
             in_place=wait is None and node.lease is None and not node.write_pending,
-            wait=None if wait is None else _reason(wait),
+            wait=None if wait is None else _wait_reason(wait),
             history=tuple(self._history.get(node.name, ())),
         )
 
     async def plan(self, query: PlanQuery) -> PlanAnswer | QueryError:
-        """What would become of a pool."""
-        pool = self._observing.pools.get(query.pool)
+        """Forecast the upgrade of a pool."""
+        pool = self._tracker.pools.get(query.pool)
         if pool is None:
             return self._no_pool(query.pool)
         try:
-            wish = self._wish(pool, query)
+            options = self._plan_options(pool, query)
         except ValueError as error:
             return QueryError(code=QueryErrorCode.UNREADABLE, message=str(error))
-        fleet = self._observing.fleet()
-        seen = Fleet(pools=dict(fleet.pools), nodes=dict(fleet.nodes))
-        now = self._instant()
-        return await self._aside(
-            lambda: response.plan_response(
-                plan(
-                    seen,
-                    now,
-                    pool=query.pool,
-                    assumptions=DefaultAssumptions(),
-                    options=wish,
-                    finish_by=query.finish_by,
-                    seed=query.seed,
-                )
-            )
-        )
+        fleet = Fleet(pools=dict(self._tracker.pools), nodes=dict(self._tracker.nodes))
+        return await self._plan_runner(partial(_plan, fleet, self._instant(), query, options))
 
-    def _wish(self, pool: PoolView, asked: PlanQuery) -> PlanOptions:
-        driver = self._observing.pool_snapshot.wanted_drivers.get(pool.key)
-        wanted = ""
+    def _plan_options(self, pool: PoolView, query: PlanQuery) -> "PlanOptions":
+        from libs.forecast.options import PlanOptions
+
+        target = ""
         builds: Mapping[str, Build] = {}
-        if asked.driver_version:
-            if driver is None:
-                raise ValueError(f"pool {pool.key} wants no driver now: nothing can be supposed")
-            supposed = _versioned(driver, asked.driver_version)
-            variants = {
-                node.variant for node in self._observing.nodes.values() if node.pool == pool.key
-            }
-            wanted, builds = (
-                target_digest(supposed),
-                hypothetical_builds(pool, supposed, sorted(variants - {""})),
-            )
-        amount = asked.max_unavailable
+        if query.driver_version:
+            wanted = self._tracker.pool_snapshot.wanted_drivers.get(pool.key)
+            if wanted is None:
+                raise ValueError(
+                    f"the policy of pool {pool.key} names no driver whose version could be replaced"
+                )
+            driver = _with_version(wanted, query.driver_version)
+            nodes = self._tracker.nodes.values()
+            variants = {node.variant for node in nodes if node.pool == pool.key}
+            target = target_digest(driver)
+            builds = hypothetical_builds(pool, driver, sorted(variants - {""}))
+        amount = query.max_unavailable
         return PlanOptions(
-            target=wanted,
+            target=target,
             builds=builds,
             max_unavailable=(int(amount) if amount.isdecimal() else amount) if amount else None,
-            max_parallel=asked.max_parallel,
+            max_parallel=query.max_parallel,
         )
 
     def _no_pool(self, key: str) -> QueryError:
-        known = ", ".join(sorted(self._observing.pools)) or "none at all"
-        message = f"no pool is called {key!r}; there are {known}"
+        known = ", ".join(sorted(self._tracker.pools)) or "none"
+        message = f"pool {key!r} not found; known pools: {known}"
         return QueryError(code=QueryErrorCode.NOT_FOUND, message=message)
 
 
-def _pool(pool: PoolView, waits: Mapping[str, int], unwritten: str) -> PoolStatus:
+def _plan(fleet: Fleet, now: Instant, query: PlanQuery, options: "PlanOptions") -> PlanAnswer:
+    # The simulator is loaded with the first plan: a scheduler that is not asked has none.
+    from libs.forecast.assumptions import DefaultAssumptions
+    from libs.forecast.plan import plan
+    from libs.forecast.response import plan_response
+
+    forecast = plan(
+        fleet,
+        now,
+        pool=query.pool,
+        assumptions=DefaultAssumptions(),
+        options=options,
+        finish_by=query.finish_by,
+        seed=query.seed,
+    )
+    return plan_response(forecast)
+
+
+def _pool_status(pool: PoolView, waits: Mapping[str, int], rollout_error: str) -> PoolStatus:
     rollout = pool.rollout
-    because = f"its Rollout cannot be written: {unwritten}" if unwritten else ""
+    because = f"the Rollout cannot be written: {rollout_error}" if rollout_error else ""
     if rollout is None:
         return PoolStatus(pool=pool.key, target=pool.target, because=because, waits=dict(waits))
     status = rollout.status
@@ -177,13 +191,13 @@ def _pool(pool: PoolView, waits: Mapping[str, int], unwritten: str) -> PoolStatu
     )
 
 
-def _reason(wait: Wait) -> WaitReason:
+def _wait_reason(wait: Wait) -> WaitReason:
     return WaitReason(
         code=wait.code, detail=wait.detail, since=wait.since, until=wait.until, who=wait.who
     )
 
 
-def _versioned(driver: WantedDriver, version: str) -> WantedDriver:
+def _with_version(driver: WantedDriver, version: str) -> WantedDriver:
     if driver.version:
         return replace(driver, version=version)
     return replace(driver, image=replace(driver.image, version=version))

@@ -1,20 +1,25 @@
-"""What the scheduler reads of objects, and where they live.
+"""The Kubernetes objects that the scheduler reads, reduced to the fields that it uses.
 
-Of Nodes there may be thousands: what nobody here asks about is dropped as they are read.
+There may be thousands of Nodes: unused fields are dropped while they are decoded.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from sys import intern
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from libs.contracts import node as keys
 from libs.contracts import rollout
+from libs.contracts.message import MalformedMessage, Message, decode
+from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest
 from libs.kube import views
 from libs.kube.custom_resources import CustomObject, custom_resource, custom_resources
 from libs.kube.resources import Resource
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
-from services.scheduler.managed_fields import FieldOwners, field_owners
+from libs.rollout.views.node import MalformedAnnotation, NodeField
+
+M = TypeVar("M", bound=Message)
 
 ANNOTATIONS: Final = frozenset(
     {
@@ -26,83 +31,148 @@ ANNOTATIONS: Final = frozenset(
         keys.INITIALLY_CORDONED_ANNOTATION,
     }
 )
-"""Those of a Node that count here."""
+"""The annotations of a Node that are kept."""
 
 GPU: Final = "nvidia.com/gpu"
 
+_MANAGED_PATHS: Final[Mapping[NodeField, tuple[str, str]]] = {
+    NodeField.STATE: ("f:labels", f"f:{keys.STATE_LABEL}"),
+    NodeField.DRIVER: ("f:labels", f"f:{keys.DRIVER_LABEL}"),
+    NodeField.LEASE: ("f:annotations", f"f:{keys.LEASE_ANNOTATION}"),
+    NodeField.RECORD: ("f:annotations", f"f:{keys.RECORD_ANNOTATION}"),
+    NodeField.INITIALLY_CORDONED: ("f:annotations", f"f:{keys.INITIALLY_CORDONED_ANNOTATION}"),
+    NodeField.REQUEST: ("f:annotations", f"f:{keys.REQUEST_ANNOTATION}"),
+    NodeField.REQUESTED: ("f:annotations", f"f:{keys.REQUESTED_ANNOTATION}"),
+    NodeField.SAFE_LOAD: ("f:annotations", f"f:{keys.SAFE_LOAD_ANNOTATION}"),
+}
+
 
 class Node(views.Object, frozen=True, kw_only=True):
-    """A Node, and who owns those of its fields that we share with others."""
-
     spec: views.NodeSpec = views.NodeSpec()
     status: views.NodeStatus = views.NodeStatus()
-    owned: FieldOwners = FieldOwners()
+    field_managers: Mapping[NodeField, tuple[str, ...]] = {}
+    """The managers of each owned field of an upgrade, the last writer last."""
 
     def __post_init__(self) -> None:
         metadata, status = self.metadata, self.status
-        found = field_owners(metadata.managed_fields) if metadata.managed_fields else self.owned
+        if metadata.managed_fields:
+            managers = _field_managers(metadata.managed_fields)
+            msgspec.structs.force_setattr(self, "field_managers", managers)
         annotations = {
             key: metadata.annotations[key] for key in ANNOTATIONS & metadata.annotations.keys()
         }
-        lean = msgspec.structs.replace(
+        reduced_metadata = msgspec.structs.replace(
             metadata,
             labels={intern(key): value for key, value in metadata.labels.items()},
             annotations=annotations,
             managed_fields=(),
         )
-        slim = msgspec.structs.replace(
+        reduced_status = msgspec.structs.replace(
             status,
-            conditions=tuple(one for one in status.conditions if one.type == "Ready"),
+            conditions=tuple(each for each in status.conditions if each.type == "Ready"),
             allocatable={},
             capacity={GPU: status.capacity[GPU]} if GPU in status.capacity else {},
         )
-        msgspec.structs.force_setattr(self, "metadata", lean)
-        msgspec.structs.force_setattr(self, "status", slim)
-        msgspec.structs.force_setattr(self, "owned", found)
+        msgspec.structs.force_setattr(self, "metadata", reduced_metadata)
+        msgspec.structs.force_setattr(self, "status", reduced_status)
+
+    @property
+    def last_managers(self) -> Mapping[NodeField, str]:
+        """The last writer of each owned field that the scheduler does not own."""
+        return {
+            field: managers[-1]
+            for field, managers in self.field_managers.items()
+            if MANAGER not in managers
+        }
+
+    def label(self, key: str) -> str:
+        return self.metadata.labels.get(key, "")
+
+    def annotation(self, key: str) -> str:
+        return self.metadata.annotations.get(key, "")
+
+    @property
+    def lease(self) -> NodeLease | MalformedAnnotation | None:
+        return _decode_annotation(NodeLease, self.annotation(keys.LEASE_ANNOTATION))
+
+    @property
+    def record(self) -> NodeRecord | MalformedAnnotation | None:
+        return _decode_annotation(NodeRecord, self.annotation(keys.RECORD_ANNOTATION))
+
+    @property
+    def request(self) -> NodeRequest | None:
+        text = self.annotation(keys.REQUEST_ANNOTATION)
+        return NodeRequest(text) if text else None
+
+
+def _decode_annotation(kind: type[M], text: str) -> M | MalformedAnnotation | None:
+    if not text:
+        return None
+    try:
+        return decode(kind, text.encode())
+    except MalformedMessage as error:
+        return MalformedAnnotation(str(error))
+
+
+def _field_managers(entries: Sequence[views.ManagedFields]) -> dict[NodeField, tuple[str, ...]]:
+    """Read the managers of each field; a server has an entry per manager, verb, subresource."""
+    found: dict[NodeField, list[str]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.time):
+        if entry.subresource or not _may_own_fields(entry):
+            continue
+        for field in _owned_fields(msgspec.json.decode(entry.fields_v1)):
+            managers = found.setdefault(field, [])
+            if entry.manager in managers:
+                managers.remove(entry.manager)
+            managers.append(entry.manager)
+    return {field: tuple(managers) for field, managers in found.items()}
+
+
+def _may_own_fields(entry: views.ManagedFields) -> bool:
+    # Most entries belong to kubelets and controllers; decoding them would be the main cost.
+    text = bytes(entry.fields_v1)
+    return b"gpu-driver-upgrade" in text or b"sluice.dev/" in text or b"unschedulable" in text
+
+
+def _owned_fields(tree: Mapping[str, Any]) -> Iterator[NodeField]:
+    if "f:unschedulable" in tree.get("f:spec", {}):
+        yield NodeField.CORDON
+    metadata: Mapping[str, Any] = tree.get("f:metadata", {})
+    for field, (part, key) in _MANAGED_PATHS.items():
+        if key in metadata.get(part, {}):
+            yield field
+
+
+class _Unmanaged(views.Object, frozen=True, kw_only=True):
+    """An object without its managed fields."""
+
+    def __post_init__(self) -> None:
+        reduced = msgspec.structs.replace(self.metadata, managed_fields=())
+        msgspec.structs.force_setattr(self, "metadata", reduced)
 
 
 class Volume(views.View, frozen=True, kw_only=True):
-    """Of a pod."""
-
     name: str
     empty_dir: dict[str, Any] | None = None
 
 
 class PodSpec(views.PodSpec, frozen=True, kw_only=True):
-    """With what tells whether it may be evicted."""
-
     volumes: tuple[Volume, ...] = ()
     node_selector: dict[str, str] = {}
 
 
-class Pod(views.Object, frozen=True, kw_only=True):
-    """A pod, of whatever kind."""
-
+class Pod(_Unmanaged, frozen=True, kw_only=True):
     spec: PodSpec = PodSpec()
     status: views.PodStatus = views.PodStatus()
 
-    def __post_init__(self) -> None:
-        lean = msgspec.structs.replace(self.metadata, managed_fields=())
-        msgspec.structs.force_setattr(self, "metadata", lean)
+
+class DaemonSet(_Unmanaged, views.DaemonSet, frozen=True, kw_only=True):
+    """A DaemonSet of driver pods."""
 
 
-class DaemonSet(views.DaemonSet, frozen=True, kw_only=True):
-    """A driver's, as far as it tells which driver that is."""
-
-    def __post_init__(self) -> None:
-        lean = msgspec.structs.replace(self.metadata, managed_fields=())
-        msgspec.structs.force_setattr(self, "metadata", lean)
-
-
-class Rollout(views.Object, frozen=True, kw_only=True):
-    """People's part, and ours."""
-
+class Rollout(_Unmanaged, frozen=True, kw_only=True):
     spec: rollout.RolloutSpec = rollout.RolloutSpec()
     status: rollout.RolloutStatus = rollout.RolloutStatus()
-
-    def __post_init__(self) -> None:
-        lean = msgspec.structs.replace(self.metadata, managed_fields=())
-        msgspec.structs.force_setattr(self, "metadata", lean)
 
 
 NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
@@ -118,4 +188,4 @@ ROLLOUTS: Final = Resource(
 )
 GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object)
 POLICIES: Final = custom_resources(POLICY_KINDS, CustomObject)
-"""What people say what they want in, by kind."""
+"""The policy resources by kind."""

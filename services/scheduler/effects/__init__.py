@@ -1,1 +1,1 @@
-"""Carry a decision out: writes, command slots, evictions."""
+"""Carry out decisions: writes to the API server, command slots, evictions."""

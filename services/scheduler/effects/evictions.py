@@ -1,14 +1,14 @@
-"""Pods that are asked to leave, again and again, until they are gone or nobody wants it any more.
+"""Evict pods, each retried until it is gone or the eviction is cancelled.
 
-A job per node: desired state, which a new leader begins anew. Each pod is asked by itself, so that
-one which is refused holds up no other. Which pods these are is decided elsewhere.
+Every pod has a task of its own: one that is refused does not delay the others. A new leader starts
+all evictions anew.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from libs.contracts.events import EvictionEvent as Told
+from libs.contracts.events import EvictionEvent
 from libs.kube.errors import KubeError, TooManyRequests
 from libs.kube.lease.term import NotLeading
 from libs.kube.responses import BlockedByBudget, Evicted, PodGone
@@ -20,11 +20,11 @@ from services.scheduler.node_state import NodeStates, PendingEviction
 
 RETRY_FIRST: Final = 2.0
 RETRY_MAX: Final = 30.0
-"""Seconds between two tries where a budget refuses."""
+"""Seconds between two attempts."""
 
 
 class Evictions:
-    """The jobs of one leader."""
+    """The evictions of one leader, by node and pod uid."""
 
     def __init__(
         self,
@@ -33,83 +33,87 @@ class Evictions:
         node_states: NodeStates,
         env: Env,
         on_change: Callable[[str], None],
-        on_answer: Callable[[str, str, Told], None],
+        on_answer: Callable[[str, str, EvictionEvent], None],
     ) -> None:
-        self._hands = writes
-        self._memory = node_states
+        self._writes = writes
+        self._node_states = node_states
         self._clock = env.clock
         self._random = env.random
-        self._changed = on_change
-        self._told = on_answer
+        self._on_change = on_change
+        self._on_answer = on_answer
         self._tasks: dict[str, dict[str, asyncio.Task[None]]] = {}
 
     def evict(self, name: str, action: EvictPods) -> None:
-        """These pods of a node are to leave, and no others."""
+        """Evict these pods of a node; cancel the node's other evictions."""
         tasks = self._tasks.setdefault(name, {})
-        going = self._memory.of(name).evictions
-        wanted = {pod.uid: pod for pod in action.pods}
-        for uid in list(going):
-            if uid not in wanted or going[uid].by_force != action.by_force:
-                del going[uid]
+        pending = self._node_states.of(name).evictions
+        pods = {pod.uid: pod for pod in action.pods}
+        for uid in list(pending):
+            if uid not in pods or pending[uid].by_force != action.by_force:
+                del pending[uid]
                 tasks.pop(uid).cancel()
-        for uid, pod in wanted.items():
-            if uid not in going:
-                going[uid] = PendingEviction(since=self._clock.now(), by_force=action.by_force)
-                asking = self._ask(name, pod, going[uid])
-                tasks[uid] = asyncio.create_task(asking, name=f"evict {pod.namespace}/{pod.name}")
-        self._changed(name)
+        for uid, pod in pods.items():
+            if uid not in pending:
+                pending[uid] = PendingEviction(since=self._clock.now(), by_force=action.by_force)
+                tasks[uid] = asyncio.create_task(
+                    self._evict_pod(name, pod, pending[uid]),
+                    name=f"evict {pod.namespace}/{pod.name}",
+                )
+        self._on_change(name)
 
     def cancel(self, name: str) -> None:
-        """Nobody of this node is to leave."""
+        """Cancel all evictions of a node."""
         for task in self._tasks.pop(name, {}).values():
             task.cancel()
-        self._memory.of(name).evictions.clear()
-        self._changed(name)
+        self._node_states.of(name).evictions.clear()
+        self._on_change(name)
 
     async def close(self) -> None:
-        """Ask nobody any more."""
-        tasks = [task for jobs in self._tasks.values() for task in jobs.values()]
+        tasks = [task for by_uid in self._tasks.values() for task in by_uid.values()]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _ask(self, name: str, pod: PodRef, going: PendingEviction) -> None:
+    async def _evict_pod(self, name: str, pod: PodRef, pending: PendingEviction) -> None:
         backoff = Backoff(self._random, first=RETRY_FIRST, cap=RETRY_MAX)
         while True:
-            least = 0.0
+            retry_after, refused = 0.0, ""
             try:
-                answer = await self._hands.evict_pod(pod, by_force=going.by_force)
+                answer = await self._writes.evict_pod(pod, by_force=pending.by_force)
             except NotLeading:
                 return
             except TooManyRequests as error:
-                least = error.retry_after or 0.0
-                self._refused(name, pod, going, "")
+                retry_after = error.retry_after or 0.0
             except KubeError:
-                self._refused(name, pod, going, "")
+                pass
             else:
                 match answer:
                     case Evicted():
-                        self._refused(name, pod, going, "")
-                        self._tell(name, pod, "evicted", "")
+                        self._set_refused(name, pod, pending, "")
+                        self._report(name, pod, "evicted", "")
                         return
-                    case PodGone():  # it counts as asked until that is seen
-                        self._refused(name, pod, going, "")
+                    case PodGone():  # pending until the watch shows that it is gone
+                        self._set_refused(name, pod, pending, "")
                         return
                     case BlockedByBudget():
-                        least = answer.retry_after or 0.0
-                        self._refused(name, pod, going, answer.why)
-            await self._clock.sleep(max(min(least, RETRY_MAX), RETRY_FIRST / 2 + backoff.next()))
+                        retry_after, refused = answer.retry_after or 0.0, answer.why
+            self._set_refused(name, pod, pending, refused)
+            delay = RETRY_FIRST / 2 + backoff.next()
+            await self._clock.sleep(max(min(retry_after, RETRY_MAX), delay))
 
-    def _refused(self, name: str, pod: PodRef, going: PendingEviction, why: str) -> None:
-        if going.refused != why:
-            going.refused = why
+    def _set_refused(self, name: str, pod: PodRef, pending: PendingEviction, why: str) -> None:
+        if pending.refused != why:
+            pending.refused = why
             if why:
-                self._tell(name, pod, "refused", why)
-            self._changed(name)
+                self._report(name, pod, "refused", why)
+            self._on_change(name)
 
-    def _tell(self, name: str, pod: PodRef, answer: str, detail: str) -> None:
-        body = Told(
+    def _report(self, name: str, pod: PodRef, answer: str, detail: str) -> None:
+        event = EvictionEvent(
             namespace=pod.namespace, pod=pod.name, pod_uid=pod.uid, answer=answer, detail=detail
         )
-        self._told(name, f"pod {pod.namespace}/{pod.name} {answer}", body)
+        message = f"pod {pod.namespace}/{pod.name} {answer}"
+        if detail:
+            message = f"eviction of pod {pod.namespace}/{pod.name} {answer}: {detail}"
+        self._on_answer(name, message, event)

@@ -1,18 +1,18 @@
-"""Act: what was decided is carried out, each node by itself, action by action.
+"""Execute decisions: each node's step in a task of its own, action by action.
 
-What fails ends the step of its node alone: the node is looked at again a little later, and decided
-on anew. Nothing is tried twice here. What is decided is not known here.
+A failed action ends the step of its node alone. Nothing is retried here: after a pause the node is
+decided on again.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final
 
 from libs.bus.port import BusError
-from libs.bus.slot_cache import SlotCache
 from libs.bus.slots import SlotOutranked, SlotWriter
 from libs.contracts import subjects
 from libs.contracts.identities import Writer
+from libs.kube.client import Kube
 from libs.kube.errors import Conflict, KubeError, NotFound, Unavailable
 from libs.kube.lease.term import NotLeading
 from libs.rollout.decide import DecisionDelta
@@ -28,23 +28,23 @@ from libs.rollout.decision import (
     WriteSlot,
 )
 from libs.runtime.backoff import Backoff
-from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from services.scheduler.effects.evictions import Evictions
 from services.scheduler.effects.writes import Writes
 from services.scheduler.events import UpgradeEvents
+from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import NodeStates, PreflightRequest, UnconfirmedWrite
 from services.scheduler.snapshot.tracker import SnapshotTracker
 
 RETRY_FIRST: Final = 0.5
 RETRY_MAX: Final = 15.0
-"""Seconds for which a node is left alone after a failed effect, at first and at most."""
+"""Seconds of the pause after a failed step, at first and at most."""
 
 _log = logger()
 
 
 class SlotConflict(Exception):
-    """A slot holds what outranks our command."""
+    """Another command outranks the one that was to be written."""
 
 
 class Executor:
@@ -52,82 +52,97 @@ class Executor:
 
     def __init__(
         self,
-        writes: Writes,
+        inputs: Inputs,
+        kube: Kube,
         *,
         tracker: SnapshotTracker,
-        slot_writer: SlotWriter,
-        slot_cache: SlotCache,
-        evictions: Evictions,
         events: UpgradeEvents,
         node_states: NodeStates,
-        env: Env,
-        cluster: str,
-        verify_source: Callable[[str], Coroutine[Any, Any, None]],
-        purge_node: Callable[[str], Coroutine[Any, Any, None]],
     ) -> None:
-        self._hands = writes
-        self._observing = tracker
-        self._slots = slot_writer
-        self._slot_book = slot_cache
-        self._evicting = evictions
-        self._reporting = events
-        self._memory = node_states
-        self._clock = env.clock
-        self._random = env.random
-        self._ids = env.ids
-        self._cluster = cluster
-        self._prove = verify_source
-        self._forget = purge_node
+        self._inputs = inputs
+        self._env = inputs.env
+        self._clock = inputs.env.clock
+        self._cluster = inputs.bus.identity.cluster
+        self._slot_writer = SlotWriter(bus=inputs.bus, clock=inputs.env.clock)
+        self._tracker = tracker
+        self._events = events
+        self._node_states = node_states
+        self._writes = Writes(kube, informers=inputs.informers, metrics=inputs.metrics)
+        self._evictions = Evictions(
+            self._writes,
+            node_states=node_states,
+            env=inputs.env,
+            on_change=tracker.mark_node,
+            on_answer=events.eviction_answered,
+        )
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._probing: set[str] = set()
 
     def execute(self, decision: DecisionDelta) -> None:
-        """Begin to; nothing is awaited."""
-        for part in decision.probes:
-            if part not in self._probing:
-                self._probing.add(part)
-                self._start(f"prove {part}", self._probe(part))
+        """Start to carry out a decision, without waiting for it."""
+        for source in decision.probes:
+            if source not in self._probing:
+                self._probing.add(source)
+                self._start(f"verify {source}", self._probe(source))
         for name in decision.cancelled:
-            self._evicting.cancel(name)
+            self._evictions.cancel(name)
+        states = self._node_states
         for write in decision.rollouts:
-            if write.pool in self._memory.writing_rollouts:
-                continue  # of one that is being made no view can say so
-            self._memory.writing_rollouts.add(write.pool)
-            self._observing.mark_pool(write.pool)
+            if write.pool in states.writing_rollouts:
+                continue  # a Rollout that is being created has no view to mark as pending
+            states.writing_rollouts.add(write.pool)
+            self._tracker.mark_pool(write.pool)
             self._start(f"rollout {write.pool}", self._write_rollout(write))
-        for pool in self._memory.rollout_errors.keys() - self._memory.writing_rollouts:
-            del self._memory.rollout_errors[pool]  # nothing is to be written any more
+        for pool in states.rollout_errors.keys() - states.writing_rollouts:
+            del states.rollout_errors[pool]  # there is nothing left to write
         for name, step in decision.steps.items():
             if step.actions:
-                self._memory.of(name).writing = True
-                self._observing.mark_node(name)
+                states.of(name).writing = True
+                self._tracker.mark_node(name)
                 self._start(f"step of {name}", self._step(name, step))
 
+    def cancel_node(self, name: str) -> None:
+        """Cancel the evictions of a node that has no GPUs any more."""
+        self._evictions.cancel(name)
+
+    def purge_node(self, name: str) -> None:
+        """Remove what the bus has of a deleted node."""
+        self._evictions.cancel(name)
+        self._start(f"purge {name}", self._purge(name))
+
     async def close(self) -> None:
-        """Cut off what is under way; it may be carried out or not."""
+        """Cancel all effects; requests in progress may or may not be carried out."""
         for task in self._tasks:
             task.cancel()
         while self._tasks:
             await asyncio.wait(list(self._tasks))
-        await self._evicting.close()
+        await self._evictions.close()
 
-    def _start(self, what: str, effect: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(effect, name=what)
+    def _start(self, name: str, effect: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(effect, name=name)
         self._tasks[task] = None
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._ended)
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, NotLeading):
-            _log.error("an effect broke", effect=task.get_name(), exc_info=error)
+            _log.error("unexpected error in an effect", effect=task.get_name(), exc_info=error)
 
-    async def _probe(self, part: str) -> None:
+    async def _probe(self, source: str) -> None:
         try:
-            await self._prove(part)
+            await self._inputs.informers.verify_source(source)
         finally:
-            self._probing.discard(part)
-            self._observing.wake()
+            self._probing.discard(source)
+            self._inputs.wake_signal.notify()
+
+    async def _purge(self, name: str) -> None:
+        if name in self._tracker.nodes:
+            return  # a new Node has the name; what is left of the old one has another uid
+        try:
+            await self._inputs.purge_node(name)
+        except BusError as error:
+            _log.warning("deleted node not purged from the bus", node=name, why=str(error))
 
     # Nodes.
 
@@ -138,30 +153,30 @@ class Executor:
         except NotLeading:
             raise
         except (KubeError, BusError, SlotConflict) as error:
-            await self._failed(name, step, error)
+            await self._step_failed(name, step, error)
         else:
-            known = self._memory.of(name)
-            known.failure = known.backoff = None
+            state = self._node_states.of(name)
+            state.failure = state.backoff = None
         finally:
-            self._memory.of(name).writing = False
-            self._observing.mark_node(name)
+            self._node_states.of(name).writing = False
+            self._tracker.mark_node(name)
 
-    async def _failed(self, name: str, step: Step, error: Exception) -> None:
-        """Nobody else's business: it is left alone for a moment, and looked at again."""
-        known, conflict = self._memory.of(name), isinstance(error, Conflict)
-        if not conflict:
-            _log.warning("a step failed", node=name, why=str(error), step=step.because)
-            known.record_failure(step.because, str(error), at=self._clock.now())
-            self._reporting.step_failed(name, step, error)
-        if known.backoff is None:
-            known.backoff = Backoff(self._random, first=RETRY_FIRST, cap=RETRY_MAX)
+    async def _step_failed(self, name: str, step: Step, error: Exception) -> None:
+        """Record the failure, and pause; after a failed request, refresh the Node."""
+        state, is_conflict = self._node_states.of(name), isinstance(error, Conflict)
+        if not is_conflict:
+            _log.warning("step failed", node=name, why=str(error), step=step.because)
+            state.record_failure(step.because, str(error), at=self._clock.now())
+            self._events.step_failed(name, step, error)
+        if state.backoff is None:
+            state.backoff = Backoff(self._env.random, first=RETRY_FIRST, cap=RETRY_MAX)
         if isinstance(error, NotFound):
-            await self._clock.sleep(RETRY_FIRST)  # the watch is about to say so
+            await self._clock.sleep(RETRY_FIRST)  # the watch shows the deletion soon
             return
-        if not conflict:
-            await self._clock.sleep(RETRY_FIRST / 10 + known.backoff.next())
+        if not is_conflict:
+            await self._clock.sleep(RETRY_FIRST / 10 + state.backoff.next())
         if isinstance(error, KubeError):
-            await self._hands.refresh_node(name)
+            await self._writes.refresh_node(name)
 
     async def _act(self, name: str, step: Step, action: Action) -> None:
         match action:
@@ -170,102 +185,89 @@ class Executor:
             case WriteSlot():
                 await self._write_slot(name, action)
             case AskPreflight():
-                await self._ask(name, action)
+                await self._ask_preflight(name, action)
             case EvictPods():
-                self._evicting.evict(name, action)
+                self._evictions.evict(name, action)
             case DeleteDriverPod():
-                await self._hands.delete_pod(action.pod)
+                await self._writes.delete_pod(action.pod)
             case Notice():
-                self._reporting.edit_noted(name, action)
+                self._events.edit_noted(name, action)
 
     async def _write_node(self, name: str, step: Step, action: WriteNode) -> None:
-        before = self._observing.nodes.get(name)
+        before = self._tracker.nodes.get(name)
         try:
-            view = await self._hands.apply_node(name, action)
+            node = await self._writes.apply_node(name, action)
         except Unavailable:
-            now = self._clock.now()
-            self._memory.of(name).unconfirmed = UnconfirmedWrite(revision=action.revision, at=now)
+            self._node_states.of(name).unconfirmed = UnconfirmedWrite(
+                revision=action.revision, at=self._clock.now()
+            )
             raise
-        self._reporting.node_written(name, before, action, step, view.metadata.resource_version)
+        self._events.node_written(name, before, action, step, node.metadata.resource_version)
 
     async def _write_slot(self, name: str, action: WriteSlot) -> None:
-        of = subjects.Command(cluster=self._cluster, node=name, component=action.component)
-        answer = await self._slots.write(of, action.command)
+        slot = subjects.Command(cluster=self._cluster, node=name, component=action.component)
+        cache = self._inputs.slot_cache
+        answer = await self._slot_writer.write(slot, action.command)
         if isinstance(answer, SlotOutranked):
-            held = await self._slots.read(of)
-            if held is not None and held.content is not None:
-                self._slot_book.learn(name, action.component, held.content, held.sequence)
+            stored = await self._slot_writer.read(slot)
+            if stored is not None and stored.content is not None:
+                cache.learn(name, action.component, stored.content, stored.sequence)
             raise SlotConflict(
-                f"the slot of {action.component} on {name} holds {answer.by.kind}"
-                f" {answer.by.order} of epoch {answer.by.epoch}"
+                f"the slot of {action.component} on {name} has a command that outranks this one:"
+                f" {answer.by.kind} {answer.by.order} of epoch {answer.by.epoch}"
             )
-        if not self._slot_book.learn(name, action.component, action.command, answer.sequence):
+        if not cache.learn(name, action.component, action.command, answer.sequence):
             raise SlotConflict(
-                f"the slot of {action.component} on {name} was written, and what is known of it is"
-                " newer, or of a stream that was lost: it is read again"
+                f"the slot of {action.component} on {name} was written, but the cached command is"
+                " newer, or the stream was lost meanwhile; the slot is read again"
             )
 
-    async def _ask(self, name: str, action: AskPreflight) -> None:
-        known = self._memory.of(name)
-        before, label = known.preflight, action.check.label
-        again = before is not None and (before.boot_id, before.label) == (action.boot_id, label)
-        asked = PreflightRequest(
-            id=self._ids.new(),
+    async def _ask_preflight(self, name: str, action: AskPreflight) -> None:
+        state, label = self._node_states.of(name), action.check.label
+        before = state.preflight
+        if before is not None and (before.boot_id, before.label) != (action.boot_id, label):
+            before = None
+        state.preflight = PreflightRequest(
+            id=self._env.ids.new(),
             boot_id=action.boot_id,
             label=label,
             removes=action.check.removes_pods,
             at=self._clock.now(),
-            answered=before.answered if before is not None and again else None,
-            answer=before.answer if before is not None and again else None,
+            answered=None if before is None else before.answered,
+            answer=None if before is None else before.answer,
         )
-        known.preflight = asked
-        of = subjects.Check(
+        check = subjects.Check(
             cluster=self._cluster,
             node=name,
             component=Writer.DRIVER,
             asker=Writer.SCHEDULER,
         )
-        await self._slots.put_check(
-            of, action.check, id=asked.id, node_uid=known.uid, boot_id=action.boot_id
+        await self._slot_writer.put_check(
+            check,
+            action.check,
+            id=state.preflight.id,
+            node_uid=state.uid,
+            boot_id=action.boot_id,
         )
-
-    # Nodes that are gone.
-
-    def cancel_node(self, name: str) -> None:
-        """It is no node with GPUs any more: nobody of it is asked to leave."""
-        self._evicting.cancel(name)
-
-    def purge_node(self, name: str) -> None:
-        """What the bus has of a deleted node is of no Node any more."""
-        self._evicting.cancel(name)
-        self._start(f"purge {name}", self._purge(name))
-
-    async def _purge(self, name: str) -> None:
-        if name in self._observing.nodes:
-            return  # there is another of that name: what is old bears another uid
-        try:
-            await self._forget(name)
-        except BusError as error:
-            _log.warning("a deleted node is still on the bus", node=name, why=str(error))
 
     # Rollouts.
 
     async def _write_rollout(self, write: WriteRollout) -> None:
-        before = self._observing.pools.get(write.pool)
+        before = self._tracker.pools.get(write.pool)
         try:
-            view = await self._hands.write_rollout(write)
+            rollout = await self._writes.write_rollout(write)
         except NotLeading:
             raise
         except KubeError as error:
             if not isinstance(error, Conflict):
-                _log.warning("a Rollout was not written", pool=write.pool, why=str(error))
-                self._memory.rollout_errors[write.pool] = str(error)
-                self._reporting.rollout_failed(write, error)
+                _log.warning("Rollout not written", pool=write.pool, why=str(error))
+                self._node_states.rollout_errors[write.pool] = str(error)
+                self._events.rollout_failed(write, error)
                 await self._clock.sleep(RETRY_FIRST)
-            await self._hands.refresh_rollout(write.pool)
+            await self._writes.refresh_rollout(write.pool)
         else:
-            self._memory.rollout_errors.pop(write.pool, None)
-            self._reporting.rollout_written(write, before, view.metadata.resource_version)
+            self._node_states.rollout_errors.pop(write.pool, None)
+            self._events.rollout_written(write, before, rollout.metadata.resource_version)
         finally:
-            self._memory.writing_rollouts.discard(write.pool)
-            self._observing.mark_pool(write.pool)
+            self._node_states.writing_rollouts.discard(write.pool)
+            self._tracker.mark_pool(write.pool)

@@ -1,153 +1,152 @@
-"""The writes of one leader: each is counted, and its answer enters the caches at once.
-
-Each is one request, or few, that the API server carries out whole or not at all. When it is right
-to make it is not known here.
-"""
+"""The writes of a leader to the API server. Each is counted, and updates the informers' caches."""
 
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
+import msgspec
+
+from libs.contracts import node as keys
+from libs.contracts.message import encode
+from libs.contracts.rollout import FINALIZER
 from libs.kube.client import EvictionResult, Kube, Preconditions
 from libs.kube.errors import Conflict, KubeError, NotFound, UnknownKind
-from libs.rollout.decision import PodRef, WriteNode, WriteRollout
+from libs.rollout.decision import NodeApplyConfiguration, PodRef, WriteNode, WriteRollout
 from services.scheduler import resources
-from services.scheduler.effects import objects
 from services.scheduler.informers import Informers
 from services.scheduler.metrics import SchedulerMetrics
-from services.scheduler.resources import Node, Rollout
+from services.scheduler.resources import ROLLOUTS, Node, Rollout
 
 T = TypeVar("T")
 
-TIMEOUT = 3.0
-"""Seconds for whatever changes something."""
+TIMEOUT: Final = 3.0
+"""Seconds for each request."""
+
+_LABELS: Final = frozenset(
+    {keys.STATE_LABEL, keys.DRIVER_LABEL, keys.SKIP_LABEL, keys.KEEP_CORDONED_LABEL}
+)
 
 
 class Writes:
-    """`kube` lets changes out only in one term."""
+    """`kube` is fenced: it refuses writes outside one term."""
 
     def __init__(self, kube: Kube, *, informers: Informers, metrics: SchedulerMetrics) -> None:
         self._kube = kube
         self._nodes = informers.nodes.cache
         self._rollouts = informers.rollouts.cache
-        self._meters = metrics
+        self._metrics = metrics
 
     # Nodes.
 
     async def apply_node(self, name: str, write: WriteNode) -> Node:
-        """The whole of what we own of a Node, by force, if it is still as it was decided on."""
-        view = await self._counted(
-            "node",
-            self._kube.apply(
-                resources.NODES,
-                objects.node_object(name, write.applied),
-                force=True,
-                preconditions=Preconditions(uid=write.uid, resource_version=write.revision),
-                within=TIMEOUT,
-            ),
+        """Apply all fields that the scheduler owns, if the Node is at the revision decided on."""
+        request = self._kube.apply(
+            resources.NODES,
+            _node_object(name, write.applied),
+            force=True,
+            preconditions=Preconditions(uid=write.uid, resource_version=write.revision),
+            within=TIMEOUT,
         )
-        self._nodes.record_write(view)
-        return view
+        node = await self._counted("node", request)
+        self._nodes.record_write(node)
+        return node
 
     async def refresh_node(self, name: str) -> None:
-        """After a conflict, or no answer: how the Node is now."""
+        """Read the Node into the cache after a failed write."""
         try:
             self._nodes.record_write(await self._kube.get(resources.NODES, name, within=TIMEOUT))
         except KubeError:
-            return  # the watch will tell
+            return  # the watch delivers it later
 
     # Rollouts.
 
     async def write_rollout(self, write: WriteRollout) -> Rollout:
-        """The status of a pool's Rollout, by compare-and-set; or one that is made."""
+        """Write the status of a Rollout by compare-and-set; create the Rollout if needed."""
         if not write.uid:
-            there = await self._counted(
-                "rollout",
-                self._kube.create(
-                    resources.ROLLOUTS, objects.rollout_object(write), within=TIMEOUT
-                ),
-            )
-            self._rollouts.record_write(there)
-            return await self._put(there, write)
-        there = self._rollouts.get(write.pool)
-        if there is None or _state_of(there) != (write.uid, write.revision):
+            request = self._kube.create(ROLLOUTS, _rollout_object(write), within=TIMEOUT)
+            rollout = await self._counted("rollout", request)
+            self._rollouts.record_write(rollout)
+            return await self._put_status(rollout, write)
+        rollout = self._rollouts.get(write.pool)
+        if rollout is None or (write.uid, write.revision) != (
+            rollout.metadata.uid,
+            rollout.metadata.resource_version,
+        ):
             raise Conflict(
                 f"write Rollout {write.pool}",
-                "it is not any more as it was decided on",
+                "it has changed since the decision",
                 code=409,
                 reason="Conflict",
                 claims=(),
             )
-        if write.has_finalizer:  # it protects what is recorded, so it comes first
-            there = await self._protect(there, finalized=True)
-        if there.status != write.status:
-            there = await self._put(there, write)
+        if write.has_finalizer:  # before the status, which it protects
+            rollout = await self._set_finalizer(rollout, present=True)
+        if rollout.status != write.status:
+            rollout = await self._put_status(rollout, write)
         if not write.has_finalizer:
-            there = await self._protect(there, finalized=False)
-        return there
+            rollout = await self._set_finalizer(rollout, present=False)
+        return rollout
 
     async def refresh_rollout(self, pool: str) -> None:
-        """The same of a Rollout."""
+        """Read the Rollout into the cache after a failed write."""
         try:
-            self._rollouts.record_write(
-                await self._kube.get(resources.ROLLOUTS, pool, within=TIMEOUT)
-            )
+            self._rollouts.record_write(await self._kube.get(ROLLOUTS, pool, within=TIMEOUT))
         except KubeError:
             return
 
-    async def _put(self, there: Rollout, write: WriteRollout) -> Rollout:
-        view = await self._counted(
-            "rollout",
-            self._kube.replace(
-                resources.ROLLOUTS,
-                objects.rollout_status(there, write),
-                subresource="status",
-                within=TIMEOUT,
-            ),
-        )
-        self._rollouts.record_write(view)
-        return view
+    async def _put_status(self, rollout: Rollout, write: WriteRollout) -> Rollout:
+        metadata = rollout.metadata
+        body = {
+            **_typed(),
+            "metadata": {
+                "name": metadata.name,
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resource_version,
+            },
+            "spec": msgspec.to_builtins(rollout.spec),
+            "status": msgspec.to_builtins(write.status),
+        }
+        request = self._kube.replace(ROLLOUTS, body, subresource="status", within=TIMEOUT)
+        written = await self._counted("rollout", request)
+        self._rollouts.record_write(written)
+        return written
 
-    async def _protect(self, there: Rollout, *, finalized: bool) -> Rollout:
-        change = objects.finalizer_patch(there, finalized=finalized)
-        if change is None:
-            return there
-        view = await self._counted(
-            "rollout",
-            self._kube.merge(
-                resources.ROLLOUTS,
-                there.metadata.name,
-                change,
-                resource_version=there.metadata.resource_version,
-                within=TIMEOUT,
-            ),
+    async def _set_finalizer(self, rollout: Rollout, *, present: bool) -> Rollout:
+        metadata = rollout.metadata
+        others = [name for name in metadata.finalizers if name != FINALIZER]
+        finalizers = [*others, FINALIZER] if present else others
+        if set(finalizers) == set(metadata.finalizers):
+            return rollout
+        request = self._kube.merge(
+            ROLLOUTS,
+            metadata.name,
+            {"metadata": {"uid": metadata.uid, "finalizers": finalizers}},
+            resource_version=metadata.resource_version,
+            within=TIMEOUT,
         )
-        self._rollouts.record_write(view)
-        return view
+        written = await self._counted("rollout", request)
+        self._rollouts.record_write(written)
+        return written
 
     # Pods.
 
     async def evict_pod(self, pod: PodRef, *, by_force: bool) -> EvictionResult:
-        """Ask that it go; by force means without grace, for nobody may delete pods of people."""
-        return await self._counted(
-            "eviction",
-            self._kube.evict(
-                pod.name,
-                namespace=pod.namespace,
-                uid=pod.uid,
-                grace=0 if by_force else None,
-                within=TIMEOUT,
-            ),
+        """Evict a pod; by force: without grace, still by eviction, as deletion is not permitted."""
+        request = self._kube.evict(
+            pod.name,
+            namespace=pod.namespace,
+            uid=pod.uid,
+            grace=0 if by_force else None,
+            within=TIMEOUT,
         )
+        return await self._counted("eviction", request)
 
     async def delete_pod(self, pod: PodRef) -> None:
-        """A driver pod, and not one of the same name after it."""
+        """Delete a driver pod, by uid: never its successor of the same name."""
+        request = self._kube.delete(
+            resources.PODS, pod.name, namespace=pod.namespace, uid=pod.uid, within=TIMEOUT
+        )
         try:
-            await self._counted(
-                "pod",
-                self._kube.delete(
-                    resources.PODS, pod.name, namespace=pod.namespace, uid=pod.uid, within=TIMEOUT
-                ),
-            )
+            await self._counted("pod", request)
         except UnknownKind:
             raise
         except (NotFound, Conflict):
@@ -157,11 +156,48 @@ class Writes:
         try:
             answer = await request
         except KubeError as error:
-            self._meters.count_write(kind, "conflict" if isinstance(error, Conflict) else "failed")
+            self._metrics.count_write(kind, "conflict" if isinstance(error, Conflict) else "failed")
             raise
-        self._meters.count_write(kind, "done")
+        self._metrics.count_write(kind, "done")
         return answer
 
 
-def _state_of(there: Rollout) -> tuple[str, str]:
-    return there.metadata.uid, there.metadata.resource_version
+def _node_object(name: str, applied: NodeApplyConfiguration) -> dict[str, Any]:
+    """Return all fields that the scheduler owns; the server releases those that are missing.
+
+    A field to clear is set to empty first, by force, and is missing from the next apply.
+    """
+    labels: dict[str, str] = {key: "" for key in applied.cleared if key in _LABELS}
+    annotations: dict[str, str] = {key: "" for key in applied.cleared if key not in _LABELS}
+    if applied.state:
+        labels[keys.STATE_LABEL] = applied.state
+    if applied.driver_label:
+        labels[keys.DRIVER_LABEL] = applied.driver_label
+    if applied.lease is not None:
+        annotations[keys.LEASE_ANNOTATION] = encode(applied.lease).decode()
+    if applied.record is not None:
+        annotations[keys.RECORD_ANNOTATION] = encode(applied.record).decode()
+    if applied.initially_cordoned:
+        annotations[keys.INITIALLY_CORDONED_ANNOTATION] = "true"
+    metadata: dict[str, Any] = {"name": name}
+    if labels:
+        metadata["labels"] = labels
+    if annotations:
+        metadata["annotations"] = annotations
+    node: dict[str, Any] = {"metadata": metadata}
+    if applied.unschedulable is not None:
+        node["spec"] = {"unschedulable": applied.unschedulable}
+    return node
+
+
+def _rollout_object(write: WriteRollout) -> dict[str, Any]:
+    """Return a new Rollout without status: a server ignores the status of a new object."""
+    metadata: dict[str, Any] = {"name": write.pool}
+    if write.has_finalizer:
+        metadata["finalizers"] = [FINALIZER]
+    rollout = {**_typed(), "metadata": metadata}
+    return rollout if write.brake is None else {**rollout, "spec": {"brake": write.brake.value}}
+
+
+def _typed() -> dict[str, Any]:
+    return {"apiVersion": ROLLOUTS.api_version, "kind": ROLLOUTS.kind}

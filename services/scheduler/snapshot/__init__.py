@@ -1,1 +1,1 @@
-"""The views that the engine decides on, kept up to date from caches, reports and slots."""
+"""The engine's views of nodes and pools, kept current from informers, reports and slots."""

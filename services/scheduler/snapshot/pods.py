@@ -1,4 +1,4 @@
-"""Pods as the engine sees them: drivers, and all others that are on a node. Pure."""
+"""Build the engine's views of pods: driver pods, and all others on a node. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -17,19 +17,18 @@ from services.scheduler.resources import Pod
 
 DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
 OWN_APPS: Final = frozenset((APP, *(agent.app for agent in AGENTS)))
-"""The `app` of pods that are ours, wherever their namespace has others too."""
+"""The `app` label of Sluice's pods; their namespace may have other pods too."""
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
-_PATIENT: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
+_STARTING: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
 _OVER: Final = frozenset(("Succeeded", "Failed"))
-_ACCELERATORS: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
+_GPU_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
 def driver_pod(pod: Pod) -> DriverPod:
-    """One of those that bring a driver up."""
     metadata, status = pod.metadata, pod.status
     container = next(
-        (one for one in status.container_statuses if one.name == DRIVER_CONTAINER), None
+        (each for each in status.container_statuses if each.name == DRIVER_CONTAINER), None
     )
     running = container.state.running if container is not None else None
     return DriverPod(
@@ -39,7 +38,7 @@ def driver_pod(pod: Pod) -> DriverPod:
         label=metadata.labels.get(DRIVER_LABEL, ""),
         install_digest=metadata.annotations.get(INSTALL_ANNOTATION, ""),
         deleting=bool(metadata.deletion_timestamp),
-        ready=any(one.type == "Ready" and one.status == "True" for one in status.conditions),
+        ready=any(each.type == "Ready" and each.status == "True" for each in status.conditions),
         started=parse_time(running.started_at) if running and running.started_at else None,
         restarts=container.restart_count if container is not None else 0,
         trouble=_trouble((*status.init_container_statuses, *status.container_statuses)),
@@ -47,81 +46,79 @@ def driver_pod(pod: Pod) -> DriverPod:
 
 
 def _trouble(containers: Iterable[ContainerStatus]) -> str:
-    for one in containers:
-        waiting, ended = one.state.waiting, one.state.terminated
-        if waiting is not None and waiting.reason not in _PATIENT:
+    for container in containers:
+        waiting, ended = container.state.waiting, container.state.terminated
+        if waiting is not None and waiting.reason not in _STARTING:
             return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
         if ended is not None and ended.exit_code:
-            return f"{one.name} ended with {ended.exit_code}"
+            return f"container {container.name} exited with code {ended.exit_code}"
     return ""
 
 
-def is_over(pod: Pod) -> bool:
-    """Whether it has ended by itself: it holds nothing."""
-    return pod.status.phase in _OVER
-
-
-def work_pod(pod: Pod, upgrade: UpgradePolicy | None, *, namespace: str) -> WorkloadPod:
-    """One that is no driver, as this policy treats it."""
+def workload_pod(pod: Pod, upgrade: UpgradePolicy | None, *, namespace: str) -> WorkloadPod:
+    """Return the view of a pod that is not a driver, under the upgrade policy of its pool."""
     metadata = pod.metadata
-    shelter = _shelter(pod, namespace)
+    labels = metadata.labels
+    exemption = _exemption(pod, namespace)
     deleting = bool(metadata.deletion_timestamp)
+    is_job = is_drained = False
+    if upgrade is not None:
+        job_selector, drain = upgrade.wait_for_completion.pod_selector, upgrade.drain
+        is_job = not deleting and bool(job_selector) and selects(job_selector, labels)
+        is_drained = (
+            exemption is EvictionExemption.NONE
+            and drain.enable
+            and selects(drain.pod_selector, labels)
+        )
     return WorkloadPod(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        gpu=_computes(pod),
-        job=upgrade is not None and not deleting and _is_awaited(pod, upgrade),
-        drained=upgrade is not None
-        and shelter is EvictionExemption.NONE
-        and _is_drained(pod, upgrade),
-        exemption=shelter,
+        gpu=_uses_gpu(pod),
+        job=is_job,
+        drained=is_drained,
+        exemption=exemption,
         bare=not any(owner.controller for owner in metadata.owner_references),
         empty_dir=any(volume.empty_dir is not None for volume in pod.spec.volumes),
         deleting=deleting,
     )
 
 
-def _computes(pod: Pod) -> bool:
+def is_over(pod: Pod) -> bool:
+    """Return whether all containers have ended, so that the pod holds no devices."""
+    return pod.status.phase in _OVER
+
+
+def is_of_daemon_set(pod: Pod) -> bool:
+    """Return whether a DaemonSet would recreate the pod at once."""
     return any(
-        name.startswith(_ACCELERATORS) and amount != "0"
-        for container in pod.spec.containers
-        for named in (container.resources.limits, container.resources.requests)
-        for name, amount in named.items()
+        owner.controller and owner.kind == "DaemonSet" for owner in pod.metadata.owner_references
     )
 
 
-def _is_awaited(pod: Pod, upgrade: UpgradePolicy) -> bool:
-    selector = upgrade.wait_for_completion.pod_selector
-    return bool(selector) and selects(selector, pod.metadata.labels)
+def _uses_gpu(pod: Pod) -> bool:
+    return any(
+        name.startswith(_GPU_PREFIXES) and amount != "0"
+        for container in pod.spec.containers
+        for amounts in (container.resources.limits, container.resources.requests)
+        for name, amount in amounts.items()
+    )
 
 
-def _is_drained(pod: Pod, upgrade: UpgradePolicy) -> bool:
-    drain = upgrade.drain
-    return drain.enable and selects(drain.pod_selector, pod.metadata.labels)
-
-
-def _shelter(pod: Pod, namespace: str) -> EvictionExemption:
+def _exemption(pod: Pod, namespace: str) -> EvictionExemption:
     metadata = pod.metadata
-    at_home = metadata.namespace == namespace
+    in_namespace = metadata.namespace == namespace
     if _MIRROR in metadata.annotations:
         return EvictionExemption.MIRROR
-    if at_home and metadata.labels.get("app") in OWN_APPS:
+    if in_namespace and metadata.labels.get("app") in OWN_APPS:
         return EvictionExemption.OURS
     if is_of_daemon_set(pod):
-        pausable = (key for key in pod.spec.node_selector if key.startswith(DEPLOY_PREFIX))
-        if any(key not in NEVER_PAUSED_LABELS for key in pausable):
+        deploy_labels = (key for key in pod.spec.node_selector if key.startswith(DEPLOY_PREFIX))
+        if any(key not in NEVER_PAUSED_LABELS for key in deploy_labels):
             return EvictionExemption.OPERAND
-        return EvictionExemption.OURS if at_home else EvictionExemption.DAEMON_SET
-    if at_home:
+        return EvictionExemption.OURS if in_namespace else EvictionExemption.DAEMON_SET
+    if in_namespace:
         return EvictionExemption.OURS
     if metadata.labels.get(DRAIN_SKIP_LABEL) == "true":
         return EvictionExemption.DRAIN_SKIP
     return EvictionExemption.NONE
-
-
-def is_of_daemon_set(pod: Pod) -> bool:
-    """Whether one would be made anew in its place at once."""
-    return any(
-        owner.controller and owner.kind == "DaemonSet" for owner in pod.metadata.owner_references
-    )

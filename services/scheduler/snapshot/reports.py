@@ -1,14 +1,13 @@
-"""What a node's components say, as the engine sees it. Pure but for what it is given to ask.
-
-Reports of another node uid count for nothing, and most of those of another boot.
-"""
+"""Read what a node's components reported. Reports of another Node uid are ignored."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
 
-from libs.bus.heartbeats import LastBeat
+from libs.bus.heartbeats import HeartbeatMonitor, LastBeat
+from libs.bus.reports import ReportCache
+from libs.bus.slot_cache import SlotCache
 from libs.contracts.commands import Command, Order
 from libs.contracts.facts import Facts
 from libs.contracts.identities import Writer
@@ -25,108 +24,113 @@ from libs.contracts.reports import (
 from libs.contracts.subjects import State
 from libs.policy.render.agents import AGENTS
 from libs.rollout.views.machine import Component
+from services.scheduler.resources import Node
 
 B = TypeVar("B", Facts, Evidence, Usage)
 
 NEVER: Final = 1e12
-"""A moment that never comes: each beat puts it off until then that its sender counts as silent."""
+"""When a component will count as silent: not foreseeable, as each heartbeat delays it."""
 
-_AGENTS: Final = {
+_SELECTORS: Final = {
     agent.component: agent.selector for agent in AGENTS if agent.component is not Writer.PLUGIN
 }
-"""By which label each is placed. The device plugin does not exist yet."""
-
-
-class ComponentHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """The pulse of one component."""
-
-    last: LastBeat | None = None
-    silent: bool = False
+"""The label that places each agent. The device plugin does not exist yet."""
 
 
 class NodeReports(msgspec.Struct, frozen=True, kw_only=True):
-    """What the reports of a node come to."""
-
     components: Mapping[str, Component] = {}
     facts: Facts | None = None
-    """The driver agent's, of this boot."""
+    """From the driver agent, in this boot, as are evidence and usage."""
     evidence: Evidence | None = None
     usage: Usage | None = None
 
 
-def expected_components(labels: Mapping[str, str], *, telemetry: bool) -> tuple[str, ...]:
-    """The components that belong on a node with these labels."""
-    return tuple(
-        component.value
-        for component, (key, value) in _AGENTS.items()
-        if labels.get(key) == value and (telemetry or component is not Writer.TELEMETRY)
-    )
-
-
 def node_reports(
-    components: Iterable[str],
-    reports: Iterable[tuple[State, Report]],
-    heartbeats: Mapping[str, ComponentHeartbeat],
-    slots: Mapping[str, Command],
+    node: Node,
     *,
-    uid: str,
-    boot_id: str,
+    telemetry: bool,
+    reports: ReportCache,
+    heartbeats: HeartbeatMonitor,
+    slot_cache: SlotCache,
     now: float,
 ) -> NodeReports:
-    """All of it, of this node uid and boot."""
-    opened = [
-        (of, report, body)
-        for of, report in reports
+    """Read the reports, heartbeats and slots of a node."""
+    name, uid = node.metadata.name, node.metadata.uid
+    boot_id = node.status.node_info.boot_id
+    components = _expected_components(node.metadata.labels, telemetry=telemetry)
+    slots = slot_cache.of(name)
+    if node.field_managers:
+        # On a node that was managed, agents that still run must be told to release devices.
+        components += [
+            component
+            for component in slots
+            if component not in components
+            and heartbeats.last(name, component) is not None
+            and not heartbeats.is_silent(name, component)
+        ]
+    bodies = [
+        (of, body, report.boot_id == boot_id)
+        for of, report in reports.reports(name)
         if report.node_uid == uid and (body := _open(report)) is not None
     ]
-    here = [(of, body) for of, report, body in opened if report.boot_id == boot_id]
+    of_this_boot = [(of, body) for of, body, in_this_boot in bodies if in_this_boot]
     return NodeReports(
         components={
-            name: _component(
-                [
-                    (body, report.boot_id == boot_id)
-                    for of, report, body in opened
-                    if of.component == name
-                ],
-                heartbeats.get(name, ComponentHeartbeat()),
-                slots.get(name),
-                (uid, boot_id),
-                now,
+            component: _component(
+                [(body, current) for of, body, current in bodies if of.component == component],
+                heartbeats.last(name, component),
+                silent_at=now if heartbeats.is_silent(name, component) else NEVER,
+                slot=slots.get(component),
+                uid=uid,
+                boot_id=boot_id,
+                now=now,
             )
-            for name in components
+            for component in components
         },
-        facts=_last(Facts, Writer.DRIVER, here),
-        evidence=_last(Evidence, Writer.VALIDATOR, here),
-        usage=_last(Usage, Writer.DRIVER, here),
+        facts=_find(Facts, Writer.DRIVER, of_this_boot),
+        evidence=_find(Evidence, Writer.VALIDATOR, of_this_boot),
+        usage=_find(Usage, Writer.DRIVER, of_this_boot),
     )
+
+
+def _expected_components(labels: Mapping[str, str], *, telemetry: bool) -> list[str]:
+    return [
+        component.value
+        for component, (key, value) in _SELECTORS.items()
+        if labels.get(key) == value and (telemetry or component is not Writer.TELEMETRY)
+    ]
 
 
 def _open(report: Report) -> StateBody | None:
-    """A body that this version cannot read is no word at all."""
+    """Return the body; None if this version cannot read it."""
     try:
         return report.open()
     except MalformedMessage:
         return None
 
 
-def _last(kind: type[B], writer: Writer, found: Iterable[tuple[State, StateBody]]) -> B | None:
+def _find(kind: type[B], writer: Writer, bodies: Iterable[tuple[State, StateBody]]) -> B | None:
     return next(
-        (body for of, body in found if of.component == writer and isinstance(body, kind)), None
+        (body for of, body in bodies if of.component == writer and isinstance(body, kind)), None
     )
 
 
 def _component(
-    bodies: list[tuple[StateBody, bool]],
-    voice: ComponentHeartbeat,
+    bodies: Iterable[tuple[StateBody, bool]],
+    last: LastBeat | None,
+    *,
+    silent_at: float,
     slot: Command | None,
-    of: tuple[str, str],
+    uid: str,
+    boot_id: str,
     now: float,
 ) -> Component:
-    beat = voice.last.beat if voice.last is not None else None
-    same_node = beat is not None and beat.node_uid == of[0]
-    alive = voice.last if beat is not None and (beat.node_uid, beat.boot_id) == of else None
+    """Return the view of a component; each body comes with whether it is of this boot."""
+    highest = Order(0, 0)
+    if last is not None and last.beat.node_uid == uid:
+        highest = Order(last.beat.token, last.beat.op)
+    alive = last if last is not None and _is_of(last, uid, boot_id) else None
     result = progress = refusal = None
-    highest = Order(beat.token, beat.op) if beat is not None and same_node else Order(0, 0)
     for body, in_this_boot in bodies:
         match body:
             case Result():
@@ -142,7 +146,7 @@ def _component(
                 pass
     return Component(
         last_beat=now - alive.age if alive is not None else None,
-        silent_at=now if voice.silent else NEVER,
+        silent_at=silent_at,
         capabilities=frozenset(alive.beat.knows) if alive is not None else frozenset(),
         slot=slot,
         result=result,
@@ -150,3 +154,7 @@ def _component(
         refusal=refusal,
         highest_order=highest,
     )
+
+
+def _is_of(last: LastBeat, uid: str, boot_id: str) -> bool:
+    return (last.beat.node_uid, last.beat.boot_id) == (uid, boot_id)

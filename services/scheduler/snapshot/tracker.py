@@ -1,40 +1,40 @@
-"""Observe: what is different from when it was asked last, as views of nodes and pools.
-
-It listens to caches, reports, beats and slots, and remembers which nodes and pools each of them
-concerns; views are made when they are asked for. Nothing is decided or written here.
-"""
+"""Track which nodes and pools changed, and build their views when they are asked for."""
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from libs.bus.heartbeats import HeartbeatMonitor
-from libs.bus.reports import ReportCache
-from libs.bus.slot_cache import SlotCache
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage
-from libs.contracts.node import DRIVER_LABEL
+from libs.contracts.node import DRIVER_LABEL, NodeRecord
 from libs.contracts.reports import Preflight, Report, StateKind
 from libs.contracts.subjects import State
-from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.runtime.clock import Clock
-from services.scheduler.informers import Informers
+from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import NodeStates
-from services.scheduler.pod_cache import FollowedNodes, PodCache
+from services.scheduler.pod_cache import FollowedNodes
 from services.scheduler.resources import DaemonSet, Node, Pod, Rollout
 from services.scheduler.snapshot.node_view import (
-    NodeViews,
+    NodeContext,
     is_tracked,
+    node_view,
     pool_member,
     rollout_view,
     selectable_labels,
 )
-from services.scheduler.snapshot.pools import PolicyReader, PoolSnapshot, snapshot_pools
+from services.scheduler.snapshot.pods import is_of_daemon_set, is_over
+from services.scheduler.snapshot.pools import (
+    UNASSIGNED,
+    PolicyReader,
+    PoolSnapshot,
+    snapshot_pools,
+)
+from services.scheduler.snapshot.reports import node_reports
 
-_COUNTS: Final = frozenset(
+_OF_ALL_COMPONENTS: Final = frozenset({StateKind.RESULT, StateKind.PROGRESS, StateKind.REFUSAL})
+_OF_ONE_COMPONENT: Final = frozenset(
     {
         (Writer.DRIVER, StateKind.FACTS),
         (Writer.DRIVER, StateKind.USAGE),
@@ -42,11 +42,10 @@ _COUNTS: Final = frozenset(
         (Writer.VALIDATOR, StateKind.EVIDENCE),
     }
 )
-_OF_ALL: Final = frozenset({StateKind.RESULT, StateKind.PROGRESS, StateKind.REFUSAL})
 
 
 class SnapshotChanges(NamedTuple):
-    """As `Deciding.update` takes it."""
+    """What changed, as `Decider.update` takes it."""
 
     nodes: tuple[NodeView, ...]
     nodes_gone: tuple[str, ...]
@@ -55,124 +54,94 @@ class SnapshotChanges(NamedTuple):
 
 
 class SnapshotTracker:
-    """One reader of everything."""
+    """The snapshot of one leader. It marks; `changes` reads."""
 
-    def __init__(
-        self,
-        *,
-        informers: Informers,
-        reports: ReportCache,
-        heartbeats: HeartbeatMonitor,
-        slot_cache: SlotCache,
-        pod_cache: PodCache,
-        node_states: NodeStates,
-        namespace: str,
-        clock: Clock,
-        wake: Callable[[], None],
-    ) -> None:
-        self._sources = informers
-        self._mirror = reports
-        self._pulses = heartbeats
-        self._slots = slot_cache
-        self._memory = node_states
-        self._clock = clock
-        self.wake = wake
-        """Have whoever decides look."""
-        self._reading = PolicyReader()
-        self._placement = PoolSnapshot()
-        self._misplaced = True
+    def __init__(self, inputs: Inputs, node_states: NodeStates) -> None:
+        self._inputs = inputs
+        self._informers = inputs.informers
+        self._reports = inputs.reports
+        self._heartbeats = inputs.heartbeats
+        self._clock = inputs.env.clock
+        self._node_states = node_states
+        self._policy_reader = PolicyReader()
+        self._followed = FollowedNodes(pod_cache=inputs.pod_cache, node_states=node_states)
         self.nodes: dict[str, NodeView] = {}
-        """As they were shown last."""
+        """The views that `changes` returned last, by name."""
         self.pools: dict[str, PoolView] = {}
+        self.pool_snapshot = PoolSnapshot()
         self.to_purge: set[str] = set()
-        """Nodes that are not there, and whose slots and reports are to be purged."""
-        self._left: dict[str, float] = {}
-        """Names that the bus knows and no Node bears, and since when that is seen."""
+        """Deleted nodes whose slots and reports remain on the bus."""
+        self._absent: dict[str, float] = {}
+        """Nodes that the bus has and the API server does not, and since when."""
         self._dirty: set[str] = set()
         self._dirty_pools: set[str] = set()
+        self._pools_stale = True
+        """Whether policies, labels or DaemonSets have changed since `pool_snapshot`."""
         self._silent: dict[str, frozenset[str]] = {}
-        self._following = FollowedNodes(pod_cache=pod_cache, node_states=node_states)
-        self._viewing = NodeViews(
-            informers=informers,
-            reports=reports,
-            heartbeats=heartbeats,
-            slot_cache=slot_cache,
-            pod_cache=pod_cache,
-            node_states=node_states,
-            namespace=namespace,
-            clock=clock,
-        )
 
     def subscribe(self) -> Callable[[], None]:
-        """Hear of every change, until the returned function is called."""
-        sources = self._sources
-        ends = [
-            sources.nodes.cache.on_change(self._node),
-            sources.driver_pods.cache.on_change(self._pod),
-            sources.other_pods.cache.on_change(self._pod),
-            sources.daemon_sets.cache.on_change(self._daemon_set),
-            sources.rollouts.cache.on_change(self._rollout),
-            *(each.cache.on_change(self._policy) for each in sources.policies.values()),
-            sources.gpu_clusters.cache.on_change(self._policy),
-            self._mirror.on_change(self._report),
-            self._pulses.on_change(lambda _before, beat: self.mark_node(beat.node)),
+        """Track changes until the returned function is called."""
+        informers = self._informers
+        subscriptions = [
+            informers.nodes.cache.on_change(self._node_changed),
+            informers.driver_pods.cache.on_change(self._pod_changed),
+            informers.other_pods.cache.on_change(self._pod_changed),
+            informers.daemon_sets.cache.on_change(self._daemon_set_changed),
+            informers.rollouts.cache.on_change(self._rollout_changed),
+            *(each.cache.on_change(self._policy_changed) for each in informers.policies.values()),
+            informers.gpu_clusters.cache.on_change(self._policy_changed),
+            self._reports.on_change(self._report_changed),
+            self._heartbeats.on_change(lambda _before, beat: self.mark_node(beat.node)),
         ]
-        for node in sources.nodes:
-            self._dirty.add(node.metadata.name)
-        self._dirty_pools.update(self._placement.pools)
-        self._misplaced = True
+        self._dirty.update(node.metadata.name for node in informers.nodes)
 
         def end() -> None:
-            for each in ends:
-                each()
+            for unsubscribe in subscriptions:
+                unsubscribe()
 
         return end
 
-    # What changed.
+    # Marks.
 
     def mark_node(self, name: str) -> None:
-        """The node is another one to whoever looks."""
         self._dirty.add(name)
-        self.wake()
+        self._inputs.wake_signal.notify()
 
     def mark_pool(self, key: str) -> None:
-        """The pool is."""
         self._dirty_pools.add(key)
-        self.wake()
+        self._inputs.wake_signal.notify()
 
-    def _node(self, before: Node | None, after: Node | None) -> None:
+    def _node_changed(self, before: Node | None, after: Node | None) -> None:
         node = after or before
         if node is None:
             return
         if before is None or after is None or selectable_labels(before) != selectable_labels(after):
-            self._misplaced = True
+            self._pools_stale = True
         elif DRIVER_LABEL in after.metadata.labels:
-            self._misplaced |= not self._is_known(after)
+            self._pools_stale |= not self._has_build(after.label(DRIVER_LABEL))
         if after is None or (before is not None and before.metadata.uid != after.metadata.uid):
             self.to_purge.add(node.metadata.name)
         self.mark_node(node.metadata.name)
 
-    def _is_known(self, node: Node) -> bool:
-        """Whether what it is told to run is in a view of a pool already."""
-        label = node.metadata.labels[DRIVER_LABEL]
+    def _has_build(self, label: str) -> bool:
         return any(
             build.label == label
-            for pool in self._placement.pools.values()
+            for pool in self.pool_snapshot.pools.values()
             for builds in pool.builds.values()
             for build in builds.values()
         )
 
-    def _pod(self, before: Pod | None, after: Pod | None) -> None:
+    def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         for pod in (before, after):
             if pod is not None and pod.spec.node_name:
                 self.mark_node(pod.spec.node_name)
 
-    def _daemon_set(self, before: DaemonSet | None, after: DaemonSet | None) -> None:
-        if before is None or after is None or _settling(before) != _settling(after):
-            self._misplaced = True
-            self.wake()
+    def _daemon_set_changed(self, before: DaemonSet | None, after: DaemonSet | None) -> None:
+        if before is None or after is None or _build_state(before) != _build_state(after):
+            self._pools_stale = True
+            self._inputs.wake_signal.notify()
 
-    def _rollout(self, before: Rollout | None, after: Rollout | None) -> None:
+    def _rollout_changed(self, before: Rollout | None, after: Rollout | None) -> None:
         rollout = after or before
         if rollout is None:
             return
@@ -180,137 +149,160 @@ class SnapshotTracker:
             before is None
             or after is None
             or before.status.target != after.status.target
-            or rollout.metadata.name not in self._placement.pools
+            or rollout.metadata.name not in self.pool_snapshot.pools
         ):
-            self._misplaced = True
+            self._pools_stale = True
         self.mark_pool(rollout.metadata.name)
 
-    def _policy(self, _before: Any, _after: Any) -> None:
-        self._misplaced = True
-        self.wake()
+    def _policy_changed(self, _before: Any, _after: Any) -> None:
+        self._pools_stale = True
+        self._inputs.wake_signal.notify()
 
-    def _report(self, of: State, _before: Report | None, after: Report | None) -> None:
+    def _report_changed(self, of: State, _before: Report | None, after: Report | None) -> None:
         kind = StateKind(of.kind)
-        if kind not in _OF_ALL and (of.component, kind) not in _COUNTS:
+        if kind not in _OF_ALL_COMPONENTS and (of.component, kind) not in _OF_ONE_COMPONENT:
             return
         if kind is StateKind.PREFLIGHT:
             if of.asker != Writer.SCHEDULER or after is None:
                 return
-            self._heard(of.node, after)
+            try:
+                answer = after.open()
+            except MalformedMessage:
+                answer = None
+            if isinstance(answer, Preflight):
+                self._node_states.record_answer(of.node, answer, at=self._clock.now())
         self.mark_node(of.node)
 
-    def _heard(self, name: str, report: Report) -> None:
-        try:
-            answer = report.open()
-        except MalformedMessage:
-            return
-        if isinstance(answer, Preflight):
-            self._memory.record_answer(name, answer, at=self._clock.now())
-
     def sweep(self) -> None:
-        """Look who has fallen silent, is heard again, or is gone for good: nobody tells that."""
-        self._memory.retain(self.nodes)
-        self.to_purge |= self._left_behind()
+        """Mark what changes with time alone: nodes with silent agents, and nodes to purge."""
+        self._node_states.retain(self.nodes)
+        self.to_purge |= self._nodes_to_purge()
         for name in self._silent.keys() - self.nodes.keys():
             del self._silent[name]
         for name, node in self.nodes.items():
-            silent = frozenset(one for one in node.components if self._pulses.is_silent(name, one))
+            silent = frozenset(
+                component
+                for component in node.components
+                if self._heartbeats.is_silent(name, component)
+            )
             if self._silent.get(name, frozenset()) != silent:
                 self._silent[name] = silent
                 self.mark_node(name)
 
-    def _left_behind(self) -> set[str]:
-        """What was deleted when nobody heard of it, or could not be purged."""
-        nodes, now = self._sources.nodes, self._clock.monotonic()
-        known = {*self._mirror.nodes(), *self._slots.nodes()}
-        left = [name for name in known if nodes.cache.get(name) is None]
-        self._left = {name: self._left.get(name, now) for name in left}
-        if self._mirror.age:
-            return set()  # nothing can be purged now
-        proved = now - nodes.age  # a Node that had an agent before that would be known
-        return {name for name, since in self._left.items() if since < proved}
+    def _nodes_to_purge(self) -> set[str]:
+        """Return nodes whose deletion was not seen, or whose purge failed."""
+        nodes, now = self._informers.nodes, self._clock.monotonic()
+        on_bus = {*self._reports.nodes(), *self._inputs.slot_cache.nodes()}
+        absent = [name for name in on_bus if nodes.cache.get(name) is None]
+        self._absent = {name: self._absent.get(name, now) for name in absent}
+        if self._reports.age:
+            return set()  # the bus is unreachable
+        # The Nodes must have been read since the name was found to be absent.
+        read_at = now - nodes.age
+        return {name for name, since in self._absent.items() if since < read_at}
 
-    # What is there now.
+    # Views.
 
     def changes(self) -> SnapshotChanges:
-        """Views of all that changed since this was asked last."""
-        if self._misplaced:
-            self._place()
+        """Return the views of all nodes and pools that changed since the last call."""
+        if self._pools_stale:
+            self._snapshot_pools()
         dirty, self._dirty = self._dirty, set()
         nodes: list[NodeView] = []
-        gone: list[str] = []
+        nodes_gone: list[str] = []
         for name in sorted(dirty):
-            view = self._viewing.view(name, self._placement)
+            view = self._node_view(name)
             if view is not None:
                 nodes.append(view)
                 self.nodes[name] = view
             elif self.nodes.pop(name, None) is not None:
-                gone.append(name)
-            self._following.update(name, view)
-        pools, pools_gone = self._pools()
-        self._following.follow(self.pools.values())
-        return SnapshotChanges(tuple(nodes), tuple(gone), pools, pools_gone)
+                nodes_gone.append(name)
+            self._followed.update(name, view)
+        pools, pools_gone = self._pool_changes()
+        self._followed.follow(self.pools.values())
+        return SnapshotChanges(tuple(nodes), tuple(nodes_gone), pools, pools_gone)
 
-    def fleet(self) -> Fleet:
-        """All of it, as it was shown last."""
-        return Fleet(pools=self.pools, nodes=self.nodes)
-
-    @property
-    def pool_snapshot(self) -> PoolSnapshot:
-        """Which pool has each node."""
-        return self._placement
-
-    def _place(self) -> None:
-        """Policies, labels or DaemonSets are others than before."""
-        self._misplaced = False
-        sources, before = self._sources, self._placement
-        members = [pool_member(node) for node in sources.nodes if is_tracked(node)]
-        self._placement = now = snapshot_pools(
-            self._reading.read({kind: tuple(each) for kind, each in sources.policies.items()}),
-            members,
-            tuple(sources.daemon_sets),
-            gpu_clusters=[one.metadata.name for one in sources.gpu_clusters],
-            rollouts={one.metadata.name: one.status.target for one in sources.rollouts},
+    def _node_view(self, name: str) -> NodeView | None:
+        """Return the view of a node; None if there is none, or it is not tracked."""
+        node = self._informers.nodes.cache.get(name)
+        if node is None or not is_tracked(node):
+            return None
+        pools = self.pool_snapshot.pools
+        assignment = self.pool_snapshot.assignments.get(name, UNASSIGNED)
+        record = node.record
+        recorded = record.pool if isinstance(record, NodeRecord) else ""
+        pool = pools.get(recorded or assignment.pool)
+        context = NodeContext(
+            assignment=assignment,
+            upgrade=None if pool is None else pool.upgrade,
+            namespace=self._inputs.namespace,
+            driver_pods=tuple(self._informers.driver_pods.cache.by_index("node", name)),
+            pods=self._inputs.pod_cache.of(name),
+            runs_control_plane=any(
+                not is_of_daemon_set(pod) and not is_over(pod)
+                for pod in self._informers.other_pods.cache.by_index("node", name)
+            ),
+            reports=node_reports(
+                node,
+                telemetry=self.pool_snapshot.telemetry,
+                reports=self._reports,
+                heartbeats=self._heartbeats,
+                slot_cache=self._inputs.slot_cache,
+                now=self._clock.now(),
+            ),
+            state=self._node_states.of_uid(name, node.metadata.uid),
         )
-        for name in before.assignments.keys() | now.assignments.keys():
+        return node_view(node, context)
+
+    def _snapshot_pools(self) -> None:
+        self._pools_stale = False
+        informers, before = self._informers, self.pool_snapshot
+        policies = {kind: tuple(each) for kind, each in informers.policies.items()}
+        self.pool_snapshot = after = snapshot_pools(
+            self._policy_reader.read(policies),
+            [pool_member(node) for node in informers.nodes if is_tracked(node)],
+            tuple(informers.daemon_sets),
+            gpu_clusters=[each.metadata.name for each in informers.gpu_clusters],
+            rollouts={each.metadata.name: each.status.target for each in informers.rollouts},
+        )
+        for name in before.assignments.keys() | after.assignments.keys():
             if (
-                before.assignments.get(name) != now.assignments.get(name)
-                or before.telemetry != now.telemetry
+                before.assignments.get(name) != after.assignments.get(name)
+                or before.telemetry != after.telemetry
             ):
                 self._dirty.add(name)
-        for key in before.pools.keys() | now.pools.keys():
-            had, has = before.pools.get(key), now.pools.get(key)
-            if had != has:
+        for key in before.pools.keys() | after.pools.keys():
+            old, new = before.pools.get(key), after.pools.get(key)
+            if old != new:
                 self._dirty_pools.add(key)
-            if had is not None and has is not None and had.upgrade != has.upgrade:
-                self._dirty |= self._following.unsettled
+            if old is not None and new is not None and old.upgrade != new.upgrade:
+                self._dirty |= self._followed.unsettled
 
-    def _pools(self) -> tuple[tuple[PoolView, ...], tuple[str, ...]]:
+    def _pool_changes(self) -> tuple[tuple[PoolView, ...], tuple[str, ...]]:
         dirty, self._dirty_pools = self._dirty_pools, set()
-        views: list[PoolView] = []
+        pools: list[PoolView] = []
         gone: list[str] = []
         for key in sorted(dirty):
-            view = self._placement.pools.get(key)
+            view = self.pool_snapshot.pools.get(key)
             if view is None:
                 if self.pools.pop(key, None) is not None:
                     gone.append(key)
                 continue
-            rollout = self._sources.rollouts.cache.get(key)
+            rollout = self._informers.rollouts.cache.get(key)
             if rollout is not None:
-                writing = key in self._memory.writing_rollouts
+                writing = key in self._node_states.writing_rollouts
                 view = replace(view, rollout=rollout_view(rollout, writing=writing))
             self.pools[key] = view
-            views.append(view)
-        return tuple(views), tuple(gone)
+            pools.append(view)
+        return tuple(pools), tuple(gone)
 
 
-def _settling(one: DaemonSet) -> object:
-    metadata = one.metadata
-    caught_up = one.status.observed_generation >= metadata.generation
+def _build_state(daemon_set: DaemonSet) -> object:
+    metadata = daemon_set.metadata
     return (
         metadata.uid,
         metadata.annotations,
         metadata.labels,
         metadata.deletion_timestamp,
-        caught_up,
+        daemon_set.status.observed_generation >= metadata.generation,
     )

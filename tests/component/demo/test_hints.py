@@ -148,7 +148,7 @@ async def test_a_nats_client_of_anybody_reads_in_words_what_happened(demo: Runni
             said.append(cast("dict[str, Any]", json.loads(message.data))["message"])
     finally:
         await connection.close()
-    assert any(words.endswith("leads, with epoch 1") for words in said)
+    assert any(words.endswith("is the leader (epoch 1)") for words in said)
     assert "bring-up begins" in said
 
 

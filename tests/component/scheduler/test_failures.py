@@ -1,4 +1,4 @@
-"""Schedulers that die, meet each other, or cannot reach anybody: the node ends where it should."""
+"""Upgrades end as they should although schedulers die, compete or are cut off."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def nothing_twice(world: World, name: str, *, since: int) -> None:
 
 
 @pytest.mark.parametrize("after", range(0, WRITES, 3))
-def test_killed_after_any_write_another_goes_on_and_nothing_is_done_twice(after: int) -> None:
+def test_a_successor_continues_after_a_kill_at_any_write(after: int) -> None:
     async def story(world: World) -> None:
         scheduler, target = await brought_up(world, "a")
         await world.start_job("train", "a")
@@ -57,7 +57,7 @@ def test_killed_after_any_write_another_goes_on_and_nothing_is_done_twice(after:
     play(story, seed=after)
 
 
-def test_two_that_believe_they_lead_do_nothing_twice() -> None:
+def test_two_self_styled_leaders_duplicate_nothing() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a")
         await world.start_job("train", "a")
@@ -87,7 +87,7 @@ def test_two_that_believe_they_lead_do_nothing_twice() -> None:
     ],
     ids=lambda strike: f"{type(strike).__name__}{getattr(strike, 'code', '')}",
 )
-def test_writes_that_go_wrong_are_made_in_the_end_and_once(strike: FaultEffect) -> None:
+def test_failed_writes_succeed_later_exactly_once(strike: FaultEffect) -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a")
         await world.start_job("train", "a")
@@ -109,7 +109,7 @@ def test_writes_that_go_wrong_are_made_in_the_end_and_once(strike: FaultEffect) 
     play(story)
 
 
-def test_while_nats_is_away_it_waits_and_says_so_and_then_goes_on() -> None:
+def test_an_upgrade_waits_while_nats_is_unreachable() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a")
         await world.start_job("train", "a")
@@ -133,7 +133,7 @@ def test_while_nats_is_away_it_waits_and_says_so_and_then_goes_on() -> None:
     play(story)
 
 
-def test_two_after_one_another_tell_two_things_also_while_no_rollout_can_be_written() -> None:
+def test_events_of_consecutive_leaders_differ_without_a_written_epoch() -> None:
     """Then both lead with the same epoch."""
 
     async def story(world: World) -> None:
@@ -155,7 +155,7 @@ def test_two_after_one_another_tell_two_things_also_while_no_rollout_can_be_writ
     play(story)
 
 
-def test_where_the_rollout_was_lost_meanwhile_the_next_one_is_obeyed_all_the_same() -> None:
+def test_agents_obey_the_next_leader_after_a_lost_rollout() -> None:
     """Its epoch went with it; Nodes and slots remember."""
 
     async def story(world: World) -> None:
@@ -182,7 +182,7 @@ def test_where_the_rollout_was_lost_meanwhile_the_next_one_is_obeyed_all_the_sam
     play(story)
 
 
-def test_a_sick_node_holds_up_nobody() -> None:
+def test_a_failing_node_does_not_delay_the_others() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a", "b")
         for verb in ("apply", "get"):
@@ -201,7 +201,7 @@ def test_a_sick_node_holds_up_nobody() -> None:
     play(story)
 
 
-def test_one_that_starts_while_the_bus_is_away_waits_and_goes_on_when_it_is_there() -> None:
+def test_a_scheduler_started_without_the_bus_waits_for_it() -> None:
     async def story(world: World) -> None:
         await world.install("a")
         world.bus.stop()
@@ -217,7 +217,7 @@ def test_one_that_starts_while_the_bus_is_away_waits_and_goes_on_when_it_is_ther
     play(story)
 
 
-def test_who_may_yet_begin_keeps_its_place_when_something_else_is_wanted() -> None:
+def test_a_granted_node_keeps_its_grant_when_the_target_changes() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a", "b")
         since = world.server.revision
@@ -251,7 +251,7 @@ def test_who_may_yet_begin_keeps_its_place_when_something_else_is_wanted() -> No
     play(story)
 
 
-def test_who_stood_by_has_heard_all_agents_and_starts_nodes_as_soon_as_he_leads() -> None:
+def test_a_standby_starts_nodes_as_soon_as_it_leads() -> None:
     """One that is started anew has to hear a beat of each first, which takes up to a minute."""
 
     async def story(world: World) -> None:
@@ -270,7 +270,7 @@ def test_who_stood_by_has_heard_all_agents_and_starts_nodes_as_soon_as_he_leads(
     play(story)
 
 
-def test_who_is_gone_is_asked_to_leave_once_however_long_he_is_still_seen() -> None:
+def test_a_gone_pod_is_evicted_once_while_the_watch_lags() -> None:
     async def story(world: World) -> None:
         scheduler, target = await brought_up(world, "a")
         await world.start_job("train", "a")

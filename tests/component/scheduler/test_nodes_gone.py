@@ -1,4 +1,4 @@
-"""Nodes that are gone and terms that are over: nobody is counted, asked or looked at for them."""
+"""Deleted nodes and ended terms leave no metrics, evictions or watches behind."""
 
 import pytest
 
@@ -31,7 +31,7 @@ async def held_up(world: World) -> SchedulerProcess:
     return scheduler
 
 
-def test_who_waits_and_is_deleted_waits_no_more() -> None:
+def test_a_deleted_node_is_not_counted_as_waiting() -> None:
     async def story(world: World) -> None:
         scheduler = await held_up(world)
         world.cluster.fleet["a"].power_off()
@@ -43,7 +43,7 @@ def test_who_waits_and_is_deleted_waits_no_more() -> None:
     play(story)
 
 
-def test_nor_does_another_node_of_its_name_wait_for_what_held_it_up() -> None:
+def test_a_recreated_node_does_not_inherit_the_wait() -> None:
     async def story(world: World) -> None:
         scheduler = await held_up(world)
         before = await asked(world, WhyQuery(node="a"))
@@ -67,7 +67,7 @@ def test_nor_does_another_node_of_its_name_wait_for_what_held_it_up() -> None:
     play(story)
 
 
-def test_who_leads_no_more_counts_nobody_and_looks_at_no_pods() -> None:
+def test_a_former_leader_has_no_node_metrics_and_lists_no_pods() -> None:
     async def story(world: World) -> None:
         first = await held_up(world)
         other = world.start()
@@ -98,7 +98,7 @@ async def on_the_bus(world: World) -> list[bool]:
     return [one is not None for one in found]
 
 
-def test_who_is_deleted_leaves_nothing_on_the_bus() -> None:
+def test_a_deleted_node_is_purged_from_the_bus() -> None:
     async def story(world: World) -> None:
         scheduler, _ = await brought_up(world, "a", "b")
         await world.agents.stop()
@@ -113,7 +113,7 @@ def test_who_is_deleted_leaves_nothing_on_the_bus() -> None:
 
 
 @pytest.mark.parametrize("while_", ["nobody leads", "the bus is away"])
-def test_who_is_deleted_when_it_cannot_be_purged_is_purged_later(while_: str) -> None:
+def test_a_failed_purge_is_retried(while_: str) -> None:
     async def story(world: World) -> None:
         scheduler, _ = await brought_up(world, "a", "b")
         await world.agents.stop()
@@ -136,7 +136,7 @@ def test_who_is_deleted_when_it_cannot_be_purged_is_purged_later(while_: str) ->
     play(story)
 
 
-def test_of_a_node_that_is_none_of_ours_any_more_nobody_is_asked_to_leave() -> None:
+def test_evictions_end_when_a_node_is_no_longer_managed() -> None:
     async def story(world: World) -> None:
         scheduler, _ = await brought_up(world, "a")
         await world.start_job("train", "a")

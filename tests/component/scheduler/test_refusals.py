@@ -1,4 +1,4 @@
-"""What refuses our writes for good is said: whom it holds up, with the words of the answer."""
+"""Writes that are refused for good are reported with the error."""
 
 from libs.contracts.events import WaitEvent as Waits
 from libs.contracts.queries import StatusAnswer, StatusQuery, WhyAnswer, WhyQuery
@@ -16,7 +16,7 @@ async def waits(world: World, name: str) -> list[tuple[str, str]]:
     return [(one.code or "", one.detail) for one in bodies if isinstance(one, Waits)]
 
 
-def test_a_node_whose_writes_are_refused_waits_for_that_until_they_go_through() -> None:
+def test_a_node_waits_while_its_writes_are_refused() -> None:
     async def story(world: World) -> None:
         scheduler, target = await brought_up(world, "a")
         fault = Fault(effect=RefuseRequest(403), verbs=("apply",), kind="Node", name="a", user=USER)
@@ -43,7 +43,7 @@ def test_a_node_whose_writes_are_refused_waits_for_that_until_they_go_through() 
     play(story)
 
 
-def test_a_rollout_that_need_not_be_written_any_more_is_not_said_to_be_refused() -> None:
+def test_an_obsolete_rollout_write_is_not_reported_as_refused() -> None:
     async def story(world: World) -> None:
         await brought_up(world, "a")
         world.server.faults.add(
@@ -59,7 +59,7 @@ def test_a_rollout_that_need_not_be_written_any_more_is_not_said_to_be_refused()
     play(story)
 
 
-def test_what_fails_once_or_twice_is_nobodys_business() -> None:
+def test_one_or_two_failures_are_not_reported_as_refused() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a")
         fault = Fault(effect=RefuseRequest(500), verbs=("apply",), kind="Node", user=USER, times=2)
@@ -74,7 +74,7 @@ def test_what_fails_once_or_twice_is_nobodys_business() -> None:
     play(story)
 
 
-def test_a_rollout_that_cannot_be_written_is_told_on_it_and_to_who_asks_how_it_stands() -> None:
+def test_a_failing_rollout_write_is_in_its_events_and_the_status() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a")
         world.server.faults.add(
@@ -84,12 +84,12 @@ def test_a_rollout_that_cannot_be_written_is_told_on_it_and_to_who_asks_how_it_s
         await world.sleep(60)
         status = await asked(world, StatusQuery())
         assert isinstance(status, StatusAnswer)
-        assert status.pools[0].because.startswith("its Rollout cannot be written: ")
+        assert status.pools[0].because.startswith("the Rollout cannot be written: ")
         assert "forbidden by a fault" in status.pools[0].because
         told = [message for about, message in await world.kube_events() if about == POOL]
         assert told
         assert all(
-            "Failed to write its status" in one and "forbidden by a fault" in one for one in told
+            "Failed to write the Rollout" in one and "forbidden by a fault" in one for one in told
         )
         world.server.faults.clear()
         await upgraded(world, "a", before=target)

@@ -1,4 +1,4 @@
-"""From a person's patch to the release: what is written, told and asked, and nothing else."""
+"""Upgrades from the edit of a policy to the uncordon: writes, events, evictions, queries."""
 
 from collections import Counter
 
@@ -77,7 +77,7 @@ def test_an_upgrade_is_five_writes_one_eviction_and_an_event_for_each_state() ->
     play(story)
 
 
-def test_what_is_left_on_the_node_is_the_proof_and_nothing_more() -> None:
+def test_only_the_record_remains_on_an_upgraded_node() -> None:
     async def story(world: World) -> None:
         await brought_up(world, "a")
         node = await world.kube.get(resources.NODES, "a")
@@ -94,7 +94,7 @@ def test_what_is_left_on_the_node_is_the_proof_and_nothing_more() -> None:
     play(story)
 
 
-def test_one_after_the_other_where_the_budget_says_so() -> None:
+def test_the_budget_serializes_upgrades() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a", "b", "c")
         first = len(world.revisions())
@@ -131,7 +131,7 @@ def test_a_restart_writes_nothing_when_nothing_changed() -> None:
     play(story)
 
 
-def test_what_happened_is_told_on_the_bus_once_and_in_order() -> None:
+def test_each_event_is_published_once_in_order() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a")
         await world.apply_policy(NEW)
@@ -150,7 +150,7 @@ def test_what_happened_is_told_on_the_bus_once_and_in_order() -> None:
     play(story)
 
 
-def test_a_finding_holds_its_node_up_and_says_why() -> None:
+def test_a_preflight_finding_blocks_its_node_with_the_reason() -> None:
     async def story(world: World) -> None:
         scheduler, _ = await brought_up(world, "a")
         finding = Finding(code="nouveau", message="nouveau is loaded", remedy="blacklist it")
@@ -174,7 +174,7 @@ def test_a_finding_holds_its_node_up_and_says_why() -> None:
     play(story)
 
 
-def test_a_validation_that_fails_fails_the_node_and_halts() -> None:
+def test_a_failed_validation_fails_the_node_and_halts() -> None:
     async def story(world: World) -> None:
         scheduler, _ = await brought_up(world, "a", "b")
         world.agents.machines["a"].fails = True
@@ -201,7 +201,7 @@ async def asked(world: World, question: StatusQuery | WhyQuery | PlanQuery) -> o
         bus.kill()
 
 
-def test_status_is_answered_and_who_asks_for_nothing_that_is_there_is_told_so() -> None:
+def test_status_is_answered_and_unknown_names_are_not_found() -> None:
     async def story(world: World) -> None:
         await brought_up(world, "a", "b")
         status = await asked(world, StatusQuery())
@@ -216,7 +216,7 @@ def test_status_is_answered_and_who_asks_for_nothing_that_is_there_is_told_so() 
     play(story)
 
 
-def test_a_policy_deleted_midway_lets_what_is_in_flight_finish_also_by_a_successor() -> None:
+def test_nodes_in_flight_finish_after_their_policy_is_deleted() -> None:
     async def story(world: World) -> None:
         scheduler, _ = await brought_up(world, "a", "b")
         await world.start_job("train", "a")
@@ -249,7 +249,7 @@ def test_a_policy_deleted_midway_lets_what_is_in_flight_finish_also_by_a_success
     play(story)
 
 
-def test_who_sets_the_brake_or_releases_a_halt_is_told_on_the_bus() -> None:
+def test_a_set_brake_and_a_released_halt_are_published() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a")
         for spec in (

@@ -1,4 +1,4 @@
-"""Which epoch a new leader takes."""
+"""The epoch of a new leader."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from libs.contracts.message import encode
 from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from libs.contracts.rollout import RolloutStatus
 from libs.kube.views import Metadata
+from services.scheduler.leader import next_epoch
 from services.scheduler.resources import Node, Rollout
-from services.scheduler.role import next_epoch
 
 
 def rollout(epoch: int) -> Rollout:
@@ -31,7 +31,7 @@ def node(epoch: int) -> Node:
         ([], [Node(metadata=Metadata(name="n", annotations={RECORD_ANNOTATION: "garbled"}))], 0, 1),
     ],
 )
-def test_it_is_above_whatever_anybody_has(
+def test_a_new_epoch_is_above_all_known_ones(
     rollouts: list[Rollout], nodes: list[Node], in_slots: int, epoch: int
 ) -> None:
     assert next_epoch(rollouts, nodes, in_slots=in_slots) == epoch

@@ -1,4 +1,4 @@
-"""Who owns our fields, as managedFields have it."""
+"""The managers of a Node's fields, read from managedFields."""
 
 import msgspec
 
@@ -34,26 +34,26 @@ def labels(*keys: str) -> dict[str, object]:
 CORDON = {"f:spec": {"f:unschedulable": {}}}
 
 
-def test_a_node_that_nobody_wrote_to_has_no_owners() -> None:
-    assert node().owned.owners == {}
-    assert node(entry("kubelet", 1, labels("f:kubernetes.io/os"))).owned.owners == {}
+def test_fields_that_were_not_written_have_no_managers() -> None:
+    assert node().field_managers == {}
+    assert node(entry("kubelet", 1, labels("f:kubernetes.io/os"))).field_managers == {}
 
 
-def test_each_field_has_its_owners_and_who_wrote_last_comes_last() -> None:
+def test_the_last_writer_of_a_field_comes_last() -> None:
     found = node(
         entry("kubectl-edit", 9, labels(STATE)), entry(MANAGER, 5, {**labels(STATE), **CORDON})
-    ).owned
-    assert found.owners[NodeField.STATE] == (MANAGER, "kubectl-edit")
-    assert found.owners[NodeField.CORDON] == (MANAGER,)
-    assert found.writers == {}
+    )
+    assert found.field_managers[NodeField.STATE] == (MANAGER, "kubectl-edit")
+    assert found.field_managers[NodeField.CORDON] == (MANAGER,)
+    assert found.last_managers == {}
 
 
-def test_who_took_a_field_over_is_its_writer() -> None:
-    found = node(entry("kubectl-label", 9, labels(STATE)), entry(MANAGER, 5, CORDON)).owned
-    assert found.writers == {NodeField.STATE: "kubectl-label"}
+def test_a_field_taken_over_has_another_last_manager() -> None:
+    found = node(entry("kubectl-label", 9, labels(STATE)), entry(MANAGER, 5, CORDON))
+    assert found.last_managers == {NodeField.STATE: "kubectl-label"}
 
 
-def test_each_of_our_annotations_is_a_field_of_its_own() -> None:
+def test_each_annotation_of_an_upgrade_is_a_field() -> None:
     prefix = "nvidia.com/gpu-driver-upgrade"
     keys = {
         "sluice.dev/lease": NodeField.LEASE,
@@ -64,18 +64,18 @@ def test_each_of_our_annotations_is_a_field_of_its_own() -> None:
         f"{prefix}.node-initial-state.unschedulable": NodeField.INITIALLY_CORDONED,
     }
     tree = {"f:metadata": {"f:annotations": {f"f:{key}": {} for key in keys}}}
-    assert node(entry("x", 1, tree)).owned.owners == dict.fromkeys(keys.values(), ("x",))
+    assert node(entry("x", 1, tree)).field_managers == dict.fromkeys(keys.values(), ("x",))
 
 
-def test_what_is_written_to_a_subresource_does_not_count() -> None:
-    assert node(entry("x", 1, CORDON, subresource="status")).owned.owners == {}
+def test_writes_to_a_subresource_are_ignored() -> None:
+    assert node(entry("x", 1, CORDON, subresource="status")).field_managers == {}
 
 
-def test_what_is_not_asked_about_is_dropped_and_owners_stay() -> None:
+def test_unused_fields_are_dropped_and_field_managers_kept() -> None:
     whole = node(
         entry(MANAGER, 1, CORDON), annotations={"sluice.dev/lease": "{}", "a/b": "x" * 1000}
     )
     assert whole.metadata.managed_fields == ()
     assert whole.metadata.annotations == {"sluice.dev/lease": "{}"}
     again = msgspec.structs.replace(whole)
-    assert again.owned == whole.owned != node().owned
+    assert again.field_managers == whole.field_managers != node().field_managers

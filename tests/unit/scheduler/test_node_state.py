@@ -1,4 +1,4 @@
-"""What is kept about nodes, and of whom."""
+"""The leader's state of nodes: what is kept, and until when."""
 
 import pytest
 
@@ -17,14 +17,14 @@ def troubled() -> NodeStates:
     return memory
 
 
-def test_of_nodes_that_are_gone_nothing_is_kept() -> None:
+def test_state_of_deleted_nodes_is_dropped() -> None:
     memory = troubled()
     memory.retain({"a", "c"})
     assert known(memory) == {"a", "c"}
 
 
 @pytest.mark.parametrize("being", ["written", "emptied"])
-def test_as_long_as_something_of_it_is_under_way_all_is_kept(being: str) -> None:
+def test_state_is_kept_while_effects_are_in_progress(being: str) -> None:
     memory = troubled()
     if being == "written":
         memory.of("b").writing = True
@@ -38,7 +38,7 @@ def test_as_long_as_something_of_it_is_under_way_all_is_kept(being: str) -> None
     assert known(memory) == {"a", "c"}
 
 
-def test_another_node_of_its_name_has_nothing_of_it_but_the_write_that_is_under_way() -> None:
+def test_a_new_node_of_the_same_name_inherits_only_the_pending_write() -> None:
     memory = troubled()
     memory.of("b").writing = True
     known = memory.of_uid("b", "uid-again")

@@ -1,4 +1,4 @@
-"""A Node, field by field, as the engine sees it."""
+"""The engine's view of a Node, field by field."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -72,7 +72,7 @@ def test_cordon_and_its_taint() -> None:
     assert (view.cordoned, view.cordon_taint) == (True, True)
 
 
-def test_what_we_wrote() -> None:
+def test_fields_written_by_the_scheduler() -> None:
     view = view_of(
         labels={keys.STATE_LABEL: "upgrade-done", keys.DRIVER_LABEL: "l"},
         annotations={
@@ -85,7 +85,7 @@ def test_what_we_wrote() -> None:
     assert (view.lease, view.record) == (LEASE, RECORD)
 
 
-def test_what_cannot_be_read_says_why() -> None:
+def test_malformed_annotations_carry_the_error() -> None:
     broken: dict[str, str] = {keys.LEASE_ANNOTATION: "{", keys.RECORD_ANNOTATION: "{"}
     view = view_of(annotations=broken)
     assert isinstance(view.lease, MalformedAnnotation)
@@ -93,7 +93,7 @@ def test_what_cannot_be_read_says_why() -> None:
     assert view.record.reason
 
 
-def test_what_people_ask() -> None:
+def test_labels_and_annotations_set_by_users() -> None:
     view = view_of(
         labels={keys.SKIP_LABEL: "true", keys.KEEP_CORDONED_LABEL: "true"},
         annotations={
@@ -106,7 +106,7 @@ def test_what_people_ask() -> None:
     assert (view.request, view.requested, view.safe_load) == (NodeRequest.ADOPT, True, True)
 
 
-def test_what_is_empty_is_absent() -> None:
+def test_empty_values_are_absent() -> None:
     absent: tuple[str, ...] = (
         keys.REQUEST_ANNOTATION,
         keys.REQUESTED_ANNOTATION,
@@ -126,7 +126,7 @@ def test_excluded(key: str) -> None:
     assert not view_of(labels={f"nvidia.com/gpu.deploy.{key}": "true"}).excluded
 
 
-def test_who_comes_last() -> None:
+def test_nodes_of_the_control_plane_are_upgraded_last() -> None:
     assert view_of(labels={"node-role.kubernetes.io/control-plane": ""}).upgrade_last
     assert view_of(runs_control_plane=True).upgrade_last
 
@@ -137,7 +137,7 @@ def pod(name: str, **metadata: Any) -> Pod:
     return msgspec.json.decode(msgspec.json.encode(told), type=Pod)
 
 
-def test_drivers_are_no_tenants() -> None:
+def test_driver_pods_are_not_workload_pods() -> None:
     driver = pod("d", labels={keys.DRIVER_LABEL: "l"})
     view = view_of(driver_pods=(driver,), pods=(driver, pod("t")))
     assert [one.uid for one in view.driver_pods] == ["d"]
@@ -145,7 +145,7 @@ def test_drivers_are_no_tenants() -> None:
     assert [one.uid for one in view.pods] == ["t"]
 
 
-def test_a_pod_that_is_gone_is_not_leaving() -> None:
+def test_a_deleted_pod_has_no_pending_eviction() -> None:
     known = NodeState(
         evictions={"t": PendingEviction(since=1.0, refused="no"), "u": PendingEviction(since=2.0)}
     )
@@ -153,7 +153,7 @@ def test_a_pod_that_is_gone_is_not_leaving() -> None:
     assert (one.uid, one.since, one.refused) == ("t", 1.0, "no")
 
 
-def test_a_preflight_is_of_one_boot() -> None:
+def test_a_preflight_of_another_boot_is_ignored() -> None:
     asked = PreflightRequest(id="1", boot_id="b1", label="l", at=5.0)
     view = view_of(state=NodeState(evictions={}, preflight=asked))
     assert view.preflight is not None
@@ -166,7 +166,7 @@ def test_a_preflight_is_of_one_boot() -> None:
     assert view_of(state=NodeState(evictions={}, preflight=other)).preflight is None
 
 
-def test_only_the_answer_that_was_asked_for_counts_and_once() -> None:
+def test_only_the_first_answer_to_the_latest_preflight_counts() -> None:
     memory = NodeStates()
     known = memory.of_uid("a", "u")
     known.preflight = PreflightRequest(id="2", boot_id="b1", label="l", at=5.0)
@@ -178,7 +178,7 @@ def test_only_the_answer_that_was_asked_for_counts_and_once() -> None:
     assert memory.of_uid("a", "another").preflight is None
 
 
-def test_nothing_said_is_nothing_known() -> None:
+def test_without_reports_nothing_is_known() -> None:
     view = view_of(reports=NodeReports())
     assert (view.loaded, view.gate, view.evidence, view.usage) == (None, None, None, None)
     assert dict(view.components) == {}

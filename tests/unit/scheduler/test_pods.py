@@ -1,4 +1,4 @@
-"""Pods as the engine sees them."""
+"""The engine's views of pods."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.policy.kinds.upgrade_policy import Drain, UpgradePolicy, WaitForCompletion
 from libs.rollout.views.machine import EvictionExemption
 from services.scheduler.resources import Pod
-from services.scheduler.snapshot.pods import driver_pod, is_over, work_pod
+from services.scheduler.snapshot.pods import driver_pod, is_over, workload_pod
 
 HOME = "gpu-operator"
 SET = {"kind": "DaemonSet", "name": "d", "uid": "x", "controller": True}
@@ -39,8 +39,8 @@ def with_gpus(name: str, amount: str = "1") -> Any:
         ({"initContainers": with_gpus("nvidia.com/gpu")["containers"]}, False),
     ],
 )
-def test_who_computes(spec: Any, gpu: bool) -> None:
-    assert work_pod(pod(spec=spec), None, namespace=HOME).gpu is gpu
+def test_pods_with_gpu_resources_use_gpus(spec: Any, gpu: bool) -> None:
+    assert workload_pod(pod(spec=spec), None, namespace=HOME).gpu is gpu
 
 
 @pytest.mark.parametrize(
@@ -88,38 +88,42 @@ def test_who_computes(spec: Any, gpu: bool) -> None:
         ({"labels": {DRAIN_SKIP_LABEL: "false"}}, {}, EvictionExemption.NONE),
     ],
 )
-def test_who_is_left_alone(metadata: dict[str, Any], spec: Any, shelter: EvictionExemption) -> None:
-    assert work_pod(pod(metadata=metadata, spec=spec), None, namespace=HOME).exemption is shelter
+def test_pods_exempt_from_eviction(
+    metadata: dict[str, Any], spec: Any, shelter: EvictionExemption
+) -> None:
+    assert (
+        workload_pod(pod(metadata=metadata, spec=spec), None, namespace=HOME).exemption is shelter
+    )
 
 
-def test_what_the_policy_says_of_it() -> None:
+def test_jobs_and_drained_pods_by_policy() -> None:
     upgrade = UpgradePolicy(
         wait_for_completion=WaitForCompletion(pod_selector="kind=job"),
         drain=Drain(enable=True, pod_selector="team=ml"),
     )
-    job = work_pod(pod(metadata={"labels": {"kind": "job"}}), upgrade, namespace=HOME)
+    job = workload_pod(pod(metadata={"labels": {"kind": "job"}}), upgrade, namespace=HOME)
     assert (job.job, job.drained) == (True, False)
-    other = work_pod(pod(metadata={"labels": {"team": "ml"}}), upgrade, namespace=HOME)
+    other = workload_pod(pod(metadata={"labels": {"team": "ml"}}), upgrade, namespace=HOME)
     assert (other.job, other.drained) == (False, True)
     ending = {"labels": {"kind": "job"}, "deletionTimestamp": "2027-01-15T08:00:00Z"}
-    going = work_pod(pod(metadata=ending), upgrade, namespace=HOME)
+    going = workload_pod(pod(metadata=ending), upgrade, namespace=HOME)
     assert (going.job, going.deleting) == (False, True)
-    none = work_pod(pod(metadata={"labels": {"kind": "job"}}), UpgradePolicy(), namespace=HOME)
+    none = workload_pod(pod(metadata={"labels": {"kind": "job"}}), UpgradePolicy(), namespace=HOME)
     assert (none.job, none.drained) == (False, False)
 
 
-def test_what_eviction_would_cost() -> None:
-    kept = work_pod(pod(metadata={"ownerReferences": [REPLICAS]}), None, namespace=HOME)
+def test_bare_pods_and_empty_dirs() -> None:
+    kept = workload_pod(pod(metadata={"ownerReferences": [REPLICAS]}), None, namespace=HOME)
     assert (kept.bare, kept.empty_dir) == (False, False)
     spec = {"volumes": [{"name": "v", "emptyDir": {}}]}
-    bare = work_pod(pod(spec=spec), None, namespace=HOME)
+    bare = workload_pod(pod(spec=spec), None, namespace=HOME)
     assert (bare.bare, bare.empty_dir) == (True, True)
 
 
 @pytest.mark.parametrize(
     ("phase", "over"), [("Succeeded", True), ("Failed", True), ("Running", False), ("", False)]
 )
-def test_what_has_ended(phase: str, over: bool) -> None:
+def test_pods_that_are_over(phase: str, over: bool) -> None:
     assert is_over(pod(status={"phase": phase})) is over
 
 
@@ -147,7 +151,7 @@ def test_a_driver_pod() -> None:
     assert (found.started, found.restarts, found.trouble) == (1_800_000_000.0, 2, "")
 
 
-def test_a_driver_pod_in_trouble() -> None:
+def test_trouble_of_a_driver_pod() -> None:
     waiting = {
         "name": "image-pull",
         "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}},

@@ -1,4 +1,4 @@
-"""Policies, DaemonSets and Nodes as pools and places."""
+"""Pools, builds and assignments from policies, DaemonSets and Nodes."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def pools_of(
     return snapshot_pools(reads, members, sets, rollouts=rollouts)
 
 
-def test_a_node_gets_what_its_system_needs() -> None:
+def test_nodes_get_the_build_of_their_system() -> None:
     members = [member("a"), member("b", version="24.04")]
     found = pools_of([policy()], members, daemon_sets_of(policy()))
     view = found.pools[POOL]
@@ -64,7 +64,7 @@ def test_a_node_gets_what_its_system_needs() -> None:
     assert len(labels) == 2
 
 
-def test_without_a_daemon_set_it_is_missing_and_behind_its_controller_unsettled() -> None:
+def test_a_build_is_missing_without_a_daemon_set_and_unsettled_until_observed() -> None:
     members = [member("a")]
     none = pools_of([policy()], members, [])
     at = none.assignments["a"].variant
@@ -77,7 +77,7 @@ def test_without_a_daemon_set_it_is_missing_and_behind_its_controller_unsettled(
     assert build.readiness is Readiness.UNSETTLED
 
 
-def test_an_earlier_target_is_known_as_long_as_its_daemon_set_is_there() -> None:
+def test_an_earlier_target_has_builds_while_its_daemon_set_exists() -> None:
     old, new = policy("570.86.15"), policy()
     members = [member("a")]
     before = pools_of([old], members, daemon_sets_of(old)).pools[POOL]
@@ -102,7 +102,7 @@ def test_a_node_of_unknown_system_has_no_variant() -> None:
     assert pools_of([policy()], [bare], []).assignments["a"].variant == ""
 
 
-def test_a_policy_that_is_gone_leaves_its_nodes_in_a_pool_that_is_gone() -> None:
+def test_nodes_of_a_deleted_policy_stay_in_its_gone_pool() -> None:
     (one, *_) = daemon_sets_of(policy())
     label = one.metadata.labels[DRIVER_LABEL]
     members = [member("a", label=label, record_pool=POOL, record_label=label)]
@@ -116,7 +116,7 @@ def test_a_policy_that_is_gone_leaves_its_nodes_in_a_pool_that_is_gone() -> None
     assert build.label == label
 
 
-def test_a_pool_that_is_gone_is_kept_while_a_record_names_it_wherever_its_node_is_now() -> None:
+def test_a_gone_pool_is_kept_while_a_record_names_it() -> None:
     (one, *_) = daemon_sets_of(policy())
     label = one.metadata.labels[DRIVER_LABEL]
     other = policy()
@@ -137,21 +137,21 @@ def test_a_pool_that_is_gone_is_kept_while_a_record_names_it_wherever_its_node_i
     assert POOL not in pools_of([other], [member("a"), member("b")], [one]).pools
 
 
-def test_a_pool_that_is_gone_is_kept_while_there_is_a_rollout_of_it() -> None:
+def test_a_gone_pool_is_kept_while_its_rollout_exists() -> None:
     found = pools_of([], [member("a")], [], **{POOL: "t"})
     view = found.pools[POOL]
     assert (view.gone, view.target) == (True, "t")
     assert found.assignments["a"].pool == ""
 
 
-def test_a_node_that_no_policy_selects_is_in_no_pool() -> None:
+def test_an_unselected_node_is_in_no_pool() -> None:
     labels = {"nvidia.com/gpu.present": "false"}
     other = PoolMember(name="a", labels=labels, record_pool=POOL)
     found = pools_of([policy()], [other], [])
     assert found.assignments["a"].pool == ""
 
 
-def test_a_policy_with_errors_wants_what_it_wanted() -> None:
+def test_a_policy_with_errors_keeps_its_last_target() -> None:
     wrong = policy(image=None)
     found = pools_of([wrong], [member("a")], [], **{POOL: "before"})
     view = found.pools[POOL]
