@@ -1,4 +1,4 @@
-"""What the agent measures of itself, on its process's page: dashboards' names are elsewhere."""
+"""Metrics of the agent itself; those under dcgm-exporter's names are in `fields`."""
 
 from collections.abc import Mapping
 
@@ -8,8 +8,6 @@ from libs.runtime.metrics import Metrics
 
 
 class TelemetryMetrics:
-    """Those of one process."""
-
     def __init__(self, metrics: Metrics) -> None:
         self._sweeps = metrics.counter(
             "sluice_telemetry_sweeps",
@@ -28,15 +26,13 @@ class TelemetryMetrics:
         )
 
     def count_sweep(self, *, measured: bool) -> None:
-        """One look ended."""
         self._sweeps.labels("measured" if measured else "waiting").inc()
 
-    def count_xids(self, told: Mapping[str, tuple[int, ...]]) -> None:
-        """The driver told errors, by UUID."""
-        for uuid, codes in told.items():
+    def count_xids(self, errors: Mapping[str, tuple[int, ...]]) -> None:
+        """Count XIDs by GPU UUID."""
+        for uuid, codes in errors.items():
             for code in codes:
                 self._xids.labels(uuid, str(code)).inc()
 
     def count_unsent(self) -> None:
-        """One batch is lost."""
         self._unsent.inc()
