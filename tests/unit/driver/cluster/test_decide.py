@@ -5,14 +5,12 @@ from typing import Any
 import pytest
 
 from libs.policy.render.rendered import RenderedObject
-from libs.policy.validation import OWNER_LABEL
 from services.driver.cluster.decide import (
     ApplyOperand,
     DeleteOperand,
     RefuseOperand,
     decide_operand,
     decide_unwanted,
-    owner_change,
 )
 from services.driver.cluster.plan import ObjectKey
 from tests.unit.driver.cluster.builders import driver_of, live_object, plan
@@ -87,10 +85,3 @@ def test_what_nobody_wants_goes_if_a_policy_says_so(made: RenderedObject) -> Non
 def test_neither_drivers_nor_files_go_because_nobody_wants_them() -> None:
     for made in (DRIVER, FILE):
         assert decide_unwanted(live_object(made.object), kind=made.kind, decided=True) is None
-
-
-def test_an_owner_is_written_only_where_it_is_another() -> None:
-    assert owner_change({OWNER_LABEL: "a"}, "a") is None
-    assert owner_change({}, None) is None
-    assert owner_change({}, "a") == {OWNER_LABEL: "a"}
-    assert owner_change({OWNER_LABEL: "a"}, None) == {OWNER_LABEL: None}

@@ -102,7 +102,7 @@ def test_settings_become_those_of_the_operands() -> None:
         "SLUICE_AGENT_ENV": "SLUICE_NATS_URL=tls://nats:4222?a=b,SLUICE_X=",
         "SLUICE_PULL_SECRETS": "a,b",
     }
-    made = load(DriverClusterSettings, environ=environ).of_operands()
+    made = load(DriverClusterSettings, environ=environ).render_settings()
     assert made.namespace == SETTINGS.namespace
     assert made.images == SETTINGS.images
     assert made.pull_secrets == ("a", "b")
