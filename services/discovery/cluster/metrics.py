@@ -11,12 +11,12 @@ class DiscoveryMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._writes = metrics.counter(
             "sluice_discovery_api_writes",
-            "Requests that write to a Node, by how they ended.",
+            "Writes to Nodes, by outcome.",
             outcome=("written", "conflict", "failed"),
         )
         self._foreign = metrics.gauge(
             "sluice_discovery_labels_left",
-            "Labels of nodes that are not what their facts say, and that somebody else writes.",
+            "Labels of nodes that differ from the facts and belong to another field manager.",
         )
         self._by_node: dict[str, int] = {}
 

@@ -114,7 +114,7 @@ async def run(
         agent.publish_event(
             FactsEvent(changed=sections),
             id=f"facts/{env.clock.now():.6f}",
-            message=f"not as before: {', '.join(sections)}",
+            message=f"changed: {', '.join(sections)}",
         )
 
     async def quiesce(_op: Op) -> OpDone:

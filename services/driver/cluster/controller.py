@@ -254,14 +254,14 @@ class OperandController:
         self._unstable.pop(key, None)
         path = difference(action.rendered.object, view)
         if path:
-            _log.warning("the server keeps it otherwise", field=path)
+            _log.warning("the server stores the operand in another form", field=path)
             self._unstable[key] = self._version(key, action.rendered)
 
     async def _is_still_due(self, key: ObjectKey, change: object) -> bool:
         """Return whether a plan on verified caches asks for the same change."""
         doubts = await self._informers.why_stale()
         if doubts:
-            raise StaleCache(f"nothing is taken away while it is not known what there is: {doubts}")
+            raise StaleCache(f"nothing is deleted while caches may be stale: {doubts}")
         await self._refresh_plan()
         return self._change(key) == change
 

@@ -53,7 +53,7 @@ OperandAction = ApplyOperand | DeleteOperand | RefuseOperand
 
 def decide_operand(wanted: RenderedObject, live: Object | None) -> OperandAction | None:
     if live is None:
-        return ApplyOperand(wanted, "it is not there")
+        return ApplyOperand(wanted, "it does not exist")
     if live.metadata.deletion_timestamp:
         return None  # applied again when it is gone
     if wanted.kind == RUNTIME_CLASSES.kind and not is_ours(live):
@@ -62,17 +62,17 @@ def decide_operand(wanted: RenderedObject, live: Object | None) -> OperandAction
         if not isinstance(live, RuntimeClass) or live.handler == handler:
             return None
         return RefuseOperand(
-            f"there is a RuntimeClass {wanted.name} that somebody else made, with the handler"
-            f' "{live.handler}" instead of "{handler}": delete it, or name another one in'
+            f"RuntimeClass {wanted.name} was not created by Sluice and has the handler"
+            f' "{live.handler}" instead of "{handler}": delete it, or set another name in'
             " spec.operator.runtimeClass"
         )
     if wanted.kind == DAEMON_SETS.kind and is_of_gpu_operator(live):
-        return delete_operand(live, orphan=True, because="the GPU Operator made it")
+        return delete_operand(live, orphan=True, because="the GPU Operator created it")
     if wanted.kind == CONFIGS.kind or is_ours(live):
         path = difference(wanted.object, live)
-        return ApplyOperand(wanted, f"{path} is not as it should be") if path else None
+        return ApplyOperand(wanted, f"{path} differs") if path else None
     return RefuseOperand(
-        f"there is a {wanted.kind} {wanted.name} that somebody else made: delete it, or rename it"
+        f"{wanted.kind} {wanted.name} exists and was not created by Sluice: delete it or rename it"
     )
 
 

@@ -137,4 +137,4 @@ def _failure_cause(record: str) -> str:
     try:
         return decode(NodeRecord, record.encode()).cause
     except MalformedMessage as error:
-        return f"its record cannot be read: {error}"
+        return f"the node record is malformed: {error}"

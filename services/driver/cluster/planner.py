@@ -147,9 +147,7 @@ class Planner:
         if isinstance(live, DaemonSet) and is_driver_daemon_set(live):
             left = self._unreferenced.seconds_left(live.metadata.uid, now=self._clock.monotonic())
             if left == 0:
-                return delete_operand(
-                    live, orphan=False, because="nothing has named it for an hour"
-                )
+                return delete_operand(live, orphan=False, because="no reference to it for an hour")
             return None
         return decide_unwanted(live, kind=key.kind, decided=self.plan.decides)
 

@@ -39,14 +39,14 @@ class Checks:
         if modules.NOUVEAU in inspection.modules:
             yield Finding(
                 code="nouveau",
-                message="the kernel's own driver nouveau is loaded; no other can be beside it",
+                message="the open driver nouveau is loaded; it excludes every other driver",
                 remedy="blacklist nouveau on this machine and reboot it",
             )
         kernel = system.kernel(tree)
         if kernel is not None and kernel.secure_boot and inspection.driver is None:
             yield Finding(
                 code="secure-boot",
-                message="Secure Boot is on, and no driver has been loaded here that it accepts",
+                message="Secure Boot is on, and no driver that it accepts is loaded",
                 remedy="enrol the key that signs the driver's modules, or turn Secure Boot off;"
                 " where the modules are signed, request without-preflight",
             )
@@ -63,9 +63,9 @@ def _disk_findings(tree: Tree) -> Iterator[Finding]:
     if free is not None and free < FREE:
         yield Finding(
             code="disk",
-            message=f"{free // 1024**2} MiB are free at {UNPACKED}; a driver needs"
+            message=f"{free // 1024**2} MiB are free in {UNPACKED}; a driver needs"
             f" {FREE // 1024**2}",
-            remedy="make room on this machine: old images and logs, most likely",
+            remedy="free disk space on this machine, for example by deleting old images and logs",
         )
 
 
@@ -74,12 +74,12 @@ def _holder_finding(holder: Holder) -> Finding:
     if holder.pod_uid:
         return Finding(
             code="pod",
-            message=f"{describe_holders((holder,))} has {devices} open, and the plan does"
+            message=f"{describe_holders((holder,))} has {devices} open, and the upgrade does"
             f" not remove its pod",
             remedy="end the pod, or let the upgrade policy evict it",
         )
     return Finding(
         code="process",
-        message=f"{describe_holders((holder,))} of the machine itself has {devices} open",
+        message=f"{describe_holders((holder,))} has {devices} open and is in no pod",
         remedy=f"end process {holder.pid} on the machine",
     )

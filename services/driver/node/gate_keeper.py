@@ -80,11 +80,11 @@ class GateKeeper:
             reason = self._commands.last_error or "it is empty"
             return f"the slot of this agent cannot be read: {reason}"
         if proven is None:
-            return "nothing is proven on this node: it needs an upgrade"
+            return "no driver is validated on this node: it needs an upgrade"
         if request.label != proven.label:
-            return f"the pod asks with label {request.label}, and {proven.label} is proven"
+            return f"the waiting pod has driver {request.label}, but {proven.label} is validated"
         if seen.kernel != proven.kernel:
-            return f"kernel {seen.kernel} runs, and the driver is proven under {proven.kernel}"
+            return f"kernel {seen.kernel} runs, but the driver is validated with {proven.kernel}"
         lingering = seen.lingering()
         if lingering:
             return f"containers of pod {', '.join(lingering)} are still on the machine"

@@ -26,7 +26,7 @@ def wait_at_gate(
     """Wait until the gate opens; return the exit code."""
     missing = [name for name in ("POD_UID", "SLUICE_DRIVER_LABEL") if not environ.get(name)]
     if missing:
-        log(f"the gate cannot ask: {' and '.join(missing)} not set; the driver pod must name them")
+        log(f"cannot request admission: the driver pod must set {' and '.join(missing)}")
         return 2
     request = GateRequest(
         pod_uid=environ["POD_UID"], label=environ["SLUICE_DRIVER_LABEL"], started=now()
@@ -35,15 +35,16 @@ def wait_at_gate(
         gate.put_request(tree, request)
     except OSError as error:
         log(
-            f"the gate cannot ask in {gate.FOLDER}: {error.strerror}; mount the host's folder there"
+            f"cannot request admission in {gate.FOLDER}: {error.strerror};"
+            " mount the host's folder there"
         )
         return 1
-    log(f"waits at the gate with label {request.label}: the driver agent of this node must answer")
+    log(f"waiting for the driver agent of this node to admit driver {request.label}")
     waited = 0.0
     while not gate.is_open(tree, request):
         sleep(INTERVAL)
         waited += INTERVAL
         if waited % LOG_INTERVAL < INTERVAL:
-            log(f"still waits after {waited:.0f} s: see what the driver agent of this node says")
-    log("the gate is open")
+            log(f"still waiting after {waited:.0f} s: see the log of the driver agent of this node")
+    log("admitted: the gate is open")
     return 0

@@ -83,4 +83,8 @@ def describe_holders(found: tuple[Holder, ...], limit: int = 5) -> str:
         for each in found[:limit]
     ]
     rest = len(found) - limit
-    return ", ".join(words) + (f" and {rest} more" if rest > 0 else "") if words else "nobody seen"
+    return (
+        ", ".join(words) + (f" and {rest} more" if rest > 0 else "")
+        if words
+        else "no process found"
+    )

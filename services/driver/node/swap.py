@@ -116,7 +116,7 @@ class SwapHandler:
             if request is not None and request.pod_uid != swap.old_pod_uid:
                 break
             op.raise_if_superseded()
-            op.progress("gate", f"no driver pod asks with label {swap.label}")
+            op.progress("gate", f"waiting for the new driver pod ({swap.label}) to reach the gate")
             await self._pause(lambda tree, had=seen.requests: gate.list_requests(tree) != had)
         await op.checkpoint("gate")
         answer = GateAnswer(pod_uid=request.pod_uid, label=request.label, at=self._clock.now())
@@ -137,7 +137,11 @@ class SwapHandler:
             if seen.ready and seen.driver is not None:
                 return OpDone(f"driver {seen.driver.version or 'without a version'} is loaded")
             op.raise_if_superseded()
-            state = "loaded, not yet ready" if seen.driver else "the driver is not loaded yet"
+            state = (
+                "the driver is loaded, but not ready yet"
+                if seen.driver
+                else "the driver is not loaded yet"
+            )
             op.progress("driver-start", state)
             await self._pause(lambda tree, had=seen.ready: tree.exists(driver_files.READY) != had)
 

@@ -23,10 +23,10 @@ class _Family(msgspec.Struct, frozen=True):
 
 
 _FAMILIES: Final = (
-    _Family("gpus", "GPUs that are there.", lambda totals: totals.gpus),
+    _Family("gpus", "number of GPUs.", lambda totals: totals.gpus),
     _Family(
         "gpus_mute",
-        "GPUs that are there and of which nothing can be read.",
+        "number of GPUs of which nothing can be read.",
         lambda totals: totals.mute,
     ),
     _Family(
@@ -44,7 +44,7 @@ _FAMILIES: Final = (
         "memory of the GPUs: used, free and reserved.",
         lambda totals: totals.memory,
     ),
-    _Family("gpu_power_watts", "power that the GPUs draw together.", lambda totals: totals.power),
+    _Family("gpu_power_watts", "power draw of all GPUs.", lambda totals: totals.power),
     _Family(
         "gpu_temperature_celsius", "temperature of the hottest GPU.", lambda totals: totals.hottest
     ),
@@ -70,9 +70,8 @@ class FleetCollector(Collector):
         batches, unknown = self._batches, self._fleet.unknown_batches
         family = CounterMetricFamily(
             "sluice_telemetry_batches",
-            "Batches that came, by what became of them: taken; late, because a later one was"
-            " there; unreadable; foreign, for they named another node than who sent them; of"
-            " strangers, nodes that there are not.",
+            "Received batches by outcome: taken; late (a later one had arrived); unreadable;"
+            " foreign (from another node than the one they name); stranger (no such Node).",
             labels=["outcome"],
         )
         family.add_metric(["taken"], batches.received - unknown)
@@ -83,7 +82,7 @@ class FleetCollector(Collector):
         yield family
         yield CounterMetricFamily(
             "sluice_telemetry_missing_batches",
-            "Batches that were numbered by their senders and never came.",
+            "Batches that nodes sent and that never arrived, by their sequence numbers.",
             value=batches.missing,
         )
 
@@ -91,12 +90,12 @@ class FleetCollector(Collector):
 def _node_metrics(nodes: list[NodeTelemetry]) -> Iterator[Metric]:
     info = GaugeMetricFamily(
         "sluice_node_info",
-        "Of a node that is heard: its pool and its driver, empty where not known; always 1.",
+        "Of a node that sends batches: its pool and driver, empty if unknown; always 1.",
         labels=["node", "pool", "driver_version"],
     )
     age = GaugeMetricFamily(
         "sluice_node_telemetry_age_seconds",
-        f"{_NODE}time since its last batch came.",
+        f"{_NODE}time since its last batch arrived.",
         labels=["node"],
     )
     for node in nodes:
@@ -110,8 +109,8 @@ def _node_metrics(nodes: list[NodeTelemetry]) -> Iterator[Metric]:
 def _pool_metrics(pools: dict[str, PoolTelemetry]) -> Iterator[Metric]:
     states = GaugeMetricFamily(
         "sluice_pool_nodes",
-        f"{_POOL}nodes whose GPUs should be measured: measured; waiting, for a driver or because"
-        " it was told to let go; silent, nothing is heard.",
+        f"{_POOL}nodes with a telemetry agent, by state: measured; waiting (for a driver, or"
+        " quiesced); silent (no batches).",
         labels=["pool", "state"],
     )
     for name, pool in pools.items():
@@ -138,7 +137,7 @@ def _totals_metrics(kind: str, prefix: str, totals: dict[str, GpuTotals]) -> Ite
 def _xid_metric(kind: str, prefix: str, counts: dict[str, int]) -> Metric:
     counter = CounterMetricFamily(
         f"sluice_{kind}_gpu_xid_errors",
-        f"{prefix}errors that the driver told of its GPUs, each counted once.",
+        f"{prefix}XID errors that the driver reported for its GPUs.",
         labels=[kind],
     )
     for name, count in counts.items():

@@ -11,18 +11,18 @@ class TelemetryMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._sweeps = metrics.counter(
             "sluice_telemetry_sweeps",
-            "Looks at the GPUs of this node: measured, or waiting because they cannot be asked.",
+            "Sweeps over the GPUs of this node: measured, or waiting because NVML cannot be used.",
             outcome=("measured", "waiting"),
         )
         self._xids = Counter(
             "sluice_telemetry_xid_errors",
-            "Errors that the driver told, by GPU and number; each is counted once, also repeats.",
+            "XID errors that the driver reported, by GPU and number, including repeated ones.",
             ["uuid", "xid"],
             registry=metrics.registry,
         )
         self._unsent = metrics.counter(
             "sluice_telemetry_unsent_batches",
-            "Batches that were never sent, because the bus was away.",
+            "Batches that were not sent because the bus was unavailable.",
         )
 
     def count_sweep(self, *, measured: bool) -> None:

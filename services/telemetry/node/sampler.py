@@ -66,7 +66,7 @@ class Sampler:
         """Why the GPUs are not measured; empty if they are."""
         if overdue := self._overdue:
             return f"the GPUs did not answer for {overdue:.0f} s"
-        return self._hold.why or ("" if self._sweep else "the GPUs are not looked at yet")
+        return self._hold.why or ("" if self._sweep else "the GPUs have not been sampled yet")
 
     @property
     def _overdue(self) -> float:

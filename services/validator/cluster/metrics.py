@@ -44,13 +44,13 @@ def _node_metrics(proofs: Sequence[NodeProof]) -> Iterator[Metric]:
 def _pool_metrics(proofs: Sequence[NodeProof]) -> Iterator[Metric]:
     nodes = GaugeMetricFamily(
         "sluice_validator_nodes",
-        "Nodes of a pool: proven as they are now; failed in that; or unproven, of which nothing"
-        " is known as they are now.",
+        "Nodes of a pool by state of their present boot and driver: proven; failed; or unproven"
+        " (no evidence).",
         labels=["pool", "standing"],
     )
     failed = GaugeMetricFamily(
         "sluice_validator_nodes_failed",
-        "Nodes of a pool that failed, by the first step that did.",
+        "Nodes of a pool that failed validation, by the first failed step.",
         labels=["pool", "step"],
     )
     counts = Counter((proof.pool, proof.status) for proof in proofs)
@@ -66,7 +66,7 @@ def _pool_metrics(proofs: Sequence[NodeProof]) -> Iterator[Metric]:
 def _failure_metric(proofs: Sequence[NodeProof]) -> Metric:
     reasons = GaugeMetricFamily(
         "sluice_validator_node_failed",
-        "Of a node that failed: its pool, the step, and why; always 1.",
+        "Pool, step and reason of a node that failed validation; always 1.",
         labels=["node", "pool", "step", "reason"],
     )
     for proof in proofs:

@@ -49,5 +49,6 @@ async def run(
     for informer in policies.values():
         service.run_forever(f"follow {informer.name}", informer.run())
     service.ready_when(
-        "nodes", lambda: None if nodes.is_synced else nodes.problem or "they are not listed yet"
+        "nodes",
+        lambda: None if nodes.is_synced else nodes.problem or "the Nodes are not listed yet",
     )

@@ -33,20 +33,20 @@ def probe_driver(tree: Tree, gpus: Gpus, request: Validate) -> DriverProbe:
     digest = driver_files.installed_digest(tree)
     if request.pod_uid and request.install_digest and digest != request.install_digest:
         return DriverProbe(
-            problem=f"the loaded driver was installed from {digest or 'nobody knows what'}, and"
+            problem=f"the loaded driver was installed from {digest or 'an unknown source'}, but"
             f" {request.install_digest} is wanted: see the log of the driver container"
         )
     module = modules.loaded(tree).get(modules.DRIVER)
     if module is None:
         return DriverProbe(
-            problem="module nvidia is not in the kernel: see the log of the driver container, and"
-            " the kernel's"
+            problem="module nvidia is not loaded: see the log of the driver container and"
+            " the kernel log"
         )
     probe = DriverProbe(version=module.version, digest=digest, started=started)
     try:
         problem = _library_problem(tree, gpus, module.version)
     except GpusUnavailable as error:
-        problem = f"the driver's library does not answer ({error}): see the kernel's log for Xid"
+        problem = f"NVML does not answer ({error}): see the kernel log for Xid"
     finally:
         gpus.close()
     return msgspec.structs.replace(probe, problem=problem)
@@ -58,22 +58,25 @@ def _run_start(tree: Tree, request: Validate) -> float | str:
         return request.started
     starts = holders.container_starts(tree, request.pod_uid)
     if not starts:
-        return f"no container of driver pod {request.pod_uid} is on this machine: it ended again"
+        return f"no container of driver pod {request.pod_uid} runs on this machine: it has ended"
     if not tree.exists(driver_files.READY):
-        return "the driver container does not say that it is up: see its log"
+        return "the driver container is not ready: see its log"
     if not request.started:
         return min(starts.values())
     if any(abs(start - request.started) < START_TOLERANCE for start in starts.values()):
         return request.started
-    return "the driver's container was started anew since this was asked: it is asked again"
+    return (
+        "the driver container restarted after the validation was requested:"
+        " waiting for a new request"
+    )
 
 
 def _library_problem(tree: Tree, gpus: Gpus, version: str) -> str:
     library = gpus.open()
     if version and library.driver_version != version:
         return (
-            f"the library is of driver {library.driver_version}, and the kernel has {version}:"
-            " remove the driver that is installed beside ours"
+            f"NVML is of driver {library.driver_version}, but the kernel has {version}:"
+            " remove the other driver that is installed on this machine"
         )
     found = gpus.describe()
     expected = [device for device in pci.devices(tree) or () if pci.is_gpu(device)]
@@ -81,10 +84,10 @@ def _library_problem(tree: Tree, gpus: Gpus, version: str) -> str:
         known = {gpu.pci.lower()[-12:] for gpu in found}
         missing = [gpu.address for gpu in expected if gpu.address.lower()[-12:] not in known]
         return (
-            f"the driver has {len(found)} of {len(expected)} GPUs; {', '.join(missing)} did not"
-            " come up: see the kernel's log for that address"
+            f"the driver has {len(found)} of {len(expected)} GPUs; {', '.join(missing)} are"
+            " missing: see the kernel log for that address"
         )
     hung = [gpu.uuid for gpu in found if gpu.hung]
     if hung:
         return f"{', '.join(hung)} does not answer: reset the GPU or reboot the machine"
-    return "" if found else "the driver has no GPU at all: see the kernel's log"
+    return "" if found else "the driver has no GPU: see the kernel log"

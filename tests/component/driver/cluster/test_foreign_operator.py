@@ -253,7 +253,7 @@ def test_what_somebody_else_made_under_our_names_is_left_alone_and_said() -> Non
         touched = [name for _, _, name in world.written]
         assert not {"nvidia-dcgm-exporter", "nvidia", "nvidia-cdi"} & set(touched)
         said = await world.conditions("ClusterPolicy", POLICY)
-        assert "DaemonSet nvidia-dcgm-exporter that somebody else made" in said["Error"]["message"]
+        assert "DaemonSet nvidia-dcgm-exporter exists and was not created by Sluice" in said["Error"]["message"]
         assert 'the handler "mine" instead of "nvidia-cdi"' in said["Error"]["message"]
         assert len(await world.events()) == 2
         await world.remove(resources.DAEMON_SETS, "nvidia-dcgm-exporter")

@@ -69,7 +69,7 @@ def test_facts_are_said_once_and_again_when_they_change() -> None:
         assert first.nvml_error == "no NVIDIA driver is loaded"
         (event,) = ground.events
         assert event.open() == FactsEvent(changed=("os",))
-        assert (event.message, event.node, event.node_uid) == ("not as before: os", NODE, UID)
+        assert (event.message, event.node, event.node_uid) == ("changed: os", NODE, UID)
 
     play(story, driver)
 

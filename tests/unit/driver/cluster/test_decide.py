@@ -55,7 +55,7 @@ def test_what_the_gpu_operator_made_is_replaced_and_its_pods_stay(
 def test_what_somebody_else_made_under_our_name_is_refused() -> None:
     action = decide_operand(AGENT, live_object(AGENT.object, ours=False))
     assert isinstance(action, RefuseOperand)
-    assert "nvidia-dcgm-exporter that somebody else made" in action.why
+    assert "nvidia-dcgm-exporter exists and was not created by Sluice" in action.why
 
 
 def test_a_file_under_our_name_is_ours_whoever_made_it() -> None:

@@ -42,7 +42,7 @@ def test_a_failed_node_says_why_by_its_record() -> None:
     said = words(plan(nodes=(node(**FAILED),)), "Degraded")
     assert said == "state-driver on a: upgrade-failed"
     said = words(plan(nodes=(node(record="{", **FAILED),)), "Degraded")
-    assert said.startswith("state-driver on a: its record cannot be read: ")
+    assert said.startswith("state-driver on a: the node record is malformed: ")
 
 
 def test_of_a_node_only_what_counts_is_kept() -> None:

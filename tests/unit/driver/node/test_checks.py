@@ -67,7 +67,7 @@ def test_a_disk_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_of_the_machine() -> None:
     (finding,) = found(lambda box: box.add_process(900, "", "/dev/nvidia0", comm="Xorg"))
     assert finding.code == "process"
-    assert finding.message == "Xorg (pid 900) of the machine itself has /dev/nvidia0 open"
+    assert finding.message == "Xorg (pid 900) has /dev/nvidia0 open and is in no pod"
     assert finding.remedy == "end process 900 on the machine"
 
 

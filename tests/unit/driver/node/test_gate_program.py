@@ -23,17 +23,15 @@ def test_it_ends_when_it_is_answered(tmp_path: Path) -> None:
         ("new", "d-2", 7.0)
     ]
     assert sum(slept) == 90
-    assert [line for line in said if "still waits" in line] == [
-        "still waits after 60 s: see what the driver agent of this node says"
+    assert [line for line in said if "still waiting" in line] == [
+        "still waiting after 60 s: see the log of the driver agent of this node"
     ]
 
 
 def test_it_says_what_it_was_not_told(tmp_path: Path) -> None:
     said = list[str]()
     assert wait_at_gate(Tree(tmp_path), {"POD_UID": "new"}, log=said.append) == 2
-    assert said == [
-        "the gate cannot ask: SLUICE_DRIVER_LABEL not set; the driver pod must name them"
-    ]
+    assert said == ["cannot request admission: the driver pod must set SLUICE_DRIVER_LABEL"]
 
 
 def test_it_says_where_it_cannot_write(tmp_path: Path) -> None:

@@ -184,16 +184,16 @@ def _gpus(*gpus: Gpu) -> Change:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (_ended, "it ended again"),
-        (_without(driver_files.READY), "does not say that it is up"),
-        (_unloaded, "module nvidia is not in the kernel"),
-        (_library(None), "the driver's library does not answer (no NVIDIA driver is loaded)"),
-        (_library("550.54"), "the library is of driver 550.54, and the kernel has 570.86.15"),
-        (_gpus(_gpu(0)), "1 of 2 GPUs; 0000:01:00.0 did not come"),
+        (_ended, "it has ended"),
+        (_without(driver_files.READY), "the driver container is not ready"),
+        (_unloaded, "module nvidia is not loaded"),
+        (_library(None), "NVML does not answer (no NVIDIA driver is loaded)"),
+        (_library("550.54"), "NVML is of driver 550.54, but the kernel has 570.86.15"),
+        (_gpus(_gpu(0)), "1 of 2 GPUs; 0000:01:00.0 are missing"),
         (_gpus(), "0 of 2 GPUs"),
         (_gpus(_gpu(0), msgspec.structs.replace(_gpu(1), hung=True)), "GPU-1 does not answer"),
         (_installed_before, "was installed from i-1"),
-        (_without(driver_files.STATE), "from nobody knows what, and i-2 is wanted"),
+        (_without(driver_files.STATE), "from an unknown source, but i-2 is wanted"),
     ],
 )
 def test_each_failure_says_what_it_means(change: Change, says: str) -> None:
@@ -207,7 +207,7 @@ def test_each_failure_says_what_it_means(change: Change, says: str) -> None:
 def test_a_container_that_was_started_anew_is_not_the_one_that_was_asked_about() -> None:
     evidence, _ = validated(asked=msgspec.structs.replace(ASKED, started=BOOTED + 400.0))
     assert not evidence.passed
-    assert "started anew" in evidence.steps[0].message
+    assert "restarted" in evidence.steps[0].message
 
 
 def test_gpus_that_come_up_one_after_another_are_waited_for() -> None:
