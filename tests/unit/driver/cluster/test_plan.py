@@ -74,7 +74,7 @@ def test_daemon_sets_are_seen_as_their_controllers_see_them() -> None:
     )
 
 
-def test_only_a_policy_of_the_whole_cluster_decides_what_may_go() -> None:
+def test_only_a_cluster_policy_decides_about_deletion() -> None:
     assert plan().decides
     assert not plan(cluster_policy(driver={"version": "1"})).decides
     strategy = {

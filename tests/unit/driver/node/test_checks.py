@@ -89,7 +89,7 @@ def test_the_driver_itself_is_no_obstacle() -> None:
     assert found(prepare) == []
 
 
-def test_who_holds_the_devices() -> None:
+def test_holders_of_the_devices_are_listed() -> None:
     async def story(ground: AgentWorld) -> None:
         ground.fake_machine.add_process(4711, JOB, "/dev/nvidia0")
         async with ground.agent():
@@ -102,7 +102,7 @@ def test_who_holds_the_devices() -> None:
     play(story)
 
 
-def test_what_is_loaded_and_who_computes_is_said_when_it_changes() -> None:
+def test_driver_and_usage_are_reported_when_they_change() -> None:
     async def story(ground: AgentWorld) -> None:
         box = ground.fake_machine
         box.add_process(4711, JOB, "/dev/nvidia0")

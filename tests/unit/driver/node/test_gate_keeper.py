@@ -78,7 +78,7 @@ async def one_at_a_time(ground: AgentWorld) -> None:
     assert [one.pod_uid for one in gate.list_answers(box.tree)] == [NEW]
 
 
-def test_nobody_is_let_in_beside_a_driver_that_lives() -> None:
+def test_no_pod_is_admitted_beside_a_running_driver() -> None:
     play(one_at_a_time)
 
 
@@ -125,5 +125,5 @@ async def asked_before(ground: AgentWorld) -> None:
         assert why(ground) == ""
 
 
-def test_who_asked_before_another_was_let_in_is_gone() -> None:
+def test_a_request_older_than_the_admitted_pod_is_gone() -> None:
     play(asked_before)

@@ -28,7 +28,7 @@ def test_it_ends_when_it_is_answered(tmp_path: Path) -> None:
     ]
 
 
-def test_it_says_what_it_was_not_told(tmp_path: Path) -> None:
+def test_missing_variables_are_named(tmp_path: Path) -> None:
     said = list[str]()
     assert wait_at_gate(Tree(tmp_path), {"POD_UID": "new"}, log=said.append) == 2
     assert said == ["cannot request admission: the driver pod must set SLUICE_DRIVER_LABEL"]

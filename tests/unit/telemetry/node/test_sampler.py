@@ -55,7 +55,7 @@ class FirstInThread:
         return await asyncio.to_thread(work) if first else work()
 
 
-async def test_who_lets_go_waits_for_the_sweep_under_way(tmp_path: Path) -> None:
+async def test_a_release_waits_for_the_running_sweep(tmp_path: Path) -> None:
     hands, began, opens = GpuWorld(), threading.Event(), threading.Event()
     hands.on_open = lambda: (began.set(), opens.wait(20.0))
     one = sampler(SystemClock(), tmp_path, hands, FirstInThread())

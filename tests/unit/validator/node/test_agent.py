@@ -135,7 +135,7 @@ def test_the_evidence_names_exactly_what_was_proven() -> None:
     )
 
 
-def test_where_nobody_says_the_start_the_kernels_word_counts() -> None:
+def test_without_a_requested_start_the_kernels_counts() -> None:
     evidence, _ = validated(asked=msgspec.structs.replace(ASKED, started=0.0))
     assert evidence.passed
     assert evidence.driver_started == STARTED
@@ -204,7 +204,7 @@ def test_each_failure_says_what_it_means(change: Change, says: str) -> None:
     assert result.message == evidence.steps[0].message
 
 
-def test_a_container_that_was_started_anew_is_not_the_one_that_was_asked_about() -> None:
+def test_a_restarted_container_is_not_the_requested_run() -> None:
     evidence, _ = validated(asked=msgspec.structs.replace(ASKED, started=BOOTED + 400.0))
     assert not evidence.passed
     assert "restarted" in evidence.steps[0].message
@@ -270,7 +270,7 @@ def taken(phase: str, *, outcome: str = "", code: str = "") -> CommandEvent:
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_what_it_did_and_what_came_of_it_is_told_once(works: bool) -> None:
+def test_each_command_publishes_its_events_once(works: bool) -> None:
     node = MachineFixture()
 
     async def story(ground: AgentWorld) -> None:
@@ -300,7 +300,7 @@ def test_what_it_did_and_what_came_of_it_is_told_once(works: bool) -> None:
     play(story, node)
 
 
-def test_a_command_that_it_does_not_take_is_told_with_the_reason() -> None:
+def test_a_refused_command_publishes_its_reason() -> None:
     node = MachineFixture()
 
     async def story(ground: AgentWorld) -> None:
