@@ -1,1 +1,1 @@
-"""The five services; each meets the others on the bus alone."""
+"""The five services. They communicate over the bus and never import each other."""

@@ -1,4 +1,4 @@
-"""The main of a node agent: its machine, its journal and its bus."""
+"""Builds the role of a node agent: its machine, journal and bus connection."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +23,7 @@ S_contra = TypeVar("S_contra", bound=AgentSettings, contravariant=True)
 
 
 class RunAgent(Protocol[S_contra]):
-    """The `run` of an agent: start it in `service`, and return."""
+    """The `run` of an agent: starts the agent's tasks in `service` and returns."""
 
     async def __call__(
         self,
@@ -45,9 +45,9 @@ def agent_role(
     writer: Writer,
     make_linux: Callable[[S, Tree], Linux | None] = lambda _settings, _tree: None,
 ) -> Role[S]:
-    """Return the role of a program that runs `run` on the machine under its host root.
+    """Return a role that runs `run` on the machine under the host root of its settings.
 
-    `make_linux` gives the agent the kernel, where it may change that.
+    `make_linux` returns the kernel for an agent that may change it.
     """
 
     async def start(process: Process[S], service: Service) -> None:

@@ -1,4 +1,4 @@
-"""The main of a cluster role: its settings, its way to the API server and to the bus."""
+"""Builds a cluster role: its settings, and its connections to the API server and the bus."""
 
 from typing import Protocol, TypeVar
 
@@ -14,11 +14,11 @@ from libs.runtime.service import Service
 
 
 class ClusterSettings(ProcessSettings, frozen=True, kw_only=True):
-    """What every cluster role can be told; the settings of one are a subclass."""
+    """Settings that all cluster roles share."""
 
     nats: NatsSettings = NatsSettings()
     kubeconfig: str = ""
-    """Empty: as the environment or the pod says."""
+    """Path; empty: from the environment, or in-cluster."""
 
 
 S = TypeVar("S", bound=ClusterSettings)
@@ -26,7 +26,7 @@ S_contra = TypeVar("S_contra", bound=ClusterSettings, contravariant=True)
 
 
 class RunClusterRole(Protocol[S_contra]):
-    """The `run` of a cluster role: start it in `service`, and return."""
+    """The `run` of a cluster role: starts its tasks in `service` and returns."""
 
     async def __call__(
         self, settings: S_contra, /, *, env: Env, bus: Bus, kube: Transport, service: Service
@@ -34,7 +34,7 @@ class RunClusterRole(Protocol[S_contra]):
 
 
 def cluster_role(kind: type[S], run: RunClusterRole[S], *, writer: Writer) -> Role[S]:
-    """Return the role of a program that runs `run` on connections of its own."""
+    """Return a role that runs `run` on its own connections."""
 
     async def start(process: Process[S], service: Service) -> None:
         settings = process.settings

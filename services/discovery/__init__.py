@@ -1,6 +1,5 @@
 """Finds GPUs and describes nodes.
 
-On a node: PCI, kernel, OS, CPU, memory and NVML become facts, reported on change. In the cluster:
-facts become node labels and `Device` objects. It is the only writer of those labels. It changes
-nothing on a machine.
+The node role reports facts (PCI, kernel, OS, CPU, memory, NVML) when they change, and changes
+nothing on the machine. The cluster role turns facts into node labels and is their only writer.
 """

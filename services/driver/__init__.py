@@ -1,5 +1,5 @@
 """Brings the driver stack up.
 
-In the cluster: policies become operands, owner labels and status. On a node: it carries out
-commands (quiesce, swap, install) and keeps the gate. It never decides when a node moves.
+The cluster role turns policies into operands, owner labels and status. The node role carries out
+commands (quiesce, swap) and keeps the gate. Neither decides when a node is upgraded.
 """

@@ -1,21 +1,25 @@
-"""Validator's program."""
+"""The program of validator."""
+
+from typing import Any
 
 from libs.contracts.identities import Writer
-from libs.runtime.program import run_program
-from services.agent_role import agent_role
-from services.cluster_role import cluster_role
-from services.validator.cluster import role
-from services.validator.cluster.role import ValidatorClusterSettings
-from services.validator.node import agent
-from services.validator.node.agent import ValidatorSettings
+from libs.runtime.program import Role, run_program
+from services.roles import LazyRoles
+
+
+def agent_role() -> Role[Any]:
+    from services.agent_role import agent_role
+    from services.validator.node import agent
+
+    return agent_role(agent.ValidatorSettings, agent.run, writer=Writer.VALIDATOR)
+
+
+def cluster_role() -> Role[Any]:
+    from services.cluster_role import cluster_role
+    from services.validator.cluster import role
+
+    return cluster_role(role.ValidatorClusterSettings, role.run, writer=Writer.VALIDATOR_CLUSTER)
+
 
 if __name__ == "__main__":
-    run_program(
-        "validator",
-        {
-            "agent": agent_role(ValidatorSettings, agent.run, writer=Writer.VALIDATOR),
-            "cluster": cluster_role(
-                ValidatorClusterSettings, role.run, writer=Writer.VALIDATOR_CLUSTER
-            ),
-        },
-    )
+    run_program("validator", LazyRoles({"agent": agent_role, "cluster": cluster_role}))

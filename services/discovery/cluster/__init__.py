@@ -1,1 +1,1 @@
-"""The cluster role of discovery: facts become labels and `Device` objects. A Deployment."""
+"""The cluster role of discovery: turns facts into node labels. A Deployment."""

@@ -1,7 +1,7 @@
-"""The work of one leader: each Node is looked at by itself, when something that counts has changed.
+"""Reconciles the labels of each Node while this process leads.
 
-What holds for all nodes is looked at first: the policies, and whether somebody else is at work
-here. While a GPU Operator is, or while that cannot be told, no Node is written to.
+One key of the queue stands for what concerns all nodes: the policies, and whether a GPU Operator
+is active. While one is, or while that is unknown, no Node is written to.
 """
 
 from typing import Any, Final
@@ -26,9 +26,7 @@ from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from services.discovery.cluster.decide import (
     ABSENCE_CONFIRMED,
-    LabelDecision,
     LabelPolicy,
-    ReportedFacts,
     decide,
     label_policy,
 )
@@ -39,15 +37,15 @@ from services.discovery.cluster.resources import Node
 from services.discovery.cluster.writes import Writes
 
 NAME: Final = "labels"
-"""Of the controller, in its metrics."""
-_EVERYTHING: Final = ""
-"""No Node has this name."""
+"""The controller's name in its metrics."""
+_ALL_NODES: Final = ""
+"""The key of what concerns all nodes; no Node has this name."""
 _DEBOUNCE: Final = 0.5
 """Seconds in which reports of a node, or changes of policies, are gathered."""
-_SEEN: Final = 30.0
-"""A Lease that was proved so long ago says nothing of who is at work now."""
-_AGAIN: Final = 60.0
-"""Seconds after which what the server does not take is tried again."""
+_MAX_LEASE_AGE: Final = 30.0
+"""Seconds after which a cached Lease must be verified before it is used."""
+_RETRY_REFUSED: Final = 60.0
+"""Seconds after which a refused write is tried again."""
 _RESYNC: Final = 300.0
 _CONCURRENCY: Final = 8
 _REPORTERS: Final = (Writer.DISCOVERY, Writer.DRIVER)
@@ -56,7 +54,7 @@ _log = logger()
 
 
 class LabelController:
-    """From the begin of a term to its end."""
+    """Runs for one term of leadership."""
 
     def __init__(
         self,
@@ -69,16 +67,16 @@ class LabelController:
         controller_metrics: ControllerMetrics,
         env: Env,
     ) -> None:
-        self._sources = informers
-        self._mirror = reports
+        self._informers = informers
+        self._reports = reports
         self._foreign = foreign
-        self._hands = writes
-        self._meters = metrics
+        self._writes = writes
+        self._metrics = metrics
         self._clock = env.clock
-        self._hearing = ReportReader(reports, clock=env.clock)
-        self._wish: LabelPolicy | None = None
-        """None: nothing may be done now."""
-        self._holding = ""
+        self._report_reader = ReportReader(reports, clock=env.clock)
+        self._policy: LabelPolicy | None = None
+        """None: no Node may be written now."""
+        self._hold_reason = ""
         self._queue = WorkQueue[str](clock=env.clock)
         self._controller = Controller(
             name=NAME,
@@ -92,101 +90,91 @@ class LabelController:
         )
 
     async def run(self) -> None:
-        """Until cancelled."""
-        sources = self._sources
-        ends = [
-            sources.nodes.cache.on_change(self._node),
-            self._mirror.on_change(self._report),
-            sources.gpu_clusters.cache.on_change(self._everything),
-            sources.leases.cache.on_change(self._lease),
-            *(source.cache.on_change(self._everything) for source in sources.policies.values()),
+        informers = self._informers
+        unsubscribe = [
+            informers.nodes.cache.on_change(self._on_node),
+            self._reports.on_change(self._on_report),
+            informers.gpu_clusters.cache.on_change(self._on_policy),
+            informers.leases.cache.on_change(self._on_lease),
+            *(
+                policies.cache.on_change(self._on_policy)
+                for policies in informers.policies.values()
+            ),
         ]
         try:
-            self._queue.add(_EVERYTHING)
+            self._queue.add(_ALL_NODES)
             await self._controller.run()
         finally:
-            for end in ends:
-                end()
+            for each in unsubscribe:
+                each()
 
-    # What changed.
-
-    def _node(self, before: Node | None, after: Node | None) -> None:
+    def _on_node(self, before: Node | None, after: Node | None) -> None:
         if after is None:
             if before is not None:
-                self._hearing.forget(before.metadata.name)
-                self._meters.set_foreign(before.metadata.name, 0)
-        elif before is None or before.matters != after.matters:
+                self._report_reader.forget(before.metadata.name)
+                self._metrics.set_foreign(before.metadata.name, 0)
+        elif before is None or before.relevant != after.relevant:
             self._queue.add(after.metadata.name)
 
-    def _report(self, of: State, _before: Report | None, _after: Report | None) -> None:
-        if of.kind == StateKind.FACTS and of.component in _REPORTERS:
-            self._queue.add_after(of.node, _DEBOUNCE)
+    def _on_report(self, state: State, _before: Report | None, _after: Report | None) -> None:
+        if state.kind == StateKind.FACTS and state.component in _REPORTERS:
+            self._queue.add_after(state.node, _DEBOUNCE)
 
-    def _everything(self, _before: Any, _after: Any) -> None:
-        self._queue.add_after(_EVERYTHING, _DEBOUNCE)
+    def _on_policy(self, _before: Any, _after: Any) -> None:
+        self._queue.add_after(_ALL_NODES, _DEBOUNCE)
 
-    def _lease(self, before: Lease | None, after: Lease | None) -> None:
-        """A renewal is no news while that counts as being at work: its end is looked at in time."""
-        holders = {one.spec.holder_identity for one in (before, after) if one is not None}
-        if not self._holding or before is None or after is None or len(holders) > 1:
-            self._everything(before, after)
-
-    # What follows.
+    def _on_lease(self, before: Lease | None, after: Lease | None) -> None:
+        """Skip renewals during a hold: its end is reconciled when the lease expires."""
+        holders = {lease.spec.holder_identity for lease in (before, after) if lease is not None}
+        if not self._hold_reason or before is None or after is None or len(holders) > 1:
+            self._on_policy(before, after)
 
     async def _reconcile(self, key: str) -> ReconcileResult:
-        if key == _EVERYTHING:
-            return await self._look()
-        node = self._sources.nodes.cache.get(key)
-        if node is None or self._wish is None or node.metadata.deletion_timestamp:
+        if key == _ALL_NODES:
+            return await self._reconcile_all()
+        node = self._informers.nodes.cache.get(key)
+        if node is None or self._policy is None or node.metadata.deletion_timestamp:
             return Reconciled()
-        told = self._hearing.read(node)
-        decision = decide(node, told, self._wish)
-        self._meters.set_foreign(key, decision.foreign)
+        reported = self._report_reader.read(node)
+        decision = decide(node, reported, self._policy)
+        self._metrics.set_foreign(key, decision.foreign)
         try:
-            return await self._carry_out(node, decision, told)
+            if decision.change is not None:
+                # The response changes the cached Node, which is then reconciled once more.
+                await self._writes.write(node, decision.change)
+                _log.info("node labelled", node=key)
         except UnknownKind:
             raise
         except NotFound:
             return Reconciled()
         except (Invalid, Forbidden) as error:
-            self._queue.add_after(key, _AGAIN)
+            self._queue.add_after(key, _RETRY_REFUSED)
             return ReconcileRefused(str(error))
+        absent = reported.without_gpus
+        if absent is not None and absent < ABSENCE_CONFIRMED:
+            return RequeueAfter(ABSENCE_CONFIRMED - absent)
+        return Reconciled()
 
-    async def _carry_out(
-        self, node: Node, decision: LabelDecision, told: ReportedFacts
-    ) -> ReconcileResult:
-        if decision.change is not None:
-            # Its answer is a change of the Node, which is then looked at once more.
-            await self._hands.write(node, decision.change)
-            _log.info("node labelled", node=node.metadata.name)
-        missing = told.without_gpus
-        return (
-            RequeueAfter(ABSENCE_CONFIRMED - missing)
-            if missing is not None and missing < ABSENCE_CONFIRMED
-            else Reconciled()
-        )
-
-    async def _look(self) -> ReconcileResult:
-        """At what holds for all nodes."""
-        sources = self._sources
-        if sources.why_not_synced():
+    async def _reconcile_all(self) -> ReconcileResult:
+        """Update the policy and the hold; queue every Node if the policy changed."""
+        informers = self._informers
+        if informers.why_not_synced():
             return RequeueAfter(1.0)
-        blind = await sources.leases.verify_current() if sources.leases.age > _SEEN else ""
+        leases = informers.leases
+        unverified = await leases.verify_current() if leases.age > _MAX_LEASE_AGE else ""
         now = self._clock.monotonic()
-        self._hold(blind or self._foreign.active_holders(now=now))
-        wish = label_policy(
-            {kind: tuple(source) for kind, source in sources.policies.items()},
-            gpu_clusters=tuple(one.metadata.name for one in sources.gpu_clusters),
+        reason = unverified or self._foreign.active_holders(now=now)
+        if reason != self._hold_reason:
+            self._hold_reason = reason
+            _log.info("no node is labelled" if reason else "nodes are labelled", why=reason)
+        policy = label_policy(
+            {kind: tuple(policies) for kind, policies in informers.policies.items()},
+            gpu_clusters=tuple(each.metadata.name for each in informers.gpu_clusters),
         )
-        before, self._wish = self._wish, None if self._holding else wish
-        if self._wish is not None and self._wish != before:
-            for node in sources.nodes:
+        before, self._policy = self._policy, None if self._hold_reason else policy
+        if self._policy is not None and self._policy != before:
+            for node in informers.nodes:
                 self._queue.add(node.metadata.name)
-        return RequeueAfter(
-            5.0 if blind else min(_RESYNC, self._foreign.seconds_until_expiry(now=now) or _RESYNC)
-        )
-
-    def _hold(self, why: str) -> None:
-        if why != self._holding:
-            self._holding = why
-            _log.info("no node is labelled" if why else "nodes are labelled", why=why)
+        if unverified:
+            return RequeueAfter(5.0)
+        return RequeueAfter(min(_RESYNC, self._foreign.seconds_until_expiry(now=now) or _RESYNC))

@@ -1,8 +1,7 @@
-"""What is to be written to one Node: from its labels, its facts and what people want. Pure.
+"""Decides what to write to one Node from its labels, its facts and the policies. Pure.
 
-One apply says all that is ours of a Node, and so takes away what it does not say. What somebody
-else owns too stays for him: only what of the operands must go in spite of that is taken away by
-name. Whether it may be written now is not decided here.
+One apply holds all labels that are ours, and so removes those that it leaves out. A label that
+another manager owns too would survive that; operands that must go are therefore removed by key.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,39 +21,39 @@ from libs.policy.manifests import parse_object
 from libs.policy.pools import assemble_pools
 from libs.policy.wanted import operands_of
 from services.discovery.cluster import feature_labels, operand_labels
-from services.discovery.cluster.label_keys import PCI, PCI_OF_OTHERS, YES
+from services.discovery.cluster.label_keys import FOREIGN_PCI, PCI, YES
 from services.discovery.cluster.resources import Node
 
 ABSENCE_CONFIRMED: Final = 180.0
-"""Seconds that a machine must have been without GPUs, until that counts as so: three looks."""
+"""Seconds without GPUs after which a machine counts as having none: three scans."""
 
 
 class LabelPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What people want of all nodes."""
+    """The wishes for all nodes."""
 
     cluster: ClusterPolicy | GpuClusterPolicy | None = None
-    """The policy that decides for the whole cluster, if there is one."""
+    """The policy that decides for the whole cluster."""
     gpu_labels: bool = True
-    """Whether nodes get labels of what their GPUs are."""
+    """Label nodes with the properties of their GPUs."""
 
 
 class ReportedFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agents of a node say of it in this boot; what they did not say is None."""
+    """Facts about the present boot of a node; None: not reported."""
 
     facts: Facts | None = None
     driver: LoadedDriver | None = None
     without_gpus: float | None = None
-    """For how many seconds it has been said that there are none; None: they do not say so."""
+    """Seconds for which the reports have shown no GPU."""
 
 
 class ApplyLabels(msgspec.Struct, frozen=True):
-    """All labels of ours."""
+    """Apply these as all labels of ours."""
 
     labels: Mapping[str, str]
 
 
 class RemoveLabels(msgspec.Struct, frozen=True):
-    """These labels, whoever wrote them: operands that a node is not to have any more."""
+    """Remove these labels of operands, whichever manager wrote them."""
 
     keys: tuple[str, ...]
 
@@ -63,61 +62,60 @@ LabelChange = ApplyLabels | RemoveLabels
 
 
 class LabelDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What follows for one Node."""
-
     change: LabelChange | None = None
     foreign: int = 0
-    """How many labels are not what the facts say, and somebody else's to mend."""
+    """Number of labels that differ from the facts and belong to another manager."""
 
 
 def decide(node: Node, reported: ReportedFacts, policy: LabelPolicy) -> LabelDecision:
-    """What makes its labels what they should be."""
     labels = node.metadata.labels
     gpus = has_gpus(node, reported)
-    described = _described(reported, policy, gpus)
-    wanted = {key: value for key, value in described.items() if _may(node, key, value)}
-    left = sum(
+    described = _feature_labels(reported, policy, gpus)
+    wanted = {key: value for key, value in described.items() if _may_write(node, key, value)}
+    foreign = sum(
         1
         for key, value in described.items()
         if key not in wanted and value is not None and labels.get(key) != value
     )
-    # Each goes by what the ones before it leave on the node.
+    # Each step sees the labels as the steps before it leave them.
     wanted |= operand_labels.presence(labels, gpus)
-    wanted |= operand_labels.operands(_with(labels, wanted), policy.cluster)
-    wanted |= operand_labels.pauses(_with(labels, wanted), _is_paused(node))
-    return LabelDecision(change=_change(node, wanted), foreign=left)
+    wanted |= operand_labels.operands(_merge(labels, wanted), policy.cluster)
+    wanted |= operand_labels.pauses(_merge(labels, wanted), _is_paused(node))
+    return LabelDecision(change=_change(node, wanted), foreign=foreign)
 
 
 def has_gpus(node: Node, reported: ReportedFacts) -> bool | None:
-    """Whether it has GPUs; None: nobody can tell for sure."""
+    """Return whether a node has GPUs; None: unknown."""
     labels = node.metadata.labels
-    others = any(labels.get(key) == YES and key not in node.ours for key in PCI_OF_OTHERS)
+    labelled = any(labels.get(key) == YES and key not in node.ours for key in FOREIGN_PCI)
     if reported.facts is not None and any(is_gpu(device) for device in reported.facts.pci or ()):
         return True
     if reported.facts is None or reported.facts.pci is None:
-        return True if others else None
+        return True if labelled else None
     gone = reported.without_gpus is not None and reported.without_gpus >= ABSENCE_CONFIRMED
-    return False if gone and not others else None
+    return False if gone and not labelled else None
 
 
-def _described(told: ReportedFacts, wish: LabelPolicy, gpus: bool | None) -> feature_labels.Labels:
-    """The labels of NFD and GFD that facts give, or that are to go."""
-    found: feature_labels.Labels = {}
-    if told.facts is not None:
-        found |= feature_labels.system_labels(told.facts)
-    if gpus and told.facts is not None and told.facts.pci is not None:
-        found[PCI] = YES
-    if gpus is False or not wish.gpu_labels:
-        found |= dict.fromkeys(feature_labels.GPU_LABELS)
-    elif told.facts is not None:
-        found |= feature_labels.gpu_labels(told.facts, told.driver)
+def _feature_labels(
+    reported: ReportedFacts, policy: LabelPolicy, gpus: bool | None
+) -> feature_labels.Labels:
+    """Return the labels of NFD and GFD to set or (None) to remove."""
+    labels: feature_labels.Labels = {}
+    if reported.facts is not None:
+        labels |= feature_labels.system_labels(reported.facts)
+    if gpus and reported.facts is not None and reported.facts.pci is not None:
+        labels[PCI] = YES
+    if gpus is False or not policy.gpu_labels:
+        labels |= dict.fromkeys(feature_labels.GPU_LABELS)
+    elif reported.facts is not None:
+        labels |= feature_labels.gpu_labels(reported.facts, reported.driver)
     if gpus is False:
-        found[PCI] = None
-    return found
+        labels[PCI] = None
+    return labels
 
 
-def _may(node: Node, key: str, value: str | None) -> bool:
-    """Whether a label of NFD or GFD is ours to change: somebody else may serve this node too."""
+def _may_write(node: Node, key: str, value: str | None) -> bool:
+    """Return whether a label of NFD or GFD is ours: another feature discovery may run here too."""
     if key in node.metadata.labels:
         return key in node.ours and key not in node.others and key not in node.claimed
     return value is not None and key not in node.claimed
@@ -132,35 +130,35 @@ def _is_paused(node: Node) -> bool | None:
         return None
 
 
-def _with(labels: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+def _merge(labels: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
     merged = {**labels, **changes}
     return {key: value for key, value in merged.items() if value is not None}
 
 
 def _change(node: Node, wanted: Mapping[str, str | None]) -> LabelChange | None:
     labels = node.metadata.labels
-    going = [key for key, value in wanted.items() if value is None and key in labels]
+    removed = [key for key, value in wanted.items() if value is None and key in labels]
     if any(
         key.startswith(DEPLOY_PREFIX) and (key in node.others or key not in node.ours)
-        for key in going
+        for key in removed
     ):
-        return RemoveLabels(tuple(sorted(going)))
+        return RemoveLabels(tuple(sorted(removed)))
     owned = {key: labels[key] for key in node.ours if key in labels}
-    told = {key: value for key, value in wanted.items() if labels.get(key) != value}
-    applied = _with(owned, told)
+    changed = {key: value for key, value in wanted.items() if labels.get(key) != value}
+    applied = _merge(owned, changed)
     return None if applied == owned else ApplyLabels(dict(sorted(applied.items())))
 
 
 def label_policy(
     policies: Mapping[str, Collection[CustomObject]], *, gpu_clusters: Collection[str]
 ) -> LabelPolicy:
-    """Which operands nodes are to have: a GPU Operator's own GPUCluster leaves that undecided."""
-    reads = [
-        parse_object(kind, metadata=one.metadata, spec=one.spec)
-        for kind, found in policies.items()
-        for one in found
+    """Assemble the policies; a GPU Operator's own GPUCluster leaves the operands undecided."""
+    parsed = [
+        parse_object(kind, metadata=each.metadata, spec=each.spec)
+        for kind, objects in policies.items()
+        for each in objects
     ]
-    cluster = assemble_pools(reads, (), gpu_clusters=tuple(gpu_clusters)).cluster
+    cluster = assemble_pools(parsed, (), gpu_clusters=tuple(gpu_clusters)).cluster
     return LabelPolicy(
         cluster=None if gpu_clusters else cluster, gpu_labels=operands_of(cluster).gpu_labels
     )

@@ -1,12 +1,12 @@
-"""What facts say of a machine, as the labels that people know of NFD and GFD. Pure.
+"""Labels of NFD and GFD from facts. Pure.
 
-Each function knows a family of labels whole: None for one that the facts do not give, so that it
-can go. A family of which no fact is there is not mentioned at all (docs/invariants.md#i6).
+Each function returns a family of labels completely, with None for a label to remove. A family
+without any fact is left out, so that its labels stay (docs/invariants.md#i6).
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from libs.contracts.facts import Facts, Gpu, Kernel, LoadedDriver, OperatingSystem
@@ -45,10 +45,10 @@ _VERSIONS: Final = tuple(
 )
 _MACHINE: Final = "nvidia.com/gpu.machine"
 GPU_LABELS: Final = (*_MODEL, *_VERSIONS, _MACHINE, MIG_CAPABLE)
-"""Every label that says what the GPUs of a node are."""
+"""Every label that describes the GPUs of a node."""
 
 _DISPLAYS: Final = ("DGX Display", "NVIDIA DGX Display")
-"""GPUs on which nobody computes."""
+"""GPUs that are not for computing."""
 
 _FAMILIES: Final[Mapping[int, str]] = {
     1: "tesla",
@@ -64,29 +64,29 @@ _FAMILIES: Final[Mapping[int, str]] = {
 
 
 def system_labels(facts: Facts) -> Labels:
-    """Kernel and operating system, as far as they are known."""
-    found: Labels = {}
+    """Return the labels of the kernel and the operating system."""
+    labels: Labels = {}
     if facts.kernel is not None:
-        found |= _kernel(facts.kernel)
+        labels |= _kernel(facts.kernel)
     if facts.os is not None:
-        found |= _os(facts.os)
-    return _valid(found)
+        labels |= _os(facts.os)
+    return _valid(labels)
 
 
 def gpu_labels(facts: Facts, driver: LoadedDriver | None) -> Labels:
-    """What the GPUs are, as far as they were asked; `driver` is what the kernel has now."""
-    found: Labels = {}
+    """Return the labels of the GPUs and of the loaded driver."""
+    labels: Labels = {}
     gpus = [gpu for gpu in facts.gpus or () if gpu.name not in _DISPLAYS]
     if gpus:
-        found |= _model(gpus)
-        found[_MACHINE] = product(facts.machine or "") or "unknown"
+        labels |= _model(gpus)
+        labels[_MACHINE] = product(facts.machine or "") or "unknown"
     if driver is not None and driver.version:
-        found |= _versions(driver)
-    return _valid(found)
+        labels |= _versions(driver)
+    return _valid(labels)
 
 
 def product(name: str) -> str:
-    """A name as it can stand in a label."""
+    """Return a product name as a label's value."""
     return "-".join(_NOT_IN_PRODUCT.sub("", name).split())
 
 
@@ -105,22 +105,21 @@ def _kernel(kernel: Kernel) -> Labels:
 def _os(system: OperatingSystem) -> Labels:
     parts = _RELEASE.fullmatch(system.version_id)
     major, minor = parts.groups() if parts else (None, None)
-    named = f"{FEATURES}system-os_release."
+    prefix = f"{FEATURES}system-os_release."
     return {
-        f"{named}ID": system.id or None,
-        f"{named}VERSION_ID": system.version_id or None,
-        f"{named}VERSION_ID.major": major,
-        f"{named}VERSION_ID.minor": minor,
-        f"{named}OSTREE_VERSION": system.ostree_version or None,
+        f"{prefix}ID": system.id or None,
+        f"{prefix}VERSION_ID": system.version_id or None,
+        f"{prefix}VERSION_ID.major": major,
+        f"{prefix}VERSION_ID.minor": minor,
+        f"{prefix}OSTREE_VERSION": system.ostree_version or None,
     }
 
 
-def _model(gpus: Iterable[Gpu]) -> Labels:
-    """Of the model of which a node has most; of two, the first by name."""
-    every = list(gpus)
-    counts = Counter(gpu.name for gpu in every)
-    name, count = min(counts.items(), key=lambda one: (-one[1], one[0]))
-    first = min((gpu for gpu in every if gpu.name == name), key=lambda gpu: gpu.index)
+def _model(gpus: Sequence[Gpu]) -> Labels:
+    """Describe the most frequent model; of equals, the first by name."""
+    counts = Counter(gpu.name for gpu in gpus)
+    name, count = min(counts.items(), key=lambda item: (-item[1], item[0]))
+    first = min((gpu for gpu in gpus if gpu.name == name), key=lambda gpu: gpu.index)
     major, minor = first.compute_capability
     return {
         **dict.fromkeys(_MODEL),
@@ -130,7 +129,7 @@ def _model(gpus: Iterable[Gpu]) -> Labels:
         "nvidia.com/gpu.family": _family(major, minor) if major else None,
         "nvidia.com/gpu.compute.major": str(major) if major else None,
         "nvidia.com/gpu.compute.minor": str(minor) if major else None,
-        MIG_CAPABLE: "true" if any(gpu.mig_capable for gpu in every) else "false",
+        MIG_CAPABLE: "true" if any(gpu.mig_capable for gpu in gpus) else "false",
     }
 
 
@@ -143,11 +142,11 @@ def _family(major: int, minor: int) -> str:
 
 
 def _versions(driver: LoadedDriver) -> Labels:
-    """Under the names that are used now, and those that people still select by."""
-    found: Labels = {}
+    """Return the versions under GFD's present keys and its deprecated ones."""
+    labels: Labels = {}
     if parts := _DRIVER.fullmatch(driver.version):
         major, minor, revision = parts.groups("")
-        found |= {
+        labels |= {
             "nvidia.com/cuda.driver.major": major,
             "nvidia.com/cuda.driver.minor": minor,
             "nvidia.com/cuda.driver.rev": revision,
@@ -158,18 +157,18 @@ def _versions(driver: LoadedDriver) -> Labels:
         }
     if parts := _CUDA.fullmatch(driver.cuda):
         major, minor = parts.groups()
-        found |= {
+        labels |= {
             "nvidia.com/cuda.runtime.major": major,
             "nvidia.com/cuda.runtime.minor": minor,
             "nvidia.com/cuda.runtime-version.major": major,
             "nvidia.com/cuda.runtime-version.minor": minor,
             "nvidia.com/cuda.runtime-version.full": driver.cuda,
         }
-    return found
+    return labels
 
 
 def _valid(labels: Labels) -> Labels:
-    """What the API server would refuse is not there."""
+    """Replace values that the API server would refuse by None."""
     return {
         key: value if value is not None and _VALUE.fullmatch(value) else None
         for key, value in labels.items()

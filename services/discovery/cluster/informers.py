@@ -1,4 +1,4 @@
-"""Everything that this role follows on the API server. What is made of it is not known here."""
+"""The informers of this role."""
 
 from typing import Any, TypeVar
 
@@ -15,8 +15,6 @@ V = TypeVar("V", bound=Object)
 
 
 class Informers:
-    """All of them."""
-
     def __init__(self, kube: Kube, *, env: Env) -> None:
         def of(resource: Resource[V], *, fields: str = "") -> Informer[V]:
             return Informer(kube, resource, env=env, fields=fields)
@@ -27,9 +25,8 @@ class Informers:
         self.leases = of(LEASES, fields=f"metadata.name={gpu_operator.LEASE}")
 
     def all(self) -> tuple[Informer[Any], ...]:
-        """Each once."""
         return (self.nodes, *self.policies.values(), self.gpu_clusters, self.leases)
 
     def why_not_synced(self) -> str:
-        """Why it is not known yet what there is, in words; empty: it is."""
-        return "; ".join(why for source in self.all() if (why := source.why_unknown))
+        """Return why some informer has no first list yet; empty once all have."""
+        return "; ".join(why for informer in self.all() if (why := informer.why_unknown))

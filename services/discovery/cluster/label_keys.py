@@ -1,4 +1,4 @@
-"""The labels that this role writes, and the words in them that people know. Data only."""
+"""Keys and values of the labels that this role writes. Data only."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,17 +6,17 @@ from typing import Final
 from libs.policy.deploy_labels import DEPLOY_PREFIX
 
 FEATURES: Final = "feature.node.kubernetes.io/"
-"""Before every key of node feature discovery."""
+"""Prefix of node feature discovery's labels."""
 
 MIG_MANAGER: Final = f"{DEPLOY_PREFIX}mig-manager"
 
 PCI: Final = f"{FEATURES}pci-10de.present"
-"""Says that a device of NVIDIA is there."""
-PCI_OF_OTHERS: Final = (PCI, f"{FEATURES}pci-0302_10de.present", f"{FEATURES}pci-0300_10de.present")
-"""The same, as somebody else's feature discovery may say it."""
+"""Set on nodes that have an NVIDIA device."""
+FOREIGN_PCI: Final = (PCI, f"{FEATURES}pci-0302_10de.present", f"{FEATURES}pci-0300_10de.present")
+"""The keys that another feature discovery may use for the same."""
 
 CLAIM_SUFFIX: Final = "nfd.node.kubernetes.io/feature-labels"
-"""The end of the annotation in which a feature discovery lists the labels that are its own."""
+"""Suffix of the annotation in which a feature discovery lists its labels."""
 
 MIG_CAPABLE: Final = "nvidia.com/mig.capable"
 PRODUCT: Final = "nvidia.com/gpu.product"
@@ -62,7 +62,7 @@ OPERAND_SETS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
     ("vm-vgpu", "kubevirt"): _keys(*_VGPU),
     ("vm-vgpu", "kata"): _keys(*_VGPU),
 }
-"""The operands of a node, by what its GPUs are for and the mode of virtual machines."""
+"""The operands of a node by workload of its GPUs and mode of virtual machines."""
 
 OPERAND_KEYS: Final = frozenset[str]().union(*OPERAND_SETS.values())
-"""Every key that a node may be given, but that of the MIG manager, which follows its GPUs."""
+"""Every operand's key but the MIG manager's, which depends on the model of the GPUs."""

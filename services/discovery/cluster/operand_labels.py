@@ -1,9 +1,9 @@
-"""Which operands a node is to have, and which of them stand aside for an upgrade. Pure.
+"""Which operands a node should have, and which are paused for an upgrade. Pure.
 
-- What people wrote stays: any word that is neither ours nor a pause of ours. An empty one counts as
-  none.
-- A pause lasts as long as the node's record says so. A key that our own agents are selected by is
-  never paused, and is restored at once where somebody else left it so: nobody else would.
+- A value that users set stays: any that is neither ours nor our pause. An empty value counts as
+  unset.
+- A pause lasts as long as the node's record says. Keys that select our own agents are never
+  paused, and a pause that another operator left on them is removed: nothing else would remove it.
 """
 
 from collections.abc import Mapping
@@ -29,79 +29,75 @@ from services.discovery.cluster.label_keys import (
 
 Labels = Mapping[str, str]
 Changes = dict[str, str | None]
-"""What a label is to be; None: it is to go."""
+"""Labels to set; None: to remove."""
 
 _WITH_MIG: Final = ("h100", "a100", "a30")
-_BEFORE_PAUSE: Final = f"_{PAUSED}"
-_LONGEST: Final = 63
+_PAUSE_SUFFIX: Final = f"_{PAUSED}"
+_MAX_LENGTH: Final = 63
 """Characters of a label's value."""
 
 
 def presence(labels: Labels, gpus: bool | None) -> Changes:
-    """Whether a node has GPUs; None: that is not known, and nothing changes."""
-    said = labels.get(PRESENT_LABEL)
-    if gpus and said != YES:
+    """Return the change of the label for GPUs; nothing changes while `gpus` is None (unknown)."""
+    value = labels.get(PRESENT_LABEL)
+    if gpus and value != YES:
         return {PRESENT_LABEL: YES}
-    if gpus is False and said == YES:
+    if gpus is False and value == YES:
         return {PRESENT_LABEL: NO}
     return {}
 
 
 def operands(labels: Labels, cluster: ClusterPolicy | GpuClusterPolicy | None) -> Changes:
-    """The operands of a node with these labels; without a policy they stay as they are."""
+    """Return the changes of the operands of a node; none without a policy."""
     if labels.get(PRESENT_LABEL) == NO:
-        return _without(labels, frozenset())
+        return _remove_except(labels, frozenset())
     if cluster is None or labels.get(PRESENT_LABEL) != YES:
         return {}
     if labels.get(DEPLOY_OPERANDS) == NO:
-        return _without(labels, frozenset())
-    purpose, mode = _purpose(labels, cluster)
-    wanted = OPERAND_SETS[purpose, mode]
-    found = _without(labels, wanted | {MIG_MANAGER} if purpose == CONTAINERS else wanted)
-    found |= {key: YES for key in wanted if not labels.get(key)}
-    if purpose == CONTAINERS and not labels.get(MIG_MANAGER) and supports_mig(labels):
-        found[MIG_MANAGER] = YES
-    return found
+        return _remove_except(labels, frozenset())
+    workload, mode = CONTAINERS, "kubevirt"
+    if isinstance(cluster, ClusterPolicy) and cluster.spec.sandbox_workloads.enabled:
+        sandbox = cluster.spec.sandbox_workloads
+        chosen, mode = labels.get(WORKLOAD_LABEL, ""), sandbox.mode
+        workload = chosen if chosen in WORKLOADS else sandbox.default_workload
+    wanted = OPERAND_SETS[workload, mode]
+    containers = workload == CONTAINERS
+    changes = _remove_except(labels, wanted | {MIG_MANAGER} if containers else wanted)
+    changes |= {key: YES for key in wanted if not labels.get(key)}
+    if containers and not labels.get(MIG_MANAGER) and supports_mig(labels):
+        changes[MIG_MANAGER] = YES
+    return changes
 
 
 def pauses(labels: Labels, paused: bool | None) -> Changes:
-    """What stands aside, or comes back; None: it is not known whether an upgrade needs it."""
-    found: Changes = {}
+    """Return the operands to pause or restore; None: the node's record cannot be read."""
+    changes: Changes = {}
     for key, value in labels.items():
         if not key.startswith(DEPLOY_PREFIX):
             continue
         if key in NEVER_PAUSED_LABELS or paused is False:
-            word = _restored(value)
+            new = _restored(value)
         elif paused:
-            word = _aside(value)
+            new = _paused(value)
         else:
             continue
-        if word != value:
-            found[key] = word
-    return found
+        if new != value:
+            changes[key] = new
+    return changes
 
 
 def supports_mig(labels: Labels) -> bool:
-    """Whether the GPUs of a node can be divided by MIG."""
+    """Return whether MIG can partition the GPUs of a node."""
     if labels.get(VGPU_HOST):
         return False
     if MIG_CAPABLE in labels:
         return labels[MIG_CAPABLE] == YES
-    named = labels.get(PRODUCT, "").lower()
-    return any(model in named for model in _WITH_MIG)
+    product = labels.get(PRODUCT, "").lower()
+    return any(model in product for model in _WITH_MIG)
 
 
-def _purpose(labels: Labels, cluster: ClusterPolicy | GpuClusterPolicy) -> tuple[str, str]:
-    """What the GPUs of a node are for, and the mode of virtual machines."""
-    if not isinstance(cluster, ClusterPolicy) or not cluster.spec.sandbox_workloads.enabled:
-        return CONTAINERS, "kubevirt"
-    machines = cluster.spec.sandbox_workloads
-    said = labels.get(WORKLOAD_LABEL, "")
-    return (said if said in WORKLOADS else machines.default_workload), machines.mode
-
-
-def _without(labels: Labels, wanted: frozenset[str]) -> Changes:
-    """Operands that a node is not to have, as far as no person said something of them."""
+def _remove_except(labels: Labels, wanted: frozenset[str]) -> Changes:
+    """Remove unwanted operands, unless users set their value."""
     return {
         key: None
         for key in (*OPERAND_KEYS, MIG_MANAGER)
@@ -109,12 +105,12 @@ def _without(labels: Labels, wanted: frozenset[str]) -> Changes:
     }
 
 
-def _aside(value: str) -> str:
+def _paused(value: str) -> str:
     if value in ("", NO) or PAUSED in value:
         return value
-    longer = f"{value}{_BEFORE_PAUSE}"
-    return PAUSED if value == YES else longer if len(longer) <= _LONGEST else value
+    longer = f"{value}{_PAUSE_SUFFIX}"
+    return PAUSED if value == YES else longer if len(longer) <= _MAX_LENGTH else value
 
 
 def _restored(value: str) -> str:
-    return YES if value == PAUSED else value.removesuffix(_BEFORE_PAUSE)
+    return YES if value == PAUSED else value.removesuffix(_PAUSE_SUFFIX)

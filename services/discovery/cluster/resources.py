@@ -1,7 +1,7 @@
-"""What this role reads of objects, and where they live.
+"""The objects that this role reads.
 
-Of Nodes there may be thousands: what nobody here asks about is dropped as they are read. Whose a
-label is, the API server keeps: it is read from a Node's managedFields.
+A cluster may have thousands of Nodes: whatever this role does not need of one is dropped when it
+is decoded. The owners of its labels come from its managedFields.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,21 +18,21 @@ from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from services.discovery.cluster.label_keys import CLAIM_SUFFIX, FEATURES
 
 MANAGER: Final = "sluice-discovery"
-"""The field manager of every write of this role."""
+"""The field manager of this role's writes."""
 
 _NVIDIA: Final = "nvidia.com/"
 
 
 class Node(views.Object, frozen=True, kw_only=True):
-    """A Node with its labels, and who owns those that could be ours."""
+    """A Node with its labels, and the owners of those that could be ours."""
 
     status: views.NodeStatus = views.NodeStatus()
     ours: frozenset[str] = frozenset()
-    """Labels that are as we applied them last."""
+    """Labels whose present value we applied."""
     others: frozenset[str] = frozenset()
-    """Labels that somebody else owns, alone or together with us."""
+    """Labels that another manager owns, alone or together with us."""
     claimed: frozenset[str] = frozenset()
-    """Labels that somebody else's feature discovery lists as its own."""
+    """Labels that another feature discovery lists as its own."""
 
     def __post_init__(self) -> None:
         metadata = self.metadata
@@ -56,22 +56,22 @@ class Node(views.Object, frozen=True, kw_only=True):
 
     @property
     def record(self) -> str:
-        """Where its upgrade stands, as it is written; empty where there is none."""
+        """The encoded node record; empty if there is none."""
         return self.metadata.annotations.get(RECORD_ANNOTATION, "")
 
     @property
-    def matters(self) -> object:
-        """What of it counts here: the rest is a kubelet's sign of life."""
+    def relevant(self) -> object:
+        """Everything that a decision depends on; other changes are a kubelet's heartbeats."""
         metadata = self.metadata
         boot_id = self.status.node_info.boot_id
-        mine = (self.ours, self.others, self.claimed)
-        return metadata.uid, metadata.labels, self.record, boot_id, mine
+        owners = (self.ours, self.others, self.claimed)
+        return metadata.uid, metadata.labels, self.record, boot_id, owners
 
 
 NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
 GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object)
 POLICIES: Final = custom_resources(POLICY_KINDS, CustomObject)
-"""What people say what they want in, by kind."""
+"""By kind."""
 
 
 def _owned(entries: Sequence[views.ManagedFields]) -> tuple[frozenset[str], frozenset[str]]:
@@ -85,11 +85,11 @@ def _owned(entries: Sequence[views.ManagedFields]) -> tuple[frozenset[str], froz
 
 
 def _labels(entry: views.ManagedFields) -> Iterator[str]:
-    told = bytes(entry.fields_v1)
-    # Most entries are of kubelets and controllers: to read them costs more than all the rest.
-    if _NVIDIA.encode() not in told and FEATURES.encode() not in told:
+    fields = bytes(entry.fields_v1)
+    # Most entries are of kubelets and controllers; decoding them would dominate the cost.
+    if _NVIDIA.encode() not in fields and FEATURES.encode() not in fields:
         return
-    metadata: Mapping[str, Any] = msgspec.json.decode(told).get("f:metadata", {})
+    metadata: Mapping[str, Any] = msgspec.json.decode(fields).get("f:metadata", {})
     for field in metadata.get("f:labels", {}):
         key = field.removeprefix("f:")
         if key.startswith((_NVIDIA, FEATURES)):
@@ -97,7 +97,7 @@ def _labels(entry: views.ManagedFields) -> Iterator[str]:
 
 
 def _claimed(annotations: Mapping[str, str]) -> frozenset[str]:
-    """An instance of a feature discovery that has a name puts it before the annotation's."""
+    """Return the labels listed in annotations, whose keys a named instance prefixes."""
     return frozenset(
         intern(name if "/" in name else f"{FEATURES}{name}")
         for key, listed in annotations.items()

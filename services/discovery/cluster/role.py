@@ -1,4 +1,4 @@
-"""Discovery's cluster role: what it follows, and what it does while it leads."""
+"""Discovery's cluster role: follows Nodes, policies and reports; writes labels while it leads."""
 
 from typing import Final
 
@@ -22,18 +22,15 @@ LEASE: Final = "sluice-discovery-cluster"
 
 
 class DiscoveryClusterSettings(ClusterSettings, frozen=True, kw_only=True):
-    """Settings of discovery's cluster role."""
-
     namespace: str
-    """Of the lease."""
+    """Namespace of the lease."""
     pod_name: str = "discovery-cluster"
-    """By which people recognise who holds the lease."""
+    """Identity of this process in the lease."""
 
 
 async def run(
     settings: DiscoveryClusterSettings, *, env: Env, bus: Bus, kube: Transport, service: Service
 ) -> None:
-    """Follow Nodes, policies and reports; write labels while leading."""
     reports = ReportCache(bus=bus, clock=env.clock, cluster=bus.identity.cluster)
     candidate = Candidate(
         kube,
@@ -64,7 +61,7 @@ async def run(
     informers.leases.cache.on_change(
         lambda before, after: foreign.observe(before, after, now=env.clock.monotonic())
     )
-    for source in informers.all():
-        service.run_forever(f"follow {source.name}", source.run())
+    for informer in informers.all():
+        service.run_forever(f"follow {informer.name}", informer.run())
     service.run_forever("lead", candidate.run(lead))
     service.ready_when("sources", lambda: informers.why_not_synced() or None)

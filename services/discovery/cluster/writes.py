@@ -1,10 +1,8 @@
-"""The writes of this role: each is counted, and its answer enters the cache at once.
+"""The writes of this role: each is counted, and the response enters the cache at once.
 
-Each is one request to one Node that is still as it was decided on. When it is right to make it is
-not known here.
+Each is one request, which fails if the Node changed since the decision.
 """
 
-from collections.abc import Awaitable
 from typing import Final
 
 from libs.kube.client import Kube, Preconditions
@@ -19,27 +17,30 @@ TIMEOUT: Final = 3.0
 
 
 class Writes:
-    """Writes as one leader."""
-
     def __init__(self, kube: Kube, *, informers: Informers, metrics: DiscoveryMetrics) -> None:
         self._kube = kube
         self._nodes = informers.nodes.cache
-        self._meters = metrics
+        self._metrics = metrics
 
     async def write(self, node: Node, change: LabelChange) -> None:
-        """Make it so; after a conflict the Node is known as it is now."""
+        """Write the labels; after a conflict, read the Node anew into the cache and raise."""
         try:
-            with self._meters.count_write():
-                view = await self._sent(node, change)
+            with self._metrics.count_write():
+                view = await self._request(node, change)
         except Conflict:
-            await self._look_again(node)
+            try:
+                view = await self._kube.get(NODES, node.metadata.name, within=TIMEOUT)
+            except KubeError:
+                pass  # the watch will deliver the Node
+            else:
+                self._nodes.record_write(view)
             raise
         self._nodes.record_write(view)
 
-    def _sent(self, node: Node, change: LabelChange) -> Awaitable[Node]:
+    async def _request(self, node: Node, change: LabelChange) -> Node:
         metadata = node.metadata
         if isinstance(change, ApplyLabels):
-            return self._kube.apply(
+            return await self._kube.apply(
                 NODES,
                 {"metadata": {"name": metadata.name, "labels": dict(change.labels)}},
                 force=True,
@@ -48,18 +49,10 @@ class Writes:
                 ),
                 within=TIMEOUT,
             )
-        return self._kube.merge(
+        return await self._kube.merge(
             NODES,
             metadata.name,
             {"metadata": {"uid": metadata.uid, "labels": dict.fromkeys(change.keys)}},
             resource_version=metadata.resource_version,
             within=TIMEOUT,
         )
-
-    async def _look_again(self, node: Node) -> None:
-        try:
-            self._nodes.record_write(
-                await self._kube.get(NODES, node.metadata.name, within=TIMEOUT)
-            )
-        except KubeError:
-            return  # the watch will tell

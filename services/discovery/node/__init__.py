@@ -1,4 +1,4 @@
-"""The node role of discovery: the machine becomes facts.
+"""The node role of discovery: reports the facts of a machine.
 
-A DaemonSet, without Kubernetes credentials.
+A DaemonSet without Kubernetes credentials.
 """

@@ -1,4 +1,4 @@
-"""The discovery agent of a node: what its machine is, said again whenever that has changed."""
+"""The discovery agent of a node: reports the facts of its machine when they change."""
 
 from collections.abc import Callable
 from typing import Final
@@ -21,18 +21,18 @@ from libs.runtime.service import Service
 from services.discovery.node.known_facts import KnownFacts
 
 INTERVAL: Final = 60.0
-"""Seconds between two looks at a machine."""
+"""Seconds between two scans of the machine."""
 
 
 class DiscoverySettings(AgentSettings, frozen=True, kw_only=True):
-    """Settings of the discovery agent; the names are those that its pod is rendered with."""
+    """The names of the settings are those that the agent's pod is rendered with."""
 
     gpu_labels: bool = True
-    """Whether the GPUs themselves are asked what they are."""
+    """Report the GPUs as NVML describes them."""
 
 
 class MachineReporter:
-    """Looks at one machine, in one boot."""
+    """Reports the facts of one machine during one boot."""
 
     def __init__(
         self,
@@ -46,30 +46,31 @@ class MachineReporter:
         self._machine = machine
         self._hold = hold
         self._reporter = reporter
-        self._changed = on_change
+        self._on_change = on_change
         self._clock = clock
         self._known = KnownFacts()
-        self._said: Facts | None = None
+        self._reported: Facts | None = None
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
             await self.report()
             await self._clock.sleep(INTERVAL)
 
     async def report(self) -> None:
-        """Look once; say what is new."""
-        self._known = self._known.after(await self._machine.offload.do(self._facts))
-        before, now = self._said, self._known.facts
-        if now == before:
+        """Scan the machine once, and report the facts if they changed."""
+        self._known = self._known.after(await self._machine.offload.do(self._scan))
+        before, facts = self._reported, self._known.facts
+        if facts == before:
             return
-        self._said = now
-        self._reporter.report(now)
+        self._reported = facts
+        self._reporter.report(facts)
         if before is not None:
-            fields = Facts.__struct_fields__
-            self._changed(tuple(one for one in fields if getattr(now, one) != getattr(before, one)))
+            names = Facts.__struct_fields__
+            self._on_change(
+                tuple(name for name in names if getattr(facts, name) != getattr(before, name))
+            )
 
-    def _facts(self) -> Facts:
+    def _scan(self) -> Facts:
         tree = self._machine.tree
         gpus, error = self._gpus()
         return Facts(
@@ -84,7 +85,7 @@ class MachineReporter:
         )
 
     def _gpus(self) -> tuple[tuple[Gpu, ...] | None, str]:
-        """The GPUs, where they can be asked; else why not."""
+        """Return the GPUs, or None and why NVML cannot be used."""
         if self._hold is None:
             return None, ""
         if self._hold.acquire() is None:
@@ -105,15 +106,15 @@ async def run(
     env: Env,
     service: Service,
 ) -> None:
-    """Live as long as the service: one boot of the machine."""
+    """Start the agent for one boot of the machine."""
     boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
     hold = GpuHandle(host.gpus)
 
-    def changed(facts: tuple[str, ...]) -> None:
+    def publish_change(sections: tuple[str, ...]) -> None:
         agent.publish_event(
-            FactsEvent(changed=facts),
+            FactsEvent(changed=sections),
             id=f"facts/{env.clock.now():.6f}",
-            message=f"not as before: {', '.join(facts)}",
+            message=f"changed: {', '.join(sections)}",
         )
 
     async def quiesce(_op: Op) -> OpDone:
@@ -122,7 +123,7 @@ async def run(
 
     async def idle(_op: Op) -> OpDone:
         hold.resume()
-        await discovery.report()
+        await reporter.report()
         return OpDone()
 
     agent = Agent(
@@ -135,12 +136,12 @@ async def run(
         checks={},
     )
     hold.is_quiesced = await agent.open() is CommandKind.QUIESCE
-    discovery = MachineReporter(
+    reporter = MachineReporter(
         machine=host,
         hold=hold if settings.gpu_labels else None,
         reporter=agent.reporter,
-        on_change=changed,
+        on_change=publish_change,
         clock=env.clock,
     )
     agent.start(service)
-    service.run_forever("facts", discovery.run())
+    service.run_forever("facts", reporter.run())

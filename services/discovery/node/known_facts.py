@@ -1,4 +1,4 @@
-"""Facts that do not go away because they were once not seen (docs/invariants.md#i6). Pure."""
+"""Facts that survive a failed read of the machine (docs/invariants.md#i6). Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,40 +8,38 @@ import msgspec
 from libs.contracts.facts import Facts, PciDevice
 
 MAX_MISSED: Final = 3
-"""A device is gone when it was missing from so many looks, one after another."""
+"""Consecutive scans without a device after which it is gone."""
 
 
 class KnownFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a machine, in one boot."""
-
     facts: Facts = Facts()
     missed: Mapping[str, int] = {}
-    """By address of a device that is known: how many looks in a row did not show it."""
+    """By address of a known device: the number of latest scans without it."""
 
-    def after(self, seen: Facts) -> "KnownFacts":
-        """What is known when this was seen too. A section that was not seen stays as it was."""
-        pci, missed = _devices(self, seen.pci)
+    def after(self, scan: Facts) -> "KnownFacts":
+        """Merge a scan; a section that it lacks keeps its value."""
+        pci, missed = _merge_devices(self, scan.pci)
         lacking = {
             name: getattr(self.facts, name)
             for name in Facts.__struct_fields__
-            if getattr(seen, name) is None
+            if getattr(scan, name) is None
         }
-        facts = msgspec.structs.replace(seen, **{**lacking, "pci": pci})
+        facts = msgspec.structs.replace(scan, **{**lacking, "pci": pci})
         return KnownFacts(facts=facts, missed=missed)
 
 
-def _devices(
-    known: KnownFacts, seen: tuple[PciDevice, ...] | None
+def _merge_devices(
+    known: KnownFacts, scanned: tuple[PciDevice, ...] | None
 ) -> tuple[tuple[PciDevice, ...] | None, Mapping[str, int]]:
-    if seen is None:
+    if scanned is None:
         return known.facts.pci, known.missed
-    there = {device.address: device for device in seen}
+    devices = {device.address: device for device in scanned}
     missed: dict[str, int] = {}
     for device in known.facts.pci or ():
-        if device.address in there:
+        if device.address in devices:
             continue
         times = known.missed.get(device.address, 0) + 1
         if times < MAX_MISSED:
             missed[device.address] = times
-            there[device.address] = device
-    return tuple(there[address] for address in sorted(there)), missed
+            devices[device.address] = device
+    return tuple(devices[address] for address in sorted(devices)), missed

@@ -1,8 +1,8 @@
-"""The work of one leader: what differs is brought to where it should be, each object on its own.
+"""Reconciles operands, owner labels and statuses while this process leads.
 
-A look at everything says on which objects something is to be done; each is then decided on again
-and written by itself, so that one which is refused, or hangs, holds up no other. What the server
-does not take is said in the status of its policy and by an event, and tried again now and then.
+A resync plans everything and queues the objects that differ. Each object is then decided again
+and written by itself, so that a refused or slow one delays no other. A refused write is shown in
+the status of its policy and by an event, and is retried.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,28 +39,32 @@ if TYPE_CHECKING:
     from libs.policy.observed import PodProblem
 
 NAME: Final = "operands"
-"""Of the controller, in its metrics."""
-_RESYNC: Final = ObjectKey("look", "")
+"""The controller's name in its metrics."""
+_RESYNC: Final = ObjectKey("resync", "")
 _PODS: Final = "pods"
+"""Keys of this kind look for the problems of a DaemonSet's pods."""
 _DEBOUNCE: Final = 0.2
-"""Seconds in which changes are gathered before everything is looked at."""
+"""Seconds in which changes are gathered before a resync."""
 _STATUS_DEBOUNCE: Final = 0.5
 """Seconds in which changes of a status are gathered."""
-_AGAIN: Final = 60.0
-"""Seconds after which what the server does not take is tried again."""
-_EXPLAIN: Final = 30.0
+_RETRY_REFUSED: Final = 60.0
+"""Seconds after which a refused write is tried again."""
+_POD_INTERVAL: Final = 30.0
 _CONCURRENCY: Final = 8
 _PERMANENT: Final = (Invalid, Forbidden, UnknownKind)
+
+Change = OperandAction | Mapping[str, Any]
+"""An action on an operand, or the labels or status fields to write."""
 
 _log = logger()
 
 
 class StaleCache(Exception):
-    """Nothing is taken away on old news."""
+    """Raised before a deletion or removal that caches cannot be verified for."""
 
 
 class OperandController:
-    """From the begin of a term to its end."""
+    """Runs for one term of leadership."""
 
     def __init__(
         self,
@@ -77,11 +81,11 @@ class OperandController:
     ) -> None:
         self._kube = kube
         self._namespace = namespace
-        self._sources = informers
-        self._survey = planner
-        self._hands = writes
-        self._telling = events
-        self._meters = metrics
+        self._informers = informers
+        self._planner = planner
+        self._writes = writes
+        self._events = events
+        self._metrics = metrics
         self._queue = WorkQueue[ObjectKey](clock=env.clock)
         self._controller = Controller(
             name=NAME,
@@ -94,195 +98,190 @@ class OperandController:
             metrics=controller_metrics,
         )
         self._refused: dict[ObjectKey, str] = {}
-        # What was tried last and failed: it has its own back-off, unless something else is wanted.
+        # The last change that failed: its own back-off retries it, unless the change differs now.
         self._failed: dict[ObjectKey, object] = {}
-        # What the server keeps in another form than we send it: sent once for each wish.
-        self._stubborn: dict[ObjectKey, object] = {}
-        self._explained: dict[str, Sequence[PodProblem]] = {}
+        # What the server stores in another form than applied: applied once for each version.
+        self._unstable: dict[ObjectKey, object] = {}
+        self._pod_problems: dict[str, Sequence[PodProblem]] = {}
+        """By DaemonSet that lacks pods."""
 
     async def run(self) -> None:
-        """Until cancelled."""
-        end = self._sources.on_change(self._changed)
+        unsubscribe = self._informers.on_change(self._on_change)
         try:
             self._queue.add(_RESYNC)
             await self._controller.run()
         finally:
-            end()
+            unsubscribe()
 
-    def _changed(self, before: Object | None, after: Object | None) -> None:
+    def _on_change(self, before: Object | None, after: Object | None) -> None:
         if isinstance(before, resources.Node) and isinstance(after, resources.Node):
             same = before.metadata.labels == after.metadata.labels
             if same and before.record == after.record:
                 return  # a heartbeat
         if isinstance(before, Lease) and isinstance(after, Lease):
-            holders = {one.spec.holder_identity for one in (before, after)}
-            if len(holders) == 1 and self._survey.hold_reason:
-                return  # a renewal; the end of what counts as being at work is looked at in time
-        self._look_soon()
+            holders = {lease.spec.holder_identity for lease in (before, after)}
+            if len(holders) == 1 and self._planner.hold_reason:
+                return  # a renewal; the planner schedules a resync for the expiry
+        self._resync_soon()
 
-    def _look_soon(self) -> None:
+    def _resync_soon(self) -> None:
         self._queue.add_after(_RESYNC, _DEBOUNCE)
 
     async def _reconcile(self, key: ObjectKey) -> ReconcileResult:
         if key == _RESYNC:
-            return await self._look()
+            return await self._resync()
         if key.kind == _PODS:
-            return await self._explain(key.name)
-        intent = self._intent(key)
-        if intent is None:
-            self._went_well(key)
+            return await self._check_pods(key.name)
+        change = self._change(key)
+        if change is None:
+            self._succeed(key)
             return Reconciled()
-        if isinstance(intent, RefuseOperand):
-            return self._refuse(key, intent.why)
+        if isinstance(change, RefuseOperand):
+            return self._refuse(key, change.why)
         try:
-            await self._act(key, intent)
+            await self._carry_out(key, change)
         except _PERMANENT as error:
-            self._failed[key] = _timeless(intent)
-            self._queue.add_after(key, _AGAIN)
+            self._failed[key] = _without_times(change)
+            self._queue.add_after(key, _RETRY_REFUSED)
             return self._refuse(key, str(error))
         except BaseException:
-            self._failed[key] = _timeless(intent)
+            self._failed[key] = _without_times(change)
             raise
-        self._went_well(key)
+        self._succeed(key)
         return Reconciled()
 
-    # Looking.
+    # Plan.
 
-    async def _look(self) -> ReconcileResult:
-        if self._sources.why_not_synced():
+    async def _resync(self) -> ReconcileResult:
+        if self._informers.why_not_synced():
             return RequeueAfter(1.0)
         try:
-            await self._look_now()
+            await self._refresh_plan()
         except Exception:
-            self._meters.reconcile_failed()
+            self._metrics.reconcile_failed()
             raise
-        for key in dict.fromkeys((*self._survey.affected_keys(), *self._failed, *self._refused)):
-            self._put(key)
-        for one in self._survey.unavailable_daemon_sets():
-            if one.metadata.name not in self._explained:
-                self._explained[one.metadata.name] = ()
-                self._queue.add(ObjectKey(_PODS, one.metadata.name))
-        self._meters.reconciled(self._survey.plan, held=bool(self._survey.hold_reason))
-        return RequeueAfter(self._survey.next_refresh)
+        for key in dict.fromkeys((*self._planner.affected_keys(), *self._failed, *self._refused)):
+            self._enqueue(key)
+        for daemon_set in self._planner.unavailable_daemon_sets():
+            name = daemon_set.metadata.name
+            if name not in self._pod_problems:
+                self._pod_problems[name] = ()
+                self._queue.add(ObjectKey(_PODS, name))
+        self._metrics.reconciled(self._planner.plan, held=bool(self._planner.hold_reason))
+        return RequeueAfter(self._planner.next_refresh)
 
-    def _put(self, key: ObjectKey) -> None:
-        """In line, if there is anything to do about it that is not being tried already."""
-        intent = self._intent(key)
-        if intent is None:
+    def _enqueue(self, key: ObjectKey) -> None:
+        """Queue an object that needs a change which is not being retried already."""
+        change = self._change(key)
+        if change is None:
             if key in self._failed or key in self._refused:
                 self._queue.add(key)
-        elif self._failed.get(key) != _timeless(intent):
+        elif self._failed.get(key) != _without_times(change):
             self._queue.add_after(key, _STATUS_DEBOUNCE if key.kind in resources.POLICIES else 0.0)
 
-    async def _look_now(self) -> None:
-        known = tuple(one for some in self._explained.values() for one in some)
+    async def _refresh_plan(self) -> None:
+        problems = tuple(each for found in self._pod_problems.values() for each in found)
         refused = {str(key): why for key, why in self._refused.items()}
-        await self._survey.refresh(pod_problems=known, refused=refused)
+        await self._planner.refresh(pod_problems=problems, refused=refused)
 
-    def _intent(self, key: ObjectKey) -> OperandAction | Mapping[str, Any] | None:
-        """What is to be done about it as things are."""
+    def _change(self, key: ObjectKey) -> Change | None:
+        """Return the change that an object needs now."""
         if key.kind == resources.NODES.kind:
-            return self._survey.owner_label_change(key.name)
+            return self._planner.owner_label_change(key.name)
         if key.kind in resources.POLICIES:
-            return self._survey.status_change(key)
-        if self._survey.hold_reason:
+            return self._planner.status_change(key)
+        if self._planner.hold_reason:
             return None
-        action = self._survey.operand_action(key)
-        if not isinstance(action, ApplyOperand) or key not in self._stubborn:
+        action = self._planner.operand_action(key)
+        if not isinstance(action, ApplyOperand) or key not in self._unstable:
             return action
-        return None if self._stubborn[key] == self._wish(key, action.made) else action
+        return None if self._unstable[key] == self._version(key, action.rendered) else action
 
-    def _wish(self, key: ObjectKey, made: RenderedObject) -> object:
-        """What is wanted of an operand, and which edit of it is there."""
-        there = self._survey.live_object(key)
-        if there is None:
+    def _version(self, key: ObjectKey, rendered: RenderedObject) -> object:
+        """Identify what is wanted of an operand, and which edit of it is live."""
+        live = self._planner.live_object(key)
+        if live is None:
             return None
-        metadata = there.metadata
+        metadata = live.metadata
         edit = metadata.generation or metadata.resource_version
-        return made, edit, metadata.labels, metadata.annotations
+        return rendered, edit, metadata.labels, metadata.annotations
 
-    async def _explain(self, name: str) -> ReconcileResult:
-        """Why a DaemonSet lacks pods, for as long as it does."""
-        before = self._explained.get(name, ())
-        one = next(
-            (one for one in self._survey.unavailable_daemon_sets() if one.metadata.name == name),
-            None,
-        )
-        if one is None:
-            self._explained.pop(name, None)
+    async def _check_pods(self, name: str) -> ReconcileResult:
+        """Find out why a DaemonSet lacks pods, and repeat while it does."""
+        before = self._pod_problems.get(name, ())
+        lacking = self._planner.unavailable_daemon_sets()
+        daemon_set = next((each for each in lacking if each.metadata.name == name), None)
+        if daemon_set is None:
+            self._pod_problems.pop(name, None)
         else:
-            chosen: Mapping[str, str] = one.spec["selector"]["matchLabels"]
-            labels = ",".join(f"{label}={value}" for label, value in chosen.items())
+            selector: Mapping[str, str] = daemon_set.spec["selector"]["matchLabels"]
+            labels = ",".join(f"{label}={value}" for label, value in selector.items())
             page = await self._kube.list_page(
                 PODS, namespace=self._namespace, labels=labels, within=10
             )
-            self._explained[name] = tuple(find_pod_problems(name, one.metadata.uid, page.items))
-        if self._explained.get(name, ()) != before:
-            self._look_soon()
-        return Reconciled() if one is None else RequeueAfter(_EXPLAIN)
+            uid = daemon_set.metadata.uid
+            self._pod_problems[name] = tuple(find_pod_problems(name, uid, page.items))
+        if self._pod_problems.get(name, ()) != before:
+            self._resync_soon()
+        return Reconciled() if daemon_set is None else RequeueAfter(_POD_INTERVAL)
 
-    # Doing.
+    # Write.
 
-    async def _act(
-        self, key: ObjectKey, intent: ApplyOperand | DeleteOperand | Mapping[str, Any]
+    async def _carry_out(
+        self, key: ObjectKey, change: ApplyOperand | DeleteOperand | Mapping[str, Any]
     ) -> None:
-        match intent:
-            case ApplyOperand():
-                await self._apply(key, intent)
-            case DeleteOperand():
-                if await self._still(key, intent):
-                    await self._hands.delete_operand(key, intent)
-                    _log.info("operand deleted", why=intent.because)
-            case _:
-                await self._write(key, intent)
-
-    async def _apply(self, key: ObjectKey, what: ApplyOperand) -> None:
-        view = await self._hands.apply_operand(what.made)
-        _log.info("operand applied", why=what.because)
-        self._stubborn.pop(key, None)
-        path = difference(what.made.object, view)
-        if path:
-            _log.warning("the server keeps it otherwise", field=path)
-            self._stubborn[key] = self._wish(key, what.made)
-
-    async def _write(self, key: ObjectKey, change: Mapping[str, Any]) -> None:
         kind, name = key
-        if kind in resources.POLICIES:
-            there = self._sources.policies[kind].cache.get(name)
-            if there is not None:
-                await self._hands.write_status(kind, there, change)
-                self._telling.status_written(kind, there, change)
-            return
-        taken = None in change.values()
-        node = self._sources.nodes.cache.get(name)
-        if node is not None and not (taken and not await self._still(key, change)):
-            await self._hands.label_node(node, change)
+        if isinstance(change, ApplyOperand):
+            await self._apply(key, change)
+        elif isinstance(change, DeleteOperand):
+            if await self._is_still_due(key, change):
+                await self._writes.delete_operand(key, change)
+                _log.info("operand deleted", why=change.because)
+        elif kind in resources.POLICIES:
+            policy = self._informers.policies[kind].cache.get(name)
+            if policy is not None:
+                await self._writes.write_status(kind, policy, change)
+                self._events.status_written(kind, policy, change)
+        else:
+            removes = None in change.values()
+            node = self._informers.nodes.cache.get(name)
+            if node is not None and not (removes and not await self._is_still_due(key, change)):
+                await self._writes.label_node(node, change)
 
-    async def _still(self, key: ObjectKey, intent: object) -> bool:
-        """Whether that is to be done on what is proved to be of now."""
-        doubts = await self._sources.why_stale()
+    async def _apply(self, key: ObjectKey, action: ApplyOperand) -> None:
+        view = await self._writes.apply_operand(action.rendered)
+        _log.info("operand applied", why=action.because)
+        self._unstable.pop(key, None)
+        path = difference(action.rendered.object, view)
+        if path:
+            _log.warning("the server stores the operand in another form", field=path)
+            self._unstable[key] = self._version(key, action.rendered)
+
+    async def _is_still_due(self, key: ObjectKey, change: object) -> bool:
+        """Return whether a plan on verified caches asks for the same change."""
+        doubts = await self._informers.why_stale()
         if doubts:
-            raise StaleCache(f"nothing is taken away while it is not known what there is: {doubts}")
-        await self._look_now()
-        return self._intent(key) == intent
+            raise StaleCache(f"nothing is deleted while caches may be stale: {doubts}")
+        await self._refresh_plan()
+        return self._change(key) == change
 
-    # What becomes of it.
+    # Results.
 
     def _refuse(self, key: ObjectKey, why: str) -> ReconcileRefused:
         if self._refused.get(key) != why:
             self._refused[key] = why
-            self._telling.operand_refused(key, why, self._survey.plan)
-            self._look_soon()
+            self._events.operand_refused(key, why, self._planner.plan)
+            self._resync_soon()
         return ReconcileRefused(why)
 
-    def _went_well(self, key: ObjectKey) -> None:
+    def _succeed(self, key: ObjectKey) -> None:
         self._failed.pop(key, None)
         if self._refused.pop(key, None) is not None:
-            self._look_soon()
+            self._resync_soon()
 
 
-def _timeless(intent: OperandAction | Mapping[str, Any]) -> object:
-    """What it is about, whenever it is decided."""
-    if isinstance(intent, Mapping) and "conditions" in intent:
-        return statuses.without_times(dict(intent))
-    return intent
+def _without_times(change: Change) -> object:
+    """Make equal changes compare equal, whenever they are decided."""
+    if isinstance(change, Mapping) and "conditions" in change:
+        return statuses.without_times(dict(change))
+    return change

@@ -1,7 +1,4 @@
-"""What of the operands does not exist yet: the device plugin.
-
-Here alone it is left out of what is rendered, and said to people. Pure.
-"""
+"""Leaves the device plugin, which does not exist yet, out of the operands, and says so. Pure."""
 
 from typing import Any, Final
 
@@ -27,17 +24,17 @@ _MISSING: Final = StatusCondition(
 
 
 def without_device_plugin(rendering: RenderResult) -> RenderResult:
-    """What there is of it; and nobody is told to wait for the rest."""
+    """Remove the plugin, and the validator's check of it."""
     objects = [
-        _without_check(made) if made.operand is Operand.VALIDATION else made
-        for made in rendering.objects
-        if made.operand is not Operand.DEVICE_PLUGIN
+        _without_check(rendered) if rendered.operand is Operand.VALIDATION else rendered
+        for rendered in rendering.objects
+        if rendered.operand is not Operand.DEVICE_PLUGIN
     ]
     return msgspec.structs.replace(rendering, objects=tuple(objects))
 
 
 def with_condition(status: PolicyStatus, pools: Pools) -> PolicyStatus:
-    """The policy that asks for what does not exist hears of it."""
+    """Add a condition to the status of the policy that enables the plugin."""
     cluster = pools.cluster
     if cluster is None or not cluster.spec.device_plugin.enabled:
         return status
@@ -48,16 +45,16 @@ def with_condition(status: PolicyStatus, pools: Pools) -> PolicyStatus:
     return msgspec.structs.replace(status, conditions=(*status.conditions, _MISSING))
 
 
-def _without_check(made: RenderedObject) -> RenderedObject:
-    """Objects share their parts: what changes is made anew, down to the variable."""
-    spec = made.object["spec"]
+def _without_check(rendered: RenderedObject) -> RenderedObject:
+    """Copy what changes: rendered objects share their parts."""
+    spec = rendered.object["spec"]
     pod = spec["template"]["spec"]
-    pod = {**pod, "containers": [_container(one) for one in pod["containers"]]}
+    pod = {**pod, "containers": [_disable_check(each) for each in pod["containers"]]}
     spec = {**spec, "template": {**spec["template"], "spec": pod}}
-    return msgspec.structs.replace(made, object={**made.object, "spec": spec})
+    return msgspec.structs.replace(rendered, object={**rendered.object, "spec": spec})
 
 
-def _container(container: dict[str, Any]) -> dict[str, Any]:
+def _disable_check(container: dict[str, Any]) -> dict[str, Any]:
     env = [
         {**variable, "value": "false"} if variable["name"] == _CHECK else variable
         for variable in container["env"]

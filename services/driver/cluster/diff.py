@@ -1,8 +1,8 @@
-"""Whether an apply would change anything: what is rendered, held against what the server has.
+"""Finds out whether an apply would change a live object. Pure.
 
-A server adds defaults and leaves out what is empty; others may add what we do not speak of. So
-only two things count: something that we want is not there, or something that we once applied, and
-the server still keeps for us, is not wanted any more. Pure.
+The server adds defaults and drops empty values, and others may add fields that we do not set. So
+an apply is needed only if a wanted value is missing, or if a field that the server records as
+ours is not wanted any more.
 """
 
 import re
@@ -16,9 +16,9 @@ from libs.kube.views import Object
 from services.driver.cluster.resources import MANAGER, operand_content
 
 _IDENTITIES: Final = ("mountPath", "name", "containerPort")
-"""By which the items of a list are told apart, wherever all of them have it."""
+"""Fields that identify the items of a list, if all items have one."""
 
-_AMOUNTS: Final = frozenset(("limits", "requests"))
+_QUANTITY_FIELDS: Final = frozenset(("limits", "requests"))
 _QUANTITY: Final = re.compile(
     r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]+)|([numkKMGTPE]?i?))", re.ASCII
 )
@@ -32,63 +32,62 @@ _POWERS: Final[Mapping[str, Decimal]] = {
 _Tree = Mapping[str, Any]
 
 
-def difference(wanted: _Tree, there: Object) -> str:
-    """Where the first one is, as a path; empty where an apply would change nothing."""
-    words = {"labels": there.metadata.labels, "annotations": there.metadata.annotations}
-    live = {**operand_content(there), "metadata": words}
+def difference(wanted: _Tree, live: Object) -> str:
+    """Return the path of the first difference; empty if an apply would change nothing."""
+    live_metadata = {"labels": live.metadata.labels, "annotations": live.metadata.annotations}
+    content = {**operand_content(live), "metadata": live_metadata}
     metadata: _Tree = wanted["metadata"]
-    said = {name: _tree(metadata.get(name)) for name in ("labels", "annotations")}
-    whole = {key: value for key, value in wanted.items() if key not in ("apiVersion", "kind")}
-    whole["metadata"] = said
-    missing = next(_missing(whole, live, ""), "")
-    return missing or next(_surplus(_owned(there), whole, ""), "")
+    compared = {key: value for key, value in wanted.items() if key not in ("apiVersion", "kind")}
+    compared["metadata"] = {name: _tree(metadata.get(name)) for name in live_metadata}
+    missing = next(_missing(compared, content, ""), "")
+    return missing or next(_surplus(_owned(live), compared, ""), "")
 
 
-def _owned(there: Object) -> _Tree:
-    """What the server keeps as ours, as a tree of fields."""
-    for fields in there.metadata.managed_fields:
+def _owned(live: Object) -> _Tree:
+    """Return the tree of fields that the server records as ours."""
+    for fields in live.metadata.managed_fields:
         if fields.manager == MANAGER and fields.operation == "Apply" and not fields.subresource:
             return msgspec.json.decode(fields.fields_v1)
     return {}
 
 
-def _missing(wanted: Any, there: Any, path: str) -> Iterator[str]:
-    """Paths of what is wanted, and is not there or is other."""
-    if not wanted and not there:
+def _missing(wanted: Any, live: Any, path: str) -> Iterator[str]:
+    """Yield the paths of wanted values that the live object lacks or has otherwise."""
+    if not wanted and not live:
         return  # false, zero and empty are often left out
     if isinstance(wanted, Mapping):
-        tree, live = _tree(wanted), _tree(there)
-        same = _same_amount if path.rpartition(".")[2] in _AMOUNTS else None
+        tree, live_tree = _tree(wanted), _tree(live)
+        quantities = path.rpartition(".")[2] in _QUANTITY_FIELDS
         for key, value in tree.items():
-            if not (same and same(value, live.get(key))):
-                yield from _missing(value, live.get(key), f"{path}.{key}".lstrip("."))
+            if not (quantities and _same_quantity(value, live_tree.get(key))):
+                yield from _missing(value, live_tree.get(key), f"{path}.{key}".lstrip("."))
     elif isinstance(wanted, list | tuple):
         items = cast("Sequence[Any]", wanted)
-        yield from _missing_items(items, cast("list[Any]", there or []), path)
-    elif wanted != there:
+        yield from _missing_items(items, cast("list[Any]", live or []), path)
+    elif wanted != live:
         yield path
 
 
-def _missing_items(wanted: Sequence[Any], there: Sequence[Any], path: str) -> Iterator[str]:
+def _missing_items(wanted: Sequence[Any], live: Sequence[Any], path: str) -> Iterator[str]:
     identity = _identity(wanted)
     if not identity:
-        if len(wanted) != len(there):
+        if len(wanted) != len(live):
             yield path
-        for at, (one, other) in enumerate(zip(wanted, there, strict=False)):
-            yield from _missing(one, other, f"{path}[{at}]")
+        for index, (item, live_item) in enumerate(zip(wanted, live, strict=False)):
+            yield from _missing(item, live_item, f"{path}[{index}]")
         return
     names = [item[identity] for item in wanted]
-    live = {_tree(item).get(identity): item for item in there}
+    by_name = {_tree(item).get(identity): item for item in live}
     # The order counts: a variable may refer to those before it.
-    if [name for name in live if name in names] != names:
+    if [name for name in by_name if name in names] != names:
         yield path
     for item in wanted:
         name = item[identity]
-        yield from _missing(item, live.get(name), f"{path}[{identity}={name}]")
+        yield from _missing(item, by_name.get(name), f"{path}[{identity}={name}]")
 
 
 def _identity(items: Sequence[Any]) -> str:
-    """The field that tells them apart; empty where none does."""
+    """Return the field that identifies each item; empty if there is none."""
     trees = [_tree(item) for item in items]
     for field in _IDENTITIES:
         names = {tree[field] for tree in trees if field in tree}
@@ -98,12 +97,12 @@ def _identity(items: Sequence[Any]) -> str:
 
 
 def _surplus(owned: _Tree, wanted: Any, path: str) -> Iterator[str]:
-    """Paths of what is kept as ours, and is not wanted."""
+    """Yield the paths of fields that are recorded as ours and not wanted."""
     for key, below in owned.items():
         if key == ".":
             continue
         kind, _, name = key.partition(":")
-        where = f"{path}.{name}".lstrip(".") if kind == "f" else f"{path}[{name}]"
+        field_path = f"{path}.{name}".lstrip(".") if kind == "f" else f"{path}[{name}]"
         if kind == "f":
             found = name in _tree(wanted)
             item = _tree(wanted).get(name)
@@ -111,37 +110,36 @@ def _surplus(owned: _Tree, wanted: Any, path: str) -> Iterator[str]:
             item = _item(kind, name, wanted)
             found = item is not None
         if not found:
-            yield where
+            yield field_path
         elif below:
-            yield from _surplus(below, item, where)
+            yield from _surplus(below, item, field_path)
 
 
 def _item(kind: str, name: str, wanted: Any) -> Any:
-    """Of a list: the one with these keys, or of this value."""
-    told = msgspec.json.decode(name)
+    """Return the item of a list with these keys (`k`) or this value (`v`)."""
+    identity = msgspec.json.decode(name)
     items = cast("Sequence[Any]", wanted) if isinstance(wanted, list | tuple) else ()
     if kind == "v":
-        return next((item for item in items if item == told), None)
+        return next((item for item in items if item == identity), None)
     for item in items:
-        if all(_tree(item).get(key) == value for key, value in told.items()):
+        if all(_tree(item).get(key) == value for key, value in identity.items()):
             return item
     return None
 
 
 def _tree(value: Any) -> _Tree:
-    """Its fields; what is no object has none."""
     return cast(_Tree, value) if isinstance(value, Mapping) else {}
 
 
-def _same_amount(one: Any, other: Any) -> bool:
-    """`0.5` and `500m` are the same."""
-    return _amount(one) is not None and _amount(one) == _amount(other)
+def _same_quantity(wanted: Any, live: Any) -> bool:
+    """Compare Kubernetes quantities: `0.5` and `500m` are equal."""
+    return _quantity(wanted) is not None and _quantity(wanted) == _quantity(live)
 
 
-def _amount(text: Any) -> Decimal | None:
-    found = _QUANTITY.fullmatch(str(text))
-    if found is None:
+def _quantity(text: Any) -> Decimal | None:
+    match = _QUANTITY.fullmatch(str(text))
+    if match is None:
         return None
-    number, exponent, suffix = found.groups()
+    number, exponent, suffix = match.groups()
     power = Decimal(10) ** int(exponent) if exponent else _POWERS.get(suffix or "")
     return None if power is None else Decimal(number) * power

@@ -1,4 +1,4 @@
-"""Events for people about what cannot be carried out. A courtesy: nothing depends on them."""
+"""Kubernetes Events about refused operands and invalid policies. Nothing depends on them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,43 +15,41 @@ INVALID = "Invalid"
 
 
 class PolicyEvents:
-    """Whom an event is about, and when it is worth one."""
-
     def __init__(self, events: EventRecorder) -> None:
         self._events = events
 
     def operand_refused(self, key: ObjectKey, why: str, plan: OperandPlan) -> None:
-        """An object is not as it is wanted: said of the policy that wants it."""
-        about = _wanting(key, plan)
-        if about is not None:
+        """Record an event on the policy that wants the operand."""
+        policy = _wanting_policy(key, plan)
+        if policy is not None:
             self._events.record(
-                about, type="Warning", reason=REFUSED, message=f"{key}: {why}", group=str(key)
+                policy, type="Warning", reason=REFUSED, message=f"{key}: {why}", group=str(key)
             )
 
     def status_written(self, kind: str, before: PolicyObject, change: Mapping[str, Any]) -> None:
-        """A status was written: said where it is news that the policy cannot be carried out."""
+        """Record an event if the policy has become invalid, or for another reason."""
         was = statuses.invalid_reason(kind, statuses.conditions_of(before.status))
         now = statuses.invalid_reason(kind, statuses.conditions_of(dict(change)))
         if now and now != was:
             metadata = before.metadata
-            about = _about(kind, metadata.name, metadata.uid)
-            self._events.record(about, type="Warning", reason=INVALID, message=now)
+            policy = _involved(kind, metadata.name, metadata.uid)
+            self._events.record(policy, type="Warning", reason=INVALID, message=now)
 
 
-def _wanting(key: ObjectKey, plan: OperandPlan) -> InvolvedObject | None:
+def _wanting_policy(key: ObjectKey, plan: OperandPlan) -> InvolvedObject | None:
     if key in plan.statuses:
         status = plan.statuses[key]
-        return _about(status.kind, status.name, status.uid)
-    made = plan.objects.get(key)
+        return _involved(status.kind, status.name, status.uid)
+    rendered = plan.objects.get(key)
     for pool in plan.pools.pools:
-        if made is not None and pool.key == made.pool:
-            return _about(pool.kind, pool.name, pool.uid)
+        if rendered is not None and pool.key == rendered.pool:
+            return _involved(pool.kind, pool.name, pool.uid)
     cluster = plan.pools.cluster
     if cluster is None:
         return None
-    whole = CLUSTER_POLICY if isinstance(cluster, ClusterPolicy) else GPU_CLUSTER_POLICY
-    return _about(whole.name, cluster.metadata.name, cluster.metadata.uid)
+    kind = CLUSTER_POLICY if isinstance(cluster, ClusterPolicy) else GPU_CLUSTER_POLICY
+    return _involved(kind.name, cluster.metadata.name, cluster.metadata.uid)
 
 
-def _about(kind: str, name: str, uid: str) -> InvolvedObject:
+def _involved(kind: str, name: str, uid: str) -> InvolvedObject:
     return InvolvedObject(api_version=POLICIES[kind].api_version, kind=kind, name=name, uid=uid)

@@ -1,9 +1,8 @@
-"""Which driver's DaemonSet may go: one of an old target that nothing has named for an hour.
+"""Selects drivers' DaemonSets to delete: of an old target, and unreferenced for an hour. Pure.
 
-A DaemonSet is named by the driver label of a node, by a node's record, by the Rollout of its pool,
-or by a command. It stays, too, while its pool is not there or wants what cannot be said: a policy
-that was deleted leaves its drivers orphaned. The hour begins anew whenever something names it, and
-whenever somebody else begins to look. Pure.
+The driver label of a node, a node's record, the Rollout of its pool or a command may refer to a
+DaemonSet. It also stays while its pool is missing or invalid: a deleted policy leaves its drivers
+in place. The hour starts again with each reference, and with each term of leadership.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,38 +16,40 @@ from services.driver.cluster.resources import DAEMON_SETS, DaemonSet, Node, Roll
 
 HOUR: Final = 3600.0
 SYSTEM_LABEL: Final = "nvidia.com/node.os-version"
-"""Of a driver's DaemonSet: for nodes of which system it is."""
+"""On a driver's DaemonSet: the operating system of its nodes."""
 
 
-def is_driver_daemon_set(there: DaemonSet) -> bool:
-    """Whether it is one that we made for a driver."""
-    label = there.metadata.labels.get(DRIVER_LABEL, "")
-    return bool(label) and there.metadata.name == daemon_set_name(label) and is_ours(there)
+def is_driver_daemon_set(daemon_set: DaemonSet) -> bool:
+    """Return whether we applied it for a driver."""
+    label = daemon_set.metadata.labels.get(DRIVER_LABEL, "")
+    return (
+        bool(label) and daemon_set.metadata.name == daemon_set_name(label) and is_ours(daemon_set)
+    )
 
 
 def kept_because(
-    there: DaemonSet,
+    daemon_set: DaemonSet,
     plan: OperandPlan,
     *,
     nodes: Collection[Node],
     rollouts: Iterable[Rollout],
     commanded: Mapping[str, Collection[str]] | None,
 ) -> str:
-    """Who names it, or why else it stays, in words; empty: nobody, and nothing keeps it.
+    """Return what refers to it, or why else it stays; empty if it may be deleted.
 
-    `commanded` has, by driver label, the uids of nodes whose commands name it; None: not known
-    now. A command for a node that is gone is nobody's: its slots are purged, and no stream tells.
+    `commanded`: by driver label, the uids of nodes whose commands refer to it; None if unknown. A
+    command for a deleted node does not count: its slots are purged without a message.
     """
-    label = there.metadata.labels[DRIVER_LABEL]
-    pool = there.metadata.annotations.get(POOL_ANNOTATION, "")
-    target = there.metadata.annotations.get(TARGET_ANNOTATION, "")
-    if ObjectKey(DAEMON_SETS.kind, there.metadata.name) in plan.objects:
+    label = daemon_set.metadata.labels[DRIVER_LABEL]
+    pool = daemon_set.metadata.annotations.get(POOL_ANNOTATION, "")
+    target = daemon_set.metadata.annotations.get(TARGET_ANNOTATION, "")
+    if ObjectKey(DAEMON_SETS.kind, daemon_set.metadata.name) in plan.objects:
         return "its pool wants it"
     if not (pool and target):
         return "it does not say for which pool and target it is"
     if pool not in plan.targets:
         return f"its pool {pool} is not there, or wants what cannot be done"
-    if plan.targets[pool] == target and not _is_succeeded(there, plan, pool):
+    if plan.targets[pool] == target and not _is_succeeded(daemon_set, plan, pool):
         return f"its target is what pool {pool} wants"
     if commanded is None:
         return "it is not known which drivers are named by commands"
@@ -57,27 +58,29 @@ def kept_because(
     for rollout in rollouts:
         if label in rollout.text or (rollout.metadata.name == pool and target in rollout.text):
             return f"Rollout {rollout.metadata.name} names it"
-    # A record that we cannot read, of whatever version, names what stands in it.
+    # Searching the text also covers records of versions that cannot be decoded.
     for node in nodes:
         labelled = node.metadata.labels.get(DRIVER_LABEL) == label
         if labelled or label in node.record or target in node.record:
             return f"node {node.metadata.name} names it"
-    return _has_pods(there)
+    return _has_pods(daemon_set)
 
 
-def _is_succeeded(there: DaemonSet, plan: OperandPlan, pool: str) -> bool:
-    """Whether its pool has another for the same system: a policy of the same name, made anew, has
-    labels of its own. A system that merely no node seems to have is no reason.
+def _is_succeeded(daemon_set: DaemonSet, plan: OperandPlan, pool: str) -> bool:
+    """Return whether its pool has another DaemonSet for the same operating system.
+
+    A policy that was deleted and created again has other labels. An operating system that no node
+    has at present is no reason to delete.
     """
-    system = there.metadata.labels.get(SYSTEM_LABEL)
-    own = [made for made in plan.objects.values() if made.driver and made.pool == pool]
-    return any(made.object["metadata"]["labels"][SYSTEM_LABEL] == system for made in own)
+    system = daemon_set.metadata.labels.get(SYSTEM_LABEL)
+    drivers = [each for each in plan.objects.values() if each.driver and each.pool == pool]
+    return any(each.object["metadata"]["labels"][SYSTEM_LABEL] == system for each in drivers)
 
 
-def _has_pods(there: DaemonSet) -> str:
-    """Why it may have some, as its controller sees it."""
-    status = there.status
-    if status.observed_generation < there.metadata.generation:
+def _has_pods(daemon_set: DaemonSet) -> str:
+    """Return why it may have pods; empty if its controller reports none."""
+    status = daemon_set.status
+    if status.observed_generation < daemon_set.metadata.generation:
         return "its controller has not seen it as it is"
     pods = (
         status.desired_number_scheduled,
@@ -88,23 +91,23 @@ def _has_pods(there: DaemonSet) -> str:
 
 
 class UnreferencedDrivers:
-    """Since when which driver's DaemonSet has been named by nobody, as far as we looked."""
+    """Tracks since when drivers' DaemonSets have been unreferenced, by uid."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
     def update(self, kept: Mapping[str, str], *, now: float) -> None:
-        """Why each stays, by uid, as of now; those that are not in it are gone."""
+        """Replace the tracked DaemonSets: `kept` has the reason to keep each, or an empty one."""
         self._since = {
             uid: self._since.get(uid, now) for uid, because in kept.items() if not because
         }
 
     def seconds_left(self, uid: str, *, now: float) -> float | None:
-        """Seconds until it may go; None: something names it."""
+        """Return the seconds until it may be deleted; None if it is kept."""
         since = self._since.get(uid)
         return None if since is None else max(0.0, since + HOUR - now)
 
     def next_due(self, *, now: float) -> float | None:
-        """Seconds until the first of them may go."""
+        """Return the seconds until the first one may be deleted."""
         left = (max(0.0, since + HOUR - now) for since in self._since.values())
         return min(left, default=None)

@@ -1,4 +1,4 @@
-"""Everything that this role follows on the API server. What is made of it is not known here."""
+"""The informers of this role."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -14,14 +14,12 @@ from libs.runtime.env import Env
 from services.driver.cluster import resources
 
 MAX_AGE: Final = 10.0
-"""What was proved so long ago is asked to prove itself before anything is taken away."""
+"""Seconds after which an informer must be verified before anything is deleted."""
 
 V = TypeVar("V", bound=Object)
 
 
 class Informers:
-    """All of them."""
-
     def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
         def of(resource: Resource[V], *, inside: bool = False, fields: str = "") -> Informer[V]:
             return Informer(
@@ -47,7 +45,6 @@ class Informers:
         }
 
     def all(self) -> tuple[Informer[Any], ...]:
-        """Each once."""
         return (
             *self.policies.values(),
             self.gpu_clusters,
@@ -58,24 +55,24 @@ class Informers:
         )
 
     def why_not_synced(self) -> str:
-        """Why it is not known yet what there is, in words; empty: it is."""
-        return "; ".join(why for source in self.all() if (why := source.why_unknown))
+        """Return why some informer has no first list yet; empty once all have."""
+        return "; ".join(why for informer in self.all() if (why := informer.why_unknown))
 
     async def why_stale(self) -> str:
-        """Why it cannot be shown that all this is of now; empty: it was."""
-        old = [source for source in self.all() if source.age > MAX_AGE]
-        async with asyncio.TaskGroup() as asking:
-            proofs = [asking.create_task(source.verify_current()) for source in old]
-        return "; ".join(why for proof in proofs if (why := proof.result()))
+        """Verify old caches; return why some may be stale, empty if all are current."""
+        old = [informer for informer in self.all() if informer.age > MAX_AGE]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(informer.verify_current()) for informer in old]
+        return "; ".join(why for task in tasks if (why := task.result()))
 
     def on_change(
         self, handler: Callable[[Object | None, Object | None], None]
     ) -> Callable[[], None]:
-        """Call `told` for each change of anything, until the returned function is called."""
-        ends = [source.cache.on_change(handler) for source in self.all()]
+        """Call `handler` for each change, until the returned function is called."""
+        subscriptions = [informer.cache.on_change(handler) for informer in self.all()]
 
-        def end() -> None:
-            for each in ends:
+        def unsubscribe() -> None:
+            for each in subscriptions:
                 each()
 
-        return end
+        return unsubscribe

@@ -1,4 +1,4 @@
-"""What is measured of this role: under the names that dashboards know, and its writes by kind."""
+"""Metrics of this role: reconciliation under the GPU Operator's names, and writes by kind."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -8,13 +8,11 @@ from libs.runtime.env import Env
 from services.driver.cluster.plan import OperandPlan
 from services.driver.cluster.resources import WRITTEN
 
-_WELL = ("ready", "disabled", "ignored", "")
-"""States that ask for nothing more; empty: the kind has none."""
+_SUCCESSFUL = ("ready", "disabled", "ignored", "")
+"""Final states of a policy; empty for kinds without a state."""
 
 
 class DriverMetrics:
-    """Those of one process."""
-
     def __init__(self, env: Env) -> None:
         self._clock = env.clock
         self._nodes = env.metrics.gauge("gpu_operator_gpu_nodes_total", "Number of nodes with GPUs")
@@ -46,27 +44,27 @@ class DriverMetrics:
         )
 
     def reconciled(self, plan: OperandPlan, *, held: bool) -> None:
-        """Everything was looked at; `held`: and nothing may be done."""
+        """Count a reconciliation; `held`: a GPU Operator is active, so nothing was written."""
         self._total.inc()
         self._nodes.set(plan.gpu_nodes)
         self._features.set(plan.has_features)
-        well = not held and all(one.state in _WELL for one in plan.statuses.values())
-        someone = plan.pools.cluster is not None or plan.pools.pools
-        self._status.set((1 if well else 0) if someone else -1)
-        if well:
+        successful = not held and all(
+            status.state in _SUCCESSFUL for status in plan.statuses.values()
+        )
+        has_policy = plan.pools.cluster is not None or plan.pools.pools
+        self._status.set((1 if successful else 0) if has_policy else -1)
+        if successful:
             self._succeeded.set(self._clock.now())
         else:
             self._failed.inc()
 
     def reconcile_failed(self) -> None:
-        """It could not be looked at."""
         self._total.inc()
         self._failed.inc()
         self._status.set(-2)
 
     @contextmanager
     def count_write(self, kind: str) -> Generator[None]:
-        """One write to an object of this kind; without an answer it counts as refused."""
         try:
             yield
         except KubeError:

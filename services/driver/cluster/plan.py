@@ -1,8 +1,4 @@
-"""From everything that is there to everything that is wanted, at one moment. Pure.
-
-What is wanted is `libs.policy`'s to say; what differs from it, and what is done then, is not
-decided here.
-"""
+"""Plans the wanted objects and statuses from a snapshot of the cluster. Pure."""
 
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
@@ -29,8 +25,6 @@ _FEATURES: Final = "feature.node.kubernetes.io/"
 
 
 class ObjectKey(NamedTuple):
-    """An object that is looked at by itself."""
-
     kind: str
     name: str
 
@@ -39,8 +33,6 @@ class ObjectKey(NamedTuple):
 
 
 class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What is there."""
-
     policies: Mapping[str, Collection[PolicyObject]]
     """By kind."""
     nodes: Collection[Node]
@@ -49,15 +41,13 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     config_maps: Mapping[str, Collection[str]]
     """The keys of each, by its name."""
     daemon_sets: Collection[DaemonSet]
-    """Ours."""
+    """Only ours."""
     pod_problems: tuple[PodProblem, ...] = ()
     refused: Mapping[str, str] = {}
-    """By kind and name, `DaemonSet/a`: why the API server did not take it."""
+    """By kind and name, `DaemonSet/a`: why the API server refused it."""
 
 
 class OperandPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted."""
-
     pools: Pools
     objects: Mapping[ObjectKey, RenderedObject]
     statuses: Mapping[ObjectKey, PolicyStatus]
@@ -65,63 +55,64 @@ class OperandPlan(msgspec.Struct, frozen=True, kw_only=True):
     """By the key of each pool that is not held: the target of its nodes."""
     gpu_nodes: int = 0
     has_features: bool = False
-    """Whether any node has labels of node feature discovery."""
+    """Some node has labels of node feature discovery."""
     decides: bool = False
-    """Whether a policy says which operands the cluster is to have: then others may go."""
+    """A policy says which operands the cluster should have: others may be deleted."""
 
 
 def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPlan:
-    """Everything that follows."""
-    reads = [
-        parse_object(kind, metadata=one.metadata, spec=one.spec)
-        for kind, found in snapshot.policies.items()
-        for one in found
+    parsed = [
+        parse_object(kind, metadata=policy.metadata, spec=policy.spec)
+        for kind, policies in snapshot.policies.items()
+        for policy in policies
     ]
-    facts = [
-        NodeLabels(name=one.metadata.name, uid=one.metadata.uid, labels=one.metadata.labels)
-        for one in snapshot.nodes
+    nodes = [
+        NodeLabels(name=node.metadata.name, uid=node.metadata.uid, labels=node.metadata.labels)
+        for node in snapshot.nodes
     ]
-    found = assemble_pools(reads, facts, gpu_clusters=tuple(snapshot.gpu_clusters))
-    placement = assign_variants(found, facts)
+    pools = assemble_pools(parsed, nodes, gpu_clusters=tuple(snapshot.gpu_clusters))
+    placement = assign_variants(pools, nodes)
     rendering = device_plugin.without_device_plugin(
-        render_operands(found, placement, settings, config_maps=dict(snapshot.config_maps))
+        render_operands(pools, placement, settings, config_maps=dict(snapshot.config_maps))
     )
-    seen = _observation(snapshot, found)
+    observation = _observe(snapshot, pools)
     statuses = [
-        device_plugin.with_condition(one, found)
-        for one in policy_statuses(found, placement, rendering, seen)
+        device_plugin.with_condition(status, pools)
+        for status in policy_statuses(pools, placement, rendering, observation)
     ]
     return OperandPlan(
-        pools=found,
-        objects={ObjectKey(made.kind, made.name): made for made in rendering.objects},
-        statuses={ObjectKey(one.kind, one.name): one for one in statuses},
-        targets={pool.key: target_digest(pool.driver) for pool in found.pools if not pool.held},
-        gpu_nodes=sum(one.metadata.labels.get(PRESENT_LABEL) == "true" for one in snapshot.nodes),
-        has_features=seen.feature_labels,
-        decides=found.cluster is not None and not rendering.is_held,
+        pools=pools,
+        objects={ObjectKey(each.kind, each.name): each for each in rendering.objects},
+        statuses={ObjectKey(status.kind, status.name): status for status in statuses},
+        targets={pool.key: target_digest(pool.driver) for pool in pools.pools if not pool.held},
+        gpu_nodes=sum(node.labels.get(PRESENT_LABEL) == "true" for node in nodes),
+        has_features=observation.feature_labels,
+        decides=pools.cluster is not None and not rendering.is_held,
     )
 
 
-def _observation(sight: ClusterSnapshot, found: Pools) -> Observation:
+def _observe(snapshot: ClusterSnapshot, pools: Pools) -> Observation:
     return Observation(
-        daemon_sets={one.metadata.name: _observed(one) for one in sight.daemon_sets},
-        nodes={
-            one.metadata.name: _node(one)
-            for one in sight.nodes
-            if one.metadata.name in found.owners
+        daemon_sets={
+            each.metadata.name: _observe_daemon_set(each) for each in snapshot.daemon_sets
         },
-        pod_problems=sight.pod_problems,
-        refused=sight.refused,
+        nodes={
+            node.metadata.name: _observe_node(node)
+            for node in snapshot.nodes
+            if node.metadata.name in pools.owners
+        },
+        pod_problems=snapshot.pod_problems,
+        refused=snapshot.refused,
         feature_labels=any(
-            key.startswith(_FEATURES) for one in sight.nodes for key in one.metadata.labels
+            key.startswith(_FEATURES) for node in snapshot.nodes for key in node.metadata.labels
         ),
     )
 
 
-def _observed(one: DaemonSet) -> ObservedDaemonSet:
-    status = one.status
+def _observe_daemon_set(daemon_set: DaemonSet) -> ObservedDaemonSet:
+    status = daemon_set.status
     return ObservedDaemonSet(
-        generation=one.metadata.generation,
+        generation=daemon_set.metadata.generation,
         observed_generation=status.observed_generation,
         desired=status.desired_number_scheduled,
         updated=status.updated_number_scheduled,
@@ -129,21 +120,21 @@ def _observed(one: DaemonSet) -> ObservedDaemonSet:
     )
 
 
-def _node(one: Node) -> ObservedNode:
-    labels = one.metadata.labels
+def _observe_node(node: Node) -> ObservedNode:
+    labels = node.metadata.labels
     state = labels.get(STATE_LABEL, "")
     return ObservedNode(
         state=state,
         label=labels.get(DRIVER_LABEL, ""),
-        cause=_cause(one.record) if state == UpgradeState.UPGRADE_FAILED else "",
+        cause=_failure_cause(node.record) if state == UpgradeState.UPGRADE_FAILED else "",
         skipped=labels.get(SKIP_LABEL) == "true",
     )
 
 
-def _cause(record: str) -> str:
+def _failure_cause(record: str) -> str:
     if not record:
         return ""
     try:
         return decode(NodeRecord, record.encode()).cause
     except MalformedMessage as error:
-        return f"its record cannot be read: {error}"
+        return f"the node record is malformed: {error}"

@@ -1,6 +1,6 @@
-"""One look at everything: what is wanted, what differs, and what keeps us from doing it.
+"""Holds the last plan: what is wanted, what differs, and why changes may be on hold.
 
-It reads caches and remembers since when nothing has named a driver. It writes nothing.
+It reads caches, remembers since when drivers have been unreferenced, and writes nothing.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -12,6 +12,7 @@ from libs.kube.views import Object
 from libs.policy.observed import PodProblem
 from libs.policy.pools import Pools
 from libs.policy.render.settings import RenderSettings
+from libs.policy.validation import OWNER_LABEL
 from libs.runtime.clock import Clock
 from services.driver.cluster import statuses
 from services.driver.cluster.decide import (
@@ -19,7 +20,6 @@ from services.driver.cluster.decide import (
     decide_operand,
     decide_unwanted,
     delete_operand,
-    owner_change,
 )
 from services.driver.cluster.garbage_collection import (
     UnreferencedDrivers,
@@ -37,13 +37,13 @@ from services.driver.cluster.resources import (
 )
 
 RESYNC: Final = 300.0
-"""Seconds until everything is looked at again, in case something was missed."""
+"""Seconds until the next plan if nothing changes, in case a change was missed."""
 MAX_LEASE_AGE: Final = 30.0
-"""A Lease that was proved so long ago says nothing of who is at work now."""
-RETRY_WHEN_BLIND: Final = 5.0
+"""Seconds after which a cached Lease must be verified before it is used."""
+RETRY_UNVERIFIED: Final = 5.0
 
 CommandedDrivers = Callable[[], Mapping[str, Collection[str]] | None]
-"""By driver label, the uids of the nodes whose commands name it; None: it cannot be told now."""
+"""Returns, by driver label, the uids of the nodes whose commands name it; None if unknown."""
 
 EMPTY_PLAN: Final = OperandPlan(
     pools=Pools(
@@ -53,12 +53,9 @@ EMPTY_PLAN: Final = OperandPlan(
     statuses={},
     targets={},
 )
-"""Before the first look."""
 
 
 class Planner:
-    """What follows from the last look."""
-
     def __init__(
         self,
         informers: Informers,
@@ -68,122 +65,122 @@ class Planner:
         settings: RenderSettings,
         clock: Clock,
     ) -> None:
-        self._sources = informers
+        self._informers = informers
         self._foreign = foreign
-        self._slots = commanded_drivers
+        self._commanded_drivers = commanded_drivers
         self._settings = settings
         self._clock = clock
-        self._unnamed = UnreferencedDrivers()
-        self._blind = ""
-        self._at_work = ""
+        self._unreferenced = UnreferencedDrivers()
+        self._unverified = ""
+        """Why it is unknown whether a GPU Operator is active."""
+        self._active_operator = ""
         self.plan = EMPTY_PLAN
 
     async def refresh(
         self, *, pod_problems: tuple[PodProblem, ...], refused: Mapping[str, str]
     ) -> None:
-        """Everything anew."""
-        leases = self._sources.leases
-        self._blind = await leases.verify_current() if leases.age > MAX_LEASE_AGE else ""
-        self._at_work = self._foreign.active_holders(now=self._clock.monotonic())
-        sources = self._sources
-        sight = ClusterSnapshot(
-            policies={kind: tuple(source) for kind, source in sources.policies.items()},
-            nodes=tuple(sources.nodes),
-            gpu_clusters=tuple(one.metadata.name for one in sources.gpu_clusters),
-            config_maps={one.metadata.name: one.keys for one in sources.configs},
-            daemon_sets=tuple(one for one in sources.daemon_sets if is_ours(one)),
+        informers = self._informers
+        leases = informers.leases
+        self._unverified = await leases.verify_current() if leases.age > MAX_LEASE_AGE else ""
+        self._active_operator = self._foreign.active_holders(now=self._clock.monotonic())
+        snapshot = ClusterSnapshot(
+            policies={kind: tuple(policies) for kind, policies in informers.policies.items()},
+            nodes=tuple(informers.nodes),
+            gpu_clusters=tuple(each.metadata.name for each in informers.gpu_clusters),
+            config_maps={each.metadata.name: each.keys for each in informers.configs},
+            daemon_sets=tuple(each for each in informers.daemon_sets if is_ours(each)),
             pod_problems=pod_problems,
             refused=refused,
         )
-        self.plan = make_plan(sight, self._settings)
-        self._look_for_names()
+        self.plan = make_plan(snapshot, self._settings)
+        commanded = self._commanded_drivers()
+        rollouts = tuple(informers.rollouts)
+        kept = {
+            each.metadata.uid: kept_because(
+                each, self.plan, nodes=snapshot.nodes, rollouts=rollouts, commanded=commanded
+            )
+            for each in informers.daemon_sets
+            if is_driver_daemon_set(each)
+        }
+        self._unreferenced.update(kept, now=self._clock.monotonic())
 
     @property
     def hold_reason(self) -> str:
-        """Why nothing may be done to what an operator may own, in words; empty: it may."""
-        return self._at_work or self._blind
+        """Why objects that a GPU Operator may own must not be written; empty if they may."""
+        return self._active_operator or self._unverified
 
     @property
     def next_refresh(self) -> float:
-        """Seconds until the next look, if nothing changes."""
+        """Seconds until the next refresh if nothing changes."""
         now = self._clock.monotonic()
-        due = [RESYNC, self._foreign.seconds_until_expiry(now=now), self._unnamed.next_due(now=now)]
-        # What is due is being worked on: its failures have their own back-off.
+        due = [
+            RESYNC,
+            self._foreign.seconds_until_expiry(now=now),
+            self._unreferenced.next_due(now=now),
+        ]
+        # 0 is skipped: what is due is in the queue, with its own back-off.
         left = min((seconds for seconds in due if seconds), default=RESYNC)
-        return min(left, RETRY_WHEN_BLIND) if self._blind else left
+        return min(left, RETRY_UNVERIFIED) if self._unverified else left
 
     def affected_keys(self) -> Iterator[ObjectKey]:
-        """Of everything on which something is to be done, or may be soon."""
+        """Yield every object that needs a change, or may soon."""
         yield from self.plan.objects
         for kind in (DAEMON_SETS.kind, RUNTIME_CLASSES.kind):
-            for one in self._sources.operands[kind]:
-                key = ObjectKey(kind, one.metadata.name)
-                if key not in self.plan.objects and is_ours(one):
+            for live in self._informers.operands[kind]:
+                key = ObjectKey(kind, live.metadata.name)
+                if key not in self.plan.objects and is_ours(live):
                     yield key
-        for one in self._sources.nodes:
-            if self.owner_label_change(one.metadata.name) is not None:
-                yield ObjectKey(NODES.kind, one.metadata.name)
+        for node in self._informers.nodes:
+            if self.owner_label_change(node.metadata.name) is not None:
+                yield ObjectKey(NODES.kind, node.metadata.name)
         for key in self.plan.statuses:
             if self.status_change(key) is not None:
                 yield key
 
     def operand_action(self, key: ObjectKey) -> OperandAction | None:
-        """What is to be done about an operand."""
-        there = self.live_object(key)
+        live = self.live_object(key)
         wanted = self.plan.objects.get(key)
         if wanted is not None:
-            return decide_operand(wanted, there)
-        if there is None or there.metadata.deletion_timestamp:
+            return decide_operand(wanted, live)
+        if live is None or live.metadata.deletion_timestamp:
             return None
-        if isinstance(there, DaemonSet) and is_driver_daemon_set(there):
-            left = self._unnamed.seconds_left(there.metadata.uid, now=self._clock.monotonic())
+        if isinstance(live, DaemonSet) and is_driver_daemon_set(live):
+            left = self._unreferenced.seconds_left(live.metadata.uid, now=self._clock.monotonic())
             if left == 0:
-                return delete_operand(
-                    there, orphan=False, because="nothing has named it for an hour"
-                )
+                return delete_operand(live, orphan=False, because="no reference to it for an hour")
             return None
-        return decide_unwanted(there, kind=key.kind, decided=self.plan.decides)
+        return decide_unwanted(live, kind=key.kind, decided=self.plan.decides)
 
     def live_object(self, key: ObjectKey) -> Object | None:
-        """The operand as the server has it."""
+        """Return the cached operand."""
         namespace = "" if key.kind == RUNTIME_CLASSES.kind else f"{self._settings.namespace}/"
-        return self._sources.operands[key.kind].cache.get(f"{namespace}{key.name}")
+        return self._informers.operands[key.kind].cache.get(f"{namespace}{key.name}")
 
     def owner_label_change(self, name: str) -> dict[str, str | None] | None:
-        """The change of a node's labels that tells its owner; None: it is right, or left alone."""
+        """Return the change of a node's owner label; None if it is right or on hold."""
         owners = self.plan.pools.owner_labels
-        node = self._sources.nodes.cache.get(name)
+        node = self._informers.nodes.cache.get(name)
         if owners is None or node is None or self.hold_reason:
             return None
-        return owner_change(node.metadata.labels, owners.get(name))
+        owner = owners.get(name)
+        return None if node.metadata.labels.get(OWNER_LABEL) == owner else {OWNER_LABEL: owner}
 
     def status_change(self, key: ObjectKey) -> statuses.StatusChange | None:
-        """What is to be written into the status of a policy."""
         status = self.plan.statuses.get(key)
-        there = self._sources.policies[key.kind].cache.get(key.name)
-        if status is None or there is None or self._blind:
+        policy = self._informers.policies[key.kind].cache.get(key.name)
+        if status is None or policy is None or self._unverified:
             return None
-        now = format_time(self._clock.now())
-        namespace = self._settings.namespace
         return statuses.status_change(
-            status, there, namespace=namespace, foreign=self._at_work, now=now
+            status,
+            policy,
+            namespace=self._settings.namespace,
+            foreign=self._active_operator,
+            now=format_time(self._clock.now()),
         )
 
     def unavailable_daemon_sets(self) -> Iterator[DaemonSet]:
-        """Those of ours that lack pods."""
-        for one in self._sources.daemon_sets:
-            status = one.status
-            if is_ours(one) and status.number_available < status.desired_number_scheduled:
-                yield one
-
-    def _look_for_names(self) -> None:
-        commanded = self._slots()
-        nodes, rollouts = tuple(self._sources.nodes), tuple(self._sources.rollouts)
-        kept = {
-            one.metadata.uid: kept_because(
-                one, self.plan, nodes=nodes, rollouts=rollouts, commanded=commanded
-            )
-            for one in self._sources.daemon_sets
-            if is_driver_daemon_set(one)
-        }
-        self._unnamed.update(kept, now=self._clock.monotonic())
+        """Yield our DaemonSets that lack pods."""
+        for daemon_set in self._informers.daemon_sets:
+            status = daemon_set.status
+            if is_ours(daemon_set) and status.number_available < status.desired_number_scheduled:
+                yield daemon_set

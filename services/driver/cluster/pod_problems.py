@@ -1,8 +1,4 @@
-"""What is wrong with the pods of a DaemonSet that lacks some, in the kubelet's words. Pure.
-
-It explains and decides nothing, so it is looked for only where pods are lacking, and only in one
-page of them.
-"""
+"""Finds the pods of a DaemonSet that will not start without help. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -10,12 +6,12 @@ from typing import Final
 from libs.kube.views import ContainerStatus, Pod
 from libs.policy.observed import PodProblem
 
-_PATIENT: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
-"""What a container waits for that will come by itself."""
+_TRANSIENT: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
+"""Reasons to wait that end by themselves."""
 
 
 def find_pod_problems(daemon_set: str, uid: str, pods: Iterable[Pod]) -> Iterator[PodProblem]:
-    """One for each of its pods that will not get better by itself."""
+    """Yield the problems of pods that the DaemonSet with this uid owns."""
     for pod in pods:
         owned = any(owner.uid == uid for owner in pod.metadata.owner_references)
         cause = _cause(pod) if owned and not pod.metadata.deletion_timestamp else ""
@@ -26,7 +22,7 @@ def find_pod_problems(daemon_set: str, uid: str, pods: Iterable[Pod]) -> Iterato
 def _cause(pod: Pod) -> str:
     status = pod.status
     for container in (*status.init_container_statuses, *status.container_statuses):
-        if cause := _waits(container):
+        if cause := _waiting_cause(container):
             return f"{container.name}: {cause}"
     for condition in status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
@@ -36,8 +32,8 @@ def _cause(pod: Pod) -> str:
     return ""
 
 
-def _waits(container: ContainerStatus) -> str:
+def _waiting_cause(container: ContainerStatus) -> str:
     waiting = container.state.waiting
-    if waiting is None or waiting.reason in _PATIENT:
+    if waiting is None or waiting.reason in _TRANSIENT:
         return ""
     return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason

@@ -1,7 +1,7 @@
-"""What this role reads of objects, and where they live.
+"""The objects that this role reads and writes.
 
-Of what we write ourselves the whole wish is read, because it is compared; of the rest as little as
-is needed: there may be thousands of nodes.
+What it applies is read completely, for comparison; of other objects only what is needed is kept,
+since there may be thousands of nodes.
 """
 
 from collections.abc import Mapping
@@ -18,22 +18,22 @@ from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.policy.render.rendered import MANAGED_BY
 
 MANAGER: Final = "sluice-driver"
-"""The field manager of every write of this role."""
+"""The field manager of this role's writes."""
 
 MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"
 _OF_GPU_OPERATOR: Final = frozenset(("ClusterPolicy", "NVIDIADriver", "GPUCluster"))
 _APPLIED_HASH: Final = "nvidia.com/last-applied-hash"
-"""On what the GPU Operator made, also after its owner was taken off."""
+"""On objects of the GPU Operator, even after their owner reference was removed."""
 
 
 class PolicyObject(CustomObject, frozen=True, kw_only=True):
-    """A policy, as people wrote it and as we said last how it stands."""
+    """A policy with its status."""
 
     status: Any = None
 
 
 class Node(views.Object, frozen=True, kw_only=True):
-    """What of a node tells who wants it, what it runs and where it stands."""
+    """A node with its labels and its record."""
 
     def __post_init__(self) -> None:
         record = self.metadata.annotations.get(RECORD_ANNOTATION)
@@ -43,24 +43,20 @@ class Node(views.Object, frozen=True, kw_only=True):
 
     @property
     def record(self) -> str:
-        """As it is written; empty where there is none."""
+        """The encoded node record; empty if there is none."""
         return self.metadata.annotations.get(RECORD_ANNOTATION, "")
 
 
 class DaemonSet(views.DaemonSet, frozen=True, kw_only=True):
-    """With its wish."""
-
     spec: Any = None
 
 
 class ConfigMap(views.Object, frozen=True, kw_only=True):
-    """Files."""
-
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
-        # Of those of others only the names of the files count, and files may be large.
+        # Only the keys of foreign ConfigMaps are needed, and their values may be large.
         if self.metadata.labels.get(MANAGED_LABEL) != MANAGED_BY:
             msgspec.structs.force_setattr(self, "data", dict.fromkeys(self.data or {}, ""))
             empty = dict.fromkeys(self.binary_data or {}, "")
@@ -68,28 +64,24 @@ class ConfigMap(views.Object, frozen=True, kw_only=True):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of its files."""
         return (*(self.data or {}), *(self.binary_data or {}))
 
 
 class RuntimeClass(views.Object, frozen=True, kw_only=True):
-    """A name of a handler in the container runtime."""
-
     handler: str = ""
 
 
 class Rollout(views.Object, frozen=True, kw_only=True):
-    """Where a rollout stands, as text: here only counts what is named in it."""
+    """A Rollout with its status as text, which is searched for the drivers that it names."""
 
     status: msgspec.Raw = msgspec.Raw(b"")
 
     def __post_init__(self) -> None:
-        # As decoded it would keep the whole answer in memory that it was a part of.
+        # Without a copy, the Raw keeps the whole response in memory.
         msgspec.structs.force_setattr(self, "status", self.status.copy())
 
     @property
     def text(self) -> str:
-        """Its whole record."""
         return bytes(self.status).decode()
 
 
@@ -113,20 +105,20 @@ ROLLOUTS = Resource(
 )
 GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object)
 POLICIES: Final = custom_resources(POLICY_KINDS, PolicyObject)
-"""What people say what they want in, by kind."""
+"""By kind."""
 
 OPERANDS: Final[Mapping[str, Resource[Any]]] = {
     resource.kind: resource for resource in (DAEMON_SETS, CONFIGS, RUNTIME_CLASSES)
 }
-"""What is made of it, by kind."""
+"""The rendered kinds."""
 
 WRITTEN: Final = (*OPERANDS, NODES.kind, *POLICIES)
 """Every kind that this role writes to."""
 
 
-def operand_content(thing: views.Object) -> dict[str, Any]:
-    """What an operand says beside its metadata."""
-    match thing:
+def operand_content(live: views.Object) -> dict[str, Any]:
+    """Return what an operand has besides its metadata."""
+    match live:
         case DaemonSet(spec=spec):
             return {"spec": spec}
         case ConfigMap(data=data):
@@ -134,18 +126,17 @@ def operand_content(thing: views.Object) -> dict[str, Any]:
         case RuntimeClass(handler=handler):
             return {"handler": handler}
         case _:
-            raise TypeError(f"a {type(thing).__name__} is no operand")
+            raise TypeError(f"a {type(live).__name__} is no operand")
 
 
-def is_ours(thing: views.Object) -> bool:
-    """Whether we applied it: the API server keeps that, whatever labels say."""
+def is_ours(live: views.Object) -> bool:
+    """Return whether we applied it, by managedFields: labels may be forged."""
     return any(
         fields.manager == MANAGER and fields.operation == "Apply" and not fields.subresource
-        for fields in thing.metadata.managed_fields
+        for fields in live.metadata.managed_fields
     )
 
 
-def is_of_gpu_operator(thing: views.Object) -> bool:
-    """Whether the GPU Operator made it."""
-    owners = {owner.kind for owner in thing.metadata.owner_references}
-    return bool(owners & _OF_GPU_OPERATOR) or _APPLIED_HASH in thing.metadata.annotations
+def is_of_gpu_operator(live: views.Object) -> bool:
+    owners = {owner.kind for owner in live.metadata.owner_references}
+    return bool(owners & _OF_GPU_OPERATOR) or _APPLIED_HASH in live.metadata.annotations

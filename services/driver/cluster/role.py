@@ -1,6 +1,10 @@
-"""Driver's cluster role: what it follows, and what it does while it leads."""
+"""Driver's cluster role: follows policies, Nodes and operands; writes while it leads."""
 
+from libs.bus.connect import connect_bus
+from libs.bus.slot_cache import SlotCache
+from libs.contracts.identities import Writer
 from libs.kube.client import Kube
+from libs.kube.connect import connect
 from libs.kube.events import EventRecorder
 from libs.kube.gpu_operator import GpuOperatorDetector
 from libs.kube.leader import Candidate
@@ -9,6 +13,7 @@ from libs.kube.transport import Transport
 from libs.policy.kinds.common import EnvVar
 from libs.policy.render.settings import AgentImages, RenderSettings
 from libs.runtime.env import Env
+from libs.runtime.process import Process
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
 from services.driver.cluster.controller import NAME, OperandController
@@ -23,21 +28,18 @@ LEASE = "sluice-driver-cluster"
 
 
 class DriverClusterSettings(ClusterSettings, frozen=True, kw_only=True):
-    """Settings of driver's cluster role."""
-
     namespace: str
-    """Of the operands, and of the lease."""
+    """Namespace of the operands and of the lease."""
     pod_name: str = "driver-cluster"
-    """By which people recognise who holds the lease."""
+    """Identity of this process in the lease."""
     images: AgentImages
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
     agent_env: tuple[str, ...] = ()
-    """`NAME=value` each: for every agent, how it reaches the bus."""
+    """`NAME=value` each, for every agent: how to connect to the bus."""
     artefacts: str = "sluice-driver-artefacts"
 
-    def of_operands(self) -> RenderSettings:
-        """The same, as rendering asks for it."""
+    def render_settings(self) -> RenderSettings:
         pairs = [entry.partition("=") for entry in self.agent_env]
         return RenderSettings(
             namespace=self.namespace,
@@ -57,10 +59,7 @@ async def run(
     commanded_drivers: CommandedDrivers,
     service: Service,
 ) -> None:
-    """Follow policies, Nodes and operands; apply operands while leading.
-
-    Old drivers are collected only while `commanded_drivers` can be told.
-    """
+    """Start the role. It deletes old drivers only while `commanded_drivers` are known."""
     namespace = settings.namespace
     candidate = Candidate(
         kube,
@@ -85,7 +84,7 @@ async def run(
                 informers,
                 foreign=foreign,
                 commanded_drivers=commanded_drivers,
-                settings=settings.of_operands(),
+                settings=settings.render_settings(),
                 clock=env.clock,
             ),
             writes=Writes(fenced, informers=informers, namespace=namespace, metrics=metrics),
@@ -99,8 +98,25 @@ async def run(
     informers.leases.cache.on_change(
         lambda before, after: foreign.observe(before, after, now=env.clock.monotonic())
     )
-    for source in informers.all():
-        service.run_forever(f"follow {source.name}", source.run())
+    for informer in informers.all():
+        service.run_forever(f"follow {informer.name}", informer.run())
     service.run_forever("events", events.run())
     service.run_forever("lead", candidate.run(lead))
     service.ready_when("sources", lambda: informers.why_not_synced() or None)
+
+
+async def start(process: Process[DriverClusterSettings], service: Service) -> None:
+    """Start the role before the bus is connected: operands need only the API server."""
+    settings, slots = process.settings, SlotCache()
+    kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
+    await run(
+        settings,
+        env=process.env,
+        kube=kube,
+        commanded_drivers=slots.commanded_drivers,
+        service=service,
+    )
+    bus = await connect_bus(
+        process=process, service=service, settings=settings.nats, writer=Writer.DRIVER_CLUSTER
+    )
+    await service.enter("commands", slots.follow(bus))

@@ -1,8 +1,4 @@
-"""The writes of this role: each is counted, and its answer enters the cache at once.
-
-Each is one request, which the API server carries out whole or not at all. When it is right to make
-it is not known here.
-"""
+"""The writes of this role: each is one request, is counted, and its response enters the cache."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -27,83 +23,83 @@ TIMEOUT = 3.0
 
 
 class Writes:
-    """Writes as one leader."""
-
     def __init__(
         self, kube: Kube, *, informers: Informers, namespace: str, metrics: DriverMetrics
     ) -> None:
         self._kube = kube
-        self._sources = informers
+        self._informers = informers
         self._namespace = namespace
-        self._meters = metrics
+        self._metrics = metrics
 
-    async def apply_operand(self, made: RenderedObject) -> Object:
-        """The object as it is rendered; ours is what holds."""
-        resource = resources.OPERANDS[made.kind]
-        namespace = self._inside(resource)
-        with self._meters.count_write(made.kind):
+    async def apply_operand(self, rendered: RenderedObject) -> Object:
+        """Apply an operand, and take over fields of other managers."""
+        resource = resources.OPERANDS[rendered.kind]
+        with self._metrics.count_write(rendered.kind):
             view = await self._kube.apply(
-                resource, made.object, force=True, namespace=namespace, within=TIMEOUT
+                resource,
+                rendered.object,
+                force=True,
+                namespace=self._namespace_of(resource),
+                within=TIMEOUT,
             )
-        self._sources.operands[made.kind].cache.record_write(view)
+        self._informers.operands[rendered.kind].cache.record_write(view)
         return view
 
-    async def delete_operand(self, key: ObjectKey, what: DeleteOperand) -> None:
-        """This very object, in this very state; what is gone is gone."""
+    async def delete_operand(self, key: ObjectKey, action: DeleteOperand) -> None:
+        """Delete an operand if it still is the same object in the same revision."""
         resource = resources.OPERANDS[key.kind]
-        path = resource.path(namespace=self._inside(resource), name=key.name)
+        path = resource.path(namespace=self._namespace_of(resource), name=key.name)
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "preconditions": {"uid": what.uid, "resourceVersion": what.revision},
-            "propagationPolicy": "Orphan" if what.orphan else "Background",
+            "preconditions": {"uid": action.uid, "resourceVersion": action.revision},
+            "propagationPolicy": "Orphan" if action.orphan else "Background",
         }
         try:
-            with self._meters.count_write(key.kind):
-                answer = await self._kube.request("DELETE", path, body=body, within=TIMEOUT)
+            with self._metrics.count_write(key.kind):
+                response = await self._kube.request("DELETE", path, body=body, within=TIMEOUT)
         except UnknownKind:
             raise
         except NotFound:
             return
-        require_api_object(answer, tried=f"DELETE {path}")
+        require_api_object(response, tried=f"DELETE {path}")
 
     async def label_node(self, node: resources.Node, labels: Mapping[str, str | None]) -> None:
-        """Of a node that is still as it was decided on."""
+        """Change labels of a node if it still is in the same revision."""
         change = {"metadata": {"labels": labels}}
-        await self._merge(resources.NODES, node, change, source=self._sources.nodes)
+        await self._merge(resources.NODES, node, change, informer=self._informers.nodes)
 
     async def write_status(
         self, kind: str, policy: resources.PolicyObject, status: Mapping[str, Any]
     ) -> None:
-        """How a policy stands, that is still as it was decided on."""
-        source = self._sources.policies[kind]
+        """Write fields of a policy's status if it still is in the same revision."""
         await self._merge(
             resources.POLICIES[kind],
             policy,
             {"status": status},
-            source=source,
+            informer=self._informers.policies[kind],
             subresource="status",
         )
 
     async def _merge(
         self,
         resource: Resource[V],
-        there: V,
+        live: V,
         change: Mapping[str, Any],
         *,
-        source: Informer[V],
+        informer: Informer[V],
         subresource: str = "",
     ) -> None:
-        with self._meters.count_write(resource.kind):
+        with self._metrics.count_write(resource.kind):
             view = await self._kube.merge(
                 resource,
-                there.metadata.name,
+                live.metadata.name,
                 change,
-                resource_version=there.metadata.resource_version,
+                resource_version=live.metadata.resource_version,
                 subresource=subresource,
                 within=TIMEOUT,
             )
-        source.cache.record_write(view)
+        informer.cache.record_write(view)
 
-    def _inside(self, resource: Resource[Any]) -> str:
+    def _namespace_of(self, resource: Resource[Any]) -> str:
         return self._namespace if resource.namespaced else ""

@@ -1,4 +1,4 @@
-"""The node role of driver: commands become a driver that is there or gone.
+"""The node role of driver: unloads and admits drivers by command.
 
-A DaemonSet, without Kubernetes credentials.
+A DaemonSet without Kubernetes credentials.
 """

@@ -1,4 +1,4 @@
-"""Questions to the driver agent that change nothing: what stands in the way, and who holds on."""
+"""The checks of the driver agent: obstacles to a driver, and processes that hold the devices."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,77 +11,75 @@ from libs.host.tree import Tree
 from services.driver.node.inspection import describe_holders, inspect_machine
 
 FREE: Final = 2 * 1024**3
-"""Bytes that must be free where a driver is unpacked."""
+"""Bytes that a driver needs to be unpacked."""
 
 UNPACKED: Final = "/var/lib"
-"""Below it the container runtime keeps what a driver container writes."""
+"""The container runtime keeps the driver container's files below it."""
 
 
 class Checks:
-    """Answers checks about one machine."""
-
     def __init__(self, *, machine: Machine) -> None:
         self._machine = machine
 
-    async def preflight(self, check: Check, asked: CheckBody) -> Preflight:
-        """Could this driver be brought up here?"""
-        if not isinstance(asked, PreflightCheck):
+    async def preflight(self, check: Check, request: CheckBody) -> Preflight:
+        """Find what would keep a driver from coming up."""
+        if not isinstance(request, PreflightCheck):
             raise TypeError(f"check {check.id} is no preflight")
-        found = await self._machine.offload.do(lambda: tuple(self._findings(asked)))
-        return Preflight(check=check.id, label=asked.label, findings=found)
+        findings = await self._machine.offload.do(lambda: tuple(self._findings(request)))
+        return Preflight(check=check.id, label=request.label, findings=findings)
 
-    async def holders(self, check: Check, _asked: CheckBody) -> Holders:
-        """Who holds the devices now?"""
-        seen = await self._machine.offload.do(lambda: inspect_machine(self._machine.tree))
-        return Holders(check=check.id, holders=seen.holders)
+    async def holders(self, check: Check, _request: CheckBody) -> Holders:
+        """List the processes that have the devices open."""
+        inspection = await self._machine.offload.do(lambda: inspect_machine(self._machine.tree))
+        return Holders(check=check.id, holders=inspection.holders)
 
-    def _findings(self, asked: PreflightCheck) -> Iterator[Finding]:
+    def _findings(self, request: PreflightCheck) -> Iterator[Finding]:
         tree = self._machine.tree
-        seen = inspect_machine(tree)
-        if modules.NOUVEAU in seen.modules:
+        inspection = inspect_machine(tree)
+        if modules.NOUVEAU in inspection.modules:
             yield Finding(
                 code="nouveau",
-                message="the kernel's own driver nouveau is loaded; no other can be beside it",
+                message="the open driver nouveau is loaded; it excludes every other driver",
                 remedy="blacklist nouveau on this machine and reboot it",
             )
         kernel = system.kernel(tree)
-        if kernel is not None and kernel.secure_boot and seen.driver is None:
+        if kernel is not None and kernel.secure_boot and inspection.driver is None:
             yield Finding(
                 code="secure-boot",
-                message="Secure Boot is on, and no driver has been loaded here that it accepts",
+                message="Secure Boot is on, and no driver that it accepts is loaded",
                 remedy="enrol the key that signs the driver's modules, or turn Secure Boot off;"
                 " where the modules are signed, request without-preflight",
             )
-        yield from _disk(tree)
-        going = {*asked.removes_pods, *(answer.pod_uid for answer in seen.answered)}
-        staying = [one for one in seen.holders if one.pod_uid not in going]
-        yield from map(_holding, staying)
+        yield from _disk_findings(tree)
+        removed = {*request.removes_pods, *(answer.pod_uid for answer in inspection.answers)}
+        for holder in inspection.holders:
+            if holder.pod_uid not in removed:
+                yield _holder_finding(holder)
 
 
-def _disk(tree: Tree) -> Iterator[Finding]:
+def _disk_findings(tree: Tree) -> Iterator[Finding]:
     free = tree.free_bytes(UNPACKED)
-    # A machine without such a folder unpacks elsewhere.
+    # Without that folder, the machine unpacks elsewhere.
     if free is not None and free < FREE:
         yield Finding(
             code="disk",
-            message=f"{free // 1024**2} MiB are free at {UNPACKED}; a driver needs"
+            message=f"{free // 1024**2} MiB are free in {UNPACKED}; a driver needs"
             f" {FREE // 1024**2}",
-            remedy="make room on this machine: old images and logs, most likely",
+            remedy="free disk space on this machine, for example by deleting old images and logs",
         )
 
 
-def _holding(holder: Holder) -> Finding:
-    """Of a process that the plan does not end."""
+def _holder_finding(holder: Holder) -> Finding:
     devices = ", ".join(holder.devices)
     if holder.pod_uid:
         return Finding(
             code="pod",
-            message=f"{describe_holders((holder,))} has {devices} open, and the plan does"
+            message=f"{describe_holders((holder,))} has {devices} open, and the upgrade does"
             f" not remove its pod",
             remedy="end the pod, or let the upgrade policy evict it",
         )
     return Finding(
         code="process",
-        message=f"{describe_holders((holder,))} of the machine itself has {devices} open",
+        message=f"{describe_holders((holder,))} has {devices} open and is in no pod",
         remedy=f"end process {holder.pid} on the machine",
     )

@@ -1,6 +1,6 @@
-"""The gate in a driver pod: it asks, and ends when the driver agent has answered.
+"""The gate in a driver pod: requests admission, and exits when the driver agent has answered.
 
-A program of its own, in an init container; it sees one folder of the machine and nothing else.
+It runs in an init container that sees one folder of the machine and nothing else.
 """
 
 import time
@@ -21,29 +21,30 @@ def wait_at_gate(
     *,
     now: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
 ) -> int:
-    """Stand at the gate until it opens; the exit code."""
-    lacking = [name for name in ("POD_UID", "SLUICE_DRIVER_LABEL") if not environ.get(name)]
-    if lacking:
-        say(f"the gate cannot ask: {' and '.join(lacking)} not set; the driver pod must name them")
+    """Wait until the gate opens; return the exit code."""
+    missing = [name for name in ("POD_UID", "SLUICE_DRIVER_LABEL") if not environ.get(name)]
+    if missing:
+        log(f"cannot request admission: the driver pod must set {' and '.join(missing)}")
         return 2
-    asking = GateRequest(
+    request = GateRequest(
         pod_uid=environ["POD_UID"], label=environ["SLUICE_DRIVER_LABEL"], started=now()
     )
     try:
-        gate.put_request(tree, asking)
+        gate.put_request(tree, request)
     except OSError as error:
-        say(
-            f"the gate cannot ask in {gate.FOLDER}: {error.strerror}; mount the host's folder there"
+        log(
+            f"cannot request admission in {gate.FOLDER}: {error.strerror};"
+            " mount the host's folder there"
         )
         return 1
-    say(f"waits at the gate with label {asking.label}: the driver agent of this node must answer")
+    log(f"waiting for the driver agent of this node to admit driver {request.label}")
     waited = 0.0
-    while not gate.is_open(tree, asking):
+    while not gate.is_open(tree, request):
         sleep(INTERVAL)
         waited += INTERVAL
         if waited % LOG_INTERVAL < INTERVAL:
-            say(f"still waits after {waited:.0f} s: see what the driver agent of this node says")
-    say("the gate is open")
+            log(f"still waiting after {waited:.0f} s: see the log of the driver agent of this node")
+    log("admitted: the gate is open")
     return 0

@@ -1,7 +1,4 @@
-"""What the driver agent sees of its machine in one look, and what follows from it at the gate.
-
-The rules are those of docs/states.md#gate. A look blocks; what follows from it is pure.
-"""
+"""An inspection of the machine, and what the rules of the gate (docs/states.md#gate) derive."""
 
 from collections.abc import Mapping
 
@@ -19,10 +16,10 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 
     kernel: str
     modules: Mapping[str, Module]
-    asked: tuple[GateRequest, ...] = ()
-    answered: tuple[GateAnswer, ...] = ()
-    living: frozenset[str] = frozenset()
-    """Uids of pods that were let in, and of which a container is on the machine."""
+    requests: tuple[GateRequest, ...] = ()
+    answers: tuple[GateAnswer, ...] = ()
+    live_pods: frozenset[str] = frozenset()
+    """Uids of admitted pods that have a container on the machine."""
     holders: tuple[Holder, ...] = ()
     ready: bool = False
     """The driver container says that it is up."""
@@ -33,53 +30,61 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
         return self.modules.get(modules.DRIVER)
 
     def running(self, label: str, *, besides: str = "") -> GateAnswer | None:
-        """The pod that was let in with this label and counts as the running driver.
+        """Return the admitted pod with this label that counts as the running driver.
 
-        It does so whatever its container does, until somebody newer stands at the gate with the
-        same label: then its pod is gone.
+        It counts, with or without a container, until a newer pod waits with the same label: then
+        the admitted pod is gone.
         """
-        for answer in reversed(self.answered):
+        for answer in reversed(self.answers):
             if answer.label != label or answer.pod_uid == besides:
                 continue
             newer = self.waiting(label)
-            overtaken = newer is not None and newer.started > answer.at
-            if answer.pod_uid in self.living or not overtaken:
+            replaced = newer is not None and newer.started > answer.at
+            if answer.pod_uid in self.live_pods or not replaced:
                 return answer
         return None
 
     def waiting(self, label: str) -> GateRequest | None:
-        """The latest who asks for this label and was not let in."""
-        let_in = {answer.pod_uid for answer in self.answered}
-        asking = (one for one in self.asked if one.label == label and one.pod_uid not in let_in)
-        return max(asking, key=lambda one: (one.started, one.pod_uid), default=None)
+        """Return the latest request with this label that is not admitted."""
+        admitted = {answer.pod_uid for answer in self.answers}
+        requests = (
+            request
+            for request in self.requests
+            if request.label == label and request.pod_uid not in admitted
+        )
+        return max(requests, key=lambda each: (each.started, each.pod_uid), default=None)
 
-    def lingering(self, keeping: str = "") -> tuple[str, ...]:
-        """Pods that were let in and still have a container here, but for the one that is kept."""
-        return tuple(sorted(self.living - {keeping}))
+    def lingering(self, kept: str = "") -> tuple[str, ...]:
+        """Return the admitted pods, except `kept`, that still have a container here."""
+        return tuple(sorted(self.live_pods - {kept}))
 
 
 def inspect_machine(tree: Tree) -> Inspection:
-    """Blocks."""
-    answered = gate.list_answers(tree)
+    """Read the machine. Blocks: it goes through all processes."""
+    answers = gate.list_answers(tree)
     kernel = system.kernel(tree)
     return Inspection(
         kernel=kernel.release if kernel else "",
         modules=modules.loaded(tree),
-        asked=gate.list_requests(tree),
-        answered=answered,
-        living=frozenset(
-            answer.pod_uid for answer in answered if holders.containers(tree, answer.pod_uid)
+        requests=gate.list_requests(tree),
+        answers=answers,
+        live_pods=frozenset(
+            answer.pod_uid for answer in answers if holders.containers(tree, answer.pod_uid)
         ),
         holders=holders.holders(tree),
         ready=tree.exists(driver_files.READY),
     )
 
 
-def describe_holders(found: tuple[Holder, ...], most: int = 5) -> str:
-    """Processes as a person finds them again."""
+def describe_holders(found: tuple[Holder, ...], limit: int = 5) -> str:
+    """Describe processes by name, pid and pod."""
     words = [
-        f"{one.comm or '?'} (pid {one.pid}{f', pod {one.pod_uid}' if one.pod_uid else ''})"
-        for one in found[:most]
+        f"{each.comm or '?'} (pid {each.pid}{f', pod {each.pod_uid}' if each.pod_uid else ''})"
+        for each in found[:limit]
     ]
-    rest = len(found) - most
-    return ", ".join(words) + (f" and {rest} more" if rest > 0 else "") if words else "nobody seen"
+    rest = len(found) - limit
+    return (
+        ", ".join(words) + (f" and {rest} more" if rest > 0 else "")
+        if words
+        else "no process found"
+    )

@@ -1,7 +1,4 @@
-"""What the driver agent reports of its machine: the driver, the gate, and who computes.
-
-Said when it changes, and before the result of the op that changed it.
-"""
+"""Reports the driver, the gate and the use of the GPUs when they change."""
 
 from collections import Counter
 from typing import Final
@@ -17,35 +14,32 @@ from services.driver.node.gate_keeper import GateKeeper
 from services.driver.node.inspection import Inspection, inspect_machine
 
 INTERVAL: Final = 5.0
-"""Seconds between two looks: an upgrade's order rests on them, never its safety."""
+"""Seconds between two inspections: the order of upgrades depends on them, never their safety."""
 
 
 class DriverReporter:
-    """Keeps what was said true."""
-
     def __init__(
         self, *, machine: Machine, reporter: Reporter, gate_keeper: GateKeeper, clock: Clock
     ) -> None:
         self._machine = machine
         self._reporter = reporter
-        self._keeper = gate_keeper
+        self._gate_keeper = gate_keeper
         self._clock = clock
         self._facts: Facts | None = None
         self._usage: Usage | None = None
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
             await self.report()
             await self._clock.sleep(INTERVAL)
 
     async def report(self) -> None:
-        """Look, and report what is not as it was said last."""
+        """Inspect the machine, and report what differs from the last report."""
         tree = self._machine.tree
-        seen, loaded = await self._machine.offload.do(
+        seen, driver = await self._machine.offload.do(
             lambda: (inspect_machine(tree), loaded_driver(tree))
         )
-        facts = Facts(driver=loaded, gate=gate_facts(seen, self._keeper.shut_reason))
+        facts = Facts(driver=driver, gate=gate_facts(seen, self._gate_keeper.shut_reason))
         if facts != self._facts:
             self._facts = facts
             self._reporter.report(facts)
@@ -56,37 +50,35 @@ class DriverReporter:
 
 
 def loaded_driver(tree: Tree) -> LoadedDriver | None:
-    """The driver that is in the kernel now."""
-    there = modules.loaded(tree)
-    main = there.get(modules.DRIVER)
+    """Return the driver in the kernel."""
+    loaded = modules.loaded(tree)
+    main = loaded.get(modules.DRIVER)
     if main is None:
         return None
-    loaded = tuple(name for name in modules.UNLOAD_ORDER if name in there)
-    license_of = tree.word(f"/sys/module/{modules.DRIVER}/license") or ""
+    license_name = tree.word(f"/sys/module/{modules.DRIVER}/license") or ""
     return LoadedDriver(
         version=main.version,
         loaded_at=round(tree.modified_at(f"/sys/module/{modules.DRIVER}") or 0.0, 3),
-        modules=loaded,
-        open_kernel_modules="MIT" in license_of or "GPL" in license_of,
+        modules=tuple(name for name in modules.UNLOAD_ORDER if name in loaded),
+        open_kernel_modules="MIT" in license_name or "GPL" in license_name,
     )
 
 
-def gate_facts(seen: Inspection, why: str) -> Gate:
-    """Where the gate stands."""
-    admitted = seen.answered[-1] if seen.answered else None
-    waiting = gate.waiting_request(seen.asked, seen.answered)
+def gate_facts(seen: Inspection, shut_reason: str) -> Gate:
+    admitted = seen.answers[-1] if seen.answers else None
+    waiting = gate.waiting_request(seen.requests, seen.answers)
     return Gate(
         admitted_pod_uid=admitted.pod_uid if admitted else "",
         admitted_label=admitted.label if admitted else "",
         waiting_pod_uid=waiting.pod_uid if waiting else "",
         waiting_label=waiting.label if waiting else "",
-        why=why,
+        why=shut_reason,
     )
 
 
 def device_usage(seen: Inspection) -> Usage:
-    """Who has the devices open, but for the driver's own pods."""
-    drivers = {answer.pod_uid for answer in seen.answered}
+    """Return the pods that have the devices open, without the driver's own."""
+    drivers = {answer.pod_uid for answer in seen.answers}
     processes = Counter(holder.pod_uid for holder in seen.holders)
     pods = sorted(uid for uid in processes if uid and uid not in drivers)
     return Usage(

@@ -1,1 +1,1 @@
-"""The cluster role of telemetry: batches of a fleet become one page of metrics. A Deployment."""
+"""The cluster role of telemetry: batches of a fleet as one page of metrics. A Deployment."""

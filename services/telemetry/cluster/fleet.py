@@ -1,39 +1,65 @@
-"""Batches and Nodes brought together: who is heard, who is not, and what each pool comes to."""
+"""Joins batches with Nodes: which nodes send, which are silent, and the totals of each pool."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from sys import intern
+from typing import Final
 
 import msgspec
 
+from libs.contracts.identities import Writer
 from libs.contracts.telemetry import Batch
+from libs.kube import views
 from libs.kube.cache import Cache
-from libs.policy.pool_index import PoolIndex
+from libs.kube.resources import Resource
+from libs.policy.pool_index import PoolIndex, recorded_pool
+from libs.policy.render.agents import AGENTS
 from libs.runtime.clock import Clock
-from services.telemetry.cluster.batch_cache import BatchCache, LastBatch
-from services.telemetry.cluster.resources import Node
+from services.telemetry.cluster.batch_cache import BatchCache
 from services.telemetry.cluster.totals import GpuTotals, sum_totals
+
+SELECTOR: Final = next(
+    "=".join(agent.selector) for agent in AGENTS if agent.component is Writer.TELEMETRY
+)
+"""Selects the nodes on which a telemetry agent runs."""
+
+
+class Node(views.Object, frozen=True, kw_only=True):
+    """A Node with only what is needed: a cluster may have thousands."""
+
+    pool: str = ""
+    """The key of its recorded pool; if empty, the labels are kept to find the pool by policies."""
+
+    def __post_init__(self) -> None:
+        metadata = self.metadata
+        if metadata.labels or metadata.annotations:
+            msgspec.structs.force_setattr(self, "pool", recorded_pool(metadata))
+        labels = {} if self.pool else {intern(key): word for key, word in metadata.labels.items()}
+        lean = msgspec.structs.replace(metadata, labels=labels, annotations={}, managed_fields=())
+        msgspec.structs.force_setattr(self, "metadata", lean)
+
+
+NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
 
 
 class NodeTelemetry(msgspec.Struct, frozen=True, kw_only=True):
-    """One node that is heard."""
+    """A node that sends batches."""
 
     name: str
     pool: str
     driver_version: str
     age: float
-    """Seconds since its last batch came."""
+    """Seconds since its last batch arrived."""
     xids: int
     totals: GpuTotals
 
     @property
     def measured(self) -> bool:
-        """Its agent may also say that it has nothing to measure."""
+        """False if its batches are empty: there is nothing to measure now."""
         return self.totals.gpus > 0
 
 
 class PoolTelemetry(msgspec.Struct, frozen=True, kw_only=True):
-    """One pool."""
-
     measured: int
     waiting: int
     silent: int
@@ -42,85 +68,80 @@ class PoolTelemetry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetTelemetry:
-    """All of it. Until the API server has told its Nodes, whoever speaks is shown, in no pool."""
+    """Until the Nodes are listed, every node that sends is included, in no pool."""
 
-    def __init__(self, nodes: Cache[Node], *, belonging: PoolIndex, clock: Clock) -> None:
+    def __init__(self, nodes: Cache[Node], *, pool_index: PoolIndex, clock: Clock) -> None:
         self._nodes = nodes
-        self._belonging = belonging
+        self._pool_index = pool_index
         self._clock = clock
-        self._picture = BatchCache()
-        self._xids = Counter[str]()
-        """By pool. A node that leaves takes none with it: it is a counter."""
+        self._batches = BatchCache()
+        self._pool_xids = Counter[str]()
+        """By pool. XIDs of a node that leaves stay, so that the counter never falls."""
         self.unknown_batches = 0
-        """Batches of nodes that there are not, or that are others of the same name."""
+        """Batches whose Node does not exist, or exists with another uid."""
 
     def add(self, batch: Batch) -> bool:
-        """Whether it is of a node that there is."""
-        if self._nodes.is_synced and not self._is_there(batch.node, batch.node_uid):
+        """Add a batch; return False if its Node does not exist."""
+        if self._nodes.is_synced and not self._exists(batch.node, batch.node_uid):
             self.unknown_batches += 1
             return False
-        new = self._picture.add(batch, now=self._clock.monotonic())
+        new = self._batches.add(batch, now=self._clock.monotonic())
         if new:
-            self._xids[self._pool(batch.node)] += new
+            self._pool_xids[self._pool(batch.node)] += new
         return True
 
     def forget(self, node: str) -> None:
-        """It is gone, or its GPUs are not to be measured any more."""
-        self._picture.forget(node)
+        self._batches.forget(node)
 
     def nodes(self) -> Iterator[NodeTelemetry]:
-        """Those that are heard, by name."""
+        """Yield the nodes that are not silent, by name."""
         now = self._clock.monotonic()
-        for name, last in self._picture.current(now=now):
-            if not self._nodes.is_synced or self._is_there(name, last.node_uid):
-                yield self._node(name, last, now)
+        for name, last in self._batches.current(now=now):
+            if not self._nodes.is_synced or self._exists(name, last.node_uid):
+                yield NodeTelemetry(
+                    name=name,
+                    pool=self._pool(name),
+                    driver_version=last.driver_version,
+                    age=now - last.at,
+                    xids=self._batches.xids(name),
+                    totals=last.totals,
+                )
 
-    def pools(self, heard: list[NodeTelemetry]) -> Mapping[str, PoolTelemetry]:
-        """By key; nodes without a pool under an empty one. Empty while no Node is known."""
+    def pools(self, sending: list[NodeTelemetry]) -> Mapping[str, PoolTelemetry]:
+        """Return the pools by key; nodes without a pool are under "". Empty before the first list.
+
+        Drop the counters of pools that have no node.
+        """
         if not self._nodes.is_synced:
             return {}
         by_pool: dict[str, list[NodeTelemetry]] = {}
-        for one in heard:
-            by_pool.setdefault(one.pool, []).append(one)
-        there = Counter(self._pool_of(node) for node in self._nodes)
-        self._drop(there)
+        for node in sending:
+            by_pool.setdefault(node.pool, []).append(node)
+        sizes = Counter(self._pool(node.metadata.name) for node in self._nodes)
+        for pool in self._pool_xids.keys() - sizes.keys():
+            del self._pool_xids[pool]
         return {
-            pool: _pool(by_pool.get(pool, []), of=there[pool], xids=self._xids[pool])
-            for pool in sorted(there)
+            pool: _pool_telemetry(
+                by_pool.get(pool, []), size=sizes[pool], xids=self._pool_xids[pool]
+            )
+            for pool in sorted(sizes)
         }
 
-    def _drop(self, there: Counter[str]) -> None:
-        for pool in self._xids.keys() - there.keys():
-            del self._xids[pool]
-
-    def _node(self, name: str, last: LastBatch, now: float) -> NodeTelemetry:
-        return NodeTelemetry(
-            name=name,
-            pool=self._pool(name),
-            driver_version=last.driver_version,
-            age=now - last.at,
-            xids=self._picture.xids(name),
-            totals=last.totals,
-        )
-
-    def _is_there(self, name: str, uid: str) -> bool:
+    def _exists(self, name: str, uid: str) -> bool:
         node = self._nodes.get(name)
         return node is not None and node.metadata.uid == uid
 
     def _pool(self, name: str) -> str:
         node = self._nodes.get(name)
-        return self._pool_of(node) if node else ""
-
-    def _pool_of(self, node: Node) -> str:
-        return node.pool or self._belonging.pool_of(node.metadata.name)
+        return (node.pool or self._pool_index.pool_of(name)) if node else ""
 
 
-def _pool(heard: list[NodeTelemetry], *, of: int, xids: int) -> PoolTelemetry:
-    measured = sum(one.measured for one in heard)
+def _pool_telemetry(sending: list[NodeTelemetry], *, size: int, xids: int) -> PoolTelemetry:
+    measured = sum(node.measured for node in sending)
     return PoolTelemetry(
         measured=measured,
-        waiting=len(heard) - measured,
-        silent=of - len(heard),
+        waiting=len(sending) - measured,
+        silent=size - len(sending),
         xids=xids,
-        totals=sum_totals(one.totals for one in heard),
+        totals=sum_totals(node.totals for node in sending),
     )

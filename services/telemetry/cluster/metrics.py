@@ -1,7 +1,7 @@
-"""The fleet on a page: one family of metrics per question, for nodes and for pools alike.
+"""Metrics of the fleet: the same families for nodes and for pools, in base units.
 
-Units are base units. A node's series have its name alone, so that they stay the same when it
-changes its pool: join them with `sluice_node_info`.
+A node's series carry its name alone, so that they continue when the node changes its pool: join
+them with `sluice_node_info`.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,94 +23,94 @@ class _Family(msgspec.Struct, frozen=True):
 
 
 _FAMILIES: Final = (
-    _Family("gpus", "GPUs that are there.", lambda many: many.gpus),
+    _Family("gpus", "number of GPUs.", lambda totals: totals.gpus),
     _Family(
-        "gpus_mute", "GPUs that are there and of which nothing can be read.", lambda many: many.mute
+        "gpus_mute",
+        "number of GPUs of which nothing can be read.",
+        lambda totals: totals.mute,
     ),
     _Family(
         "gpu_utilization_ratio",
         "mean utilization of the GPUs, from 0 to 1.",
-        lambda many: many.utilization,
+        lambda totals: totals.utilization,
     ),
     _Family(
-        "gpu_memory_used_bytes", "memory of the GPUs that is in use.", lambda many: many.memory_used
+        "gpu_memory_used_bytes",
+        "memory of the GPUs that is in use.",
+        lambda totals: totals.memory_used,
     ),
     _Family(
-        "gpu_memory_bytes", "memory of the GPUs: used, free and reserved.", lambda many: many.memory
+        "gpu_memory_bytes",
+        "memory of the GPUs: used, free and reserved.",
+        lambda totals: totals.memory,
     ),
-    _Family("gpu_power_watts", "power that the GPUs draw together.", lambda many: many.power),
+    _Family("gpu_power_watts", "power draw of all GPUs.", lambda totals: totals.power),
     _Family(
-        "gpu_temperature_celsius", "temperature of the hottest GPU.", lambda many: many.hottest
+        "gpu_temperature_celsius", "temperature of the hottest GPU.", lambda totals: totals.hottest
     ),
 )
 _NODE, _POOL = "Of a node: ", "Of a pool: "
 
 
 class FleetCollector(Collector):
-    """Made anew whenever somebody looks: what is silent is gone."""
+    """Builds the metrics at each scrape, so that silent nodes have none."""
 
-    def __init__(self, fleet: FleetTelemetry, fan_in: TelemetryCollector) -> None:
+    def __init__(self, fleet: FleetTelemetry, batches: TelemetryCollector) -> None:
         self._fleet = fleet
-        self._fan_in = fan_in
+        self._batches = batches
 
     def collect(self) -> Iterator[Metric]:
-        """All of it."""
         nodes = list(self._fleet.nodes())
         pools = self._fleet.pools(nodes)
-        yield from _of_nodes(nodes)
-        yield from _of_pools(dict(pools))
-        yield from self._of_batches()
+        yield from _node_metrics(nodes)
+        yield from _pool_metrics(dict(pools))
+        yield from self._batch_metrics()
 
-    def _of_batches(self) -> Iterator[Metric]:
-        fan_in, strangers = self._fan_in, self._fleet.unknown_batches
-        batches = CounterMetricFamily(
+    def _batch_metrics(self) -> Iterator[Metric]:
+        batches, unknown = self._batches, self._fleet.unknown_batches
+        family = CounterMetricFamily(
             "sluice_telemetry_batches",
-            "Batches that came, by what became of them: taken; late, because a later one was"
-            " there; unreadable; foreign, for they named another node than who sent them; of"
-            " strangers, nodes that there are not.",
+            "Received batches by outcome: taken; late (a later one had arrived); unreadable;"
+            " foreign (from another node than the one they name); stranger (no such Node).",
             labels=["outcome"],
         )
-        counts = {
-            "taken": fan_in.received - strangers,
-            "late": fan_in.late,
-            "unreadable": fan_in.malformed,
-            "foreign": fan_in.foreign,
-            "stranger": strangers,
-        }
-        for outcome, count in counts.items():
-            batches.add_metric([outcome], count)
-        yield batches
+        family.add_metric(["taken"], batches.received - unknown)
+        family.add_metric(["late"], batches.late)
+        family.add_metric(["unreadable"], batches.malformed)
+        family.add_metric(["foreign"], batches.foreign)
+        family.add_metric(["stranger"], unknown)
+        yield family
         yield CounterMetricFamily(
             "sluice_telemetry_missing_batches",
-            "Batches that were numbered by their senders and never came.",
-            value=fan_in.missing,
+            "Batches that nodes sent and that never arrived, by their sequence numbers.",
+            value=batches.missing,
         )
 
 
-def _of_nodes(nodes: list[NodeTelemetry]) -> Iterator[Metric]:
+def _node_metrics(nodes: list[NodeTelemetry]) -> Iterator[Metric]:
     info = GaugeMetricFamily(
         "sluice_node_info",
-        "Of a node that is heard: its pool and its driver, empty where not known; always 1.",
+        "Of a node that sends batches: its pool and driver, empty if unknown; always 1.",
         labels=["node", "pool", "driver_version"],
     )
     age = GaugeMetricFamily(
         "sluice_node_telemetry_age_seconds",
-        f"{_NODE}time since its last batch came.",
+        f"{_NODE}time since its last batch arrived.",
         labels=["node"],
     )
     for node in nodes:
         info.add_metric([node.name, node.pool, node.driver_version], 1)
         age.add_metric([node.name], node.age)
     yield from (info, age)
-    yield from _numbers("node", _NODE, {one.name: one.totals for one in nodes})
-    yield _errors("node", _NODE, {one.name: one.xids for one in nodes})
+    yield from _totals_metrics("node", _NODE, {node.name: node.totals for node in nodes})
+    yield _xid_metric("node", _NODE, {node.name: node.xids for node in nodes})
 
 
-def _of_pools(pools: dict[str, PoolTelemetry]) -> Iterator[Metric]:
+def _pool_metrics(pools: dict[str, PoolTelemetry]) -> Iterator[Metric]:
     states = GaugeMetricFamily(
         "sluice_pool_nodes",
-        f"{_POOL}nodes whose GPUs should be measured: measured; waiting, for a driver or because"
-        " it was told to let go; silent, nothing is heard.",
+        f"{_POOL}nodes with a telemetry agent, by state: measured; waiting (for a driver, or"
+        " quiesced); silent (no batches).",
         labels=["pool", "state"],
     )
     for name, pool in pools.items():
@@ -118,30 +118,28 @@ def _of_pools(pools: dict[str, PoolTelemetry]) -> Iterator[Metric]:
         states.add_metric([name, "waiting"], pool.waiting)
         states.add_metric([name, "silent"], pool.silent)
     yield states
-    yield from _numbers("pool", _POOL, {name: pool.totals for name, pool in pools.items()})
-    yield _errors("pool", _POOL, {name: pool.xids for name, pool in pools.items()})
+    yield from _totals_metrics("pool", _POOL, {name: pool.totals for name, pool in pools.items()})
+    yield _xid_metric("pool", _POOL, {name: pool.xids for name, pool in pools.items()})
 
 
-def _numbers(what: str, whose: str, found: dict[str, GpuTotals]) -> Iterator[Metric]:
-    for question in _FAMILIES:
-        family = GaugeMetricFamily(
-            f"sluice_{what}_{question.name}",
-            whose + question.help,
-            labels=[what],
+def _totals_metrics(kind: str, prefix: str, totals: dict[str, GpuTotals]) -> Iterator[Metric]:
+    for family in _FAMILIES:
+        gauge = GaugeMetricFamily(
+            f"sluice_{kind}_{family.name}", prefix + family.help, labels=[kind]
         )
-        for name, numbers in found.items():
-            value = question.of(numbers)
+        for name, each in totals.items():
+            value = family.of(each)
             if value is not None:
-                family.add_metric([name], value)
-        yield family
+                gauge.add_metric([name], value)
+        yield gauge
 
 
-def _errors(what: str, whose: str, found: dict[str, int]) -> Metric:
-    family = CounterMetricFamily(
-        f"sluice_{what}_gpu_xid_errors",
-        f"{whose}errors that the driver told of its GPUs, each counted once.",
-        labels=[what],
+def _xid_metric(kind: str, prefix: str, counts: dict[str, int]) -> Metric:
+    counter = CounterMetricFamily(
+        f"sluice_{kind}_gpu_xid_errors",
+        f"{prefix}XID errors that the driver reported for its GPUs.",
+        labels=[kind],
     )
-    for name, count in found.items():
-        family.add_metric([name], count)
-    return family
+    for name, count in counts.items():
+        counter.add_metric([name], count)
+    return counter

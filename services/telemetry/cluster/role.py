@@ -1,6 +1,6 @@
-"""Telemetry's cluster role from start to stop: it hears batches, follows Nodes, and shows both.
+"""Telemetry's cluster role: collects batches, follows Nodes, and exports both as metrics.
 
-It writes nothing, so any number of them may run: each shows the whole fleet.
+It writes nothing, so any number of replicas may run: each exports the whole fleet.
 """
 
 from libs.bus.port import Bus
@@ -16,17 +16,14 @@ from libs.policy.pool_index import PoolIndex, nodes_without_recorded_pool
 from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
-from services.telemetry.cluster.fleet import FleetTelemetry
+from services.telemetry.cluster.fleet import NODES, SELECTOR, FleetTelemetry, Node
 from services.telemetry.cluster.metrics import FleetCollector
-from services.telemetry.cluster.resources import NODES, SELECTOR, Node
 
 
 class TelemetryClusterSettings(ClusterSettings, frozen=True, kw_only=True):
-    """Settings of telemetry's cluster role."""
-
     namespace: str = ""
     pod_name: str = ""
-    """Every cluster role is told these two; this one writes nothing, in no namespace."""
+    """These two are set for every cluster role; this one does not use them."""
 
 
 MANAGER = "sluice-telemetry"
@@ -40,33 +37,33 @@ async def run(
     env: Env,
     service: Service,
 ) -> None:
-    """Live as long as the service."""
-    asking = Kube(kube, manager=MANAGER, clock=env.clock)
-    nodes = Cache(asking, NODES, env=env, labels=SELECTOR)
-    written = informers(custom_resources(NODE_SELECTING_KINDS, CustomObject), asking, env=env)
-    belonging = PoolIndex(policies=written, nodes=lambda: nodes_without_recorded_pool(nodes))
-    for cache in (nodes, *(source.cache for source in written.values())):
-        cache.on_change(belonging.invalidate)
-    fleet = FleetTelemetry(nodes, belonging=belonging, clock=env.clock)
+    client = Kube(kube, manager=MANAGER, clock=env.clock)
+    nodes = Cache(client, NODES, env=env, labels=SELECTOR)
+    policies = informers(custom_resources(NODE_SELECTING_KINDS, CustomObject), client, env=env)
+    pool_index = PoolIndex(policies=policies, nodes=lambda: nodes_without_recorded_pool(nodes))
+    for cache in (nodes, *(informer.cache for informer in policies.values())):
+        cache.on_change(pool_index.invalidate)
+    fleet = FleetTelemetry(nodes, pool_index=pool_index, clock=env.clock)
 
-    def take(batch: Batch) -> None:
+    def add_batch(batch: Batch) -> None:
         if not fleet.add(batch):
-            fan_in.forget(batch.node)
+            collector.forget(batch.node)
 
-    def changed(before: Node | None, after: Node | None) -> None:
+    def forget_deleted(before: Node | None, after: Node | None) -> None:
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
             fleet.forget(before.metadata.name)
-            fan_in.forget(before.metadata.name)
+            collector.forget(before.metadata.name)
 
-    fan_in = TelemetryCollector(bus=bus, cluster=settings.nats.cluster, on_batch=take)
-    nodes.on_change(changed)
-    env.metrics.registry.register(FleetCollector(fleet, fan_in))
-    patience = BusRetry(env=env)
-    service.ready_when("bus", lambda: patience.reason or None)
-    await patience.until_success(lambda: service.enter("batches", fan_in))
+    collector = TelemetryCollector(bus=bus, cluster=settings.nats.cluster, on_batch=add_batch)
+    nodes.on_change(forget_deleted)
+    env.metrics.registry.register(FleetCollector(fleet, collector))
+    retry = BusRetry(env=env)
+    service.ready_when("bus", lambda: retry.reason or None)
+    await retry.until_success(lambda: service.enter("batches", collector))
     service.run_forever("follow nodes", nodes.run())
-    for source in written.values():
-        service.run_forever(f"follow {source.name}", source.run())
+    for informer in policies.values():
+        service.run_forever(f"follow {informer.name}", informer.run())
     service.ready_when(
-        "nodes", lambda: None if nodes.is_synced else nodes.problem or "they are not listed yet"
+        "nodes",
+        lambda: None if nodes.is_synced else nodes.problem or "the Nodes are not listed yet",
     )

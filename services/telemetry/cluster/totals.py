@@ -1,6 +1,6 @@
-"""What a batch comes to: sums over GPUs, which add up over nodes. Pure.
+"""Sums over GPUs, which add up over nodes. Pure.
 
-What nobody measured is not counted as 0: it is absent, and so is a mean of nothing.
+A value that was not measured is absent, not 0; so is the mean of no values.
 """
 
 from collections.abc import Iterable
@@ -16,15 +16,13 @@ MIB: Final = 1024 * 1024
 
 
 class GpuTotals(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Of some GPUs, of one node or of many."""
-
     gpus: int = 0
     mute: int = 0
-    """GPUs that are there, and of which nothing could be read."""
+    """GPUs that exist and of which nothing could be read."""
     busy: float = 0.0
-    """The sum of their utilisations, each from 0 to 1, of those where it is known."""
+    """Sum of the known utilizations, each from 0 to 1."""
     busy_of: int = 0
-    """How many these are."""
+    """Number of GPUs with a known utilization."""
     memory_used: int | None = None
     """Bytes."""
     memory: int | None = None
@@ -35,60 +33,50 @@ class GpuTotals(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def utilization(self) -> float | None:
-        """The mean."""
         return self.busy / self.busy_of if self.busy_of else None
 
 
 def node_totals(samples: Iterable[GpuSample]) -> GpuTotals:
-    """The GPUs of one node."""
-    return sum_totals(_one(sample) for sample in samples)
+    return sum_totals(_gpu_totals(sample) for sample in samples)
 
 
 def sum_totals(parts: Iterable[GpuTotals]) -> GpuTotals:
-    """All of them together."""
-    many = list(parts)
+    parts = list(parts)
     return GpuTotals(
-        gpus=sum(one.gpus for one in many),
-        mute=sum(one.mute for one in many),
-        busy=sum(one.busy for one in many),
-        busy_of=sum(one.busy_of for one in many),
-        memory_used=_sum(one.memory_used for one in many),
-        memory=_sum(one.memory for one in many),
-        power=_sum(one.power for one in many),
-        hottest=max((one.hottest for one in many if one.hottest is not None), default=None),
+        gpus=sum(part.gpus for part in parts),
+        mute=sum(part.mute for part in parts),
+        busy=sum(part.busy for part in parts),
+        busy_of=sum(part.busy_of for part in parts),
+        memory_used=_sum(part.memory_used for part in parts),
+        memory=_sum(part.memory for part in parts),
+        power=_sum(part.power for part in parts),
+        hottest=max((part.hottest for part in parts if part.hottest is not None), default=None),
     )
 
 
-def _one(sample: GpuSample) -> GpuTotals:
+_KNOWN_UNREAD: Final = frozenset(("uuid", "index", "pci", "xid", "pod_uid"))
+"""Fields that are known of a GPU even if it does not answer."""
+_READ: Final = tuple(name for name in GpuSample.__struct_fields__ if name not in _KNOWN_UNREAD)
+
+
+def _gpu_totals(sample: GpuSample) -> GpuTotals:
     busy = sample.gpu_utilization
-    used, memory = _memory(sample)
+    used, free = sample.framebuffer_used_mib, sample.framebuffer_free_mib
+    if used is None or free is None:
+        memory_used = memory = None
+    else:
+        memory_used = used * MIB
+        memory = (used + free + (sample.framebuffer_reserved_mib or 0)) * MIB
     return GpuTotals(
         gpus=1,
-        mute=_is_mute(sample),
+        mute=all(getattr(sample, name) is None for name in _READ),
         busy=0.0 if busy is None else busy / 100,
         busy_of=busy is not None,
-        memory_used=used,
+        memory_used=memory_used,
         memory=memory,
         power=sample.power_w,
         hottest=sample.temperature_c,
     )
-
-
-def _memory(sample: GpuSample) -> tuple[int | None, int | None]:
-    """What is used, and what there is: only together they say anything."""
-    used, free = sample.framebuffer_used_mib, sample.framebuffer_free_mib
-    if used is None or free is None:
-        return None, None
-    return used * MIB, (used + free + (sample.framebuffer_reserved_mib or 0)) * MIB
-
-
-_SAID_BY_OTHERS: Final = frozenset(("uuid", "index", "pci", "xid", "pod_uid"))
-"""What is known of a GPU although it does not answer."""
-_READ: Final = tuple(name for name in GpuSample.__struct_fields__ if name not in _SAID_BY_OTHERS)
-
-
-def _is_mute(sample: GpuSample) -> bool:
-    return all(getattr(sample, name) is None for name in _READ)
 
 
 def _sum(values: Iterable[N | None]) -> N | None:

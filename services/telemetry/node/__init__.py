@@ -1,4 +1,4 @@
-"""The node role of telemetry: samples become batches and a page of metrics.
+"""The node role of telemetry: GPU samples as batches on the bus and as a page of metrics.
 
-A DaemonSet, without Kubernetes credentials.
+A DaemonSet without Kubernetes credentials.
 """

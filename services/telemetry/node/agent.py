@@ -1,10 +1,10 @@
-"""The telemetry agent of a node: it measures the GPUs, for dashboards and for the fleet's page.
+"""The telemetry agent of a node: samples the GPUs for dashboards and for the fleet's metrics.
 
-It changes nothing, and holds the driver only while it may.
+It changes nothing on the machine, and holds the driver only while no command forbids it.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
@@ -20,20 +20,21 @@ from libs.host.gpus.port import GpuHandle
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
-from libs.runtime.http import HttpSettings, Page
+from libs.runtime.http import HttpServer, HttpSettings, Page
+from libs.runtime.logs import logger
 from libs.runtime.service import Service
 from services.telemetry.node.metrics import TelemetryMetrics
 from services.telemetry.node.page import exporter_page
 from services.telemetry.node.sampler import INTERVAL, Sampler
 
+_log = logger()
+
 
 class TelemetrySettings(AgentSettings, frozen=True, kw_only=True):
-    """Settings of the telemetry agent."""
-
     exporter: HttpSettings = HttpSettings(port=9400)
-    """Where the page for dashboards is."""
+    """Address of the page for dashboards."""
     hostname_label: Literal["Hostname", "hostname"] = "Hostname"
-    """How samples call the node: dcgm-exporter spells it small after 4.5.3-4.8.2."""
+    """The label for the node; dcgm-exporter changed its spelling after 4.5.3-4.8.2."""
 
 
 _INDEX: Final = b'<html><body><a href="/metrics">Metrics of this node\'s GPUs</a></body></html>\n'
@@ -42,7 +43,7 @@ Pages = Mapping[str, Callable[[], Page]]
 
 
 class SweepPublisher:
-    """Measures one machine, and says what it saw."""
+    """Samples the GPUs at an interval and sends each sweep as a batch."""
 
     def __init__(
         self, *, sampler: Sampler, sender: TelemetrySender, clock: Clock, metrics: TelemetryMetrics
@@ -50,28 +51,27 @@ class SweepPublisher:
         self._sampler = sampler
         self._sender = sender
         self._clock = clock
-        self._meters = metrics
+        self._metrics = metrics
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
             await self._sampler.sweep()
-            await self._tell()
+            await self._send()
             await self._clock.sleep(INTERVAL)
 
     async def quiesce(self, _op: Op) -> OpDone:
-        """Let go; who reads the batches learns at once that there is nothing to see."""
+        """Release the GPUs, and send an empty batch at once."""
         await self._sampler.release()
-        await self._tell()
+        await self._send()
         return OpDone()
 
     async def idle(self, _op: Op) -> OpDone:
-        """Measure, and say so at once."""
+        """Sample again, and send the sweep at once."""
         await self._sampler.resume()
-        await self._tell()
+        await self._send()
         return OpDone()
 
-    async def _tell(self) -> None:
+    async def _send(self) -> None:
         sweep, unsent = self._sampler.current, self._sender.unsent
         await self._sender.send(
             driver_version=sweep.driver_version if sweep else "",
@@ -79,7 +79,7 @@ class SweepPublisher:
             xids=self._sampler.xids,
         )
         if self._sender.unsent > unsent:
-            self._meters.count_unsent()
+            self._metrics.count_unsent()
 
 
 async def run(
@@ -91,33 +91,28 @@ async def run(
     env: Env,
     service: Service,
 ) -> Pages:
-    """Live as long as the service, in one boot of the machine. The pages are those that dashboards
-    read: whoever has sockets serves them.
-    """
+    """Start the agent for one boot of the machine; return the pages for dashboards."""
     boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
     node_uid = settings.resolve_node_uid()
-    hold, meters = GpuHandle(host.gpus), TelemetryMetrics(env.metrics)
-    sampler = Sampler(machine=host, hold=hold, clock=env.clock, metrics=meters)
+    hold, metrics = GpuHandle(host.gpus), TelemetryMetrics(env.metrics)
+    sampler = Sampler(machine=host, hold=hold, clock=env.clock, metrics=metrics)
     sender = TelemetrySender(bus=bus, env=env, node_uid=node_uid, boot_id=boot_id)
-    telemetry = SweepPublisher(sampler=sampler, sender=sender, clock=env.clock, metrics=meters)
+    publisher = SweepPublisher(sampler=sampler, sender=sender, clock=env.clock, metrics=metrics)
     agent = Agent(
         bus=bus,
         env=env,
         journal=journal,
         node_uid=node_uid,
         boot_id=boot_id,
-        handlers={CommandKind.QUIESCE: telemetry.quiesce, CommandKind.IDLE: telemetry.idle},
+        handlers={CommandKind.QUIESCE: publisher.quiesce, CommandKind.IDLE: publisher.idle},
         checks={},
     )
     hold.is_quiesced = await agent.open() is CommandKind.QUIESCE
     agent.start(service)
-    service.run_forever("sweeps", telemetry.run())
-    service.ready_when("gpus", lambda: sampler.trouble or None)
-    return _pages(settings, sampler)
+    service.run_forever("sweeps", publisher.run())
+    service.ready_when("gpus", lambda: sampler.problem or None)
 
-
-def _pages(settings: TelemetrySettings, sampler: Sampler) -> Pages:
-    def metrics() -> Page:
+    def metrics_page() -> Page:
         sweep = sampler.current
         text = sweep and exporter_page(
             sweep, node=settings.node, hostname_label=settings.hostname_label
@@ -126,6 +121,14 @@ def _pages(settings: TelemetrySettings, sampler: Sampler) -> Pages:
 
     return {
         "/": lambda: Page(_INDEX, content_type="text/html; charset=utf-8"),
-        "/metrics": metrics,
+        "/metrics": metrics_page,
         "/health": lambda: Page(b"OK"),
     }
+
+
+async def run_and_export(settings: TelemetrySettings, /, *, service: Service, **ports: Any) -> None:
+    """Start the agent, and serve its pages over HTTP."""
+    pages = await run(settings, service=service, **ports)
+    exporter = await service.enter("exporter", HttpServer(settings.exporter, pages))
+    host, port = exporter.address
+    _log.info("exporter started", host=host, port=port)

@@ -1,4 +1,4 @@
-"""What the agent measures of itself, on its process's page: dashboards' names are elsewhere."""
+"""Metrics of the agent itself; those under dcgm-exporter's names are in `fields`."""
 
 from collections.abc import Mapping
 
@@ -8,35 +8,31 @@ from libs.runtime.metrics import Metrics
 
 
 class TelemetryMetrics:
-    """Those of one process."""
-
     def __init__(self, metrics: Metrics) -> None:
         self._sweeps = metrics.counter(
             "sluice_telemetry_sweeps",
-            "Looks at the GPUs of this node: measured, or waiting because they cannot be asked.",
+            "Sweeps over the GPUs of this node: measured, or waiting because NVML cannot be used.",
             outcome=("measured", "waiting"),
         )
         self._xids = Counter(
             "sluice_telemetry_xid_errors",
-            "Errors that the driver told, by GPU and number; each is counted once, also repeats.",
+            "XID errors that the driver reported, by GPU and number, including repeated ones.",
             ["uuid", "xid"],
             registry=metrics.registry,
         )
         self._unsent = metrics.counter(
             "sluice_telemetry_unsent_batches",
-            "Batches that were never sent, because the bus was away.",
+            "Batches that were not sent because the bus was unavailable.",
         )
 
     def count_sweep(self, *, measured: bool) -> None:
-        """One look ended."""
         self._sweeps.labels("measured" if measured else "waiting").inc()
 
-    def count_xids(self, told: Mapping[str, tuple[int, ...]]) -> None:
-        """The driver told errors, by UUID."""
-        for uuid, codes in told.items():
+    def count_xids(self, errors: Mapping[str, tuple[int, ...]]) -> None:
+        """Count XIDs by GPU UUID."""
+        for uuid, codes in errors.items():
             for code in codes:
                 self._xids.labels(uuid, str(code)).inc()
 
     def count_unsent(self) -> None:
-        """One batch is lost."""
         self._unsent.inc()

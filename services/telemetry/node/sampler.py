@@ -1,6 +1,6 @@
-"""Looks at the GPUs of one machine, again and again, and lets go of them when it is told to.
+"""Samples the GPUs of one machine, and releases them on command.
 
-What it saw last is shown only while it can be true. Who reads it is not known here.
+The last sweep is offered only while it is recent enough to be true.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from services.telemetry.node.metrics import TelemetryMetrics
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """What all GPUs did at one moment."""
+    """Samples of all GPUs, taken together."""
 
     driver_version: str
     gpus: tuple[Gpu, ...]
@@ -26,81 +26,77 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 INTERVAL: Final = 30.0
-"""Seconds between two sweeps, as dcgm-exporter has it."""
+"""Seconds between two sweeps, as in dcgm-exporter."""
 STALE_AFTER: Final = 3 * INTERVAL
-"""Seconds after which what was seen is shown no more."""
+"""Seconds after which a sweep is no longer offered."""
 
 
 class _SweepResult(msgspec.Struct, frozen=True):
     sweep: Sweep | None = None
     errors: Mapping[str, tuple[int, ...]] = {}
-    """The driver tells them once: they count even where the sweep failed after them."""
+    """The driver reports each XID once: they count even if the sweep failed afterwards."""
 
 
 class Sampler:
-    """One machine's GPUs."""
-
     def __init__(
         self, *, machine: Machine, hold: GpuHandle, clock: Clock, metrics: TelemetryMetrics
     ) -> None:
         self._machine = machine
         self._hold = hold
         self._clock = clock
-        self._meters = metrics
-        self._errors = XidCounts()
-        # Whoever lets go waits for a sweep under way, which else would take hold again.
-        self._alone = asyncio.Lock()
+        self._metrics = metrics
+        self._xids = XidCounts()
+        # A release waits for a running sweep, which would otherwise acquire the GPUs again.
+        self._lock = asyncio.Lock()
         self._sweep: Sweep | None = None
-        self._looked = clock.monotonic()
+        self._swept_at = clock.monotonic()
 
     @property
     def current(self) -> Sweep | None:
-        """What the GPUs do; None: that is not known now."""
-        return None if self._late else self._sweep
+        """The last sweep; None if it is stale or failed."""
+        return None if self._overdue else self._sweep
 
     @property
     def xids(self) -> int:
-        """Errors of all GPUs in this process's life."""
-        return self._errors.total
+        """XIDs of all GPUs since this process started."""
+        return self._xids.total
 
     @property
-    def trouble(self) -> str:
-        """Why the GPUs are not measured, in words; empty if they are."""
-        if late := self._late:
-            return f"the GPUs did not answer for {late:.0f} s"
-        return self._hold.why or ("" if self._sweep else "the GPUs are not looked at yet")
+    def problem(self) -> str:
+        """Why the GPUs are not measured; empty if they are."""
+        if overdue := self._overdue:
+            return f"the GPUs did not answer for {overdue:.0f} s"
+        return self._hold.why or ("" if self._sweep else "the GPUs have not been sampled yet")
 
     @property
-    def _late(self) -> float:
-        """Seconds since the last look ended, where those are too many."""
-        silence = self._clock.monotonic() - self._looked
-        return silence if silence > STALE_AFTER else 0.0
+    def _overdue(self) -> float:
+        """Seconds since the last sweep ended; 0 while that is recent."""
+        age = self._clock.monotonic() - self._swept_at
+        return age if age > STALE_AFTER else 0.0
 
     async def sweep(self) -> None:
-        """One sweep, if there is anybody to be asked."""
-        async with self._alone:
-            found = await self._machine.offload.do(self._look)
-            self._errors.add(found.errors)
-            self._meters.count_xids(found.errors)
-            self._sweep = found.sweep and msgspec.structs.replace(
-                found.sweep, samples=self._errors.with_last_xids(found.sweep.samples)
+        async with self._lock:
+            result = await self._machine.offload.do(self._measure)
+            self._xids.add(result.errors)
+            self._metrics.count_xids(result.errors)
+            self._sweep = result.sweep and msgspec.structs.replace(
+                result.sweep, samples=self._xids.with_last_xids(result.sweep.samples)
             )
-            self._looked = self._clock.monotonic()
-        self._meters.count_sweep(measured=found.sweep is not None)
+            self._swept_at = self._clock.monotonic()
+        self._metrics.count_sweep(measured=result.sweep is not None)
 
     async def release(self) -> None:
-        """Hold no GPU from now on, and show nothing but why."""
-        async with self._alone:
+        """Release the GPUs until `resume`."""
+        async with self._lock:
             await self._machine.offload.do(self._hold.release)
             self._sweep = None
         await self.sweep()
 
     async def resume(self) -> None:
-        """The GPUs may be held again: look at them."""
         self._hold.resume()
         await self.sweep()
 
-    def _look(self) -> _SweepResult:
+    def _measure(self) -> _SweepResult:
         library = self._hold.acquire()
         if library is None:
             return _SweepResult()
@@ -120,24 +116,24 @@ class Sampler:
 
 
 class XidCounts:
-    """The XIDs of this process's life: each is counted when it is told, also one that repeats."""
+    """Counts every XID that the driver reports, repeated ones too."""
 
     def __init__(self) -> None:
         self.total = 0
         self._last: dict[str, int] = {}
 
     def add(self, errors: Mapping[str, tuple[int, ...]]) -> None:
-        """What the driver told since the last time."""
+        """Count the XIDs reported since the last call, by GPU UUID."""
         for uuid, codes in errors.items():
             self.total += len(codes)
             if codes:
                 self._last[uuid] = codes[-1]
 
     def with_last_xids(self, samples: tuple[GpuSample, ...]) -> tuple[GpuSample, ...]:
-        """The samples, each with the last error of its GPU, if it had one."""
+        """Return the samples with the last XID of each GPU that had one."""
         return tuple(
-            msgspec.structs.replace(one, xid=self._last[one.uuid])
-            if one.uuid in self._last
-            else one
-            for one in samples
+            msgspec.structs.replace(sample, xid=self._last[sample.uuid])
+            if sample.uuid in self._last
+            else sample
+            for sample in samples
         )

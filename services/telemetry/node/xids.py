@@ -1,4 +1,4 @@
-"""The driver's errors by number, under the names that NVIDIA's catalogue of XIDs has for them."""
+"""Names of XID errors from NVIDIA's catalogue."""
 
 from typing import Final
 
@@ -129,7 +129,7 @@ _OWN: Final[dict[int, str]] = {
 _NAMES: Final[dict[int, str]] = {
     **_OWN,
     **{code: name for name, codes in _SHARED.items() for code in codes},
-    # Copy engines, JPEG engines and their like, which have a number each.
+    # One XID for each instance of an engine.
     **{code: f"CE{code - 67}: Unknown Error" for code in (70, 71, 72)},
     **{code: f"CE{code - 69}: Unknown Error" for code in (75, 76, 77)},
     85: "CE9: Unknown Error",
@@ -140,5 +140,4 @@ _NAMES: Final[dict[int, str]] = {
 
 
 def xid_name(code: int) -> str:
-    """What the error with this number is called."""
     return _NAMES.get(code, _UNKNOWN)

@@ -1,4 +1,1 @@
-"""The cluster role of validator: evidence is gathered and shown, by node and by pool.
-
-A Deployment. Checks that need a pod of their own have their place here.
-"""
+"""The cluster role of validator: evidence by node and by pool, as metrics. A Deployment."""

@@ -1,6 +1,4 @@
-"""The proof of the fleet on a page: of each node under the names that dashboards know, of pools
-under names of our own. Nothing is proven or repaired here.
-"""
+"""Metrics of the proofs: for nodes under the GPU Operator's names, for pools under our own."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,20 +10,19 @@ from services.validator.cluster.proofs import FleetProofs, NodeProof, ProofStatu
 
 
 class ProofCollector(Collector):
-    """Made anew whenever somebody looks: a node that is gone is not on it."""
+    """Builds the metrics at each scrape, so that deleted nodes have none."""
 
     def __init__(self, proofs: FleetProofs) -> None:
-        self._gathering = proofs
+        self._proofs = proofs
 
     def collect(self) -> Iterator[Metric]:
-        """All of it."""
-        found = list(self._gathering.all())
-        yield from _of_nodes(found)
-        yield from _of_pools(found)
-        yield _reasons(found)
+        proofs = list(self._proofs.all())
+        yield from _node_metrics(proofs)
+        yield from _pool_metrics(proofs)
+        yield _failure_metric(proofs)
 
 
-def _of_nodes(found: Sequence[NodeProof]) -> Iterator[Metric]:
+def _node_metrics(proofs: Sequence[NodeProof]) -> Iterator[Metric]:
     validated = GaugeMetricFamily(
         "gpu_operator_node_driver_validation",
         "1 if the driver was proven in this boot of the node, 0 if not",
@@ -36,43 +33,43 @@ def _of_nodes(found: Sequence[NodeProof]) -> Iterator[Metric]:
         "Timestamp (in seconds) of the last success of the driver's validation",
         labels=["node"],
     )
-    for one in found:
-        proven = one.status is ProofStatus.PROVEN
-        validated.add_metric([one.node], proven)
-        if proven:
-            succeeded.add_metric([one.node], one.at)
+    for proof in proofs:
+        is_proven = proof.status is ProofStatus.PROVEN
+        validated.add_metric([proof.node], is_proven)
+        if is_proven:
+            succeeded.add_metric([proof.node], proof.at)
     yield from (validated, succeeded)
 
 
-def _of_pools(found: Sequence[NodeProof]) -> Iterator[Metric]:
-    standing = GaugeMetricFamily(
+def _pool_metrics(proofs: Sequence[NodeProof]) -> Iterator[Metric]:
+    nodes = GaugeMetricFamily(
         "sluice_validator_nodes",
-        "Nodes of a pool: proven as they are now; failed in that; or unproven, of which nothing"
-        " is known as they are now.",
+        "Nodes of a pool by state of their present boot and driver: proven; failed; or unproven"
+        " (no evidence).",
         labels=["pool", "standing"],
     )
-    failing = GaugeMetricFamily(
+    failed = GaugeMetricFamily(
         "sluice_validator_nodes_failed",
-        "Nodes of a pool that failed, by the first step that did.",
+        "Nodes of a pool that failed validation, by the first failed step.",
         labels=["pool", "step"],
     )
-    counts = Counter((one.pool, one.status) for one in found)
-    for pool in sorted({one.pool for one in found}):
-        for each in ProofStatus:
-            standing.add_metric([pool, each.value], counts[pool, each])
-    steps = Counter((one.pool, one.step) for one in found if one.status is ProofStatus.FAILED)
+    counts = Counter((proof.pool, proof.status) for proof in proofs)
+    for pool in sorted({proof.pool for proof in proofs}):
+        for status in ProofStatus:
+            nodes.add_metric([pool, status.value], counts[pool, status])
+    steps = Counter((each.pool, each.step) for each in proofs if each.status is ProofStatus.FAILED)
     for (pool, step), count in sorted(steps.items()):
-        failing.add_metric([pool, step], count)
-    yield from (standing, failing)
+        failed.add_metric([pool, step], count)
+    yield from (nodes, failed)
 
 
-def _reasons(found: Sequence[NodeProof]) -> Metric:
+def _failure_metric(proofs: Sequence[NodeProof]) -> Metric:
     reasons = GaugeMetricFamily(
         "sluice_validator_node_failed",
-        "Of a node that failed: its pool, the step, and why; always 1.",
+        "Pool, step and reason of a node that failed validation; always 1.",
         labels=["node", "pool", "step", "reason"],
     )
-    for one in found:
-        if one.status is ProofStatus.FAILED:
-            reasons.add_metric([one.node, one.pool, one.step, one.reason], 1)
+    for proof in proofs:
+        if proof.status is ProofStatus.FAILED:
+            reasons.add_metric([proof.node, proof.pool, proof.step, proof.reason], 1)
     return reasons

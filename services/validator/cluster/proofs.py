@@ -1,53 +1,80 @@
-"""What the evidence of a node is worth now. Pure.
+"""Judges the evidence of each node. Pure.
 
-Evidence proves one boot of one Node, with the driver that it names (docs/invariants.md#i3): of
-another one it proves nothing. Whether a node may return to service is not decided by this; the
-scheduler asks more.
+Evidence proves one boot of one Node with the driver that it names, and nothing about another
+(docs/invariants.md#i3). Whether a node may return to service is the scheduler's decision.
 """
 
 from collections.abc import Iterator
 from enum import StrEnum
+from sys import intern
+from typing import Final
 
 import msgspec
 
 from libs.bus.reports import ReportCache
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage
+from libs.contracts.node import DRIVER_LABEL
 from libs.contracts.reports import Evidence, Report, StateKind
+from libs.kube import views
 from libs.kube.cache import Cache
-from libs.policy.pool_index import PoolIndex
-from services.validator.cluster.resources import Node
+from libs.kube.resources import Resource
+from libs.policy.pool_index import PoolIndex, recorded_pool
+from libs.policy.validation import PRESENT_LABEL
+
+SELECTOR: Final = f"{PRESENT_LABEL}=true"
+"""Selects the nodes with GPUs."""
 
 UNNAMED_STEP = "unnamed"
-"""The step of evidence that failed, and does not say where."""
+"""The step of failed evidence without a failed step."""
+
+
+class Node(views.Object, frozen=True, kw_only=True):
+    """A Node with only what is needed: a cluster may have thousands."""
+
+    status: views.NodeStatus = views.NodeStatus()
+    pool: str = ""
+    """The key of its recorded pool; if empty, the labels are kept to find the pool by policies."""
+    driver: str = ""
+    """The label of the driver that the node should run."""
+
+    def __post_init__(self) -> None:
+        metadata = self.metadata
+        if metadata.labels or metadata.annotations:
+            msgspec.structs.force_setattr(self, "pool", recorded_pool(metadata))
+            msgspec.structs.force_setattr(self, "driver", metadata.labels.get(DRIVER_LABEL, ""))
+        labels = {} if self.pool else {intern(key): word for key, word in metadata.labels.items()}
+        lean = msgspec.structs.replace(metadata, labels=labels, annotations={}, managed_fields=())
+        status = views.NodeStatus(node_info=self.status.node_info)
+        msgspec.structs.force_setattr(self, "metadata", lean)
+        msgspec.structs.force_setattr(self, "status", status)
+
+
+NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
 
 
 class ProofStatus(StrEnum):
-    """Where a node stands."""
-
     PROVEN = "proven"
     FAILED = "failed"
     UNPROVEN = "unproven"
-    """Nothing was proven of it as it is now."""
+    """There is no evidence for the present boot and driver."""
 
 
 class NodeProof(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one node."""
-
     node: str
     pool: str
     status: ProofStatus
     step: str = ""
     """The first step that failed."""
     reason: str = ""
-    """What was wrong there and what to do, for a person."""
+    """Why the step failed and what to do, for people."""
     at: float = 0.0
-    """When it was validated, in unix seconds."""
+    """Time of the validation, in unix seconds."""
 
 
 def node_proof(node: Node, report: Report | None, *, pool: str) -> NodeProof:
-    """Of a node of this pool, with the last evidence that anybody has of it."""
-    evidence = _evidence(node, report)
+    """Judge the last evidence of a node."""
+    evidence = _current_evidence(node, report)
     name = node.metadata.name
     if evidence is None:
         return NodeProof(node=name, pool=pool, status=ProofStatus.UNPROVEN)
@@ -64,35 +91,33 @@ def node_proof(node: Node, report: Report | None, *, pool: str) -> NodeProof:
     )
 
 
-def _evidence(node: Node, report: Report | None) -> Evidence | None:
-    """It must name the Node, its boot, and the driver that it is told to run."""
-    here = node.metadata.uid, node.status.node_info.boot_id
-    if report is None or (report.node_uid, report.boot_id) != here:
+def _current_evidence(node: Node, report: Report | None) -> Evidence | None:
+    """Return the evidence if it names the Node, its boot and the driver that it should run."""
+    boot = node.metadata.uid, node.status.node_info.boot_id
+    if report is None or (report.node_uid, report.boot_id) != boot:
         return None
     evidence = report.open()
     if not isinstance(evidence, Evidence):
         return None
-    named = evidence.node_uid, evidence.boot_id, evidence.label
-    return evidence if named == (*here, node.driver) else None
+    proven = evidence.node_uid, evidence.boot_id, evidence.label
+    return evidence if proven == (*boot, node.driver) else None
 
 
 class FleetProofs:
-    """Reads a cache of Nodes and a mirror of reports."""
+    """The proofs of all Nodes in a cache."""
 
-    def __init__(self, nodes: Cache[Node], reports: ReportCache, *, belonging: PoolIndex) -> None:
+    def __init__(self, nodes: Cache[Node], reports: ReportCache, *, pool_index: PoolIndex) -> None:
         self._nodes = nodes
-        self._belonging = belonging
-        self._mirror = reports
+        self._pool_index = pool_index
+        self._reports = reports
 
     def all(self) -> Iterator[NodeProof]:
-        """By the names of nodes."""
-        for node in sorted(self._nodes, key=lambda one: one.metadata.name):
-            yield self._judgement(node)
-
-    def _judgement(self, node: Node) -> NodeProof:
-        report = self._mirror.get(node.metadata.name, Writer.VALIDATOR, StateKind.EVIDENCE)
-        pool = node.pool or self._belonging.pool_of(node.metadata.name)
-        try:
-            return node_proof(node, report, pool=pool)
-        except MalformedMessage:
-            return node_proof(node, None, pool=pool)
+        """Yield the proofs by name of node; a malformed report proves nothing."""
+        for node in sorted(self._nodes, key=lambda node: node.metadata.name):
+            name = node.metadata.name
+            report = self._reports.get(name, Writer.VALIDATOR, StateKind.EVIDENCE)
+            pool = node.pool or self._pool_index.pool_of(name)
+            try:
+                yield node_proof(node, report, pool=pool)
+            except MalformedMessage:
+                yield node_proof(node, None, pool=pool)

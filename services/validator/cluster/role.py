@@ -1,6 +1,6 @@
-"""Validator's cluster role from start to stop: it hears evidence, follows Nodes, and shows both.
+"""Validator's cluster role: collects evidence, follows Nodes, and exports both as metrics.
 
-It writes nothing, so any number of them may run: each shows the whole fleet.
+It writes nothing, so any number of replicas may run: each exports the whole fleet.
 """
 
 from libs.bus.port import Bus
@@ -15,16 +15,13 @@ from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
 from services.validator.cluster.metrics import ProofCollector
-from services.validator.cluster.proofs import FleetProofs
-from services.validator.cluster.resources import NODES, SELECTOR
+from services.validator.cluster.proofs import NODES, SELECTOR, FleetProofs
 
 
 class ValidatorClusterSettings(ClusterSettings, frozen=True, kw_only=True):
-    """Settings of validator's cluster role."""
-
     namespace: str = ""
     pod_name: str = ""
-    """Every cluster role is told these two; this one writes nothing, in no namespace."""
+    """These two are set for every cluster role; this one does not use them."""
 
 
 MANAGER = "sluice-validator"
@@ -38,19 +35,20 @@ async def run(
     env: Env,
     service: Service,
 ) -> None:
-    """Live as long as the service."""
-    asking = Kube(kube, manager=MANAGER, clock=env.clock)
-    nodes = Cache(asking, NODES, env=env, labels=SELECTOR)
-    mirror = ReportCache(bus=bus, clock=env.clock, cluster=settings.nats.cluster)
-    written = informers(custom_resources(NODE_SELECTING_KINDS, CustomObject), asking, env=env)
-    belonging = PoolIndex(policies=written, nodes=lambda: nodes_without_recorded_pool(nodes))
-    for cache in (nodes, *(source.cache for source in written.values())):
-        cache.on_change(belonging.invalidate)
-    env.metrics.registry.register(ProofCollector(FleetProofs(nodes, mirror, belonging=belonging)))
-    await service.enter("reports", mirror)
+    client = Kube(kube, manager=MANAGER, clock=env.clock)
+    nodes = Cache(client, NODES, env=env, labels=SELECTOR)
+    reports = ReportCache(bus=bus, clock=env.clock, cluster=settings.nats.cluster)
+    policies = informers(custom_resources(NODE_SELECTING_KINDS, CustomObject), client, env=env)
+    pool_index = PoolIndex(policies=policies, nodes=lambda: nodes_without_recorded_pool(nodes))
+    for cache in (nodes, *(informer.cache for informer in policies.values())):
+        cache.on_change(pool_index.invalidate)
+    proofs = FleetProofs(nodes, reports, pool_index=pool_index)
+    env.metrics.registry.register(ProofCollector(proofs))
+    await service.enter("reports", reports)
     service.run_forever("follow nodes", nodes.run())
-    for source in written.values():
-        service.run_forever(f"follow {source.name}", source.run())
+    for informer in policies.values():
+        service.run_forever(f"follow {informer.name}", informer.run())
     service.ready_when(
-        "nodes", lambda: None if nodes.is_synced else nodes.problem or "they are not listed yet"
+        "nodes",
+        lambda: None if nodes.is_synced else nodes.problem or "the Nodes are not listed yet",
     )

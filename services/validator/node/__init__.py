@@ -1,4 +1,4 @@
-"""The node role of validator: the chain from driver to plugin becomes evidence.
+"""The node role of validator: checks of the driver become evidence.
 
-A DaemonSet, without Kubernetes credentials.
+A DaemonSet without Kubernetes credentials.
 """

@@ -1,7 +1,7 @@
-"""The validator agent of a node: it proves the driver that runs, and says exactly what it proved.
+"""The validator agent of a node: proves the running driver, and reports exactly what it proved.
 
-Its word lets a node return to service (docs/invariants.md#i3). It changes nothing on the machine
-and holds nothing between two validations.
+Its evidence lets a node return to service (docs/invariants.md#i3). It changes nothing on the
+machine and holds nothing between two validations.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ from libs.runtime.service import Service
 from services.validator.node import driver_check
 
 NO_DIGEST: Final = "none"
-"""Instead of a digest, where there is nothing of the kind to be validated."""
+"""Stands for the digest of something that was not validated."""
 
 STEP: Final = "driver"
 TRIES: Final = 6
@@ -32,69 +32,59 @@ RETRY_INTERVAL: Final = 5.0
 
 
 class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
-    """Settings of the validator agent; the names are those that its pod is rendered with."""
+    """The names of the settings are those that the agent's pod is rendered with."""
 
     driver_dir: str = driver_files.ROOT
-    """Where the machine sees the driver container's root."""
+    """Path on the machine of the driver container's root."""
     check_toolkit: bool = True
-    """Whether the container runtime is to be proven too."""
+    """Validate the container runtime too."""
     check_plugin: bool = True
-    """Whether GPUs must be offered to the kubelet."""
+    """Validate that GPUs are offered to the kubelet."""
     check_variables: str = "{}"
-    """By step, the variables that people name for it, as JSON."""
+    """Variables that users set for each step, as JSON."""
 
 
-class ValidateHandler:
-    """Carries `validate` out on one machine, in one boot."""
-
-    def __init__(self, *, machine: Machine, node_uid: str, boot_id: str, clock: Clock) -> None:
-        self._machine = machine
-        self._node_uid = node_uid
-        self._boot_id = boot_id
-        self._clock = clock
-
-    async def evidence(self, op: Op, asked: Validate) -> Evidence:
-        """What was proven, or what was not."""
-        began = self._clock.monotonic()
-        found = await self._found(op, asked)
-        kernel = await self._machine.offload.do(lambda: system.kernel(self._machine.tree))
-        step = ValidationStep(
-            name=STEP,
-            passed=not found.trouble,
-            message=found.trouble,
-            seconds=round(self._clock.monotonic() - began, 3),
+async def validate_driver(
+    op: Op, request: Validate, *, machine: Machine, node_uid: str, boot_id: str, clock: Clock
+) -> Evidence:
+    """Check the driver until it works or all tries failed."""
+    began = clock.monotonic()
+    trial = 1
+    while True:
+        op.raise_if_superseded()
+        probe = await machine.offload.do(
+            lambda: driver_check.probe_driver(machine.tree, machine.gpus, request)
         )
-        return Evidence(
-            epoch=op.command.epoch,
-            token=op.command.token,
-            op=op.command.op,
-            passed=step.passed,
-            label=asked.label,
-            node_uid=self._node_uid,
-            boot_id=self._boot_id,
-            kernel=kernel.release if kernel else "",
-            driver_pod_uid=asked.pod_uid,
-            driver_started=found.started,
-            driver_version=found.version,
-            driver_digest=found.digest or NO_DIGEST,
-            runtime_digest=NO_DIGEST,
-            mig_digest=NO_DIGEST,
-            steps=(step,),
-            at=self._clock.now(),
-        )
-
-    async def _found(self, op: Op, asked: Validate) -> driver_check.DriverProbe:
-        trial = 1
-        while True:
-            op.raise_if_superseded()
-            found = await self._machine.offload.do(
-                lambda: driver_check.probe_driver(self._machine.tree, self._machine.gpus, asked)
-            )
-            op.progress(STEP, found.trouble)
-            if not found.trouble or trial == TRIES:
-                return found
-            trial += 1
-            await self._clock.sleep(RETRY_INTERVAL)
+        op.progress(STEP, probe.problem)
+        if not probe.problem or trial == TRIES:
+            break
+        trial += 1
+        await clock.sleep(RETRY_INTERVAL)
+    kernel = await machine.offload.do(lambda: system.kernel(machine.tree))
+    step = ValidationStep(
+        name=STEP,
+        passed=not probe.problem,
+        message=probe.problem,
+        seconds=round(clock.monotonic() - began, 3),
+    )
+    return Evidence(
+        epoch=op.command.epoch,
+        token=op.command.token,
+        op=op.command.op,
+        passed=step.passed,
+        label=request.label,
+        node_uid=node_uid,
+        boot_id=boot_id,
+        kernel=kernel.release if kernel else "",
+        driver_pod_uid=request.pod_uid,
+        driver_started=probe.started,
+        driver_version=probe.version,
+        driver_digest=probe.digest or NO_DIGEST,
+        runtime_digest=NO_DIGEST,
+        mig_digest=NO_DIGEST,
+        steps=(step,),
+        at=clock.now(),
+    )
 
 
 async def run(
@@ -106,19 +96,20 @@ async def run(
     env: Env,
     service: Service,
 ) -> None:
-    """Live as long as the service: one boot of the machine."""
+    """Start the agent for one boot of the machine."""
     boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
     node_uid = settings.resolve_node_uid()
-    validation = ValidateHandler(machine=host, node_uid=node_uid, boot_id=boot_id, clock=env.clock)
 
     async def validate(op: Op) -> OpDone | OpFailed:
-        asked = op.body
-        if not isinstance(asked, Validate):
+        request = op.body
+        if not isinstance(request, Validate):
             return OpFailed("defect", f"{op.command.kind} is no validation")
-        unknown = [step for step in asked.steps if step != STEP]
+        unknown = [step for step in request.steps if step != STEP]
         if unknown:
             return OpFailed("unknown-step", f"this validator cannot do {', '.join(unknown)}")
-        evidence = proofs[op.command.order] = await validation.evidence(op, asked)
+        evidence = unpublished[op.command.order] = await validate_driver(
+            op, request, machine=host, node_uid=node_uid, boot_id=boot_id, clock=env.clock
+        )
         agent.reporter.report(evidence)
         if evidence.passed:
             return OpDone(f"driver {evidence.driver_version} works")
@@ -131,40 +122,36 @@ async def run(
         node_uid=node_uid,
         boot_id=boot_id,
         handlers={
-            CommandKind.QUIESCE: _at_rest,
-            CommandKind.IDLE: _at_rest,
+            CommandKind.QUIESCE: _do_nothing,
+            CommandKind.IDLE: _do_nothing,
             CommandKind.VALIDATE: validate,
         },
         checks={},
     )
-    proofs: dict[Order, Evidence] = {}
+    unpublished: dict[Order, Evidence] = {}
 
-    def kept(entry: Entry) -> None:
-        if entry.phase is EntryPhase.FINISHED and (found := proofs.pop(entry.order, None)):
-            once, message = f"evidence/{entry.order}/{entry.time:.6f}", _words(found)
-            agent.publish_event(_told(found), id=once, message=message)
+    def publish_evidence(entry: Entry) -> None:
+        """Publish the event when the journal has the result."""
+        if entry.phase is EntryPhase.FINISHED and (found := unpublished.pop(entry.order, None)):
+            agent.publish_event(
+                EvidenceEvent(
+                    token=found.token,
+                    op=found.op,
+                    label=found.label,
+                    passed=found.passed,
+                    failed_step="" if found.passed else STEP,
+                ),
+                id=f"evidence/{entry.order}/{entry.time:.6f}",
+                message=f"driver {found.driver_version} is proven"
+                if found.passed
+                else f"the driver is not proven: {found.steps[0].message}",
+            )
 
-    agent.commands.on_entry(kept)
+    agent.commands.on_entry(publish_evidence)
     await agent.open()
     agent.start(service)
 
 
-def _told(evidence: Evidence) -> EvidenceEvent:
-    return EvidenceEvent(
-        token=evidence.token,
-        op=evidence.op,
-        label=evidence.label,
-        passed=evidence.passed,
-        failed_step="" if evidence.passed else STEP,
-    )
-
-
-def _words(evidence: Evidence) -> str:
-    if evidence.passed:
-        return f"driver {evidence.driver_version} is proven"
-    return f"the driver is not proven: {evidence.steps[0].message}"
-
-
-async def _at_rest(_op: Op) -> OpDone:
-    """It holds no device between two validations."""
+async def _do_nothing(_op: Op) -> OpDone:
+    """The agent holds no device between two validations."""
     return OpDone()

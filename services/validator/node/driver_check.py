@@ -1,7 +1,7 @@
-"""The first step of the chain: the driver that runs is the one that is meant, and it has its GPUs.
+"""The driver check: the wanted driver runs and has all GPUs.
 
-It asks the kernel and the driver's own library, never the driver's container. Each failure says
-what it means and what to do. Blocks.
+It reads the kernel and the driver's own library, never the driver container. Each failure says
+what it means and what to do. Functions block.
 """
 
 import msgspec
@@ -11,85 +11,83 @@ from libs.host import driver_files, holders, modules, pci
 from libs.host.gpus.port import Gpus, GpusUnavailable
 from libs.host.tree import Tree
 
-SAME_START = 1.0
-"""Seconds by which Kubernetes' word on a container's start may differ from the kernel's."""
+START_TOLERANCE = 1.0
+"""Seconds by which Kubernetes and the kernel may disagree on a container's start."""
 
 
 class DriverProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found of the driver."""
-
-    trouble: str = ""
-    """What is wrong and what to do, for a person; empty: nothing."""
+    problem: str = ""
+    """What is wrong and what to do, for people; empty if the driver works."""
     version: str = ""
     digest: str = ""
-    """The install digest that its container left."""
+    """The install digest that the driver container left."""
     started: float = 0.0
-    """Start of its container, or of its modules where there is none."""
+    """Start of the container, or of the modules where there is no container."""
 
 
-def probe_driver(tree: Tree, gpus: Gpus, asked: Validate) -> DriverProbe:
-    """Look once; the library is let go of at the end."""
-    run = _run(tree, asked)
-    if isinstance(run, str):
-        return DriverProbe(trouble=run)
+def probe_driver(tree: Tree, gpus: Gpus, request: Validate) -> DriverProbe:
+    """Check once, and close the library."""
+    started = _run_start(tree, request)
+    if isinstance(started, str):
+        return DriverProbe(problem=started)
     digest = driver_files.installed_digest(tree)
-    if asked.pod_uid and asked.install_digest and digest != asked.install_digest:
+    if request.pod_uid and request.install_digest and digest != request.install_digest:
         return DriverProbe(
-            trouble=f"the loaded driver was installed from {digest or 'nobody knows what'}, and"
-            f" {asked.install_digest} is wanted: see the log of the driver container"
+            problem=f"the loaded driver was installed from {digest or 'an unknown source'}, but"
+            f" {request.install_digest} is wanted: see the log of the driver container"
         )
-    loaded = modules.loaded(tree).get(modules.DRIVER)
-    if loaded is None:
+    module = modules.loaded(tree).get(modules.DRIVER)
+    if module is None:
         return DriverProbe(
-            trouble="module nvidia is not in the kernel: see the log of the driver container, and"
-            " the kernel's"
+            problem="module nvidia is not loaded: see the log of the driver container and"
+            " the kernel log"
         )
-    found = DriverProbe(version=loaded.version, digest=digest, started=run)
+    probe = DriverProbe(version=module.version, digest=digest, started=started)
     try:
-        return msgspec.structs.replace(found, trouble=_library(tree, gpus, loaded.version))
+        problem = _library_problem(tree, gpus, module.version)
     except GpusUnavailable as error:
-        return msgspec.structs.replace(
-            found,
-            trouble=f"the driver's library does not answer ({error}): see the kernel's log for Xid",
-        )
+        problem = f"NVML does not answer ({error}): see the kernel log for Xid"
     finally:
         gpus.close()
+    return msgspec.structs.replace(probe, problem=problem)
 
 
-def _run(tree: Tree, asked: Validate) -> float | str:
-    """The start of the run that is to be proven; or why it is not the one that runs."""
-    if not asked.pod_uid:
-        return asked.started
-    starts = holders.container_starts(tree, asked.pod_uid)
+def _run_start(tree: Tree, request: Validate) -> float | str:
+    """Return the start of the requested run of the driver, or why another or none runs."""
+    if not request.pod_uid:
+        return request.started
+    starts = holders.container_starts(tree, request.pod_uid)
     if not starts:
-        return f"no container of driver pod {asked.pod_uid} is on this machine: it ended again"
+        return f"no container of driver pod {request.pod_uid} runs on this machine: it has ended"
     if not tree.exists(driver_files.READY):
-        return "the driver container does not say that it is up: see its log"
-    if not asked.started:
+        return "the driver container is not ready: see its log"
+    if not request.started:
         return min(starts.values())
-    if any(abs(start - asked.started) < SAME_START for start in starts.values()):
-        return asked.started
-    return "the driver's container was started anew since this was asked: it is asked again"
+    if any(abs(start - request.started) < START_TOLERANCE for start in starts.values()):
+        return request.started
+    return (
+        "the driver container restarted after the validation was requested:"
+        " waiting for a new request"
+    )
 
 
-def _library(tree: Tree, gpus: Gpus, version: str) -> str:
-    """What is wrong by the word of the driver's library."""
+def _library_problem(tree: Tree, gpus: Gpus, version: str) -> str:
     library = gpus.open()
     if version and library.driver_version != version:
         return (
-            f"the library is of driver {library.driver_version}, and the kernel has {version}:"
-            " remove the driver that is installed beside ours"
+            f"NVML is of driver {library.driver_version}, but the kernel has {version}:"
+            " remove the other driver that is installed on this machine"
         )
-    there = gpus.describe()
+    found = gpus.describe()
     expected = [device for device in pci.devices(tree) or () if pci.is_gpu(device)]
-    if len(there) < len(expected):
-        known = {gpu.pci.lower()[-12:] for gpu in there}
-        lacking = [one.address for one in expected if one.address.lower()[-12:] not in known]
+    if len(found) < len(expected):
+        known = {gpu.pci.lower()[-12:] for gpu in found}
+        missing = [gpu.address for gpu in expected if gpu.address.lower()[-12:] not in known]
         return (
-            f"the driver has {len(there)} of {len(expected)} GPUs; {', '.join(lacking)} did not"
-            " come up: see the kernel's log for that address"
+            f"the driver has {len(found)} of {len(expected)} GPUs; {', '.join(missing)} are"
+            " missing: see the kernel log for that address"
         )
-    hung = [gpu.uuid for gpu in there if gpu.hung]
+    hung = [gpu.uuid for gpu in found if gpu.hung]
     if hung:
         return f"{', '.join(hung)} does not answer: reset the GPU or reboot the machine"
-    return "" if there else "the driver has no GPU at all: see the kernel's log"
+    return "" if found else "the driver has no GPU: see the kernel log"

@@ -42,7 +42,7 @@ def test_a_node_is_labelled_whatever_happens_to_the_first_tries(
     play(story)
 
 
-def test_what_the_server_does_not_take_is_tried_again_later_and_holds_up_nobody() -> None:
+def test_a_refused_write_is_retried_later_and_delays_no_other_node() -> None:
     async def story(world: World) -> None:
         await world.install()
         for name in ("a", "b"):
@@ -161,7 +161,7 @@ def test_a_restart_writes_nothing() -> None:
     play(story)
 
 
-def test_who_is_cut_off_from_the_server_leads_again_and_writes_what_is_due() -> None:
+def test_a_leader_cut_off_from_the_server_leads_again_and_writes_what_is_due() -> None:
     async def story(world: World) -> None:
         await world.install()
         await world.node("a")

@@ -46,9 +46,7 @@ def test_a_node_is_labelled_in_one_write_and_then_left_alone() -> None:
     play(story)
 
 
-def test_a_fleet_is_a_write_for_each_of_its_nodes_and_a_machine_without_gpus_is_told_apart() -> (
-    None
-):
+def test_each_node_is_written_once_and_machines_without_gpus_differ() -> None:
     async def story(world: World) -> None:
         await world.install()
         names = [f"n{number}" for number in range(50)]
@@ -141,7 +139,7 @@ def test_missing_facts_take_nothing_away_and_gpus_that_are_gone_do() -> None:
     play(story)
 
 
-def test_nothing_is_taken_away_while_nothing_is_heard() -> None:
+def test_no_label_is_removed_while_no_report_arrives() -> None:
     async def story(world: World) -> None:
         await world.install()
         await world.node("a")
@@ -204,7 +202,7 @@ def test_labels_of_an_operator_that_went_are_swept_with_its_gpus() -> None:
     play(story)
 
 
-def test_somebody_else_s_feature_discovery_is_left_alone() -> None:
+def test_labels_of_another_feature_discovery_are_left_alone() -> None:
     async def story(world: World) -> None:
         await world.install()
         await world.node("a")

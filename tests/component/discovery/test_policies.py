@@ -88,7 +88,7 @@ async def renew(world: World, *, times: int) -> None:
         await world.sleep(5)
 
 
-def test_nobody_is_labelled_while_a_gpu_operator_is_at_work() -> None:
+def test_no_node_is_labelled_while_a_gpu_operator_is_active() -> None:
     async def story(world: World) -> None:
         await world.install()
         lease = {"metadata": {"name": gpu_operator.LEASE}, "spec": {}}

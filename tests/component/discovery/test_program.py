@@ -1,6 +1,5 @@
 """The program as people start it: a machine's agent and the cluster's role, over NATS and HTTP."""
 
-import asyncio
 import random
 import signal
 import sys
@@ -117,16 +116,3 @@ async def test_what_an_agent_sees_becomes_labels(programs: Programs) -> None:
     assert [one.verb for one in found if one.user == "discovery" and one.kind == "Node"] == [
         "apply"
     ]
-
-
-@pytest.mark.parametrize("role", ["agent", "cluster"])
-async def test_it_shows_what_it_was_told(role: str) -> None:
-    told = {"SLUICE_NODE": "a"} if role == "agent" else {"SLUICE_NAMESPACE": "here"}
-    command = (sys.executable, "-W", "error", "-m", "services.discovery", role, "--print-config")
-    process = await asyncio.create_subprocess_exec(
-        *command, env={**PLAIN, **told}, stdout=asyncio.subprocess.PIPE
-    )
-    said, _ = await process.communicate()
-    assert process.returncode == 0
-    shown = {line.split("#")[0].strip() for line in said.decode().splitlines()}
-    assert {f"{name}={value}" for name, value in told.items()} <= shown

@@ -1,6 +1,5 @@
 """The program of the cluster role as people start it, over HTTP and NATS, whichever comes first."""
 
-import asyncio
 import random
 import signal
 import sys
@@ -124,19 +123,3 @@ async def test_operands_do_not_wait_for_the_bus_and_being_ready_does(town: Progr
         await child.wait_for_log("phase=ready")
     assert "service=driver-cluster" in child.log
     await child.end(signal.SIGTERM, code=0)
-
-
-@pytest.mark.parametrize("role", ["agent", "cluster"])
-async def test_it_shows_what_it_was_told(role: str) -> None:
-    told = {**TOLD, "SLUICE_NATS_CLUSTER": "east"}
-    if role == "agent":
-        told = {"SLUICE_NODE": "a", "SLUICE_NATS_CLUSTER": "east"}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-W", "error", "-m", "services.driver", role, "--print-config"),
-        env=told,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    said, _ = await process.communicate()
-    assert process.returncode == 0
-    shown = {line.split("#")[0].strip() for line in said.decode().splitlines()}
-    assert "SLUICE_NATS_CLUSTER=east" in shown

@@ -125,7 +125,7 @@ async def by_a_command(world: World, old: str) -> None:
 
 @pytest.mark.usefixtures(short_hours.__name__)
 @pytest.mark.parametrize("named", [by_rollout, by_a_command, by_commands_that_nobody_knows])
-def test_one_that_is_named_stays(
+def test_a_referenced_driver_stays(
     named: Callable[[World, str], Coroutine[Any, Any, None]],
 ) -> None:
     async def story(world: World) -> None:
@@ -250,7 +250,7 @@ def test_a_delete_that_the_server_does_not_take_is_tried_again() -> None:
     play(story)
 
 
-def test_one_that_changed_since_it_was_looked_at_is_not_deleted() -> None:
+def test_an_object_that_changed_since_the_decision_is_not_deleted() -> None:
     async def story(world: World) -> None:
         old = await begun(world)
         env, namespace = world.sim.env(), ROLE_SETTINGS.namespace

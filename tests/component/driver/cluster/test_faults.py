@@ -47,7 +47,7 @@ def test_what_was_carried_out_without_an_answer_is_not_written_again() -> None:
     play(story)
 
 
-def test_an_object_that_is_refused_is_said_by_name_and_tried_again_each_minute() -> None:
+def test_a_refused_object_is_named_in_the_status_and_retried_each_minute() -> None:
     async def story(world: World) -> None:
         await brought_up(world)
         refused = Fault(effect=RefuseRequest(403), name=SICK, user=USER, verbs=("apply",))

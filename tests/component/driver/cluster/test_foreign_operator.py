@@ -102,7 +102,7 @@ def test_while_it_is_at_work_nothing_is_touched_and_the_status_says_so() -> None
     play(story)
 
 
-def test_what_it_says_of_a_policy_stays_as_it_said_it() -> None:
+def test_the_status_of_a_policy_stays_as_written() -> None:
     async def story(world: World) -> None:
         await taken_over(world)
         world.start()
@@ -185,7 +185,7 @@ def test_killed_after_the_old_one_went_the_next_one_makes_ours() -> None:
     play(story)
 
 
-def test_one_that_comes_later_stops_us_at_once_and_leaves_again() -> None:
+def test_a_gpu_operator_that_starts_later_holds_writes_until_it_leaves() -> None:
     async def story(world: World) -> None:
         await brought_up(world)
         await world.lead()
@@ -208,7 +208,7 @@ def test_one_that_comes_later_stops_us_at_once_and_leaves_again() -> None:
     play(story)
 
 
-def test_one_that_was_silent_and_renews_again_stops_us_at_once() -> None:
+def test_a_gpu_operator_that_renews_its_lease_again_holds_writes_at_once() -> None:
     async def story(world: World) -> None:
         await brought_up(world)
         await world.lead()
@@ -240,7 +240,7 @@ def test_while_its_lease_cannot_be_seen_nothing_is_touched() -> None:
     play(story)
 
 
-def test_what_somebody_else_made_under_our_names_is_left_alone_and_said() -> None:
+def test_foreign_objects_under_our_names_are_left_alone_and_reported() -> None:
     async def story(world: World) -> None:
         await brought_up(world)
         theirs = its_daemon_set("nvidia-dcgm-exporter", uid="x")
@@ -253,7 +253,10 @@ def test_what_somebody_else_made_under_our_names_is_left_alone_and_said() -> Non
         touched = [name for _, _, name in world.written]
         assert not {"nvidia-dcgm-exporter", "nvidia", "nvidia-cdi"} & set(touched)
         said = await world.conditions("ClusterPolicy", POLICY)
-        assert "DaemonSet nvidia-dcgm-exporter that somebody else made" in said["Error"]["message"]
+        assert (
+            "DaemonSet nvidia-dcgm-exporter exists and was not created by Sluice"
+            in said["Error"]["message"]
+        )
         assert 'the handler "mine" instead of "nvidia-cdi"' in said["Error"]["message"]
         assert len(await world.events()) == 2
         await world.remove(resources.DAEMON_SETS, "nvidia-dcgm-exporter")

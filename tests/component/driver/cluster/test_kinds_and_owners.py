@@ -73,7 +73,7 @@ async def two_pools(world: World) -> None:
     await world.sleep(5)
 
 
-def test_each_node_is_told_its_driver_once() -> None:
+def test_each_node_gets_its_driver_label_once() -> None:
     async def story(world: World) -> None:
         await two_pools(world)
         await world.lead()
@@ -88,7 +88,7 @@ def test_each_node_is_told_its_driver_once() -> None:
     play(story)
 
 
-def test_a_contradiction_moves_no_node_and_both_are_told() -> None:
+def test_contradicting_policies_change_no_node_and_both_report_it() -> None:
     async def story(world: World) -> None:
         await two_pools(world)
         await world.lead()
@@ -105,7 +105,7 @@ def test_a_contradiction_moves_no_node_and_both_are_told() -> None:
     play(story)
 
 
-def test_an_owner_that_nobody_is_any_more_is_taken_off_only_on_fresh_news() -> None:
+def test_an_obsolete_owner_label_is_removed_only_on_verified_caches() -> None:
     async def story(world: World) -> None:
         await two_pools(world)
         await world.lead()

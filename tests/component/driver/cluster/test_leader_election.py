@@ -22,7 +22,7 @@ def test_of_two_one_writes_and_both_are_ready() -> None:
     play(story)
 
 
-def test_who_stands_by_goes_on_when_the_leader_dies() -> None:
+def test_a_standby_takes_over_when_the_leader_dies() -> None:
     async def story(world: World) -> None:
         await brought_up(world)
         first = await world.lead()

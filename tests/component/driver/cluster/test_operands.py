@@ -74,7 +74,7 @@ def test_a_restart_writes_nothing() -> None:
     play(story)
 
 
-def test_what_is_wrong_is_said_and_what_is_right_too() -> None:
+def test_the_status_shows_problems_and_success() -> None:
     async def story(world: World) -> None:
         await brought_up(world)
         role = await world.lead()
@@ -138,7 +138,7 @@ def test_writes_are_counted_by_kind() -> None:
     play(story)
 
 
-def test_the_device_plugin_is_neither_made_nor_waited_for_but_said() -> None:
+def test_the_missing_device_plugin_is_reported_but_not_awaited() -> None:
     async def story(world: World) -> dict[str, Any]:
         await brought_up(world)
         await world.lead()
@@ -154,7 +154,7 @@ def test_the_device_plugin_is_neither_made_nor_waited_for_but_said() -> None:
     assert "spec.devicePlugin.enabled" in condition["message"]
 
 
-def test_nothing_is_said_of_a_device_plugin_that_nobody_wants() -> None:
+def test_a_disabled_device_plugin_is_not_reported() -> None:
     async def story(world: World) -> None:
         await brought_up(world, devicePlugin={"enabled": False})
         await world.lead()

@@ -181,14 +181,14 @@ def test_a_fact_that_changed_changes_its_labels_alone() -> None:
     }  # fmt: skip
 
 
-def test_gpus_that_are_gone_for_sure_take_what_was_said_of_them_away() -> None:
+def test_labels_of_gpus_that_are_confirmed_absent_are_removed() -> None:
     found = labels_after(ours(LABELS), NO_GPUS, NO_DEPLOYS)
     assert not found.keys() & {*GPU_LABELS, f"{FEATURES}pci-10de.present"}
     assert found[PRESENT] == "false"
     assert found[f"{KERNEL}full"] == "5.15.0-139-generic"
 
 
-def test_who_wants_no_labels_of_gpus_gets_none() -> None:
+def test_gpu_labels_can_be_disabled() -> None:
     without = LabelPolicy(gpu_labels=False)
     found = labels_after(ours(LABELS), TOLD, without)
     assert not found.keys() & set(GPU_LABELS)
@@ -198,7 +198,7 @@ def test_who_wants_no_labels_of_gpus_gets_none() -> None:
 # Somebody else's feature discovery.
 
 
-def test_what_somebody_else_wrote_is_not_touched() -> None:
+def test_labels_of_another_manager_are_not_touched() -> None:
     key = f"{KERNEL}full"
     before = node({key: "4.18.0"}, owners={key: NFD})
     decision = decide(before, TOLD, NO_DEPLOYS)
@@ -208,7 +208,7 @@ def test_what_somebody_else_wrote_is_not_touched() -> None:
     assert labels_after(before, TOLD, NO_DEPLOYS)[key] == "4.18.0"
 
 
-def test_what_somebody_else_claims_is_left_to_him() -> None:
+def test_labels_claimed_by_another_feature_discovery_are_left_to_it() -> None:
     claims = "kernel-version.full,nvidia.com/gpu.product"
     before = node(claims=claims)
     found = labels_after(before, TOLD, NO_DEPLOYS)
@@ -216,13 +216,13 @@ def test_what_somebody_else_claims_is_left_to_him() -> None:
     assert f"{KERNEL}major" in found
 
 
-def test_what_somebody_else_took_from_us_is_his() -> None:
+def test_a_label_taken_over_by_another_manager_stays_with_it() -> None:
     key = f"{KERNEL}full"
     taken = node(LABELS | {key: "6.9.9"}, ours=tuple(LABELS.keys() - {key}), owners={key: NFD})
     assert decide(taken, TOLD, NO_DEPLOYS).change is None
 
 
-def test_what_we_share_with_somebody_else_stays_as_it_is() -> None:
+def test_a_label_shared_with_another_manager_stays() -> None:
     newer = ReportedFacts(facts=Facts(kernel=Kernel(release="6.9.9")))
     keys = [f"{KERNEL}{name}" for name in ("full", "major", "minor", "revision")]
     shared = ours(LABELS, owners=dict.fromkeys(keys, NFD))

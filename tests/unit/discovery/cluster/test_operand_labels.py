@@ -53,7 +53,7 @@ VGPU = "sandbox-device-plugin vgpu-manager vgpu-device-manager sandbox-validator
         ({}, ReportedFacts(), None),
     ],
 )
-def test_a_node_with_gpus_is_said_to_have_them(
+def test_a_node_with_gpus_is_labelled_as_present(
     labels: dict[str, str], told: ReportedFacts, present: str | None
 ) -> None:
     assert labels_after(node(labels), told).get(PRESENT) == present
@@ -134,7 +134,7 @@ def test_operands_that_are_not_wanted_on_a_node_go_and_its_gpus_stay() -> None:
     }
 
 
-def test_a_node_whose_gpus_are_gone_loses_all_but_what_people_wrote() -> None:
+def test_a_node_without_gpus_keeps_only_labels_set_by_users() -> None:
     more = {f"{DEPLOY}mig-manager": "true", f"{DEPLOY}nvsm": "true", f"{DEPLOY}dcgm": "false"}
     found = labels_after(ours(READY | more), NO_GPUS)
     assert operands_in(found) == {"nvsm": "true", "dcgm": "false"}
@@ -226,7 +226,7 @@ def test_each_word_has_its_way_aside_and_back(value: str, paused: str) -> None:
     assert operands_in(labels_after(node(found), PCI_ALONE))["nvsm"] == wanted
 
 
-def test_a_person_who_says_no_in_the_midst_of_a_pause_is_heard() -> None:
+def test_a_users_no_during_a_pause_stays() -> None:
     labels = READY | {f"{DEPLOY}dcgm": "false"}
     assert (
         operands_in(labels_after(node(labels, upgrade=record(paused=True)), PCI_ALONE))["dcgm"]

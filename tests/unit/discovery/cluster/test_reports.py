@@ -29,7 +29,7 @@ def report_of(facts: Facts, **changed: str) -> StoredMessage:
     return StoredMessage(str(at), 1, 1.0, encode(msgspec.structs.replace(report, **changed)))
 
 
-def test_only_time_in_which_it_was_heard_counts() -> None:
+def test_only_time_with_current_reports_counts() -> None:
     async def story(sim: Sim) -> None:
         server = LocalServer(env=make_env(clock=sim.clock))
         bus = server.connect(Identity(writer=Writer.DISCOVERY_CLUSTER))

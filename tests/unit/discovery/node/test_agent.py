@@ -52,7 +52,7 @@ def facts(ground: AgentWorld) -> list[Facts]:
     return [one for one in ground.reports if isinstance(one, Facts)]
 
 
-def test_facts_are_said_once_and_again_when_they_change() -> None:
+def test_facts_are_reported_once_and_after_each_change() -> None:
     driver = FakeDriver()
 
     async def story(ground: AgentWorld) -> None:
@@ -69,12 +69,12 @@ def test_facts_are_said_once_and_again_when_they_change() -> None:
         assert first.nvml_error == "no NVIDIA driver is loaded"
         (event,) = ground.events
         assert event.open() == FactsEvent(changed=("os",))
-        assert (event.message, event.node, event.node_uid) == ("not as before: os", NODE, UID)
+        assert (event.message, event.node, event.node_uid) == ("changed: os", NODE, UID)
 
     play(story, driver)
 
 
-def test_gpus_are_told_once_there_is_a_driver_and_stay_known_without_it() -> None:
+def test_gpus_are_reported_with_a_driver_and_stay_known_without_it() -> None:
     driver = FakeDriver()
 
     async def story(ground: AgentWorld) -> None:
@@ -92,7 +92,7 @@ def test_gpus_are_told_once_there_is_a_driver_and_stay_known_without_it() -> Non
     play(story, driver)
 
 
-def test_it_lets_go_when_it_is_told_and_stays_so_over_a_restart() -> None:
+def test_quiesce_releases_the_gpus_and_survives_a_restart() -> None:
     driver = FakeDriver()
     driver.library = DriverLibrary(driver_version="570.86.15")
 

@@ -5,14 +5,12 @@ from typing import Any
 import pytest
 
 from libs.policy.render.rendered import RenderedObject
-from libs.policy.validation import OWNER_LABEL
 from services.driver.cluster.decide import (
     ApplyOperand,
     DeleteOperand,
     RefuseOperand,
     decide_operand,
     decide_unwanted,
-    owner_change,
 )
 from services.driver.cluster.plan import ObjectKey
 from tests.unit.driver.cluster.builders import driver_of, live_object, plan
@@ -54,18 +52,18 @@ def test_what_the_gpu_operator_made_is_replaced_and_its_pods_stay(
     assert (action.uid, action.revision, action.orphan) == ("u", "7", True)
 
 
-def test_what_somebody_else_made_under_our_name_is_refused() -> None:
+def test_a_foreign_object_under_our_name_is_refused() -> None:
     action = decide_operand(AGENT, live_object(AGENT.object, ours=False))
     assert isinstance(action, RefuseOperand)
-    assert "nvidia-dcgm-exporter that somebody else made" in action.why
+    assert "nvidia-dcgm-exporter exists and was not created by Sluice" in action.why
 
 
-def test_a_file_under_our_name_is_ours_whoever_made_it() -> None:
+def test_a_config_map_under_our_name_is_applied_over() -> None:
     action = decide_operand(FILE, live_object({**FILE.object, "data": {}}, ours=False))
     assert isinstance(action, ApplyOperand)
 
 
-def test_a_runtime_class_of_somebody_else_serves_if_it_means_the_same() -> None:
+def test_a_foreign_runtime_class_with_the_same_handler_serves() -> None:
     assert decide_operand(CLASS, live_object(CLASS.object, ours=False, labels={})) is None
     other = {**CLASS.object, "handler": "mine"}
     action = decide_operand(CLASS, live_object(other, ours=False))
@@ -74,7 +72,7 @@ def test_a_runtime_class_of_somebody_else_serves_if_it_means_the_same() -> None:
 
 
 @pytest.mark.parametrize("made", [AGENT, CLASS])
-def test_what_nobody_wants_goes_if_a_policy_says_so(made: RenderedObject) -> None:
+def test_unwanted_operands_are_deleted_if_a_policy_decides(made: RenderedObject) -> None:
     there = live_object(made.object)
     action = decide_unwanted(there, kind=made.kind, decided=True)
     assert isinstance(action, DeleteOperand)
@@ -84,13 +82,6 @@ def test_what_nobody_wants_goes_if_a_policy_says_so(made: RenderedObject) -> Non
     assert decide_unwanted(theirs, kind=made.kind, decided=True) is None
 
 
-def test_neither_drivers_nor_files_go_because_nobody_wants_them() -> None:
+def test_unwanted_drivers_and_config_maps_stay() -> None:
     for made in (DRIVER, FILE):
         assert decide_unwanted(live_object(made.object), kind=made.kind, decided=True) is None
-
-
-def test_an_owner_is_written_only_where_it_is_another() -> None:
-    assert owner_change({OWNER_LABEL: "a"}, "a") is None
-    assert owner_change({}, None) is None
-    assert owner_change({}, "a") == {OWNER_LABEL: "a"}
-    assert owner_change({OWNER_LABEL: "a"}, None) == {OWNER_LABEL: None}

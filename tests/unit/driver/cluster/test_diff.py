@@ -135,7 +135,7 @@ def test_what_we_applied_once_and_want_no_more_is_named(more: Edit, path: str) -
     assert difference(WANTED, live_object(there)) == path
 
 
-def test_what_somebody_else_owns_beside_ours_is_no_difference() -> None:
+def test_fields_of_other_managers_are_no_difference() -> None:
     there = live()
     there["spec"]["minReadySeconds"] = 5
     assert difference(WANTED, _with(live_object(there), like=live_object(WANTED))) == ""

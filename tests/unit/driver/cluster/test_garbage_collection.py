@@ -47,7 +47,7 @@ def rollout(name: str, **status: Any) -> resources.Rollout:
     return msgspec.json.decode(text, type=resources.Rollout)
 
 
-def test_one_of_an_old_target_that_nothing_names_is_kept_by_nobody() -> None:
+def test_an_unreferenced_driver_of_an_old_target_may_be_deleted() -> None:
     assert is_driver_daemon_set(live_object(OLD))
     assert because() == ""
 
@@ -70,7 +70,7 @@ def test_one_of_an_old_target_that_nothing_names_is_kept_by_nobody() -> None:
         ({"plan": plan()}, "its pool wants it"),
     ],
 )
-def test_one_that_is_named_says_by_whom(kept_by: dict[str, Any], words: str) -> None:
+def test_a_kept_driver_names_its_reference(kept_by: dict[str, Any], words: str) -> None:
     assert because(**kept_by) == words
 
 
@@ -83,7 +83,7 @@ def test_the_rollout_of_another_pool_names_only_labels() -> None:
     assert because(rollouts=(rollout("other", note=LABEL),)) == "Rollout other names it"
 
 
-def test_one_whose_policy_is_gone_or_wrong_stays() -> None:
+def test_a_driver_of_a_missing_or_invalid_policy_stays() -> None:
     words = f"its pool {POOL} is not there, or wants what cannot be done"
     gone = plan(crd_mode_policy())
     assert because(plan=gone) == words

@@ -42,7 +42,7 @@ def test_a_failed_node_says_why_by_its_record() -> None:
     said = words(plan(nodes=(node(**FAILED),)), "Degraded")
     assert said == "state-driver on a: upgrade-failed"
     said = words(plan(nodes=(node(record="{", **FAILED),)), "Degraded")
-    assert said.startswith("state-driver on a: its record cannot be read: ")
+    assert said.startswith("state-driver on a: the node record is malformed: ")
 
 
 def test_of_a_node_only_what_counts_is_kept() -> None:
@@ -74,7 +74,7 @@ def test_daemon_sets_are_seen_as_their_controllers_see_them() -> None:
     )
 
 
-def test_only_a_policy_of_the_whole_cluster_decides_what_may_go() -> None:
+def test_only_a_cluster_policy_decides_about_deletion() -> None:
     assert plan().decides
     assert not plan(cluster_policy(driver={"version": "1"})).decides
     strategy = {
@@ -102,7 +102,7 @@ def test_settings_become_those_of_the_operands() -> None:
         "SLUICE_AGENT_ENV": "SLUICE_NATS_URL=tls://nats:4222?a=b,SLUICE_X=",
         "SLUICE_PULL_SECRETS": "a,b",
     }
-    made = load(DriverClusterSettings, environ=environ).of_operands()
+    made = load(DriverClusterSettings, environ=environ).render_settings()
     assert made.namespace == SETTINGS.namespace
     assert made.images == SETTINGS.images
     assert made.pull_secrets == ("a", "b")

@@ -43,7 +43,7 @@ def test_what_will_not_mend_itself_is_named(status: dict[str, Any], cause: str) 
     ]
 
 
-def test_who_starts_or_leaves_or_is_anothers_is_in_no_trouble() -> None:
+def test_starting_deleted_and_foreign_pods_are_no_problem() -> None:
     bad = waiting("ImagePullBackOff")
     pods = [
         pod(waiting("ContainerCreating")),

@@ -33,7 +33,7 @@ def test_a_first_status_says_everything() -> None:
     assert all("message" in one and one["reason"] for one in made["conditions"])
 
 
-def test_what_is_said_already_is_not_written_again() -> None:
+def test_an_unchanged_status_is_not_written() -> None:
     made = change(now=THEN)
     assert change(made) is None
 
@@ -54,7 +54,7 @@ def test_what_is_other_is_written_and_keeps_the_times_of_what_is_not(edit: dict[
     assert {one["lastTransitionTime"] for one in made["conditions"]} == {expected}
 
 
-def test_a_plan_for_another_generation_or_object_is_not_said() -> None:
+def test_a_status_for_another_generation_or_object_is_not_written() -> None:
     assert change(generation=2) is None
     assert change(uid="another") is None
 
@@ -70,7 +70,7 @@ def test_two_that_say_the_same_at_different_times_are_one() -> None:
     assert statuses.without_times(first) == statuses.without_times(second)
 
 
-def test_beside_an_operator_at_work_only_that_is_said() -> None:
+def test_beside_an_active_gpu_operator_only_our_condition_is_written() -> None:
     made = change(foreign="it holds the lease")
     assert made["state"] == "notReady"
     (one,) = made["conditions"]
@@ -79,7 +79,7 @@ def test_beside_an_operator_at_work_only_that_is_said() -> None:
     assert change(made, foreign="it holds the lease") is None
 
 
-def test_what_the_operator_says_stays_and_what_we_said_before_goes() -> None:
+def test_conditions_of_the_gpu_operator_stay_and_ours_are_removed() -> None:
     before = change(now=THEN)
     made = change(before, foreign="it holds the lease")
     assert "state" not in made

@@ -67,7 +67,7 @@ def test_a_disk_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_of_the_machine() -> None:
     (finding,) = found(lambda box: box.add_process(900, "", "/dev/nvidia0", comm="Xorg"))
     assert finding.code == "process"
-    assert finding.message == "Xorg (pid 900) of the machine itself has /dev/nvidia0 open"
+    assert finding.message == "Xorg (pid 900) has /dev/nvidia0 open and is in no pod"
     assert finding.remedy == "end process 900 on the machine"
 
 
@@ -89,7 +89,7 @@ def test_the_driver_itself_is_no_obstacle() -> None:
     assert found(prepare) == []
 
 
-def test_who_holds_the_devices() -> None:
+def test_holders_of_the_devices_are_listed() -> None:
     async def story(ground: AgentWorld) -> None:
         ground.fake_machine.add_process(4711, JOB, "/dev/nvidia0")
         async with ground.agent():
@@ -102,7 +102,7 @@ def test_who_holds_the_devices() -> None:
     play(story)
 
 
-def test_what_is_loaded_and_who_computes_is_said_when_it_changes() -> None:
+def test_driver_and_usage_are_reported_when_they_change() -> None:
     async def story(ground: AgentWorld) -> None:
         box = ground.fake_machine
         box.add_process(4711, JOB, "/dev/nvidia0")

@@ -50,13 +50,13 @@ def shut(body: CommandBody | None, label: str, expected: str) -> Callable[[Agent
     ("body", "label", "expected"),
     [
         (None, "d-1", "the slot of this agent cannot be read: it is empty"),
-        (Idle(), "d-1", "nothing is proven on this node"),
-        (Quiesce(), "d-1", "nothing is proven on this node"),
-        (PROVEN, "d-2", "the pod asks with label d-2, and d-1 is proven"),
+        (Idle(), "d-1", "no driver is validated on this node"),
+        (Quiesce(), "d-1", "no driver is validated on this node"),
+        (PROVEN, "d-2", "the waiting pod has driver d-2, but d-1 is validated"),
         (
             Idle(proven=Proven(label="d-1", kernel="6.8.0-50-generic")),
             "d-1",
-            "kernel 6.8.0-48-generic runs, and the driver is proven under 6.8.0-50-generic",
+            "kernel 6.8.0-48-generic runs, but the driver is validated with 6.8.0-50-generic",
         ),
     ],
 )
@@ -78,7 +78,7 @@ async def one_at_a_time(ground: AgentWorld) -> None:
     assert [one.pod_uid for one in gate.list_answers(box.tree)] == [NEW]
 
 
-def test_nobody_is_let_in_beside_a_driver_that_lives() -> None:
+def test_no_pod_is_admitted_beside_a_running_driver() -> None:
     play(one_at_a_time)
 
 
@@ -106,7 +106,7 @@ async def reads_late(ground: AgentWorld) -> None:
         await ground.until(lambda: ground.fake_machine.is_gate_open_to(NEW, "d-1"))
         await ground.send_command(Idle())
         ground.fake_machine.add_gate_request(OLD, "d-1", at=ground.clock.now())
-        await ground.until(lambda: "nothing is proven" in why(ground))
+        await ground.until(lambda: "no driver is validated" in why(ground))
         assert not ground.fake_machine.is_gate_open_to(OLD, "d-1")
 
 
@@ -125,5 +125,5 @@ async def asked_before(ground: AgentWorld) -> None:
         assert why(ground) == ""
 
 
-def test_who_asked_before_another_was_let_in_is_gone() -> None:
+def test_a_request_older_than_the_admitted_pod_is_gone() -> None:
     play(asked_before)

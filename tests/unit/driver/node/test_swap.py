@@ -69,7 +69,7 @@ async def busy(ground: AgentWorld) -> None:
     assert not box.is_gate_open_to(NEW, "d-2")
 
 
-def test_a_driver_that_somebody_holds_stays_and_the_holder_is_named() -> None:
+def test_a_driver_in_use_stays_and_its_holder_is_named() -> None:
     play(busy)
 
 
@@ -158,7 +158,7 @@ async def crashed_in_back_off(ground: AgentWorld) -> None:
     assert box.unloaded == []
 
 
-def test_who_was_let_in_counts_as_running_while_its_container_is_down() -> None:
+def test_an_admitted_pod_counts_as_running_while_its_container_is_down() -> None:
     play(crashed_in_back_off)
 
 
@@ -229,7 +229,7 @@ async def other_label(ground: AgentWorld) -> None:
         await ground.clock.sleep(30)
         assert not ground.fake_machine.is_gate_open_to(NEW, "d-9")
         details = [one.detail for one in ground.reports if isinstance(one, Progress)]
-        assert details[-1] == "no driver pod asks with label d-2"
+        assert details[-1] == "waiting for the new driver pod (d-2) to reach the gate"
         assert ground.result(order) is None
 
 
@@ -248,5 +248,5 @@ async def shut_during_an_op(ground: AgentWorld) -> None:
         assert not box.is_gate_open_to(OLD, "d-1")
 
 
-def test_what_was_proven_opens_nothing_once_a_swap_was_told() -> None:
+def test_a_proven_driver_opens_nothing_after_a_swap_command() -> None:
     play(shut_during_an_op)

@@ -50,7 +50,7 @@ def test_two_agents_that_overlap_are_not_counted_twice() -> None:
     assert new == [0, 5, 1, 1, 0]
 
 
-def test_what_happened_before_anybody_listened_is_not_of_now() -> None:
+def test_xids_from_before_the_first_batch_do_not_count() -> None:
     picture = BatchCache()
     assert picture.add(batch(seq=700, xids=12), now=0.0) == 0
     assert picture.add(batch(seq=701, xids=13), now=0.0) == 1

@@ -6,7 +6,7 @@ import pytest
 from libs.contracts.message import encode
 from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from libs.policy.pool_index import nodes_without_recorded_pool
-from services.telemetry.cluster.resources import SELECTOR, Node
+from services.telemetry.cluster.fleet import SELECTOR, Node
 
 OWNER = "nvidia.com/gpu-operator.driver.owner"
 

@@ -201,7 +201,7 @@ def test_a_silent_node_disappears_and_is_counted_as_silent() -> None:
     play(story)
 
 
-def test_a_node_that_is_deleted_disappears_and_is_heard_no_more() -> None:
+def test_a_deleted_node_disappears_with_its_batches() -> None:
     async def story(world: World) -> None:
         uid = await world.node("a", **GOLD)
         sender = world.sender("a", uid)
@@ -252,7 +252,7 @@ def test_a_node_moves_to_the_pool_that_its_record_names() -> None:
     play(story)
 
 
-def test_errors_count_once_whoever_restarts() -> None:
+def test_xids_count_once_across_restarts() -> None:
     async def story(world: World) -> None:
         uid = await world.node("a", **GOLD)
         before, after = world.sender("a", uid), world.sender("a", uid)
@@ -342,7 +342,7 @@ def test_a_node_of_which_no_record_says_it_is_in_the_pool_of_the_policy_that_sel
     play(story)
 
 
-def test_one_that_starts_while_the_bus_is_away_waits_and_hears_when_it_is_there() -> None:
+def test_a_role_that_starts_without_the_bus_waits_for_it() -> None:
     async def story(world: World) -> None:
         sender = world.sender("a", await world.node("a", **GOLD))
         world.bus.stop()

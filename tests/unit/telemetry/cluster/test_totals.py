@@ -50,7 +50,7 @@ def test_the_mean_is_of_those_that_are_known() -> None:
     assert node_totals([sampled()]).utilization is None
 
 
-def test_what_nobody_read_is_absent() -> None:
+def test_unmeasured_values_are_absent() -> None:
     assert node_totals([]) == GpuTotals()
     assert node_totals([sampled()]) == GpuTotals(gpus=1, mute=1)
     half = node_totals([sampled(framebuffer_used_mib=5)])

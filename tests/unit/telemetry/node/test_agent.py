@@ -10,7 +10,7 @@ TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
 XID = "DCGM_FI_DEV_XID_ERRORS"
 
 
-def test_gpus_are_measured_every_half_minute_and_told() -> None:
+def test_gpus_are_measured_and_sent_every_half_minute() -> None:
     hands = GpuWorld()
 
     async def story(ground: AgentWorld) -> None:
@@ -57,7 +57,7 @@ def test_without_a_driver_it_says_what_it_waits_for_and_begins_when_there_is_one
     hands.play(story)
 
 
-def test_it_lets_go_when_it_is_told_and_its_last_values_are_gone_at_once() -> None:
+def test_quiesce_releases_the_gpus_and_drops_the_last_sweep() -> None:
     hands = GpuWorld()
 
     async def story(ground: AgentWorld) -> None:
@@ -114,7 +114,7 @@ def test_a_gpu_that_fell_off_the_bus_keeps_its_error_and_no_reading() -> None:
     hands.play(story)
 
 
-def test_an_error_counts_once_and_one_that_repeats_counts_again() -> None:
+def test_each_report_of_an_xid_counts_once() -> None:
     hands = GpuWorld()
 
     async def story(ground: AgentWorld) -> None:

@@ -55,7 +55,7 @@ class FirstInThread:
         return await asyncio.to_thread(work) if first else work()
 
 
-async def test_who_lets_go_waits_for_the_sweep_under_way(tmp_path: Path) -> None:
+async def test_a_release_waits_for_the_running_sweep(tmp_path: Path) -> None:
     hands, began, opens = GpuWorld(), threading.Event(), threading.Event()
     hands.on_open = lambda: (began.set(), opens.wait(20.0))
     one = sampler(SystemClock(), tmp_path, hands, FirstInThread())
@@ -81,12 +81,12 @@ def test_gpus_that_do_not_answer_are_not_shown_as_they_were(tmp_path: Path) -> N
         hanging = sim.loop.create_task(one.sweep())
         await sim.clock.sleep(STALE_AFTER)
         assert one.current is not None
-        assert one.trouble == ""
+        assert one.problem == ""
         await sim.clock.sleep(1.0)
         assert one.current is None
-        assert one.trouble == "the GPUs did not answer for 91 s"
+        assert one.problem == "the GPUs did not answer for 91 s"
         await hanging
         assert one.current is not None
-        assert one.trouble == ""
+        assert one.problem == ""
 
     run(main, seed=0)

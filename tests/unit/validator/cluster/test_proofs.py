@@ -9,8 +9,7 @@ from libs.contracts.facts import Facts
 from libs.contracts.message import encode
 from libs.contracts.node import NodeRecord
 from libs.contracts.reports import Evidence, Report, StateBody, ValidationStep
-from services.validator.cluster.proofs import NodeProof, ProofStatus, node_proof
-from services.validator.cluster.resources import Node
+from services.validator.cluster.proofs import Node, NodeProof, ProofStatus, node_proof
 
 DRIVER = ValidationStep(name="driver", passed=True)
 TOOLKIT = ValidationStep(name="toolkit", passed=False, message="no RuntimeClass: make one")

@@ -135,7 +135,7 @@ def test_the_evidence_names_exactly_what_was_proven() -> None:
     )
 
 
-def test_where_nobody_says_the_start_the_kernels_word_counts() -> None:
+def test_without_a_requested_start_the_kernels_counts() -> None:
     evidence, _ = validated(asked=msgspec.structs.replace(ASKED, started=0.0))
     assert evidence.passed
     assert evidence.driver_started == STARTED
@@ -184,16 +184,16 @@ def _gpus(*gpus: Gpu) -> Change:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (_ended, "it ended again"),
-        (_without(driver_files.READY), "does not say that it is up"),
-        (_unloaded, "module nvidia is not in the kernel"),
-        (_library(None), "the driver's library does not answer (no NVIDIA driver is loaded)"),
-        (_library("550.54"), "the library is of driver 550.54, and the kernel has 570.86.15"),
-        (_gpus(_gpu(0)), "1 of 2 GPUs; 0000:01:00.0 did not come"),
+        (_ended, "it has ended"),
+        (_without(driver_files.READY), "the driver container is not ready"),
+        (_unloaded, "module nvidia is not loaded"),
+        (_library(None), "NVML does not answer (no NVIDIA driver is loaded)"),
+        (_library("550.54"), "NVML is of driver 550.54, but the kernel has 570.86.15"),
+        (_gpus(_gpu(0)), "1 of 2 GPUs; 0000:01:00.0 are missing"),
         (_gpus(), "0 of 2 GPUs"),
         (_gpus(_gpu(0), msgspec.structs.replace(_gpu(1), hung=True)), "GPU-1 does not answer"),
         (_installed_before, "was installed from i-1"),
-        (_without(driver_files.STATE), "from nobody knows what, and i-2 is wanted"),
+        (_without(driver_files.STATE), "from an unknown source, but i-2 is wanted"),
     ],
 )
 def test_each_failure_says_what_it_means(change: Change, says: str) -> None:
@@ -204,10 +204,10 @@ def test_each_failure_says_what_it_means(change: Change, says: str) -> None:
     assert result.message == evidence.steps[0].message
 
 
-def test_a_container_that_was_started_anew_is_not_the_one_that_was_asked_about() -> None:
+def test_a_restarted_container_is_not_the_requested_run() -> None:
     evidence, _ = validated(asked=msgspec.structs.replace(ASKED, started=BOOTED + 400.0))
     assert not evidence.passed
-    assert "started anew" in evidence.steps[0].message
+    assert "restarted" in evidence.steps[0].message
 
 
 def test_gpus_that_come_up_one_after_another_are_waited_for() -> None:
@@ -270,7 +270,7 @@ def taken(phase: str, *, outcome: str = "", code: str = "") -> CommandEvent:
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_what_it_did_and_what_came_of_it_is_told_once(works: bool) -> None:
+def test_each_command_publishes_its_events_once(works: bool) -> None:
     node = MachineFixture()
 
     async def story(ground: AgentWorld) -> None:
@@ -300,7 +300,7 @@ def test_what_it_did_and_what_came_of_it_is_told_once(works: bool) -> None:
     play(story, node)
 
 
-def test_a_command_that_it_does_not_take_is_told_with_the_reason() -> None:
+def test_a_refused_command_publishes_its_reason() -> None:
     node = MachineFixture()
 
     async def story(ground: AgentWorld) -> None:
