@@ -6,25 +6,29 @@ What was done is kept; what must hold of it is judged by the test.
 import asyncio
 import itertools
 import random
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 from libs.bus.commands.op import Op, OpDone
 from libs.bus.commands.receiver import CommandReceiver
-from libs.bus.events import Chronicle, RecordedEvent, read_events
+from libs.bus.events import RecordedEvent, read_events
 from libs.bus.journal import FileJournal
 from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.port import BusError, FromSequence
 from libs.bus.reporter import Reporter
 from libs.bus.reports import ReportCache
+from libs.bus.retry import BusRetry
 from libs.bus.slots import SlotOutranked, SlotWriter, SlotWritten, next_order
 from libs.contracts import subjects
 from libs.contracts.commands import Command, CommandBody, CommandKind, Idle, Order, Quiesce, Swap
-from libs.contracts.events import FactsEvent
+from libs.contracts.events import Event, FactsEvent
 from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
 from libs.contracts.reports import Report, Result, StateKind, Usage
-from libs.contracts.streams import COMMANDS, STREAMS
+from libs.contracts.streams import COMMANDS, EVENTS, STREAMS
 from libs.contracts.subjects import State
 from libs.runtime.clock import SystemClock
 from libs.testing.env import make_env
@@ -143,13 +147,24 @@ class NatsCampaign:
             checks={},
         )
 
-        chronicle = Chronicle(bus=bus, env=make_env(random=self.chance))
+        retry = BusRetry(env=make_env(random=self.chance))
+        subject = subjects.Event(
+            cluster="default", node=NODE, writer=bus.identity.writer, kind="facts"
+        )
 
         async def tell() -> None:
             for number in itertools.count(self.numbers):
                 self.numbers = number + 1
-                await chronicle.publish(
-                    FactsEvent(changed=(str(number),)), message="A fact changed.", node=NODE
+                event = Event.of(
+                    FactsEvent(changed=(str(number),)),
+                    id=str(number),
+                    at=time.time(),
+                    writer=bus.identity.writer,
+                    message="A fact changed.",
+                    node=NODE,
+                )
+                await retry.until_success(
+                    partial(bus.store, EVENTS, str(subject), encode(event), id=event.id)
                 )
                 self.told.add(number)
                 self.said = number
