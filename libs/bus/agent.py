@@ -115,7 +115,7 @@ def _refusal_code(entry: Entry) -> str:
 def _describe(entry: Entry) -> str:
     what = f"{entry.command} {entry.order}"
     if entry.phase is EntryPhase.STARTED:
-        return f"{what} begins"
+        return f"{what} started"
     if entry.result is None:
-        return f"{what} is refused: {entry.detail}"
+        return f"{what} refused: {entry.detail}"
     return ": ".join(filter(None, (what, entry.result.outcome.value, entry.result.message)))

@@ -40,12 +40,12 @@ class AgentSettings(ProcessSettings, frozen=True, kw_only=True):
         if self.node_uid:
             return self.node_uid
         if not self.token_file:
-            raise Fatal("the Node's uid is not known: set SLUICE_NODE_UID, or SLUICE_TOKEN_FILE")
+            raise Fatal("the Node's uid is unknown: set SLUICE_NODE_UID, or SLUICE_TOKEN_FILE")
         uid = _claimed_uid(self.token_file)
         if not uid:
             raise Fatal(
-                f"the token in {self.token_file} does not name the Node's uid (Kubernetes does from"
-                " 1.30 on): set SLUICE_NODE_UID"
+                f"the token in {self.token_file} does not contain the Node's uid (Kubernetes"
+                " adds it from 1.30 on): set SLUICE_NODE_UID"
             )
         return uid
 

@@ -40,7 +40,7 @@ async def connect_bus(
 ) -> NatsBus:
     """Connect as this writer until the service ends."""
     if "@" in settings.url:
-        raise Fatal("SLUICE_NATS_URL holds a password: give credentials in a file instead")
+        raise Fatal("SLUICE_NATS_URL contains a password: provide credentials in a file instead")
     try:
         identity = Identity(cluster=settings.cluster, writer=writer, node=settings.node)
         bus = await service.enter(
@@ -64,5 +64,5 @@ async def connect_bus(
     except (BusError, ValueError) as error:
         raise Fatal(str(error)) from error
     service.run_forever("nats", bus.guard())
-    service.ready_when("nats", lambda: None if bus.link.is_up else f"{settings.url} is away")
+    service.ready_when("nats", lambda: None if bus.link.is_up else f"{settings.url} is unreachable")
     return bus

@@ -68,9 +68,9 @@ def _read(what: str, path: str) -> str:
     try:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise BusMisconfigured(
-            f"cannot read the {what} file {path}: {why}; mount it, or name another"
+            f"cannot read the {what} file {path}: {why}; mount it or configure another path"
         ) from None
 
 
@@ -79,7 +79,7 @@ def _seed(where: str, seed: str) -> str:
         _nkeys.from_seed(seed.encode())
     except Exception:  # noqa: BLE001  (nkeys raises many types, and their texts may hold the seed)
         raise BusMisconfigured(
-            f"{where} holds no nkey seed: it is one line that begins with SU"
+            f"{where} does not contain an nkey seed, which is one line that starts with SU"
         ) from None
     return seed
 
@@ -88,4 +88,4 @@ def _check_creds(path: str, text: str) -> None:
     # nats-py loops forever over a file that has no JWT.
     for part in ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED"):
         if part not in text:
-            raise BusMisconfigured(f"the credentials file {path} has no part that says {part!r}")
+            raise BusMisconfigured(f"the credentials file {path} lacks the section {part!r}")

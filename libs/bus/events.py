@@ -78,7 +78,9 @@ class EventPublisher:
                 await self._clock.sleep(0.1 + backoff.next())
                 continue
             except BusError as error:
-                _log.warning("an event was not taken", why=str(error), said=event.message)
+                _log.warning(
+                    "an event was not accepted by the bus", error=str(error), message=event.message
+                )
                 self._on_dropped()
             backoff.reset()
             if self._waiting and self._waiting[0] is event:

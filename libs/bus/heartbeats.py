@@ -163,5 +163,5 @@ class HeartbeatMonitor:
 def _source(subject: str) -> tuple[str, str]:
     parts = subjects.parse(subject)
     if not isinstance(parts, subjects.Beat):
-        raise subjects.NotASubject(f"{subject!r}: not a beat's")
+        raise subjects.NotASubject(f"{subject!r}: not a subject of heartbeats")
     return parts.node, parts.component

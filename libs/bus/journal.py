@@ -176,7 +176,7 @@ class _File:
                     break  # a crash may leave the last line at full length without its data
                 raise self._refused(
                     f"line {number} is damaged ({error})",
-                    "keep a copy for whoever looks into it",
+                    "keep a copy for analysis",
                 ) from None
             size += len(line) + 1
         self._size = size
@@ -186,7 +186,9 @@ class _File:
         try:
             version = msgspec.json.decode(line, type=_Header).journal
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise self._refused("it does not begin with a header", "see what wrote it") from None
+            raise self._refused(
+                "it does not start with a header", "find out what wrote it"
+            ) from None
         if version != VERSION:
             raise self._refused(
                 f"it is of version {version}, and this release reads version {VERSION}",
@@ -223,11 +225,11 @@ class _File:
     def _failed(self, what: str, error: OSError) -> JournalUnusable:
         return JournalUnusable(
             f"journal {self._path}: it cannot be {what} ({error.strerror or error}):"
-            f" make room or the file writable; it is tried again with the next command"
+            f" free disk space or make the file writable; the next command tries again"
         )
 
     def _refused(self, why: str, remedy: str) -> JournalUnusable:
         return JournalUnusable(
-            f"journal {self._path}: {why}: {remedy}, or move the file away; without it, what the"
-            f" slot says is taken as new"
+            f"journal {self._path}: {why}: {remedy}, or move the file away; without it, the"
+            f" command in the slot counts as new"
         )

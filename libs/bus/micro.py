@@ -29,7 +29,9 @@ class MicroService(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"service {self.name!r}: a name is of A-Z, a-z, 0-9, '_' and '-'")
+            raise ValueError(
+                f"service {self.name!r}: a name may contain only A-Z, a-z, 0-9, '_' and '-'"
+            )
         if not _VERSION.fullmatch(self.version):
             raise ValueError(
                 f"service {self.name}: version {self.version!r} is not semantic, as in 1.2.3"

@@ -45,7 +45,9 @@ class Permissions(msgspec.Struct, frozen=True):
 def permissions(identity: Identity) -> Permissions:
     """Return the permissions of an identity; raise `NotASubject` for a name that is a pattern."""
     if ANY in (identity.cluster, identity.node):
-        raise NotASubject(f"{identity}: {ANY!r} names nobody; it would permit what all may do")
+        raise NotASubject(
+            f"{identity}: {ANY!r} is a wildcard and no name; it would grant the permissions of all"
+        )
     if identity.writer in COMPONENTS:
         publish, subscribe = _component(identity)
     elif identity.writer is Writer.CTL:

@@ -137,7 +137,7 @@ class QueryResponder:
     ) -> None:
         if not subjects.is_allowed_reply(reply, self._cluster):
             self.undeliverable += 1
-            log.warning("%s: not answered: %r is not the inbox of one who may ask", subject, reply)
+            log.warning("%s: not answered: %r is not the inbox of an allowed asker", subject, reply)
             return
         if len(self._tasks) >= self._max_tasks:
             self.rejected += 1
@@ -184,10 +184,10 @@ class QueryResponder:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            log.exception("%s: what an answer waited for was cancelled", verb)
+            log.exception("%s: a task of the handler was cancelled", verb)
             return self._internal(verb)
         except Exception:
-            log.exception("%s: a question was not answered", self._endpoints[verb].subject)
+            log.exception("%s: a query was not answered", self._endpoints[verb].subject)
             return self._internal(verb)
         if not isinstance(answer, answer_type | QueryError):
             log.error("%s: answered with a %s", verb, type(answer).__name__)
@@ -197,8 +197,8 @@ class QueryResponder:
     def _internal(self, verb: QueryVerb) -> QueryError:
         return QueryError(
             code=QueryErrorCode.INTERNAL,
-            message=f"{self._service.name} failed to answer {verb}; why is in its log"
-            f" (instance {self._service.id}); ask again, or tell whoever runs it",
+            message=f"{self._service.name} failed to answer {verb}; the cause is in its log"
+            f" (instance {self._service.id}); try again",
         )
 
     async def _send(self, reply: str, data: bytes) -> bool:

@@ -142,7 +142,7 @@ class Reporter:
             report = queue.waiting[0]
             report.tried = True
             if len(report.data) > STATE.max_message:
-                log.error("%s: %d bytes are too long to be said", queue.subject, len(report.data))
+                log.error("%s: a report of %d bytes is too long", queue.subject, len(report.data))
                 queue.waiting.popleft()
                 continue
             await self._bus.store(STATE, queue.subject, report.data, id=report.id)

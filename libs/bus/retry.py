@@ -30,7 +30,7 @@ class BusRetry:
                 result = await call()
             except BusUnavailable as error:
                 if not self.reason:
-                    log.warning("the start waits for the bus: %s", error)
+                    log.warning("waiting for the bus before starting: %s", error)
                 self.reason = str(error)
             else:
                 self.reason = ""

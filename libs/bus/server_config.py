@@ -40,8 +40,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not _is_public_key(self.public_key):
             raise ValueError(
-                f"{self.identity}: {self.public_key!r} is no public key of a user: give the one"
-                f" that begins with U and belongs to the seed"
+                f"{self.identity}: {self.public_key!r} is not the public key of a user: such a key"
+                f" starts with U and belongs to the seed"
             )
 
 
@@ -86,9 +86,7 @@ def server_config(users: Iterable[User]) -> str:
     users = sorted(users, key=lambda user: (str(user.identity), user.public_key))
     keys = {user.public_key for user in users}
     if len(keys) < len(users):
-        raise ValueError(
-            f"{len(users)} users have only {len(keys)} keys between them: make one key for each"
-        )
+        raise ValueError(f"{len(users)} users share {len(keys)} keys: create one key for each")
     payload = max(stream.max_message for stream in STREAMS) + HEADERS
     lines = [f"max_payload: {payload}", "accounts {"]
     for account in (_streams(), _nodes(users), _services(users)):

@@ -116,8 +116,8 @@ class SlotWriter:
                 return SlotWritten(sequence)
             value = await self.read(slot)
         raise SequenceConflict(
-            f"{slot}: {command.kind} {command.order} was not written in {TRIES} tries, each time"
-            f" something else was in the slot than had just been read; look who else writes it"
+            f"{slot}: {command.kind} {command.order} was not written in {TRIES} tries, because"
+            " another process changed the slot each time; find out which"
         )
 
     async def put_check(

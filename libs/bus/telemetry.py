@@ -138,7 +138,7 @@ class TelemetryCollector:
     def _add_source(self, subject: str) -> _Source:
         parts = subjects.parse(subject)
         if not isinstance(parts, subjects.Telemetry):
-            raise subjects.NotASubject(f"{subject!r}: not telemetry's")
+            raise subjects.NotASubject(f"{subject!r}: not a subject of telemetry")
         source = self._sources[subject] = _Source(node=parts.node)
         return source
 

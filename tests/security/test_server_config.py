@@ -88,7 +88,7 @@ NO_KEYS = {
 
 @pytest.mark.parametrize("text", NO_KEYS.values(), ids=NO_KEYS)
 def test_what_is_no_key_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ValueError, match=r"default/a\.example/driver: .* is no public key"):
+    with pytest.raises(ValueError, match=r"default/a\.example/driver: .* is not the public key"):
         User(identity=A_DRIVER, public_key=text)
 
 

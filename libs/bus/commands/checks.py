@@ -110,26 +110,26 @@ class CheckReceiver:
         except TimeoutError:
             return Refusal(
                 code=RefusalCode.EXPIRED,
-                message=f"{check.kind}: no answer was found before it expired; ask again",
+                message=f"{check.kind}: it expired before it was answered; send a new check",
                 check=check.id,
                 command=check.kind,
             )
 
     def _find_refusal(self, check: Check) -> tuple[RefusalCode, str] | None:
         if check.node_uid != self._node_uid:
-            message = f"it is for node uid {check.node_uid}, and this is {self._node_uid}"
+            message = f"the check is for node uid {check.node_uid}, but this is {self._node_uid}"
             return RefusalCode.OTHER_NODE, message
         if check.boot_id != self._boot_id:
-            message = f"it is for boot {check.boot_id}, and this is {self._boot_id}"
+            message = f"the check is for boot {check.boot_id}, but this is boot {self._boot_id}"
             return RefusalCode.OTHER_BOOT, message
         if check.kind not in CHECKS.kinds:
-            message = f"check {check.kind}: this release knows {', '.join(CHECKS.kinds)}"
+            message = f"check {check.kind}: this release supports only {', '.join(CHECKS.kinds)}"
             return RefusalCode.UNKNOWN_KIND, message
         if check.kind not in self._handlers:
             message = f"check {check.kind}: {self._bus.identity.writer} does not answer it"
             return RefusalCode.NOT_FOR_ME, message
         if self._clock.now() >= check.expires:
-            message = f"check {check.kind}: its minute was over before it was read"
+            message = f"check {check.kind}: it expired before it was read"
             return RefusalCode.EXPIRED, message
         try:
             check.open()

@@ -120,7 +120,10 @@ class OpExecutor:
     def _ended_meanwhile(self, begun: BegunOp) -> OpFailed | OpSuperseded | None:
         """Return how an op of an earlier process ended, or None if it can be resumed."""
         if begun.boot_id != self._agent.boot_id and not is_permanent(begun.command):
-            return OpFailed("reboot", f"it was under way in boot {begun.boot_id}, which is over")
+            return OpFailed(
+                "reboot",
+                f"the node rebooted during the op, which was started in boot {begun.boot_id}",
+            )
         superseded_by = self._source.superseded_by(begun.order)
         return OpSuperseded(superseded_by) if superseded_by else None
 
@@ -171,7 +174,7 @@ class OpExecutor:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return OpFailed("defect", "something that it waited for was cancelled")
+            return OpFailed("defect", "a task of the handler was cancelled")
         except Exception as error:  # noqa: BLE001  (the op was begun, so a defect is its result)
             return OpFailed("defect", describe_error(error))
 
@@ -213,10 +216,10 @@ class OpExecutor:
             late = self._clock.now() - op.command.deadline - away
             if late > 0:
                 raise OpDeadlineExceeded(
-                    f"{step} was not begun: {why}, until {late:.0f} s after the deadline, with"
-                    f" {away:.0f} s granted for a bus that was away; look there, and retry"
+                    f"{step} was not started: {why}, until {late:.0f} s after the deadline, which"
+                    f" was extended by {away:.0f} s of bus outage; fix that and retry"
                 )
-            self._progress(op, step, f"waits: {why}")
+            self._progress(op, step, f"waiting: {why}")
             await self._clock.sleep(backoff.next())
 
     async def _unconfirmed(self, op: Op, step: str) -> str:
@@ -225,10 +228,10 @@ class OpExecutor:
         try:
             command = await self._source.read()
         except BusError as error:
-            return f"its slot cannot be read ({error})"
+            return f"the command slot cannot be read ({error})"
         self._raise_if_superseded(op)
         if command is None or command.order != op.command.order:
-            return f"its slot does not hold {op.command.order}"
+            return f"the command slot does not hold {op.command.order}"
         try:
             await self._history.record_step(op.command, step)
         except JournalUnusable as error:

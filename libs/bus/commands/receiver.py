@@ -219,7 +219,7 @@ class CommandReceiver:
         if refusal is not None:
             if refusal.code not in OUTRANKED_CODES and not self._is_begun(command):
                 self.current = None
-                self._superseded_by = f"the slot holds what was refused: {refusal.message}"
+                self._superseded_by = f"the slot holds a refused command: {refusal.message}"
                 self._executor.commands_changed()
             await self.refuse(refusal)
             return None

@@ -170,12 +170,12 @@ class Connection:
                 if not self._client.is_connected and not self._client.has_reconnect_task:
                     break
                 if self._client.is_connected and not self._client.is_reading:
-                    log.warning("nothing reads from NATS at %s any more: reconnecting", self.url)
+                    log.warning("stopped reading from NATS at %s: reconnecting", self.url)
                     await self._client.force_reconnect()
         if self._failure is not None:
             raise self._failure
         raise BusUnavailable(
-            f"the connection to NATS at {self.url} as {self.identity} is closed for good:"
+            f"the connection to NATS at {self.url} as {self.identity} was closed permanently:"
             f" {self._last_error or 'no reason given'}"
         )
 
@@ -202,21 +202,23 @@ class Connection:
         elif not self._subscriptions.forbid(subject):
             self.fail(
                 SubjectForbidden(
-                    f"{self.identity} may not hear {subject} any more; mend its rights"
+                    f"{self.identity} may no longer subscribe to {subject}; fix its permissions"
                 )
             )
 
     async def _on_disconnected(self) -> None:
         self._client.discard_unsent()
         if self._opened and not self._closing:
-            log.warning("NATS at %s is away: %s", self.url, self._last_error or "connection broken")
+            log.warning(
+                "NATS at %s is unreachable: %s", self.url, self._last_error or "connection broken"
+            )
         self.link.set(False)
         self._requests.fail_all("the connection broke before the answer")
 
     async def _on_reconnected(self) -> None:
         self._backoff.reset()
         self._subscriptions.server_responds = True
-        log.info("NATS at %s is back", self.url)
+        log.info("reconnected to NATS at %s", self.url)
         self.link.set(True)
 
     async def _on_closed(self) -> None:
@@ -243,7 +245,7 @@ class Connection:
 
     def _require_connected(self, subject: str) -> None:
         if not self._client.is_connected:
-            raise BusUnavailable(f"{subject}: not sent: NATS at {self.url} is away")
+            raise BusUnavailable(f"{subject}: not sent: NATS at {self.url} is unreachable")
 
     async def request(
         self, subject: str, data: bytes, *, timeout: float, headers: dict[str, str] | None = None
@@ -260,7 +262,7 @@ class Connection:
                 ) from None
             answer = await request.answer
         if answer.headers and not answer.data and answer.headers.get("Status") == "503":
-            raise NoResponders(f"{subject}: nobody answers there now")
+            raise NoResponders(f"{subject}: no process answers on this subject")
         return answer
 
     async def _on_answer(self, msg: Any) -> None:

@@ -98,7 +98,7 @@ class StreamConsumer:
             await self.close()
             raise
         except BusUnavailable as error:
-            log.info("reading %s waits: %s", self._stream.name, error)
+            log.info("waiting to read stream %s: %s", self._stream.name, error)
             self._broken.set()
         self._task = asyncio.create_task(self._keep_going(), name=f"follow {self._pattern}")
         self._task.add_done_callback(self._task_done)
@@ -128,7 +128,7 @@ class StreamConsumer:
                 try:
                     await self._subscribe()
                 except BusError as error:
-                    log.info("reading %s waits: %s", self._stream.name, error)
+                    log.info("waiting to read stream %s: %s", self._stream.name, error)
                     await self._unsubscribe()
                 else:
                     self._backoff.reset()
@@ -199,7 +199,7 @@ class StreamConsumer:
         info = await self._jetstream.info(self._stream)
         if info is None:
             await self._jetstream.recreate(self._stream)
-            raise BusUnavailable(f"stream {self._stream.name} is not there")
+            raise BusUnavailable(f"stream {self._stream.name} does not exist")
         if isinstance(self._start, LastPerSubject):
             self._follower.began()
             return {"deliver_policy": "last_per_subject"}

@@ -67,6 +67,6 @@ async def retry_connect(
                 f" {why}; check the address, and that the server runs"
             )
         if why != logged:
-            log.warning("%s waits for NATS at %s: %s", identity, url, why)
+            log.warning("%s is waiting for NATS at %s: %s", identity, url, why)
             logged = why
         pause = backoff.next()

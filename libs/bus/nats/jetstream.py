@@ -159,19 +159,19 @@ class JetStream:
         """Store a message and return its sequence; recreate a lost stream once."""
         if len(data) > stream.max_message:
             raise BusError(
-                f"{subject}: {len(data)} bytes; {stream.name} takes {stream.max_message} at most"
+                f"{subject}: {len(data)} bytes; {stream.name} accepts at most {stream.max_message}"
             )
         try:
             return await self._store(stream, subject, data, expect, id)
         except NoResponders:
             if not await self.recreate(stream):
                 raise BusUnavailable(
-                    f"{subject}: stream {stream.name} is not there; the scheduler makes it"
+                    f"{subject}: stream {stream.name} does not exist; the scheduler creates it"
                 ) from None
         try:
             return await self._store(stream, subject, data, expect, id)
         except NoResponders:
-            raise BusUnavailable(f"{subject}: stream {stream.name} does not take it") from None
+            raise BusUnavailable(f"{subject}: stream {stream.name} does not accept it") from None
 
     async def _store(
         self, stream: Stream, subject: str, data: bytes, expect: int | None, id: str
@@ -185,7 +185,9 @@ class JetStream:
         try:
             ack = _ack.decode(answer.data)
         except msgspec.DecodeError:
-            raise BusUnavailable(f"{subject}: {answer.data[:80]!r} is no acknowledgement") from None
+            raise BusUnavailable(
+                f"{subject}: {answer.data[:80]!r} is not an acknowledgement"
+            ) from None
         if ack.error is None and (ack.stream, ack.seq > 0) == (stream.name, True):
             return ack.seq
         if ack.error is None:
@@ -201,7 +203,7 @@ class JetStream:
                 subjects.direct_get(stream.name, subject), b"", timeout=API_SECONDS
             )
         except NoResponders:
-            raise BusUnavailable(f"{subject}: stream {stream.name} is not there") from None
+            raise BusUnavailable(f"{subject}: stream {stream.name} does not exist") from None
         headers = answer.headers or {}
         status = headers.get("Status", "")
         if status == "404":

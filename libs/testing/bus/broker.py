@@ -145,7 +145,7 @@ class Broker:
     def _stream(self, name: str) -> LocalStream:
         stream = self._streams.get(name)
         if stream is None:
-            raise BusUnavailable(f"stream {name} is not there; who owns it makes it, with ensure")
+            raise BusUnavailable(f"stream {name} does not exist; its owner creates it with ensure")
         return stream
 
     def _add(

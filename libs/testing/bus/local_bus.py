@@ -161,7 +161,7 @@ class LocalBus:
 
         def request_at_server() -> None:
             if not self._broker.publish(subject, data, reply):
-                error = NoResponders(f"{subject}: nobody answers there now")
+                error = NoResponders(f"{subject}: no process answers on this subject")
                 self._transport.to_client(partial(fail, answer, error))
 
         self._requests[reply] = answer

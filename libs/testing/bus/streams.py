@@ -35,8 +35,8 @@ class LocalStream:
         limit = self.config.max_message
         if 0 <= limit < len(data):
             raise BusError(
-                f"{subject}: not stored: {len(data)} bytes, and {self.config.name} takes {limit}"
-                f" at most; say it in fewer"
+                f"{subject}: not stored: {len(data)} bytes, and {self.config.name} accepts at most"
+                f" {limit}"
             )
         self.expire(now)
         sequences = self._of_subject.get(subject)
@@ -44,7 +44,7 @@ class LocalStream:
         if expect is not None and expect != last:
             raise SequenceConflict(
                 f"{subject}: not stored: its last message in {self.config.name} is {last}, and"
-                f" the writer expected {expect}; read it again and decide anew"
+                f" the writer expected {expect}; read it again and retry"
             )
         known = self._known(id, now) if id else None
         if known is not None:
@@ -103,8 +103,7 @@ class LocalStream:
     def purge(self, pattern: str) -> None:
         if self.config.deny_purge:
             raise BusError(
-                f"{pattern}: not purged: nobody may purge {self.config.name}, and what is in it"
-                f" goes by its age"
+                f"{pattern}: not purged: {self.config.name} cannot be purged; its messages expire"
             )
         for subject in [s for s in self._of_subject if matches(pattern, s)]:
             for sequence in tuple(self._of_subject[subject]):

@@ -93,7 +93,7 @@ class BusTransport:
     def require_up(self, subject: str) -> None:
         """Raise `BusUnavailable` while the link is down."""
         if not self.link.is_up:
-            raise BusUnavailable(f"{subject}: not sent: the bus is away from {self.identity}")
+            raise BusUnavailable(f"{subject}: not sent: the bus is unreachable for {self.identity}")
 
     def cut(self) -> None:
         """Discard all pending actions and fail the pending calls."""

@@ -143,9 +143,9 @@ async def test_a_message_that_is_too_long_is_refused(make_bus: MakeBus) -> None:
 
 async def test_a_stream_that_is_not_there_is_away(make_bus: MakeBus) -> None:
     bus = await make_bus(SCHEDULER)
-    with pytest.raises(BusUnavailable, match="KEPT is not there"):
+    with pytest.raises(BusUnavailable, match="KEPT does not exist"):
         await bus.store(KEPT, "kept.a", b"")
-    with pytest.raises(BusUnavailable, match="KEPT is not there"):
+    with pytest.raises(BusUnavailable, match="KEPT does not exist"):
         await bus.last(KEPT, "kept.a")
 
 

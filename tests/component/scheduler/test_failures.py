@@ -208,7 +208,7 @@ def test_one_that_starts_while_the_bus_is_away_waits_and_goes_on_when_it_is_ther
         scheduler = world.start()
         await world.sleep(300)
         assert scheduler.service.failure is None
-        assert any("is away" in why for why in scheduler.service.unready_reasons())
+        assert any("is unreachable" in why for why in scheduler.service.unready_reasons())
         assert world.revisions("Lease") == []
         world.bus.start()
         await world.wait_until_done("a")

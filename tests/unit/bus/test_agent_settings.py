@@ -48,7 +48,7 @@ def test_a_token_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_nothing_is_told_at_all() -> None:
-    with pytest.raises(Fatal, match="the Node's uid is not known"):
+    with pytest.raises(Fatal, match="the Node's uid is unknown"):
         AgentSettings(node="a").resolve_node_uid()
 
 

@@ -118,7 +118,7 @@ def test_checks_are_answered_while_an_op_runs_and_beside_each_other() -> None:
         ({"kind": CheckKind("mood")}, RefusalCode.UNKNOWN_KIND, "mood"),
         ({"kind": CheckKind.PREFLIGHT}, RefusalCode.NOT_FOR_ME, "driver does not answer it"),
         ({"body": msgspec.Raw(b"7")}, RefusalCode.UNREADABLE, "HoldersCheck"),
-        ({"expires": 1.7e9}, RefusalCode.EXPIRED, "minute was over"),
+        ({"expires": 1.7e9}, RefusalCode.EXPIRED, "expired before it was read"),
     ],
 )
 def test_what_is_not_answered_is_refused_to_who_asked(

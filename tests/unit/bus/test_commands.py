@@ -80,7 +80,7 @@ def test_an_agent_starts_while_the_bus_is_away_and_knows_what_stands() -> None:
         await world.clock.sleep(120.0)
         assert second.desk.command_in_effect is CommandKind.QUIESCE
         assert second.desk.current is None
-        assert "away" in second.desk.last_error
+        assert "unreachable" in second.desk.last_error
         world.server.restore(AGENT)
         await world.until(lambda: second.desk.current == command(1))
         assert second.desk.last_error == ""
@@ -276,7 +276,7 @@ def test_failures_and_defects_are_results() -> None:
         assert [(it.outcome, it.code, it.message) for it in world.results()] == [
             (Outcome.FAILED, "busy", "pid 7 holds nvidia0"),
             (Outcome.FAILED, "defect", "RuntimeError: no such module"),
-            (Outcome.FAILED, "defect", "something that it waited for was cancelled"),
+            (Outcome.FAILED, "defect", "a task of the handler was cancelled"),
         ]
         assert agent.desk.command_in_effect is None
 

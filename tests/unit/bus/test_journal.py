@@ -129,8 +129,8 @@ def test_a_last_line_that_was_not_written_though_it_is_long_enough_is_dropped(pa
     ("content", "words"),
     [
         (b'{"journal":2}\n', "of version 2, and this release reads version 1: run the release"),
-        (b'{"other":1}\n', "does not begin with a header"),
-        (b'{"journal":1}', "does not begin with a header"),
+        (b'{"other":1}\n', "does not start with a header"),
+        (b'{"journal":1}', "does not start with a header"),
         (b'{"journal":1}\nnonsense\n' + encode(entry(1, STARTED)) + b"\n", "line 2 is damaged"),
     ],
 )

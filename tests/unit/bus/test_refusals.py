@@ -15,18 +15,18 @@ from tests.unit.bus.command_world import IDLE, SWAP, World, command, in_world, q
 
 CASES = {
     "other node": (command(9, epoch=5, uid="uid-9"), RefusalCode.OTHER_NODE, "uid-9"),
-    "older epoch": (command(9, epoch=4), RefusalCode.OLDER_EPOCH, "epoch 5 has spoken"),
+    "older epoch": (command(9, epoch=4), RefusalCode.OLDER_EPOCH, "newer leader (epoch 5)"),
     "older epoch for another node": (
         command(9, epoch=4, uid="uid-9"),
         RefusalCode.OLDER_EPOCH,
         "epoch 5",
     ),
-    "older token": (command(9, epoch=5, token=2), RefusalCode.OLDER_TOKEN, "token 3 was seen"),
-    "older op": (command(3, epoch=5, token=3), RefusalCode.OLDER_OP, "3.4 was seen"),
+    "older token": (command(9, epoch=5, token=2), RefusalCode.OLDER_TOKEN, "has seen token 3"),
+    "older op": (command(3, epoch=5, token=3), RefusalCode.OLDER_OP, "has seen 3.4"),
     "the same order for something else": (
         command(4, IDLE, epoch=6, token=3),
         RefusalCode.OLDER_OP,
-        "3.4 was begun as another quiesce",
+        "3.4 was started as a different quiesce",
     ),
     "other boot": (
         command(5, epoch=5, token=3, boot="boot-9"),
@@ -36,7 +36,7 @@ CASES = {
     "not for this component": (
         command(5, SWAP, epoch=5, token=3),
         RefusalCode.NOT_FOR_ME,
-        "driver does quiesce, idle only",
+        "driver supports only quiesce, idle",
     ),
     "unknown kind": (
         msgspec.structs.replace(command(5, epoch=5, token=3), kind=CommandKind("polish")),
@@ -53,7 +53,7 @@ CASES = {
     "expired": (
         command(5, epoch=5, token=3, deadline=1.7e9),
         RefusalCode.EXPIRED,
-        "it was not begun",
+        "not started before its deadline",
     ),
 }
 

@@ -88,7 +88,7 @@ def test_results_queue_and_other_kinds_give_way_to_the_newest() -> None:
                 reporter.report(Usage(host_processes=number))
             await world.clock.sleep(600.0)
             assert world.reports == []
-            assert "away" in reporter.last_error
+            assert "unreachable" in reporter.last_error
             world.server.restore(AGENT)
             await reporter.flush()
             assert world.results() == [result(1), result(2), result(3)]

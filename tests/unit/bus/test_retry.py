@@ -46,7 +46,7 @@ def test_it_is_tried_until_it_is_done_and_why_it_waits_is_said_once(
     with caplog.at_level(logging.WARNING):
         run(main, seed=1)
     assert [record.getMessage() for record in caplog.records] == [
-        "the start waits for the bus: EVENTS: no answer within 5 s"
+        "waiting for the bus before starting: EVENTS: no answer within 5 s"
     ]
 
 
