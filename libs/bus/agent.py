@@ -59,8 +59,8 @@ class Agent:
     def start(self, service: Service) -> None:
         me = self._identity.writer
         service.run_forever(f"reports of {me}", self.reporter.run())
-        service.run_forever(f"desk of {me}", self.commands.run())
-        service.run_forever(f"pulse of {me}", self._heartbeat.run())
+        service.run_forever(f"commands of {me}", self.commands.run())
+        service.run_forever(f"heartbeat of {me}", self._heartbeat.run())
         service.run_forever(f"events of {me}", self._events.run())
         service.ready_when("slot", lambda: self.commands.last_error or None)
         service.ready_when("reports", lambda: self.reporter.last_error or None)

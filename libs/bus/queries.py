@@ -190,7 +190,7 @@ class QueryResponder:
             log.exception("%s: a query was not answered", self._endpoints[verb].subject)
             return self._internal(verb)
         if not isinstance(answer, answer_type | QueryError):
-            log.error("%s: answered with a %s", verb, type(answer).__name__)
+            log.error("%s: the handler returned a %s", verb, type(answer).__name__)
             return self._internal(verb)
         return answer
 
@@ -205,7 +205,7 @@ class QueryResponder:
         try:
             await self._bus.publish(reply, data)
         except BusError as error:
-            log.warning("an answer of %d bytes was not sent: %s", len(data), error)
+            log.warning("an answer of %d bytes could not be sent: %s", len(data), error)
             return False
         return True
 

@@ -49,7 +49,7 @@ def machines(mirror: ReportCache) -> dict[str, str | None]:
     return found
 
 
-async def test_it_holds_what_was_there_and_what_comes(make_bus: MakeBus) -> None:
+async def test_the_cache_holds_stored_and_new_reports(make_bus: MakeBus) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
     await reader.ensure(STATE)
     await write(agent, facts("early"))
@@ -62,7 +62,7 @@ async def test_it_holds_what_was_there_and_what_comes(make_bus: MakeBus) -> None
         await eventually(lambda: machines(mirror) == {"a.example": "late", "b": "other"})
 
 
-async def test_an_empty_stream_is_current_too(make_bus: MakeBus) -> None:
+async def test_an_empty_stream_makes_the_cache_current(make_bus: MakeBus) -> None:
     reader = await make_bus(READER)
     await reader.ensure(STATE)
     mirror = mirror_of(reader)
@@ -73,7 +73,7 @@ async def test_an_empty_stream_is_current_too(make_bus: MakeBus) -> None:
         assert mirror.age == 0.0
 
 
-async def test_a_thousand_nodes_are_current_in_one_reading(make_bus: MakeBus) -> None:
+async def test_a_thousand_nodes_are_read_at_once(make_bus: MakeBus) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
     await reader.ensure(STATE)
     for index in range(1_000):
@@ -88,7 +88,7 @@ async def test_a_thousand_nodes_are_current_in_one_reading(make_bus: MakeBus) ->
         assert len(changes) == 1_000
 
 
-async def test_it_is_current_again_after_the_server_was_away(
+async def test_the_cache_is_current_again_after_an_outage(
     make_bus: MakeBus, trouble: ServerControl
 ) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
@@ -111,7 +111,7 @@ async def test_it_is_current_again_after_the_server_was_away(
         assert mirror.stale_seconds > 0.0
 
 
-async def test_what_a_lost_stream_held_is_gone_and_comes_again(
+async def test_reports_of_a_lost_stream_are_dropped_and_return(
     make_bus: MakeBus, trouble: ServerControl
 ) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
@@ -126,7 +126,7 @@ async def test_what_a_lost_stream_held_is_gone_and_comes_again(
         await eventually(lambda: machines(mirror) == {"a.example": "again"})
 
 
-async def test_what_is_not_the_subjects_own_changes_nothing(make_bus: MakeBus) -> None:
+async def test_foreign_reports_are_ignored(make_bus: MakeBus) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
     await reader.ensure(STATE)
     await write(agent, facts("one"))

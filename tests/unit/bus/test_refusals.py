@@ -59,7 +59,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_not_taken_is_refused_once_in_words_and_journalled(case: str) -> None:
+def test_an_inadmissible_command_is_refused_once_and_journalled(case: str) -> None:
     wrong, code, words = CASES[case]
 
     async def story(world: World) -> None:
@@ -85,7 +85,7 @@ def test_what_is_not_taken_is_refused_once_in_words_and_journalled(case: str) ->
     in_world(story)
 
 
-def test_what_is_no_command_at_all_is_refused_for_each_time_that_it_is_written() -> None:
+def test_a_malformed_slot_is_refused_each_time_it_is_written() -> None:
     async def story(world: World) -> None:
         world.agent()
         for content in (b"nonsense", b'{"v":2}', b'{"v":2}'):
@@ -99,7 +99,7 @@ def test_what_is_no_command_at_all_is_refused_for_each_time_that_it_is_written()
     in_world(story)
 
 
-def test_a_restarted_agent_refuses_as_the_one_before_it() -> None:
+def test_a_restarted_agent_refuses_the_same_commands() -> None:
     async def story(world: World) -> None:
         first = world.agent()
         await world.put(command(4, epoch=5, token=3, boot="boot-9"))
@@ -120,7 +120,7 @@ def test_a_restarted_agent_refuses_as_the_one_before_it() -> None:
     in_world(story)
 
 
-def test_a_refused_newer_command_stops_the_op_that_is_under_way() -> None:
+def test_a_refused_newer_command_supersedes_the_running_op() -> None:
     async def story(world: World) -> None:
         async def slow(op: Op) -> OpDone:
             await world.clock.sleep(20.0)
@@ -140,7 +140,7 @@ def test_a_refused_newer_command_stops_the_op_that_is_under_way() -> None:
     in_world(story)
 
 
-def test_what_somebody_deposed_writes_stops_the_op_only_until_the_slot_is_right() -> None:
+def test_a_deposed_leaders_command_only_pauses_the_running_op() -> None:
     async def story(world: World) -> None:
         async def slow(op: Op) -> OpDone:
             await world.clock.sleep(20.0)
@@ -182,7 +182,7 @@ class BrokenJournal:
 
 
 @pytest.mark.parametrize("opens", [False, True])
-def test_without_its_journal_an_agent_refuses_in_words_until_it_is_mended(opens: bool) -> None:
+def test_every_command_is_refused_while_the_journal_is_unusable(opens: bool) -> None:
     async def story(world: World) -> None:
         broken = BrokenJournal(world.kept, opens=opens)
         agent = world.agent(journal=broken)
@@ -201,7 +201,7 @@ def test_without_its_journal_an_agent_refuses_in_words_until_it_is_mended(opens:
     in_world(story)
 
 
-def test_an_end_is_told_only_when_the_journal_has_it() -> None:
+def test_a_result_is_reported_only_after_it_is_journalled() -> None:
     async def story(world: World) -> None:
         broken = BrokenJournal(world.kept, opens=True)
         broken.mended = True
@@ -222,12 +222,12 @@ def test_an_end_is_told_only_when_the_journal_has_it() -> None:
     in_world(story)
 
 
-def test_cases_cover_every_reason_for_which_a_command_is_refused() -> None:
+def test_the_cases_cover_every_refusal_code() -> None:
     covered = {code for _, code, _ in CASES.values()} | {RefusalCode.JOURNAL}
     assert covered == set(RefusalCode)
 
 
-def test_a_command_is_refused_again_when_another_refusal_took_its_place() -> None:
+def test_a_refusal_is_repeated_after_another_refusal() -> None:
     async def story(world: World) -> None:
         world.agent()
         one: Command = command(1, uid="uid-8")

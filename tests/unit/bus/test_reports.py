@@ -83,7 +83,7 @@ def in_virtual_time(story: Callable[[Sim], Coroutine[Any, Any, None]]) -> None:
     run(story, seed=7)
 
 
-def test_age_and_away_grow_while_it_is_not_current() -> None:
+def test_age_and_stale_seconds_grow_while_the_cache_is_not_current() -> None:
     async def story(sim: Sim) -> None:
         server = LocalServer(env=sim.env())
         bus = server.connect(READER)
@@ -113,7 +113,7 @@ def test_age_and_away_grow_while_it_is_not_current() -> None:
     in_virtual_time(story)
 
 
-def test_nothing_is_dropped_because_the_link_is_away() -> None:
+def test_reports_are_kept_during_an_outage() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.write(facts("one"))
@@ -126,7 +126,7 @@ def test_nothing_is_dropped_because_the_link_is_away() -> None:
     in_virtual_time(story)
 
 
-def test_what_a_fresh_reading_does_not_repeat_is_dropped_when_it_is_complete() -> None:
+def test_reports_that_a_complete_reading_did_not_repeat_are_dropped() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.write(facts("one"))
@@ -144,7 +144,7 @@ def test_what_a_fresh_reading_does_not_repeat_is_dropped_when_it_is_complete() -
     in_virtual_time(story)
 
 
-def test_a_lost_stream_is_seen_as_empty_only_once_it_was_read() -> None:
+def test_reports_of_a_lost_stream_are_dropped_only_after_rereading() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.write(facts("one"))
@@ -160,7 +160,7 @@ def test_a_lost_stream_is_seen_as_empty_only_once_it_was_read() -> None:
     in_virtual_time(story)
 
 
-def test_only_other_bytes_are_a_change() -> None:
+def test_only_changed_bytes_call_watchers() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             for name in ("one", "one", "two", "two"):
@@ -174,7 +174,7 @@ def test_only_other_bytes_are_a_change() -> None:
     in_virtual_time(story)
 
 
-def test_a_report_of_another_version_ends_the_one_before_it() -> None:
+def test_a_message_of_another_version_drops_the_report() -> None:
     """Its writer says something else by now: what it said before is no evidence any more."""
 
     async def story(sim: Sim) -> None:
@@ -200,7 +200,7 @@ def test_a_report_of_another_version_ends_the_one_before_it() -> None:
         (encode(facts("two")).replace(b'"facts"', b'"usage"'), IgnoredReport.FOREIGN),
     ],
 )
-def test_what_is_no_report_is_counted_and_the_last_good_one_stays(
+def test_malformed_messages_are_counted_and_the_last_report_stays(
     bad: bytes, why: IgnoredReport
 ) -> None:
     async def story(sim: Sim) -> None:
@@ -223,7 +223,7 @@ def test_what_is_no_report_is_counted_and_the_last_good_one_stays(
     in_virtual_time(story)
 
 
-def test_a_bad_message_of_a_subject_that_was_never_good_is_nothing() -> None:
+def test_a_malformed_first_message_is_ignored() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.write(facts("two", node="b"))
@@ -234,7 +234,7 @@ def test_a_bad_message_of_a_subject_that_was_never_good_is_nothing() -> None:
     in_virtual_time(story)
 
 
-def test_an_answer_to_a_check_stands_beside_the_others() -> None:
+def test_answers_to_checks_are_kept_by_asker() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.write(facts("plain"))
@@ -250,7 +250,7 @@ def test_an_answer_to_a_check_stands_beside_the_others() -> None:
     in_virtual_time(story)
 
 
-def test_a_node_that_is_forgotten_is_gone_until_it_speaks() -> None:
+def test_a_forgotten_node_returns_with_its_next_report() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.write(facts("one"))
@@ -269,7 +269,7 @@ def test_a_node_that_is_forgotten_is_gone_until_it_speaks() -> None:
     in_virtual_time(story)
 
 
-def test_another_clusters_state_is_not_seen() -> None:
+def test_another_clusters_state_is_ignored() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             elsewhere = subjects.State(
@@ -282,7 +282,7 @@ def test_another_clusters_state_is_not_seen() -> None:
     in_virtual_time(story)
 
 
-def test_with_every_trouble_it_ends_up_with_what_was_written_last() -> None:
+def test_the_cache_converges_despite_faults() -> None:
     troubles = BusFaults(
         delayed=0.3, delay=(0.0, 3.0), between_drops=(5.0, 60.0), dropped=(0.5, 20.0)
     )

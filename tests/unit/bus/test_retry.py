@@ -25,7 +25,7 @@ class FlakyServer:
         return "made"
 
 
-def test_it_is_tried_until_it_is_done_and_why_it_waits_is_said_once(
+def test_a_call_is_retried_until_success_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = FlakyServer(answers_from=6, error=BusUnavailable("EVENTS: no answer within 5 s"))
@@ -50,7 +50,7 @@ def test_it_is_tried_until_it_is_done_and_why_it_waits_is_said_once(
     ]
 
 
-def test_what_a_person_has_to_mend_is_not_waited_for() -> None:
+def test_a_misconfiguration_is_not_retried() -> None:
     server = FlakyServer(answers_from=6, error=BusMisconfigured("stream EVENTS cannot be created"))
 
     async def main(sim: Sim) -> None:
