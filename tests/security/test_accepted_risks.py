@@ -1,4 +1,4 @@
-"""What is not closed, exactly as far as it goes; THREAT_MODEL.md says why it may stay open."""
+"""The exact extent of the risks that THREAT_MODEL.md accepts."""
 
 import msgspec
 import pytest

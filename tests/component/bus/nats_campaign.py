@@ -48,10 +48,14 @@ class NatsAgentProcess:
     """A process of the agent, by its tasks and its connection."""
 
     def __init__(
-        self, bus: NatsBus, stack: AsyncExitStack, desk: CommandReceiver, tasks: asyncio.Task[None]
+        self,
+        bus: NatsBus,
+        stack: AsyncExitStack,
+        receiver: CommandReceiver,
+        tasks: asyncio.Task[None],
     ):
         self.bus = bus
-        self.desk = desk
+        self.receiver = receiver
         self._stack = stack
         self._tasks = tasks
 
@@ -136,7 +140,7 @@ class NatsCampaign:
             boot_id=BOOT,
         )
         kinds = (CommandKind.QUIESCE, CommandKind.IDLE, CommandKind.SWAP)
-        desk = CommandReceiver(
+        receiver = CommandReceiver(
             bus=bus,
             env=make_env(random=self.chance),
             journal=FileJournal(self.journal, run=asyncio.to_thread),
@@ -174,10 +178,12 @@ class NatsCampaign:
         async def live() -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(reporter.run())
-                group.create_task(desk.run())
+                group.create_task(receiver.run())
                 group.create_task(tell())
 
-        self.agent = NatsAgentProcess(bus, stack, desk, asyncio.create_task(live(), name="agent"))
+        self.agent = NatsAgentProcess(
+            bus, stack, receiver, asyncio.create_task(live(), name="agent")
+        )
 
     async def _work(self, op: Op) -> OpDone:
         for step in range(self.chance.randint(1, 3)):
@@ -219,7 +225,7 @@ class NatsCampaign:
         return command if isinstance(answer, SlotWritten) else None
 
     def _highest(self) -> Order | None:
-        said = self.agent.desk.highest if self.agent else None
+        said = self.agent.receiver.highest if self.agent else None
         return Order(said.token, said.op) if said else None
 
     def _body(self) -> CommandBody:

@@ -1,4 +1,4 @@
-"""Beats on both implementations: heard once sent, and again after the server was away."""
+"""Heartbeats on both implementations."""
 
 from libs.bus.heartbeats import Heartbeat, HeartbeatMonitor
 from libs.bus.port import Bus

@@ -1,4 +1,4 @@
-"""What is particular to NATS: the traps of its client, each closed, on a real server."""
+"""The workarounds for nats-py's defects, on a real server."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What the port says, on both of its implementations: core messages, questions, and the link."""
+"""Core messages, requests and the link, on both implementations."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What the port says of following a stream, on both of its implementations."""
+"""Following a stream, on both implementations."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What the port says of streams, on both implementations: to keep, and to read one message."""
+"""Storing and reading messages, on both implementations."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Questions on both implementations; and on NATS, what its own tools see of a service."""
+"""Queries on both implementations, and NATS's own discovery tools."""
 
 import asyncio
 import json

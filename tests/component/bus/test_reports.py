@@ -1,4 +1,4 @@
-"""The mirror on both implementations: it is what the stream holds, over every interruption."""
+"""The report cache on both implementations."""
 
 import math
 

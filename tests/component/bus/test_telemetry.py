@@ -1,4 +1,4 @@
-"""Telemetry on both implementations: batches come as they were sent, numbered."""
+"""Telemetry on both implementations."""
 
 from libs.bus.port import Bus
 from libs.bus.telemetry import TelemetryCollector, TelemetrySender

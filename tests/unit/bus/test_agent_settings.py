@@ -1,4 +1,4 @@
-"""Which Node an agent runs on, and what is said when it cannot be known."""
+"""Settings of agents, and the sources of the Node's uid."""
 
 import base64
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Checks: answered once each, beside any op, for a minute and one boot, or refused in words."""
+"""Checks are answered once each, beside any op, or refused."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What an agent does with what its slot says, one case at a time."""
+"""Execution of commands by an agent."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,10 +40,10 @@ def test_a_command_is_executed_once_journalled_and_reported() -> None:
         assert phases == [EntryPhase.STEP, EntryPhase.STARTED, EntryPhase.FINISHED]
         await world.clock.sleep(10 * PERIOD)
         assert orders(world) == [(1, 1)]
-        assert agent.desk.command_in_effect is CommandKind.QUIESCE
-        assert agent.desk.highest == (1, 1, 1)
-        assert agent.desk.current == command(1)
-        assert agent.desk.last_error == ""
+        assert agent.receiver.command_in_effect is CommandKind.QUIESCE
+        assert agent.receiver.highest == (1, 1, 1)
+        assert agent.receiver.current == command(1)
+        assert agent.receiver.last_error == ""
 
     in_world(story)
 
@@ -78,12 +78,12 @@ def test_the_command_in_effect_is_known_without_the_bus() -> None:
         world.server.cut(AGENT)
         second = world.agent()
         await world.clock.sleep(120.0)
-        assert second.desk.command_in_effect is CommandKind.QUIESCE
-        assert second.desk.current is None
-        assert "unreachable" in second.desk.last_error
+        assert second.receiver.command_in_effect is CommandKind.QUIESCE
+        assert second.receiver.current is None
+        assert "unreachable" in second.receiver.last_error
         world.server.restore(AGENT)
-        await world.until(lambda: second.desk.current == command(1))
-        assert second.desk.last_error == ""
+        await world.until(lambda: second.receiver.current == command(1))
+        assert second.receiver.last_error == ""
         assert orders(world) == [(1, 1)]
 
     in_world(story)
@@ -113,7 +113,7 @@ def test_a_newer_epoch_alone_does_not_repeat_an_op() -> None:
         await world.until(lambda: len(world.results()) == 2)
         assert world.raw[0] == world.raw[1]
         assert orders(world) == [(1, 1)]
-        assert agent.desk.highest == (4, 1, 1)
+        assert agent.receiver.highest == (4, 1, 1)
         assert max(entry.epoch for entry in world.kept) == 4
         await world.put(command(2, epoch=3))
         await world.until(lambda: len(world.refusals()) == 1)
@@ -276,7 +276,7 @@ def test_failures_and_defects_are_results() -> None:
             (Outcome.FAILED, "defect", "RuntimeError: no such module"),
             (Outcome.FAILED, "defect", "a task of the handler was cancelled"),
         ]
-        assert agent.desk.command_in_effect is None
+        assert agent.receiver.command_in_effect is None
 
     in_world(story)
 
@@ -299,11 +299,11 @@ def test_a_reboot_fails_the_running_op_and_ends_effects() -> None:
         await world.put(command(2, boot="boot-2"))
         third = world.agent(boot="boot-2")
         await world.until(lambda: len(world.results()) == 3)
-        assert third.desk.command_in_effect is CommandKind.QUIESCE
+        assert third.receiver.command_in_effect is CommandKind.QUIESCE
         await third.kill()
         fourth = world.agent(boot="boot-3")
         await world.clock.sleep(100.0)
-        assert fourth.desk.command_in_effect is None
+        assert fourth.receiver.command_in_effect is None
 
     in_world(story)
 
@@ -317,13 +317,13 @@ def test_idle_is_accepted_after_reboots_lost_journals_and_its_deadline() -> None
         await first.kill()
         await world.clock.sleep(86_400.0)
         second = world.agent(boot="boot-2")
-        await world.until(lambda: second.desk.current == at_rest)
-        assert second.desk.command_in_effect is CommandKind.IDLE
+        await world.until(lambda: second.receiver.current == at_rest)
+        assert second.receiver.command_in_effect is CommandKind.IDLE
         await second.kill()
         world.kept.clear()
         third = world.agent(boot="boot-3")
-        await world.until(lambda: third.desk.current == at_rest)
-        await world.until(lambda: third.desk.command_in_effect is CommandKind.IDLE)
+        await world.until(lambda: third.receiver.current == at_rest)
+        await world.until(lambda: third.receiver.command_in_effect is CommandKind.IDLE)
         assert world.refusals() == []
 
     in_world(story)
@@ -337,22 +337,22 @@ def test_a_refused_command_withdraws_the_accepted_one() -> None:
         await world.put(command(2, SWAP))
         await world.until(lambda: len(world.refusals()) == 1)
         assert world.refusals()[0].code is RefusalCode.NOT_FOR_ME
-        assert agent.desk.current is None
+        assert agent.receiver.current is None
         await world.put(command(1, IDLE, epoch=0))
         await world.until(lambda: len(world.refusals()) == 2)
         await world.slots.write(SLOT, command(3, IDLE))
-        await world.until(lambda: agent.desk.current == command(3, IDLE))
+        await world.until(lambda: agent.receiver.current == command(3, IDLE))
         # Somebody deposed changes nothing about what stands.
         await world.put(command(9, IDLE, epoch=0))
         await world.until(lambda: len(world.refusals()) == 3)
-        assert agent.desk.current == command(3, IDLE)
+        assert agent.receiver.current == command(3, IDLE)
 
     in_world(story)
 
 
 def test_known_kinds_and_the_highest_order_are_exposed() -> None:
     async def story(world: World) -> None:
-        agent: CommandReceiver = world.agent().desk
+        agent: CommandReceiver = world.agent().receiver
         assert agent.known_kinds == ("idle", "quiesce")
         assert agent.highest == (0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""Beats in virtual time: when they are sent, and what counts as silence."""
+"""Heartbeats and silence, in virtual time."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager

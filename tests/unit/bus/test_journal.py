@@ -1,4 +1,4 @@
-"""The agent's journal: what a crash leaves, what is refused, and what is kept when it is long."""
+"""The journal: crashes, damage and compaction."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""The rights that are derived and the page that people read say the same of who writes a plane."""
+"""The derived permissions agree with the documented planes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Questions in virtual time: answered at the same time, drained, and never where they may not."""
+"""Queries in virtual time: concurrency, draining and allowed reply subjects."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Everything that an agent does not take, and in which words."""
+"""Refusals of commands."""
 
 from collections.abc import Sequence
 
@@ -80,7 +80,7 @@ def test_an_inadmissible_command_is_refused_once_and_journalled(case: str) -> No
         # What somebody else's command says of token and op fences nothing.
         await world.put(command(6, epoch=6, token=3))
         await world.until(lambda: len(world.results()) == 2)
-        assert agent.desk.highest == (6, 3, 6)
+        assert agent.receiver.highest == (6, 3, 6)
 
     in_world(story)
 
@@ -109,13 +109,13 @@ def test_a_restarted_agent_refuses_the_same_commands() -> None:
         second = world.agent()
         await world.until(lambda: len(world.refusals()) == 2)
         assert world.refusals()[1].code is RefusalCode.OLDER_TOKEN
-        assert second.desk.highest == (5, 3, 4)
+        assert second.receiver.highest == (5, 3, 4)
         await second.kill()
         await world.put(command(9, epoch=4, token=7))
         third = world.agent()
         await world.until(lambda: len(world.refusals()) == 3)
         assert world.refusals()[2].code is RefusalCode.OLDER_EPOCH
-        assert third.desk.highest == (5, 3, 4)
+        assert third.receiver.highest == (5, 3, 4)
 
     in_world(story)
 
@@ -191,12 +191,12 @@ def test_every_command_is_refused_while_the_journal_is_unusable(opens: bool) -> 
         (refused,) = world.refusals()
         assert (refused.code, refused.order) == (RefusalCode.JOURNAL, (1, 1))
         assert "journal j" in refused.message
-        assert "journal j" in agent.desk.last_error
-        assert agent.desk.current is None
+        assert "journal j" in agent.receiver.last_error
+        assert agent.receiver.current is None
         assert world.ops == []
         broken.mended = True
         await world.until(lambda: len(world.results()) == 1)
-        assert agent.desk.last_error == ""
+        assert agent.receiver.last_error == ""
 
     in_world(story)
 

@@ -1,4 +1,4 @@
-"""What a component says: until it is stored, results in order, of everything else the last word."""
+"""Reports are stored until acknowledged; results in order, the newest of all others."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The mirror in virtual time: how current it is, and what it does not drop."""
+"""The report cache in virtual time: how current it is, and what it drops."""
 
 import math
 from collections.abc import AsyncGenerator, Callable, Coroutine

@@ -1,4 +1,4 @@
-"""What a service needs of the bus to start: waited for, said once, and not beyond its mending."""
+"""Retries while the bus is unavailable."""
 
 import logging
 

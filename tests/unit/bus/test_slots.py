@@ -1,4 +1,4 @@
-"""Writing slots: what is overwritten, what never is, and how many round trips it takes."""
+"""Writes to slots: conflicts, outranking commands and round trips."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Telemetry in virtual time: what is taken, and how what is missing is counted."""
+"""Telemetry in virtual time: accepted, missing and late batches."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
