@@ -79,12 +79,12 @@ class NatsCampaign:
         self.token = 1
         self.last: Command | None = None
         self.agent: NatsAgentProcess | None = None
-        self.told: set[int] = set()
+        self.stored: set[int] = set()
         """The events whose publisher has returned, by number."""
         self.owed = frozenset[int]()
         """Those of them that reading must find, because it began later."""
         self.recorded: list[int] = []
-        self.said = 0
+        self.last_reported = 0
         """The newest report that the agent was given to say."""
 
     async def play(self) -> None:
@@ -95,9 +95,9 @@ class NatsCampaign:
             reader = await self._connect(stack, self.server.url, READER)
             for stream in STREAMS:
                 await self.writer.ensure(stream)
-            mirror = ReportCache(bus=reader, clock=SystemClock(), cluster="default")
-            mirror.on_change(self._observe)
-            await stack.enter_async_context(mirror)
+            cache = ReportCache(bus=reader, clock=SystemClock(), cluster="default")
+            cache.on_change(self._observe)
+            await stack.enter_async_context(cache)
             try:
                 await self._start_agent()
                 for _ in range(self.chance.randint(6, 10)):
@@ -105,7 +105,7 @@ class NatsCampaign:
                     await asyncio.sleep(self.chance.expovariate(1.0))
                     await self.chance.choice(self._troubles())()
                 await self._last_word()
-                await self._last_report(mirror)
+                await self._last_report(cache)
                 await self._read_events(reader)
             finally:
                 if self.agent is not None:
@@ -156,7 +156,7 @@ class NatsCampaign:
             cluster="default", node=NODE, writer=bus.identity.writer, kind="facts"
         )
 
-        async def tell() -> None:
+        async def publish_facts() -> None:
             for number in itertools.count(self.numbers):
                 self.numbers = number + 1
                 event = Event.of(
@@ -170,8 +170,8 @@ class NatsCampaign:
                 await retry.until_success(
                     partial(bus.store, EVENTS, str(subject), encode(event), id=event.id)
                 )
-                self.told.add(number)
-                self.said = number
+                self.stored.add(number)
+                self.last_reported = number
                 reporter.report(Usage(host_processes=number))
                 await asyncio.sleep(0.02)
 
@@ -179,7 +179,7 @@ class NatsCampaign:
             async with asyncio.TaskGroup() as group:
                 group.create_task(reporter.run())
                 group.create_task(receiver.run())
-                group.create_task(tell())
+                group.create_task(publish_facts())
 
         self.agent = NatsAgentProcess(
             bus, stack, receiver, asyncio.create_task(live(), name="agent")
@@ -246,19 +246,19 @@ class NatsCampaign:
             lambda: self.taken[-1:] != [] and self.taken[-1].order == order, within=WITHIN
         )
 
-    async def _last_report(self, mirror: ReportCache) -> None:
-        """When the agent falls silent, the mirror comes to show the last that it said."""
+    async def _last_report(self, cache: ReportCache) -> None:
+        """When the agent falls silent, the cache comes to show the last that it said."""
         assert self.agent is not None
 
         def mirrored() -> bool:
-            report = mirror.get(NODE, Writer.DRIVER, StateKind.USAGE)
+            report = cache.get(NODE, Writer.DRIVER, StateKind.USAGE)
             usage = report.open() if report else None
-            return isinstance(usage, Usage) and usage.host_processes >= self.said
+            return isinstance(usage, Usage) and usage.host_processes >= self.last_reported
 
         await eventually(mirrored, within=WITHIN)
 
     async def _read_events(self, bus: NatsBus) -> None:
-        self.owed = frozenset(self.told)
+        self.owed = frozenset(self.stored)
         begun = read_events(bus=bus, cluster="default", start=FromSequence(1))
         async with begun as entries:
             async for entry in entries:
