@@ -1,7 +1,6 @@
-"""The bus: how processes meet.
+"""The message bus between processes.
 
-A small port (`Bus`) with two implementations, NATS and one inside the process, and above it,
-written once, what the planes promise: slots and the desk that obeys them, reports and their mirror,
-beats, events, telemetry, asks. The only importer of nats. Here must not live: what a command means,
-or any subject spelt out; both are `libs.contracts`.
+`port.Bus` has two implementations: `nats.bus` and, for tests and simulations, `libs.testing.bus`.
+Slots, commands, reports, heartbeats, events, telemetry and queries are built on the port alone.
+This is the only package that imports nats. Subjects and message types are in `libs.contracts`.
 """

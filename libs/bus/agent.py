@@ -1,9 +1,4 @@
-"""One component on a node: its desk, its voice and its pulse, as one thing that a service runs.
-
-What the journal keeps of a command, begun, ended or refused, is told as an event.
-
-What it is told to do and asked is done by the handlers that it is given; it knows none of them.
-"""
+"""The bus side of an agent: commands, checks, reports, heartbeats and events of one component."""
 
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -25,7 +20,7 @@ from libs.runtime.service import Service
 
 
 class Agent:
-    """A component in one boot of one node; `journal` is open to it alone."""
+    """One component in one boot of one node. No other process may use its `journal`."""
 
     def __init__(
         self,
@@ -38,7 +33,7 @@ class Agent:
         handlers: Mapping[CommandKind, CommandHandler],
         checks: Mapping[CheckKind, CheckHandler],
     ) -> None:
-        self._me = bus.identity
+        self._identity = bus.identity
         self._node_uid = node_uid
         self._boot_id = boot_id
         self.reporter = Reporter(bus=bus, env=env, node_uid=node_uid, boot_id=boot_id)
@@ -52,29 +47,28 @@ class Agent:
             handlers=handlers,
             checks=checks,
         )
-        self._telling = EventPublisher(bus=bus, env=env, on_dropped=_nothing)
-        self.commands.on_entry(self._kept)
-        self._pulse = Heartbeat(bus=bus, env=env, make_beat=self._beat)
+        self._events = EventPublisher(bus=bus, env=env, on_dropped=lambda: None)
+        self.commands.on_entry(self._publish_entry)
+        self._heartbeat = Heartbeat(bus=bus, env=env, make_beat=self._beat)
 
     async def open(self) -> CommandKind | None:
-        """Read the journal: the command whose effect stands, before the bus is there to say it."""
+        """Read the journal and return the command in effect, before the bus is connected."""
         await self.commands.open()
         return self.commands.command_in_effect
 
     def start(self, service: Service) -> None:
-        """Live as long as the service."""
-        me = self._me.writer
+        me = self._identity.writer
         service.run_forever(f"reports of {me}", self.reporter.run())
-        service.run_forever(f"desk of {me}", self.commands.run())
-        service.run_forever(f"pulse of {me}", self._pulse.run())
-        service.run_forever(f"events of {me}", self._telling.run())
+        service.run_forever(f"commands of {me}", self.commands.run())
+        service.run_forever(f"heartbeat of {me}", self._heartbeat.run())
+        service.run_forever(f"events of {me}", self._events.run())
         service.ready_when("slot", lambda: self.commands.last_error or None)
         service.ready_when("reports", lambda: self.reporter.last_error or None)
 
     def publish_event(self, body: EventBody, *, id: str, message: str) -> None:
-        """Something happened here; `id` is that of nothing else that this component ever tells."""
-        me = self._me
-        self._telling.publish(
+        """Publish an event; `id` must be unique among this component's events of this boot."""
+        me = self._identity
+        self._events.publish(
             body,
             id=f"{me}/{self._boot_id}/{id}",
             message=message,
@@ -82,29 +76,30 @@ class Agent:
             node_uid=self._node_uid,
         )
 
-    def _kept(self, entry: Entry) -> None:
+    def _publish_entry(self, entry: Entry) -> None:
+        """Publish that a command was begun, finished or refused."""
         if entry.phase is EntryPhase.STEP:
             return
         result = entry.result
-        taken = CommandEvent(
+        body = CommandEvent(
             epoch=entry.epoch,
             token=entry.token,
             op=entry.op,
             command=entry.command,
             phase=entry.phase.value,
             outcome=result.outcome.value if result is not None else "",
-            code=result.code if result is not None else _code(entry),
+            code=result.code if result is not None else _refusal_code(entry),
         )
-        once = f"command/{entry.order}/{entry.phase}/{entry.time:.6f}"
-        self.publish_event(taken, id=once, message=_words(entry))
+        event_id = f"command/{entry.order}/{entry.phase}/{entry.time:.6f}"
+        self.publish_event(body, id=event_id, message=_describe(entry))
 
     def _beat(self) -> Beat:
         highest = self.commands.highest
         return Beat(
-            node=self._me.node,
+            node=self._identity.node,
             node_uid=self._node_uid,
             boot_id=self._boot_id,
-            component=self._me.writer,
+            component=self._identity.writer,
             release=version("sluice"),
             knows=self.commands.known_kinds,
             epoch=highest.epoch,
@@ -113,19 +108,14 @@ class Agent:
         )
 
 
-def _code(entry: Entry) -> str:
-    """Why a command is refused, in a word."""
+def _refusal_code(entry: Entry) -> str:
     return entry.detail.partition(":")[0] if entry.phase is EntryPhase.REFUSED else ""
 
 
-def _words(entry: Entry) -> str:
+def _describe(entry: Entry) -> str:
     what = f"{entry.command} {entry.order}"
     if entry.phase is EntryPhase.STARTED:
-        return f"{what} begins"
+        return f"{what} started"
     if entry.result is None:
-        return f"{what} is refused: {entry.detail}"
+        return f"{what} refused: {entry.detail}"
     return ": ".join(filter(None, (what, entry.result.outcome.value, entry.result.message)))
-
-
-def _nothing() -> None:
-    """An event more or less decides nothing."""

@@ -1,7 +1,7 @@
-"""What an agent is told of the place where it runs, and how it learns which Node that is.
+"""Settings that all agents share, and the uid of the Node on which an agent runs.
 
-Agents have no credentials of Kubernetes. The Node's name comes by the downward API, its uid from
-the claims of the token that the agent shows the bus, or from a setting where tokens lack it.
+Agents have no Kubernetes credentials. The Node's name comes from the downward API; its uid comes
+from the claims of the agent's bus token, or from a setting where tokens lack it.
 """
 
 import base64
@@ -16,59 +16,57 @@ from libs.runtime.process import ProcessSettings
 
 
 class AgentSettings(ProcessSettings, frozen=True, kw_only=True):
-    """What every agent can be told; the settings of one are a subclass."""
-
     nats: NatsSettings = NatsSettings()
     node: str
     """The Node's name."""
     node_uid: str = ""
-    """The Node's uid; empty: as the token says it."""
+    """The Node's uid; if empty, the uid that the token claims."""
     pod_uid: str = ""
     namespace: str = ""
     host_root: Path = Path("/host")
     token_file: str = ""
     state_dir: Path = Path("/var/lib/sluice")
-    """Where the agent keeps its journal: a folder of the machine, which outlives the pod."""
+    """The directory of the journal, on the machine, so that it outlives the pod."""
 
     @property
     def nats_settings(self) -> NatsSettings:
-        """How this agent joins the bus: as this node, with its token if nothing else is said."""
+        """Return how to connect as this node, by default with the agent's token."""
         return msgspec.structs.replace(
             self.nats, node=self.node, token_file=self.nats.token_file or self.token_file
         )
 
     def resolve_node_uid(self) -> str:
-        """The Node's uid, or a `Fatal` that says what to do."""
+        """Return the Node's uid; raise `Fatal` if neither a setting nor the token has it."""
         if self.node_uid:
             return self.node_uid
         if not self.token_file:
-            raise Fatal("the Node's uid is not known: set SLUICE_NODE_UID, or SLUICE_TOKEN_FILE")
-        uid = _claimed(self.token_file)
+            raise Fatal("the Node's uid is unknown: set SLUICE_NODE_UID, or SLUICE_TOKEN_FILE")
+        uid = _claimed_uid(self.token_file)
         if not uid:
             raise Fatal(
-                f"the token in {self.token_file} does not name the Node's uid (Kubernetes does from"
-                " 1.30 on): set SLUICE_NODE_UID"
+                f"the token in {self.token_file} does not contain the Node's uid (Kubernetes"
+                " adds it from 1.30 on): set SLUICE_NODE_UID"
             )
         return uid
 
 
-class _Named(msgspec.Struct, frozen=True):
+class _NodeClaim(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
-class _Kubernetes(msgspec.Struct, frozen=True):
-    node: _Named = _Named()
+class _KubernetesClaim(msgspec.Struct, frozen=True):
+    node: _NodeClaim = _NodeClaim()
 
 
 class _Claims(msgspec.Struct, frozen=True):
-    kubernetes: _Kubernetes = msgspec.field(name="kubernetes.io", default=_Kubernetes())
+    kubernetes: _KubernetesClaim = msgspec.field(name="kubernetes.io", default=_KubernetesClaim())
 
 
-def _claimed(path: str) -> str:
-    """Who is believed on the bus is the server's business: here the token is only read."""
+def _claimed_uid(path: str) -> str:
+    """Return the Node's uid in the token, unverified: verification is up to the bus server."""
     try:
-        middle = Path(path).read_text().split(".")[1]
-        claims = base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4))
+        payload = Path(path).read_text().split(".")[1]
+        claims = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
         return msgspec.json.decode(claims, type=_Claims).kubernetes.node.uid
     except OSError as error:
         raise Fatal(f"the token in {path} cannot be read: {error.strerror}") from None

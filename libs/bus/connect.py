@@ -1,8 +1,7 @@
-"""How a service of a process joins the bus: its settings, and what holds from then on.
+"""Connect a service to NATS from its settings.
 
-The connection is the service's own; when it is gone for good the service fails, while the server is
-merely away it is not ready, also when it has not been there yet. What is said on the bus is not
-known here.
+The service is not ready while the server is unreachable, and fails when the connection is closed
+for good.
 """
 
 import math
@@ -19,17 +18,15 @@ from libs.runtime.process import Process
 from libs.runtime.service import Service
 
 CONNECTS_PER_SECOND = 500
-"""A fleet that comes back at once is spread so thin: what an auth callout can still verify."""
+"""Rate at which a fleet reconnects; an auth callout can verify about this many."""
 
 
 class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the bus is, and who we are on it."""
-
     url: str = "nats://127.0.0.1:4222"
     cluster: str = "default"
     node: str = ""
     nodes: int = 0
-    """How many there are: connects are spread over nodes / 500 seconds."""
+    """Number of nodes in the fleet: connects are spread over nodes / 500 seconds."""
     nkey_seed_file: str = ""
     token_file: str = ""
     creds_file: str = ""
@@ -41,9 +38,9 @@ class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
 async def connect_bus(
     *, process: Process[Any], service: Service, settings: NatsSettings, writer: Writer
 ) -> NatsBus:
-    """Connect as this writer, for as long as the service lives."""
+    """Connect as this writer until the service ends."""
     if "@" in settings.url:
-        raise Fatal("SLUICE_NATS_URL holds a password: give credentials in a file instead")
+        raise Fatal("SLUICE_NATS_URL contains a password: provide credentials in a file instead")
     try:
         identity = Identity(cluster=settings.cluster, writer=writer, node=settings.node)
         bus = await service.enter(
@@ -67,5 +64,5 @@ async def connect_bus(
     except (BusError, ValueError) as error:
         raise Fatal(str(error)) from error
     service.run_forever("nats", bus.guard())
-    service.ready_when("nats", lambda: None if bus.link.is_up else f"{settings.url} is away")
+    service.ready_when("nats", lambda: None if bus.link.is_up else f"{settings.url} is unreachable")
     return bus

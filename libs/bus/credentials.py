@@ -1,4 +1,4 @@
-"""How an identity proves itself to the server. No secret of it is ever printed."""
+"""Credentials for NATS. No secret is ever printed."""
 
 import ssl
 from pathlib import Path
@@ -9,27 +9,27 @@ import nkeys
 
 from libs.bus.port import BusMisconfigured
 
-_nkeys: Any = nkeys  # it has no types
+_nkeys: Any = nkeys  # nkeys has no type annotations
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """How an identity proves itself: by one of these, or, where the server lets it, by none."""
+    """At most one of seed, token and creds file is used; the server may accept none."""
 
     nkey_seed: str = ""
     nkey_seed_file: str = ""
     token_file: str = ""
-    """Read again at each connect: a projected token is renewed in place."""
+    """Read at each connect, because a projected token is renewed in place."""
     creds_file: str = ""
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
 
     def __repr__(self) -> str:
-        given = [field for field in self.__struct_fields__ if getattr(self, field)]
-        return f"Credentials({', '.join(given)})"
+        set_fields = [field for field in self.__struct_fields__ if getattr(self, field)]
+        return f"Credentials({', '.join(set_fields)})"
 
     def options(self) -> dict[str, Any]:
-        """As nats-py wants them. Raises `Misconfigured` for a file that cannot be read."""
+        """Return connect options of nats-py; raise `BusMisconfigured` for an unreadable file."""
         options: dict[str, Any] = {}
         if self.nkey_seed:
             options["nkeys_seed_str"] = _seed("the nkey seed", self.nkey_seed)
@@ -47,9 +47,9 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         return options
 
     def _token(self) -> str:
-        """A small file in memory, read on the loop because nats-py asks for it there.
+        """Read the token file; nats-py calls this on the event loop.
 
-        An error of the system is tried again at the next reconnect; another would end them.
+        nats-py retries after an OSError; any other error would end its reconnects.
         """
         return Path(self.token_file).read_text().strip()
 
@@ -68,24 +68,24 @@ def _read(what: str, path: str) -> str:
     try:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise BusMisconfigured(
-            f"cannot read the {what} file {path}: {why}; mount it, or name another"
+            f"cannot read the {what} file {path}: {why}; mount it or configure another path"
         ) from None
 
 
 def _seed(where: str, seed: str) -> str:
     try:
         _nkeys.from_seed(seed.encode())
-    except Exception:  # noqa: BLE001  (nkeys raises whatever it meets; none of it may be shown)
+    except Exception:  # noqa: BLE001  (nkeys raises many types, and their texts may hold the seed)
         raise BusMisconfigured(
-            f"{where} holds no nkey seed: it is one line that begins with SU"
+            f"{where} does not contain an nkey seed, which is one line that starts with SU"
         ) from None
     return seed
 
 
 def _check_creds(path: str, text: str) -> None:
-    # nats-py looks for the JWT until the end of the world if there is none.
+    # nats-py loops forever over a file that has no JWT.
     for part in ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED"):
         if part not in text:
-            raise BusMisconfigured(f"the credentials file {path} has no part that says {part!r}")
+            raise BusMisconfigured(f"the credentials file {path} lacks the section {part!r}")

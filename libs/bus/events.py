@@ -1,7 +1,4 @@
-"""Events on the bus: in order, each with a name that it keeps, and never in anybody's way.
-
-What cannot be sent waits; when too much waits, the oldest goes. What happened is not known here.
-"""
+"""Publish events in order, and read them back from their stream."""
 
 import asyncio
 from collections import deque
@@ -29,25 +26,29 @@ from libs.runtime.env import Env
 from libs.runtime.logs import logger
 
 MAX_WAITING: Final = 2_000
+"""Unsent events that a publisher keeps; beyond that the oldest is dropped."""
+
+MAX_BUFFERED: Final = 10_000
+"""Messages that a reader buffers before it unsubscribes, to resume once it has caught up."""
 
 _log = logger()
 
 
 class EventPublisher:
-    """One writer's events; they are sent while `run` does."""
+    """Publishes the events of one writer, without ever blocking it."""
 
     def __init__(self, *, bus: Bus, env: Env, on_dropped: Callable[[], None]) -> None:
         self._bus = bus
         self._clock = env.clock
         self._random = env.random
-        self._dropped = on_dropped
+        self._on_dropped = on_dropped
         self._waiting: deque[Event] = deque()
-        self._there = asyncio.Event()
+        self._added = asyncio.Event()
 
     def publish(
         self, body: EventBody, *, id: str, message: str, node: str = "", node_uid: str = ""
     ) -> None:
-        """`id` is the same for the same event, whoever tells it."""
+        """Queue an event; `id` is the same in every process that publishes this event."""
         event = Event.of(
             body,
             id=id,
@@ -59,17 +60,17 @@ class EventPublisher:
         )
         if len(self._waiting) >= MAX_WAITING:
             self._waiting.popleft()
-            self._dropped()
+            self._on_dropped()
         self._waiting.append(event)
-        self._there.set()
+        self._added.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send queued events until cancelled; wait while the bus is unavailable."""
         backoff = Backoff(self._random, first=0.5, cap=10.0)
         while True:
             while not self._waiting:
-                self._there.clear()
-                await self._there.wait()
+                self._added.clear()
+                await self._added.wait()
             event = self._waiting[0]
             try:
                 await self._send(event)
@@ -77,8 +78,10 @@ class EventPublisher:
                 await self._clock.sleep(0.1 + backoff.next())
                 continue
             except BusError as error:
-                _log.warning("an event was not taken", why=str(error), said=event.message)
-                self._dropped()
+                _log.warning(
+                    "an event was not accepted by the bus", error=str(error), message=event.message
+                )
+                self._on_dropped()
             backoff.reset()
             if self._waiting and self._waiting[0] is event:
                 self._waiting.popleft()
@@ -93,80 +96,8 @@ class EventPublisher:
         await self._bus.store(streams.EVENTS, str(subject), encode(event), id=event.id)
 
 
-RETRY_FIRST = 0.5
-RETRY_CAP = 10.0
-
-MAX_BUFFERED = 10_000
-"""Messages that a reading holds before it stops the stream and lets its reader come after."""
-
-
-class ChronicleFull(BusError):
-    """Too many events wait for the bus. This one was not taken."""
-
-
-class Chronicle:
-    """One writer's events."""
-
-    def __init__(
-        self,
-        *,
-        bus: Bus,
-        env: Env,
-        waiting: int = 1_000,
-    ) -> None:
-        self._bus = bus
-        self._clock = env.clock
-        self._random = env.random
-        self._ids = env.ids
-        self._most = waiting
-        self._waiting = 0
-
-    @property
-    def waiting(self) -> int:
-        """Events that the server has not acknowledged yet."""
-        return self._waiting
-
-    async def publish(
-        self, body: EventBody, *, message: str, node: str = "", node_uid: str = ""
-    ) -> None:
-        """Return when the server has the event. Raises `ChronicleFull` at once if too many wait."""
-        me = self._bus.identity
-        event = Event.of(
-            body,
-            id=self._ids.new(),
-            at=self._clock.now(),
-            writer=me.writer,
-            message=message,
-            node=node or me.node,
-            node_uid=node_uid,
-        )
-        if self._waiting >= self._most:
-            raise ChronicleFull(
-                f"event {event.kind} ({message}) was not taken: {self._waiting} events wait for the"
-                f" bus already; it is {'slow' if self._bus.link.is_up else 'away'}, try again later"
-            )
-        subject = subjects.Event(
-            cluster=me.cluster, node=event.node, writer=event.writer, kind=event.kind
-        )
-        self._waiting += 1
-        try:
-            await self._store(str(subject), encode(event), event.id)
-        finally:
-            self._waiting -= 1
-
-    async def _store(self, subject: str, data: bytes, id: str) -> None:
-        backoff = Backoff(self._random, first=RETRY_FIRST, cap=RETRY_CAP)
-        while True:
-            try:
-                await self._bus.store(streams.EVENTS, subject, data, id=id)
-            except BusUnavailable:
-                await self._clock.sleep(backoff.next())
-            else:
-                return
-
-
 class RecordedEvent(msgspec.Struct, frozen=True):
-    """An event, as its writer wrote it."""
+    """A well-formed event of the writer that its subject names."""
 
     sequence: int
     time: float
@@ -175,7 +106,7 @@ class RecordedEvent(msgspec.Struct, frozen=True):
 
 
 class MalformedEvent(msgspec.Struct, frozen=True):
-    """A message that is no event, and why."""
+    """A message that cannot be decoded as an event."""
 
     sequence: int
     time: float
@@ -184,7 +115,7 @@ class MalformedEvent(msgspec.Struct, frozen=True):
 
 
 class ForeignEvent(msgspec.Struct, frozen=True):
-    """An event that names another writer, node or kind than its subject: not that writer's."""
+    """An event whose node, writer or kind differs from its subject: probably forged."""
 
     sequence: int
     time: float
@@ -206,17 +137,17 @@ async def read_events(
     kind: str = subjects.ANY,
     follow: bool = False,
 ) -> AsyncGenerator[AsyncIterator[StoredEvent]]:
-    """Read what happened, in order; up to what is there now, or, with `follow`, without end."""
+    """Read events in order: those stored now or, with `follow`, new ones too, without end."""
     pattern = str(subjects.Event(cluster=cluster, node=node, writer=writer, kind=kind))
-    reading = _EventReader(bus=bus, pattern=pattern, start=start, follow=follow)
+    reader = _EventReader(bus=bus, pattern=pattern, start=start, follow=follow)
     try:
-        yield reading
+        yield reader
     finally:
-        await reading.stop()
+        await reader.stop()
 
 
 class _EventReader:
-    """Between a stream that pushes and a reader that pulls; holds up to `MAX_BUFFERED`."""
+    """Buffers what the stream pushes until the iteration pulls it."""
 
     def __init__(
         self, *, bus: Bus, pattern: str, start: FromSequence | FromTime, follow: bool
@@ -224,64 +155,64 @@ class _EventReader:
         self._bus = bus
         self._pattern = pattern
         self._start: FromSequence | FromTime = start
-        self._to_the_end = not follow
-        self._held: deque[StoredMessage] = deque()
+        self._follow = follow
+        self._buffer: deque[StoredMessage] = deque()
         self._complete = False
-        self._news = asyncio.Event()
-        self._following: Closable | None = None
+        self._changed = asyncio.Event()
+        self._subscription: Closable | None = None
         self._parse = lru_cache(maxsize=4096)(subjects.parse)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> StoredEvent:
-        if len(self._held) > MAX_BUFFERED:
+        if len(self._buffer) > MAX_BUFFERED:
             await self.stop()
-        while not self._held:
-            if self._following is None:
+        while not self._buffer:
+            if self._subscription is None:
                 self._complete = False
-                self._following = await self._bus.follow(
+                self._subscription = await self._bus.follow(
                     streams.EVENTS, self._pattern, self, start=self._start
                 )
-            elif self._complete and self._to_the_end:
+            elif self._complete and not self._follow:
                 raise StopAsyncIteration
             else:
-                self._news.clear()
-                await self._news.wait()
-        return self._entry(self._held.popleft())
+                self._changed.clear()
+                await self._changed.wait()
+        return self._decode(self._buffer.popleft())
 
     async def stop(self) -> None:
-        """End the reading; what it has handed over is kept."""
-        following, self._following = self._following, None
-        if following is not None:
-            await following.close()
+        """Unsubscribe; what is buffered can still be read."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            await subscription.close()
 
-    # What the bus calls (`Follower`).
+    # Called by the bus (`Follower`).
 
-    def began(self) -> None:
-        """The numbers may begin again at 1."""
+    def began(self) -> None: ...
 
     def received(self, message: StoredMessage) -> None:
-        """Hold it for the reader."""
-        self._held.append(message)
+        self._buffer.append(message)
         self._start = FromSequence(message.sequence + 1)
-        self._news.set()
+        self._changed.set()
 
     def caught_up(self) -> None:
-        """Everything that was there has been handed over."""
         self._complete = True
-        self._news.set()
+        self._changed.set()
 
-    def lost(self) -> None:
-        """The reading goes on where it stopped, when the bus is there again."""
+    def lost(self) -> None: ...
 
-    def _entry(self, stored: StoredMessage) -> StoredEvent:
+    def _decode(self, stored: StoredMessage) -> StoredEvent:
         try:
             event = decode(Event, stored.data)
-            of = self._parse(stored.subject)
+            subject = self._parse(stored.subject)
         except (message.MalformedMessage, subjects.NotASubject) as error:
             return MalformedEvent(stored.sequence, stored.time, stored.subject, str(error))
         claimed = (event.node, event.writer, event.kind)
-        if not isinstance(of, subjects.Event) or claimed != (of.node, of.writer, of.kind):
+        if not isinstance(subject, subjects.Event) or claimed != (
+            subject.node,
+            subject.writer,
+            subject.kind,
+        ):
             return ForeignEvent(stored.sequence, stored.time, stored.subject, event)
         return RecordedEvent(stored.sequence, stored.time, event)

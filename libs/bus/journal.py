@@ -1,8 +1,7 @@
-"""An agent's journal of ops: what it began and how that ended, kept before anybody is told.
+"""The journal of an agent's ops: a file of JSON lines that survives crashes.
 
-A file of JSON lines: a header that names the version, then one entry a line, each on the disk when
-`append` returns. A file that this release cannot trust is refused in words. What an entry means for
-the next command is not decided here.
+The first line is a header with the version; each further line is an entry, which is on the disk
+when `append` returns.
 """
 
 import asyncio
@@ -21,66 +20,62 @@ from libs.contracts.message import MalformedMessage, decode, encode
 VERSION = 1
 
 LIMIT = 1024 * 1024
-"""Bytes beyond which a journal is written anew, with what is needed and the youngest half."""
+"""Bytes beyond which the journal is compacted to the needed entries and the newest half."""
 
 T = TypeVar("T")
 
 
 class JournalUnusable(Exception):
-    """The journal cannot be relied upon; the text says which, why, and what a person can do."""
+    """The journal cannot be trusted; the text says which, why, and what to do."""
 
 
 class Journal(Protocol):
-    """Where an agent keeps its entries."""
-
     async def open(self) -> Sequence[Entry]:
-        """All entries that are kept, oldest first; raises `JournalRefused`."""
+        """Return all entries, oldest first; raise `JournalUnusable`."""
         ...
 
     async def append(self, entry: Entry) -> None:
-        """Keep an entry over any crash from the moment of return on; raises `JournalRefused`."""
+        """Write an entry that survives any crash after the return; raise `JournalUnusable`."""
         ...
 
 
 class RunBlocking(Protocol):
-    """How a blocking function is run: `asyncio.to_thread`, or inline in a simulation."""
+    """Runs a blocking function: `asyncio.to_thread`, or inline in a simulation."""
 
     def __call__(self, function: Callable[[], T], /) -> Coroutine[Any, Any, T]: ...
 
 
 class MemoryJournal:
-    """A journal for simulations: one process's hold of a list that outlives it.
+    """A journal for simulations, in a list that outlives the simulated process.
 
-    `pause` is awaited before and after an entry is kept, so that a kill fits between any two steps.
+    `pause` is awaited before and after each write, so that a kill can happen at either point.
     """
 
     def __init__(
-        self, kept: list[Entry], *, pause: Callable[[], Coroutine[Any, Any, None]]
+        self, entries: list[Entry], *, pause: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        self._kept = kept
+        self._entries = entries
         self._pause = pause
-        self._cut = False
+        self._killed = False
 
     async def open(self) -> Sequence[Entry]:
-        """What earlier processes kept."""
         await self._pause()
-        return tuple(self._kept)
+        return tuple(self._entries)
 
     async def append(self, entry: Entry) -> None:
-        """Keep an entry, unless this process was killed."""
         await self._pause()
-        if self._cut:
+        if self._killed:
             raise JournalUnusable("the process that writes this journal was killed")
-        self._kept.append(entry)
+        self._entries.append(entry)
         await self._pause()
 
     def kill(self) -> None:
-        """Nothing of this process reaches the list any more."""
-        self._cut = True
+        """Fail every later write of this process."""
+        self._killed = True
 
 
 class FileJournal:
-    """A journal in a file, which belongs to one process at a time."""
+    """A journal in a file. Only one process at a time may use it."""
 
     def __init__(self, path: Path, *, run: RunBlocking, limit: int = LIMIT) -> None:
         self._file = _File(path, limit=limit)
@@ -88,15 +83,13 @@ class FileJournal:
         self._busy = asyncio.Lock()
 
     async def open(self) -> Sequence[Entry]:
-        """Read the file, or make it."""
-        return await self._alone(self._file.open)
+        return await self._run_alone(self._file.open)
 
     async def append(self, entry: Entry) -> None:
-        """Write a line and wait until it is on the disk."""
-        await self._alone(lambda: self._file.append(entry))
+        await self._run_alone(lambda: self._file.append(entry))
 
-    async def _alone(self, function: Callable[[], T]) -> T:
-        """One at a time: a thread cannot be cancelled, so who is cancelled waits for it."""
+    async def _run_alone(self, function: Callable[[], T]) -> T:
+        """Run one function at a time; a cancelled caller waits, since threads cannot be stopped."""
         async with self._busy:
             running = asyncio.ensure_future(self._run(function))
             try:
@@ -108,27 +101,27 @@ class FileJournal:
 
 
 def compact(entries: Iterable[Entry]) -> list[Entry]:
-    """Of these entries, the ones without which a later command would be judged otherwise."""
-    kept = list(entries)
-    epochs = [entry.epoch for entry in kept]
-    wanted = {epochs.index(max(epochs))} if epochs else set[int]()
-    greatest: dict[tuple[str, str], int] = {}
+    """Return the entries without which the agent would admit or refuse commands differently."""
+    entries = list(entries)
+    epochs = [entry.epoch for entry in entries]
+    needed = {epochs.index(max(epochs))} if epochs else set[int]()
+    highest: dict[tuple[str, str], int] = {}
     began = dict[str, Order]()
-    for number, entry in enumerate(kept):
-        # Refusals of each cause by themselves: an order counts after some, and not after others.
+    for number, entry in enumerate(entries):
+        # By cause, because only some refusals raise the highest order that was seen.
         cause = entry.detail.partition(":")[0] if entry.phase is EntryPhase.REFUSED else ""
-        best = greatest.setdefault((entry.node_uid, cause), number)
-        if entry.order >= kept[best].order:
-            greatest[entry.node_uid, cause] = number
+        best = highest.setdefault((entry.node_uid, cause), number)
+        if entry.order >= entries[best].order:
+            highest[entry.node_uid, cause] = number
         if entry.phase is EntryPhase.STARTED:
             began[entry.node_uid] = max(began.get(entry.node_uid, entry.order), entry.order)
-    wanted.update(greatest.values())
-    wanted.update(
+    needed.update(highest.values())
+    needed.update(
         number
-        for number, entry in enumerate(kept)
+        for number, entry in enumerate(entries)
         if entry.phase is not EntryPhase.REFUSED and began.get(entry.node_uid) == entry.order
     )
-    return [kept[number] for number in sorted(wanted)]
+    return [entries[number] for number in sorted(needed)]
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -136,7 +129,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 class _File:
-    """The blocking part. Every line up to `_size` is known to be whole and on the disk."""
+    """The blocking part. Every line up to `_size` is complete and on the disk."""
 
     def __init__(self, path: Path, *, limit: int) -> None:
         self._path = path
@@ -148,7 +141,7 @@ class _File:
             data = self._path.read_bytes() if self._path.exists() else b""
             if not data:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._write_anew([])
+                self._rewrite([])
                 return []
         except OSError as error:
             raise self._failed("opened", error) from error
@@ -160,7 +153,7 @@ class _File:
             if self._size + len(line) > self._limit:
                 self._compact()
             with self._path.open("r+b") as file:
-                # What a write that failed has left behind is no line, and goes.
+                # Remove what a failed write has left behind.
                 file.truncate(self._size)
                 file.seek(self._size)
                 file.write(line)
@@ -180,10 +173,10 @@ class _File:
                 entries.append(decode(Entry, line))
             except MalformedMessage as error:
                 if number == len(lines) and not torn:
-                    break  # a crash midway may leave the last line long enough, and not written
+                    break  # a crash may leave the last line at full length without its data
                 raise self._refused(
                     f"line {number} is damaged ({error})",
-                    "keep a copy for whoever looks into it",
+                    "keep a copy for analysis",
                 ) from None
             size += len(line) + 1
         self._size = size
@@ -193,7 +186,9 @@ class _File:
         try:
             version = msgspec.json.decode(line, type=_Header).journal
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise self._refused("it does not begin with a header", "see what wrote it") from None
+            raise self._refused(
+                "it does not start with a header", "find out what wrote it"
+            ) from None
         if version != VERSION:
             raise self._refused(
                 f"it is of version {version}, and this release reads version {VERSION}",
@@ -209,17 +204,17 @@ class _File:
             if room < 0:
                 break
             keep.add(id(entry))
-        self._write_anew([entry for entry in entries if id(entry) in keep])
+        self._rewrite([entry for entry in entries if id(entry) in keep])
 
-    def _write_anew(self, entries: list[Entry]) -> None:
+    def _rewrite(self, entries: list[Entry]) -> None:
         header = msgspec.json.encode(_Header(VERSION))
         data = b"".join(line + b"\n" for line in (header, *(encode(entry) for entry in entries)))
-        beside = self._path.with_name(self._path.name + ".new")
-        with beside.open("wb") as file:
+        replacement = self._path.with_name(self._path.name + ".new")
+        with replacement.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(self._path)
+        replacement.replace(self._path)
         directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(directory)
@@ -230,11 +225,11 @@ class _File:
     def _failed(self, what: str, error: OSError) -> JournalUnusable:
         return JournalUnusable(
             f"journal {self._path}: it cannot be {what} ({error.strerror or error}):"
-            f" make room or the file writable; it is tried again with the next command"
+            f" free disk space or make the file writable; the next command tries again"
         )
 
-    def _refused(self, why: str, first: str) -> JournalUnusable:
+    def _refused(self, why: str, remedy: str) -> JournalUnusable:
         return JournalUnusable(
-            f"journal {self._path}: {why}: {first}, or move the file away; without it, what the"
-            f" slot says is taken as new"
+            f"journal {self._path}: {why}: {remedy}, or move the file away; without it, the"
+            f" command in the slot counts as new"
         )

@@ -1,7 +1,4 @@
-"""What a service answers to those who look for services: ADR-32 of NATS, `nats micro ls`.
-
-The shapes and their words are that document's. Nothing is known here of what is asked or answered.
-"""
+"""Service discovery as specified by NATS ADR-32 and used by `nats micro ls`."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +9,7 @@ import msgspec
 from libs.contracts import subjects
 
 QUEUE_GROUP = "q"
-"""The convention's group: each question goes to one instance of a service."""
+"""ADR-32's queue group: each query goes to one instance of a service."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _VERSION = re.compile(
@@ -32,7 +29,9 @@ class MicroService(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"service {self.name!r}: a name is of A-Z, a-z, 0-9, '_' and '-'")
+            raise ValueError(
+                f"service {self.name!r}: a name may contain only A-Z, a-z, 0-9, '_' and '-'"
+            )
         if not _VERSION.fullmatch(self.version):
             raise ValueError(
                 f"service {self.name}: version {self.version!r} is not semantic, as in 1.2.3"
@@ -40,7 +39,7 @@ class MicroService(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Endpoint(msgspec.Struct, kw_only=True):
-    """One question of a service, and what became of it so far."""
+    """One query of a service, with its statistics."""
 
     name: str
     subject: str
@@ -91,7 +90,7 @@ class _Stats(_Reply, frozen=True, kw_only=True, tag="io.nats.micro.v1.stats_resp
 
 
 def discovery_subjects(verb: str, service: MicroService) -> tuple[str, str, str]:
-    """The subjects of a discovery verb: of all services, of this one, of this instance."""
+    """Return a verb's subjects: for all services, for this service, for this instance."""
     return (
         subjects.service(verb),
         subjects.service(verb, service.name),
@@ -100,12 +99,10 @@ def discovery_subjects(verb: str, service: MicroService) -> tuple[str, str, str]
 
 
 def ping(service: MicroService) -> bytes:
-    """That it is there."""
     return msgspec.json.encode(_Ping(name=service.name, id=service.id, version=service.version))
 
 
 def info(service: MicroService, endpoints: Iterable[Endpoint]) -> bytes:
-    """What it may be asked, and where."""
     known = [_EndpointInfo(name=each.name, subject=each.subject) for each in endpoints]
     return msgspec.json.encode(
         _Info(
@@ -119,7 +116,6 @@ def info(service: MicroService, endpoints: Iterable[Endpoint]) -> bytes:
 
 
 def stats(service: MicroService, endpoints: Iterable[Endpoint]) -> bytes:
-    """What became of the questions so far."""
     started = datetime.fromtimestamp(service.started, UTC).isoformat(timespec="microseconds")
     return msgspec.json.encode(
         _Stats(

@@ -1,12 +1,10 @@
-"""What an identity may publish and hear: one pure function, for the server and for the tests.
+"""The subjects that each identity may publish and subscribe to. Pure.
 
-A component of a node may only be itself: report, beat, tell and read its own slots, and nothing of
-JetStream besides. A right to make a consumer lets its holder name any subject for the server to
-deliver to, so it is given to nobody on a node; where that subject and forged reply subjects lead is
-closed by the accounts of `server_config`, and neither is enough without the other.
+A component of a node may only report, beat, publish events and read its slots in its own name. It
+may not create consumers: their creator chooses any subject for the server to deliver to. Forged
+deliver and reply subjects are contained by the accounts of `server_config`; permissions and
+accounts are both needed.
 """
-
-from collections.abc import Iterable
 
 import msgspec
 
@@ -34,24 +32,26 @@ from libs.contracts.subjects import (
 )
 
 DISCOVERY_VERBS = ("PING", "INFO", "STATS")
-"""What services are asked about themselves (ADR-32)."""
+"""The verbs of service discovery (ADR-32)."""
 
 
 class Permissions(msgspec.Struct, frozen=True):
-    """Patterns. What is in none of them is forbidden."""
+    """Patterns of subjects; every other subject is forbidden."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 
 
 def permissions(identity: Identity) -> Permissions:
-    """Everything that this identity may do. Raises `NotASubject` for a name that is a pattern."""
+    """Return the permissions of an identity; raise `NotASubject` for a name that is a pattern."""
     if ANY in (identity.cluster, identity.node):
-        raise NotASubject(f"{identity}: {ANY!r} names nobody; it would permit what all may do")
+        raise NotASubject(
+            f"{identity}: {ANY!r} is a wildcard and no name; it would grant the permissions of all"
+        )
     if identity.writer in COMPONENTS:
         publish, subscribe = _component(identity)
     elif identity.writer is Writer.CTL:
-        publish, subscribe = _people(identity)
+        publish, subscribe = _ctl(identity)
     elif identity.writer is Writer.SCHEDULER:
         publish, subscribe = _scheduler(identity)
     else:
@@ -65,16 +65,16 @@ _Rights = tuple[list[str], list[str]]
 def _component(me: Identity) -> _Rights:
     at = {"cluster": me.cluster, "node": me.node, "component": me.writer.value}
     slots = (Command(**at), Check(**at, asker=ANY))
-    mine: list[Subject] = [
+    publish: list[Subject] = [
         State(**at, kind=ANY),
         State(**at, kind=ANY, asker=ANY),
         Beat(**at),
         Event(cluster=me.cluster, node=me.node, writer=me.writer, kind=ANY),
     ]
     if me.writer is Writer.TELEMETRY:
-        mine.append(Telemetry(cluster=me.cluster, node=me.node))
+        publish.append(Telemetry(cluster=me.cluster, node=me.node))
     reads = [direct_get(COMMANDS.name, str(slot)) for slot in slots]
-    return [*map(str, mine), *reads], [notify(slot) for slot in slots]
+    return [*map(str, publish), *reads], [notify(slot) for slot in slots]
 
 
 def _scheduler(me: Identity) -> _Rights:
@@ -90,8 +90,9 @@ def _scheduler(me: Identity) -> _Rights:
         *_follow(COMMANDS, commands, of_cluster(Check, me.cluster)),
         *_follow(EVENTS, of_cluster(Event, me.cluster)),
     ]
-    # STREAM INFO belongs to making a stream as it should be and to following it.
-    return _once([*publish, commands, *manages, *purges, *reads, *follows]), subscribe
+    # Both creating and following a stream need STREAM INFO: list each permission once.
+    rights = dict.fromkeys([*publish, commands, *manages, *purges, *reads, *follows])
+    return list(rights), subscribe
 
 
 _ENSURE = ("INFO", "CREATE", "UPDATE")
@@ -109,39 +110,31 @@ def _cluster_role(me: Identity) -> _Rights:
     subscribe = [
         of_cluster(Beat, me.cluster),
         str(Query(cluster=me.cluster, service=me.writer, verb=ANY)),
-        *_found_by_name(me.writer),
+        *(
+            subject
+            for verb in DISCOVERY_VERBS
+            for subject in (service(verb), service(verb, me.writer), service(verb, me.writer, ANY))
+        ),
     ]
     if me.writer is Writer.DRIVER_CLUSTER:
-        # An old driver stays as long as a command names it.
+        # An old driver is kept as long as a command names it.
         publish += _follow(COMMANDS, of_cluster(Command, me.cluster))
     if me.writer is Writer.TELEMETRY_CLUSTER:
         subscribe.append(of_cluster(Telemetry, me.cluster))
     return publish, subscribe
 
 
-def _people(me: Identity) -> _Rights:
-    looks = [each for verb in DISCOVERY_VERBS for each in (service(verb), service(verb, ">"))]
-    asks = str(Query(cluster=me.cluster, service=ANY, verb=ANY))
-    return [asks, *looks, *_follow(EVENTS, of_cluster(Event, me.cluster))], []
-
-
-def _found_by_name(writer: Writer) -> list[str]:
-    return [
-        each
-        for verb in DISCOVERY_VERBS
-        for each in (service(verb), service(verb, writer), service(verb, writer, ANY))
-    ]
+def _ctl(me: Identity) -> _Rights:
+    discovery = [each for verb in DISCOVERY_VERBS for each in (service(verb), service(verb, ">"))]
+    queries = str(Query(cluster=me.cluster, service=ANY, verb=ANY))
+    return [queries, *discovery, *_follow(EVENTS, of_cluster(Event, me.cluster))], []
 
 
 def _follow(stream: Stream, *patterns: str) -> list[str]:
-    """Read a stream in order. The server sees to it that a consumer's filter is its subject's."""
+    """Return the rights to read a stream; the server checks a consumer's filter against them."""
     return [
         js_api("STREAM", "INFO", stream.name),
         *(js_api("CONSUMER", "CREATE", stream.name, ANY, pattern) for pattern in patterns),
         js_api("CONSUMER", "DELETE", stream.name, ANY),
         flow_control(stream.name),
     ]
-
-
-def _once(subjects: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(subjects))

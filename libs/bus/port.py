@@ -1,8 +1,7 @@
-"""The port: what a bus must do, and how it says that it could not.
+"""The interface of a bus, and its errors.
 
-Small on purpose. What the planes promise (order of commands, one result per op, gaps counted) is
-built once above it, in the other modules of this package, and holds on either implementation. A
-core message may be lost; what `store` has returned is kept; nothing is ever buffered for later.
+A published message may be lost; a message for which `store` returned is kept; nothing is buffered
+to be sent later.
 """
 
 from collections.abc import Callable
@@ -16,51 +15,49 @@ from libs.runtime.clock import Clock
 
 
 class BusError(Exception):
-    """Something about the bus went wrong; the text says what was tried, on what, and why."""
+    """A call to the bus failed; the text says what was tried, on what, and why."""
 
 
 class BusUnavailable(BusError):
-    """The bus did not answer. Whether it took what was sent is not known."""
+    """The bus did not answer. The message may have been sent or stored."""
 
 
 class SequenceConflict(BusError):
-    """The subject's last message is not the one that the writer expected. Nothing was stored."""
+    """The subject's last message is not the expected one. Nothing was stored."""
 
 
 class SubjectForbidden(BusError):
-    """This identity may not do that."""
+    """This identity has no permission for the subject."""
 
 
 class NoResponders(BusError):
-    """Nobody answers questions on that subject now."""
+    """No process answers requests on the subject."""
 
 
 class BusMisconfigured(BusError):
-    """The server, or what we told it, must be changed by a person."""
+    """The server's or the client's configuration must be changed; retrying is useless."""
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):
-    """One message in a stream."""
-
     subject: str
     sequence: int
     time: float
-    """Unix seconds, by the server."""
+    """Unix seconds by the server's clock."""
     data: bytes
 
 
 class LastPerSubject(msgspec.Struct, frozen=True):
-    """Follow from the last message of each subject; after an interruption, from there again."""
+    """Follow from the last message of each subject; start over after an interruption."""
 
 
 class FromSequence(msgspec.Struct, frozen=True):
-    """Follow from this sequence on; after an interruption, from where it stopped."""
+    """Follow from this sequence on; resume after an interruption."""
 
     sequence: int = 1
 
 
 class FromTime(msgspec.Struct, frozen=True):
-    """Follow from this moment on, in unix seconds; after an interruption, from where it stopped."""
+    """Follow from this time on, in unix seconds; resume after an interruption."""
 
     time: float
 
@@ -69,11 +66,11 @@ StartFrom: TypeAlias = LastPerSubject | FromSequence | FromTime
 
 
 class Follower(Protocol):
-    """Who follows a stream. Called on the event loop, in the stream's order; must not block.
+    """Receives a stream in order. Its methods run on the event loop and must not block.
 
-    `began` says that reading starts over: with `LastPerSubject` after every interruption (what is
-    not repeated before `caught_up` is gone from the stream); otherwise only if the stream itself
-    was lost and made anew. `lost` says that what comes next may be late: the link broke.
+    `began`: reading starts over. With `LastPerSubject` after every interruption, and what is not
+    repeated before `caught_up` is gone from the stream; otherwise only if the stream was lost and
+    recreated. `lost`: the link broke, so following messages may be late.
     """
 
     def began(self) -> None: ...
@@ -86,7 +83,7 @@ class Follower(Protocol):
 
 
 class Closable(Protocol):
-    """Something that runs until it is closed. What had arrived before `close` is still handled."""
+    """A subscription. Messages that arrived before `close` are still handled."""
 
     async def close(self) -> None: ...
 
@@ -96,24 +93,23 @@ MessageHandler: TypeAlias = Callable[[str, bytes, str], None]
 
 
 class BusLink:
-    """Whether the bus is there, since when, and for how long it was away in all."""
+    """Whether the bus is connected, and for how long it was disconnected in total."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._watchers: list[Callable[[bool], None]] = []
         self._up = False
         self._changed = clock.monotonic()
-        self._away = 0.0
+        self._down_before = 0.0
 
     @property
     def is_up(self) -> bool:
-        """Whether the bus is there now."""
         return self._up
 
     @property
     def down_seconds(self) -> float:
-        """Seconds in which the bus was away, since this link was made: deadlines grow by it."""
-        return self._away + (0.0 if self._up else self._clock.monotonic() - self._changed)
+        """Total seconds without a connection; deadlines are extended by it."""
+        return self._down_before + (0.0 if self._up else self._clock.monotonic() - self._changed)
 
     def watch(self, watcher: Callable[[bool], None]) -> Callable[[], None]:
         """Call `watcher(up)` at each change, until the returned function is called."""
@@ -121,12 +117,12 @@ class BusLink:
         return lambda: self._watchers.remove(watcher)
 
     def set(self, up: bool) -> None:
-        """For the implementations: the link came up or broke."""
+        """Record that the link came up or broke. Called by implementations of `Bus`."""
         if up == self._up:
             return
         now = self._clock.monotonic()
         if up:
-            self._away += now - self._changed
+            self._down_before += now - self._changed
         self._up = up
         self._changed = now
         for watcher in tuple(self._watchers):
@@ -143,43 +139,44 @@ class Bus(Protocol):
     def link(self) -> BusLink: ...
 
     async def ensure(self, stream: Stream) -> None:
-        """Make the stream as `contracts.streams` says, or change it until it is."""
+        """Create the stream, or change its configuration to this one."""
         ...
 
     async def publish(self, subject: str, data: bytes) -> None:
-        """Send to whoever listens now. Raises `Away` at once while the link is down."""
+        """Send to current subscribers. Raise `BusUnavailable` at once while the link is down."""
         ...
 
     async def store(
         self, stream: Stream, subject: str, data: bytes, *, expect: int | None = None, id: str = ""
     ) -> int:
-        """Store, and return the sequence under which the server has it.
+        """Store a message and return its sequence.
 
-        `expect` is the sequence of the subject's last message (0: none), else `Conflict`. Two
-        messages with one `id` within two minutes are stored once. After `Away` it may be stored.
+        Raise `SequenceConflict` unless `expect` is the sequence of the subject's last message
+        (0: none). Messages with the same `id` within two minutes are stored once. After
+        `BusUnavailable` the message may be stored.
         """
         ...
 
     async def last(self, stream: Stream, subject: str) -> StoredMessage | None:
-        """The last message of this subject."""
+        """Return the last message of a subject."""
         ...
 
     async def purge(self, stream: Stream, pattern: str) -> None:
-        """Remove every message of these subjects."""
+        """Remove every message of the subjects."""
         ...
 
     async def subscribe(
         self, pattern: str, handler: MessageHandler, *, group: str = ""
     ) -> Closable:
-        """Hear what is sent from now on; of a group, each message goes to one member."""
+        """Receive new messages; within a group, each message goes to one member."""
         ...
 
     async def follow(
         self, stream: Stream, pattern: str, follower: Follower, *, start: StartFrom
     ) -> Closable:
-        """Read a stream in order, and go on as it grows, over every interruption."""
+        """Receive a stream's stored and new messages in order, across interruptions."""
         ...
 
     async def request(self, subject: str, data: bytes, *, timeout: float = 5.0) -> bytes:
-        """Ask, and return the first answer. Raises `NobodyThere` or, without an answer, `Away`."""
+        """Return the first answer. Raise `NoResponders`, or `BusUnavailable` without an answer."""
         ...

@@ -1,8 +1,7 @@
-"""Questions to a service: answered at the same time, found by who looks for them, never echoed.
+"""Answer and send queries to a service. Queries are answered concurrently.
 
-An answer goes only into the inbox of somebody who may ask: the server does not check where a
-question wants its answer. A handler knows the question and gives the answer; whatever goes wrong
-comes back as a `Problem` in words. What is asked means nothing here.
+An answer is sent only to an inbox that may receive answers, because the server does not check the
+reply subject of a query. Every failure is answered with a `QueryError`.
 """
 
 import asyncio
@@ -34,20 +33,20 @@ from libs.runtime.env import Env
 log = logging.getLogger("sluice.bus")
 
 MAX_WAITING = 64
-"""Questions that may wait for each one that is answered."""
+"""Queries that may wait, for each one that may run."""
 
 ANSWER_SECONDS = 30.0
-"""An answer that takes longer is not awaited, so that it holds up no other."""
+"""A handler that takes longer is cancelled, so that it does not hold up other queries."""
 
 RETRY_SECONDS = 0.25
-"""Between two tries to ask a service of which no instance runs."""
+"""Delay before asking again when no instance of the service runs."""
 
 QueryHandlers: TypeAlias = Mapping[QueryVerb, Callable[[Any], Awaitable[Message]]]
-"""To each verb, who takes its question and gives its answer, or a `Problem`."""
+"""The handler of each verb; it returns the verb's answer or a `QueryError`."""
 
 
 class QueryResponder:
-    """Answers a service's questions while it is entered; leaving it drops what `drain` did not."""
+    """Answers a service's queries while it is entered; call `drain` first to leave gracefully."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class QueryResponder:
         self._bus = bus
         self._clock = env.clock
         self._cluster = bus.identity.cluster
-        self._answers = handlers
+        self._handlers = handlers
         self._service = MicroService(
             id=env.ids.new(), name=name, version=version, started=env.clock.now()
         )
@@ -74,36 +73,36 @@ class QueryResponder:
             for verb in handlers
         }
         self._slots = asyncio.Semaphore(concurrent)
-        self._most = concurrent * MAX_WAITING
-        # A dictionary, not a set: tasks are cancelled in the order in which they were started.
+        self._max_tasks = concurrent * MAX_WAITING
+        # A dictionary and not a set, so that tasks are cancelled in the order of their start.
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._asked: list[Closable] = []
-        self._looked_for: list[Closable] = []
+        self._query_subscriptions: list[Closable] = []
+        self._discovery_subscriptions: list[Closable] = []
         self.rejected = 0
-        """Questions that came while too many waited: who asked asks again."""
+        """Queries that were dropped because too many were waiting."""
         self.undeliverable = 0
-        """Questions that wanted their answer where nobody who may ask listens."""
+        """Queries that were dropped because of their reply subject."""
 
     @property
     def id(self) -> str:
-        """The name of this instance among those of its service."""
+        """The id of this instance of the service."""
         return self._service.id
 
     async def __aenter__(self) -> Self:
         try:
             for verb, endpoint in self._endpoints.items():
-                self._asked.append(
+                self._query_subscriptions.append(
                     await self._bus.subscribe(
                         endpoint.subject,
-                        partial(self._take, partial(self._serve, verb)),
+                        partial(self._start, partial(self._serve, verb)),
                         group=micro.QUEUE_GROUP,
                     )
                 )
             for verb, describe in self._descriptions().items():
                 for subject in micro.discovery_subjects(verb, self._service):
-                    self._looked_for.append(
+                    self._discovery_subscriptions.append(
                         await self._bus.subscribe(
-                            subject, partial(self._take, partial(self._describe, describe))
+                            subject, partial(self._start, partial(self._describe, describe))
                         )
                     )
         except BaseException:
@@ -112,24 +111,24 @@ class QueryResponder:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await _close(self._asked)
-        await _close(self._looked_for)
+        await _close(self._query_subscriptions)
+        await _close(self._discovery_subscriptions)
         for task in self._tasks:
             task.cancel()
         await self._idle()
 
     async def drain(self) -> None:
-        """Take nothing new, and return when all that had arrived is answered."""
-        await _close(self._asked)
+        """Accept no more queries, and return when all that were received are answered."""
+        await _close(self._query_subscriptions)
         await self._idle()
-        await _close(self._looked_for)
+        await _close(self._discovery_subscriptions)
         await self._idle()
 
     async def _idle(self) -> None:
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
-    def _take(
+    def _start(
         self,
         serve: Callable[[bytes, str], Coroutine[Any, Any, None]],
         subject: str,
@@ -138,9 +137,9 @@ class QueryResponder:
     ) -> None:
         if not subjects.is_allowed_reply(reply, self._cluster):
             self.undeliverable += 1
-            log.warning("%s: not answered: %r is not the inbox of one who may ask", subject, reply)
+            log.warning("%s: not answered: %r is not the inbox of an allowed asker", subject, reply)
             return
-        if len(self._tasks) >= self._most:
+        if len(self._tasks) >= self._max_tasks:
             self.rejected += 1
             return
         task = asyncio.get_running_loop().create_task(serve(data, reply), name=f"answer {subject}")
@@ -169,44 +168,44 @@ class QueryResponder:
                 endpoint.errors += 1
                 endpoint.last_error = answer.message
         if not await self._send(reply, encode(answer)):
-            # One that is too long for the bus, say: who asked shall not wait for nothing.
+            # The answer may be too long for the bus; send an error rather than let the asker wait.
             await self._send(reply, encode(self._internal(verb)))
 
     async def _answer(self, verb: QueryVerb, data: bytes) -> Message:
-        question_type, answer_type = QUERIES[verb]
+        query_type, answer_type = QUERIES[verb]
         try:
-            question = decode(question_type, data)
+            query = decode(query_type, data)
         except MalformedMessage as error:
             return QueryError(code=QueryErrorCode.UNREADABLE, message=str(error))
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                answer = await self._answers[verb](question)
+                answer = await self._handlers[verb](query)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            log.exception("%s: what an answer waited for was cancelled", verb)
+            log.exception("%s: a task of the handler was cancelled", verb)
             return self._internal(verb)
         except Exception:
-            log.exception("%s: a question was not answered", self._endpoints[verb].subject)
+            log.exception("%s: a query was not answered", self._endpoints[verb].subject)
             return self._internal(verb)
         if not isinstance(answer, answer_type | QueryError):
-            log.error("%s: answered with a %s", verb, type(answer).__name__)
+            log.error("%s: the handler returned a %s", verb, type(answer).__name__)
             return self._internal(verb)
         return answer
 
     def _internal(self, verb: QueryVerb) -> QueryError:
         return QueryError(
             code=QueryErrorCode.INTERNAL,
-            message=f"{self._service.name} failed to answer {verb}; why is in its log"
-            f" (instance {self._service.id}); ask again, or tell whoever runs it",
+            message=f"{self._service.name} failed to answer {verb}; the cause is in its log"
+            f" (instance {self._service.id}); try again",
         )
 
     async def _send(self, reply: str, data: bytes) -> bool:
         try:
             await self._bus.publish(reply, data)
         except BusError as error:
-            log.warning("an answer of %d bytes was not sent: %s", len(data), error)
+            log.warning("an answer of %d bytes could not be sent: %s", len(data), error)
             return False
         return True
 
@@ -237,11 +236,11 @@ async def send_query(
 async def send_query(
     query: Message, *, bus: Bus, clock: Clock, cluster: str, service: str, timeout: float
 ) -> Message:
-    """Ask; a service that is not there now is asked again until `timeout` has passed.
+    """Send a query and return its answer; retry until `timeout` while no instance runs.
 
-    Raises `NobodyThere`, `Away`, or `Unreadable` for an answer that this process cannot read.
+    Raise `NoResponders`, `BusUnavailable`, or `MalformedMessage` for an answer of another release.
     """
-    verb, answer_type = _ANSWERED_BY[type(query)]
+    verb, answer_type = _VERBS[type(query)]
     subject = str(subjects.Query(cluster=cluster, service=service, verb=verb))
     deadline = clock.monotonic() + timeout
     while True:
@@ -252,15 +251,15 @@ async def send_query(
                 raise
             await clock.sleep(RETRY_SECONDS)
         else:
-            return _read(answer_type, data)
+            return _decode_answer(answer_type, data)
 
 
-_ANSWERED_BY: dict[type[Message], tuple[QueryVerb, type[Message]]] = {
-    question: (verb, answer) for verb, (question, answer) in QUERIES.items()
+_VERBS: dict[type[Message], tuple[QueryVerb, type[Message]]] = {
+    query: (verb, answer) for verb, (query, answer) in QUERIES.items()
 }
 
 
-def _read(answer_type: type[Message], data: bytes) -> Message:
+def _decode_answer(answer_type: type[Message], data: bytes) -> Message:
     try:
         return decode(answer_type, data)
     except MalformedMessage as error:

@@ -1,8 +1,7 @@
-"""What a component says of itself on the `state` plane, said until the bus has it.
+"""Store a component's reports on the `state` plane, retrying until each is acknowledged.
 
-Of each kind the last word counts, so a newer one takes the place of one that was not sent yet; only
-results queue, because none may be lost. What was acknowledged is said again now and then: STATE may
-have lost it. Whether a report is true, or who believes it, is not known here.
+A newer report of a kind replaces an unsent one; only results queue, because none may be lost.
+Acknowledged reports are stored again from time to time, because STATE may have lost them.
 """
 
 import asyncio
@@ -23,30 +22,30 @@ from libs.runtime.env import Env
 log = logging.getLogger("sluice.bus")
 
 REPEAT = 600.0
-"""Seconds after which everything is said again, before jitter."""
+"""Seconds after which every report is stored again, before jitter."""
 
 RECONNECT_SPREAD = 2.0
-"""Seconds over which a fleet speaks again when a server comes back to all of it at once."""
+"""Seconds over which a fleet spreads its work after a reconnect."""
 
 
 class _PendingReport(msgspec.Struct):
     data: bytes
     id: str
     tried: bool = False
-    """It may be stored already, or later: it is repeated, with its id, before anything else."""
+    """It may be stored already, so it must be repeated, with its id, before any newer report."""
 
 
 class _ReportQueue(msgspec.Struct):
-    """One subject: what is still to be stored, oldest first, and what was stored last."""
+    """The reports of one subject that wait to be stored, oldest first, and the last one stored."""
 
     subject: str
     kind: StateKind
     waiting: deque[_PendingReport]
-    said: bytes = b""
+    stored: bytes = b""
 
 
 class Reporter:
-    """The voice of one component in one boot of one node."""
+    """Reports the state of one component in one boot of one node."""
 
     def __init__(
         self,
@@ -61,17 +60,17 @@ class Reporter:
         self._random = env.random
         self._node_uid = node_uid
         self._boot_id = boot_id
-        self._lines: dict[str, _ReportQueue] = {}
-        self._voice = f"{bus.identity}/{env.random.getrandbits(64):016x}"
-        self._said = 0
-        self._bell = asyncio.Event()
-        self._there = asyncio.Event()
+        self._queues: dict[str, _ReportQueue] = {}
+        self._id_prefix = f"{bus.identity}/{env.random.getrandbits(64):016x}"
+        self._count = 0
+        self._changed = asyncio.Event()
+        self._reconnected = asyncio.Event()
         self._acknowledged = asyncio.Event()
         self.last_error = ""
-        """Why the last try failed, in words; empty if it did not."""
+        """Why the last try to store failed; empty if it succeeded."""
 
     def report(self, body: StateBody, *, asker: str = "") -> None:
-        """Say this from now on; `asker` is who put the check that it answers."""
+        """Store a report and keep repeating it; `asker` put the check that it answers."""
         me = self._bus.identity
         report = Report.of(
             body,
@@ -79,95 +78,95 @@ class Reporter:
             node_uid=self._node_uid,
             boot_id=self._boot_id,
             component=me.writer,
-            # A result that is said again is the same bytes again.
+            # A repeated result must have the same bytes.
             at=body.finished if isinstance(body, Result) else self._clock.now(),
         )
         subject = State(
             cluster=me.cluster, node=me.node, component=me.writer, kind=report.kind, asker=asker
         )
-        line = self._lines.setdefault(
+        queue = self._queues.setdefault(
             str(subject), _ReportQueue(str(subject), report.kind, deque())
         )
         data = encode(report)
         if report.kind is not StateKind.RESULT:
-            while line.waiting and not line.waiting[-1].tried:
-                line.waiting.pop()
-        elif line.waiting and line.waiting[-1].data == data:
+            while queue.waiting and not queue.waiting[-1].tried:
+                queue.waiting.pop()
+        elif queue.waiting and queue.waiting[-1].data == data:
             return
-        self._say(line, data)
-        self._bell.set()
+        self._enqueue(queue, data)
+        self._changed.set()
 
     async def run(self) -> None:
-        """Store what is to be said until cancelled; a bus that is away is waited for."""
+        """Store reports until cancelled; wait while the bus is unavailable."""
         unwatch = self._bus.link.watch(self._link_changed)
         backoff = Backoff(self._random)
         repeat_at = self._next_repeat()
         try:
             while True:
-                self._bell.clear()
+                self._changed.clear()
                 if not await self._store_all():
-                    await self._wait(self._there, backoff.next())
+                    await self._wait(self._reconnected, backoff.next())
                 else:
                     backoff.reset()
-                    await self._wait(self._bell, repeat_at - self._clock.monotonic())
-                back = self._there.is_set()
-                if back:
+                    await self._wait(self._changed, repeat_at - self._clock.monotonic())
+                reconnected = self._reconnected.is_set()
+                if reconnected:
                     await self._clock.sleep(self._random.uniform(0.0, RECONNECT_SPREAD))
-                    self._there.clear()
-                if back or self._clock.monotonic() >= repeat_at:
+                    self._reconnected.clear()
+                if reconnected or self._clock.monotonic() >= repeat_at:
                     self._repeat()
                     repeat_at = self._next_repeat()
         finally:
             unwatch()
 
     async def flush(self, kind: StateKind | None = None) -> None:
-        """Return once all that was reported, or all of one kind, is stored."""
-        while any(line.waiting for line in self._lines.values() if kind in (None, line.kind)):
+        """Return once all reports, or all of one kind, are stored."""
+        while any(queue.waiting for queue in self._queues.values() if kind in (None, queue.kind)):
             await self._acknowledged.wait()
 
     async def _store_all(self) -> bool:
-        """Whether nothing is left to be stored."""
+        """Return whether every report is stored."""
         self.last_error = ""
-        for line in tuple(self._lines.values()):
+        for queue in tuple(self._queues.values()):
             try:
-                await self._store(line)
+                await self._store(queue)
             except BusUnavailable as error:
                 self.last_error = str(error)
-                break  # it is away for every subject
+                break  # the other subjects would fail too
             except BusError as error:
                 self.last_error = str(error)
         return not self.last_error
 
-    async def _store(self, line: _ReportQueue) -> None:
-        while line.waiting:
-            saying = line.waiting[0]
-            saying.tried = True
-            if len(saying.data) > STATE.max_message:
-                log.error("%s: %d bytes are too long to be said", line.subject, len(saying.data))
-                line.waiting.popleft()
+    async def _store(self, queue: _ReportQueue) -> None:
+        while queue.waiting:
+            report = queue.waiting[0]
+            report.tried = True
+            if len(report.data) > STATE.max_message:
+                log.error("%s: a report of %d bytes is too long", queue.subject, len(report.data))
+                queue.waiting.popleft()
                 continue
-            await self._bus.store(STATE, line.subject, saying.data, id=saying.id)
-            line.waiting.popleft()
-            line.said = saying.data
+            await self._bus.store(STATE, queue.subject, report.data, id=report.id)
+            queue.waiting.popleft()
+            queue.stored = report.data
             self._acknowledged.set()
             self._acknowledged.clear()
 
-    def _say(self, line: _ReportQueue, data: bytes) -> None:
-        self._said += 1
-        line.waiting.append(_PendingReport(data, f"{self._voice}/{self._said}"))
+    def _enqueue(self, queue: _ReportQueue, data: bytes) -> None:
+        self._count += 1
+        queue.waiting.append(_PendingReport(data, f"{self._id_prefix}/{self._count}"))
 
     def _repeat(self) -> None:
-        for line in self._lines.values():
-            if not line.waiting and line.said:
-                self._say(line, line.said)
+        for queue in self._queues.values():
+            if not queue.waiting and queue.stored:
+                self._enqueue(queue, queue.stored)
 
     def _next_repeat(self) -> float:
         return self._clock.monotonic() + jittered(REPEAT, self._random)
 
     def _link_changed(self, up: bool) -> None:
         if up:
-            self._there.set()
-            self._bell.set()
+            self._reconnected.set()
+            self._changed.set()
 
     async def _wait(self, event: asyncio.Event, seconds: float) -> None:
         with suppress(TimeoutError):

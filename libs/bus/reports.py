@@ -1,8 +1,8 @@
-"""A reader's copy of STATE: the last report of each kind from every component of every node.
+"""A cache of STATE: the last report of each kind from every component of every node.
 
-It keeps what it has while it cannot see: a report goes only when a whole fresh reading did not
-repeat it, when its writer says something of another version, or when it is forgotten by name. What
-is in a body is its reader's business, and so is of which node uid and boot it is.
+The cache keeps its reports during outages. A report is dropped when a complete new reading of the
+stream did not repeat it, when a message of another version replaces it, or by `forget`. Readers
+must check the node uid and boot of a report.
 """
 
 import asyncio
@@ -23,21 +23,21 @@ from libs.runtime.clock import Clock
 
 
 class IgnoredReport(StrEnum):
-    """Why a message in STATE is no report."""
+    """Why a message in STATE was not accepted as a report."""
 
     UNREADABLE = "unreadable"
     OTHER_VERSION = "other-version"
     FOREIGN = "foreign"
-    """Its envelope names somebody else than the subject: nobody but its writer may be believed."""
+    """Its envelope differs from its subject, which is all that the server authenticates."""
 
 
 ReportWatcher: TypeAlias = Callable[[State, Report | None, Report | None], None]
-"""Takes whose report it is, what it was and what it is. Must not block."""
+"""Called with the parsed subject and the report before and after. Must not block."""
 
 
-class _Held(msgspec.Struct):
+class _Stored(msgspec.Struct):
     subject: str
-    of: State
+    parts: State
     data: bytes
     report: Report
     reading: int
@@ -48,50 +48,48 @@ class _Version(msgspec.Struct):
 
 
 class ReportCache:
-    """Follows STATE while it is entered; every question is answered from memory."""
+    """Follows STATE while it is entered; every method reads from memory."""
 
     def __init__(self, *, bus: Bus, clock: Clock, cluster: str) -> None:
         self._bus = bus
         self._clock = clock
         self._cluster = cluster
         self._pattern = subjects.of_cluster(State, cluster)
-        self._held: dict[str, _Held] = {}
-        self._nodes: dict[str, dict[tuple[str, str, str], _Held]] = {}
+        self._by_subject: dict[str, _Stored] = {}
+        self._by_node: dict[str, dict[tuple[str, str, str], _Stored]] = {}
         self._watchers: list[ReportWatcher] = []
         self._reading = 0
         self._synced = asyncio.Event()
-        self._current = False
+        self._is_current = False
         self._changed = clock.monotonic()
-        self._away = 0.0
-        self._following: Closable | None = None
+        self._stale_before = 0.0
+        self._subscription: Closable | None = None
         self.ignored: Counter[IgnoredReport] = Counter()
         self.last_ignored = ""
-        """The last message that was ignored, and why: for a person."""
+        """The last message that was ignored, and why."""
 
     async def __aenter__(self) -> Self:
-        self._following = await self._bus.follow(
+        self._subscription = await self._bus.follow(
             streams.STATE, self._pattern, self, start=LastPerSubject()
         )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._following is not None:
-            await self._following.close()
-
-    # What is known.
+        if self._subscription is not None:
+            await self._subscription.close()
 
     def get(self, node: str, component: str, kind: str, asker: str = "") -> Report | None:
-        """The last report of this kind; of any node uid and boot."""
-        held = self._nodes.get(node, {}).get((component, kind, asker))
-        return held.report if held else None
+        """Return the last report of this kind, of any node uid and boot."""
+        stored = self._by_node.get(node, {}).get((component, kind, asker))
+        return stored.report if stored else None
 
     def nodes(self) -> Iterable[str]:
-        """Every node that has a report, in the order in which they were met."""
-        return self._nodes.keys()
+        """Return every node that has a report, oldest first."""
+        return self._by_node.keys()
 
     def reports(self, node: str) -> list[tuple[State, Report]]:
-        """All reports of a node, each with where it stands."""
-        return [(held.of, held.report) for held in self._nodes.get(node, {}).values()]
+        """Return all reports of a node, each with its parsed subject."""
+        return [(stored.parts, stored.report) for stored in self._by_node.get(node, {}).values()]
 
     def on_change(self, watcher: ReportWatcher) -> Callable[[], None]:
         """Call `watcher` when a report's bytes change, until the returned function is called."""
@@ -99,121 +97,125 @@ class ReportCache:
         return lambda: self._watchers.remove(watcher)
 
     def forget(self, node: str) -> None:
-        """Drop what a node said: it was deleted, and its state purged."""
-        for held in tuple(self._nodes.get(node, {}).values()):
-            self._drop(held)
-
-    # How far it can be relied upon.
+        """Drop the reports of a deleted node, whose state was purged."""
+        for stored in tuple(self._by_node.get(node, {}).values()):
+            self._drop(stored)
 
     async def synced(self) -> None:
-        """Return once everything that the stream held has been read."""
+        """Return once everything that the stream holds has been read."""
         await self._synced.wait()
 
     @property
     def age(self) -> float:
-        """Seconds since this was last known to be current: 0 if it is, infinite if it never was."""
-        if self._current:
+        """Seconds since the cache was last current: 0 if it is, infinite if it never was."""
+        if self._is_current:
             return 0.0
         return self._clock.monotonic() - self._changed if self._synced.is_set() else math.inf
 
     @property
     def stale_seconds(self) -> float:
-        """Seconds for which this was not current, in all: deadlines on reports grow by it."""
-        return self._away + (0.0 if self._current else self._clock.monotonic() - self._changed)
+        """Total seconds for which the cache was not current; deadlines on reports grow by it."""
+        return self._stale_before + (
+            0.0 if self._is_current else self._clock.monotonic() - self._changed
+        )
 
-    # What the bus calls (`Follower`).
+    # Called by the bus (`Follower`).
 
     def began(self) -> None:
-        """A reading from the start: everything will be repeated."""
+        """Prepare for every report to be repeated."""
         self._reading += 1
         self._set_current(False)
 
     def received(self, message: StoredMessage) -> None:
-        """Take a report in, unless it is what is known already, or no report."""
-        held = self._held.get(message.subject)
-        if held is not None:
-            held.reading = self._reading
-            if held.data == message.data:
+        """Update one report, unless the message is known already or not a report."""
+        stored = self._by_subject.get(message.subject)
+        if stored is not None:
+            stored.reading = self._reading
+            if stored.data == message.data:
                 return
-        of = held.of if held is not None else _parts(message.subject, self._cluster)
+        parts = stored.parts if stored is not None else _parse(message.subject, self._cluster)
         try:
             report = decode(Report, message.data)
         except MalformedMessage as error:
-            why = _version_or_bytes(message.data)
+            why = _why_malformed(message.data)
             self._ignore(why, message, str(error))
-            if held is not None and why is IgnoredReport.OTHER_VERSION:
-                self._drop(held)  # its writer says something else by now
+            if stored is not None and why is IgnoredReport.OTHER_VERSION:
+                self._drop(stored)  # it was replaced
             return
-        if of is None or (report.node, report.component, report.kind) != (
-            of.node,
-            of.component,
-            of.kind,
+        if parts is None or (report.node, report.component, report.kind) != (
+            parts.node,
+            parts.component,
+            parts.kind,
         ):
             says = f"it says it is {report.kind} of {report.component} on {report.node!r}"
             self._ignore(IgnoredReport.FOREIGN, message, says)
             return
-        self._take(held, of, message, report)
+        self._update(stored, parts, message, report)
 
     def caught_up(self) -> None:
-        """The reading is complete: what it did not repeat is gone."""
-        for held in [held for held in self._held.values() if held.reading != self._reading]:
-            self._drop(held)
+        """Drop the reports that the stream did not repeat."""
+        for stored in [
+            stored for stored in self._by_subject.values() if stored.reading != self._reading
+        ]:
+            self._drop(stored)
         self._set_current(True)
         self._synced.set()
 
     def lost(self) -> None:
-        """Nothing is heard for now, and nothing is dropped for that."""
+        """Treat the cache as stale until the stream has caught up again."""
         self._set_current(False)
 
-    def _take(self, held: _Held | None, of: State, message: StoredMessage, report: Report) -> None:
+    def _update(
+        self, stored: _Stored | None, parts: State, message: StoredMessage, report: Report
+    ) -> None:
         before = None
-        if held is None:
-            held = _Held(message.subject, of, message.data, report, self._reading)
-            self._held[message.subject] = held
-            place = (of.component, of.kind, of.asker)
-            self._nodes.setdefault(of.node, {})[place] = held
+        if stored is None:
+            stored = _Stored(message.subject, parts, message.data, report, self._reading)
+            self._by_subject[message.subject] = stored
+            key = (parts.component, parts.kind, parts.asker)
+            self._by_node.setdefault(parts.node, {})[key] = stored
         else:
-            before = held.report
-            held.data, held.report = message.data, report
+            before = stored.report
+            stored.data, stored.report = message.data, report
         for watcher in tuple(self._watchers):
-            watcher(of, before, report)
+            watcher(parts, before, report)
 
-    def _drop(self, held: _Held) -> None:
-        of = held.of
-        del self._held[held.subject]
-        reports = self._nodes[of.node]
-        del reports[of.component, of.kind, of.asker]
+    def _drop(self, stored: _Stored) -> None:
+        parts = stored.parts
+        del self._by_subject[stored.subject]
+        reports = self._by_node[parts.node]
+        del reports[parts.component, parts.kind, parts.asker]
         if not reports:
-            del self._nodes[of.node]
+            del self._by_node[parts.node]
         for watcher in tuple(self._watchers):
-            watcher(of, held.report, None)
+            watcher(parts, stored.report, None)
 
     def _ignore(self, why: IgnoredReport, message: StoredMessage, words: str) -> None:
         self.ignored[why] += 1
         self.last_ignored = f"{message.subject} at {message.sequence}: {words}"
 
     def _set_current(self, current: bool) -> None:
-        if current == self._current:
+        if current == self._is_current:
             return
         now = self._clock.monotonic()
         if current:
-            self._away += now - self._changed
-        self._current = current
+            self._stale_before += now - self._changed
+        self._is_current = current
         self._changed = now
 
 
-def _parts(subject: str, cluster: str) -> State | None:
-    # `subjects.parse` checks each token with a regular expression: ten times the work of all the
-    # rest here. The server let through only this plane and cluster, and an envelope must agree.
-    parts = subject.split(".")[4:]
-    if len(parts) not in (3, 4):
+def _parse(subject: str, cluster: str) -> State | None:
+    # `subjects.parse` checks each token with a regular expression, which takes ten times as long as
+    # all the rest here. The filter admits only this plane and cluster; the envelope must agree.
+    tokens = subject.split(".")[4:]
+    if len(tokens) not in (3, 4):
         return None
-    node = subjects.NO_NODE if parts[0] == "-" else parts[0].replace("_", ".")
-    asker = parts[3] if len(parts) == 4 else ""
-    return State(cluster=cluster, node=node, component=parts[1], kind=parts[2], asker=asker)
+    node = subjects.NO_NODE if tokens[0] == "-" else tokens[0].replace("_", ".")
+    asker = tokens[3] if len(tokens) == 4 else ""
+    return State(cluster=cluster, node=node, component=tokens[1], kind=tokens[2], asker=asker)
 
 
-def _version_or_bytes(data: bytes) -> IgnoredReport:
+def _why_malformed(data: bytes) -> IgnoredReport:
     try:
         version = msgspec.json.decode(data, type=_Version).v
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

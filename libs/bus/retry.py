@@ -1,8 +1,4 @@
-"""Starting on a bus that is away, or does not answer: what a service needs of it is waited for.
-
-Only `Away` is waited for; what a person has to mend ends the start. What is called may have been
-done although no answer came, so it must be something that may be done twice.
-"""
+"""Retry a call until the bus is available."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -18,24 +14,25 @@ log = logging.getLogger("sluice.bus")
 
 
 class BusRetry:
-    """Of one service; `why` is what it waits for now, in words, and empty when it does not."""
+    """Retries the calls of one service's start."""
 
     def __init__(self, *, env: Env) -> None:
         self._clock = env.clock
         self._random = env.random
         self.reason = ""
+        """Why the service still waits; empty when it does not."""
 
     async def until_success(self, call: Callable[[], Awaitable[T]]) -> T:
-        """What the call gives, once it does; the first reason to wait is said in the log."""
+        """Repeat an idempotent call while it raises `BusUnavailable`, and return its result."""
         backoff = Backoff(self._random, cap=10.0)
         while True:
             try:
-                done = await call()
+                result = await call()
             except BusUnavailable as error:
                 if not self.reason:
-                    log.warning("the start waits for the bus: %s", error)
+                    log.warning("waiting for the bus before starting: %s", error)
                 self.reason = str(error)
             else:
                 self.reason = ""
-                return done
+                return result
             await self._clock.sleep(backoff.next())

@@ -1,10 +1,10 @@
-"""The part of nats-server's configuration that says who may do what: accounts, users, limits.
+"""The accounts, users and limits in nats-server's configuration.
 
-Three accounts, because the server does not ask whether a sender may publish to the reply subject
-that he names. The streams are alone in one, who lives on a node is in another, services and people
-are in the third. A call to the streams is a service import: its answer comes back into the caller's
-own account and is not imported again, so it becomes no report, event, slot or call of JetStream's
-API. Must not know: addresses, stores and TLS, which are the deployment's, as is keeping the keys.
+There are three accounts, because the server does not check whether a sender may publish to the
+reply subject of its message: one for the streams, one for the agents, one for services and people.
+The streams are called through a service import. Its answer returns to the caller's own account and
+is not imported again, so a forged reply subject cannot make it a report, event, slot or API call.
+Addresses, stores, TLS and the storage of keys are up to the deployment.
 """
 
 import binascii
@@ -24,15 +24,15 @@ from libs.contracts.streams import COMMANDS, STREAMS
 from libs.contracts.subjects import ANY, Beat, Check, Command, Event, State, Telemetry, everything
 
 HEADERS = 64 * 1024
-"""Bytes beside a message's content, at most."""
+"""Maximum bytes of a message's headers."""
 
 _STREAMS, _NODES, _SERVICES = "STREAMS", "NODES", "SERVICES"
 
-_nkeys: Any = nkeys  # it has no types
+_nkeys: Any = nkeys  # nkeys has no type annotations
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """An identity, and the public half of a key by which it is known. It may have several keys."""
+    """An identity and one of its public keys."""
 
     identity: Identity
     public_key: str
@@ -40,14 +40,12 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not _is_public_key(self.public_key):
             raise ValueError(
-                f"{self.identity}: {self.public_key!r} is no public key of a user: give the one"
-                f" that begins with U and belongs to the seed"
+                f"{self.identity}: {self.public_key!r} is not the public key of a user: such a key"
+                f" starts with U and belongs to the seed"
             )
 
 
 class Nkey(NamedTuple):
-    """A key pair."""
-
     seed: str
     public: str
 
@@ -78,31 +76,26 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_nkey() -> Nkey:
-    """A key for one user. The seed is the secret: it is given out here and kept nowhere."""
+    """Return a new key pair of a user; the seed is secret."""
     seed = _nkeys.encode_seed(os.urandom(32), _nkeys.PREFIX_BYTE_USER)
     return Nkey(seed.decode(), _nkeys.from_seed(seed).public_key.decode())
 
 
 def server_config(users: Iterable[User]) -> str:
-    """Accounts, users with what each may do, and limits: to be included by the server's own page.
-
-    The same users in another order give the same text.
-    """
-    known = sorted(users, key=lambda user: (str(user.identity), user.public_key))
-    keys = {user.public_key for user in known}
-    if len(keys) < len(known):
-        raise ValueError(
-            f"{len(known)} users have only {len(keys)} keys between them: make one key for each"
-        )
+    """Return a file for the server's configuration to include; the order of users is irrelevant."""
+    users = sorted(users, key=lambda user: (str(user.identity), user.public_key))
+    keys = {user.public_key for user in users}
+    if len(keys) < len(users):
+        raise ValueError(f"{len(users)} users share {len(keys)} keys: create one key for each")
     payload = max(stream.max_message for stream in STREAMS) + HEADERS
     lines = [f"max_payload: {payload}", "accounts {"]
-    for account in (_streams(), _nodes(known), _services(known)):
+    for account in (_streams(), _nodes(users), _services(users)):
         lines += account.lines()
     return "\n".join((*lines, "}", ""))
 
 
 def _streams() -> _Account:
-    """No users. One export: by it the server knows an answer to a call, and turns back a cycle."""
+    # A single service export: by it the server recognizes answers to calls, and stops cycles.
     return _Account(
         name=_STREAMS,
         jetstream=True,
@@ -114,15 +107,15 @@ def _streams() -> _Account:
     )
 
 
-def _nodes(known: list[User]) -> _Account:
-    users = tuple(user for user in known if user.identity.writer in COMPONENTS)
-    # A pattern with a wildcard each: only such an import does not take in an answer to another.
+def _nodes(all_users: list[User]) -> _Account:
+    users = tuple(user for user in all_users if user.identity.writer in COMPONENTS)
+    # Each pattern has a wildcard: an import without one would also import answers to others.
     calls = (everything(State), everything(Event), subjects.direct_get(COMMANDS.name, ">"))
     return _Account(
         name=_NODES,
-        # A connection that was cut counts until the server has noticed; then comes the next.
+        # A broken connection counts until the server notices, while its successor connects.
         limits={"max_connections": 2 * len(users), "max_subscriptions": 16},
-        exports=tuple(_export("stream", each, _SERVICES) for each in _heard_of_nodes()),
+        exports=tuple(_export("stream", each, _SERVICES) for each in _node_broadcasts()),
         imports=(
             *(_import("service", _STREAMS, each) for each in calls),
             _import("stream", _STREAMS, subjects.NOTIFIES),
@@ -131,9 +124,9 @@ def _nodes(known: list[User]) -> _Account:
     )
 
 
-def _services(known: list[User]) -> _Account:
-    users = tuple(user for user in known if user.identity.writer not in COMPONENTS)
-    # JetStream's whole API: this keeps the server from importing its own for this account.
+def _services(all_users: list[User]) -> _Account:
+    users = tuple(user for user in all_users if user.identity.writer not in COMPONENTS)
+    # Importing JetStream's whole API keeps the server from adding its own import of it.
     calls = (
         *(everything(plane) for plane in (Command, Check, Event)),
         subjects.js_api(">"),
@@ -146,13 +139,13 @@ def _services(known: list[User]) -> _Account:
         imports=(
             *(_import("service", _STREAMS, each) for each in calls),
             _import("stream", _STREAMS, subjects.querier_inboxes(ANY)),
-            *(_import("stream", _NODES, each) for each in _heard_of_nodes()),
+            *(_import("stream", _NODES, each) for each in _node_broadcasts()),
         ),
         users=users,
     )
 
 
-def _heard_of_nodes() -> tuple[str, ...]:
+def _node_broadcasts() -> tuple[str, ...]:
     return everything(Beat), everything(Telemetry)
 
 
@@ -165,8 +158,8 @@ def _import(kind: str, account: str, subject: str) -> str:
 
 
 def _user(user: User) -> tuple[str, str]:
-    may = permissions(user.identity)
-    publish, subscribe = json.dumps(may.publish), json.dumps(may.subscribe)
+    allowed = permissions(user.identity)
+    publish, subscribe = json.dumps(allowed.publish), json.dumps(allowed.subscribe)
     rights = f"publish: {{allow: {publish}}}, subscribe: {{allow: {subscribe}}}"
     return f"# {user.identity}", f"{{nkey: {user.public_key}, permissions: {{{rights}}}}}"
 

@@ -1,15 +1,14 @@
-"""The writer's side of slots: who gives commands, and who puts checks to components.
+"""Write commands and checks into the slots of components.
 
-A slot is desired state. It is written by compare-and-set, never over what outranks the command,
-and nothing is kept here to be sent later: after `Away` the caller, who knows what he wants now,
-writes again. What a command means, and which one is wanted, is decided elsewhere.
+A slot is desired state. A command is written by compare-and-set, and never over one that outranks
+it. Nothing is queued: after `BusUnavailable` the caller decides what to write then.
 """
 
 from typing import Generic, TypeVar
 
 import msgspec
 
-from libs.bus.port import Bus, SequenceConflict, StoredMessage
+from libs.bus.port import Bus, SequenceConflict
 from libs.contracts import subjects
 from libs.contracts.admission import fingerprint
 from libs.contracts.commands import Check, CheckBody, Command, Order
@@ -20,11 +19,11 @@ from libs.runtime.clock import Clock
 Content = TypeVar("Content", Command, Check)
 
 TRIES = 8
-"""Conflicts in one write after which a person should look: each means that somebody else wrote."""
+"""Conflicts in one write after which it fails: each means that another process wrote the slot."""
 
 
 class SlotValue(msgspec.Struct, Generic[Content], frozen=True, kw_only=True):
-    """What a slot holds: a message, or why what is in it is none."""
+    """What a slot holds; `content` is None if the message is malformed."""
 
     sequence: int
     data: bytes
@@ -39,7 +38,7 @@ class SlotWritten(msgspec.Struct, frozen=True):
 
 
 class SlotOutranked(msgspec.Struct, frozen=True):
-    """The slot holds a command that outranks this one, and was left alone."""
+    """The slot holds a command that outranks this one, and was not changed."""
 
     by: Command
 
@@ -47,12 +46,10 @@ class SlotOutranked(msgspec.Struct, frozen=True):
 async def read_slot(
     bus: Bus, slot: subjects.Slot, kind: type[Content]
 ) -> SlotValue[Content] | None:
-    """What the slot holds now, or None for an empty one."""
+    """Return what the slot holds, or None for an empty one."""
     stored = await bus.last(COMMANDS, str(slot))
-    return None if stored is None else _opened(stored, kind)
-
-
-def _opened(stored: StoredMessage, kind: type[Content]) -> SlotValue[Content]:
+    if stored is None:
+        return None
     try:
         content = decode(kind, stored.data)
     except MalformedMessage as error:
@@ -62,70 +59,71 @@ def _opened(stored: StoredMessage, kind: type[Content]) -> SlotValue[Content]:
     return SlotValue(sequence=stored.sequence, data=stored.data, content=content)
 
 
-def outranks(there: Command, command: Command) -> bool:
-    """Whether what is in a slot must not be replaced by this command.
+def outranks(stored: Command, command: Command) -> bool:
+    """Return whether a stored command must not be replaced by this one.
 
-    One order for two different things outranks too: an agent may have begun the first, and would
-    take the second for the same op. The writer has to number his anew.
+    A different command of the same order outranks too: an agent may have started the stored one
+    and would take the other for the same op. The writer must use a new order.
     """
-    if there.epoch > command.epoch:
+    if stored.epoch > command.epoch:
         return True
-    if there.node_uid != command.node_uid:
+    if stored.node_uid != command.node_uid:
         return False
-    if there.order != command.order:
-        return there.order > command.order
-    return fingerprint(there) != fingerprint(command)
+    if stored.order != command.order:
+        return stored.order > command.order
+    return fingerprint(stored) != fingerprint(command)
 
 
 def next_order(token: int, *known: Order | None) -> Order:
-    """The first order of this token after all that are known: the slot's, the agent's reports'."""
+    """Return the first order of this token after all known ones."""
     ops = (order.op for order in known if order is not None and order.token == token)
     return Order(token, 1 + max(ops, default=0))
 
 
-class _Seen(msgspec.Struct, frozen=True):
-    slot: SlotValue[Command] | None
-    away: float
+class _CachedSlot(msgspec.Struct, frozen=True):
+    value: SlotValue[Command] | None
+    down_seconds: float
+    """`BusLink.down_seconds` when it was cached: another process may write during an outage."""
 
 
 class SlotWriter:
-    """Writes slots; remembers of each only what it saw last, which makes a write one round trip."""
+    """Writes slots; caches the last value of each, so that a write is one round trip."""
 
     def __init__(self, *, bus: Bus, clock: Clock) -> None:
         self._bus = bus
         self._clock = clock
-        self._seen: dict[str, _Seen] = {}
+        self._cache: dict[str, _CachedSlot] = {}
 
     async def read(self, slot: subjects.Command) -> SlotValue[Command] | None:
-        """What the slot holds now, or None for an empty one."""
+        """Return what the slot holds, or None for an empty one."""
         return self._remember(slot, await read_slot(self._bus, slot, Command))
 
     async def write(self, slot: subjects.Command, command: Command) -> SlotWritten | SlotOutranked:
-        """Make the slot hold this command, unless what it holds outranks it.
+        """Make the slot hold this command, unless its current command outranks it.
 
-        What is there already counts as written, whoever wrote it: so a caller repeats after `Away`.
+        Idempotent: repeat the call after `BusUnavailable`.
         """
         data = encode(command)
-        there = await self._expected(slot, command, data)
+        value = await self._expected(slot, command, data)
         for _ in range(TRIES):
-            if there is not None and there.data == data:
-                return SlotWritten(there.sequence)
-            if there is not None and there.content and outranks(there.content, command):
-                return SlotOutranked(there.content)
-            sequence = await self._replace(slot, there, data)
+            if value is not None and value.data == data:
+                return SlotWritten(value.sequence)
+            if value is not None and value.content and outranks(value.content, command):
+                return SlotOutranked(value.content)
+            sequence = await self._replace(slot, value, data)
             if sequence is not None:
                 self._remember(slot, SlotValue(sequence=sequence, data=data, content=command))
                 return SlotWritten(sequence)
-            there = await self.read(slot)
+            value = await self.read(slot)
         raise SequenceConflict(
-            f"{slot}: {command.kind} {command.order} was not written in {TRIES} tries, each time"
-            f" something else was in the slot than had just been read; look who else writes it"
+            f"{slot}: {command.kind} {command.order} was not written in {TRIES} tries, because"
+            " another process changed the slot each time; find out which"
         )
 
     async def put_check(
         self, slot: subjects.Check, body: CheckBody, *, id: str, node_uid: str, boot_id: str
     ) -> Check:
-        """Put a question; the newest of an asker counts, and its answer in `state` names its id."""
+        """Replace the asker's check; the report that answers it has its id."""
         check = Check.of(
             body,
             id=id,
@@ -140,35 +138,35 @@ class SlotWriter:
     async def _expected(
         self, slot: subjects.Command, command: Command, data: bytes
     ) -> SlotValue[Command] | None:
-        """What is remembered, if a write may rest on it: after an outage it may be another one.
+        """Return the value that a compare-and-set can expect; read it if the cache may be stale.
 
-        Of a slot that was never seen nothing is expected; the bus says if something is there.
+        A slot that was never read is expected to be empty; otherwise the write conflicts.
         """
-        seen = self._seen.get(str(slot))
-        if seen is None:
+        cached = self._cache.get(str(slot))
+        if cached is None:
             return None
-        if seen.away != self._bus.link.down_seconds:
+        if cached.down_seconds != self._bus.link.down_seconds:
             return await self.read(slot)
-        there = seen.slot
-        if there is None or (
-            there.data != data and not (there.content and outranks(there.content, command))
+        value = cached.value
+        if value is None or (
+            value.data != data and not (value.content and outranks(value.content, command))
         ):
-            return there
+            return value
         return await self.read(slot)
 
     async def _replace(
-        self, slot: subjects.Command, there: SlotValue[Command] | None, data: bytes
+        self, slot: subjects.Command, value: SlotValue[Command] | None, data: bytes
     ) -> int | None:
-        self._seen.pop(str(slot), None)
+        self._cache.pop(str(slot), None)
         try:
             return await self._bus.store(
-                COMMANDS, str(slot), data, expect=there.sequence if there else 0
+                COMMANDS, str(slot), data, expect=value.sequence if value else 0
             )
         except SequenceConflict:
             return None
 
     def _remember(
-        self, slot: subjects.Command, there: SlotValue[Command] | None
+        self, slot: subjects.Command, value: SlotValue[Command] | None
     ) -> SlotValue[Command] | None:
-        self._seen[str(slot)] = _Seen(there, self._bus.link.down_seconds)
-        return there
+        self._cache[str(slot)] = _CachedSlot(value, self._bus.link.down_seconds)
+        return value

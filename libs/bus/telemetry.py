@@ -1,7 +1,6 @@
-"""Telemetry: batches go out without acknowledgement, and who collects them counts what is missing.
+"""Send telemetry batches without acknowledgement, and collect them, counting missing ones.
 
-One batch costs one decode and a few look-ups, because a collector hears ten thousand nodes. What a
-measurement means is not known here.
+A collector receives from ten thousand nodes, so the cost per batch is one decode and few look-ups.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from libs.runtime.env import Env
 
 
 class TelemetrySender:
-    """A node's batches, numbered in one run. What cannot be sent now is never sent."""
+    """Sends a node's batches, numbered by run. A batch that cannot be sent is discarded."""
 
     def __init__(self, *, bus: Bus, env: Env, node_uid: str, boot_id: str) -> None:
         me = bus.identity
@@ -29,10 +28,9 @@ class TelemetrySender:
         self._run = env.ids.new()
         self._next = 0
         self.unsent = 0
-        """Batches for which the bus was away: a reader counts them as missing."""
+        """Batches discarded because the bus was unavailable; a collector counts them as missing."""
 
     async def send(self, *, driver_version: str, gpus: list[GpuSample], xids: int = 0) -> None:
-        """Send what was measured just now, if the bus is there; `xids` as a batch counts them."""
         batch = Batch(
             v=MAJOR,
             node=self._bus.identity.node,
@@ -53,18 +51,18 @@ class TelemetrySender:
 
 
 class _Source(msgspec.Struct):
-    """A node's batches so far: what comes next in its run, and in the run before that one."""
+    """The next sequence number of a node's current run and of its previous run."""
 
     node: str
     run: str = ""
     next: int = 0
-    run_before: str = ""
-    next_before: int = 0
+    previous_run: str = ""
+    previous_next: int = 0
     missing: int = 0
 
 
 class TelemetryCollector:
-    """Takes every batch of a cluster at most once and in order, while it is entered."""
+    """Passes on every batch of a cluster at most once and in order, while it is entered."""
 
     def __init__(
         self,
@@ -77,30 +75,32 @@ class TelemetryCollector:
         self._bus = bus
         self._cluster = cluster
         self._pattern = subjects.of_cluster(subjects.Telemetry, cluster)
-        self._take = on_batch
+        self._on_batch = on_batch
         self._group = group
         self._sources: dict[str, _Source] = {}
-        self._hearing: Closable | None = None
+        self._subscription: Closable | None = None
         self.received = 0
-        """Batches that were taken."""
+        """Batches that were passed on."""
         self.missing = 0
-        """Numbers that were passed over; a member of a group cannot tell, and counts none."""
+        """Sequence numbers that were skipped; not counted by a member of a group."""
         self.late = 0
-        """Batches that were dropped because they, or later ones, had been taken."""
+        """Batches dropped because they, or later ones, were received before."""
         self.malformed = 0
         self.foreign = 0
-        """Batches that name another node than their subject."""
+        """Batches whose node differs from their subject."""
 
     async def __aenter__(self) -> Self:
-        self._hearing = await self._bus.subscribe(self._pattern, self._hear, group=self._group)
+        self._subscription = await self._bus.subscribe(
+            self._pattern, self._received, group=self._group
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._hearing is not None:
-            await self._hearing.close()
+        if self._subscription is not None:
+            await self._subscription.close()
 
     def missing_of(self, node: str) -> int:
-        """The batches that this node sent, or numbered, and that never came."""
+        """Return how many batches of this node were skipped."""
         source = self._sources.get(self._subject_of(node))
         return source.missing if source else 0
 
@@ -111,10 +111,10 @@ class TelemetryCollector:
     def _subject_of(self, node: str) -> str:
         return str(subjects.Telemetry(cluster=self._cluster, node=node))
 
-    def _hear(self, subject: str, data: bytes, _reply: str) -> None:
+    def _received(self, subject: str, data: bytes, _reply: str) -> None:
         try:
             batch = telemetry.decode(data)
-            source = self._sources.get(subject) or self._meet(subject)
+            source = self._sources.get(subject) or self._add_source(subject)
         except (MalformedMessage, subjects.NotASubject):
             self.malformed += 1
             return
@@ -133,20 +133,20 @@ class TelemetryCollector:
                 self.missing += seq - source.next
         source.next = seq + 1
         self.received += 1
-        self._take(batch)
+        self._on_batch(batch)
 
-    def _meet(self, subject: str) -> _Source:
+    def _add_source(self, subject: str) -> _Source:
         parts = subjects.parse(subject)
         if not isinstance(parts, subjects.Telemetry):
-            raise subjects.NotASubject(f"{subject!r}: not telemetry's")
+            raise subjects.NotASubject(f"{subject!r}: not a subject of telemetry")
         source = self._sources[subject] = _Source(node=parts.node)
         return source
 
 
 def _change_run(source: _Source, batch: Batch) -> None:
-    # Two agents overlap when one is replaced: the old run is remembered, so that a late batch of it
-    # is not taken for the beginning of a new one.
-    known = batch.run == source.run_before
-    following = source.next_before if known else batch.seq
-    source.run_before, source.next_before = source.run, source.next
+    # Runs overlap while an agent is replaced. The previous run is remembered so that a late batch
+    # of it does not count as the beginning of a new run.
+    known = batch.run == source.previous_run
+    following = source.previous_next if known else batch.seq
+    source.previous_run, source.previous_next = source.run, source.next
     source.run, source.next = batch.run, following

@@ -124,44 +124,48 @@ def make_refusal(command: Command, code: RefusalCode, message: str) -> Refusal:
 def _epoch(command: Command, seen: SeenOrders) -> Refusal | None:
     if command.epoch >= seen.epoch:
         return None
-    message = f"a leader of epoch {seen.epoch} has spoken; whoever wrote this leads no more"
+    message = (
+        f"a newer leader (epoch {seen.epoch}) has sent commands; the sender is no longer leader"
+    )
     return make_refusal(command, RefusalCode.OLDER_EPOCH, message)
 
 
 def _node(command: Command, agent: AgentIdentity) -> Refusal | None:
     if command.node_uid == agent.node_uid:
         return None
-    message = f"it is for node uid {command.node_uid}, and {agent.node} is {agent.node_uid} now"
+    message = (
+        f"the command is for node uid {command.node_uid}, but {agent.node} has uid {agent.node_uid}"
+    )
     return make_refusal(command, RefusalCode.OTHER_NODE, message)
 
 
 def _order(command: Command, seen: SeenOrders) -> Refusal | None:
     if command.token < seen.order.token:
-        message = f"token {seen.order.token} was seen; take one above it"
+        message = f"the agent has seen token {seen.order.token}; use a higher token"
         return make_refusal(command, RefusalCode.OLDER_TOKEN, message)
     if command.order < seen.order:
-        message = f"{seen.order} was seen; number it above that"
+        message = f"the agent has seen {seen.order}; use a higher number"
         return make_refusal(command, RefusalCode.OLDER_OP, message)
     begun = seen.begun
     if begun is None or begun.order != command.order or begun.fingerprint == fingerprint(command):
         return None
-    message = f"{begun.order} was begun as another {begun.command}; number it above that"
+    message = f"{begun.order} was started as a different {begun.command}; use a higher number"
     return make_refusal(command, RefusalCode.OLDER_OP, message)
 
 
 def _boot(command: Command, agent: AgentIdentity) -> Refusal | None:
     if command.boot_id == agent.boot_id or is_permanent(command.kind):
         return None
-    message = f"it is for boot {command.boot_id}, and this is {agent.boot_id}"
+    message = f"the command is for boot {command.boot_id}, but this is boot {agent.boot_id}"
     return make_refusal(command, RefusalCode.OTHER_BOOT, message)
 
 
 def _kind(command: Command, agent: AgentIdentity) -> Refusal | None:
     if command.kind not in COMMANDS.kinds:
-        message = f"this release knows {', '.join(COMMANDS.kinds)}; upgrade the agent"
+        message = f"this release supports only {', '.join(COMMANDS.kinds)}; upgrade the agent"
         return make_refusal(command, RefusalCode.UNKNOWN_KIND, message)
     if command.kind not in agent.handles:
-        message = f"{agent.component} does {', '.join(agent.handles)} only"
+        message = f"{agent.component} supports only {', '.join(agent.handles)}"
         return make_refusal(command, RefusalCode.NOT_FOR_ME, message)
     try:
         command.open()
@@ -175,7 +179,7 @@ def expiry_refusal(command: Command, seen: SeenOrders, now: float) -> Refusal | 
     begun = seen.begun is not None and seen.begun.order == command.order
     if begun or now <= command.deadline or is_permanent(command.kind):
         return None
-    message = f"its deadline was {now - command.deadline:.0f} s ago, and it was not begun"
+    message = f"not started before its deadline, {now - command.deadline:.0f} s ago"
     return make_refusal(command, RefusalCode.EXPIRED, message)
 
 

@@ -1,4 +1,4 @@
-"""The guarded server of every test here."""
+"""The server with accounts and permissions for every test."""
 
 from collections.abc import AsyncIterator
 

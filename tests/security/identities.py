@@ -1,4 +1,4 @@
-"""Who attacks and who is attacked, and the subjects that are theirs."""
+"""The attacking and attacked identities, and their subjects."""
 
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer

@@ -1,4 +1,4 @@
-"""What is not closed, exactly as far as it goes; THREAT_MODEL.md says why it may stay open."""
+"""The exact extent of the risks that THREAT_MODEL.md accepts."""
 
 import msgspec
 import pytest
@@ -24,7 +24,7 @@ from tests.security.identities import (
 from tests.security.world import World, consumer
 
 
-async def test_a_node_can_poke_another_to_read_its_slot(guarded: World) -> None:
+async def test_a_node_can_notify_another_to_read_its_slot(guarded: World) -> None:
     before = await guarded.kept(but=(state(A_DRIVER),))
     attacker = await guarded.raw_client(A_DRIVER)
 
@@ -36,7 +36,7 @@ async def test_a_node_can_poke_another_to_read_its_slot(guarded: World) -> None:
     ]
 
 
-async def test_a_reader_of_events_can_poke_with_any_content(guarded: World) -> None:
+async def test_an_event_reader_can_notify_with_any_content(guarded: World) -> None:
     await (await guarded.raw_client(A_DRIVER)).ask(event(A_DRIVER), b"of the attacker's choice")
     before = await guarded.kept()
     attacker = await guarded.raw_client(CTL)
@@ -65,7 +65,7 @@ async def test_a_reader_of_events_can_poke_with_any_content(guarded: World) -> N
         ),
     ],
 )
-async def test_who_knows_an_inbox_can_have_something_sent_there(
+async def test_a_known_inbox_can_be_sent_messages(
     guarded: World, attacker: Identity, subject: str, victim: Identity
 ) -> None:
     raw = await guarded.raw_client(attacker)
@@ -78,7 +78,7 @@ async def test_who_knows_an_inbox_can_have_something_sent_there(
     ]
 
 
-async def test_a_service_or_a_person_can_have_the_server_say_something_on_the_beats(
+async def test_services_and_people_can_make_the_server_publish_on_the_beat_plane(
     guarded: World,
 ) -> None:
     attacker = await guarded.raw_client(CTL)
@@ -91,7 +91,7 @@ async def test_a_service_or_a_person_can_have_the_server_say_something_on_the_be
         decode(Beat, guarded.deliveries[0].data)
 
 
-async def test_who_knows_the_id_of_a_message_to_come_can_hide_it(guarded: World) -> None:
+async def test_a_known_future_message_id_can_be_used_to_suppress_it(guarded: World) -> None:
     known = {"Nats-Msg-Id": "drawn at random in truth"}
     await (await guarded.raw_client(A_DRIVER)).ask(state(A_DRIVER), b"mine", headers=known)
     victim = await guarded.raw_client(B_DRIVER)

@@ -81,7 +81,7 @@ async def reads(
 
 
 @pytest.mark.parametrize("identity", [A_DRIVER, A_TELEMETRY, B_DRIVER], ids=str)
-async def test_a_component_reports_and_tells(guarded: World, identity: Identity) -> None:
+async def test_a_component_reports_and_publishes_events(guarded: World, identity: Identity) -> None:
     bus = await guarded.bus(identity)
     answer = state(identity, "preflight", SCHEDULER.writer)
 
@@ -140,7 +140,7 @@ async def test_batches_reach_their_collector(guarded: World) -> None:
 
 
 @pytest.mark.parametrize("identity", CLUSTER_ROLES, ids=str)
-async def test_a_service_reads_state_hears_beats_tells_and_answers(
+async def test_a_service_reads_state_and_beats_publishes_events_and_answers(
     guarded: World, identity: Identity
 ) -> None:
     bus, people = await guarded.bus(identity), await guarded.bus(CTL)
@@ -207,7 +207,7 @@ async def test_the_scheduler_follows_everything_under_pressure(guarded: World) -
             assert sum(1 for _, each in held if each == data) == count
 
 
-async def test_the_scheduler_compares_and_sets_and_purges(guarded: World) -> None:
+async def test_the_scheduler_writes_and_purges_slots(guarded: World) -> None:
     bus = guarded.scheduler
     written = await bus.store(COMMANDS, slot(BYSTANDER), b"one", expect=0)
     with pytest.raises(SequenceConflict):
@@ -223,7 +223,7 @@ async def test_the_scheduler_compares_and_sets_and_purges(guarded: World) -> Non
         await bus.purge(EVENTS, event(B_DRIVER))
 
 
-async def test_any_scheduler_finds_the_streams_as_they_should_be(guarded: World) -> None:
+async def test_every_scheduler_can_ensure_the_streams(guarded: World) -> None:
     other = await guarded.bus(ELSEWHERE)
     before = await guarded.kept()
     for stream in STREAMS:
@@ -231,7 +231,7 @@ async def test_any_scheduler_finds_the_streams_as_they_should_be(guarded: World)
     assert await guarded.kept() == before
 
 
-async def test_a_lost_stream_is_made_anew(guarded: World) -> None:
+async def test_a_lost_stream_is_recreated(guarded: World) -> None:
     """After a restart, without one stream, with the same connections."""
     await guarded.server.lose_stream(STATE.name)
     agent = await guarded.bus(B_DRIVER)

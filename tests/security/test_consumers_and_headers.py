@@ -84,7 +84,7 @@ async def test_a_consumer_delivers_to_its_readers_alone(
 
 
 @pytest.mark.parametrize("config", OTHER_FILTERS.values(), ids=OTHER_FILTERS)
-async def test_a_consumer_reads_what_its_subject_says(
+async def test_a_consumers_filter_must_match_its_subject(
     guarded: World, config: dict[str, Any]
 ) -> None:
     attacker = await guarded.raw_client(CTL)
@@ -114,7 +114,9 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
-async def test_a_header_changes_nothing_of_others(guarded: World, headers: dict[str, str]) -> None:
+async def test_headers_do_not_affect_other_messages(
+    guarded: World, headers: dict[str, str]
+) -> None:
     own = (state(A_DRIVER),)
     before = await guarded.kept(but=own)
     attacker = await guarded.raw_client(A_DRIVER)

@@ -226,7 +226,9 @@ def cases(table: dict[Identity, dict[str, str]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("identity", "subject"), cases(SENT))
-async def test_it_may_not_send(guarded: World, identity: Identity, subject: str) -> None:
+async def test_forbidden_publishes_are_denied(
+    guarded: World, identity: Identity, subject: str
+) -> None:
     before = await guarded.kept()
     attacker = await guarded.raw_client(identity)
     inbox = f"{subjects.inbox(identity)}.answer"
@@ -244,7 +246,9 @@ async def test_it_may_not_send(guarded: World, identity: Identity, subject: str)
 
 
 @pytest.mark.parametrize(("identity", "pattern"), cases(HEARD))
-async def test_it_may_not_hear(guarded: World, identity: Identity, pattern: str) -> None:
+async def test_forbidden_subscriptions_are_denied(
+    guarded: World, identity: Identity, pattern: str
+) -> None:
     attacker = await guarded.raw_client(identity)
 
     heard = await attacker.listen(pattern)

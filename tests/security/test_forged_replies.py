@@ -91,7 +91,7 @@ OWN = (state(A_DRIVER), event(A_DRIVER), event(DISCOVERY_CLUSTER, "facts"))
 
 
 @pytest.mark.parametrize(("identity", "subject", "data", "reply"), cases())
-async def test_the_answer_leads_nowhere(
+async def test_a_forged_reply_subject_has_no_effect(
     guarded: World, identity: Identity, subject: str, data: bytes, reply: str
 ) -> None:
     before = await guarded.kept(but=OWN)
@@ -115,7 +115,7 @@ async def test_the_answer_leads_nowhere(
         pytest.param(CTL, slot(B_DRIVER), id="a look at a stream answered to a slot"),
     ],
 )
-async def test_in_one_account_it_would_do_harm(identity: Identity, reply: str) -> None:
+async def test_forged_replies_would_work_within_one_account(identity: Identity, reply: str) -> None:
     async with world(one_account) as unguarded:
         before = await unguarded.kept(but=OWN)
         attacker = await unguarded.raw_client(identity)

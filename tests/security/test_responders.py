@@ -55,7 +55,9 @@ def scheduler(world: World) -> QueryResponder:
 
 @pytest.mark.parametrize("subject", ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("reply", ELSEWHERE.values(), ids=ELSEWHERE)
-async def test_it_answers_nowhere_else(guarded: World, subject: str, reply: str) -> None:
+async def test_a_responder_answers_only_allowed_inboxes(
+    guarded: World, subject: str, reply: str
+) -> None:
     before = await guarded.kept()
     asker = await guarded.raw_client(CTL)
     async with scheduler(guarded) as responder:

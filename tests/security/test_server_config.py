@@ -35,7 +35,7 @@ def users(nodes: int) -> list[User]:
     return [User(identity=each, public_key=new_nkey().public) for each in identities]
 
 
-def test_a_fleet_of_9500_users_is_taken_by_the_server(tmp_path: Path) -> None:
+def test_the_server_accepts_9500_users(tmp_path: Path) -> None:
     fleet = users(1_900)
     config = tmp_path / "server.conf"
     config.write_text(server_config(fleet))
@@ -55,14 +55,14 @@ def test_the_order_of_the_users_does_not_matter() -> None:
     assert server_config(other) == server_config(some)
 
 
-def test_every_user_stands_under_its_name_on_a_line_of_its_own() -> None:
+def test_every_user_has_its_own_line_with_its_name() -> None:
     some = users(2)
     lines = [line.strip() for line in server_config(some).splitlines()]
     for user in some:
         assert user.public_key in lines[lines.index(f"# {user.identity}") + 1]
 
 
-def test_what_a_node_calls_is_imported_by_patterns_with_an_open_end() -> None:
+def test_calls_of_nodes_are_imported_by_wildcard_patterns() -> None:
     """An import of one literal subject would take in an answer to another call."""
     calls = re.findall(r'\{service: \{account: \w+, subject: "([^"]+)"', server_config(users(1)))
     assert len(calls) == 8
@@ -87,12 +87,12 @@ NO_KEYS = {
 
 
 @pytest.mark.parametrize("text", NO_KEYS.values(), ids=NO_KEYS)
-def test_what_is_no_key_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ValueError, match=r"default/a\.example/driver: .* is no public key"):
+def test_a_malformed_key_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"default/a\.example/driver: .* is not the public key"):
         User(identity=A_DRIVER, public_key=text)
 
 
-def test_a_key_is_taken() -> None:
+def test_a_valid_key_is_accepted() -> None:
     assert User(identity=A_DRIVER, public_key=KEY).public_key == KEY
 
 
@@ -112,7 +112,7 @@ def test_a_seed_is_not_printed() -> None:
         pytest.param({"nkey": "the scheduler's", "sig": "AA"}, id="a key without its seed"),
     ],
 )
-async def test_nobody_gets_in_without_a_key(guarded: World, shown: dict[str, str]) -> None:
+async def test_connecting_without_a_key_is_refused(guarded: World, shown: dict[str, str]) -> None:
     known = next(user for user in guarded.users if user.identity == SCHEDULER)
     if "nkey" in shown:
         shown = {**shown, "nkey": known.public_key}
@@ -124,7 +124,7 @@ async def test_nobody_gets_in_without_a_key(guarded: World, shown: dict[str, str
     await writer.wait_closed()
 
 
-async def test_a_key_that_is_not_known_is_refused_in_words(guarded: World) -> None:
+async def test_an_unknown_key_is_refused(guarded: World) -> None:
     with pytest.raises(SubjectForbidden, match="add this identity's key"):
         async with connect(
             url=guarded.server.url,
@@ -135,7 +135,7 @@ async def test_a_key_that_is_not_known_is_refused_in_words(guarded: World) -> No
             pass
 
 
-async def test_a_key_says_who_one_is_whatever_one_says(guarded: World) -> None:
+async def test_the_key_determines_the_identity(guarded: World) -> None:
     """Somebody else's inbox prefix and name change nothing: they are refused."""
     attacker = await guarded.raw_client(A_DRIVER)
     attacker.identity = B_DRIVER

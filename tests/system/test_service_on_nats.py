@@ -131,7 +131,7 @@ async def test_a_server_that_is_gone_at_sigterm_holds_nothing_up(
     program = await launch(SLUICE_NATS_URL=server.url, SLUICE_DRAIN="600s")
     await ready(program)
     await server.kill()
-    await eventually(lambda: program.has_logged("is away") > 0)
+    await eventually(lambda: program.has_logged("is unreachable") > 0)
     program.process.send_signal(signal.SIGTERM)
     assert await program.end() == 0
     assert not program.has_logged("Traceback")
@@ -149,14 +149,14 @@ async def test_a_server_that_is_not_there_yet_is_waited_for_and_that_is_said(
 ) -> None:
     await server.stop()
     program = await launch(SLUICE_NATS_URL=server.url)
-    await eventually(lambda: program.has_logged("waits for NATS") > 0)
+    await eventually(lambda: program.has_logged("waiting for NATS") > 0)
     assert not program.has_logged("phase=ready")
     assert program.process.returncode is None
     await server.start()
     await ready(program)
     program.process.send_signal(signal.SIGTERM)
     assert await program.end() == 0
-    assert program.has_logged("waits for NATS") == 1
+    assert program.has_logged("waiting for NATS") == 1
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""Where a component finds the checks that are put to it, and answers each once.
+"""Answer the checks that are put to a component, each once.
 
-Checks change nothing: they need no lease and no order, they run beside any op, and after their
-minute nobody waits for the answer. A handler says in its answer what it could not find out; one
-that raises is a defect, and ends the component.
+Checks are read-only, need no order and run beside any op. An exception of a handler is a defect
+and ends the component.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ CheckHandler: TypeAlias = Callable[[Check, CheckBody], Awaitable[CheckAnswer]]
 
 
 class CheckReceiver:
-    """One slot for each asker, read on start, on a poke and when the bus is there again."""
+    """Reads one slot per asker on start, on notification and on reconnect."""
 
     def __init__(
         self,
@@ -51,15 +50,23 @@ class CheckReceiver:
             str(asker): SlotReader(bus=bus, env=env, slot=self._slot(asker), kind=Check)
             for asker in CHECK_SENDERS
         }
-        self._bells = {str(asker): asyncio.Event() for asker in CHECK_SENDERS}
+        self._changed = {str(asker): asyncio.Event() for asker in CHECK_SENDERS}
 
     async def run(self) -> None:
-        """Answer until cancelled."""
         unwatch = self._bus.link.watch(self._link_changed)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._hear(), name="pokes about checks")
-                for asker in self._bells:
+                tasks.create_task(
+                    watch_notifications(
+                        bus=self._bus,
+                        env=self._env,
+                        pattern=subjects.notify(self._slot(subjects.ANY)),
+                        handler=self._notified,
+                        on_subscribed=self._wake_all,
+                    ),
+                    name="notifications of checks",
+                )
+                for asker in self._changed:
                     tasks.create_task(self._serve(asker), name=f"checks of {asker}")
         finally:
             unwatch()
@@ -67,44 +74,35 @@ class CheckReceiver:
     def _link_changed(self, up: bool) -> None:
         if up:
             spread = self._random.uniform(0.0, RECONNECT_SPREAD)
-            asyncio.get_running_loop().call_later(spread, self._ring_all)
-
-    async def _hear(self) -> None:
-        await watch_notifications(
-            bus=self._bus,
-            env=self._env,
-            pattern=subjects.notify(self._slot(subjects.ANY)),
-            handler=self._poked,
-            on_subscribed=self._ring_all,
-        )
+            asyncio.get_running_loop().call_later(spread, self._wake_all)
 
     async def _serve(self, asker: str) -> None:
-        bell, reader = self._bells[asker], self._readers[asker]
+        changed, reader = self._changed[asker], self._readers[asker]
         backoff = Backoff(self._random)
         answered = ""
         while True:
-            await bell.wait()
-            bell.clear()
+            await changed.wait()
+            changed.clear()
             try:
                 slot = await reader.read()
             except BusError:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(backoff.next()):
-                        await bell.wait()
-                bell.set()
+                        await changed.wait()
+                changed.set()
                 continue
             backoff.reset()
-            said = slot and (slot.content.id if slot.content else slot.malformed)
-            if slot and said and said != answered:
+            key = slot and (slot.content.id if slot.content else slot.malformed)
+            if slot and key and key != answered:
                 self._reporter.report(await self._answer(slot), asker=asker)
-                answered = said
+                answered = key
 
     async def _answer(self, slot: SlotValue[Check]) -> CheckAnswer | Refusal:
         check = slot.content
         if check is None:
             return Refusal(code=RefusalCode.UNREADABLE, message=slot.malformed)
-        if refused := self._judge(check):
-            code, message = refused
+        if refusal := self._find_refusal(check):
+            code, message = refusal
             return Refusal(code=code, message=message, check=check.id, command=check.kind)
         try:
             async with asyncio.timeout(check.expires - self._clock.now()):
@@ -112,29 +110,27 @@ class CheckReceiver:
         except TimeoutError:
             return Refusal(
                 code=RefusalCode.EXPIRED,
-                message=f"{check.kind}: no answer was found before it expired; ask again",
+                message=f"{check.kind}: it expired before it was answered; send a new check",
                 check=check.id,
                 command=check.kind,
             )
 
-    def _judge(self, check: Check) -> tuple[RefusalCode, str] | None:
+    def _find_refusal(self, check: Check) -> tuple[RefusalCode, str] | None:
         if check.node_uid != self._node_uid:
-            words = f"it is for node uid {check.node_uid}, and this is {self._node_uid}"
-            return RefusalCode.OTHER_NODE, words
+            message = f"the check is for node uid {check.node_uid}, but this is {self._node_uid}"
+            return RefusalCode.OTHER_NODE, message
         if check.boot_id != self._boot_id:
-            words = f"it is for boot {check.boot_id}, and this is {self._boot_id}"
-            return RefusalCode.OTHER_BOOT, words
+            message = f"the check is for boot {check.boot_id}, but this is boot {self._boot_id}"
+            return RefusalCode.OTHER_BOOT, message
         if check.kind not in CHECKS.kinds:
-            words = f"check {check.kind}: this release knows {', '.join(CHECKS.kinds)}"
-            return RefusalCode.UNKNOWN_KIND, words
+            message = f"check {check.kind}: this release supports only {', '.join(CHECKS.kinds)}"
+            return RefusalCode.UNKNOWN_KIND, message
         if check.kind not in self._handlers:
-            words = f"check {check.kind}: {self._bus.identity.writer} does not answer it"
-            return RefusalCode.NOT_FOR_ME, words
+            message = f"check {check.kind}: {self._bus.identity.writer} does not answer it"
+            return RefusalCode.NOT_FOR_ME, message
         if self._clock.now() >= check.expires:
-            return (
-                RefusalCode.EXPIRED,
-                f"check {check.kind}: its minute was over before it was read",
-            )
+            message = f"check {check.kind}: it expired before it was read"
+            return RefusalCode.EXPIRED, message
         try:
             check.open()
         except MalformedMessage as error:
@@ -145,13 +141,13 @@ class CheckReceiver:
         me = self._bus.identity
         return subjects.Check(cluster=me.cluster, node=me.node, component=me.writer, asker=asker)
 
-    def _poked(self, subject: str, data: bytes, _reply: str) -> None:
+    def _notified(self, subject: str, data: bytes, _reply: str) -> None:
         with suppress(subjects.NotASubject):
             slot = subjects.slot_of(subject)
-            if isinstance(slot, subjects.Check) and slot.asker in self._bells:
+            if isinstance(slot, subjects.Check) and slot.asker in self._changed:
                 self._readers[slot.asker].notified(data)
-                self._bells[slot.asker].set()
+                self._changed[slot.asker].set()
 
-    def _ring_all(self) -> None:
-        for bell in self._bells.values():
-            bell.set()
+    def _wake_all(self) -> None:
+        for changed in self._changed.values():
+            changed.set()

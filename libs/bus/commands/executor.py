@@ -1,7 +1,4 @@
-"""The doing of what the slot says: one op at a time, each begun once and ended once.
-
-Knows which command counts now only by asking; reading and refusing are the desk's.
-"""
+"""Execute the command in the slot: one op at a time, each started once and finished once."""
 
 import asyncio
 from collections.abc import Mapping
@@ -34,32 +31,24 @@ from libs.runtime.fatal import describe_error
 
 
 class CommandSource(Protocol):
-    """The desk, as far as the work needs it."""
+    """The part of `CommandReceiver` that the executor calls."""
 
     current: Command | None
     slot_lock: asyncio.Lock
-    """Whoever holds it sees the orders unchanged."""
+    """While it is held, `current` does not change."""
 
-    def superseded_by(self, order: Order) -> str:
-        """What the slot says instead of this op, in words; empty if it is not known to."""
-        ...
+    def superseded_by(self, order: Order) -> str: ...
 
-    async def read(self) -> Command | None:
-        """Read the slot again: the command that it holds, if that was taken."""
-        ...
+    async def read(self) -> Command | None: ...
 
-    async def refuse(self, refused: Refusal) -> None:
-        """Say that a command is not taken."""
-        ...
+    async def refuse(self, refusal: Refusal) -> None: ...
 
 
 MAX_MESSAGE_LENGTH = 4_000
-"""Letters of a result's message that are kept: an installer's whole output is for its log."""
+"""Characters of a result's message that are kept; an installer's full output is in its log."""
 
 
 class OpExecutor:
-    """Carries out the orders of one desk."""
-
     def __init__(
         self,
         *,
@@ -74,104 +63,107 @@ class OpExecutor:
         self._link = link
         self._clock = env.clock
         self._random = env.random
-        self._place = agent
-        self._orders = source
-        self._record = record
+        self._agent = agent
+        self._source = source
+        self._history = record
         self._reporter = reporter
         self._handlers = handlers
         self._running: Op | None = None
-        self._said: Progress | None = None
-        self._bell = asyncio.Event()
+        self._last_progress: Progress | None = None
+        self._changed = asyncio.Event()
 
     def commands_changed(self) -> None:
-        """The orders may be others by now. A running op is adopted for whoever leads."""
-        current = self._orders.current
+        """Look at the current command again; a running op is adopted by the newest leader."""
+        current = self._source.current
         running = self._running
         if running and current and running.command.order == current.order:
             running.command = current
-        self._bell.set()
+        self._changed.set()
 
     def report_result(self) -> None:
-        """Report the last result again: nobody may have heard it."""
-        begun = self._record.seen.begun
+        """Report the last result again, in case it was lost."""
+        begun = self._history.seen.begun
         if begun is not None and begun.result is not None:
             self._reporter.report(begun.result)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Execute commands until cancelled."""
         while True:
             while await self._next():
                 pass
-            await self._bell.wait()
-            self._bell.clear()
+            await self._changed.wait()
+            self._changed.clear()
 
     async def _next(self) -> bool:
-        """Do what is next; whether there may be more to do."""
-        begun = self._record.seen.begun
-        if begun is not None and begun.result is None and (ended := self._ended(begun)):
+        """Execute or refuse the current command; return whether to call this again at once."""
+        begun = self._history.seen.begun
+        if begun is not None and begun.result is None and (ended := self._ended_meanwhile(begun)):
             await self._finish(begun, begun.epoch, ended)
             return True
-        command = self._orders.current
+        command = self._source.current
         if command is None:
             return False
         if begun is not None and begun.order == command.order and begun.result is not None:
             return False
-        # At most one result is not acknowledged, and it is the journal's last: so none is lost.
+        # Only the journal's last result is reported after a restart, so store each before the next.
         await self._reporter.flush(StateKind.RESULT)
-        async with self._orders.slot_lock:
-            if self._orders.current is not command:
+        async with self._source.slot_lock:
+            if self._source.current is not command:
                 return True
-            taken = await self._take_up(command)
-        if isinstance(taken, Refusal):
-            await self._orders.refuse(taken)
+            started = await self._start(command)
+        if isinstance(started, Refusal):
+            await self._source.refuse(started)
         else:
-            await self._carry_out(*taken)
+            await self._execute(*started)
         return True
 
-    def _ended(self, begun: BegunOp) -> OpFailed | OpSuperseded | None:
-        """How an op ended that an earlier process began, if it cannot be taken up again."""
-        if begun.boot_id != self._place.boot_id and not is_permanent(begun.command):
-            return OpFailed("reboot", f"it was under way in boot {begun.boot_id}, which is over")
-        instead = self._orders.superseded_by(begun.order)
-        return OpSuperseded(instead) if instead else None
+    def _ended_meanwhile(self, begun: BegunOp) -> OpFailed | OpSuperseded | None:
+        """Return how an op of an earlier process ended, or None if it can be resumed."""
+        if begun.boot_id != self._agent.boot_id and not is_permanent(begun.command):
+            return OpFailed(
+                "reboot",
+                f"the node rebooted during the op, which was started in boot {begun.boot_id}",
+            )
+        superseded_by = self._source.superseded_by(begun.order)
+        return OpSuperseded(superseded_by) if superseded_by else None
 
-    async def _take_up(self, command: Command) -> tuple[BegunOp, Op] | Refusal:
-        """Journal the start, unless an earlier process did; while the orders stay what they are."""
-        begun = self._record.seen.begun
+    async def _start(self, command: Command) -> tuple[BegunOp, Op] | Refusal:
+        """Journal the start, unless an earlier process did. Call with `slot_lock` held."""
+        begun = self._history.seen.begun
         resumed = begun is not None and begun.order == command.order
         if begun is None or begun.order != command.order:
             begun = await self._begin(command)
-        if isinstance(begun, Refusal):
-            self._orders.current = None
-            return begun
+            if isinstance(begun, Refusal):
+                self._source.current = None
+                return begun
         op = self._running = Op(
             command=command,
             resumed=resumed,
             steps=begun.steps,
             away=self._link.down_seconds,
             confirm=self._confirm,
-            heed=self._heed,
+            raise_if_superseded=self._raise_if_superseded,
             progress=self._progress,
         )
         return begun, op
 
     async def _begin(self, command: Command) -> BegunOp | Refusal:
-        if refused := expiry_refusal(command, self._record.seen, self._clock.now()):
-            return refused
+        if refusal := expiry_refusal(command, self._history.seen, self._clock.now()):
+            return refusal
         try:
-            return await self._record.record_started(command)
+            return await self._history.record_started(command)
         except JournalUnusable as error:
             return make_refusal(command, RefusalCode.JOURNAL, str(error))
 
-    async def _carry_out(self, begun: BegunOp, op: Op) -> None:
-        ended = await self._ending(op)
+    async def _execute(self, begun: BegunOp, op: Op) -> None:
+        ended = await self._run_handler(op)
         task = asyncio.current_task()
         if task is not None and task.cancelling():
-            raise asyncio.CancelledError  # the handler kept it to itself; the op is resumed later
+            raise asyncio.CancelledError  # the handler swallowed it; the op is resumed later
         self._running = None
         await self._finish(begun, op.command.epoch, ended)
 
-    async def _ending(self, op: Op) -> OpDone | OpFailed | OpSuperseded:
+    async def _run_handler(self, op: Op) -> OpDone | OpFailed | OpSuperseded:
         try:
             return await self._handlers[op.command.kind](op)
         except OpSuperseded as superseded:
@@ -182,8 +174,8 @@ class OpExecutor:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return OpFailed("defect", "something that it waited for was cancelled")
-        except Exception as error:  # noqa: BLE001  (a defect too is a result: the op was begun)
+            return OpFailed("defect", "a task of the handler was cancelled")
+        except Exception as error:  # noqa: BLE001  (the op was begun, so a defect is its result)
             return OpFailed("defect", describe_error(error))
 
     async def _finish(
@@ -205,15 +197,17 @@ class OpExecutor:
         backoff = Backoff(self._random)
         while True:
             try:
-                await self._record.record_finished(begun, result)
+                await self._history.record_finished(begun, result)
             except JournalUnusable as error:
-                self._say(result.epoch, begun.command, begun.order, "journal", str(error))
+                self._report_progress(
+                    result.epoch, begun.command, begun.order, "journal", str(error)
+                )
                 await self._clock.sleep(backoff.next())
             else:
                 break
         self._reporter.report(result)
 
-    # What an op asks of the desk.
+    # Called by an op.
 
     async def _confirm(self, op: Op, step: str) -> None:
         backoff = Backoff(self._random, first=0.5, cap=5.0)
@@ -222,38 +216,40 @@ class OpExecutor:
             late = self._clock.now() - op.command.deadline - away
             if late > 0:
                 raise OpDeadlineExceeded(
-                    f"{step} was not begun: {why}, until {late:.0f} s after the deadline, with"
-                    f" {away:.0f} s granted for a bus that was away; look there, and retry"
+                    f"{step} was not started: {why}, until {late:.0f} s after the deadline, which"
+                    f" was extended by {away:.0f} s of bus outage; fix that and retry"
                 )
-            self._progress(op, step, f"waits: {why}")
+            self._progress(op, step, f"waiting: {why}")
             await self._clock.sleep(backoff.next())
 
     async def _unconfirmed(self, op: Op, step: str) -> str:
-        """Why the sub-step may not be taken yet; empty once it is journalled."""
-        self._heed(op)
+        """Return why the step may not start yet; empty once the step is journalled."""
+        self._raise_if_superseded(op)
         try:
-            taken = await self._orders.read()
+            command = await self._source.read()
         except BusError as error:
-            return f"its slot cannot be read ({error})"
-        self._heed(op)
-        if taken is None or taken.order != op.command.order:
-            return f"its slot does not hold {op.command.order}"
+            return f"the command slot cannot be read ({error})"
+        self._raise_if_superseded(op)
+        if command is None or command.order != op.command.order:
+            return f"the command slot does not hold {op.command.order}"
         try:
-            await self._record.record_step(op.command, step)
+            await self._history.record_step(op.command, step)
         except JournalUnusable as error:
             return str(error)
-        self._heed(op)
+        self._raise_if_superseded(op)
         return ""
 
-    def _heed(self, op: Op) -> None:
-        if instead := self._orders.superseded_by(op.command.order):
-            raise OpSuperseded(instead)
+    def _raise_if_superseded(self, op: Op) -> None:
+        if superseded_by := self._source.superseded_by(op.command.order):
+            raise OpSuperseded(superseded_by)
 
     def _progress(self, op: Op, phase: str, detail: str) -> None:
-        self._say(op.command.epoch, op.command.kind, op.command.order, phase, detail)
+        self._report_progress(op.command.epoch, op.command.kind, op.command.order, phase, detail)
 
-    def _say(self, epoch: int, command: str, order: Order, phase: str, detail: str) -> None:
-        last = self._said
+    def _report_progress(
+        self, epoch: int, command: str, order: Order, phase: str, detail: str
+    ) -> None:
+        last = self._last_progress
         same_phase = last is not None and (last.order, last.phase) == (order, phase)
         progress = Progress(
             epoch=epoch,
@@ -265,7 +261,7 @@ class OpExecutor:
             since=last.since if last is not None and same_phase else self._clock.now(),
         )
         if progress != last:
-            self._said = progress
+            self._last_progress = progress
             self._reporter.report(progress)
 
 

@@ -1,6 +1,6 @@
-"""What an agent has seen and done, in its journal and folded in memory.
+"""The commands that an agent has seen and executed: its journal, folded in memory.
 
-Nothing is known here that the journal does not keep: each entry is appended first.
+Each entry is appended to the journal before it counts, so that a restart changes nothing.
 """
 
 from collections.abc import Callable
@@ -14,24 +14,24 @@ from libs.contracts.reports import Refusal, Result
 from libs.runtime.clock import Clock
 
 EntryWatcher: TypeAlias = Callable[[Entry], None]
-"""Takes what was just kept. Must not block."""
+"""Called with each entry once it is in the journal. Must not block."""
 
 
 class OpHistory:
-    """One agent's record. A journal that was refused is opened again before the next command."""
+    """One agent's history. A journal that failed is opened again before the next command."""
 
     def __init__(self, *, journal: Journal, clock: Clock, agent: AgentIdentity) -> None:
         self._journal = journal
         self._clock = clock
-        self._place = agent
+        self._agent = agent
         self._is_open = False
         self.seen = SeenOrders(node_uid=agent.node_uid)
         self.last_error = ""
-        """Why the journal was refused last, in words; empty if it was not."""
+        """Why the journal cannot be used; empty if it can."""
         self.watchers: list[EntryWatcher] = []
 
     async def open(self) -> None:
-        """Read the journal, if it is not read; raises `JournalRefused`."""
+        """Read the journal unless that is done; raise `JournalUnusable`."""
         if self._is_open:
             return
         try:
@@ -45,22 +45,19 @@ class OpHistory:
         self.last_error = ""
 
     async def record_seen(self, command: Command) -> None:
-        """Keep that there was such an epoch and order, if either is news."""
+        """Append the command's epoch and order, if either is the highest so far."""
         if command.epoch > self.seen.epoch or command.order > self.seen.order:
-            await self._keep(command, EntryPhase.STEP)
+            await self._append_command(command, EntryPhase.STEP)
 
     async def record_started(self, command: Command) -> BegunOp:
-        """Keep that this op begins."""
         return BegunOp.from_entry(
-            await self._keep(command, EntryPhase.STARTED, detail=fingerprint(command))
+            await self._append_command(command, EntryPhase.STARTED, detail=fingerprint(command))
         )
 
     async def record_step(self, command: Command, step: str) -> None:
-        """Keep that this sub-step of an op begins."""
-        await self._keep(command, EntryPhase.STEP, detail=step)
+        await self._append_command(command, EntryPhase.STEP, detail=step)
 
     async def record_finished(self, begun: BegunOp, result: Result) -> None:
-        """Keep how an op ended."""
         await self._append(
             self._entry(
                 epoch=result.epoch,
@@ -74,7 +71,6 @@ class OpHistory:
         )
 
     async def record_refused(self, refusal: Refusal) -> None:
-        """Keep that a command was refused, and why."""
         await self._append(
             self._entry(
                 epoch=refusal.epoch,
@@ -86,7 +82,9 @@ class OpHistory:
             )
         )
 
-    async def _keep(self, command: Command, phase: EntryPhase, *, detail: str = "") -> Entry:
+    async def _append_command(
+        self, command: Command, phase: EntryPhase, *, detail: str = ""
+    ) -> Entry:
         entry = self._entry(
             epoch=command.epoch,
             token=command.token,
@@ -109,12 +107,12 @@ class OpHistory:
         detail: str,
         result: Result | None = None,
     ) -> Entry:
-        place = self._place
+        agent = self._agent
         return Entry(
-            node=place.node,
-            node_uid=place.node_uid,
-            boot_id=place.boot_id,
-            component=place.component,
+            node=agent.node,
+            node_uid=agent.node_uid,
+            boot_id=agent.boot_id,
+            component=agent.component,
             epoch=epoch,
             token=token,
             op=op,

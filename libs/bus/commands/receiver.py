@@ -1,8 +1,7 @@
-"""An agent's desk: it reads its slot, and what the slot says is done, once, or refused in words.
+"""Read a component's command slot; execute each command once, or refuse it with a reason.
 
-Order is in the command, (node uid, token, op). What is begun and how it ended is journalled before
-anybody is told, so a restarted agent takes up what it had begun, and says again what it had ended.
-What a command does is its handler's business.
+Commands are ordered by (node uid, token, op). Starts and results are journalled before they are
+reported, so a restarted agent resumes a started op and reports a finished one again.
 """
 
 import asyncio
@@ -34,19 +33,17 @@ from libs.runtime.backoff import Backoff, jittered
 from libs.runtime.env import Env
 
 PERIOD = 60.0
-"""Seconds after which the slot is read without a poke, before jitter."""
+"""Seconds after which the slot is read without a notification, before jitter."""
 
 
 class HighestSeen(NamedTuple):
-    """The highest epoch, and the highest order, that were seen: a beat says them."""
-
     epoch: int
     token: int
     op: int
 
 
 class CommandReceiver:
-    """The desk of one component, in one boot of one node."""
+    """Receives the commands and checks of one component, in one boot of one node."""
 
     def __init__(
         self,
@@ -67,7 +64,7 @@ class CommandReceiver:
         self._random = env.random
         self._reporter = reporter
         self._slot = subjects.Command(cluster=me.cluster, node=me.node, component=me.writer)
-        self._place = AgentIdentity(
+        self._agent = AgentIdentity(
             node=me.node,
             node_uid=node_uid,
             boot_id=boot_id,
@@ -75,13 +72,13 @@ class CommandReceiver:
             handles=tuple(handlers),
         )
         self._reader = SlotReader(bus=bus, env=env, slot=self._slot, kind=Command)
-        self._record = OpHistory(journal=journal, clock=env.clock, agent=self._place)
-        self._work = OpExecutor(
+        self._history = OpHistory(journal=journal, clock=env.clock, agent=self._agent)
+        self._executor = OpExecutor(
             link=bus.link,
             env=env,
-            agent=self._place,
+            agent=self._agent,
             source=self,
-            record=self._record,
+            record=self._history,
             reporter=reporter,
             handlers=handlers,
         )
@@ -93,191 +90,187 @@ class CommandReceiver:
             boot_id=boot_id,
             handlers=checks,
         )
-        self._bell = asyncio.Event()
-        self._back = False
-        self._remembered = False
-        self._overruled = ""
+        self._changed = asyncio.Event()
+        self._reconnected = False
+        self._reported_last = False
+        self._superseded_by = ""
         self._refused: tuple[object, ...] = ()
         self.known_kinds = tuple(sorted({*handlers, *checks}))
-        """The kinds of command and check that it knows: a beat says them."""
+        """The kinds of commands and checks with a handler; published in heartbeats."""
         self.slot_lock = asyncio.Lock()
-        """Whoever holds it sees the orders unchanged: the slot is read and judged under it."""
+        """Held while the slot is read and judged: meanwhile `current` does not change."""
         self.current: Command | None = None
-        """What the slot says, as read since this desk began; None while that is not known."""
-        self._unread = ""
+        """The accepted command in the slot; None while it is unknown or refused."""
+        self._read_error = ""
 
     @property
     def last_error(self) -> str:
-        """Why the slot or the journal cannot be used now, in words; empty if both can."""
-        return self._record.last_error or self._unread
+        """Why the slot or the journal cannot be used; empty if both can."""
+        return self._history.last_error or self._read_error
 
     @property
     def highest(self) -> HighestSeen:
-        """The highest epoch and order seen, also by earlier processes."""
-        seen = self._record.seen
+        """The highest epoch and order seen, including by earlier processes."""
+        seen = self._history.seen
         return HighestSeen(seen.epoch, *seen.order)
 
     @property
     def command_in_effect(self) -> CommandKind | None:
-        """The command whose effect stands: the last that was begun, if it is done, in this boot.
+        """The last command started, if it is done and its effect outlasts this process.
 
-        It is known once the desk is open, before the bus is there: a component that was quiesced
+        Known after `open`, before the bus is connected, so that a component that was quiesced
         starts quiesced.
         """
-        begun = self._record.seen.begun
+        begun = self._history.seen.begun
         if begun is None or begun.result is None or begun.result.outcome is not Outcome.DONE:
             return None
         return CommandKind(begun.command) if self._is_of_this_boot(begun) else None
 
     def on_entry(self, watcher: EntryWatcher) -> None:
-        """Call `watcher` with each entry from now on, once the journal keeps it."""
-        self._record.watchers.append(watcher)
+        """Call `watcher` with each new entry once it is in the journal."""
+        self._history.watchers.append(watcher)
 
     async def open(self) -> None:
-        """Read the journal. While it is refused it is tried again, and each command is refused."""
+        """Read the journal. If that fails, each command is refused until a retry succeeds."""
         with suppress(JournalUnusable):
-            await self._open_record()
+            await self._open_history()
 
-    async def _open_record(self) -> None:
-        """Read the journal, if it was not; what it knows as ended, nobody may have heard."""
-        await self._record.open()
-        if self._remembered:
+    async def _open_history(self) -> None:
+        """Read the journal unless that is done; report its last result, which may be lost."""
+        await self._history.open()
+        if self._reported_last:
             return
-        self._remembered = True
-        begun = self._record.seen.begun
+        self._reported_last = True
+        begun = self._history.seen.begun
         if begun is not None and self._is_of_this_boot(begun):
-            self._work.report_result()
+            self._executor.report_result()
 
     def _is_of_this_boot(self, begun: BegunOp) -> bool:
-        return begun.ended_in == self._place.boot_id or is_permanent(begun.command)
+        return begun.ended_in == self._agent.boot_id or is_permanent(begun.command)
 
     async def run(self) -> None:
-        """Do what the slot says, and answer checks, until cancelled."""
+        """Execute commands and answer checks until cancelled."""
         await self.open()
         unwatch = self._bus.link.watch(self._link_changed)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._hear(), name=f"pokes of {self._place.component}")
-                tasks.create_task(self._listen(), name=f"slot of {self._place.component}")
-                tasks.create_task(self._work.run(), name=f"ops of {self._place.component}")
-                tasks.create_task(self._checks.run(), name=f"checks of {self._place.component}")
+                tasks.create_task(
+                    watch_notifications(
+                        bus=self._bus,
+                        env=self._env,
+                        pattern=subjects.notify(self._slot),
+                        handler=self._notified,
+                        on_subscribed=self._changed.set,
+                    ),
+                    name=f"notifications of {self._agent.component}",
+                )
+                tasks.create_task(self._read_slot(), name=f"slot of {self._agent.component}")
+                tasks.create_task(self._executor.run(), name=f"ops of {self._agent.component}")
+                tasks.create_task(self._checks.run(), name=f"checks of {self._agent.component}")
         finally:
             unwatch()
 
-    # Reading.
+    # Reading the slot.
 
     async def read(self) -> Command | None:
-        """Read the slot now: its command, if that is taken. Raises what the bus raises."""
+        """Read the slot and return its command if it is accepted. Raise `BusError`."""
         async with self.slot_lock:
             slot = await self._reader.read()
-            return None if slot is None else await self._take(slot)
+            return None if slot is None else await self._accept(slot)
 
-    async def _hear(self) -> None:
-        await watch_notifications(
-            bus=self._bus,
-            env=self._env,
-            pattern=subjects.notify(self._slot),
-            handler=self._poked,
-            on_subscribed=self._bell.set,
-        )
-
-    async def _listen(self) -> None:
+    async def _read_slot(self) -> None:
         backoff = Backoff(self._random)
         while True:
-            self._bell.clear()
+            self._changed.clear()
             try:
                 await self.read()
             except BusError as error:
-                self._unread = str(error)
+                self._read_error = str(error)
                 wait = backoff.next()
             else:
-                self._unread = ""
+                self._read_error = ""
                 backoff.reset()
                 wait = jittered(PERIOD, self._random)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
-                    await self._bell.wait()
-            if self._back:
-                self._back = False
+                    await self._changed.wait()
+            if self._reconnected:
+                self._reconnected = False
                 await self._clock.sleep(self._random.uniform(0.0, RECONNECT_SPREAD))
 
-    def _poked(self, _subject: str, data: bytes, _reply: str) -> None:
+    def _notified(self, _subject: str, data: bytes, _reply: str) -> None:
         self._reader.notified(data)
-        self._bell.set()
+        self._changed.set()
 
     def _link_changed(self, up: bool) -> None:
         if up:
-            self._back = True
-            self._bell.set()
+            self._reconnected = True
+            self._changed.set()
 
-    # Taking and refusing.
+    # Accepting and refusing commands.
 
-    async def _take(self, slot: SlotValue[Command]) -> Command | None:
+    async def _accept(self, slot: SlotValue[Command]) -> Command | None:
         command = slot.content
         if command is None:
             self.current = None
-            self._say_unreadable(slot)
+            self._report_malformed(slot)
             return None
-        refused = await self._judge(command)
-        if refused is not None:
-            if refused.code not in OUTRANKED_CODES and not self._is_begun(command):
+        refusal = await self._find_refusal(command)
+        if refusal is not None:
+            if refusal.code not in OUTRANKED_CODES and not self._is_begun(command):
                 self.current = None
-                self._overruled = f"the slot holds what was refused: {refused.message}"
-                self._work.commands_changed()
-            await self.refuse(refused)
+                self._superseded_by = f"the slot holds a refused command: {refusal.message}"
+                self._executor.commands_changed()
+            await self.refuse(refusal)
             return None
-        self._overruled = ""
+        self._superseded_by = ""
         self.current = command
-        if self._reader.has_changed:
-            self._say_again(command)
-        self._work.commands_changed()
+        if self._reader.has_changed and self._is_begun(command):
+            self._executor.report_result()
+        self._executor.commands_changed()
         return command
 
-    async def _judge(self, command: Command) -> Refusal | None:
-        """Why this command is not taken. What it shows of epoch and order is journalled first."""
+    async def _find_refusal(self, command: Command) -> Refusal | None:
+        """Return why this command is refused. The epoch and order of any other are journalled."""
         try:
-            await self._open_record()
+            await self._open_history()
         except JournalUnusable as error:
             return make_refusal(command, RefusalCode.JOURNAL, str(error))
-        refused = find_refusal(
-            command, seen=self._record.seen, agent=self._place, now=self._clock.now()
+        refusal = find_refusal(
+            command, seen=self._history.seen, agent=self._agent, now=self._clock.now()
         )
-        if refused is None:
+        if refusal is None:
             try:
-                await self._record.record_seen(command)
+                await self._history.record_seen(command)
             except JournalUnusable as error:
                 return make_refusal(command, RefusalCode.JOURNAL, str(error))
-        return refused
+        return refusal
 
     def _is_begun(self, command: Command) -> bool:
-        begun = self._record.seen.begun
-        mine = command.node_uid == self._place.node_uid
-        return mine and begun is not None and begun.order == command.order
-
-    def _say_again(self, command: Command) -> None:
-        if self._is_begun(command):
-            self._work.report_result()
+        begun = self._history.seen.begun
+        is_of_node = command.node_uid == self._agent.node_uid
+        return is_of_node and begun is not None and begun.order == command.order
 
     def superseded_by(self, order: Order) -> str:
-        """What the slot says instead of this op, in words; empty if it is not known to."""
-        if self._overruled:
-            return self._overruled
+        """Describe the command that is known to replace this op in the slot; empty if none."""
+        if self._superseded_by:
+            return self._superseded_by
         if self.current is not None and self.current.order != order:
             return f"the slot holds {self.current.kind} {self.current.order}"
         return ""
 
-    async def refuse(self, refused: Refusal) -> None:
-        """Say that a command is not taken, and why; not again while that is the last refusal."""
-        which = (refused.epoch, refused.order, refused.code)
-        if which == self._refused:
+    async def refuse(self, refusal: Refusal) -> None:
+        """Journal and report a refusal, unless it repeats the last one."""
+        key = (refusal.epoch, refusal.order, refusal.code)
+        if key == self._refused:
             return
-        self._refused = which
+        self._refused = key
         with suppress(JournalUnusable):
-            await self._record.record_refused(refused)
-        self._reporter.report(refused)
+            await self._history.record_refused(refusal)
+        self._reporter.report(refusal)
 
-    def _say_unreadable(self, slot: SlotValue[Command]) -> None:
-        which = (slot.sequence, RefusalCode.UNREADABLE)
-        if which != self._refused:
-            self._refused = which
+    def _report_malformed(self, slot: SlotValue[Command]) -> None:
+        key = (slot.sequence, RefusalCode.UNREADABLE)
+        if key != self._refused:
+            self._refused = key
             self._reporter.report(Refusal(code=RefusalCode.UNREADABLE, message=slot.malformed))

@@ -1,7 +1,4 @@
-"""One slot, as its owner reads it: again after a poke, until it sees what the poke was about.
-
-A read may be answered by a server that lags behind. What a slot says is not looked at here.
-"""
+"""Read the slot of a component, and again while the server's answer lags behind a notification."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +11,7 @@ from libs.runtime.backoff import Backoff
 from libs.runtime.env import Env
 
 READS = 4
-"""How often a slot is read before what is there is believed to be all."""
+"""Reads after which an answer that seems to lag behind is accepted."""
 
 
 async def watch_notifications(
@@ -25,11 +22,11 @@ async def watch_notifications(
     handler: MessageHandler,
     on_subscribed: Callable[[], None],
 ) -> None:
-    """Hear pokes until cancelled; `began` is called once, when what comes from now on is heard."""
+    """Receive notifications until cancelled; call `on_subscribed` once the subscription is made."""
     backoff = Backoff(env.random)
     while True:
         try:
-            pokes = await bus.subscribe(pattern, handler)
+            subscription = await bus.subscribe(pattern, handler)
             break
         except BusUnavailable:
             await env.clock.sleep(backoff.next())
@@ -37,11 +34,11 @@ async def watch_notifications(
         on_subscribed()
         await asyncio.Event().wait()
     finally:
-        await pokes.close()
+        await subscription.close()
 
 
 class SlotReader(Generic[Content]):
-    """Reads one slot, one read at a time by its caller's care."""
+    """Reads one slot. The caller must not read concurrently."""
 
     def __init__(
         self,
@@ -60,30 +57,30 @@ class SlotReader(Generic[Content]):
         self._sequence = 0
         self._reads = 0
         self.has_changed = False
-        """Whether the last read found another message than the one before it."""
+        """Whether the last two reads returned different messages."""
 
     def notified(self, data: bytes) -> None:
-        """Something was written. It is compared with what is read later, and never acted on."""
+        """Remember what was written, only to compare it with the next read."""
         self._hint = data
 
     async def read(self) -> SlotValue[Content] | None:
-        """What the slot holds now; raises what the bus raises."""
+        """Return what the slot holds, or None for an empty one. Raise `BusError`."""
         pauses = Backoff(self._random, first=0.05, cap=1.0)
         hint, self._hint = self._hint, None
         slot = await read_slot(self._bus, self._slot, self._kind)
         for _ in range(READS - 1):
-            if not self._behind(slot, hint):
+            if not self._is_behind(slot, hint):
                 break
             await self._clock.sleep(pauses.next())
             slot = await read_slot(self._bus, self._slot, self._kind)
-        # Still behind: the stream was lost, and counts from 1 again.
+        # If it is still behind, the stream was lost and its sequence numbers restarted at 1.
         sequence = slot.sequence if slot else 0
         self.has_changed = self._reads > 0 and sequence != self._sequence
         self._reads += 1
         self._sequence = sequence
         return slot
 
-    def _behind(self, slot: SlotValue[Content] | None, hint: bytes | None) -> bool:
+    def _is_behind(self, slot: SlotValue[Content] | None, hint: bytes | None) -> bool:
         if slot is None:
             return self._sequence > 0 or hint is not None
         if slot.sequence == self._sequence:

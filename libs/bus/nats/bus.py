@@ -1,4 +1,4 @@
-"""The bus over NATS: the port's calls, each handed to the module that knows how."""
+"""`Bus` over one connection to NATS."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,8 +17,6 @@ from libs.runtime.env import Env
 
 
 class NatsBus:
-    """A `Bus` over one connection to NATS."""
-
     def __init__(self, *, connection: Connection, env: Env) -> None:
         self._connection = connection
         self._jetstream = JetStream(connection)
@@ -27,60 +25,50 @@ class NatsBus:
 
     @property
     def identity(self) -> Identity:
-        """Whose connection this is."""
         return self._connection.identity
 
     @property
     def link(self) -> BusLink:
-        """Whether the server is there."""
         return self._connection.link
 
     @property
     def dropped(self) -> int:
-        """Messages lost because a handler was too slow."""
+        """Messages that were lost because a handler was too slow."""
         return self._connection.dropped
 
     async def guard(self) -> NoReturn:
-        """Run beside everything else; raises when the connection is gone for good."""
+        """Run until the connection is closed for good, then raise."""
         await self._connection.guard()
 
     async def ensure(self, stream: Stream) -> None:
-        """Make the stream agree with its page in contracts."""
         await self._jetstream.ensure(stream)
 
     async def publish(self, subject: str, data: bytes) -> None:
-        """Send to whoever listens now."""
         await self._connection.publish(subject, data)
 
     async def store(
         self, stream: Stream, subject: str, data: bytes, *, expect: int | None = None, id: str = ""
     ) -> int:
-        """Store, and return the sequence."""
         return await self._jetstream.store(stream, subject, data, expect=expect, id=id)
 
     async def last(self, stream: Stream, subject: str) -> StoredMessage | None:
-        """The last message of this subject."""
         return await self._jetstream.last(stream, subject)
 
     async def purge(self, stream: Stream, pattern: str) -> None:
-        """Remove every message of these subjects."""
         await self._jetstream.purge(stream, pattern)
 
     async def subscribe(
         self, pattern: str, handler: MessageHandler, *, group: str = ""
     ) -> Closable:
-        """Hear what is sent from now on."""
-
-        async def heard(msg: Msg) -> None:
+        async def received(msg: Msg) -> None:
             handler(msg.subject, msg.data, msg.reply)
 
-        return await self._connection.subscribe(pattern, heard, group=group)
+        return await self._connection.subscribe(pattern, received, group=group)
 
     async def follow(
         self, stream: Stream, pattern: str, follower: Follower, *, start: StartFrom
     ) -> Closable:
-        """Read a stream in order, over every interruption."""
-        feed = StreamConsumer(
+        consumer = StreamConsumer(
             connection=self._connection,
             jetstream=self._jetstream,
             clock=self._clock,
@@ -90,11 +78,10 @@ class NatsBus:
             follower=follower,
             start=start,
         )
-        await feed.open()
-        return feed
+        await consumer.open()
+        return consumer
 
     async def request(self, subject: str, data: bytes, *, timeout: float = 5.0) -> bytes:
-        """Ask, and return the first answer."""
         return (await self._connection.request(subject, data, timeout=timeout)).data
 
 
@@ -108,10 +95,10 @@ async def connect(
     wait: float = 10.0,
     spread: float = 0.0,
 ) -> AsyncGenerator[NatsBus]:
-    """A connection to NATS, drained when the block ends.
+    """Connect to NATS, and drain the connection at the end of the block.
 
-    `wait` is for how long a server that is not there is waited for; `spread` is the time over which
-    a fleet of this size spreads its connects (nodes / 500, in seconds).
+    Wait up to `wait` seconds for the server. `spread` is the time over which the fleet spreads its
+    connects (nodes / 500, in seconds).
     """
     connection = Connection(
         url=url,

@@ -1,9 +1,8 @@
-"""One connection to NATS, with the traps of nats-py closed.
+"""One connection to NATS, with workarounds for nats-py.
 
-What this module holds to: a connection that is not there says so at once and buffers nothing; it
-reconnects for ever, with jitter; when the client gives up for good, `guard` ends the process; what
-the server forbids is an error here and not silence; an answer that cannot come any more is not
-waited for. It knows nothing of streams or planes.
+While disconnected, every call fails at once and nothing is buffered. The connection reconnects
+forever, with jitter; when nats-py gives up for good, `guard` raises. A permission violation raises
+an error in the call that caused it. A request fails as soon as no answer can come any more.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from nats.errors import SlowConsumerError
 
 from libs.bus.credentials import Credentials
 from libs.bus.nats.client import PatchedClient
-from libs.bus.nats.dial import ConnectRetry, dial
+from libs.bus.nats.dial import dial, retry_connect
 from libs.bus.nats.requests import Callback, Msg, PendingRequests
 from libs.bus.nats.subscriptions import NatsSubscription, PendingSubscriptions
 from libs.bus.port import BusLink, BusMisconfigured, BusUnavailable, NoResponders, SubjectForbidden
@@ -31,13 +30,13 @@ from libs.runtime.fatal import describe_error
 log = logging.getLogger("sluice.bus")
 
 PING_SECONDS = 20
-"""A connection whose peer is silently gone is found out after three of these."""
+"""Ping interval; a dead peer is detected after three intervals."""
 
 CONNECT_SECONDS = 10
 WATCH_SECONDS = 5.0
 DRAIN_SECONDS = 5
 SEND_BUFFER = 512 * 1024
-"""Bytes on their way to the socket, above which a sender waits for the server."""
+"""Pending bytes above which `publish` waits for the server."""
 
 
 _VIOLATION = re.compile(
@@ -46,8 +45,6 @@ _VIOLATION = re.compile(
 
 
 class Connection:
-    """One nats-py client and what it must not do."""
-
     def __init__(
         self,
         *,
@@ -61,7 +58,7 @@ class Connection:
         self.identity = identity
         self.link = BusLink(env.clock)
         self.dropped = 0
-        """Messages that nats-py threw away because a subscriber was too slow."""
+        """Messages that nats-py dropped because a subscriber was too slow."""
         self._client: Any = PatchedClient()
         self.clock = env.clock
         self._random = env.random
@@ -69,38 +66,42 @@ class Connection:
         self._spread = spread
         self._backoff = Backoff(env.random, first=1.0, cap=30.0)
         self._inbox = f"{subjects.inbox(identity)}.{secrets.token_hex(11)}"
-        self._questions = PendingRequests()
-        self._subscriptions = PendingSubscriptions(self)
-        self._opening = ConnectRetry(url=url, identity=identity, env=env, spread=spread)
+        self._requests = PendingRequests()
+        self._subscriptions = PendingSubscriptions(identity)
         self._last_error = ""
-        self._refused = False
+        self._unauthorized = False
         self._opened = False
-        self._deaf = False
         self._closing = False
         self._closed = asyncio.Event()
         self._failure: BaseException | None = None
 
-    # Coming and going.
-
     async def open(self, *, wait: float) -> None:
-        """Connect within `wait` seconds, or say why not. Credentials are refused once."""
+        """Connect within `wait` seconds, or raise. Do not retry refused credentials."""
         options = await asyncio.to_thread(self._credentials.options)
-        await self._opening.run(partial(self._try, options), wait=wait)
+        await retry_connect(
+            partial(self._connect_once, options),
+            url=self.url,
+            identity=self.identity,
+            clock=self.clock,
+            random=self._random,
+            spread=self._spread,
+            wait=wait,
+        )
         self._opened = True
         self.link.set(True)
 
-    async def _try(self, options: dict[str, Any], within: float) -> str:
-        """One try of each server, on a client of its own; why it failed, or nothing."""
+    async def _connect_once(self, options: dict[str, Any], within: float) -> str:
+        """Try each server once with a new client; return why that failed, or ""."""
         self._client = PatchedClient()
-        patience = min(within, 2.0 * CONNECT_SECONDS)
+        timeout = min(within, 2.0 * CONNECT_SECONDS)
         try:
-            if await dial(self._client, self._told(options), within=patience):
+            if await dial(self._client, self._connect_options(options), within=timeout):
                 self._client.options["max_reconnect_attempts"] = -1
-                await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
+                await self._client.subscribe(f"{self._inbox}.*", cb=self._on_answer)
                 await self._client.flush(CONNECT_SECONDS)
         except (NatsError, OSError, TimeoutError) as error:
             self._last_error = str(error) or type(error).__name__
-        except Exception as error:  # noqa: BLE001  (for a wrong seed or address it raises anything)
+        except Exception as error:  # noqa: BLE001  (a bad seed or address raises many types)
             raise BusMisconfigured(
                 f"cannot connect to NATS at {self.url} as {self.identity} with"
                 f" {self._credentials}: {describe_error(error)}; check the address and"
@@ -113,14 +114,14 @@ class Connection:
             if not self._client.is_connected and self._client.was_started:
                 await self._client.close()
         why = self._last_error or "no answer"
-        if self._refused:
+        if self._unauthorized:
             raise SubjectForbidden(
                 f"NATS at {self.url} refused {self.identity} with {self._credentials}: {why};"
                 f" add this identity's key to the server's configuration, or give the right one"
             )
         return why
 
-    def _told(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _connect_options(self, options: dict[str, Any]) -> dict[str, Any]:
         return {
             "servers": self.url.split(","),
             "name": str(self.identity),
@@ -141,10 +142,10 @@ class Connection:
         }
 
     async def close(self) -> None:
-        """Answer what was heard, send what was said, and go; at once if the server is away."""
+        """Drain and close the connection; close at once if the server is unreachable."""
         self._closing = True
         try:
-            if self.is_responsive:
+            if self._client.is_connected and self._subscriptions.server_responds:
                 async with asyncio.timeout(DRAIN_SECONDS + 1):
                     await self._client.drain()
         except (NatsError, OSError, TimeoutError) as error:
@@ -152,24 +153,15 @@ class Connection:
         finally:
             await self._client.close()
             self.link.set(False)
-            self._questions.fail_all("the connection was closed")
-
-    @property
-    def is_responsive(self) -> bool:
-        """Whether the server is there, and answered when it was last waited for."""
-        return self._client.is_connected and not self._deaf
-
-    def mark_unresponsive(self) -> None:
-        """The server did not answer in time: until a reconnect nothing waits for it in a drain."""
-        self._deaf = True
+            self._requests.fail_all("the connection was closed")
 
     def fail(self, error: BaseException) -> None:
-        """Something cannot go on: `guard` says so."""
+        """Make `guard` raise this error."""
         self._failure = self._failure or error
         self._closed.set()
 
     async def guard(self) -> NoReturn:
-        """Run beside everything else: it ends, by raising, when nothing is right any more."""
+        """Run until the connection fails for good, then raise; reconnect if reading stopped."""
         while not self._closed.is_set():
             try:
                 async with asyncio.timeout(WATCH_SECONDS):
@@ -178,16 +170,16 @@ class Connection:
                 if not self._client.is_connected and not self._client.has_reconnect_task:
                     break
                 if self._client.is_connected and not self._client.is_reading:
-                    log.warning("nothing reads from NATS at %s any more: reconnecting", self.url)
+                    log.warning("stopped reading from NATS at %s: reconnecting", self.url)
                     await self._client.force_reconnect()
         if self._failure is not None:
             raise self._failure
         raise BusUnavailable(
-            f"the connection to NATS at {self.url} as {self.identity} is closed for good:"
+            f"the connection to NATS at {self.url} as {self.identity} was closed permanently:"
             f" {self._last_error or 'no reason given'}"
         )
 
-    # What nats-py calls.
+    # Called by nats-py.
 
     async def _on_error(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
@@ -201,30 +193,32 @@ class Connection:
             log.warning("NATS forbids %s: %s", self.identity, text)
         else:
             if "authorization violation" in text.lower():
-                self._refused = True
+                self._unauthorized = True
             log.debug("NATS at %s: %s", self.url, text)
 
     def _on_violation(self, what: str, subject: str) -> None:
         if what != "subscription":
-            self._questions.forbid(subject, str(self.identity))
+            self._requests.forbid(subject, str(self.identity))
         elif not self._subscriptions.forbid(subject):
             self.fail(
                 SubjectForbidden(
-                    f"{self.identity} may not hear {subject} any more; mend its rights"
+                    f"{self.identity} may no longer subscribe to {subject}; fix its permissions"
                 )
             )
 
     async def _on_disconnected(self) -> None:
         self._client.discard_unsent()
         if self._opened and not self._closing:
-            log.warning("NATS at %s is away: %s", self.url, self._last_error or "connection broken")
+            log.warning(
+                "NATS at %s is unreachable: %s", self.url, self._last_error or "connection broken"
+            )
         self.link.set(False)
-        self._questions.fail_all("the connection broke before the answer")
+        self._requests.fail_all("the connection broke before the answer")
 
     async def _on_reconnected(self) -> None:
         self._backoff.reset()
-        self._deaf = False
-        log.info("NATS at %s is back", self.url)
+        self._subscriptions.server_responds = True
+        log.info("reconnected to NATS at %s", self.url)
         self.link.set(True)
 
     async def _on_closed(self) -> None:
@@ -237,11 +231,11 @@ class Connection:
         first = self._random.uniform(0.0, self._spread)
         return self._random.choice(servers), max(first, self._backoff.next())
 
-    # Sending and hearing.
+    # Publishing and subscribing.
 
     async def publish(self, subject: str, data: bytes) -> None:
-        """Send now, or raise `Away`."""
-        self._must_be_up(subject)
+        """Send now, or raise `BusUnavailable`."""
+        self._require_connected(subject)
         try:
             await self._client.publish(subject, data)
             if self._client.pending_data_size > SEND_BUFFER:
@@ -249,36 +243,36 @@ class Connection:
         except (NatsError, OSError, TimeoutError) as error:
             raise BusUnavailable(f"{subject}: not sent: {error or type(error).__name__}") from None
 
-    def _must_be_up(self, subject: str) -> None:
+    def _require_connected(self, subject: str) -> None:
         if not self._client.is_connected:
-            raise BusUnavailable(f"{subject}: not sent: NATS at {self.url} is away")
+            raise BusUnavailable(f"{subject}: not sent: NATS at {self.url} is unreachable")
 
     async def request(
         self, subject: str, data: bytes, *, timeout: float, headers: dict[str, str] | None = None
     ) -> Msg:
-        """Ask, and return the first answer; `NobodyThere` when the server says so."""
-        self._must_be_up(subject)
-        with self._questions.open(subject, timeout=timeout) as question:
+        """Return the first answer; raise `NoResponders` when the server reports that."""
+        self._require_connected(subject)
+        with self._requests.open(subject, timeout=timeout) as request:
             try:
-                reply = f"{self._inbox}.{question.token}"
+                reply = f"{self._inbox}.{request.token}"
                 await self._client.publish(subject, data, reply=reply, headers=headers)
             except (NatsError, OSError) as error:
                 raise BusUnavailable(
                     f"{subject}: not sent: {error or type(error).__name__}"
                 ) from None
-            answer = await question.answer
+            answer = await request.answer
         if answer.headers and not answer.data and answer.headers.get("Status") == "503":
-            raise NoResponders(f"{subject}: nobody answers there now")
+            raise NoResponders(f"{subject}: no process answers on this subject")
         return answer
 
-    async def _answered(self, msg: Any) -> None:
-        self._questions.resolve(msg)
+    async def _on_answer(self, msg: Any) -> None:
+        self._requests.resolve(msg)
 
     async def subscribe(
         self, subject: str, callback: Callback, *, group: str = ""
     ) -> NatsSubscription:
-        """Hear a subject; `Forbidden` if the server says so."""
-        self._must_be_up(subject)
+        """Subscribe; raise `SubjectForbidden` if the server denies it."""
+        self._require_connected(subject)
 
         async def guarded(msg: Any) -> None:
             try:
@@ -289,5 +283,5 @@ class Connection:
         return await self._subscriptions.add(self._client, subject, guarded, group=group)
 
     def inbox(self) -> str:
-        """A new subject that only this identity may hear."""
+        """Return a new subject to which only this identity may subscribe."""
         return f"{self._inbox}.{secrets.token_hex(8)}.x"

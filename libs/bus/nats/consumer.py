@@ -1,7 +1,7 @@
-"""Following a stream on NATS: one ordered reading, over every interruption.
+"""Follow a stream on NATS in order, across interruptions.
 
-An ephemeral push consumer without acknowledgements, of our own making: the client's ordered
-consumer is blind for twenty seconds after a server restart, and longer if the stream was made anew.
+This is an ephemeral push consumer without acknowledgements. nats-py's ordered consumer receives
+nothing for twenty seconds after a server restart, and for longer if the stream was recreated.
 """
 
 import asyncio
@@ -53,12 +53,8 @@ class _Created(msgspec.Struct, frozen=True):
 _created = msgspec.json.Decoder(_Created)
 
 
-def _nothing() -> None:
-    pass
-
-
 class StreamConsumer:
-    """One reading of one stream. `open` begins it, and a task of its own keeps it going."""
+    """Follows one stream from `open` to `close`, in a task of its own."""
 
     def __init__(
         self,
@@ -80,43 +76,43 @@ class StreamConsumer:
         self._pattern = pattern
         self._follower = follower
         self._start = start
-        self._made = ""
-        """When the stream was created: another answer is another stream."""
+        self._created = ""
+        """When the stream was created; a different time means that it was recreated."""
         self._last = 0
         """The last sequence that the follower received."""
         self._count = 0
-        self._heard = 0.0
+        self._last_received = 0.0
         self._caught_up = False
         self._broken = asyncio.Event()
-        self._came_up = asyncio.Event()
+        self._reconnected = asyncio.Event()
         self._consumer = ""
         self._subscription: NatsSubscription | None = None
         self._unwatch = connection.link.watch(self._link_changed)
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Begin. What is forbidden is said here; a bus that is away is waited for."""
+        """Start following; wait while the bus is unavailable, raise other errors."""
         try:
-            await self._begin()
+            await self._subscribe()
         except (SubjectForbidden, BusMisconfigured):
             await self.close()
             raise
         except BusUnavailable as error:
-            log.info("reading %s waits: %s", self._stream.name, error)
+            log.info("waiting to read stream %s: %s", self._stream.name, error)
             self._broken.set()
         self._task = asyncio.create_task(self._keep_going(), name=f"follow {self._pattern}")
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._task_done)
 
     async def close(self) -> None:
-        """End the reading."""
-        unwatch, self._unwatch = self._unwatch, _nothing
+        """Stop following."""
+        unwatch, self._unwatch = self._unwatch, lambda: None
         unwatch()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self._leave()
+        await self._unsubscribe()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._connection.fail(error)
 
@@ -124,30 +120,30 @@ class StreamConsumer:
         while True:
             await self._until_broken()
             self._follower.lost()
-            await self._leave()
+            await self._unsubscribe()
             while True:
                 await self._pause()
                 if not self._connection.link.is_up:
                     continue
                 try:
-                    await self._begin()
+                    await self._subscribe()
                 except BusError as error:
-                    log.info("reading %s waits: %s", self._stream.name, error)
-                    await self._leave()
+                    log.info("waiting to read stream %s: %s", self._stream.name, error)
+                    await self._unsubscribe()
                 else:
                     self._backoff.reset()
                     break
 
     async def _pause(self) -> None:
-        """For a while, or until the link comes up."""
-        self._came_up.clear()
+        """Wait for the backoff, or until the link comes up."""
+        self._reconnected.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._backoff.next()):
-                await self._came_up.wait()
+                await self._reconnected.wait()
 
     async def _until_broken(self) -> None:
         while not self._broken.is_set():
-            silence = self._clock.monotonic() - self._heard
+            silence = self._clock.monotonic() - self._last_received
             left = HEARTBEAT_SECONDS * MISSED_HEARTBEATS - silence
             if left <= 0:
                 return
@@ -157,16 +153,16 @@ class StreamConsumer:
 
     def _link_changed(self, up: bool) -> None:
         if up:
-            self._came_up.set()
+            self._reconnected.set()
         else:
             self._broken.set()
 
-    async def _begin(self) -> None:
-        policy = await self._policy()
+    async def _subscribe(self) -> None:
+        policy = await self._deliver_policy()
         self._broken.clear()
         self._count = 0
         self._caught_up = False
-        self._heard = self._clock.monotonic()
+        self._last_received = self._clock.monotonic()
         self._consumer = f"{self._connection.identity.writer}-{secrets.token_hex(6)}"
         deliver = self._connection.inbox()
         self._subscription = await self._connection.subscribe(deliver, self._receive)
@@ -196,33 +192,33 @@ class StreamConsumer:
         if created.error is not None:
             raise BusUnavailable(f"{self._stream.name}: no consumer: {created.error.description}")
         if created.num_pending == 0 and self._count == 0:
-            self._now_caught_up()
+            self._set_caught_up()
 
-    async def _policy(self) -> dict[str, Any]:
-        """Where to begin, after telling the follower whether it begins from scratch."""
+    async def _deliver_policy(self) -> dict[str, Any]:
+        """Return where to start, after calling `began` if the follower must start over."""
         info = await self._jetstream.info(self._stream)
         if info is None:
             await self._jetstream.recreate(self._stream)
-            raise BusUnavailable(f"stream {self._stream.name} is not there")
+            raise BusUnavailable(f"stream {self._stream.name} does not exist")
         if isinstance(self._start, LastPerSubject):
             self._follower.began()
             return {"deliver_policy": "last_per_subject"}
-        fresh = info.created != self._made or info.state.last_seq < self._last
-        if fresh:
-            if self._made:
+        is_new = info.created != self._created or info.state.last_seq < self._last
+        if is_new:
+            if self._created:
                 self._start = FromSequence(1)
-            self._made = info.created
+            self._created = info.created
             self._last = 0
             self._follower.began()
         if self._last:
             return {"deliver_policy": "by_start_sequence", "opt_start_seq": self._last + 1}
         if isinstance(self._start, FromTime):
-            # Rounded down, by more than a float of today can be off: what is at the time is in.
+            # Rounded down by more than a float's error, to include messages at exactly that time.
             since = datetime.fromtimestamp(math.floor(self._start.time * 1e6 - 1) / 1e6, UTC)
             return {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat()}
         return {"deliver_policy": "by_start_sequence", "opt_start_seq": self._start.sequence}
 
-    async def _leave(self) -> None:
+    async def _unsubscribe(self) -> None:
         subscription, self._subscription = self._subscription, None
         if subscription is None:
             return
@@ -237,7 +233,7 @@ class StreamConsumer:
     async def _receive(self, msg: Msg) -> None:
         if self._broken.is_set():
             return
-        self._heard = self._clock.monotonic()
+        self._last_received = self._clock.monotonic()
         if not msg.reply.startswith(_ACK):
             await self._control(msg)
             return
@@ -255,10 +251,10 @@ class StreamConsumer:
             StoredMessage(msg.subject, self._last, int(tokens[at + 2]) / NANOSECONDS, msg.data)
         )
         if not self._caught_up and tokens[at + 3] == "0":
-            self._now_caught_up()
+            self._set_caught_up()
 
     async def _control(self, msg: Msg) -> None:
-        """A heartbeat, or a request for flow control: not a message of the stream."""
+        """Handle a heartbeat or a flow-control request."""
         headers = msg.headers or {}
         if msg.reply:
             await self._answer_flow_control(msg.reply)
@@ -270,7 +266,7 @@ class StreamConsumer:
         if int(last) != self._count:
             self._broken.set()
         elif not self._caught_up:
-            self._now_caught_up()
+            self._set_caught_up()
 
     async def _answer_flow_control(self, reply: str) -> None:
         try:
@@ -278,6 +274,6 @@ class StreamConsumer:
         except BusUnavailable:
             self._broken.set()
 
-    def _now_caught_up(self) -> None:
+    def _set_caught_up(self) -> None:
         self._caught_up = True
         self._follower.caught_up()

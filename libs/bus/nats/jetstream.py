@@ -1,4 +1,4 @@
-"""JetStream: streams that agree with `contracts.streams`, and what is stored and read in them."""
+"""JetStream: configure streams as in `contracts.streams`, store, read and purge messages."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +22,7 @@ API_SECONDS = 5.0
 NANOSECONDS = 1_000_000_000
 DUPLICATE_SECONDS = 120
 HEADERS = 1024
-"""Bytes that the server counts as the message's, and that are ours: expectations, and an id."""
+"""Bytes of our headers, which the server counts in the size of a message."""
 
 _STREAM_NOT_FOUND = 10059
 _STREAM_NAME_IN_USE = 10058
@@ -31,8 +31,6 @@ _WRONG_LAST_SEQUENCE = (10071, 10164)
 
 
 class ApiError(msgspec.Struct, frozen=True):
-    """What JetStream says when it will not."""
-
     code: int = 0
     err_code: int = 0
     description: str = ""
@@ -49,8 +47,6 @@ class _StreamState(msgspec.Struct, frozen=True):
 
 
 class StreamInfo(msgspec.Struct, frozen=True):
-    """What is asked of a stream."""
-
     created: str = ""
     config: dict[str, Any] = {}
     state: _StreamState = _StreamState()
@@ -67,7 +63,7 @@ _done = msgspec.json.Decoder(_Done)
 
 
 def configuration(stream: Stream) -> dict[str, Any]:
-    """The stream as JetStream's API wants it; how many replicas is for the server's owner."""
+    """Return a stream's configuration for JetStream's API; the deployment chooses the replicas."""
     config: dict[str, Any] = {
         "name": stream.name,
         "description": stream.keeps,
@@ -101,7 +97,7 @@ class JetStream:
         self._ensured: dict[str, Stream] = {}
 
     async def api(self, *call: str, body: bytes = b"") -> Msg:
-        """One call of the API. Nobody there means that this server has no JetStream."""
+        """Call JetStream's API."""
         try:
             return await self._connection.request(subjects.js_api(*call), body, timeout=API_SECONDS)
         except NoResponders:
@@ -111,7 +107,7 @@ class JetStream:
             ) from None
 
     async def info(self, stream: Stream) -> StreamInfo | None:
-        """The stream as the server has it, or None."""
+        """Return the server's information on the stream, or None if it does not exist."""
         info = _info.decode((await self.api("STREAM", "INFO", stream.name)).data)
         if info.error is None:
             return info
@@ -120,16 +116,14 @@ class JetStream:
         raise BusUnavailable(f"stream {stream.name}: no information: {info.error.description}")
 
     async def ensure(self, stream: Stream) -> None:
-        """Create the stream, or change it until it agrees."""
+        """Create the stream, or update it to this configuration."""
         self._ensured[stream.name] = stream
         info = await self.info(stream)
         if info is None:
-            # Made anew, it begins beyond all sequences that it ever had: a writer who remembers one
-            # of its former life cannot take it for one of this.
-            begins = (
-                {"first_seq": int(self._connection.clock.now() * 1000)} if stream.fences else {}
-            )
-            error = await self._configure("CREATE", stream, configuration(stream) | begins)
+            # A recreated stream starts beyond all its earlier sequences, so that a sequence that
+            # a writer remembers from before never matches a new message.
+            start = {"first_seq": int(self._connection.clock.now() * 1000)} if stream.fences else {}
+            error = await self._configure("CREATE", stream, configuration(stream) | start)
             if error is None:
                 return
             if error.err_code != _STREAM_NAME_IN_USE:
@@ -153,7 +147,7 @@ class JetStream:
         return _done.decode(answer.data).error
 
     async def recreate(self, stream: Stream) -> bool:
-        """Make a stream anew that we had ensured and that is gone. False: it was never ours."""
+        """Recreate a lost stream; return False if this connection had not ensured it."""
         if stream.name not in self._ensured:
             return False
         await self.ensure(stream)
@@ -162,22 +156,22 @@ class JetStream:
     async def store(
         self, stream: Stream, subject: str, data: bytes, *, expect: int | None, id: str
     ) -> int:
-        """Store, and return the sequence."""
+        """Store a message and return its sequence; recreate a lost stream once."""
         if len(data) > stream.max_message:
             raise BusError(
-                f"{subject}: {len(data)} bytes; {stream.name} takes {stream.max_message} at most"
+                f"{subject}: {len(data)} bytes; {stream.name} accepts at most {stream.max_message}"
             )
         try:
             return await self._store(stream, subject, data, expect, id)
         except NoResponders:
             if not await self.recreate(stream):
                 raise BusUnavailable(
-                    f"{subject}: stream {stream.name} is not there; the scheduler makes it"
+                    f"{subject}: stream {stream.name} does not exist; the scheduler creates it"
                 ) from None
         try:
             return await self._store(stream, subject, data, expect, id)
         except NoResponders:
-            raise BusUnavailable(f"{subject}: stream {stream.name} does not take it") from None
+            raise BusUnavailable(f"{subject}: stream {stream.name} does not accept it") from None
 
     async def _store(
         self, stream: Stream, subject: str, data: bytes, expect: int | None, id: str
@@ -191,7 +185,9 @@ class JetStream:
         try:
             ack = _ack.decode(answer.data)
         except msgspec.DecodeError:
-            raise BusUnavailable(f"{subject}: {answer.data[:80]!r} is no acknowledgement") from None
+            raise BusUnavailable(
+                f"{subject}: {answer.data[:80]!r} is not an acknowledgement"
+            ) from None
         if ack.error is None and (ack.stream, ack.seq > 0) == (stream.name, True):
             return ack.seq
         if ack.error is None:
@@ -201,13 +197,13 @@ class JetStream:
         raise BusUnavailable(f"{subject}: not stored: {ack.error.description}")
 
     async def last(self, stream: Stream, subject: str) -> StoredMessage | None:
-        """The last message of one subject, by direct get."""
+        """Return the last message of a subject, by direct get."""
         try:
             answer = await self._connection.request(
                 subjects.direct_get(stream.name, subject), b"", timeout=API_SECONDS
             )
         except NoResponders:
-            raise BusUnavailable(f"{subject}: stream {stream.name} is not there") from None
+            raise BusUnavailable(f"{subject}: stream {stream.name} does not exist") from None
         headers = answer.headers or {}
         status = headers.get("Status", "")
         if status == "404":
@@ -222,7 +218,6 @@ class JetStream:
         )
 
     async def purge(self, stream: Stream, pattern: str) -> None:
-        """Remove every message of these subjects."""
         body = msgspec.json.encode({"filter": pattern})
         answer = await self.api("STREAM", "PURGE", stream.name, body=body)
         error = _done.decode(answer.data).error

@@ -1,8 +1,4 @@
-"""Questions under way: each waits for its answer, and for every reason why none can come.
-
-An answer that cannot come any more is not waited for: the link broke, the server forbade the
-question, or its time is up.
-"""
+"""Pending requests: each ends with its answer, or as soon as no answer can come."""
 
 import asyncio
 import secrets
@@ -16,7 +12,7 @@ from libs.bus.port import BusError, BusUnavailable, SubjectForbidden
 
 
 class Msg(Protocol):
-    """What we use of a message of nats-py."""
+    """The used part of nats-py's message class."""
 
     subject: str
     reply: str
@@ -28,54 +24,52 @@ Callback = Callable[[Msg], Awaitable[None]]
 
 
 class PendingRequest(msgspec.Struct, frozen=True, gc=False):
-    """One that was put; the token is the end of its reply subject."""
+    """A request that was sent; `token` is the last token of its reply subject."""
 
     subject: str
     token: str
     answer: asyncio.Future[Msg]
 
     def fail(self, error: BusError) -> None:
-        """There will be no answer."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
 
 class PendingRequests:
-    """All that wait on one connection."""
+    """The pending requests of one connection."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, PendingRequest] = {}
 
     @contextmanager
     def open(self, subject: str, *, timeout: float) -> Generator[PendingRequest]:
-        """A question that may be answered while the block lasts, and for `timeout` seconds."""
+        """Register a request until the end of the block; fail it after `timeout` seconds."""
         loop = asyncio.get_running_loop()
-        # Drawn, not counted: who answered one question cannot answer the next one of somebody else.
-        question = PendingRequest(subject, secrets.token_hex(8), loop.create_future())
-        self._waiting[question.token] = question
+        # A random token, so that a responder cannot guess the reply subject of another request.
+        request = PendingRequest(subject, secrets.token_hex(8), loop.create_future())
+        self._waiting[request.token] = request
         late = BusUnavailable(f"{subject}: no answer within {timeout:g} s")
-        timer = loop.call_later(timeout, question.fail, late)
+        timer = loop.call_later(timeout, request.fail, late)
         try:
-            yield question
+            yield request
         finally:
             timer.cancel()
-            if not question.answer.cancel() and not question.answer.cancelled():
-                question.answer.exception()  # nobody else looks when the question was not sent
-            del self._waiting[question.token]
+            if not request.answer.cancel() and not request.answer.cancelled():
+                request.answer.exception()  # mark it as retrieved: the request may not be sent
+            del self._waiting[request.token]
 
     def resolve(self, msg: Msg) -> None:
-        """A message came into the inbox; one that nobody waits for is dropped."""
-        question = self._waiting.get(msg.subject.rpartition(".")[2])
-        if question is not None and not question.answer.done():
-            question.answer.set_result(msg)
+        """Resolve the request that this message answers; drop the message if there is none."""
+        request = self._waiting.get(msg.subject.rpartition(".")[2])
+        if request is not None and not request.answer.done():
+            request.answer.set_result(msg)
 
-    def forbid(self, subject: str, who: str) -> None:
-        """The server forbids this subject, which it may have spelt in lower case."""
-        for question in tuple(self._waiting.values()):
-            if question.subject.lower() == subject.lower():
-                question.fail(SubjectForbidden(f"{who} may not publish to {question.subject}"))
+    def forbid(self, subject: str, identity: str) -> None:
+        """Fail the requests on this subject, which nats-py may have lower-cased."""
+        for request in tuple(self._waiting.values()):
+            if request.subject.lower() == subject.lower():
+                request.fail(SubjectForbidden(f"{identity} may not publish to {request.subject}"))
 
     def fail_all(self, why: str) -> None:
-        """No answer will come on this connection."""
-        for question in tuple(self._waiting.values()):
-            question.fail(BusUnavailable(f"{question.subject}: {why}"))
+        for request in tuple(self._waiting.values()):
+            request.fail(BusUnavailable(f"{request.subject}: {why}"))

@@ -1,9 +1,9 @@
-"""What one connection hears: asked for with the server's word awaited, and drained when closed."""
+"""Subscriptions that are confirmed by the server when opened, and drained when closed."""
 
 import asyncio
 import logging
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from nats.errors import Error as NatsError
 
@@ -18,86 +18,75 @@ ANSWER_SECONDS = 10
 DRAIN_SECONDS = 5
 
 
-class SubscriptionServer(Protocol):
-    """What a subscription asks of its connection."""
-
-    identity: Identity
-
-    @property
-    def is_responsive(self) -> bool:
-        """Whether waiting for the server makes sense."""
-        ...
-
-    def mark_unresponsive(self) -> None:
-        """It did not answer in time."""
-        ...
-
-
 class PendingSubscriptions:
-    """Those being asked for; the server forbids one by an error that names only its subject."""
+    """Subscriptions not confirmed yet; the server denies one with an error that names its subject.
 
-    def __init__(self, server: SubscriptionServer) -> None:
-        self._server = server
-        self._asked: set[str] = set()
+    nats-py lower-cases that error, so subjects are compared in lower case.
+    """
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+        self._pending: set[str] = set()
         self._forbidden: set[str] = set()
+        self.server_responds = True
+        """False from a timeout until the next reconnect; meanwhile `close` does not drain."""
 
     def forbid(self, subject: str) -> bool:
-        """Whether one that is being asked for was meant: who asks is told."""
-        # The client lower-cases what the server says, so subjects are compared that way.
-        asked = subject.lower() in self._asked
-        if asked:
+        """Deny the pending subscription of this subject; return False if there is none."""
+        is_pending = subject.lower() in self._pending
+        if is_pending:
             self._forbidden.add(subject.lower())
-        return asked
+        return is_pending
 
     async def add(
         self, client: Any, subject: str, callback: Callback, *, group: str
     ) -> "NatsSubscription":
-        """Hear a subject; `Forbidden` if the server says so."""
+        """Subscribe; raise `SubjectForbidden` if the server denies it."""
         subscription = None
-        asked = subject.lower()
-        self._asked.add(asked)
+        key = subject.lower()
+        self._pending.add(key)
         try:
             subscription = await client.subscribe(subject, queue=group, cb=callback)
-            # The server's word on it comes before the answer to this.
+            # The server sends a denial before it answers the flush.
             await client.flush(ANSWER_SECONDS)
-            if asked in self._forbidden:
-                raise SubjectForbidden(f"{self._server.identity} may not subscribe to {subject}")
+            if key in self._forbidden:
+                raise SubjectForbidden(f"{self._identity} may not subscribe to {subject}")
         except BaseException as error:
             if subscription is not None:
-                await _drop(subscription)
+                await _unsubscribe(subscription)
             if isinstance(error, NatsError | OSError | TimeoutError):
-                self._server.mark_unresponsive()
+                self.server_responds = False
                 raise BusUnavailable(
                     f"{subject}: not subscribed: {describe_error(error)}"
                 ) from None
             raise
         finally:
-            self._asked.discard(asked)
-            self._forbidden.discard(asked)
-        return NatsSubscription(self._server, subscription)
+            self._pending.discard(key)
+            self._forbidden.discard(key)
+        return NatsSubscription(self, client, subscription)
 
 
 class NatsSubscription:
     """A subscription of nats-py that is drained when it is closed."""
 
-    def __init__(self, server: SubscriptionServer, subscription: Any) -> None:
-        self._server = server
+    def __init__(self, pending: PendingSubscriptions, client: Any, subscription: Any) -> None:
+        self._pending = pending
+        self._client = client
         self._subscription = subscription
 
     async def close(self) -> None:
-        """Stop hearing; what had arrived is still handled, if the server answers."""
+        """Unsubscribe; messages that arrived are still handled, if the server responds."""
         try:
-            if self._server.is_responsive:
+            if self._client.is_connected and self._pending.server_responds:
                 async with asyncio.timeout(DRAIN_SECONDS):
                     await self._subscription.drain()
         except (NatsError, OSError, TimeoutError) as error:
-            self._server.mark_unresponsive()
+            self._pending.server_responds = False
             log.debug("subscription not drained: %s", error)
         finally:
-            await _drop(self._subscription)
+            await _unsubscribe(self._subscription)
 
 
-async def _drop(subscription: Any) -> None:
-    """Hear it no more, whatever the server says."""
+async def _unsubscribe(subscription: Any) -> None:
     with suppress(NatsError):
         await subscription.unsubscribe()

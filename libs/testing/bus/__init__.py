@@ -1,8 +1,6 @@
-"""The bus in one process: for simulation and tests, with every trouble that a network can make.
+"""A bus inside the process for simulations and tests, with network faults.
 
-It keeps what `port` says, on whatever event loop runs. Every draw comes from the random that it is
-given, so that on a loop of virtual time a seed repeats a run exactly. It keeps nothing on disk and
-does not know what is said on it.
+All random draws come from the given `Env`, so in virtual time a seed repeats a run exactly.
 """
 
 import asyncio
@@ -22,46 +20,46 @@ __all__ = ["BusFaults", "LocalBus", "LocalServer", "TraceRecord"]
 
 
 class LocalServer:
-    """What every connection meets at, and the switches that make trouble."""
+    """The server of all in-process connections, and controls for its faults."""
 
     def __init__(self, *, env: Env, faults: BusFaults | None = None) -> None:
         self._clock = env.clock
         self._faults = faults or BusFaults()
-        self._chance = FaultSampler(self._faults, env.random)
-        self._tap = BusTrace(env.clock)
+        self._sampler = FaultSampler(self._faults, env.random)
+        self._trace = BusTrace(env.clock)
         self._broker = Broker(env=env)
         self._connections: list[LocalBus] = []
         self._connected = 0
         self._stopped = False
         self._cut: set[Identity] = set()
         self._dropped: set[Identity] = set()
-        self._breaking: set[Identity] = set()
+        self._with_drops: set[Identity] = set()
 
     def connect(self, identity: Identity, *, permissions: Permissions | None = None) -> LocalBus:
-        """A connection of its own, whose link is up unless something keeps it down now."""
+        """Open a connection; its link is up unless a fault keeps it down."""
         self._connected += 1
         bus = LocalBus(
-            line=BusTransport(
-                identity=identity, clock=self._clock, chance=self._chance, tap=self._tap
+            transport=BusTransport(
+                identity=identity, clock=self._clock, sampler=self._sampler, trace=self._trace
             ),
             broker=self._broker,
             clock=self._clock,
-            tap=self._tap,
-            may=permissions,
+            trace=self._trace,
+            allowed=permissions,
             number=self._connected,
         )
         self._connections.append(bus)
         self._set_links()
-        if self._faults.between_drops is not None and identity not in self._breaking:
-            self._breaking.add(identity)
+        if self._faults.between_drops is not None and identity not in self._with_drops:
+            self._with_drops.add(identity)
             self._later(self._faults.between_drops, self._drop, identity)
         return bus
 
     def add_tracer(self, watcher: Callable[[TraceRecord], None]) -> None:
-        """Tell `watcher` everything that happens from now on."""
-        self._tap.watch(watcher)
+        """Call `watcher` with each new record."""
+        self._trace.watch(watcher)
 
-    # Switches.
+    # Faults.
 
     def cut(self, identity: Identity) -> None:
         """Break this identity's links, until `restore`."""
@@ -69,26 +67,24 @@ class LocalServer:
         self._set_links()
 
     def restore(self, identity: Identity) -> None:
-        """Undo `cut`."""
         self._cut.discard(identity)
         self._set_links()
 
     def stop(self) -> None:
-        """Be away from everybody, until `start`. Streams are kept."""
+        """Break all links until `start`. Streams are kept."""
         self._stopped = True
         self._set_links()
 
     def start(self) -> None:
-        """Undo `stop`."""
         self._stopped = False
         self._set_links()
 
     def stop_faults(self) -> None:
-        """From now on nothing goes wrong by chance; what is down comes back in its time."""
-        self._faults = self._chance.faults = BusFaults()
+        """Stop random faults; links that are down come back as planned."""
+        self._faults = self._sampler.faults = BusFaults()
 
     def lose_stream(self, stream: Stream, *, remade: bool = False) -> None:
-        """Lose a stream and all that is in it; `remade`: it is there again, empty."""
+        """Delete a stream and its messages; with `remade`, create it again, empty."""
         self._broker.lose(stream.name)
         if remade:
             self._broker.make(stream)
@@ -103,7 +99,7 @@ class LocalServer:
 
     def _drop(self, identity: Identity) -> None:
         if all(bus.is_killed or bus.identity != identity for bus in self._connections):
-            self._breaking.discard(identity)
+            self._with_drops.discard(identity)
             return
         if self._faults.between_drops is None:
             return
@@ -120,4 +116,4 @@ class LocalServer:
     def _later(
         self, seconds: tuple[float, float], act: Callable[[Identity], None], identity: Identity
     ) -> None:
-        asyncio.get_running_loop().call_later(self._chance.draw(seconds), act, identity)
+        asyncio.get_running_loop().call_later(self._sampler.draw(seconds), act, identity)

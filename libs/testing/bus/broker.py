@@ -1,7 +1,4 @@
-"""What the in-process server does with what has reached it: who hears it, and what is kept.
-
-It takes no time and nothing goes wrong in it: ways, waiting and faults are the connections'.
-"""
+"""The in-process server: routes messages and keeps streams, without delay or faults."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,12 +12,10 @@ from libs.runtime.env import Env
 from libs.testing.bus.streams import LocalStream
 
 _REMEMBERED_ROUTES = 4096
-"""Subjects for which the listeners are known; an inbox has a new subject for every question."""
+"""Subjects whose subscribers are cached; an inbox has a new subject for every request."""
 
 
 class Subscriber(Protocol):
-    """A subscription, as the server sees it."""
-
     @property
     def pattern(self) -> str: ...
 
@@ -31,183 +26,175 @@ class Subscriber(Protocol):
 
 
 class Consumer(Protocol):
-    """A reading of a stream, as the server sees it."""
-
     @property
     def stream(self) -> str: ...
 
-    def made(self, kept: LocalStream) -> None: ...
+    def stream_created(self, stream: LocalStream) -> None: ...
 
-    def grown(self, message: StoredMessage) -> None: ...
+    def message_added(self, message: StoredMessage) -> None: ...
 
-    def gone(self) -> None: ...
+    def stream_lost(self) -> None: ...
 
 
 class Broker:
-    """Listeners, readers and streams, all in order of coming: so a seed repeats a run."""
+    """Keeps subscribers and consumers in order of creation, so that a seed repeats a run."""
 
     def __init__(self, *, env: Env) -> None:
         self._clock = env.clock
         self._random = env.random
         self._streams: dict[str, LocalStream] = {}
-        self._lives = 0
-        self._listeners: list[Subscriber] = []
-        self._readers: list[Consumer] = []
-        self._heard_by: dict[str, list[Subscriber]] = {}
+        self._created_streams = 0
+        self._subscribers: list[Subscriber] = []
+        self._consumers: list[Consumer] = []
+        self._routes: dict[str, list[Subscriber]] = {}
 
     # Core messages.
 
-    def add_subscriber(self, listener: Subscriber) -> None:
-        """Let it hear from now on."""
-        self._listeners.append(listener)
-        self._heard_by.clear()
+    def add_subscriber(self, subscriber: Subscriber) -> None:
+        self._subscribers.append(subscriber)
+        self._routes.clear()
 
-    def remove_subscriber(self, listener: Subscriber) -> None:
-        """Let it hear no more; no harm if it did not."""
-        if listener in self._listeners:
-            self._listeners.remove(listener)
-            self._heard_by.clear()
+    def remove_subscriber(self, subscriber: Subscriber) -> None:
+        if subscriber in self._subscribers:
+            self._subscribers.remove(subscriber)
+            self._routes.clear()
 
     def publish(self, subject: str, data: bytes, reply: str) -> bool:
-        """Deliver to all, and of each group to one; a stream keeps its own. False: nobody there."""
+        """Deliver and store a message; return False if there is no subscriber and no stream."""
         delivered = self._deliver(subject, data, reply)
-        for kept in self._streams.values():
-            if kept.covers(subject):
+        for stream in self._streams.values():
+            if stream.covers(subject):
                 delivered = True
                 with suppress(BusError):
-                    self._keep(kept, subject, data, expect=None, id="")
+                    self._add(stream, subject, data, expect=None, id="")
         return delivered
 
     def _deliver(self, subject: str, data: bytes, reply: str) -> bool:
-        everybody = self._heard_by.get(subject)
-        if everybody is None:
-            everybody = [each for each in self._listeners if matches(each.pattern, subject)]
-            if len(self._heard_by) >= _REMEMBERED_ROUTES:
-                self._heard_by.clear()
-            self._heard_by[subject] = everybody
+        subscribers = self._routes.get(subject)
+        if subscribers is None:
+            subscribers = [each for each in self._subscribers if matches(each.pattern, subject)]
+            if len(self._routes) >= _REMEMBERED_ROUTES:
+                self._routes.clear()
+            self._routes[subject] = subscribers
         groups: dict[tuple[str, str], list[Subscriber]] = {}
-        for listener in everybody:
-            if listener.group:
-                groups.setdefault((listener.pattern, listener.group), []).append(listener)
+        for subscriber in subscribers:
+            if subscriber.group:
+                groups.setdefault((subscriber.pattern, subscriber.group), []).append(subscriber)
             else:
-                listener.deliver(subject, data, reply)
+                subscriber.deliver(subject, data, reply)
         for members in groups.values():
             self._random.choice(members).deliver(subject, data, reply)
-        return bool(everybody)
+        return bool(subscribers)
 
     # Streams.
 
     def ensure(self, wanted: Stream) -> None:
-        """Make the stream, or change it."""
-        for kept in self._streams.values():
-            name = kept.config.name
-            if name != wanted.name and _overlap(kept.config, wanted):
+        """Create the stream or change its configuration."""
+        for stream in self._streams.values():
+            name = stream.config.name
+            if name != wanted.name and _overlap(stream.config, wanted):
                 raise BusMisconfigured(
                     f"stream {wanted.name} cannot be made: some of its subjects are those of"
                     f" {name}; a subject is stored once"
                 )
-        kept = self._streams.get(wanted.name)
-        if kept is None:
+        stream = self._streams.get(wanted.name)
+        if stream is None:
             self.make(wanted)
-        elif kept.config != wanted:
-            kept.change(wanted, now=self._clock.now())
+        elif stream.config != wanted:
+            stream.change(wanted, now=self._clock.now())
 
     def agrees(self, wanted: Stream) -> bool:
-        """Whether the stream is there as it is wanted."""
-        kept = self._streams.get(wanted.name)
-        return kept is not None and kept.config == wanted
+        """Return whether the stream exists with this configuration."""
+        stream = self._streams.get(wanted.name)
+        return stream is not None and stream.config == wanted
 
-    def make(self, stream: Stream) -> None:
-        """An empty stream, whose first sequence is 1."""
-        self._lives += 1
-        kept = self._streams[stream.name] = LocalStream(stream, life=self._lives)
-        for reader in self._readers_of(stream.name):
-            reader.made(kept)
+    def make(self, config: Stream) -> None:
+        """Create an empty stream, whose first sequence is 1."""
+        self._created_streams += 1
+        stream = self._streams[config.name] = LocalStream(config, id=self._created_streams)
+        for consumer in self._consumers_of(config.name):
+            consumer.stream_created(stream)
 
     def lose(self, name: str) -> None:
-        """Have no such stream any more."""
-        self._kept(name)
+        """Delete the stream."""
+        self._stream(name)
         del self._streams[name]
-        for reader in self._readers_of(name):
-            reader.gone()
+        for consumer in self._consumers_of(name):
+            consumer.stream_lost()
 
     def has(self, name: str) -> bool:
-        """Whether there is such a stream."""
         return name in self._streams
 
     def last(self, name: str, subject: str) -> StoredMessage | None:
-        """The last message of one subject."""
-        return self._kept(name).last(subject, now=self._clock.now())
+        return self._stream(name).last(subject, now=self._clock.now())
 
     def purge(self, name: str, pattern: str) -> None:
-        """Remove every message of these subjects."""
-        self._kept(name).purge(pattern)
+        self._stream(name).purge(pattern)
 
     def store(self, name: str, subject: str, data: bytes, *, expect: int | None, id: str) -> int:
-        """Keep it, poke whom the stream says, and return the sequence."""
+        """Store and deliver a message; return its sequence."""
         self._deliver(subject, data, "")
-        kept = self._kept(name)
-        if not kept.covers(subject):
+        stream = self._stream(name)
+        if not stream.covers(subject):
             raise BusMisconfigured(
-                f"{subject}: not stored: {name} takes {', '.join(kept.config.subjects)};"
+                f"{subject}: not stored: {name} takes {', '.join(stream.config.subjects)};"
                 f" store it where it belongs"
             )
-        return self._keep(kept, subject, data, expect=expect, id=id)
+        return self._add(stream, subject, data, expect=expect, id=id)
 
-    def _kept(self, name: str) -> LocalStream:
-        kept = self._streams.get(name)
-        if kept is None:
-            raise BusUnavailable(f"stream {name} is not there; who owns it makes it, with ensure")
-        return kept
+    def _stream(self, name: str) -> LocalStream:
+        stream = self._streams.get(name)
+        if stream is None:
+            raise BusUnavailable(f"stream {name} does not exist; its owner creates it with ensure")
+        return stream
 
-    def _keep(
-        self, kept: LocalStream, subject: str, data: bytes, *, expect: int | None, id: str
+    def _add(
+        self, stream: LocalStream, subject: str, data: bytes, *, expect: int | None, id: str
     ) -> int:
-        message, new = kept.add(subject, data, now=self._clock.now(), expect=expect, id=id)
+        message, new = stream.add(subject, data, now=self._clock.now(), expect=expect, id=id)
         if not new:
             return message.sequence
-        if kept.config.notify is not None:
-            poke = _copied(subject, *kept.config.notify)
-            if poke:
-                self._deliver(poke, data, "")
-        for reader in self._readers_of(kept.config.name):
-            reader.grown(message)
+        if stream.config.notify is not None:
+            notification = _republished(subject, *stream.config.notify)
+            if notification:
+                self._deliver(notification, data, "")
+        for consumer in self._consumers_of(stream.config.name):
+            consumer.message_added(message)
         return message.sequence
 
-    def add_consumer(self, reader: Consumer) -> None:
-        """Let it read its stream from now on, as soon as there is one."""
-        self._readers.append(reader)
-        kept = self._streams.get(reader.stream)
-        if kept is not None:
-            reader.made(kept)
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Let it read its stream, as soon as that exists."""
+        self._consumers.append(consumer)
+        stream = self._streams.get(consumer.stream)
+        if stream is not None:
+            consumer.stream_created(stream)
 
-    def remove_consumer(self, reader: Consumer) -> None:
-        """Let it read no more; no harm if it did not."""
-        if reader in self._readers:
-            self._readers.remove(reader)
+    def remove_consumer(self, consumer: Consumer) -> None:
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
 
-    def _readers_of(self, name: str) -> Iterator[Consumer]:
-        return (reader for reader in tuple(self._readers) if reader.stream == name)
-
-
-def _overlap(one: Stream, other: Stream) -> bool:
-    return any(_meet(mine, its) for mine in one.subjects for its in other.subjects)
+    def _consumers_of(self, name: str) -> Iterator[Consumer]:
+        return (consumer for consumer in tuple(self._consumers) if consumer.stream == name)
 
 
-def _meet(pattern: str, other: str) -> bool:
-    """Whether some subject is in both patterns."""
-    for mine, its in zip_longest(pattern.split("."), other.split(".")):
-        if mine is None or its is None:
+def _overlap(first: Stream, second: Stream) -> bool:
+    return any(_intersect(a, b) for a in first.subjects for b in second.subjects)
+
+
+def _intersect(first: str, second: str) -> bool:
+    """Return whether a subject can match both patterns."""
+    for a, b in zip_longest(first.split("."), second.split(".")):
+        if a is None or b is None:
             return False
-        if ">" in (mine, its):
+        if ">" in (a, b):
             return True
-        if mine != its and "*" not in (mine, its):
+        if a != b and "*" not in (a, b):
             return False
     return True
 
 
-def _copied(subject: str, source: str, destination: str) -> str:
-    """Where the server copies what is stored under `subject`, or nowhere."""
+def _republished(subject: str, source: str, destination: str) -> str:
+    """Return the subject to which the server republishes a stored message, or ""."""
     if not matches(source, subject):
         return ""
     tokens, pattern = subject.split("."), source.split(".")

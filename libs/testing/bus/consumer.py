@@ -1,4 +1,4 @@
-"""One reading of a stream over the in-process bus: in order, and over every interruption."""
+"""Follow a stream of the in-process bus in order, across interruptions."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,115 +13,113 @@ from libs.testing.bus.trace import BusTrace
 from libs.testing.bus.transport import BusTransport
 
 SILENCE = 6.0
-"""Seconds without a sign of life after which a reader looks whether its stream is still there."""
+"""Seconds after which a consumer notices that its stream was lost."""
 
 
 class LocalConsumer:
-    """What its follower knows changes only as it arrives: the rest is the server's view."""
+    """Follows one stream. The follower is called only when a message has arrived at the client."""
 
     def __init__(
         self,
         *,
-        line: BusTransport,
+        transport: BusTransport,
         broker: Broker,
         clock: Clock,
-        tap: BusTrace,
+        trace: BusTrace,
         stream: Stream,
         pattern: str,
         follower: Follower,
         start: StartFrom,
-        make_again: Callable[[], None],
-        done: Callable[["LocalConsumer"], None],
+        recreate_stream: Callable[[], None],
+        on_close: Callable[["LocalConsumer"], None],
     ) -> None:
         self.stream = stream.name
-        self._line = line
+        self._transport = transport
         self._broker = broker
         self._clock = clock
-        self._tap = tap
+        self._trace = trace
         self._pattern = pattern
         self._follower = follower
         self._start: StartFrom = start
-        self._make_again = make_again
-        self._done = done
-        self._life = 0
+        self._recreate_stream = recreate_stream
+        self._on_close = on_close
+        self._stream_id = 0
         self._next = 0
-        self._blind = True
+        self._detached = True
         self._closing = False
         self._closed = False
 
     def begin(self) -> None:
-        """Read on, as soon as the server hears of it."""
-        self._line.to_server(self._begin_there)
+        """Start or resume reading, once the request has reached the server."""
+        self._transport.to_server(self._begin_at_server)
 
     def interrupted(self) -> None:
-        """The link broke: nothing of this reading is known to the server any more."""
+        """Detach from the server: the link broke."""
         self._broker.remove_consumer(self)
-        self._blind = True
+        self._detached = True
         self._follower.lost()
 
     async def close(self) -> None:
-        """End the reading; what had arrived is still handed over."""
         self._closing = True
-        self._done(self)
-        await self._line.flush()
+        self._on_close(self)
+        await self._transport.flush()
         self._closed = True
 
     # At the server.
 
-    def _begin_there(self) -> None:
+    def _begin_at_server(self) -> None:
         if self._closing:
             return
-        self._blind = False
-        self._make_again()
+        self._detached = False
+        self._recreate_stream()
         self._broker.add_consumer(self)
 
-    def made(self, kept: LocalStream) -> None:
-        """The stream is there: hand over what it holds."""
-        if self._blind:
+    def stream_created(self, stream: LocalStream) -> None:
+        """Send the messages that the stream holds."""
+        if self._detached:
             return
         now = self._clock.now()
         if isinstance(self._start, LastPerSubject):
-            held = kept.last_of_each(self._pattern, now=now)
+            messages = stream.last_of_each(self._pattern, now=now)
         else:
-            held = kept.since(self._first_wanted(kept), self._pattern, now=now)
+            messages = stream.since(self._first_sequence(stream), self._pattern, now=now)
             if isinstance(self._start, FromTime) and not self._next:
                 since = self._start.time
-                held = [message for message in held if message.time >= since]
-        if isinstance(self._start, LastPerSubject) or kept.life != self._life:
-            self._line.to_client(partial(self._began, kept.life))
-        for message in held:
-            self._line.to_client(partial(self._received, message))
-        self._line.to_client(self._caught_up)
+                messages = [message for message in messages if message.time >= since]
+        if isinstance(self._start, LastPerSubject) or stream.id != self._stream_id:
+            self._transport.to_client(partial(self._began, stream.id))
+        for message in messages:
+            self._transport.to_client(partial(self._received, message))
+        self._transport.to_client(self._caught_up)
 
-    def _first_wanted(self, kept: LocalStream) -> int:
-        if self._life and kept.life != self._life:
+    def _first_sequence(self, stream: LocalStream) -> int:
+        if self._stream_id and stream.id != self._stream_id:
             self._start = FromSequence(1)
             return 1
         if self._next:
             return self._next
         return self._start.sequence if isinstance(self._start, FromSequence) else 1
 
-    def grown(self, message: StoredMessage) -> None:
-        """The stream has one more."""
-        if not self._blind and matches(self._pattern, message.subject):
-            self._line.to_client(partial(self._received, message))
+    def message_added(self, message: StoredMessage) -> None:
+        if not self._detached and matches(self._pattern, message.subject):
+            self._transport.to_client(partial(self._received, message))
 
-    def gone(self) -> None:
-        """The stream is no more. Nobody says so: it is noticed by the silence."""
-        self._blind = True
-        self._line.to_client_after(SILENCE, self._noticed)
+    def stream_lost(self) -> None:
+        """Let the client notice the lost stream after a time of silence."""
+        self._detached = True
+        self._transport.to_client_after(SILENCE, self._on_stream_lost)
 
-    # As it arrives.
+    # At the client.
 
-    def _noticed(self) -> None:
+    def _on_stream_lost(self) -> None:
         if self._closing:
             return
         self._broker.remove_consumer(self)
         self._follower.lost()
         self.begin()
 
-    def _began(self, life: int) -> None:
-        self._life = life
+    def _began(self, id: int) -> None:
+        self._stream_id = id
         self._next = 0
         if not self._closed:
             self._follower.began()
@@ -130,8 +128,12 @@ class LocalConsumer:
         if self._closed:
             return
         self._next = message.sequence + 1
-        self._tap.record(
-            "read", self._line.identity, message.subject, message.data, sequence=message.sequence
+        self._trace.record(
+            "read",
+            self._transport.identity,
+            message.subject,
+            message.data,
+            sequence=message.sequence,
         )
         self._follower.received(message)
 

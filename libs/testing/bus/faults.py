@@ -1,54 +1,46 @@
-"""What can go wrong on the in-process bus, how likely, and the chance that decides it.
-
-Every draw comes from the one random that was given; a fault that cannot happen draws nothing.
-"""
+"""Random faults of the in-process bus. A fault with probability 0 draws nothing."""
 
 import random as randomness
 
 import msgspec
 
 Seconds = tuple[float, float]
-"""From, to."""
+"""A range from which a duration is drawn."""
 
 
 class BusFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Probabilities from 0 to 1, and ranges of seconds from which a length is drawn."""
+    """Probabilities from 0 to 1, and durations."""
 
     lost: float = 0.0
-    """Of a core message to one listener: it never comes."""
+    """That a core message does not reach a subscriber."""
     repeated: float = 0.0
-    """Of a core message to one listener: it comes twice."""
+    """That a core message reaches a subscriber twice."""
     reordered: float = 0.0
-    """Of a core message to one listener: what was sent after it may come first."""
+    """That a core message reaches a subscriber after later ones."""
     delayed: float = 0.0
-    """Of anything on its way to or from the server: it is late, and all behind it too."""
+    """That a message to or from the server is late, and all behind it too."""
     delay: Seconds = (0.01, 1.0)
-    """How late, for what is delayed or reordered."""
+    """Delay of a delayed or reordered message."""
     call_lost: float = 0.0
-    """Of a call to a stream: it never reaches the server, and the caller sees `Away`."""
+    """That a call to a stream does not reach the server; it raises `BusUnavailable`."""
     answer_lost: float = 0.0
-    """Of a call to a stream: it is done, and the caller sees `Away`."""
+    """That a call to a stream is executed, but raises `BusUnavailable`."""
     between_drops: Seconds | None = None
-    """How long an identity's link stays up, or None: it does not break by itself."""
+    """Time for which an identity's link stays up; None if it does not break."""
     dropped: Seconds = (1.0, 60.0)
-    """How long it is down then."""
+    """Time for which a broken link stays down."""
 
 
 class FaultSampler:
-    """Draws what happens to one thing on its way."""
-
     def __init__(self, faults: BusFaults, random: randomness.Random) -> None:
         self.faults = faults
         self.random = random
 
     def occurs(self, probability: float) -> bool:
-        """Whether something so probable happens now."""
         return probability > 0.0 and self.random.random() < probability
 
     def draw_delay(self) -> float:
-        """How late the next thing on a lane is."""
         return self.draw(self.faults.delay) if self.occurs(self.faults.delayed) else 0.0
 
     def draw(self, seconds: Seconds) -> float:
-        """A length out of this range."""
         return self.random.uniform(*seconds)

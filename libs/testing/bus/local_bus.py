@@ -1,4 +1,4 @@
-"""A subscription on the in-process bus."""
+"""`Bus` inside the process."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,173 +27,163 @@ from libs.testing.bus.transport import BusTransport, fail, succeed
 
 
 class LocalSubscription:
-    """Hears while the server knows it, and handles what had arrived when it was closed."""
-
     def __init__(
         self,
         *,
-        line: BusTransport,
-        tap: BusTrace,
+        transport: BusTransport,
+        trace: BusTrace,
         pattern: str,
         group: str,
         handler: MessageHandler,
-        done: Callable[["LocalSubscription"], None],
+        on_close: Callable[["LocalSubscription"], None],
     ) -> None:
         self.pattern = pattern
         self.group = group
-        self._line = line
-        self._tap = tap
+        self._transport = transport
+        self._trace = trace
         self._handler = handler
-        self._done = done
+        self._on_close = on_close
         self._closed = False
 
     def deliver(self, subject: str, data: bytes, reply: str) -> None:
-        """The server has something for it."""
-        self._line.deliver(subject, data, partial(self._handle, subject, data, reply))
+        self._transport.deliver(subject, data, partial(self._handle, subject, data, reply))
 
     def _handle(self, subject: str, data: bytes, reply: str) -> None:
         if not self._closed:
-            self._tap.record("heard", self._line.identity, subject, data)
+            self._trace.record("heard", self._transport.identity, subject, data)
             self._handler(subject, data, reply)
 
     async def close(self) -> None:
-        """Hear no more; what had arrived is still handled."""
-        self._done(self)
-        await self._line.flush()
+        self._on_close(self)
+        await self._transport.flush()
         self._closed = True
 
 
 class LocalBus:
-    """A `Bus` in this process."""
-
     def __init__(
         self,
         *,
-        line: BusTransport,
+        transport: BusTransport,
         broker: Broker,
         clock: Clock,
-        tap: BusTrace,
-        may: Permissions | None,
+        trace: BusTrace,
+        allowed: Permissions | None,
         number: int,
     ) -> None:
-        self._line = line
+        self._transport = transport
         self._broker = broker
         self._clock = clock
-        self._tap = tap
-        self._may = may
-        self._inbox = f"{inbox(line.identity)}.{number}"
-        self._asked: dict[str, asyncio.Future[bytes]] = {}
-        self._questions = 0
+        self._trace = trace
+        self._allowed = allowed
+        self._inbox = f"{inbox(transport.identity)}.{number}"
+        self._requests: dict[str, asyncio.Future[bytes]] = {}
+        self._request_count = 0
         self._ensured: dict[str, Stream] = {}
-        self._readings: list[LocalConsumer] = []
+        self._consumers: list[LocalConsumer] = []
         self._subscriptions: list[LocalSubscription] = []
-        self._subscriptions.append(self._subscription(f"{self._inbox}.*", "", self._answered))
+        self._subscriptions.append(self._subscription(f"{self._inbox}.*", "", self._on_answer))
         self._killed = False
 
     @property
     def identity(self) -> Identity:
-        """Whose connection this is."""
-        return self._line.identity
+        return self._transport.identity
 
     @property
     def link(self) -> BusLink:
-        """Whether the server is there."""
-        return self._line.link
+        return self._transport.link
 
     @property
     def is_killed(self) -> bool:
-        """Whether this connection is gone for good."""
         return self._killed
 
     def kill(self) -> None:
-        """As when the process dies: nothing that it still does reaches the server."""
+        """Break the link for good, as when the process dies."""
         if not self._killed:
             self._killed = True
-            self._tap.record("killed", self.identity, "")
-            for reading in self._readings:
-                self._broker.remove_consumer(reading)
-            self._readings.clear()
+            self._trace.record("killed", self.identity, "")
+            for consumer in self._consumers:
+                self._broker.remove_consumer(consumer)
+            self._consumers.clear()
             self.set_link(False)
 
     def set_link(self, up: bool) -> None:
-        """For the server: the link came back or broke."""
+        """Connect or disconnect. Called by the server."""
         up = up and not self._killed
         if up == self.link.is_up:
             return
-        self._tap.record("up" if up else "down", self.identity, "")
+        self._trace.record("up" if up else "down", self.identity, "")
         if up:
             for subscription in self._subscriptions:
                 self._broker.add_subscriber(subscription)
             self.link.set(True)
-            for reading in tuple(self._readings):
-                reading.begin()
+            for consumer in tuple(self._consumers):
+                consumer.begin()
         else:
-            self._line.cut()
+            self._transport.cut()
             for subscription in self._subscriptions:
                 self._broker.remove_subscriber(subscription)
             self.link.set(False)
-            for reading in tuple(self._readings):
-                reading.interrupted()
+            for consumer in tuple(self._consumers):
+                consumer.interrupted()
 
     # Core messages.
 
     async def publish(self, subject: str, data: bytes) -> None:
-        """Send to whoever listens now."""
-        self._must_be_allowed(subject)
-        self._line.require_up(subject)
-        self._tap.record("publish", self.identity, subject, data)
-        self._line.to_server(partial(self._broker.publish, subject, data, ""))
+        self._require_allowed(subject)
+        self._transport.require_up(subject)
+        self._trace.record("publish", self.identity, subject, data)
+        self._transport.to_server(partial(self._broker.publish, subject, data, ""))
 
     async def subscribe(
         self, pattern: str, handler: MessageHandler, *, group: str = ""
     ) -> Closable:
-        """Hear what is sent from now on."""
-        self._line.require_up(pattern)
-        if self._may is not None and not _allowed(self._may.subscribe, pattern):
+        self._transport.require_up(pattern)
+        if self._allowed is not None and not _covers(self._allowed.subscribe, pattern):
             raise SubjectForbidden(f"{self.identity} may not subscribe to {pattern}")
         subscription = self._subscription(pattern, group, handler)
         self._subscriptions.append(subscription)
         try:
-            await self._line.call_with(pattern, partial(self._broker.add_subscriber, subscription))
+            await self._transport.call_with(
+                pattern, partial(self._broker.add_subscriber, subscription)
+            )
         except BaseException:
             self._forget_subscription(subscription)
             raise
         return subscription
 
     async def request(self, subject: str, data: bytes, *, timeout: float = 5.0) -> bytes:
-        """Ask, and return the first answer."""
-        self._must_be_allowed(subject)
-        self._line.require_up(subject)
-        self._tap.record("ask", self.identity, subject, data)
-        self._questions += 1
-        reply = f"{self._inbox}.{self._questions}"
+        self._require_allowed(subject)
+        self._transport.require_up(subject)
+        self._trace.record("ask", self.identity, subject, data)
+        self._request_count += 1
+        reply = f"{self._inbox}.{self._request_count}"
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
-        def ask_there() -> None:
+        def request_at_server() -> None:
             if not self._broker.publish(subject, data, reply):
-                nobody = NoResponders(f"{subject}: nobody answers there now")
-                self._line.to_client(partial(fail, answer, nobody))
+                error = NoResponders(f"{subject}: no process answers on this subject")
+                self._transport.to_client(partial(fail, answer, error))
 
-        self._asked[reply] = answer
-        self._line.to_server(ask_there)
+        self._requests[reply] = answer
+        self._transport.to_server(request_at_server)
         try:
-            return await self._line.await_answer(answer, subject, timeout=timeout)
+            return await self._transport.await_answer(answer, subject, timeout=timeout)
         finally:
-            del self._asked[reply]
+            del self._requests[reply]
 
-    def _answered(self, subject: str, data: bytes, _reply: str) -> None:
-        answer = self._asked.get(subject)
+    def _on_answer(self, subject: str, data: bytes, _reply: str) -> None:
+        answer = self._requests.get(subject)
         if answer is not None:
             succeed(answer, data)
 
     def _subscription(self, pattern: str, group: str, handler: MessageHandler) -> LocalSubscription:
         return LocalSubscription(
-            line=self._line,
-            tap=self._tap,
+            transport=self._transport,
+            trace=self._trace,
             pattern=pattern,
             group=group,
             handler=handler,
-            done=self._forget_subscription,
+            on_close=self._forget_subscription,
         )
 
     def _forget_subscription(self, subscription: LocalSubscription) -> None:
@@ -204,86 +194,81 @@ class LocalBus:
     # Streams.
 
     async def ensure(self, stream: Stream) -> None:
-        """Make the stream agree with its page in contracts."""
-        self._must_be_allowed(js_api("STREAM", "INFO", stream.name))
+        self._require_allowed(js_api("STREAM", "INFO", stream.name))
         self._ensured[stream.name] = stream
-        self._tap.record("ensure", self.identity, stream.name)
-        await self._line.call(stream.name, lambda: self._ensure_there(stream))
+        self._trace.record("ensure", self.identity, stream.name)
+        await self._transport.call(stream.name, lambda: self._ensure_at_server(stream))
 
-    def _ensure_there(self, stream: Stream) -> None:
+    def _ensure_at_server(self, stream: Stream) -> None:
         if not self._broker.agrees(stream):
-            self._must_be_allowed(js_api("STREAM", "CREATE", stream.name))
+            self._require_allowed(js_api("STREAM", "CREATE", stream.name))
             self._broker.ensure(stream)
 
-    def _make_again_there(self, name: str) -> None:
-        """A stream that this connection had ensured, and that is gone, is made anew."""
+    def _recreate_stream_at_server(self, name: str) -> None:
+        """Recreate a lost stream that this connection had ensured."""
         stream = self._ensured.get(name)
         if stream is not None and not self._broker.has(name):
-            self._ensure_there(stream)
+            self._ensure_at_server(stream)
 
     async def store(
         self, stream: Stream, subject: str, data: bytes, *, expect: int | None = None, id: str = ""
     ) -> int:
-        """Store, and return the sequence."""
-        self._must_be_allowed(subject)
+        self._require_allowed(subject)
 
-        def store_there() -> int:
-            self._make_again_there(stream.name)
+        def store_at_server() -> int:
+            self._recreate_stream_at_server(stream.name)
             sequence = self._broker.store(stream.name, subject, data, expect=expect, id=id)
-            self._tap.record("store", self.identity, subject, data, sequence=sequence)
+            self._trace.record("store", self.identity, subject, data, sequence=sequence)
             return sequence
 
-        return await self._line.call(subject, store_there)
+        return await self._transport.call(subject, store_at_server)
 
     async def last(self, stream: Stream, subject: str) -> StoredMessage | None:
-        """The last message of this subject."""
-        self._must_be_allowed(direct_get(stream.name, subject))
-        return await self._line.call(subject, lambda: self._broker.last(stream.name, subject))
+        self._require_allowed(direct_get(stream.name, subject))
+        return await self._transport.call(subject, lambda: self._broker.last(stream.name, subject))
 
     async def purge(self, stream: Stream, pattern: str) -> None:
-        """Remove every message of these subjects."""
-        self._must_be_allowed(js_api("STREAM", "PURGE", stream.name))
-        self._tap.record("purge", self.identity, pattern)
-        await self._line.call(pattern, lambda: self._broker.purge(stream.name, pattern))
+        self._require_allowed(js_api("STREAM", "PURGE", stream.name))
+        self._trace.record("purge", self.identity, pattern)
+        await self._transport.call(pattern, lambda: self._broker.purge(stream.name, pattern))
 
     async def follow(
         self, stream: Stream, pattern: str, follower: Follower, *, start: StartFrom
     ) -> Closable:
-        """Read a stream in order, over every interruption."""
         if not isinstance(start, LastPerSubject):
-            self._must_be_allowed(js_api("STREAM", "INFO", stream.name))
-        consumer = f"{self.identity.writer}-1"
-        self._must_be_allowed(js_api("CONSUMER", "CREATE", stream.name, consumer, pattern))
-        reading = LocalConsumer(
-            line=self._line,
+            self._require_allowed(js_api("STREAM", "INFO", stream.name))
+        name = f"{self.identity.writer}-1"
+        self._require_allowed(js_api("CONSUMER", "CREATE", stream.name, name, pattern))
+        consumer = LocalConsumer(
+            transport=self._transport,
             broker=self._broker,
             clock=self._clock,
-            tap=self._tap,
+            trace=self._trace,
             stream=stream,
             pattern=pattern,
             follower=follower,
             start=start,
-            make_again=partial(self._make_again_there, stream.name),
-            done=self._forget_reading,
+            recreate_stream=partial(self._recreate_stream_at_server, stream.name),
+            on_close=self._forget_consumer,
         )
         if not self._killed:
-            self._readings.append(reading)
+            self._consumers.append(consumer)
         if self.link.is_up:
-            reading.begin()
-        return reading
+            consumer.begin()
+        return consumer
 
-    def _forget_reading(self, reading: LocalConsumer) -> None:
-        if reading in self._readings:
-            self._readings.remove(reading)
-        self._broker.remove_consumer(reading)
+    def _forget_consumer(self, consumer: LocalConsumer) -> None:
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+        self._broker.remove_consumer(consumer)
 
-    def _must_be_allowed(self, subject: str) -> None:
-        if self._may is not None and not _allowed(self._may.publish, subject):
+    def _require_allowed(self, subject: str) -> None:
+        if self._allowed is not None and not _covers(self._allowed.publish, subject):
             raise SubjectForbidden(f"{self.identity} may not publish to {subject}")
 
 
-def _allowed(rights: tuple[str, ...], pattern: str) -> bool:
-    """Whether one right covers the whole pattern: `a.*` does not cover `a.>`."""
+def _covers(rights: tuple[str, ...], pattern: str) -> bool:
+    """Return whether one right covers the whole pattern: `a.*` does not cover `a.>`."""
     return any(
         matches(right, pattern) and (right.endswith(">") or not pattern.endswith(">"))
         for right in rights

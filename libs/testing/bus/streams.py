@@ -1,7 +1,4 @@
-"""One stream of the in-process bus: what it keeps, by nats-server's rules.
-
-It is told the time, and knows nothing of connections, listeners or faults.
-"""
+"""A stream of the in-process bus, with the retention rules of nats-server."""
 
 from collections import deque
 
@@ -10,18 +7,18 @@ from libs.contracts.streams import Stream
 from libs.contracts.subjects import matches
 
 REMEMBERED = 120.0
-"""Seconds in which two messages with one id are stored once."""
+"""Seconds for which messages with the same id are stored once."""
 
 _OVERHEAD = 30
-"""Bytes that the server's file has for a message besides its subject and data."""
+"""Bytes that the server's file needs per message besides subject and data."""
 
 
 class LocalStream:
-    """One life of a stream: lost and made anew, it is another `Kept`."""
+    """A stream; a recreated one has another `id`."""
 
-    def __init__(self, made_as: Stream, *, life: int) -> None:
-        self.config = made_as
-        self.life = life
+    def __init__(self, config: Stream, *, id: int) -> None:
+        self.config = config
+        self.id = id
         self._last_sequence = 0
         self._messages: dict[int, StoredMessage] = {}
         self._of_subject: dict[str, deque[int]] = {}
@@ -29,26 +26,25 @@ class LocalStream:
         self._ids: dict[str, StoredMessage] = {}
 
     def covers(self, subject: str) -> bool:
-        """Whether this stream is where the subject is stored."""
         return any(matches(pattern, subject) for pattern in self.config.subjects)
 
     def add(
         self, subject: str, data: bytes, *, now: float, expect: int | None, id: str
     ) -> tuple[StoredMessage, bool]:
-        """Keep a message, unless its id was kept lately; and whether it is new."""
+        """Store a message unless its id was stored recently; return it and whether it is new."""
         limit = self.config.max_message
         if 0 <= limit < len(data):
             raise BusError(
-                f"{subject}: not stored: {len(data)} bytes, and {self.config.name} takes {limit}"
-                f" at most; say it in fewer"
+                f"{subject}: not stored: {len(data)} bytes, and {self.config.name} accepts at most"
+                f" {limit}"
             )
         self.expire(now)
-        have = self._of_subject.get(subject)
-        last = have[-1] if have else 0
+        sequences = self._of_subject.get(subject)
+        last = sequences[-1] if sequences else 0
         if expect is not None and expect != last:
             raise SequenceConflict(
                 f"{subject}: not stored: its last message in {self.config.name} is {last}, and"
-                f" the writer expected {expect}; read it again and decide anew"
+                f" the writer expected {expect}; read it again and retry"
             )
         known = self._known(id, now) if id else None
         if known is not None:
@@ -69,9 +65,9 @@ class LocalStream:
         return self._ids.get(id)
 
     def change(self, wanted: Stream, *, now: float) -> None:
-        """Be what the page says from now on, as far as a stream can be changed."""
-        have = self.config
-        if have.deny_purge and not wanted.deny_purge:
+        """Change the configuration, as far as the server permits."""
+        sequences = self.config
+        if sequences.deny_purge and not wanted.deny_purge:
             raise BusMisconfigured(
                 f"stream {wanted.name}: deny_purge cannot be taken back; keep it, or delete the"
                 f" stream"
@@ -82,19 +78,21 @@ class LocalStream:
             self._make_room(subject)
 
     def last(self, subject: str, *, now: float) -> StoredMessage | None:
-        """The last message of one subject."""
         self.expire(now)
-        have = self._of_subject.get(subject)
-        return self._messages[have[-1]] if have else None
+        sequences = self._of_subject.get(subject)
+        return self._messages[sequences[-1]] if sequences else None
 
     def last_of_each(self, pattern: str, *, now: float) -> list[StoredMessage]:
-        """The last message of every subject in the pattern, in the stream's order."""
+        """Return the last message of each subject of the pattern, in the stream's order."""
         self.expire(now)
-        last = [have[-1] for subject, have in self._of_subject.items() if matches(pattern, subject)]
+        last = [
+            sequences[-1]
+            for subject, sequences in self._of_subject.items()
+            if matches(pattern, subject)
+        ]
         return [self._messages[sequence] for sequence in sorted(last)]
 
     def since(self, sequence: int, pattern: str, *, now: float) -> list[StoredMessage]:
-        """What is kept of the pattern from this sequence on."""
         self.expire(now)
         return [
             message
@@ -103,18 +101,15 @@ class LocalStream:
         ]
 
     def purge(self, pattern: str) -> None:
-        """Remove these subjects; their next message is a first one again."""
         if self.config.deny_purge:
             raise BusError(
-                f"{pattern}: not purged: nobody may purge {self.config.name}, and what is in it"
-                f" goes by its age"
+                f"{pattern}: not purged: {self.config.name} cannot be purged; its messages expire"
             )
         for subject in [s for s in self._of_subject if matches(pattern, s)]:
             for sequence in tuple(self._of_subject[subject]):
                 self._remove(sequence)
 
     def expire(self, now: float) -> None:
-        """Remove what is older than the stream allows."""
         if self.config.max_age <= 0:
             return
         while self._messages and self._oldest().time <= now - self.config.max_age:

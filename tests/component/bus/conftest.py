@@ -1,4 +1,4 @@
-"""A bus to try: in this process, and on a real server."""
+"""Fixtures: the in-process bus and a real server."""
 
 from collections.abc import AsyncIterator
 

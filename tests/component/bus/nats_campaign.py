@@ -6,25 +6,29 @@ What was done is kept; what must hold of it is judged by the test.
 import asyncio
 import itertools
 import random
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 from libs.bus.commands.op import Op, OpDone
 from libs.bus.commands.receiver import CommandReceiver
-from libs.bus.events import Chronicle, RecordedEvent, read_events
+from libs.bus.events import RecordedEvent, read_events
 from libs.bus.journal import FileJournal
 from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.port import BusError, FromSequence
 from libs.bus.reporter import Reporter
 from libs.bus.reports import ReportCache
+from libs.bus.retry import BusRetry
 from libs.bus.slots import SlotOutranked, SlotWriter, SlotWritten, next_order
 from libs.contracts import subjects
 from libs.contracts.commands import Command, CommandBody, CommandKind, Idle, Order, Quiesce, Swap
-from libs.contracts.events import FactsEvent
+from libs.contracts.events import Event, FactsEvent
 from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
 from libs.contracts.reports import Report, Result, StateKind, Usage
-from libs.contracts.streams import COMMANDS, STREAMS
+from libs.contracts.streams import COMMANDS, EVENTS, STREAMS
 from libs.contracts.subjects import State
 from libs.runtime.clock import SystemClock
 from libs.testing.env import make_env
@@ -44,10 +48,14 @@ class NatsAgentProcess:
     """A process of the agent, by its tasks and its connection."""
 
     def __init__(
-        self, bus: NatsBus, stack: AsyncExitStack, desk: CommandReceiver, tasks: asyncio.Task[None]
+        self,
+        bus: NatsBus,
+        stack: AsyncExitStack,
+        receiver: CommandReceiver,
+        tasks: asyncio.Task[None],
     ):
         self.bus = bus
-        self.desk = desk
+        self.receiver = receiver
         self._stack = stack
         self._tasks = tasks
 
@@ -71,12 +79,12 @@ class NatsCampaign:
         self.token = 1
         self.last: Command | None = None
         self.agent: NatsAgentProcess | None = None
-        self.told: set[int] = set()
+        self.stored: set[int] = set()
         """The events whose publisher has returned, by number."""
         self.owed = frozenset[int]()
         """Those of them that reading must find, because it began later."""
         self.recorded: list[int] = []
-        self.said = 0
+        self.last_reported = 0
         """The newest report that the agent was given to say."""
 
     async def play(self) -> None:
@@ -87,9 +95,9 @@ class NatsCampaign:
             reader = await self._connect(stack, self.server.url, READER)
             for stream in STREAMS:
                 await self.writer.ensure(stream)
-            mirror = ReportCache(bus=reader, clock=SystemClock(), cluster="default")
-            mirror.on_change(self._observe)
-            await stack.enter_async_context(mirror)
+            cache = ReportCache(bus=reader, clock=SystemClock(), cluster="default")
+            cache.on_change(self._observe)
+            await stack.enter_async_context(cache)
             try:
                 await self._start_agent()
                 for _ in range(self.chance.randint(6, 10)):
@@ -97,7 +105,7 @@ class NatsCampaign:
                     await asyncio.sleep(self.chance.expovariate(1.0))
                     await self.chance.choice(self._troubles())()
                 await self._last_word()
-                await self._last_report(mirror)
+                await self._last_report(cache)
                 await self._read_events(reader)
             finally:
                 if self.agent is not None:
@@ -132,7 +140,7 @@ class NatsCampaign:
             boot_id=BOOT,
         )
         kinds = (CommandKind.QUIESCE, CommandKind.IDLE, CommandKind.SWAP)
-        desk = CommandReceiver(
+        receiver = CommandReceiver(
             bus=bus,
             env=make_env(random=self.chance),
             journal=FileJournal(self.journal, run=asyncio.to_thread),
@@ -143,26 +151,39 @@ class NatsCampaign:
             checks={},
         )
 
-        chronicle = Chronicle(bus=bus, env=make_env(random=self.chance))
+        retry = BusRetry(env=make_env(random=self.chance))
+        subject = subjects.Event(
+            cluster="default", node=NODE, writer=bus.identity.writer, kind="facts"
+        )
 
-        async def tell() -> None:
+        async def publish_facts() -> None:
             for number in itertools.count(self.numbers):
                 self.numbers = number + 1
-                await chronicle.publish(
-                    FactsEvent(changed=(str(number),)), message="A fact changed.", node=NODE
+                event = Event.of(
+                    FactsEvent(changed=(str(number),)),
+                    id=str(number),
+                    at=time.time(),
+                    writer=bus.identity.writer,
+                    message="A fact changed.",
+                    node=NODE,
                 )
-                self.told.add(number)
-                self.said = number
+                await retry.until_success(
+                    partial(bus.store, EVENTS, str(subject), encode(event), id=event.id)
+                )
+                self.stored.add(number)
+                self.last_reported = number
                 reporter.report(Usage(host_processes=number))
                 await asyncio.sleep(0.02)
 
         async def live() -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(reporter.run())
-                group.create_task(desk.run())
-                group.create_task(tell())
+                group.create_task(receiver.run())
+                group.create_task(publish_facts())
 
-        self.agent = NatsAgentProcess(bus, stack, desk, asyncio.create_task(live(), name="agent"))
+        self.agent = NatsAgentProcess(
+            bus, stack, receiver, asyncio.create_task(live(), name="agent")
+        )
 
     async def _work(self, op: Op) -> OpDone:
         for step in range(self.chance.randint(1, 3)):
@@ -204,7 +225,7 @@ class NatsCampaign:
         return command if isinstance(answer, SlotWritten) else None
 
     def _highest(self) -> Order | None:
-        said = self.agent.desk.highest if self.agent else None
+        said = self.agent.receiver.highest if self.agent else None
         return Order(said.token, said.op) if said else None
 
     def _body(self) -> CommandBody:
@@ -225,19 +246,19 @@ class NatsCampaign:
             lambda: self.taken[-1:] != [] and self.taken[-1].order == order, within=WITHIN
         )
 
-    async def _last_report(self, mirror: ReportCache) -> None:
-        """When the agent falls silent, the mirror comes to show the last that it said."""
+    async def _last_report(self, cache: ReportCache) -> None:
+        """When the agent falls silent, the cache comes to show the last that it said."""
         assert self.agent is not None
 
         def mirrored() -> bool:
-            report = mirror.get(NODE, Writer.DRIVER, StateKind.USAGE)
+            report = cache.get(NODE, Writer.DRIVER, StateKind.USAGE)
             usage = report.open() if report else None
-            return isinstance(usage, Usage) and usage.host_processes >= self.said
+            return isinstance(usage, Usage) and usage.host_processes >= self.last_reported
 
         await eventually(mirrored, within=WITHIN)
 
     async def _read_events(self, bus: NatsBus) -> None:
-        self.owed = frozenset(self.told)
+        self.owed = frozenset(self.stored)
         begun = read_events(bus=bus, cluster="default", start=FromSequence(1))
         async with begun as entries:
             async for entry in entries:

@@ -1,4 +1,4 @@
-"""Who listens in the tests of the bus, and writes down what it is told."""
+"""Recording subscribers and followers."""
 
 from libs.bus.port import StoredMessage
 

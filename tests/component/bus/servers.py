@@ -1,4 +1,4 @@
-"""Where the port is tried: the in-process bus and a real server, with one set of switches."""
+"""The in-process bus and a real server behind one interface for faults."""
 
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Beats on both implementations: heard once sent, and again after the server was away."""
+"""Heartbeats on both implementations."""
 
 from libs.bus.heartbeats import Heartbeat, HeartbeatMonitor
 from libs.bus.port import Bus
@@ -26,7 +26,7 @@ def pulse(bus: Bus, boot: str) -> Heartbeat:
     return Heartbeat(bus=bus, env=make_env(), make_beat=lambda: beat)
 
 
-async def test_a_beat_is_heard_and_one_more_after_the_server_was_away(
+async def test_beats_arrive_before_and_after_an_outage(
     make_bus: MakeBus, trouble: ServerControl
 ) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
@@ -49,7 +49,7 @@ async def test_a_beat_is_heard_and_one_more_after_the_server_was_away(
         await tasks.close()
 
 
-async def test_another_boot_is_seen_as_such(make_bus: MakeBus) -> None:
+async def test_a_new_boot_calls_watchers(make_bus: MakeBus) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
     async with HeartbeatMonitor(bus=reader, clock=SystemClock(), cluster="default") as pulses:
         boots: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""What is particular to NATS: the traps of its client, each closed, on a real server."""
+"""The workarounds for nats-py's defects, on a real server."""
 
 import asyncio
 import os
@@ -87,7 +87,7 @@ def users(*rules: str) -> str:
     return "authorization { users: [" + ", ".join(rules) + "] }"
 
 
-async def test_nobody_at_the_address_is_one_clear_line(connected: Connect) -> None:
+async def test_an_unreachable_server_raises_one_clear_line(connected: Connect) -> None:
     async with NatsServer() as gone:
         url = gone.url
     with pytest.raises(BusUnavailable) as caught:
@@ -99,7 +99,7 @@ async def test_nobody_at_the_address_is_one_clear_line(connected: Connect) -> No
     assert "\n" not in text
 
 
-async def test_refused_credentials_are_not_tried_for_ever(connected: Connect) -> None:
+async def test_refused_credentials_are_not_retried(connected: Connect) -> None:
     seed, _ = nkey()
     _, other = nkey()
     async with NatsServer(config=users(f"{{nkey: {other}}}")) as server:
@@ -114,7 +114,7 @@ async def test_an_unreadable_seed_file_is_named(connected: Connect, tmp_path: Pa
         await connected("nats://127.0.0.1:1", credentials=missing)
 
 
-async def test_a_server_that_never_answers_is_no_connection(connected: Connect) -> None:
+async def test_a_silent_server_fails_the_connect(connected: Connect) -> None:
     async with NatsServer() as server, Proxy("127.0.0.1", server.port) as proxy:
         proxy.drop()
         with pytest.raises(BusUnavailable, match="no connection to NATS"):
@@ -127,7 +127,7 @@ async def test_a_client_that_gave_up_ends_the_guard(connected: Connect) -> None:
         bus = await connected(url)
         guard = asyncio.create_task(bus.guard())
         await bus.publish("anything", b"")
-        with pytest.raises(BusUnavailable, match=r"closed for good: .*expired"):
+        with pytest.raises(BusUnavailable, match=r"closed permanently: .*expired"):
             await asyncio.wait_for(guard, 30)
         assert not bus.link.is_up
 
@@ -139,7 +139,7 @@ async def test_a_connect_that_returns_unconnected_is_a_failure(connected: Connec
             await connected(url, wait=5.0)
 
 
-async def test_what_is_forbidden_is_an_error_and_not_silence(connected: Connect) -> None:
+async def test_permission_violations_raise(connected: Connect) -> None:
     seed, public = nkey()
     inbox = subjects.inbox(SCHEDULER) + ".>"
     rule = f'{{nkey: {public}, permissions: {{publish: ["x"], subscribe: ["{inbox}"]}}}}'
@@ -153,7 +153,7 @@ async def test_what_is_forbidden_is_an_error_and_not_silence(connected: Connect)
             await bus.subscribe(subjects.everything(subjects.Event), ignore)
 
 
-async def test_nothing_is_sent_after_a_reconnect_that_was_said_before(
+async def test_pending_data_is_not_sent_after_a_reconnect(
     server: NatsServer, connected: Connect
 ) -> None:
     """Not what was refused while the link was down, nor what had not reached the socket."""
@@ -201,7 +201,7 @@ async def test_closing_while_the_server_is_gone_is_quick_and_quiet(server: NatsS
     assert not bus.link.is_up
 
 
-async def test_closing_in_the_middle_of_a_reconnect_leaves_nothing_at_work(
+async def test_closing_during_a_reconnect_leaves_no_task(
     server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client waits by `wait_for`, which loses a cancellation that comes with the answer."""
@@ -228,7 +228,7 @@ async def test_closing_in_the_middle_of_a_reconnect_leaves_nothing_at_work(
     assert lost.is_set()
 
 
-async def test_a_stream_of_another_shape_is_mended_or_named(
+async def test_a_different_stream_configuration_is_updated_or_reported(
     server: NatsServer, connected: Connect
 ) -> None:
     bus = await connected(server.url)
@@ -241,7 +241,7 @@ async def test_a_stream_of_another_shape_is_mended_or_named(
         await bus.ensure(moved)
 
 
-async def test_a_stream_that_is_lost_is_made_again_by_who_ensured_it(
+async def test_a_lost_stream_is_recreated_by_the_process_that_ensured_it(
     server: NatsServer, connected: Connect
 ) -> None:
     bus = await connected(server.url)
@@ -306,7 +306,7 @@ async def test_a_handler_that_raises_ends_the_guard_with_its_error(
         await asyncio.wait_for(bus.guard(), 30)
 
 
-async def test_a_subscribe_that_is_cancelled_leaves_nothing_behind(
+async def test_a_cancelled_subscribe_leaves_no_subscription(
     server: NatsServer, connected: Connect
 ) -> None:
     heard: list[bytes] = []
@@ -331,7 +331,7 @@ async def test_a_subscribe_that_is_cancelled_leaves_nothing_behind(
         assert heard == [b"once"]
 
 
-async def test_rights_that_are_narrowed_end_the_guard(connected: Connect) -> None:
+async def test_revoked_permissions_end_the_guard(connected: Connect) -> None:
     """Else the link is up and nothing is heard, and a fleet seems to have fallen silent."""
     seed, public = nkey()
     beats = subjects.everything(subjects.Beat)
@@ -345,22 +345,24 @@ async def test_rights_that_are_narrowed_end_the_guard(connected: Connect) -> Non
         bus = await connected(server.url, credentials=Credentials(nkey_seed=seed))
         await bus.subscribe(beats, ignore)
         await server.reload(rules(inbox))
-        with pytest.raises(SubjectForbidden, match="any more; mend its rights"):
+        with pytest.raises(SubjectForbidden, match="may no longer subscribe"):
             await asyncio.wait_for(bus.guard(), 30)
 
 
 @pytest.mark.parametrize(
     ("field", "text", "words"),
     [
-        pytest.param("nkey_seed_file", "SUAGARBAGE", "holds no nkey seed", id="garbage seed"),
-        pytest.param("nkey_seed_file", "", "holds no nkey seed", id="empty seed"),
+        pytest.param(
+            "nkey_seed_file", "SUAGARBAGE", "does not contain an nkey seed", id="garbage seed"
+        ),
+        pytest.param("nkey_seed_file", "", "does not contain an nkey seed", id="empty seed"),
         pytest.param("creds_file", "nothing", "BEGIN NATS USER JWT", id="no JWT"),
         pytest.param(
             "creds_file", "-----BEGIN NATS USER JWT-----", "BEGIN USER NKEY SEED", id="no seed"
         ),
     ],
 )
-async def test_credentials_that_are_none_are_named(
+async def test_malformed_credentials_are_reported(
     connected: Connect, tmp_path: Path, field: str, text: str, words: str
 ) -> None:
     file = tmp_path / "secret"
@@ -370,7 +372,7 @@ async def test_credentials_that_are_none_are_named(
     assert not text or text not in str(caught.value).replace(words, "")
 
 
-async def test_a_token_that_is_away_at_a_reconnect_is_read_again(
+async def test_a_token_missing_during_a_reconnect_is_read_again(
     connected: Connect, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
@@ -384,7 +386,7 @@ async def test_a_token_that_is_away_at_a_reconnect_is_read_again(
         await eventually(lambda: bus.link.is_up)
 
 
-async def test_an_answer_that_is_no_acknowledgement_stores_nothing(
+async def test_an_answer_without_acknowledgement_raises(
     server: NatsServer, connected: Connect
 ) -> None:
     bus, other = await connected(server.url), await connected(server.url)
@@ -399,7 +401,7 @@ async def test_an_answer_that_is_no_acknowledgement_stores_nothing(
     await asyncio.gather(*answers)
 
 
-async def test_a_server_that_stands_still_holds_the_end_up_only_once(
+async def test_an_unresponsive_server_delays_the_close_only_once(
     server: NatsServer, connected: Connect
 ) -> None:
     async with Proxy("127.0.0.1", server.port) as proxy:

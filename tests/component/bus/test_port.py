@@ -1,4 +1,4 @@
-"""What the port says, on both of its implementations: core messages, questions, and the link."""
+"""Core messages, requests and the link, on both implementations."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ async def heard_by(
     ear.received.remove((subject, b"the last word"))
 
 
-async def test_what_is_sent_is_heard_in_order_by_whoever_listens(make_bus: MakeBus) -> None:
+async def test_subscribers_receive_messages_in_order(make_bus: MakeBus) -> None:
     one, other, ear = await make_bus(SCHEDULER), await make_bus(CTL), RecordingHandler()
     await other.subscribe("test.a", ear)
     for number in range(100):
@@ -32,7 +32,7 @@ async def test_what_is_sent_is_heard_in_order_by_whoever_listens(make_bus: MakeB
     assert ear.received == [("test.a", b"%d" % number) for number in range(100)]
 
 
-async def test_a_connection_hears_what_it_says_itself(make_bus: MakeBus) -> None:
+async def test_a_connection_receives_its_own_messages(make_bus: MakeBus) -> None:
     bus, ear = await make_bus(SCHEDULER), RecordingHandler()
     await bus.subscribe("test.a", ear)
     await bus.publish("test.a", b"me")
@@ -48,7 +48,7 @@ async def test_a_connection_hears_what_it_says_itself(make_bus: MakeBus) -> None
         ("test.>", ["test.a", "test.b", "test.a.c", "test.b.c"]),
     ],
 )
-async def test_a_pattern_hears_what_it_matches(
+async def test_a_pattern_receives_matching_subjects(
     make_bus: MakeBus, pattern: str, heard: list[str]
 ) -> None:
     bus, ear, end = await make_bus(SCHEDULER), RecordingHandler(), RecordingHandler()
@@ -61,7 +61,7 @@ async def test_a_pattern_hears_what_it_matches(
     assert [subject for subject, _ in ear.received] == heard
 
 
-async def test_what_was_sent_before_is_not_heard(make_bus: MakeBus) -> None:
+async def test_earlier_messages_are_not_received(make_bus: MakeBus) -> None:
     bus, ear = await make_bus(SCHEDULER), RecordingHandler()
     await bus.publish("test.a", b"before")
     await bus.subscribe("test.a", ear)
@@ -69,7 +69,7 @@ async def test_what_was_sent_before_is_not_heard(make_bus: MakeBus) -> None:
     assert ear.received == []
 
 
-async def test_of_a_group_one_member_hears_and_all_share(make_bus: MakeBus) -> None:
+async def test_one_group_member_receives_each_message(make_bus: MakeBus) -> None:
     sender, alone = await make_bus(SCHEDULER), RecordingHandler()
     members = [RecordingHandler() for _ in range(3)]
     for member in members:
@@ -84,7 +84,7 @@ async def test_of_a_group_one_member_hears_and_all_share(make_bus: MakeBus) -> N
     assert all(member.received for member in members)
 
 
-async def test_after_close_what_had_arrived_is_handled_and_nothing_more(make_bus: MakeBus) -> None:
+async def test_after_close_only_received_messages_are_handled(make_bus: MakeBus) -> None:
     bus, ear, end = await make_bus(SCHEDULER), RecordingHandler(), RecordingHandler()
     subscription = await bus.subscribe("test.a", ear)
     await bus.subscribe("end", end)
@@ -98,7 +98,7 @@ async def test_after_close_what_had_arrived_is_handled_and_nothing_more(make_bus
     assert len(ear.received) == 50
 
 
-async def test_a_bus_that_is_away_says_so_at_once_and_keeps_nothing(
+async def test_calls_during_an_outage_raise_at_once_and_buffer_nothing(
     make_bus: MakeBus, trouble: ServerControl
 ) -> None:
     bus, ear = await make_bus(SCHEDULER), RecordingHandler()
@@ -117,7 +117,7 @@ async def test_a_bus_that_is_away_says_so_at_once_and_keeps_nothing(
     assert ear.received == []
 
 
-async def test_subscriptions_and_groups_outlive_an_interruption(
+async def test_subscriptions_survive_an_interruption(
     make_bus: MakeBus, trouble: ServerControl
 ) -> None:
     bus, ear, member = await make_bus(SCHEDULER), RecordingHandler(), RecordingHandler()
@@ -154,21 +154,21 @@ class Answers:
             await self._bus.publish(reply, answer + data)
 
 
-async def test_a_question_gets_the_first_answer(make_bus: MakeBus) -> None:
+async def test_a_request_returns_the_first_answer(make_bus: MakeBus) -> None:
     service, asker = await make_bus(SCHEDULER), await make_bus(CTL)
     await service.subscribe("ask.*", Answers(service, b"first ", b"second "), group="us")
     assert await asker.request("ask.a", b"1") == b"first 1"
     assert await asker.request("ask.a", b"2") == b"first 2"
 
 
-async def test_questions_at_once_get_each_their_own_answer(make_bus: MakeBus) -> None:
+async def test_concurrent_requests_get_their_own_answers(make_bus: MakeBus) -> None:
     service, asker = await make_bus(SCHEDULER), await make_bus(CTL)
     await service.subscribe("ask.a", Answers(service, b"to "))
     got = await asyncio.gather(*(asker.request("ask.a", b"%d" % n) for n in range(20)))
     assert got == [b"to %d" % n for n in range(20)]
 
 
-async def test_of_a_group_one_is_asked(make_bus: MakeBus) -> None:
+async def test_one_group_member_receives_each_request(make_bus: MakeBus) -> None:
     service, asker = await make_bus(SCHEDULER), await make_bus(CTL)
     members = [Answers(service, b"") for _ in range(2)]
     for member in members:
@@ -178,13 +178,13 @@ async def test_of_a_group_one_is_asked(make_bus: MakeBus) -> None:
     assert sum(len(member.asked) for member in members) == 20
 
 
-async def test_nobody_there_is_known_at_once(make_bus: MakeBus) -> None:
+async def test_a_request_without_responders_raises_at_once(make_bus: MakeBus) -> None:
     bus = await make_bus(CTL)
     with pytest.raises(NoResponders, match=r"ask\.a"):
         await bus.request("ask.a", b"?", timeout=600.0)
 
 
-async def test_without_an_answer_the_bus_is_away(make_bus: MakeBus) -> None:
+async def test_a_request_without_answer_raises_unavailable(make_bus: MakeBus) -> None:
     bus, silent = await make_bus(CTL), RecordingHandler()
     await bus.subscribe("ask.a", silent)
     with pytest.raises(BusUnavailable, match=r"ask\.a"):
@@ -192,7 +192,7 @@ async def test_without_an_answer_the_bus_is_away(make_bus: MakeBus) -> None:
     assert silent.received == [("ask.a", b"?")]
 
 
-async def test_an_answer_that_cannot_come_any_more_is_not_waited_for(
+async def test_a_broken_link_fails_pending_requests(
     make_bus: MakeBus, trouble: ServerControl
 ) -> None:
     bus, silent = await make_bus(CTL), RecordingHandler()
@@ -207,9 +207,7 @@ async def test_an_answer_that_cannot_come_any_more_is_not_waited_for(
 # The link.
 
 
-async def test_the_link_says_whether_the_bus_is_there(
-    make_bus: MakeBus, trouble: ServerControl
-) -> None:
+async def test_the_link_reports_outages(make_bus: MakeBus, trouble: ServerControl) -> None:
     bus = await make_bus(SCHEDULER)
     seen: list[bool] = []
     not_any_more: list[bool] = []
@@ -233,6 +231,6 @@ async def test_the_link_says_whether_the_bus_is_there(
     assert not_any_more == [False]
 
 
-async def test_a_bus_knows_whose_it_is(make_bus: MakeBus) -> None:
+async def test_a_bus_has_its_identity(make_bus: MakeBus) -> None:
     bus = await make_bus(SCHEDULER)
     assert bus.identity == SCHEDULER

@@ -1,4 +1,4 @@
-"""What the port says of following a stream, on both of its implementations."""
+"""Following a stream, on both implementations."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -62,7 +62,7 @@ async def interrupted(bus: Bus, trouble: ServerControl) -> None:
 
 
 @pytest.mark.parametrize("start", STARTS)
-async def test_an_empty_stream_is_caught_up_with(
+async def test_an_empty_stream_is_caught_up_at_once(
     make_bus: MakeBus, follow: Follow, start: StartFrom
 ) -> None:
     bus, notes = await make_bus(SCHEDULER), RecordingFollower()
@@ -84,7 +84,7 @@ async def test_an_empty_stream_is_caught_up_with(
     ],
     ids=str,
 )
-async def test_reading_begins_where_it_is_told_and_goes_on_as_the_stream_grows(
+async def test_reading_starts_at_the_given_sequence_and_continues(
     make_bus: MakeBus, follow: Follow, start: StartFrom, read: list[str]
 ) -> None:
     bus, notes = await make_bus(SCHEDULER), RecordingFollower()
@@ -96,7 +96,7 @@ async def test_reading_begins_where_it_is_told_and_goes_on_as_the_stream_grows(
     await eventually(lambda: notes.calls == ["began", *read, "caught up", "7 a4", "8 b3"])
 
 
-async def test_reading_begins_at_a_time(make_bus: MakeBus, follow: Follow) -> None:
+async def test_reading_starts_at_a_given_time(make_bus: MakeBus, follow: Follow) -> None:
     bus, notes = await make_bus(SCHEDULER), RecordingFollower()
     await bus.ensure(KEPT)
     await stored(bus, "a1", "b1")
@@ -125,7 +125,7 @@ async def test_a_message_is_read_as_it_was_stored(make_bus: MakeBus, follow: Fol
 
 
 @pytest.mark.parametrize("start", STARTS)
-async def test_only_the_pattern_is_read(
+async def test_only_matching_subjects_are_read(
     make_bus: MakeBus, follow: Follow, start: StartFrom
 ) -> None:
     bus, notes = await make_bus(SCHEDULER), RecordingFollower()
@@ -137,7 +137,7 @@ async def test_only_the_pattern_is_read(
     await eventually(lambda: notes.calls == ["began", "2 b1", "caught up", "4 b2"])
 
 
-async def test_much_is_read_in_order(make_bus: MakeBus, follow: Follow) -> None:
+async def test_many_messages_are_read_in_order(make_bus: MakeBus, follow: Follow) -> None:
     bus, writer, notes = await make_bus(SCHEDULER), await make_bus(CTL), RecordingFollower()
     await bus.ensure(KEPT)
     await follow(bus, "kept.>", notes, FromSequence())
@@ -148,7 +148,7 @@ async def test_much_is_read_in_order(make_bus: MakeBus, follow: Follow) -> None:
     assert notes.calls.count("began") == 1
 
 
-async def test_the_last_of_each_is_read_again_after_an_interruption(
+async def test_last_messages_are_read_again_after_an_interruption(
     make_bus: MakeBus, follow: Follow, trouble: ServerControl
 ) -> None:
     bus, notes = await make_bus(SCHEDULER), RecordingFollower()
@@ -165,7 +165,7 @@ async def test_the_last_of_each_is_read_again_after_an_interruption(
 
 
 @pytest.mark.parametrize("start", [FromSequence(2), FromTime(0.0)], ids=str)
-async def test_reading_goes_on_where_it_stopped(
+async def test_reading_resumes_after_an_interruption(
     make_bus: MakeBus, follow: Follow, trouble: ServerControl, start: StartFrom
 ) -> None:
     bus, notes = await make_bus(SCHEDULER), RecordingFollower()
@@ -186,7 +186,7 @@ async def test_reading_goes_on_where_it_stopped(
 
 
 @pytest.mark.parametrize("start", [LastPerSubject(), FromSequence(2), FromTime(0.0)], ids=str)
-async def test_a_stream_that_was_lost_and_made_anew_is_read_from_its_beginning(
+async def test_a_recreated_stream_is_read_from_its_beginning(
     make_bus: MakeBus, follow: Follow, trouble: ServerControl, start: StartFrom
 ) -> None:
     bus, notes = await make_bus(SCHEDULER), RecordingFollower()
@@ -204,7 +204,7 @@ async def test_a_stream_that_was_lost_and_made_anew_is_read_from_its_beginning(
     assert after == ["lost", "began", "1 c1"]
 
 
-async def test_a_bus_that_is_away_is_waited_for(
+async def test_following_waits_for_an_unavailable_bus(
     make_bus: MakeBus, follow: Follow, trouble: ServerControl
 ) -> None:
     bus, notes = await make_bus(SCHEDULER), RecordingFollower()
@@ -218,9 +218,7 @@ async def test_a_bus_that_is_away_is_waited_for(
     await eventually(lambda: notes.calls[-3:] == ["began", "1 a1", "caught up"])
 
 
-async def test_a_stream_that_is_not_there_yet_is_waited_for(
-    make_bus: MakeBus, follow: Follow
-) -> None:
+async def test_following_waits_for_a_missing_stream(make_bus: MakeBus, follow: Follow) -> None:
     owner, bus, notes = await make_bus(SCHEDULER), await make_bus(CTL), RecordingFollower()
     await follow(bus, "kept.>", notes, LastPerSubject())
     await owner.ensure(KEPT)

@@ -1,4 +1,4 @@
-"""What the port says of streams, on both implementations: to keep, and to read one message."""
+"""Storing and reading messages, on both implementations."""
 
 import time
 
@@ -24,7 +24,7 @@ KEPT = Stream(
 )
 
 
-async def test_what_is_stored_is_there_with_sequence_and_time(make_bus: MakeBus) -> None:
+async def test_a_stored_message_has_a_sequence_and_a_time(make_bus: MakeBus) -> None:
     bus = await make_bus(SCHEDULER)
     await bus.ensure(KEPT)
     before = time.time()
@@ -38,9 +38,7 @@ async def test_what_is_stored_is_there_with_sequence_and_time(make_bus: MakeBus)
     assert await bus.last(KEPT, "kept.c") is None
 
 
-async def test_what_is_stored_is_there_after_the_server_was_away(
-    make_bus: MakeBus, trouble: ServerControl
-) -> None:
+async def test_stored_messages_survive_an_outage(make_bus: MakeBus, trouble: ServerControl) -> None:
     bus = await make_bus(SCHEDULER)
     await bus.ensure(KEPT)
     await bus.store(KEPT, "kept.a", b"1", id="one")
@@ -62,7 +60,7 @@ async def test_what_is_stored_is_there_after_the_server_was_away(
     assert await bus.store(KEPT, "kept.a", b"1", id="one") == 1
 
 
-async def test_a_writer_stores_only_on_what_he_expects(make_bus: MakeBus) -> None:
+async def test_a_store_with_a_wrong_expected_sequence_conflicts(make_bus: MakeBus) -> None:
     one, other = await make_bus(SCHEDULER), await make_bus(SCHEDULER)
     await one.ensure(KEPT)
     await one.store(KEPT, "kept.b", b"in between")
@@ -91,7 +89,7 @@ async def test_an_id_is_stored_once(make_bus: MakeBus) -> None:
     assert (last.sequence, last.data) == (2, b"another")
 
 
-async def test_an_id_counts_only_for_who_expects_what_is_there(make_bus: MakeBus) -> None:
+async def test_the_expected_sequence_is_checked_before_the_id(make_bus: MakeBus) -> None:
     bus = await make_bus(SCHEDULER)
     await bus.ensure(KEPT)
     assert await bus.store(KEPT, "kept.a", b"slot", expect=0, id="one") == 1
@@ -100,7 +98,7 @@ async def test_an_id_counts_only_for_who_expects_what_is_there(make_bus: MakeBus
     assert await bus.store(KEPT, "kept.a", b"slot", expect=1, id="one") == 1
 
 
-async def test_what_was_refused_may_be_stored_later_under_its_id(make_bus: MakeBus) -> None:
+async def test_a_refused_message_can_be_stored_later_with_its_id(make_bus: MakeBus) -> None:
     bus = await make_bus(SCHEDULER)
     await bus.ensure(KEPT)
     await bus.store(KEPT, "kept.a", b"other")
@@ -123,7 +121,7 @@ async def test_purged_subjects_are_empty_and_others_are_not(make_bus: MakeBus) -
     assert await bus.store(KEPT, "kept.a.x", b"", expect=0) == 5
 
 
-async def test_a_stream_that_may_not_be_purged_is_not(make_bus: MakeBus) -> None:
+async def test_a_stream_with_deny_purge_is_not_purged(make_bus: MakeBus) -> None:
     bus = await make_bus(SCHEDULER)
     await bus.ensure(EVENTS)
     subject = str(Event(cluster="default", node="a", writer="scheduler", kind="alert"))
@@ -141,15 +139,15 @@ async def test_a_message_that_is_too_long_is_refused(make_bus: MakeBus) -> None:
     assert await bus.last(KEPT, "kept.a") is None
 
 
-async def test_a_stream_that_is_not_there_is_away(make_bus: MakeBus) -> None:
+async def test_a_missing_stream_is_unavailable(make_bus: MakeBus) -> None:
     bus = await make_bus(SCHEDULER)
-    with pytest.raises(BusUnavailable, match="KEPT is not there"):
+    with pytest.raises(BusUnavailable, match="KEPT does not exist"):
         await bus.store(KEPT, "kept.a", b"")
-    with pytest.raises(BusUnavailable, match="KEPT is not there"):
+    with pytest.raises(BusUnavailable, match="KEPT does not exist"):
         await bus.last(KEPT, "kept.a")
 
 
-async def test_who_ensured_a_stream_makes_it_again_when_it_is_lost(
+async def test_a_lost_stream_is_recreated_by_its_owner(
     make_bus: MakeBus, trouble: ServerControl
 ) -> None:
     bus = await make_bus(SCHEDULER)
@@ -163,7 +161,7 @@ async def test_who_ensured_a_stream_makes_it_again_when_it_is_lost(
     assert await bus.store(KEPT, "kept.a", b"anew", expect=0) == 1
 
 
-async def test_what_is_stored_in_the_slots_pokes_their_owner(make_bus: MakeBus) -> None:
+async def test_a_write_to_a_slot_notifies_its_owner(make_bus: MakeBus) -> None:
     bus, ear = await make_bus(SCHEDULER), RecordingHandler()
     await bus.ensure(COMMANDS)
     slot = Command(cluster="default", node="a.example", component="driver")
@@ -177,7 +175,7 @@ async def test_what_is_stored_in_the_slots_pokes_their_owner(make_bus: MakeBus) 
     await eventually(lambda: ear.received == [(poke, b"1"), (poke, b"2")])
 
 
-async def test_to_ensure_twice_changes_nothing(make_bus: MakeBus) -> None:
+async def test_ensure_is_idempotent(make_bus: MakeBus) -> None:
     bus, other = await make_bus(SCHEDULER), await make_bus(SCHEDULER)
     for stream in STREAMS:
         await bus.ensure(stream)
@@ -190,7 +188,7 @@ async def test_to_ensure_twice_changes_nothing(make_bus: MakeBus) -> None:
     assert last.data == b"kept"
 
 
-async def test_a_stream_is_changed_until_it_is_as_it_should_be(make_bus: MakeBus) -> None:
+async def test_ensure_updates_the_configuration(make_bus: MakeBus) -> None:
     bus, ear = await make_bus(SCHEDULER), RecordingHandler()
     await bus.ensure(KEPT)
     await bus.store(KEPT, "kept.a", b"1")
@@ -215,7 +213,7 @@ async def test_a_stream_is_changed_until_it_is_as_it_should_be(make_bus: MakeBus
     ],
     ids=["purge", "subjects"],
 )
-async def test_what_a_person_must_change_is_said(make_bus: MakeBus, wanted: Stream) -> None:
+async def test_misconfigurations_are_reported(make_bus: MakeBus, wanted: Stream) -> None:
     bus = await make_bus(SCHEDULER)
     await bus.ensure(msgspec.structs.replace(KEPT, deny_purge=True))
     with pytest.raises(BusMisconfigured, match=wanted.name):

@@ -1,4 +1,4 @@
-"""Questions on both implementations; and on NATS, what its own tools see of a service."""
+"""Queries on both implementations, and NATS's own discovery tools."""
 
 import asyncio
 import json
@@ -72,7 +72,7 @@ async def nobody_there(bus: Bus) -> bool:
     return False
 
 
-async def test_five_slow_answers_are_worked_on_at_the_same_time(make_bus: MakeBus) -> None:
+async def test_slow_queries_run_concurrently(make_bus: MakeBus) -> None:
     scheduler, asker = Scheduler(), await make_bus(ASKER)
     async with scheduler.responder(await make_bus(SERVICE)):
         asked = [asyncio.ensure_future(why(asker, f"n{index}")) for index in range(5)]
@@ -82,7 +82,7 @@ async def test_five_slow_answers_are_worked_on_at_the_same_time(make_bus: MakeBu
         assert answers == [WhyAnswer(node=f"n{index}") for index in range(5)]
 
 
-async def test_more_than_the_stated_number_wait_and_are_answered(make_bus: MakeBus) -> None:
+async def test_queries_beyond_the_limit_wait(make_bus: MakeBus) -> None:
     scheduler, asker = Scheduler(), await make_bus(ASKER)
     async with scheduler.responder(await make_bus(SERVICE), concurrent=2):
         asked = [asyncio.ensure_future(why(asker, f"n{index}")) for index in range(6)]
@@ -93,7 +93,7 @@ async def test_more_than_the_stated_number_wait_and_are_answered(make_bus: MakeB
         assert len(await asyncio.gather(*asked)) == 6
 
 
-async def test_draining_answers_all_that_had_arrived(make_bus: MakeBus) -> None:
+async def test_draining_answers_received_queries(make_bus: MakeBus) -> None:
     scheduler, asker = Scheduler(), await make_bus(ASKER)
     async with scheduler.responder(await make_bus(SERVICE), concurrent=3) as responder:
         asked = [asyncio.ensure_future(why(asker, f"n{index}")) for index in range(10)]
@@ -107,7 +107,7 @@ async def test_draining_answers_all_that_had_arrived(make_bus: MakeBus) -> None:
         assert answers == [WhyAnswer(node=f"n{index}") for index in range(10)]
 
 
-async def test_instances_share_the_questions_and_each_can_be_looked_for(make_bus: MakeBus) -> None:
+async def test_instances_share_queries_and_are_each_discoverable(make_bus: MakeBus) -> None:
     scheduler, asker = Scheduler(), await make_bus(ASKER)
     scheduler.answering.set()
     async with (
@@ -124,7 +124,7 @@ async def test_instances_share_the_questions_and_each_can_be_looked_for(make_bus
         assert min(counts) > 0
 
 
-async def test_a_question_that_cannot_be_read_is_answered_in_words(make_bus: MakeBus) -> None:
+async def test_a_malformed_query_is_answered_with_an_error(make_bus: MakeBus) -> None:
     scheduler, asker = Scheduler(), await make_bus(ASKER)
     async with scheduler.responder(await make_bus(SERVICE)):
         problem = decode(QueryError, await asker.request(WHY, b"?"))
@@ -132,9 +132,7 @@ async def test_a_question_that_cannot_be_read_is_answered_in_words(make_bus: Mak
         assert scheduler.asked == 0
 
 
-async def test_a_service_answers_again_after_the_server_was_away(
-    make_bus: MakeBus, trouble: ServerControl
-) -> None:
+async def test_a_service_answers_after_an_outage(make_bus: MakeBus, trouble: ServerControl) -> None:
     scheduler, asker, service = Scheduler(), await make_bus(ASKER), await make_bus(SERVICE)
     scheduler.answering.set()
     async with scheduler.responder(service):
@@ -169,9 +167,7 @@ async def person(server: NatsServer) -> AsyncIterator[Client]:
     await client.close()
 
 
-async def test_the_tools_of_nats_find_a_service_and_read_what_it_says(
-    bus: NatsBus, person: Client
-) -> None:
+async def test_nats_py_discovers_a_service(bus: NatsBus, person: Client) -> None:
     scheduler = Scheduler()
     scheduler.answering.set()
     async with scheduler.responder(bus) as responder:
@@ -193,7 +189,7 @@ async def test_the_tools_of_nats_find_a_service_and_read_what_it_says(
             assert [(e.num_requests, e.num_errors) for e in stats.endpoints] == [(1, 0)]
 
 
-async def test_the_headers_of_a_question_are_not_sent_back(bus: NatsBus, person: Client) -> None:
+async def test_the_headers_of_a_query_are_not_echoed(bus: NatsBus, person: Client) -> None:
     scheduler = Scheduler()
     scheduler.answering.set()
     async with scheduler.responder(bus):
@@ -213,7 +209,7 @@ async def test_the_headers_of_a_question_are_not_sent_back(bus: NatsBus, person:
         subjects.inbox(Identity(cluster="other", writer=Writer.CTL)) + ".x",
     ],
 )
-async def test_no_answer_goes_where_nobody_may_ask_from(
+async def test_no_answer_is_sent_to_a_forbidden_reply_subject(
     bus: NatsBus, person: Client, reply: str
 ) -> None:
     scheduler, stray = Scheduler(), list[bytes]()
@@ -233,9 +229,7 @@ async def test_no_answer_goes_where_nobody_may_ask_from(
         assert scheduler.asked == 0
 
 
-async def test_an_answer_that_is_too_long_for_the_bus_is_a_problem_and_not_silence(
-    bus: NatsBus, person: Client
-) -> None:
+async def test_a_too_long_answer_becomes_an_error(bus: NatsBus, person: Client) -> None:
     scheduler = Scheduler()
     scheduler.answering.set()
     scheduler.long = "x" * 2_000_000

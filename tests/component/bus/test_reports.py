@@ -1,4 +1,4 @@
-"""The mirror on both implementations: it is what the stream holds, over every interruption."""
+"""The report cache on both implementations."""
 
 import math
 
@@ -39,102 +39,102 @@ def mirror_of(bus: Bus) -> ReportCache:
     return ReportCache(bus=bus, clock=SystemClock(), cluster="default")
 
 
-def machines(mirror: ReportCache) -> dict[str, str | None]:
+def machines(cache: ReportCache) -> dict[str, str | None]:
     """Of every node that has facts."""
     found: dict[str, str | None] = {}
-    for node in mirror.nodes():
-        report = mirror.get(node, "driver", "facts")
+    for node in cache.nodes():
+        report = cache.get(node, "driver", "facts")
         body = report.open() if report else None
         found[node] = body.machine if isinstance(body, Facts) else None
     return found
 
 
-async def test_it_holds_what_was_there_and_what_comes(make_bus: MakeBus) -> None:
+async def test_the_cache_holds_stored_and_new_reports(make_bus: MakeBus) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
     await reader.ensure(STATE)
     await write(agent, facts("early"))
-    async with mirror_of(reader) as mirror:
-        await mirror.synced()
-        assert machines(mirror) == {"a.example": "early"}
-        assert mirror.age == 0.0
+    async with mirror_of(reader) as cache:
+        await cache.synced()
+        assert machines(cache) == {"a.example": "early"}
+        assert cache.age == 0.0
         await write(agent, facts("late"))
         await write(agent, facts("other", "b"), "b")
-        await eventually(lambda: machines(mirror) == {"a.example": "late", "b": "other"})
+        await eventually(lambda: machines(cache) == {"a.example": "late", "b": "other"})
 
 
-async def test_an_empty_stream_is_current_too(make_bus: MakeBus) -> None:
+async def test_an_empty_stream_makes_the_cache_current(make_bus: MakeBus) -> None:
     reader = await make_bus(READER)
     await reader.ensure(STATE)
-    mirror = mirror_of(reader)
-    assert mirror.age == math.inf
-    async with mirror:
-        await mirror.synced()
-        assert machines(mirror) == {}
-        assert mirror.age == 0.0
+    cache = mirror_of(reader)
+    assert cache.age == math.inf
+    async with cache:
+        await cache.synced()
+        assert machines(cache) == {}
+        assert cache.age == 0.0
 
 
-async def test_a_thousand_nodes_are_current_in_one_reading(make_bus: MakeBus) -> None:
+async def test_a_thousand_nodes_are_read_at_once(make_bus: MakeBus) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
     await reader.ensure(STATE)
     for index in range(1_000):
         node = f"node-{index}"
         await write(agent, facts(str(index), node), node)
     changes: list[str] = []
-    mirror = mirror_of(reader)
-    mirror.on_change(lambda of, before, after: changes.append(of.node))
-    async with mirror:
-        await mirror.synced()
-        assert machines(mirror) == {f"node-{index}": str(index) for index in range(1_000)}
+    cache = mirror_of(reader)
+    cache.on_change(lambda of, before, after: changes.append(of.node))
+    async with cache:
+        await cache.synced()
+        assert machines(cache) == {f"node-{index}": str(index) for index in range(1_000)}
         assert len(changes) == 1_000
 
 
-async def test_it_is_current_again_after_the_server_was_away(
+async def test_the_cache_is_current_again_after_an_outage(
     make_bus: MakeBus, trouble: ServerControl
 ) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
     await reader.ensure(STATE)
     await write(agent, facts("one"))
     changes: list[str] = []
-    mirror = mirror_of(reader)
-    mirror.on_change(lambda of, before, after: changes.append(of.node))
-    async with mirror:
-        await mirror.synced()
+    cache = mirror_of(reader)
+    cache.on_change(lambda of, before, after: changes.append(of.node))
+    async with cache:
+        await cache.synced()
         await trouble.stop()
-        await eventually(lambda: mirror.age > 0.0)
-        assert machines(mirror) == {"a.example": "one"}
+        await eventually(lambda: cache.age > 0.0)
+        assert machines(cache) == {"a.example": "one"}
         await trouble.start()
         await eventually(lambda: agent.link.is_up)
         await write(agent, facts("two", "b"), "b")
-        await eventually(lambda: mirror.age == 0.0 and "b" in machines(mirror))
-        assert machines(mirror) == {"a.example": "one", "b": "two"}
+        await eventually(lambda: cache.age == 0.0 and "b" in machines(cache))
+        assert machines(cache) == {"a.example": "one", "b": "two"}
         assert changes == ["a.example", "b"]
-        assert mirror.stale_seconds > 0.0
+        assert cache.stale_seconds > 0.0
 
 
-async def test_what_a_lost_stream_held_is_gone_and_comes_again(
+async def test_reports_of_a_lost_stream_are_dropped_and_return(
     make_bus: MakeBus, trouble: ServerControl
 ) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
     await reader.ensure(STATE)
     await write(agent, facts("one"))
-    async with mirror_of(reader) as mirror:
-        await mirror.synced()
+    async with mirror_of(reader) as cache:
+        await cache.synced()
         await trouble.lose(STATE)
-        await eventually(lambda: machines(mirror) == {} and mirror.age == 0.0)
+        await eventually(lambda: machines(cache) == {} and cache.age == 0.0)
         await eventually(lambda: agent.link.is_up)
         await write(agent, facts("again"))
-        await eventually(lambda: machines(mirror) == {"a.example": "again"})
+        await eventually(lambda: machines(cache) == {"a.example": "again"})
 
 
-async def test_what_is_not_the_subjects_own_changes_nothing(make_bus: MakeBus) -> None:
+async def test_foreign_reports_are_ignored(make_bus: MakeBus) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
     await reader.ensure(STATE)
     await write(agent, facts("one"))
-    async with mirror_of(reader) as mirror:
-        await mirror.synced()
+    async with mirror_of(reader) as cache:
+        await cache.synced()
         await write(agent, facts("echo", "b"))
         await write(agent, b"\x00")
         await write(agent, facts("end", "b"), "b")
-        await eventually(lambda: "b" in machines(mirror))
-        assert machines(mirror) == {"a.example": "one", "b": "end"}
-        assert mirror.ignored == {IgnoredReport.FOREIGN: 1, IgnoredReport.UNREADABLE: 1}
+        await eventually(lambda: "b" in machines(cache))
+        assert machines(cache) == {"a.example": "one", "b": "end"}
+        assert cache.ignored == {IgnoredReport.FOREIGN: 1, IgnoredReport.UNREADABLE: 1}

@@ -1,4 +1,4 @@
-"""Telemetry on both implementations: batches come as they were sent, numbered."""
+"""Telemetry on both implementations."""
 
 from libs.bus.port import Bus
 from libs.bus.telemetry import TelemetryCollector, TelemetrySender
@@ -20,7 +20,7 @@ def sender_of(bus: Bus) -> TelemetrySender:
     return TelemetrySender(bus=bus, env=make_env(), node_uid="uid", boot_id="boot")
 
 
-async def test_batches_of_many_nodes_come_in_order_and_none_is_missing(make_bus: MakeBus) -> None:
+async def test_batches_of_many_nodes_arrive_in_order(make_bus: MakeBus) -> None:
     reader = await make_bus(READER)
     taken: list[Batch] = []
     nodes = [f"node-{index}.example" for index in range(5)]
@@ -38,9 +38,7 @@ async def test_batches_of_many_nodes_come_in_order_and_none_is_missing(make_bus:
         assert (fanin.malformed, fanin.foreign) == (0, 0)
 
 
-async def test_what_is_measured_while_the_server_is_away_is_missing(
-    make_bus: MakeBus, trouble: ServerControl
-) -> None:
+async def test_batches_of_an_outage_are_missing(make_bus: MakeBus, trouble: ServerControl) -> None:
     reader, agent = await make_bus(READER), await make_bus(agent_of("a.example"))
     taken: list[Batch] = []
     async with TelemetryCollector(bus=reader, cluster="default", on_batch=taken.append) as fanin:
@@ -60,7 +58,7 @@ async def test_what_is_measured_while_the_server_is_away_is_missing(
         assert fanin.missing == fanin.missing_of("a.example") == 3
 
 
-async def test_of_a_group_each_batch_is_taken_once(make_bus: MakeBus) -> None:
+async def test_each_batch_reaches_one_group_member(make_bus: MakeBus) -> None:
     agent = await make_bus(agent_of("a.example"))
     one, other = await make_bus(READER), await make_bus(READER)
     taken: list[int] = []

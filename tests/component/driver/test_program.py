@@ -110,7 +110,7 @@ async def test_operands_do_not_wait_for_the_bus_and_being_ready_does(town: Progr
         return "nvidia-operator-validator" in await town.operands()
 
     await eventually(brought_up, within=60, every=0.05)
-    assert "driver-cluster waits for NATS" in child.log
+    assert "driver-cluster is waiting for NATS" in child.log
     assert "phase=ready" not in child.log
     await town.nats.start()
     async with connect(

@@ -208,7 +208,7 @@ def test_a_scheduler_started_without_the_bus_waits_for_it() -> None:
         scheduler = world.start()
         await world.sleep(300)
         assert scheduler.service.failure is None
-        assert any("is away" in why for why in scheduler.service.unready_reasons())
+        assert any("is unreachable" in why for why in scheduler.service.unready_reasons())
         assert world.revisions("Lease") == []
         world.bus.start()
         await world.wait_until_done("a")

@@ -1,4 +1,4 @@
-"""Leaders of a campaign: schedulers that command a node, in turn or at once, and who watches."""
+"""Schedulers of a campaign, which command a node in turn or concurrently."""
 
 import asyncio
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""One node's driver agent, who writes its slot, and what it reports: on the in-process bus."""
+"""A node's driver agent, its slot and its reports on the in-process bus."""
 
 import random
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
@@ -67,7 +67,7 @@ class AgentProcess:
         self.reporter = Reporter(
             bus=self.bus, env=make_env(clock=sim.clock, random=chance), node_uid=uid, boot_id=boot
         )
-        self.desk = CommandReceiver(
+        self.receiver = CommandReceiver(
             bus=self.bus,
             env=make_env(clock=sim.clock, random=chance),
             journal=journal,
@@ -81,7 +81,7 @@ class AgentProcess:
 
     def start(self) -> None:
         self.tasks.forever("reporter", self.reporter.run())
-        self.tasks.forever("desk", self.desk.run())
+        self.tasks.forever("receiver", self.receiver.run())
 
     def cut(self) -> None:
         """From this moment on nothing of it reaches anybody."""

@@ -111,7 +111,7 @@ class CommandsCampaign:
         """What a beat of the agent that runs now would say."""
         if self.agent is None or self.agent.uid != self.uid:
             return Order(0, 0)
-        said = self.agent.desk.highest
+        said = self.agent.receiver.highest
         return Order(said.token, said.op)
 
     # The agent.
@@ -136,7 +136,7 @@ class CommandsCampaign:
         def effect(op: Op, step: int) -> None:
             self._burn()
             if not agent.bus.is_killed:
-                highest = agent.desk.highest.epoch
+                highest = agent.receiver.highest.epoch
                 self.effects.append(Effect(life, agent.uid, agent.boot, op.command, highest, step))
 
         agent = self.agent = AgentProcess(
@@ -258,9 +258,9 @@ class CommandsCampaign:
         last = self.last
         if last is None or self.agent is None:
             return False
-        desk = self.agent.desk
+        receiver = self.agent.receiver
         observed = self.observer.last.get(self.uid) == last.order
-        return observed and desk.current == last
+        return observed and receiver.current == last
 
     async def _refuse_all(self, owner: Bus) -> None:
         last = self.last

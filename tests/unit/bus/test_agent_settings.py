@@ -1,4 +1,4 @@
-"""Which Node an agent runs on, and what is said when it cannot be known."""
+"""Settings of agents, and the sources of the Node's uid."""
 
 import base64
 from pathlib import Path
@@ -30,36 +30,36 @@ def test_the_token_names_the_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("claims", [{}, {"kubernetes.io": {"pod": {"uid": "x"}}}, [], "x"])
-def test_a_token_that_does_not_name_it(tmp_path: Path, claims: object) -> None:
+def test_a_token_without_the_node_is_fatal(tmp_path: Path, claims: object) -> None:
     told = AgentSettings(node="a", token_file=token(tmp_path / "token", claims))
     with pytest.raises(Fatal, match="set SLUICE_NODE_UID"):
         told.resolve_node_uid()
 
 
-def test_a_file_that_is_no_token(tmp_path: Path) -> None:
+def test_a_malformed_token_is_fatal(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("none")
     with pytest.raises(Fatal, match="set SLUICE_NODE_UID"):
         AgentSettings(node="a", token_file=str(tmp_path / "token")).resolve_node_uid()
 
 
-def test_a_token_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_token_file_is_fatal(tmp_path: Path) -> None:
     with pytest.raises(Fatal, match="No such file"):
         AgentSettings(node="a", token_file=str(tmp_path / "token")).resolve_node_uid()
 
 
-def test_nothing_is_told_at_all() -> None:
-    with pytest.raises(Fatal, match="the Node's uid is not known"):
+def test_an_unknown_uid_is_fatal() -> None:
+    with pytest.raises(Fatal, match="the Node's uid is unknown"):
         AgentSettings(node="a").resolve_node_uid()
 
 
-def test_it_joins_the_bus_as_its_node_with_its_token() -> None:
+def test_an_agent_connects_as_its_node_with_its_token() -> None:
     told = AgentSettings(node="a", token_file="/token")
     assert (told.nats_settings.node, told.nats_settings.token_file) == ("a", "/token")
     other = AgentSettings(node="a", token_file="/t", nats=NatsSettings(token_file="/mine"))
     assert other.nats_settings.token_file == "/mine"
 
 
-def test_it_is_read_from_what_its_pod_is_given() -> None:
+def test_settings_are_read_from_the_environment() -> None:
     environ = {
         "SLUICE_NODE": "a",
         "SLUICE_POD_UID": "p",

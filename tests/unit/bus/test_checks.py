@@ -1,4 +1,4 @@
-"""Checks: answered once each, beside any op, for a minute and one boot, or refused in words."""
+"""Checks are answered once each, beside any op, or refused."""
 
 import asyncio
 
@@ -52,7 +52,7 @@ def answers(world: World) -> list[Holders]:
     return [body for body in world.bodies() if isinstance(body, Holders)]
 
 
-def test_a_check_is_answered_once_to_who_asked() -> None:
+def test_a_check_is_answered_once_to_its_asker() -> None:
     async def story(world: World) -> None:
         holding = SlowCheckHandler(world)
         world.agent(checks={CheckKind.HOLDERS: holding})
@@ -70,7 +70,7 @@ def test_a_check_is_answered_once_to_who_asked() -> None:
     in_world(story)
 
 
-def test_a_check_whose_poke_was_lost_is_found_when_the_bus_is_back() -> None:
+def test_a_check_without_its_notification_is_found_after_a_reconnect() -> None:
     async def story(world: World) -> None:
         holding = SlowCheckHandler(world)
         world.agent(checks={CheckKind.HOLDERS: holding})
@@ -85,7 +85,7 @@ def test_a_check_whose_poke_was_lost_is_found_when_the_bus_is_back() -> None:
     in_world(story)
 
 
-def test_checks_are_answered_while_an_op_runs_and_beside_each_other() -> None:
+def test_checks_run_concurrently_and_beside_an_op() -> None:
     async def story(world: World) -> None:
         end = asyncio.Event()
 
@@ -118,10 +118,10 @@ def test_checks_are_answered_while_an_op_runs_and_beside_each_other() -> None:
         ({"kind": CheckKind("mood")}, RefusalCode.UNKNOWN_KIND, "mood"),
         ({"kind": CheckKind.PREFLIGHT}, RefusalCode.NOT_FOR_ME, "driver does not answer it"),
         ({"body": msgspec.Raw(b"7")}, RefusalCode.UNREADABLE, "HoldersCheck"),
-        ({"expires": 1.7e9}, RefusalCode.EXPIRED, "minute was over"),
+        ({"expires": 1.7e9}, RefusalCode.EXPIRED, "expired before it was read"),
     ],
 )
-def test_what_is_not_answered_is_refused_to_who_asked(
+def test_an_invalid_check_is_refused_to_its_asker(
     wrong: dict[str, object], code: RefusalCode, words: str
 ) -> None:
     async def story(world: World) -> None:
@@ -145,7 +145,7 @@ def test_what_is_not_answered_is_refused_to_who_asked(
     in_world(story)
 
 
-def test_what_nobody_can_read_is_refused_too() -> None:
+def test_a_malformed_check_is_refused() -> None:
     async def story(world: World) -> None:
         world.agent()
         await world.put(b"nonsense", slot=slot())
@@ -155,7 +155,7 @@ def test_what_nobody_can_read_is_refused_too() -> None:
     in_world(story)
 
 
-def test_an_answer_that_does_not_come_in_time_is_a_refusal_and_the_next_check_is_answered() -> None:
+def test_a_check_that_expires_is_refused_and_the_next_is_answered() -> None:
     async def story(world: World) -> None:
         holding = SlowCheckHandler(world, seconds=1e6)
         world.agent(checks={CheckKind.HOLDERS: holding})
@@ -171,7 +171,7 @@ def test_an_answer_that_does_not_come_in_time_is_a_refusal_and_the_next_check_is
     in_world(story)
 
 
-def test_a_preflight_is_put_through_the_slots_of_its_asker() -> None:
+def test_a_preflight_uses_the_slot_of_its_asker() -> None:
     async def story(world: World) -> None:
         asked: list[CheckBody] = []
 

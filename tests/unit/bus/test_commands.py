@@ -1,4 +1,4 @@
-"""What an agent does with what its slot says, one case at a time."""
+"""Execution of commands by an agent."""
 
 import asyncio
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def orders(world: World) -> list[Order]:
     return [op.command.order for op in world.ops]
 
 
-def test_a_command_is_done_once_journalled_before_and_after_and_reported() -> None:
+def test_a_command_is_executed_once_journalled_and_reported() -> None:
     async def story(world: World) -> None:
         agent = world.agent()
         await world.slots.write(SLOT, command(1))
@@ -40,15 +40,15 @@ def test_a_command_is_done_once_journalled_before_and_after_and_reported() -> No
         assert phases == [EntryPhase.STEP, EntryPhase.STARTED, EntryPhase.FINISHED]
         await world.clock.sleep(10 * PERIOD)
         assert orders(world) == [(1, 1)]
-        assert agent.desk.command_in_effect is CommandKind.QUIESCE
-        assert agent.desk.highest == (1, 1, 1)
-        assert agent.desk.current == command(1)
-        assert agent.desk.last_error == ""
+        assert agent.receiver.command_in_effect is CommandKind.QUIESCE
+        assert agent.receiver.highest == (1, 1, 1)
+        assert agent.receiver.current == command(1)
+        assert agent.receiver.last_error == ""
 
     in_world(story)
 
 
-def test_a_poke_is_acted_on_at_once_and_a_lost_one_within_the_period() -> None:
+def test_the_slot_is_read_on_notification_and_every_period() -> None:
     async def story(world: World) -> None:
         world.agent()
         await world.clock.sleep(5.0)
@@ -69,7 +69,7 @@ def test_a_poke_is_acted_on_at_once_and_a_lost_one_within_the_period() -> None:
     in_world(deaf, faults=BusFaults(lost=1.0))
 
 
-def test_an_agent_starts_while_the_bus_is_away_and_knows_what_stands() -> None:
+def test_the_command_in_effect_is_known_without_the_bus() -> None:
     async def story(world: World) -> None:
         first = world.agent()
         await world.slots.write(SLOT, command(1))
@@ -78,18 +78,18 @@ def test_an_agent_starts_while_the_bus_is_away_and_knows_what_stands() -> None:
         world.server.cut(AGENT)
         second = world.agent()
         await world.clock.sleep(120.0)
-        assert second.desk.command_in_effect is CommandKind.QUIESCE
-        assert second.desk.current is None
-        assert "away" in second.desk.last_error
+        assert second.receiver.command_in_effect is CommandKind.QUIESCE
+        assert second.receiver.current is None
+        assert "unreachable" in second.receiver.last_error
         world.server.restore(AGENT)
-        await world.until(lambda: second.desk.current == command(1))
-        assert second.desk.last_error == ""
+        await world.until(lambda: second.receiver.current == command(1))
+        assert second.receiver.last_error == ""
         assert orders(world) == [(1, 1)]
 
     in_world(story)
 
 
-def test_a_finished_op_found_again_reports_the_same_bytes_and_runs_no_more() -> None:
+def test_a_finished_op_is_reported_again_with_the_same_bytes() -> None:
     async def story(world: World) -> None:
         first = world.agent()
         await world.slots.write(SLOT, command(1))
@@ -104,7 +104,7 @@ def test_a_finished_op_found_again_reports_the_same_bytes_and_runs_no_more() -> 
     in_world(story)
 
 
-def test_a_newer_epoch_alone_is_the_same_op_adopted() -> None:
+def test_a_newer_epoch_alone_does_not_repeat_an_op() -> None:
     async def story(world: World) -> None:
         agent = world.agent()
         await world.slots.write(SLOT, command(1))
@@ -113,7 +113,7 @@ def test_a_newer_epoch_alone_is_the_same_op_adopted() -> None:
         await world.until(lambda: len(world.results()) == 2)
         assert world.raw[0] == world.raw[1]
         assert orders(world) == [(1, 1)]
-        assert agent.desk.highest == (4, 1, 1)
+        assert agent.receiver.highest == (4, 1, 1)
         assert max(entry.epoch for entry in world.kept) == 4
         await world.put(command(2, epoch=3))
         await world.until(lambda: len(world.refusals()) == 1)
@@ -122,7 +122,7 @@ def test_a_newer_epoch_alone_is_the_same_op_adopted() -> None:
     in_world(story)
 
 
-def test_a_running_op_is_adopted_and_its_result_names_the_newer_epoch() -> None:
+def test_the_result_of_an_adopted_op_has_the_newer_epoch() -> None:
     async def story(world: World) -> None:
         async def slow(op: Op) -> OpDone:
             world.ops.append(op)
@@ -142,7 +142,7 @@ def test_a_running_op_is_adopted_and_its_result_names_the_newer_epoch() -> None:
     in_world(story)
 
 
-def test_what_was_begun_is_resumed_with_the_steps_that_it_took() -> None:
+def test_a_restarted_agent_resumes_its_op_with_the_journalled_steps() -> None:
     async def story(world: World) -> None:
         async def stuck(op: Op) -> OpDone:
             await op.checkpoint("unload")
@@ -163,9 +163,7 @@ def test_what_was_begun_is_resumed_with_the_steps_that_it_took() -> None:
     in_world(story)
 
 
-def test_a_newer_command_supersedes_at_the_next_checkpoint_and_what_was_between_is_skipped() -> (
-    None
-):
+def test_a_newer_command_supersedes_a_running_op_at_its_next_checkpoint() -> None:
     async def story(world: World) -> None:
         async def slow(op: Op) -> OpDone:
             world.ops.append(op)
@@ -192,7 +190,7 @@ def test_a_newer_command_supersedes_at_the_next_checkpoint_and_what_was_between_
     in_world(story)
 
 
-def test_a_step_waits_while_the_slot_cannot_be_read_and_the_deadline_with_it() -> None:
+def test_an_outage_delays_a_step_and_extends_its_deadline() -> None:
     async def story(world: World) -> None:
         async def slow(op: Op) -> OpDone:
             await world.clock.sleep(10.0)
@@ -237,7 +235,7 @@ def test_a_step_waits_for_a_slot_that_was_lost_and_fails_past_the_deadline() -> 
     in_world(story)
 
 
-def test_a_slot_written_again_after_the_stream_was_lost_lets_the_step_go_on() -> None:
+def test_a_step_proceeds_once_a_lost_slot_is_written_again() -> None:
     async def story(world: World) -> None:
         async def slow(op: Op) -> OpDone:
             await world.clock.sleep(10.0)
@@ -276,14 +274,14 @@ def test_failures_and_defects_are_results() -> None:
         assert [(it.outcome, it.code, it.message) for it in world.results()] == [
             (Outcome.FAILED, "busy", "pid 7 holds nvidia0"),
             (Outcome.FAILED, "defect", "RuntimeError: no such module"),
-            (Outcome.FAILED, "defect", "something that it waited for was cancelled"),
+            (Outcome.FAILED, "defect", "a task of the handler was cancelled"),
         ]
-        assert agent.desk.command_in_effect is None
+        assert agent.receiver.command_in_effect is None
 
     in_world(story)
 
 
-def test_a_reboot_ends_what_was_under_way_and_what_stood() -> None:
+def test_a_reboot_fails_the_running_op_and_ends_effects() -> None:
     async def story(world: World) -> None:
         async def stuck(op: Op) -> OpDone:
             await world.clock.sleep(1e6)
@@ -301,16 +299,16 @@ def test_a_reboot_ends_what_was_under_way_and_what_stood() -> None:
         await world.put(command(2, boot="boot-2"))
         third = world.agent(boot="boot-2")
         await world.until(lambda: len(world.results()) == 3)
-        assert third.desk.command_in_effect is CommandKind.QUIESCE
+        assert third.receiver.command_in_effect is CommandKind.QUIESCE
         await third.kill()
         fourth = world.agent(boot="boot-3")
         await world.clock.sleep(100.0)
-        assert fourth.desk.command_in_effect is None
+        assert fourth.receiver.command_in_effect is None
 
     in_world(story)
 
 
-def test_idle_holds_over_boots_lost_journals_and_its_deadline() -> None:
+def test_idle_is_accepted_after_reboots_lost_journals_and_its_deadline() -> None:
     async def story(world: World) -> None:
         first = world.agent()
         at_rest = command(1, IDLE, deadline=world.clock.now() + 60.0)
@@ -319,19 +317,19 @@ def test_idle_holds_over_boots_lost_journals_and_its_deadline() -> None:
         await first.kill()
         await world.clock.sleep(86_400.0)
         second = world.agent(boot="boot-2")
-        await world.until(lambda: second.desk.current == at_rest)
-        assert second.desk.command_in_effect is CommandKind.IDLE
+        await world.until(lambda: second.receiver.current == at_rest)
+        assert second.receiver.command_in_effect is CommandKind.IDLE
         await second.kill()
         world.kept.clear()
         third = world.agent(boot="boot-3")
-        await world.until(lambda: third.desk.current == at_rest)
-        await world.until(lambda: third.desk.command_in_effect is CommandKind.IDLE)
+        await world.until(lambda: third.receiver.current == at_rest)
+        await world.until(lambda: third.receiver.command_in_effect is CommandKind.IDLE)
         assert world.refusals() == []
 
     in_world(story)
 
 
-def test_what_the_slot_said_before_a_refusal_is_not_relied_upon() -> None:
+def test_a_refused_command_withdraws_the_accepted_one() -> None:
     async def story(world: World) -> None:
         agent = world.agent()
         await world.slots.write(SLOT, command(1, IDLE))
@@ -339,29 +337,29 @@ def test_what_the_slot_said_before_a_refusal_is_not_relied_upon() -> None:
         await world.put(command(2, SWAP))
         await world.until(lambda: len(world.refusals()) == 1)
         assert world.refusals()[0].code is RefusalCode.NOT_FOR_ME
-        assert agent.desk.current is None
+        assert agent.receiver.current is None
         await world.put(command(1, IDLE, epoch=0))
         await world.until(lambda: len(world.refusals()) == 2)
         await world.slots.write(SLOT, command(3, IDLE))
-        await world.until(lambda: agent.desk.current == command(3, IDLE))
+        await world.until(lambda: agent.receiver.current == command(3, IDLE))
         # Somebody deposed changes nothing about what stands.
         await world.put(command(9, IDLE, epoch=0))
         await world.until(lambda: len(world.refusals()) == 3)
-        assert agent.desk.current == command(3, IDLE)
+        assert agent.receiver.current == command(3, IDLE)
 
     in_world(story)
 
 
-def test_the_desk_says_what_it_knows_for_a_beat() -> None:
+def test_known_kinds_and_the_highest_order_are_exposed() -> None:
     async def story(world: World) -> None:
-        agent: CommandReceiver = world.agent().desk
+        agent: CommandReceiver = world.agent().receiver
         assert agent.known_kinds == ("idle", "quiesce")
         assert agent.highest == (0, 0, 0)
 
     in_world(story)
 
 
-def test_a_result_is_acknowledged_before_the_next_op_begins() -> None:
+def test_a_result_is_stored_before_the_next_op_starts() -> None:
     async def story(world: World) -> None:
         world.agent()
         await world.slots.write(SLOT, command(1))
@@ -379,7 +377,7 @@ def test_a_result_is_acknowledged_before_the_next_op_begins() -> None:
     in_world(story)
 
 
-def test_a_result_of_any_length_is_said_and_the_next_op_begins() -> None:
+def test_a_long_result_is_truncated_and_reported() -> None:
     async def verbose(op: Op) -> OpFailed:
         return OpFailed("install", "x" * 600_000)
 
@@ -396,7 +394,7 @@ def test_a_result_of_any_length_is_said_and_the_next_op_begins() -> None:
     in_world(story)
 
 
-def test_a_handler_that_keeps_its_cancellation_to_itself_ends_with_the_desk() -> None:
+def test_a_handler_that_swallows_its_cancellation_is_stopped() -> None:
     async def stubborn(op: Op) -> OpFailed:
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
@@ -412,7 +410,7 @@ def test_a_handler_that_keeps_its_cancellation_to_itself_ends_with_the_desk() ->
     in_world(story)
 
 
-def test_a_result_is_said_when_the_journal_can_be_read_again() -> None:
+def test_a_result_is_reported_once_the_journal_is_readable() -> None:
     class Late(MemoryJournal):
         refused = False
 

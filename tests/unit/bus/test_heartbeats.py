@@ -1,4 +1,4 @@
-"""Beats in virtual time: when they are sent, and what counts as silence."""
+"""Heartbeats and silence, in virtual time."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -88,7 +88,7 @@ def test_a_component_beats_at_once_and_then_every_period() -> None:
     in_virtual_time(story)
 
 
-def test_it_beats_soon_after_a_reconnect_and_an_absent_bus_is_no_error() -> None:
+def test_a_component_beats_soon_after_a_reconnect() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             w.server.cut(AGENT)
@@ -107,7 +107,7 @@ def test_it_beats_soon_after_a_reconnect_and_an_absent_bus_is_no_error() -> None
     in_virtual_time(story)
 
 
-def test_a_fleet_does_not_answer_a_reconnect_in_step() -> None:
+def test_a_fleet_spreads_its_beats_after_a_reconnect() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             for index in range(20):
@@ -124,7 +124,7 @@ def test_a_fleet_does_not_answer_a_reconnect_in_step() -> None:
     in_virtual_time(story)
 
 
-def test_what_was_heard() -> None:
+def test_the_last_beat_has_its_age_and_order() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             w.agent(op=5)
@@ -155,7 +155,7 @@ def test_silence_is_three_periods_after_the_last_beat() -> None:
     in_virtual_time(story)
 
 
-def test_one_that_beats_with_losses_is_not_silent() -> None:
+def test_a_component_with_some_lost_beats_is_not_silent() -> None:
     async def story(sim: Sim) -> None:
         async with world(
             sim, BusFaults(lost=0.3, repeated=0.3, delayed=0.5, delay=(0.0, 5.0))
@@ -170,7 +170,7 @@ def test_one_that_beats_with_losses_is_not_silent() -> None:
     in_virtual_time(story)
 
 
-def test_time_in_which_the_reader_was_away_is_no_silence() -> None:
+def test_an_outage_of_the_bus_does_not_count_as_silence() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             bus = w.agent()
@@ -192,7 +192,7 @@ def test_time_in_which_the_reader_was_away_is_no_silence() -> None:
     in_virtual_time(story)
 
 
-def test_who_was_never_heard_is_silent_three_periods_after_it_was_first_asked_for() -> None:
+def test_an_unheard_component_is_silent_three_periods_after_the_first_query() -> None:
     """However long the reader has listened: a node that joins has had no time to speak."""
 
     async def story(sim: Sim) -> None:
@@ -207,7 +207,7 @@ def test_who_was_never_heard_is_silent_three_periods_after_it_was_first_asked_fo
     in_virtual_time(story)
 
 
-def test_a_change_is_a_first_beat_or_another_boot() -> None:
+def test_watchers_get_first_beats_and_new_boots() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             changes: list[tuple[str | None, str]] = []
@@ -235,7 +235,7 @@ def test_a_change_is_a_first_beat_or_another_boot() -> None:
     in_virtual_time(story)
 
 
-def test_what_is_no_beat_of_its_subject_is_counted_and_not_believed() -> None:
+def test_malformed_and_foreign_beats_are_counted_and_ignored() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             bus = w.server.connect(AGENT)
@@ -255,7 +255,7 @@ def test_what_is_no_beat_of_its_subject_is_counted_and_not_believed() -> None:
     in_virtual_time(story)
 
 
-def test_a_pulse_that_is_cancelled_leaves_nothing_on_the_link() -> None:
+def test_a_cancelled_heartbeat_stops_watching_the_link() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             w.agent()

@@ -1,4 +1,4 @@
-"""The agent's journal: what a crash leaves, what is refused, and what is kept when it is long."""
+"""The journal: crashes, damage and compaction."""
 
 import asyncio
 import threading
@@ -52,7 +52,7 @@ def journal(path: Path, *, limit: int = 1024 * 1024) -> FileJournal:
     return FileJournal(path, run=asyncio.to_thread, limit=limit)
 
 
-def test_what_was_appended_is_there_for_the_next_process(path: Path) -> None:
+def test_entries_survive_the_process(path: Path) -> None:
     async def story() -> None:
         first = journal(path)
         assert await first.open() == []
@@ -99,7 +99,7 @@ def _remove(path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 60, 7))
-def test_a_line_that_a_crash_tore_is_dropped_and_written_over(path: Path, cut: int) -> None:
+def test_a_torn_last_line_is_dropped_and_overwritten(path: Path, cut: int) -> None:
     async def story() -> None:
         own = journal(path)
         await own.open()
@@ -114,7 +114,7 @@ def test_a_line_that_a_crash_tore_is_dropped_and_written_over(path: Path, cut: i
     asyncio.run(story())
 
 
-def test_a_last_line_that_was_not_written_though_it_is_long_enough_is_dropped(path: Path) -> None:
+def test_a_last_line_of_full_length_without_data_is_dropped(path: Path) -> None:
     async def story() -> None:
         own = journal(path)
         await own.open()
@@ -129,12 +129,12 @@ def test_a_last_line_that_was_not_written_though_it_is_long_enough_is_dropped(pa
     ("content", "words"),
     [
         (b'{"journal":2}\n', "of version 2, and this release reads version 1: run the release"),
-        (b'{"other":1}\n', "does not begin with a header"),
-        (b'{"journal":1}', "does not begin with a header"),
+        (b'{"other":1}\n', "does not start with a header"),
+        (b'{"journal":1}', "does not start with a header"),
         (b'{"journal":1}\nnonsense\n' + encode(entry(1, STARTED)) + b"\n", "line 2 is damaged"),
     ],
 )
-def test_a_journal_that_cannot_be_trusted_is_refused_and_left(
+def test_a_damaged_journal_is_refused_and_left_unchanged(
     path: Path, content: bytes, words: str
 ) -> None:
     path.parent.mkdir()
@@ -153,7 +153,7 @@ def test_an_empty_file_is_a_new_journal(path: Path) -> None:
     assert path.read_bytes() == b'{"journal":1}\n'
 
 
-def test_what_cannot_be_opened_or_written_is_refused_with_the_cause(path: Path) -> None:
+def test_an_os_error_is_reported_with_its_cause(path: Path) -> None:
     path.mkdir(parents=True)
     with pytest.raises(JournalUnusable, match="cannot be opened"):
         asyncio.run(journal(path).open())
@@ -172,7 +172,7 @@ def test_what_cannot_be_opened_or_written_is_refused_with_the_cause(path: Path) 
     asyncio.run(story())
 
 
-def test_a_long_journal_is_written_anew_with_what_is_needed(path: Path) -> None:
+def test_a_long_journal_is_compacted(path: Path) -> None:
     limit = 8 * 1024
 
     async def story() -> None:
@@ -191,7 +191,7 @@ def test_a_long_journal_is_written_anew_with_what_is_needed(path: Path) -> None:
     asyncio.run(story())
 
 
-def test_what_is_needed_gives_the_same_judgement() -> None:
+def test_a_compacted_journal_gives_the_same_decisions() -> None:
     story = [
         entry(4, STARTED, uid="uid-0", epoch=9),
         entry(1, STARTED),
@@ -216,7 +216,7 @@ def _seen(entries: list[Entry], uid: str) -> SeenOrders:
     return seen
 
 
-def test_the_simulated_journal_outlives_its_process_and_takes_nothing_from_a_dead_one() -> None:
+def test_the_memory_journal_rejects_writes_of_a_killed_process() -> None:
     async def story() -> None:
         kept: list[Entry] = []
         pauses: list[int] = []
@@ -236,7 +236,7 @@ def test_the_simulated_journal_outlives_its_process_and_takes_nothing_from_a_dea
     asyncio.run(story())
 
 
-def test_who_is_cancelled_waits_for_the_line_that_is_being_written(path: Path) -> None:
+def test_a_cancelled_append_waits_for_its_write(path: Path) -> None:
     """A thread cannot be cancelled: were the next line written beside it, both would be damaged."""
 
     async def story() -> None:

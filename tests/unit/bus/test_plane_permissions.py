@@ -1,4 +1,4 @@
-"""The rights that are derived and the page that people read say the same of who writes a plane."""
+"""The derived permissions agree with the documented planes."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def subject_of(plane: Plane, writer: Writer) -> str:
 
 @pytest.mark.parametrize("writer", Writer)
 @pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane.name)
-def test_who_is_said_to_write_may_and_nobody_else(plane: Plane, writer: Writer) -> None:
+def test_only_the_documented_writers_may_publish(plane: Plane, writer: Writer) -> None:
     if plane.name == "check" and writer in COMPONENTS:
         return  # a component has no subject of this plane: it is no asker
     may = permissions(identity(writer)).publish
@@ -49,7 +49,7 @@ FOLLOWED = [plane for plane in PLANES if plane.stream is not None]
 
 @pytest.mark.parametrize("writer", Writer)
 @pytest.mark.parametrize("plane", CORE, ids=lambda plane: plane.name)
-def test_who_is_said_to_hear_may_and_nobody_else(plane: Plane, writer: Writer) -> None:
+def test_only_the_documented_readers_may_subscribe(plane: Plane, writer: Writer) -> None:
     said = dict(VALUES, service=writer.value)
     fields = plane.subject.__struct_fields__
     subject = str(plane.subject(**{field: said[field] for field in fields}))
@@ -59,7 +59,7 @@ def test_who_is_said_to_hear_may_and_nobody_else(plane: Plane, writer: Writer) -
 
 @pytest.mark.parametrize("writer", Writer)
 @pytest.mark.parametrize("plane", FOLLOWED, ids=lambda plane: plane.name)
-def test_who_is_said_to_read_a_stream_may_follow_it(plane: Plane, writer: Writer) -> None:
+def test_the_documented_readers_may_follow_the_stream(plane: Plane, writer: Writer) -> None:
     if plane.stream is COMMANDS and writer in COMPONENTS:
         return  # it reads its own slots, one by one, which is shown on a server
     consumer = js_api("CONSUMER", "CREATE", plane.stream.name if plane.stream else "", ANY)

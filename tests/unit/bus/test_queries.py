@@ -1,4 +1,4 @@
-"""Questions in virtual time: answered at the same time, drained, and never where they may not."""
+"""Queries in virtual time: concurrency, draining and allowed reply subjects."""
 
 import asyncio
 import json
@@ -91,7 +91,7 @@ def in_virtual_time(story: Callable[[World], Coroutine[Any, Any, None]]) -> None
     run(lambda sim: story(World(sim)), seed=7)
 
 
-def test_slow_answers_are_given_at_the_same_time_up_to_the_stated_number() -> None:
+def test_queries_run_concurrently_up_to_the_limit() -> None:
     async def story(w: World) -> None:
         async with w.responder(concurrent=5):
             began = w.sim.clock.monotonic()
@@ -105,7 +105,7 @@ def test_slow_answers_are_given_at_the_same_time_up_to_the_stated_number() -> No
     in_virtual_time(story)
 
 
-def test_what_goes_wrong_comes_back_in_words_and_without_internals(
+def test_failures_are_answered_without_internals(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story(w: World) -> None:
@@ -129,7 +129,7 @@ def test_what_goes_wrong_comes_back_in_words_and_without_internals(
     assert "secret detail" in caplog.text
 
 
-def test_what_hangs_or_is_cancelled_within_is_answered_and_holds_up_no_other() -> None:
+def test_a_hanging_or_cancelled_handler_is_answered_and_blocks_no_other() -> None:
     async def story(w: World) -> None:
         async with w.responder(concurrent=2) as responder:
             hung = [asyncio.create_task(w.ask("hangs", timeout=300.0)) for _ in range(2)]
@@ -146,7 +146,7 @@ def test_what_hangs_or_is_cancelled_within_is_answered_and_holds_up_no_other() -
     in_virtual_time(story)
 
 
-def test_draining_answers_everything_that_had_arrived_and_takes_nothing_new() -> None:
+def test_draining_answers_received_queries_and_accepts_no_more() -> None:
     async def story(w: World) -> None:
         async with w.responder(concurrent=2) as responder:
             asked = [asyncio.ensure_future(w.ask(f"n{index}")) for index in range(5)]
@@ -165,7 +165,7 @@ def test_draining_answers_everything_that_had_arrived_and_takes_nothing_new() ->
     in_virtual_time(story)
 
 
-def test_leaving_without_draining_cancels_what_runs() -> None:
+def test_leaving_without_draining_cancels_handlers() -> None:
     async def story(w: World) -> None:
         async with w.responder():
             asked = asyncio.ensure_future(w.ask("n", timeout=2.0))
@@ -178,7 +178,7 @@ def test_leaving_without_draining_cancels_what_runs() -> None:
     in_virtual_time(story)
 
 
-def test_draining_ends_while_the_bus_is_away() -> None:
+def test_draining_ends_during_an_outage() -> None:
     async def story(w: World) -> None:
         async with w.responder() as responder:
             asked = asyncio.ensure_future(w.ask("n"))
@@ -192,7 +192,7 @@ def test_draining_ends_while_the_bus_is_away() -> None:
     in_virtual_time(story)
 
 
-def test_a_service_that_restarts_is_asked_again() -> None:
+def test_a_query_is_repeated_while_the_service_restarts() -> None:
     async def story(w: World) -> None:
         asked = asyncio.ensure_future(w.ask("n"))
         await w.sim.clock.sleep(5.0)
@@ -207,7 +207,7 @@ def test_a_service_that_restarts_is_asked_again() -> None:
     in_virtual_time(story)
 
 
-def test_an_answer_that_cannot_be_read_is_said_to_be_so() -> None:
+def test_a_malformed_answer_raises() -> None:
     async def story(w: World) -> None:
         service = w.server.connect(SERVICE)
 
@@ -224,7 +224,7 @@ def test_an_answer_that_cannot_be_read_is_said_to_be_so() -> None:
     in_virtual_time(story)
 
 
-def test_it_is_found_as_the_convention_says() -> None:
+def test_services_are_discovered_as_in_adr_32() -> None:
     async def story(w: World) -> None:
         async with w.responder() as responder:
             who: dict[str, Any] = {
@@ -271,7 +271,7 @@ def test_it_is_found_as_the_convention_says() -> None:
 
 
 @pytest.mark.parametrize(("name", "version"), [("a b", "1.0.0"), ("", "1.0.0"), ("a", "1.0")])
-def test_what_nobody_could_find_is_refused(name: str, version: str) -> None:
+def test_an_undiscoverable_name_or_version_is_refused(name: str, version: str) -> None:
     async def story(w: World) -> None:
         with pytest.raises(ValueError, match="service"):
             QueryResponder(
@@ -286,7 +286,7 @@ def test_what_nobody_could_find_is_refused(name: str, version: str) -> None:
     in_virtual_time(story)
 
 
-def test_a_service_is_asked_about_what_it_answers_only() -> None:
+def test_a_service_subscribes_only_to_its_verbs() -> None:
     async def story(w: World) -> None:
         async with w.responder():
             with pytest.raises(NoResponders):
@@ -303,7 +303,7 @@ def test_a_service_is_asked_about_what_it_answers_only() -> None:
 
 
 @pytest.mark.parametrize("asker", [Identity(writer=Writer.DRIVER, node="a.example")])
-def test_one_who_may_not_ask_is_not_answered(asker: Identity) -> None:
+def test_a_query_of_a_forbidden_asker_is_not_answered(asker: Identity) -> None:
     async def story(w: World) -> None:
         async with w.responder() as responder:
             node = w.server.connect(asker)

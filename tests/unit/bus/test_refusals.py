@@ -1,4 +1,4 @@
-"""Everything that an agent does not take, and in which words."""
+"""Refusals of commands."""
 
 from collections.abc import Sequence
 
@@ -15,18 +15,18 @@ from tests.unit.bus.command_world import IDLE, SWAP, World, command, in_world, q
 
 CASES = {
     "other node": (command(9, epoch=5, uid="uid-9"), RefusalCode.OTHER_NODE, "uid-9"),
-    "older epoch": (command(9, epoch=4), RefusalCode.OLDER_EPOCH, "epoch 5 has spoken"),
+    "older epoch": (command(9, epoch=4), RefusalCode.OLDER_EPOCH, "newer leader (epoch 5)"),
     "older epoch for another node": (
         command(9, epoch=4, uid="uid-9"),
         RefusalCode.OLDER_EPOCH,
         "epoch 5",
     ),
-    "older token": (command(9, epoch=5, token=2), RefusalCode.OLDER_TOKEN, "token 3 was seen"),
-    "older op": (command(3, epoch=5, token=3), RefusalCode.OLDER_OP, "3.4 was seen"),
+    "older token": (command(9, epoch=5, token=2), RefusalCode.OLDER_TOKEN, "has seen token 3"),
+    "older op": (command(3, epoch=5, token=3), RefusalCode.OLDER_OP, "has seen 3.4"),
     "the same order for something else": (
         command(4, IDLE, epoch=6, token=3),
         RefusalCode.OLDER_OP,
-        "3.4 was begun as another quiesce",
+        "3.4 was started as a different quiesce",
     ),
     "other boot": (
         command(5, epoch=5, token=3, boot="boot-9"),
@@ -36,7 +36,7 @@ CASES = {
     "not for this component": (
         command(5, SWAP, epoch=5, token=3),
         RefusalCode.NOT_FOR_ME,
-        "driver does quiesce, idle only",
+        "driver supports only quiesce, idle",
     ),
     "unknown kind": (
         msgspec.structs.replace(command(5, epoch=5, token=3), kind=CommandKind("polish")),
@@ -53,13 +53,13 @@ CASES = {
     "expired": (
         command(5, epoch=5, token=3, deadline=1.7e9),
         RefusalCode.EXPIRED,
-        "it was not begun",
+        "not started before its deadline",
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_not_taken_is_refused_once_in_words_and_journalled(case: str) -> None:
+def test_an_inadmissible_command_is_refused_once_and_journalled(case: str) -> None:
     wrong, code, words = CASES[case]
 
     async def story(world: World) -> None:
@@ -80,12 +80,12 @@ def test_what_is_not_taken_is_refused_once_in_words_and_journalled(case: str) ->
         # What somebody else's command says of token and op fences nothing.
         await world.put(command(6, epoch=6, token=3))
         await world.until(lambda: len(world.results()) == 2)
-        assert agent.desk.highest == (6, 3, 6)
+        assert agent.receiver.highest == (6, 3, 6)
 
     in_world(story)
 
 
-def test_what_is_no_command_at_all_is_refused_for_each_time_that_it_is_written() -> None:
+def test_a_malformed_slot_is_refused_each_time_it_is_written() -> None:
     async def story(world: World) -> None:
         world.agent()
         for content in (b"nonsense", b'{"v":2}', b'{"v":2}'):
@@ -99,7 +99,7 @@ def test_what_is_no_command_at_all_is_refused_for_each_time_that_it_is_written()
     in_world(story)
 
 
-def test_a_restarted_agent_refuses_as_the_one_before_it() -> None:
+def test_a_restarted_agent_refuses_the_same_commands() -> None:
     async def story(world: World) -> None:
         first = world.agent()
         await world.put(command(4, epoch=5, token=3, boot="boot-9"))
@@ -109,18 +109,18 @@ def test_a_restarted_agent_refuses_as_the_one_before_it() -> None:
         second = world.agent()
         await world.until(lambda: len(world.refusals()) == 2)
         assert world.refusals()[1].code is RefusalCode.OLDER_TOKEN
-        assert second.desk.highest == (5, 3, 4)
+        assert second.receiver.highest == (5, 3, 4)
         await second.kill()
         await world.put(command(9, epoch=4, token=7))
         third = world.agent()
         await world.until(lambda: len(world.refusals()) == 3)
         assert world.refusals()[2].code is RefusalCode.OLDER_EPOCH
-        assert third.desk.highest == (5, 3, 4)
+        assert third.receiver.highest == (5, 3, 4)
 
     in_world(story)
 
 
-def test_a_refused_newer_command_stops_the_op_that_is_under_way() -> None:
+def test_a_refused_newer_command_supersedes_the_running_op() -> None:
     async def story(world: World) -> None:
         async def slow(op: Op) -> OpDone:
             await world.clock.sleep(20.0)
@@ -140,7 +140,7 @@ def test_a_refused_newer_command_stops_the_op_that_is_under_way() -> None:
     in_world(story)
 
 
-def test_what_somebody_deposed_writes_stops_the_op_only_until_the_slot_is_right() -> None:
+def test_a_deposed_leaders_command_only_pauses_the_running_op() -> None:
     async def story(world: World) -> None:
         async def slow(op: Op) -> OpDone:
             await world.clock.sleep(20.0)
@@ -182,7 +182,7 @@ class BrokenJournal:
 
 
 @pytest.mark.parametrize("opens", [False, True])
-def test_without_its_journal_an_agent_refuses_in_words_until_it_is_mended(opens: bool) -> None:
+def test_every_command_is_refused_while_the_journal_is_unusable(opens: bool) -> None:
     async def story(world: World) -> None:
         broken = BrokenJournal(world.kept, opens=opens)
         agent = world.agent(journal=broken)
@@ -191,17 +191,17 @@ def test_without_its_journal_an_agent_refuses_in_words_until_it_is_mended(opens:
         (refused,) = world.refusals()
         assert (refused.code, refused.order) == (RefusalCode.JOURNAL, (1, 1))
         assert "journal j" in refused.message
-        assert "journal j" in agent.desk.last_error
-        assert agent.desk.current is None
+        assert "journal j" in agent.receiver.last_error
+        assert agent.receiver.current is None
         assert world.ops == []
         broken.mended = True
         await world.until(lambda: len(world.results()) == 1)
-        assert agent.desk.last_error == ""
+        assert agent.receiver.last_error == ""
 
     in_world(story)
 
 
-def test_an_end_is_told_only_when_the_journal_has_it() -> None:
+def test_a_result_is_reported_only_after_it_is_journalled() -> None:
     async def story(world: World) -> None:
         broken = BrokenJournal(world.kept, opens=True)
         broken.mended = True
@@ -222,12 +222,12 @@ def test_an_end_is_told_only_when_the_journal_has_it() -> None:
     in_world(story)
 
 
-def test_cases_cover_every_reason_for_which_a_command_is_refused() -> None:
+def test_the_cases_cover_every_refusal_code() -> None:
     covered = {code for _, code, _ in CASES.values()} | {RefusalCode.JOURNAL}
     assert covered == set(RefusalCode)
 
 
-def test_a_command_is_refused_again_when_another_refusal_took_its_place() -> None:
+def test_a_refusal_is_repeated_after_another_refusal() -> None:
     async def story(world: World) -> None:
         world.agent()
         one: Command = command(1, uid="uid-8")

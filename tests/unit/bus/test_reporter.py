@@ -1,4 +1,4 @@
-"""What a component says: until it is stored, results in order, of everything else the last word."""
+"""Reports are stored until acknowledged; results in order, the newest of all others."""
 
 import pytest
 
@@ -44,7 +44,7 @@ class RunningReporter:
         await self.tasks.close()
 
 
-def test_the_last_report_of_a_kind_is_stored_under_the_components_own_name() -> None:
+def test_the_last_report_of_each_kind_is_stored() -> None:
     async def story(world: World) -> None:
         async with RunningReporter(world) as reporter:
             reporter.report(Usage(host_processes=3))
@@ -62,7 +62,7 @@ def test_the_last_report_of_a_kind_is_stored_under_the_components_own_name() -> 
     in_world(story)
 
 
-def test_the_answer_to_a_check_goes_to_who_asked() -> None:
+def test_the_answer_to_a_check_is_stored_for_its_asker() -> None:
     async def story(world: World) -> None:
         async with RunningReporter(world) as reporter:
             reporter.report(Holders(check="1"), asker="scheduler")
@@ -79,7 +79,7 @@ def test_the_answer_to_a_check_goes_to_who_asked() -> None:
     in_world(story)
 
 
-def test_results_queue_and_other_kinds_give_way_to_the_newest() -> None:
+def test_results_queue_and_other_kinds_are_replaced() -> None:
     async def story(world: World) -> None:
         async with RunningReporter(world) as reporter:
             world.server.cut(AGENT)
@@ -88,7 +88,7 @@ def test_results_queue_and_other_kinds_give_way_to_the_newest() -> None:
                 reporter.report(Usage(host_processes=number))
             await world.clock.sleep(600.0)
             assert world.reports == []
-            assert "away" in reporter.last_error
+            assert "unreachable" in reporter.last_error
             world.server.restore(AGENT)
             await reporter.flush()
             assert world.results() == [result(1), result(2), result(3)]
@@ -99,7 +99,7 @@ def test_results_queue_and_other_kinds_give_way_to_the_newest() -> None:
     in_world(story)
 
 
-def test_a_result_said_again_is_the_same_bytes() -> None:
+def test_a_repeated_result_has_the_same_bytes() -> None:
     async def story(world: World) -> None:
         async with RunningReporter(world) as reporter:
             reporter.report(result(1))
@@ -115,7 +115,7 @@ def test_a_result_said_again_is_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_calls_and_answers_that_are_lost_lose_nothing_and_turn_nothing_round(seed: int) -> None:
+def test_faults_neither_lose_nor_reorder_reports(seed: int) -> None:
     async def story(world: World) -> None:
         async with RunningReporter(world) as reporter:
             for number in range(1, 30):
@@ -130,7 +130,7 @@ def test_calls_and_answers_that_are_lost_lose_nothing_and_turn_nothing_round(see
     in_world(story, faults=trouble, seed=seed)
 
 
-def test_everything_is_said_again_now_and_then_and_when_the_bus_is_back() -> None:
+def test_reports_are_repeated_periodically_and_after_reconnects() -> None:
     async def story(world: World) -> None:
         async with RunningReporter(world) as reporter:
             said: list[StateBody] = [Facts(runtime="containerd 2.0"), result(1)]
@@ -149,7 +149,7 @@ def test_everything_is_said_again_now_and_then_and_when_the_bus_is_back() -> Non
     in_world(story)
 
 
-def test_one_kind_is_settled_by_itself() -> None:
+def test_one_kind_can_be_flushed() -> None:
     async def story(world: World) -> None:
         async with RunningReporter(world) as reporter:
             await reporter.flush(StateKind.RESULT)

@@ -1,4 +1,4 @@
-"""The mirror in virtual time: how current it is, and what it does not drop."""
+"""The report cache in virtual time: how current it is, and what it drops."""
 
 import math
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -39,17 +39,17 @@ def subject_of(node: str = "a.example", kind: str = "facts", asker: str = "") ->
 
 
 class World:
-    """A server with STATE, a mirror, and somebody who writes what he likes."""
+    """A server with STATE, a cache, and somebody who writes what he likes."""
 
     def __init__(self, sim: Sim, faults: BusFaults | None) -> None:
         self.clock = sim.clock
         self.server = LocalServer(env=sim.env("bus"), faults=faults)
         self.writer: LocalBus = self.server.connect(AGENT)
-        self.mirror = ReportCache(
+        self.cache = ReportCache(
             bus=self.server.connect(READER), clock=sim.clock, cluster="default"
         )
         self.changes: list[tuple[str, str | None, str | None]] = []
-        self.mirror.on_change(self._changed)
+        self.cache.on_change(self._changed)
 
     def _changed(self, of: subjects.State, before: Report | None, after: Report | None) -> None:
         self.changes.append((of.node, machine(before), machine(after)))
@@ -59,7 +59,7 @@ class World:
         await self.writer.store(STATE, subject or subject_of(), sent)
 
     def machine(self, node: str = "a.example") -> str | None:
-        return machine(self.mirror.get(node, "driver", "facts"))
+        return machine(self.cache.get(node, "driver", "facts"))
 
 
 def machine(report: Report | None) -> str | None:
@@ -74,8 +74,8 @@ def machine(report: Report | None) -> str | None:
 async def world(sim: Sim, faults: BusFaults | None = None) -> AsyncGenerator[World]:
     made = World(sim, faults)
     await made.writer.ensure(STATE)
-    async with made.mirror:
-        await made.mirror.synced()
+    async with made.cache:
+        await made.cache.synced()
         yield made
 
 
@@ -83,37 +83,37 @@ def in_virtual_time(story: Callable[[Sim], Coroutine[Any, Any, None]]) -> None:
     run(story, seed=7)
 
 
-def test_age_and_away_grow_while_it_is_not_current() -> None:
+def test_age_and_stale_seconds_grow_while_the_cache_is_not_current() -> None:
     async def story(sim: Sim) -> None:
         server = LocalServer(env=sim.env())
         bus = server.connect(READER)
         await bus.ensure(STATE)
         server.stop()
-        async with ReportCache(bus=bus, clock=sim.clock, cluster="default") as mirror:
+        async with ReportCache(bus=bus, clock=sim.clock, cluster="default") as cache:
             began = sim.clock.monotonic()
             await sim.clock.sleep(10.0)
-            assert mirror.age == math.inf
-            assert mirror.stale_seconds == pytest.approx(10.0)
+            assert cache.age == math.inf
+            assert cache.stale_seconds == pytest.approx(10.0)
             server.start()
-            await mirror.synced()
-            assert mirror.age == 0.0
+            await cache.synced()
+            assert cache.age == 0.0
             await sim.clock.sleep(100.0)
-            assert mirror.age == 0.0
-            assert mirror.stale_seconds == pytest.approx(10.0)
+            assert cache.age == 0.0
+            assert cache.stale_seconds == pytest.approx(10.0)
             server.stop()
             await sim.clock.sleep(5.0)
-            assert mirror.age == pytest.approx(5.0)
-            assert mirror.stale_seconds == pytest.approx(15.0)
+            assert cache.age == pytest.approx(5.0)
+            assert cache.stale_seconds == pytest.approx(15.0)
             server.start()
             await sim.clock.sleep(1.0)
-            assert mirror.age == 0.0
-            assert mirror.stale_seconds == pytest.approx(15.0)
+            assert cache.age == 0.0
+            assert cache.stale_seconds == pytest.approx(15.0)
             assert sim.clock.monotonic() - began == pytest.approx(116.0)
 
     in_virtual_time(story)
 
 
-def test_nothing_is_dropped_because_the_link_is_away() -> None:
+def test_reports_are_kept_during_an_outage() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.write(facts("one"))
@@ -126,7 +126,7 @@ def test_nothing_is_dropped_because_the_link_is_away() -> None:
     in_virtual_time(story)
 
 
-def test_what_a_fresh_reading_does_not_repeat_is_dropped_when_it_is_complete() -> None:
+def test_reports_that_a_complete_reading_did_not_repeat_are_dropped() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.write(facts("one"))
@@ -138,13 +138,13 @@ def test_what_a_fresh_reading_does_not_repeat_is_dropped_when_it_is_complete() -
             await sim.clock.sleep(1.0)
             assert w.machine() is None
             assert w.machine("b") == "other"
-            assert list(w.mirror.nodes()) == ["b"]
+            assert list(w.cache.nodes()) == ["b"]
             assert w.changes[2:] == [("a.example", "one", None)]
 
     in_virtual_time(story)
 
 
-def test_a_lost_stream_is_seen_as_empty_only_once_it_was_read() -> None:
+def test_reports_of_a_lost_stream_are_dropped_only_after_rereading() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.write(facts("one"))
@@ -160,7 +160,7 @@ def test_a_lost_stream_is_seen_as_empty_only_once_it_was_read() -> None:
     in_virtual_time(story)
 
 
-def test_only_other_bytes_are_a_change() -> None:
+def test_only_changed_bytes_call_watchers() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             for name in ("one", "one", "two", "two"):
@@ -174,7 +174,7 @@ def test_only_other_bytes_are_a_change() -> None:
     in_virtual_time(story)
 
 
-def test_a_report_of_another_version_ends_the_one_before_it() -> None:
+def test_a_message_of_another_version_drops_the_report() -> None:
     """Its writer says something else by now: what it said before is no evidence any more."""
 
     async def story(sim: Sim) -> None:
@@ -183,7 +183,7 @@ def test_a_report_of_another_version_ends_the_one_before_it() -> None:
             await w.write(encode(facts("two")).replace(b'"v":1', b'"v":2'))
             await sim.clock.sleep(1.0)
             assert w.machine() is None
-            assert w.mirror.ignored == {IgnoredReport.OTHER_VERSION: 1}
+            assert w.cache.ignored == {IgnoredReport.OTHER_VERSION: 1}
             assert w.changes == [("a.example", None, "one"), ("a.example", "one", None)]
 
     in_virtual_time(story)
@@ -200,7 +200,7 @@ def test_a_report_of_another_version_ends_the_one_before_it() -> None:
         (encode(facts("two")).replace(b'"facts"', b'"usage"'), IgnoredReport.FOREIGN),
     ],
 )
-def test_what_is_no_report_is_counted_and_the_last_good_one_stays(
+def test_malformed_messages_are_counted_and_the_last_report_stays(
     bad: bytes, why: IgnoredReport
 ) -> None:
     async def story(sim: Sim) -> None:
@@ -209,13 +209,13 @@ def test_what_is_no_report_is_counted_and_the_last_good_one_stays(
             await w.write(bad)
             await sim.clock.sleep(1.0)
             assert w.machine() == "one"
-            assert w.mirror.ignored == {why: 1}
-            assert subject_of() in w.mirror.last_ignored
+            assert w.cache.ignored == {why: 1}
+            assert subject_of() in w.cache.last_ignored
             w.server.cut(READER)
             w.server.restore(READER)
             await sim.clock.sleep(1.0)
             assert w.machine() == "one"
-            assert w.mirror.ignored == {why: 2}
+            assert w.cache.ignored == {why: 2}
             await w.write(facts("three"))
             await sim.clock.sleep(1.0)
             assert w.changes == [("a.example", None, "one"), ("a.example", "one", "three")]
@@ -223,41 +223,41 @@ def test_what_is_no_report_is_counted_and_the_last_good_one_stays(
     in_virtual_time(story)
 
 
-def test_a_bad_message_of_a_subject_that_was_never_good_is_nothing() -> None:
+def test_a_malformed_first_message_is_ignored() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.write(facts("two", node="b"))
             await sim.clock.sleep(1.0)
-            assert list(w.mirror.nodes()) == []
-            assert w.mirror.get("b", "driver", "facts") is None
+            assert list(w.cache.nodes()) == []
+            assert w.cache.get("b", "driver", "facts") is None
 
     in_virtual_time(story)
 
 
-def test_an_answer_to_a_check_stands_beside_the_others() -> None:
+def test_answers_to_checks_are_kept_by_asker() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.write(facts("plain"))
             await w.write(facts("asked"), subject_of(asker="scheduler"))
             await sim.clock.sleep(1.0)
-            get = w.mirror.get
+            get = w.cache.get
             assert machine(get("a.example", "driver", StateKind.FACTS)) == "plain"
             assert machine(get("a.example", "driver", "facts", "scheduler")) == "asked"
             assert get("a.example", "driver", "facts", "other") is None
-            seen = [(of.asker, machine(report)) for of, report in w.mirror.reports("a.example")]
+            seen = [(of.asker, machine(report)) for of, report in w.cache.reports("a.example")]
             assert seen == [("", "plain"), ("scheduler", "asked")]
 
     in_virtual_time(story)
 
 
-def test_a_node_that_is_forgotten_is_gone_until_it_speaks() -> None:
+def test_a_forgotten_node_returns_with_its_next_report() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.write(facts("one"))
             await sim.clock.sleep(1.0)
-            w.mirror.forget("a.example")
-            w.mirror.forget("never.known")
-            assert list(w.mirror.nodes()) == []
+            w.cache.forget("a.example")
+            w.cache.forget("never.known")
+            assert list(w.cache.nodes()) == []
             await w.write(facts("one"))
             await sim.clock.sleep(1.0)
             assert w.changes == [
@@ -269,7 +269,7 @@ def test_a_node_that_is_forgotten_is_gone_until_it_speaks() -> None:
     in_virtual_time(story)
 
 
-def test_another_clusters_state_is_not_seen() -> None:
+def test_another_clusters_state_is_ignored() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             elsewhere = subjects.State(
@@ -277,12 +277,12 @@ def test_another_clusters_state_is_not_seen() -> None:
             )
             await w.write(facts("one"), str(elsewhere))
             await sim.clock.sleep(1.0)
-            assert list(w.mirror.nodes()) == []
+            assert list(w.cache.nodes()) == []
 
     in_virtual_time(story)
 
 
-def test_with_every_trouble_it_ends_up_with_what_was_written_last() -> None:
+def test_the_cache_converges_despite_faults() -> None:
     troubles = BusFaults(
         delayed=0.3, delay=(0.0, 3.0), between_drops=(5.0, 60.0), dropped=(0.5, 20.0)
     )
@@ -296,12 +296,12 @@ def test_with_every_trouble_it_ends_up_with_what_was_written_last() -> None:
                 while not await stored(w, facts(last[node], node=node), subject_of(node)):
                     await sim.clock.sleep(1.0)
                 await sim.clock.sleep(sim.random.uniform(0.0, 3.0))
-            while w.mirror.age or {n: w.machine(n) for n in last} != last:
+            while w.cache.age or {n: w.machine(n) for n in last} != last:
                 await sim.clock.sleep(1.0)
             for node in last:
                 values = [after for of, _, after in w.changes if of == node and after]
                 assert [int(value) for value in values] == sorted(int(value) for value in values)
-            assert not w.mirror.ignored
+            assert not w.cache.ignored
 
     in_virtual_time(story)
 

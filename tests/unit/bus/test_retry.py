@@ -1,4 +1,4 @@
-"""What a service needs of the bus to start: waited for, said once, and not beyond its mending."""
+"""Retries while the bus is unavailable."""
 
 import logging
 
@@ -25,7 +25,7 @@ class FlakyServer:
         return "made"
 
 
-def test_it_is_tried_until_it_is_done_and_why_it_waits_is_said_once(
+def test_a_call_is_retried_until_success_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = FlakyServer(answers_from=6, error=BusUnavailable("EVENTS: no answer within 5 s"))
@@ -46,11 +46,11 @@ def test_it_is_tried_until_it_is_done_and_why_it_waits_is_said_once(
     with caplog.at_level(logging.WARNING):
         run(main, seed=1)
     assert [record.getMessage() for record in caplog.records] == [
-        "the start waits for the bus: EVENTS: no answer within 5 s"
+        "waiting for the bus before starting: EVENTS: no answer within 5 s"
     ]
 
 
-def test_what_a_person_has_to_mend_is_not_waited_for() -> None:
+def test_a_misconfiguration_is_not_retried() -> None:
     server = FlakyServer(answers_from=6, error=BusMisconfigured("stream EVENTS cannot be created"))
 
     async def main(sim: Sim) -> None:

@@ -1,4 +1,4 @@
-"""Writing slots: what is overwritten, what never is, and how many round trips it takes."""
+"""Writes to slots: conflicts, outranking commands and round trips."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def stores(world: World) -> list[str]:
     return seen
 
 
-def test_the_order_of_two_commands_is_in_them() -> None:
+def test_commands_are_ordered_by_their_content() -> None:
     assert outranks(command(1, epoch=2), command(9, epoch=1))
     assert outranks(command(3), command(2, epoch=5))
     assert outranks(command(1, token=3), command(9, token=2))
@@ -58,12 +58,12 @@ def test_the_order_of_two_commands_is_in_them() -> None:
     assert outranks(command(1), command(1, boot="boot-2", epoch=2))
 
 
-def test_the_next_op_is_one_above_all_that_are_known_of_its_token() -> None:
+def test_the_next_order_is_above_all_known_ones_of_its_token() -> None:
     assert next_order(4) == Order(4, 1)
     assert next_order(4, Order(4, 2), None, Order(4, 7), Order(3, 9)) == Order(4, 8)
 
 
-def test_a_write_that_expects_rightly_is_one_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_with_a_current_cache_is_one_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(world: World) -> None:
         assert await world.slots.write(SLOT, command(1)) == SlotWritten(1)
         monkeypatch.delattr(LocalBus, "last")  # only the store may be asked of the server
@@ -74,7 +74,7 @@ def test_a_write_that_expects_rightly_is_one_round_trip(monkeypatch: pytest.Monk
     in_world(story)
 
 
-def test_what_is_there_already_is_written_and_wakes_nobody() -> None:
+def test_an_identical_command_is_not_written_again() -> None:
     async def story(world: World) -> None:
         other = SlotWriter(bus=world.server.connect(SCHEDULER), clock=world.clock)
         assert await other.write(SLOT, command(1)) == SlotWritten(1)
@@ -86,7 +86,7 @@ def test_what_is_there_already_is_written_and_wakes_nobody() -> None:
     in_world(story)
 
 
-def test_what_outranks_is_left_alone_and_named() -> None:
+def test_an_outranking_command_is_returned_and_kept() -> None:
     async def story(world: World) -> None:
         newer = command(2, epoch=3)
         other = SlotWriter(bus=world.server.connect(SCHEDULER), clock=world.clock)
@@ -100,7 +100,7 @@ def test_what_outranks_is_left_alone_and_named() -> None:
     in_world(story)
 
 
-def test_a_lost_slot_is_written_again_from_what_is_there() -> None:
+def test_a_conflicting_write_is_retried_on_the_current_value() -> None:
     async def story(world: World) -> None:
         for op in (1, 2, 3):
             await world.slots.write(SLOT, command(op))
@@ -113,7 +113,7 @@ def test_a_lost_slot_is_written_again_from_what_is_there() -> None:
     in_world(story)
 
 
-def test_a_repeat_finds_out_that_the_slot_was_lost() -> None:
+def test_a_repeated_write_notices_a_lost_slot() -> None:
     async def story(world: World) -> None:
         await world.slots.write(SLOT, command(1))
         world.server.lose_stream(COMMANDS, remade=True)
@@ -123,7 +123,7 @@ def test_a_repeat_finds_out_that_the_slot_was_lost() -> None:
     in_world(story)
 
 
-def test_after_an_outage_nothing_is_overwritten_by_the_memory_of_another_stream() -> None:
+def test_cached_values_are_not_used_after_an_outage() -> None:
     async def story(world: World) -> None:
         await world.slots.write(SLOT, command(1))
         newer = command(5, epoch=2)
@@ -139,7 +139,7 @@ def test_after_an_outage_nothing_is_overwritten_by_the_memory_of_another_stream(
     in_world(story)
 
 
-def test_what_nobody_can_read_is_shown_so_and_overwritten() -> None:
+def test_a_malformed_slot_is_overwritten() -> None:
     async def story(world: World) -> None:
         await world.put(b'{"v":1,"node":7}')
         slot = await world.slots.read(SLOT)
@@ -151,7 +151,7 @@ def test_what_nobody_can_read_is_shown_so_and_overwritten() -> None:
     in_world(story)
 
 
-def test_away_passes_and_nothing_is_sent_later() -> None:
+def test_a_write_during_an_outage_raises_and_is_not_sent_later() -> None:
     async def story(world: World) -> None:
         await world.slots.write(SLOT, command(1))
         world.server.cut(SCHEDULER)
@@ -164,7 +164,7 @@ def test_away_passes_and_nothing_is_sent_later() -> None:
     in_world(story)
 
 
-def test_a_slot_that_is_always_another_is_given_up_in_words(
+def test_a_write_fails_after_repeated_conflicts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def story(world: World) -> None:
@@ -188,7 +188,7 @@ def test_a_slot_that_is_always_another_is_given_up_in_words(
     in_world(story)
 
 
-def test_a_check_is_put_for_a_minute_and_one_boot() -> None:
+def test_a_check_is_valid_for_a_minute_and_one_boot() -> None:
     async def story(world: World) -> None:
         slot = subjects.Check(
             cluster="default", node=NODE, component=Writer.DRIVER, asker=Writer.SCHEDULER

@@ -1,4 +1,4 @@
-"""Telemetry in virtual time: what is taken, and how what is missing is counted."""
+"""Telemetry in virtual time: accepted, missing and late batches."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -64,7 +64,7 @@ def in_virtual_time(story: Callable[[Sim], Coroutine[Any, Any, None]]) -> None:
     run(story, seed=7)
 
 
-def test_a_sender_numbers_its_batches_and_loses_those_for_which_the_bus_is_away() -> None:
+def test_a_sender_numbers_batches_and_discards_unsent_ones() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             sender = w.sender()
@@ -94,7 +94,7 @@ def test_a_sender_numbers_its_batches_and_loses_those_for_which_the_bus_is_away(
     in_virtual_time(story)
 
 
-def test_gaps_repeats_and_what_is_late_are_counted() -> None:
+def test_gaps_repeats_and_late_batches_are_counted() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.send(0, 1, 1, 4, 3, 4, 5)
@@ -104,7 +104,7 @@ def test_gaps_repeats_and_what_is_late_are_counted() -> None:
     in_virtual_time(story)
 
 
-def test_a_collector_that_starts_late_misses_nothing_that_was_before() -> None:
+def test_a_late_collector_does_not_count_earlier_batches_as_missing() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.send(1_000, 1_001, 1_003)
@@ -113,7 +113,7 @@ def test_a_collector_that_starts_late_misses_nothing_that_was_before() -> None:
     in_virtual_time(story)
 
 
-def test_a_new_run_counts_anew() -> None:
+def test_a_new_run_restarts_the_sequence() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.send(7, 8)
@@ -125,7 +125,7 @@ def test_a_new_run_counts_anew() -> None:
     in_virtual_time(story)
 
 
-def test_a_late_batch_of_the_run_before_is_no_new_run() -> None:
+def test_a_late_batch_of_the_previous_run_does_not_start_a_run() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.send(7, 8)
@@ -138,7 +138,7 @@ def test_a_late_batch_of_the_run_before_is_no_new_run() -> None:
     in_virtual_time(story)
 
 
-def test_of_two_agents_that_overlap_both_are_heard() -> None:
+def test_batches_of_overlapping_runs_are_both_accepted() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.send(7)
@@ -150,7 +150,7 @@ def test_of_two_agents_that_overlap_both_are_heard() -> None:
     in_virtual_time(story)
 
 
-def test_what_is_no_batch_of_its_subject_is_counted_and_not_taken() -> None:
+def test_malformed_and_foreign_batches_are_counted_and_dropped() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             subject = str(subjects.Telemetry(cluster="default", node="a.example"))
@@ -170,7 +170,7 @@ def test_what_is_no_batch_of_its_subject_is_counted_and_not_taken() -> None:
     in_virtual_time(story)
 
 
-def test_members_of_a_group_share_and_count_no_gaps() -> None:
+def test_group_members_share_batches_and_count_no_gaps() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim, group="collectors") as w:
             other: list[Batch] = []
@@ -190,7 +190,7 @@ def test_members_of_a_group_share_and_count_no_gaps() -> None:
     in_virtual_time(story)
 
 
-def test_a_node_that_is_forgotten_begins_anew() -> None:
+def test_a_forgotten_node_starts_over() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             await w.send(0, 2)
@@ -203,7 +203,7 @@ def test_a_node_that_is_forgotten_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_with_every_trouble_what_is_taken_is_in_order_and_the_counts_agree(seed: int) -> None:
+def test_batches_stay_ordered_and_counted_despite_faults(seed: int) -> None:
     troubles = BusFaults(lost=0.1, repeated=0.1, reordered=0.1, delay=(0.0, 5.0))
 
     async def story(sim: Sim) -> None:

@@ -130,7 +130,7 @@ def test_a_lost_stream_is_unavailable_until_its_owner_recreates_it() -> None:
             reader.last(KEPT, "kept.a"),
             reader.purge(KEPT, "kept.a"),
         ):
-            with pytest.raises(BusUnavailable, match="KEPT is not there"):
+            with pytest.raises(BusUnavailable, match="KEPT does not exist"):
                 await call
         await sim.clock.sleep(60.0)
         assert notes.calls == ["began", "caught up", "lost"]

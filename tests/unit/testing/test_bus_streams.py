@@ -16,7 +16,7 @@ KEPT = Stream(
 
 
 def kept(**changes: object) -> LocalStream:
-    return LocalStream(msgspec.structs.replace(KEPT, **changes), life=1)
+    return LocalStream(msgspec.structs.replace(KEPT, **changes), id=1)
 
 
 def add(
