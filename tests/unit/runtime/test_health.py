@@ -3,7 +3,7 @@
 import asyncio
 
 from libs.runtime.clock import Clock
-from libs.runtime.health import STALL_SECONDS, LoopWatchdog, probe_page
+from libs.runtime.process import STALL_SECONDS, LoopWatchdog, probe_page
 from tests.unit.runtime.virtual_time import Virtual
 
 
