@@ -2,7 +2,7 @@
 
 import aiohttp
 
-from demo.exporter import GpuExporter
+from demo.machine_process import GpuExporter
 from libs.runtime.http import Page
 
 

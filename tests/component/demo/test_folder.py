@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.folder import guarded_folder
+from demo.paths import guarded_folder
 from libs.runtime.fatal import Fatal
 
 
