@@ -108,5 +108,5 @@ def _read(tree: Tree, path: str, kind: type[GateFile]) -> GateFile | None:
 
 def _file_name(pod_uid: str) -> str:
     if not pod_uid or "/" in pod_uid or pod_uid.startswith("."):
-        raise ValueError(f"{pod_uid!r} is no uid of a pod: no file of the gate is named so")
+        raise ValueError(f"{pod_uid!r} is not a pod uid: it cannot name a file of the gate")
     return pod_uid

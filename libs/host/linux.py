@@ -66,11 +66,11 @@ class RealLinux:
         machine = os.uname().machine
         if not change_this_machine:
             raise RealKernelForbidden(
-                "the real kernel was asked for without permission:"
+                "changing the kernel of this machine is not permitted:"
                 " set SLUICE_CHANGE_THIS_MACHINE=true where a driver may be unloaded"
             )
         if machine not in _DELETE_MODULE:
-            raise RealKernelForbidden(f"on {machine} it is not known how modules are unloaded")
+            raise RealKernelForbidden(f"unloading modules is not supported on {machine}")
         self._tree = tree
         self._delete_module = _DELETE_MODULE[machine]
         self._libc = ctypes.CDLL(None, use_errno=True)

@@ -28,11 +28,11 @@ class Metrics:
     def __init__(self, *, version: str) -> None:
         disable_created_metrics()
         self.registry = CollectorRegistry()
-        build = self.gauge("sluice_build_info", "Which build this is; always 1.", version=[version])
+        build = self.gauge("sluice_build_info", "The running build; always 1.", version=[version])
         build.labels(version).set(1)
         self._phase = Gauge(
             "sluice_service_phase",
-            "1 for the phase in which the service is, 0 for the others.",
+            "1 for the current phase of the service, 0 for the others.",
             ["service", "phase"],
             registry=self.registry,
         )

@@ -62,7 +62,7 @@ class LoopWatchdog:
         """Return why the process should be restarted; empty while the loop runs."""
         stalled = self._clock.monotonic() - self._last_tick
         return (
-            [f"the event loop did not come round for {stalled:.0f} s"]
+            [f"the event loop has been stalled for {stalled:.0f} s"]
             if stalled > STALL_SECONDS
             else []
         )

@@ -52,7 +52,7 @@ def run_program(service: str, roles: Mapping[str, Role[Any] | OneShot]) -> NoRet
     role = roles.get(name)
     if role is None:
         problem = f"unknown role {name}" if name else "no role given"
-        _exit_with_usage_error(f"{problem}: give one of {', '.join(sorted(roles))}")
+        _exit_with_usage_error(f"{problem}: expected one of {', '.join(sorted(roles))}")
     allowed = set[str]() if callable(role) else {PRINT_CONFIG}
     for argument in arguments:
         if argument not in allowed:

@@ -71,10 +71,10 @@ def expected_value(kind: inspect.Type) -> str:
     if isinstance(kind, inspect.CustomType) and kind.cls in CUSTOM:
         return CUSTOM[kind.cls]
     if isinstance(kind, _LISTS):
-        return f"a list (in the environment with commas), each {expected_value(kind.item_type)}"
+        return f"a list (comma-separated in the environment), each {expected_value(kind.item_type)}"
     if (required := _optional(kind)) is not None:
         return expected_value(required)
-    raise TypeError(f"no setting can be of {type(kind).__name__}")
+    raise TypeError(f"settings cannot be of {type(kind).__name__}")
 
 
 def _leaves(

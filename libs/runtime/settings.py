@@ -120,9 +120,9 @@ class _File:
         for path, value in _walk(self._tree, (), tables):
             key = ".".join(path)
             if path in tables:
-                yield f"{key}={value!r} (file {self.path}): wants a table"
+                yield f"{key}={value!r} (file {self.path}): expected a table"
             elif path not in paths:
-                yield f"{key} (file {self.path}) is no setting{_nearest(key, keys)}"
+                yield f"{key} (file {self.path}) is not a setting{_nearest(key, keys)}"
 
 
 def _walk(
@@ -145,7 +145,7 @@ def _value(setting: Setting, environ: Mapping[str, str], file: _File) -> tuple[o
         return _convert(setting, raw, f"{setting.key}={{}} (file {file.path})", raw)
     if setting.default is NODEFAULT:
         raise ValueError(
-            f"{setting.variable} is not set: wants {setting.expected}"
+            f"{setting.variable} is not set: expected {setting.expected}"
             f" (in a settings file: {setting.key})"
         )
     return setting.default, "default"
@@ -156,7 +156,7 @@ def _convert(setting: Setting, raw: object, where: str, shown: object) -> tuple[
         value = msgspec.convert(raw, setting.kind, strict=False, dec_hook=decode)
     except msgspec.ValidationError:
         found = where.format("***" if setting.is_secret else repr(shown))
-        raise ValueError(f"{found}: wants {setting.expected}") from None
+        raise ValueError(f"{found}: expected {setting.expected}") from None
     return value, where[where.index("(") + 1 : -1]
 
 
@@ -168,7 +168,7 @@ def _unknown_variables(
         if not name.startswith(prefix) or name in known:
             continue
         if not _SERVICE_LINK.search(f"{name}={environ[name]}"):
-            yield f"{name} (environment) is no setting{_nearest(name, known)}"
+            yield f"{name} (environment) is not a setting{_nearest(name, known)}"
 
 
 def _nearest(name: str, known: list[str]) -> str:

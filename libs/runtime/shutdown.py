@@ -31,7 +31,9 @@ class ShutdownHandler:
         def handle(number: int, _frame: object) -> None:
             name = signal.Signals(number).name
             if self._first_signal:
-                _exit(f"{name} after {self._first_signal}: exit 1 at once, without draining")
+                _exit(
+                    f"{name} after {self._first_signal}: exiting with 1 at once, without draining"
+                )
             self._first_signal = name
             self.start_deadline()
             if not loop.is_closed():
@@ -47,7 +49,7 @@ class ShutdownHandler:
     def _enforce_deadline(self) -> None:
         self._deadline_started.get()
         time.sleep(self._grace_seconds)
-        _exit(f"the shutdown itself hung for {self._grace_seconds:g} s: exit 1 at once")
+        _exit(f"the shutdown hung for {self._grace_seconds:g} s: exiting with 1 at once")
 
 
 def _exit(message: str) -> None:

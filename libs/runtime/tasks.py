@@ -77,7 +77,7 @@ class Tasks:
         self._finite.pop(task, None)
         if task.cancelled():
             if is_forever and not self._stopping:
-                self._failed(fatal(f"{name} was cancelled, but not by a stop"))
+                self._failed(fatal(f"{name} was cancelled unexpectedly"))
         elif (error := task.exception()) is not None:
             self._failed(fatal(error, what=f"{name} failed"))
         elif is_forever and not self._stopping:

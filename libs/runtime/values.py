@@ -28,7 +28,7 @@ class Duration(float):
     @classmethod
     def parse(cls, text: str) -> Self:
         if _DURATION.fullmatch(text) is None:
-            raise ValueError(f"{text!r} is no duration such as 30s, 5m or 1h30m")
+            raise ValueError(f"{text!r} is not a duration such as 30s, 5m or 1h30m")
         return cls(sum(Decimal(number) * _SECONDS[unit] for number, unit in _PART.findall(text)))
 
     def __str__(self) -> str:

@@ -70,6 +70,6 @@ class MemoryGpus:
 
     def _require_open(self) -> None:
         if not self._is_open:
-            raise GpusUnavailable("the GPUs are not open: nobody holds the driver's library")
+            raise GpusUnavailable("the GPUs are not open")
         if self._driver() is None:
             raise GpusUnavailable("the driver was unloaded while its library was open")

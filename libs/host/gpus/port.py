@@ -69,7 +69,7 @@ class GpuHandle:
     def acquire(self) -> DriverLibrary | None:
         """Open the library; return None and set `why` where that is impossible."""
         if self.is_quiesced:
-            self.why = "it was told to let go of the GPUs, while the driver changes"
+            self.why = "the GPUs are released while the driver changes"
             return None
         try:
             library = self.gpus.open()
@@ -106,7 +106,6 @@ class UnsupportedGpus:
 
 def _refuse() -> NoReturn:
     raise GpusUnavailable(
-        "the GPUs of a real machine cannot be asked: this release has no reader of the driver's"
-        " library, so that nothing is measured or proven there; simulated machines have GPUs that"
-        " answer"
+        "the GPUs of a real machine cannot be queried: this release does not read the driver's"
+        " library, so nothing is measured or validated there; only simulated machines have GPUs"
     )

@@ -62,7 +62,7 @@ async def test_a_process_that_failed_or_is_stuck_is_not_live():
 
     with capture_logs() as logs, pytest.raises(Fatal, match="one: the connection closed for good"):
         await process.run({"one": start})
-    late = "the event loop did not come round for 20 s\n"
+    late = "the event loop has been stalled for 20 s\n"
     assert answers == [
         (200, "ok\n"),
         (503, late),

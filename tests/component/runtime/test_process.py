@@ -72,7 +72,7 @@ def test_it_is_unready_but_alive_while_it_drains_and_a_second_signal_exits_1_at_
     assert get(port, "/livez")[0] == 200
     program.signal()
     assert program.end() == 1
-    assert program.lines[-1] == "SIGTERM after SIGTERM: exit 1 at once, without draining"
+    assert program.lines[-1] == "SIGTERM after SIGTERM: exiting with 1 at once, without draining"
 
 
 def test_a_second_signal_works_while_the_loop_is_blocked(launch: Launch):
@@ -82,7 +82,7 @@ def test_a_second_signal_works_while_the_loop_is_blocked(launch: Launch):
     program.until("loop blocked")
     program.signal(signal.SIGINT)
     assert program.end() == 1
-    assert program.lines[-1] == "SIGINT after SIGTERM: exit 1 at once, without draining"
+    assert program.lines[-1] == "SIGINT after SIGTERM: exiting with 1 at once, without draining"
 
 
 def test_the_drain_deadline_cancels_what_hangs_and_still_exits_0(launch: Launch):
@@ -165,4 +165,4 @@ def test_a_shutdown_that_hangs_is_ended_from_outside_the_loop(begin: str):
         check=False,
     )
     assert ended.returncode == 1
-    assert ended.stderr == "the shutdown itself hung for 0.05 s: exit 1 at once\n"
+    assert ended.stderr == "the shutdown hung for 0.05 s: exiting with 1 at once\n"

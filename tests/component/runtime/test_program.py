@@ -9,12 +9,12 @@ def test_wrong_settings_are_said_all_at_once_and_exit_2(launch: Launch):
     program = launch(SLUICE_BEHAVIOUR="dance", SLUICE_DRAIN="soon", SLUICE_LOGLEVEL="info")
     assert program.end() == 2
     assert program.lines == [
-        "SLUICE_DRAIN='soon' (environment): wants a duration such as 30s, 5m or 1h30m",
+        "SLUICE_DRAIN='soon' (environment): expected a duration such as 30s, 5m or 1h30m",
         (
-            "SLUICE_BEHAVIOUR='dance' (environment): wants one of block, crash, hang, lost,"
+            "SLUICE_BEHAVIOUR='dance' (environment): expected one of block, crash, hang, lost,"
             " return, serve, stuck"
         ),
-        "SLUICE_LOGLEVEL (environment) is no setting: did you mean SLUICE_LOG_LEVEL?",
+        "SLUICE_LOGLEVEL (environment) is not a setting: did you mean SLUICE_LOG_LEVEL?",
     ]
 
 
@@ -52,12 +52,12 @@ def test_a_role_is_called_by_its_service_and_itself(launch: Launch, role: str, c
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("odd",), "unknown role odd: give one of both, calm, chore, example"),
+        (("odd",), "unknown role odd: expected one of both, calm, chore, example"),
         (
             ("--print-config",),
-            "unknown role --print-config: give one of both, calm, chore, example",
+            "unknown role --print-config: expected one of both, calm, chore, example",
         ),
-        (("",), "no role given: give one of both, calm, chore, example"),
+        (("",), "no role given: expected one of both, calm, chore, example"),
     ],
 )
 def test_who_names_no_role_is_told_which_there_are(

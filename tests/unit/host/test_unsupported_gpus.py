@@ -15,7 +15,7 @@ def test_every_question_is_refused_in_words() -> None:
 def test_an_agent_says_why_it_sees_none_and_lets_go_all_the_same() -> None:
     hold = GpuHandle(UnsupportedGpus())
     assert hold.acquire() is None
-    assert hold.why.startswith("the GPUs of a real machine cannot be asked")
+    assert hold.why.startswith("the GPUs of a real machine cannot be queried")
     hold.release()
     assert hold.acquire() is None
     assert "told to let go" in hold.why

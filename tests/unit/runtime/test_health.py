@@ -18,7 +18,7 @@ def test_a_heart_that_beats_is_never_late_and_one_that_stops_is(virtual: Virtual
         await asyncio.sleep(STALL_SECONDS - 1)
         assert heartbeat.stall_reasons() == []
         await asyncio.sleep(6)
-        assert heartbeat.stall_reasons() == ["the event loop did not come round for 20 s"]
+        assert heartbeat.stall_reasons() == ["the event loop has been stalled for 20 s"]
 
     virtual(story())
 

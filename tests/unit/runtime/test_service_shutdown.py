@@ -52,7 +52,7 @@ def test_a_worker_that_somebody_else_cancelled_has_failed(virtual: Virtual, serv
         task.cancel()
 
     async def story() -> None:
-        assert await failure(service, start) == ("driver: upgrade was cancelled, but not by a stop")
+        assert await failure(service, start) == "driver: upgrade was cancelled unexpectedly"
 
     assert virtual(story()) == 0
 

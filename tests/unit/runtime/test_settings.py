@@ -131,23 +131,23 @@ def test_all_errors_come_at_once(tmp_path: Path):
         "SLUICE_BUS_ULR": "nats://bus",
     }
     assert wrong(environ) == [
-        "SLUICE_BUS_URL is not set: wants text (in a settings file: bus.url)",
-        f"bus.token=*** (file {file}): wants text",
-        "SLUICE_BUS_RECONNECT='30' (environment): wants a duration such as 30s, 5m or 1h30m",
-        f"http.port=True (file {file}): wants a whole number from 0 to 65535",
-        "SLUICE_METHOD='magic' (environment): wants one of container, host",
-        f"level='loud' (file {file}): wants one of debug, info",
-        "SLUICE_SHARE='0' (environment): wants a number above 0",
-        "SLUICE_WORKERS='many' (environment): wants a whole number",
-        "SLUICE_DRY='perhaps' (environment): wants true or false",
-        "SLUICE_BUS_ULR (environment) is no setting: did you mean SLUICE_BUS_URL?",
-        f"http.prot (file {file}) is no setting: did you mean http.port?",
+        "SLUICE_BUS_URL is not set: expected text (in a settings file: bus.url)",
+        f"bus.token=*** (file {file}): expected text",
+        "SLUICE_BUS_RECONNECT='30' (environment): expected a duration such as 30s, 5m or 1h30m",
+        f"http.port=True (file {file}): expected a whole number from 0 to 65535",
+        "SLUICE_METHOD='magic' (environment): expected one of container, host",
+        f"level='loud' (file {file}): expected one of debug, info",
+        "SLUICE_SHARE='0' (environment): expected a number above 0",
+        "SLUICE_WORKERS='many' (environment): expected a whole number",
+        "SLUICE_DRY='perhaps' (environment): expected true or false",
+        "SLUICE_BUS_ULR (environment) is not a setting: did you mean SLUICE_BUS_URL?",
+        f"http.prot (file {file}) is not a setting: did you mean http.port?",
     ]
 
 
 def test_a_variable_like_nothing_else_is_named_without_its_value():
     assert wrong({"SLUICE_ZZZZZZZZ": "hunter2"}, Http) == [
-        "SLUICE_ZZZZZZZZ (environment) is no setting"
+        "SLUICE_ZZZZZZZZ (environment) is not a setting"
     ]
 
 
@@ -163,13 +163,13 @@ def test_what_the_platform_adds_for_a_service_beside_us_is_no_error():
     }
     assert load(Http, environ=environ) == Http()
     assert wrong({"SLUICE_HTTP_PORT": "8080"}, Http) == [
-        "SLUICE_HTTP_PORT (environment) is no setting: did you mean SLUICE_PORT?"
+        "SLUICE_HTTP_PORT (environment) is not a setting: did you mean SLUICE_PORT?"
     ]
 
 
 def test_a_value_where_a_table_belongs(tmp_path: Path):
     environ = written(tmp_path, "http = 8080\n[bus]\nurl = 'x'\n")
-    assert wrong(environ) == [f"http=8080 (file {environ['SLUICE_CONFIG']}): wants a table"]
+    assert wrong(environ) == [f"http=8080 (file {environ['SLUICE_CONFIG']}): expected a table"]
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path):
