@@ -25,7 +25,7 @@ from libs.testing.errors import SimError
 
 FEWEST, MOST = 1, 8
 _USAGE = "make demo ARGS='[--nodes N] [--seed N] [--kill SERVICE] [--bad-driver] [--once]'"
-_WHAT = "One driver upgrade of a small simulated fleet by all services, and the audit of it."
+_WHAT = "Upgrade the driver of a small simulated fleet with all services, and audit the run."
 STOPPED = 130
 _REST_SECONDS = 5.0
 """How long the CPU use at rest is measured."""
@@ -50,25 +50,27 @@ def parse_options(arguments: Sequence[str]) -> Options:
         default=3,
         choices=range(FEWEST, MOST + 1),
         metavar="N",
-        help=f"machines, {FEWEST} to {MOST} (3)",
+        help=f"number of machines, {FEWEST} to {MOST} (default 3)",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the world (0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the simulation (default 0)"
+    )
     parser.add_argument(
         "--kill",
         default="",
         choices=[str(writer) for writer in KILLABLE],
         metavar="SERVICE",
-        help="kill this one while a node is on its way: a service of the cluster, with -9, or, on"
-        f" that node, an agent ({', '.join(KILLABLE)})",
+        help="kill this service with SIGKILL while a node is being upgraded: a cluster role, or an"
+        f" agent on that node ({', '.join(KILLABLE)})",
     )
     parser.add_argument(
         "--bad-driver",
         action="store_true",
-        help="the new driver loads nowhere: its rollout halts, until a person has mended the driver"
-        " and releases it",
+        help="the new driver fails to load: the rollout halts until the administrator repairs the"
+        " driver and releases the rollout",
     )
     parser.add_argument(
-        "--once", action="store_true", help="end after the story; else stay up until Ctrl-C"
+        "--once", action="store_true", help="exit after the upgrade instead of staying up"
     )
     return msgspec.convert(vars(parser.parse_args(arguments)), Options)
 
@@ -88,7 +90,7 @@ class StopSignal:
         await self._received.wait()
 
     def _handle(self) -> None:
-        print_line("\nEnding: all processes are asked to stop.")
+        print_line("\nStopping all processes.")
         self._received.set()
         if not self._waiting and self._task is not None:
             self._task.cancel()
@@ -100,9 +102,10 @@ async def run_demo(options: Options) -> int:
     stop = StopSignal()
     nodes = [f"node-{number + 1}" for number in range(options.nodes)]
     duration = 35 * options.nodes + 45 + (60 if options.bad_driver else 0)
+    machines = "machine" if options.nodes == 1 else "machines"
     print_line(
-        f"Sluice in small: the real services; machines with 8 GPUs, simulated: {options.nodes}."
-        f"\nTime is real, but {SCALE}.\nThe whole takes about {duration} seconds.\n"
+        f"Sluice demo: the real services, and {options.nodes} simulated {machines} with 8 GPUs each."
+        f"\n{SCALE}\nThe demo takes about {duration} seconds.\n"
     )
     async with demo_environment(nodes, seed=options.seed) as up:
         began = up.clock.monotonic()
@@ -118,11 +121,13 @@ async def run_demo(options: Options) -> int:
             pool_facts=driverless.pool_facts,
             faults=bool(options.kill),
         )
-    print_line("\nWhat it cost:")
+    print_line("\nMemory and CPU used:")
     for line in usage.table(costs, seconds=seconds):
         print_line(line)
-    print_line(f"  while nothing was to be done: {cpu_at_rest:.2f} of a core")
-    print_line("\nThe audit, over the API server's journal, the agents' and the events:")
+    print_line(f"  at rest after the upgrade: {cpu_at_rest:.2f} of a core")
+    print_line(
+        "\nAudit of the run, from the journals of the API server and the agents, and from the events:"
+    )
     for line in verdict.lines(found):
         print_line(line)
     return 0 if found.is_ok else 1
@@ -149,7 +154,7 @@ async def _play(
         await _unless_failed(up, scenario.install())
         for line in hints.lines(up, nodes):
             print_line(line)
-        print_line("\nThe fleet comes up; no machine has a driver yet.")
+        print_line("\nThe nodes start; none has a driver yet.")
         async with bus_client(up) as bus, bus_client(up, READER) as reader:
             observed = observe_reports(driverless, bus=reader, clock=up.clock)
             async with scenario.print_events(bus), observed:
@@ -157,7 +162,9 @@ async def _play(
                 await _unless_failed(up, scenario.upgrade())
                 cpu_at_rest = await _cpu_at_rest(up)
                 if not options.once:
-                    print_line("\nAll is done, and stays up: look around, and end it with Ctrl-C.")
+                    print_line(
+                        "\nThe upgrade is complete. Everything stays up: press Ctrl-C to end the demo."
+                    )
                     await _unless_failed(up, stop.wait())
             return await verdict.events_of(bus), cpu_at_rest
 
@@ -205,7 +212,7 @@ def main() -> int:
     try:
         return asyncio.run(run_demo(options))
     except (asyncio.CancelledError, KeyboardInterrupt):
-        print_line("\nStopped before its end: nothing was judged, and nothing is left.")
+        print_line("\nInterrupted: the run was not audited. All processes and files are removed.")
         return STOPPED
     except (Fatal, SimError, BusError, KubeError, OSError, ExceptionGroup) as error:
         print(f"\nThe demo failed: {_description(error)}", file=sys.stderr)

@@ -48,7 +48,7 @@ class EventFormatter:
         self._began = began
         self.wanted = ""
         """The version in the policy: a new target is assumed to stand for it."""
-        self._pending_waits: dict[str, Event] = {}
+        self._pending_waits: dict[str, tuple[Event, WaitEvent]] = {}
         """By node, a wait that may be over in a moment."""
 
     def lines_for(self, event: Event) -> Iterator[str]:
@@ -66,19 +66,20 @@ class EventFormatter:
         elif body.code is None:
             self._pending_waits.pop(event.node, None)
         else:
-            self._pending_waits[event.node] = event
+            self._pending_waits[event.node] = event, body
 
     def overdue_lines(self, now: float) -> Iterator[str]:
         """Return the waits that have lasted, once each."""
-        for node, event in list(self._pending_waits.items()):
+        for node, (event, wait) in list(self._pending_waits.items()):
             if now - event.at >= WAIT_SHOWN_AFTER:
                 del self._pending_waits[node]
-                yield self._event_line(event, at=now)
+                yield self._event_line(event, at=now, wait=wait)
 
     def line(self, actor: str, text: str, *, at: float) -> str:
         return f"{max(0.0, at - self._began):6.1f} s  {actor:<17} {text}"
 
-    def _event_line(self, event: Event, *, at: float) -> str:
-        node = "" if event.node in event.message else event.node
-        text = ": ".join(filter(None, (node, event.message)))
+    def _event_line(self, event: Event, *, at: float, wait: WaitEvent | None = None) -> str:
+        message = event.message if wait is None else wait.detail
+        node = event.node if wait is not None or event.node not in event.message else ""
+        text = ": ".join(filter(None, (node, message)))
         return self.line(event.writer, self._names.replace_digests(text), at=at)

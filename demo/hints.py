@@ -18,11 +18,11 @@ from libs.testing.realkube.binaries import find_binaries
 
 def lines(up: DemoEnvironment, nodes: Sequence[str]) -> Iterator[str]:
     kubectl, note = _kubectl()
-    yield "\nLook around meanwhile; each line can be pasted into another terminal:"
+    yield "\nTo look around, paste any of these lines into another terminal:"
     yield f"  export KUBECONFIG={up.paths.kubeconfig(USER)}{note}"
-    yield f"  {kubectl} get nodes -w -L {STATE_LABEL}  # how far each node is"
-    yield f"  {kubectl} get rollouts  # how far the fleet is"
-    yield f"  {kubectl} describe node {nodes[0]}  # its labels, and at the end its events"
+    yield f"  {kubectl} get nodes -w -L {STATE_LABEL}  # the upgrade state of each node"
+    yield f"  {kubectl} get rollouts  # the progress of the fleet"
+    yield f"  {kubectl} describe node {nodes[0]}  # its labels and events"
     yield _nats(up)
     yield "Metrics, for curl or Prometheus:"
     for service in SERVICES:
@@ -39,7 +39,7 @@ def _nats(up: DemoEnvironment) -> str:
     return (
         f"  nats --server {up.nats.url} --nkey {up.paths.key(identity)}"
         f" --inbox-prefix={subjects.inbox(identity)} sub --stream {EVENTS.name} --all '{subject}'"
-        "  # what happened, in words"
+        "  # all events"
     )
 
 
@@ -49,4 +49,4 @@ def _kubectl() -> tuple[str, str]:
         return "kubectl", ""
     if (found := find_binaries(os.environ).binaries) is not None:
         return str(found.kubectl), ""
-    return "kubectl", "  # kubectl is not on your PATH: any recent one does"
+    return "kubectl", "  # kubectl is not on your PATH: install any recent version"

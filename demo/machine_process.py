@@ -33,7 +33,9 @@ from libs.testing.ports import HOST
 
 _CONNECT_SECONDS = 60.0
 _EXPORTER_PATHS: Final = ("/", "/metrics", "/health")
-_NO_AGENT: Final = Page(b"no telemetry agent runs on this machine now; ask again\n", status=503)
+_NO_AGENT: Final = Page(
+    b"no telemetry agent runs on this machine now; try again later\n", status=503
+)
 
 Pages = Mapping[str, Callable[[], Page]]
 

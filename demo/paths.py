@@ -111,15 +111,14 @@ def _make_folder(prefix: str, room: int) -> Path:
     except OSError as error:
         where = tempfile.tempdir or "any of the usual places"
         raise Fatal(
-            f"no folder for the files of the demo could be made in {where}: {error.strerror}; make"
-            " room there, or let TMPDIR name a folder that can be written to"
+            f"cannot create a folder for the demo in {where}: {error.strerror};"
+            " free space there, or set TMPDIR to a writable folder"
         ) from error
     free = shutil.disk_usage(folder).free
     if free < room:
         folder.rmdir()
         raise Fatal(
-            f"the files of the demo were to go below {folder.parent}, where {free / _MIB:.0f} MiB"
-            f" are free and {room / _MIB:.0f} are needed; make room there, or let TMPDIR name"
-            " another folder"
+            f"the demo needs {room / _MIB:.0f} MiB below {folder.parent}, where {free / _MIB:.0f} MiB"
+            " are free; free space there, or set TMPDIR to another folder"
         )
     return folder

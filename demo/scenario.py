@@ -66,12 +66,12 @@ class DemoScenario:
     async def install(self) -> None:
         """Install, apply the policy, and start services and machines."""
         await self._admin.install()
-        self._print_action(f"kubectl apply a ClusterPolicy with driver.version {OLD}")
+        self._print_action(f"kubectl apply: ClusterPolicy with driver.version {OLD}")
         self._formatter.wanted = OLD
         await self._admin.apply_policy(OLD)
         self._print_action("start Sluice's services")
         await _start_all(partial(self._up.start_service, service) for service in SERVICES)
-        self._print_action(f"switch on {', '.join(self._nodes)}")
+        self._print_action(f"power on {', '.join(self._nodes)}")
         await _start_all(partial(self._up.start_machine, node) for node in self._nodes)
 
     async def wait_until_ready(self) -> None:
@@ -81,10 +81,10 @@ class DemoScenario:
     async def upgrade(self) -> None:
         """Start workloads, change the version, and wait until all nodes are upgraded."""
         self._print_line(
-            "\nThe fleet moves: people compute on it, and somebody wants another driver."
+            "\nUpgrade: users run workloads, and the administrator sets another driver version."
         )
         self._print_action(
-            "start `serve`, which may be evicted, and `train`, for whose end we wait"
+            "create service `serve`, which may be evicted, and job `train`, which must finish first"
         )
         await self._admin.create_service("serve", self._nodes[0], gpus=2)
         await self._admin.create_job("train", self._nodes[1 % len(self._nodes)], gpus=4)
@@ -153,7 +153,7 @@ class DemoScenario:
         while (status := await self._status()).phase != RolloutPhase.HALTED:
             if self._clock.monotonic() > until:
                 raise Fatal(
-                    f"driver {NEW} loads on no node, and after so long its rollout is not halted:"
+                    f"driver {NEW} loads on no node, but its rollout was not halted in time:"
                     f" {msgspec.json.encode(status).decode()}"
                 )
             await self._clock.sleep(POLL_INTERVAL)
@@ -162,18 +162,16 @@ class DemoScenario:
     async def _release(self, halted: RolloutStatus) -> None:
         """Repair the driver, release the halted rollout, and retry the failed nodes."""
         await self._clock.sleep(_LOOK_SECONDS)
-        self._print_action(f"mend the image of driver {NEW}: it loads now")
+        self._print_action(f"repair the image of driver {NEW}: it loads now")
         await asyncio.to_thread(self._up.paths.bad_drivers.unlink, missing_ok=True)
         failures = halted.counts.failed
-        self._print_action(
-            f"kubectl patch rollout: release {NEW}, of which {failures} failed: go on"
-        )
+        self._print_action(f"kubectl patch rollout: release {NEW} after {failures} failed nodes")
         await self._admin.accept_failures(halted.target, failures=failures)
         for node in await self._list("/api/v1/nodes"):
             name, labels = node["metadata"]["name"], node["metadata"].get("labels", {})
             if labels.get(STATE_LABEL) == UpgradeState.UPGRADE_FAILED:
                 self._print_action(
-                    f"kubectl label node {name}: {UpgradeState.UPGRADE_REQUIRED}: once more"
+                    f"kubectl label node {name}: {UpgradeState.UPGRADE_REQUIRED}, to retry it"
                 )
                 await self._admin.retry_node(name)
 
@@ -188,8 +186,8 @@ class DemoScenario:
                 return
             if self._clock.monotonic() > until:
                 raise Fatal(
-                    f"driver {version} is not on all {len(self._nodes)} nodes yet, and the demo"
-                    f" waits no longer: {msgspec.json.encode(status).decode()}"
+                    f"driver {version} did not reach all {len(self._nodes)} nodes in time:"
+                    f" {msgspec.json.encode(status).decode()}"
                 )
             await self._clock.sleep(POLL_INTERVAL)
 
@@ -211,14 +209,12 @@ class DemoScenario:
         while not (in_flight := (await self._status()).in_flight):
             await self._clock.sleep(POLL_INTERVAL)
         node = next(iter(in_flight.values())).node
-        where = f" of {node}" if self._kill in AGENT_KINDS else ""
-        self._print_action(
-            f"kill -9 {self._kill}{where}, while {node} is on its way; another is started"
-        )
+        target = f"the {self._kill} agent of {node}" if self._kill in AGENT_KINDS else self._kill
+        self._print_action(f"kill -9 {target} while {node} is being upgraded; it is restarted")
         await self._up.kill(self._kill, node=node)
 
     def _print_action(self, action: str) -> None:
-        self._print_line(self._formatter.line("a person", action, at=self._clock.now()))
+        self._print_line(self._formatter.line("administrator", action, at=self._clock.now()))
 
 
 async def _start_all(starts: Iterable[Callable[[], Awaitable[None]]]) -> None:

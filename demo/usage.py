@@ -34,6 +34,6 @@ def table(costs: Mapping[str, ProcessCost], *, seconds: float) -> Iterator[str]:
     memory = sum((cost.memory_mib for cost in costs.values()), 0.0)
     cpu = sum((cost.cpu_seconds for cost in costs.values()), 0.0)
     yield (
-        f"  {'together':<17} {memory:6.0f} MiB  {cpu:6.1f} s of CPU"
+        f"  {'total':<17} {memory:6.0f} MiB  {cpu:6.1f} s of CPU"
         f" in {seconds:.0f} s: {cpu / seconds:.2f} of a core"
     )

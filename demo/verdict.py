@@ -62,23 +62,23 @@ async def judge_run(
     return DemoVerdict(
         verdict=await asyncio.to_thread(judge, journal, faults=faults),
         oddities=await asyncio.to_thread(_incidents, paths, nodes),
-        rests_on=f"{len(revisions)} requests to the API server, {len(entries)} lines of agents'"
-        f" journals, {len(events)} events",
+        rests_on=f"{len(revisions)} requests to the API server, {len(entries)} entries of"
+        f" agents' journals, {len(events)} events",
     )
 
 
 def lines(found: DemoVerdict) -> Iterator[str]:
     """Return the verdict as lines for a person."""
-    yield f"  it has read {found.rests_on}"
+    yield f"  read: {found.rests_on}"
     for incident in found.oddities:
-        yield f"  BROKEN  on a machine: {incident}"
+        yield f"  VIOLATED  on a machine: {incident}"
     for violation in found.verdict.violations:
         where = f" ({violation.node})" if violation.node else ""
-        yield f"  BROKEN  {violation.invariant}{where}: {violation.message}"
+        yield f"  VIOLATED  {violation.invariant}{where}: {violation.message}"
     for invariant, lack in sorted(found.verdict.not_judged.items()):
-        yield f"  not judged: {invariant}, for want of {lack}"
+        yield f"  not judged: {invariant} (requires {lack})"
     if found.is_ok:
-        yield "  every promise that it can judge was kept"
+        yield "  all invariants that could be judged hold"
 
 
 async def _entries(paths: DemoPaths, node: str) -> list[Entry]:

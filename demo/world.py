@@ -5,7 +5,7 @@ from typing import Final
 
 from libs.forecast.world import ProcessEnd, SteadyWorld
 
-SCALE: Final = "a real driver takes minutes to build and load; here everything takes seconds"
+SCALE: Final = "A real driver takes minutes to build and load; here everything takes seconds."
 
 
 class DemoWorld(SteadyWorld, frozen=True, kw_only=True):

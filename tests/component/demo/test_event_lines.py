@@ -48,7 +48,7 @@ def test_a_wait_is_told_only_when_it_has_lasted_and_only_once() -> None:
     assert not list(there.overdue_lines(110.0 + WAIT_SHOWN_AFTER - 0.1))
     (line,) = there.overdue_lines(110.0 + WAIT_SHOWN_AFTER)
     assert line.split()[:2] == ["11.0", "s"], "lines are in the order of their seconds"
-    assert line.endswith("node-1 waits: the gate")
+    assert line.endswith("node-1: the gate")
     assert not list(there.overdue_lines(200.0))
 
 
@@ -57,7 +57,7 @@ def test_a_wait_that_is_over_or_followed_by_another_is_not_told() -> None:
     list(there.lines_for(waits(WaitCode.GATE, "the gate", at=110.0)))
     list(there.lines_for(waits(WaitCode.UNLOAD, "the unload", at=110.2)))
     (line,) = there.overdue_lines(120.0)
-    assert line.endswith("node-1 waits: the unload")
+    assert line.endswith("node-1: the unload")
     list(there.lines_for(waits(WaitCode.JOBS, "jobs", at=121.0)))
     list(there.lines_for(waits(None, "", at=121.3)))
     assert not list(there.overdue_lines(130.0))

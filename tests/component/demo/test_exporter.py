@@ -15,7 +15,7 @@ async def test_each_agent_shows_its_own_and_without_one_the_page_says_so() -> No
             async with session.get(f"http://{host}:{port}/metrics") as answer:
                 return answer.status, await answer.text()
 
-        nobody = (503, "no telemetry agent runs on this machine now; ask again\n")
+        nobody = (503, "no telemetry agent runs on this machine now; try again later\n")
         assert await shown() == nobody
         async with exporter.serve({"/metrics": lambda: Page(b"first")}):
             assert await shown() == (200, "first")

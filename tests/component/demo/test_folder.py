@@ -34,7 +34,7 @@ async def test_a_disk_that_is_too_full_is_said_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(Fatal, match=rf"below {tmp_path}, where .* and 1099511627776 are needed"):
+    with pytest.raises(Fatal, match=rf"needs 1099511627776 MiB below {tmp_path}, where .* free"):
         async with guarded_folder("demo-", room=2**60):
             raise AssertionError("there is no folder")
     assert os.listdir(tmp_path) == []

@@ -91,7 +91,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
         process.send_signal(signal.SIGINT)
         code = process.wait(timeout=WITHIN)
     assert code == 130, running.output
-    assert running.output.rstrip().endswith("nothing was judged, and nothing is left.")
+    assert running.output.rstrip().endswith("All processes and files are removed.")
     assert [path.name for path in folder.iterdir()] == ["told"]
     assert [url for url in running.pages().values() if listens(url)] == []
 

@@ -31,5 +31,5 @@ def test_a_process_that_is_gone_is_said() -> None:
 
 def test_the_table_ends_with_the_sum() -> None:
     *_, last = table({"a": ProcessCost(10.0, 1.0), "b": ProcessCost(20.0, 2.0)}, seconds=30.0)
-    assert last.startswith("  together ")
+    assert last.startswith("  total ")
     assert last.endswith(" 30 MiB     3.0 s of CPU in 30 s: 0.10 of a core")

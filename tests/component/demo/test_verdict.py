@@ -52,9 +52,9 @@ async def test_all_sources_are_read_and_a_good_run_is_well(places: DemoPaths) ->
     await kept(places, ENTRY)
     found = await judge_run(places, ["node-1"], events=(), pool_facts=(), faults=False)
     assert found.is_ok, list(lines(found))
-    told = "1 requests to the API server, 1 lines of agents' journals, 0 events"
+    told = "1 requests to the API server, 1 entries of agents' journals, 0 events"
     assert found.rests_on == told
-    assert list(lines(found))[-1] == "  every promise that it can judge was kept"
+    assert list(lines(found))[-1] == "  all invariants that could be judged hold"
 
 
 async def test_an_agents_journal_can_break_a_promise(places: DemoPaths) -> None:
@@ -71,14 +71,14 @@ async def test_what_must_never_happen_on_a_machine_is_no_good_run(places: DemoPa
     places.incidents("node-1").write_text("two drivers: node-1: one met another\n")
     found = await judge_run(places, ["node-1"], events=(), pool_facts=(), faults=False)
     assert not found.is_ok
-    assert "  BROKEN  on a machine: two drivers: node-1: one met another" in lines(found)
+    assert "  VIOLATED  on a machine: two drivers: node-1: one met another" in lines(found)
 
 
 def test_what_was_broken_and_what_could_not_be_judged_is_said() -> None:
     broken = Violation(invariant="I1", node="node-1", message="two at a time")
     verdict = AuditResult(violations=(broken,), not_judged={"I10": "a run without injected faults"})
     assert list(lines(DemoVerdict(verdict=verdict, oddities=(), rests_on="much"))) == [
-        "  it has read much",
-        "  BROKEN  I1 (node-1): two at a time",
-        "  not judged: I10, for want of a run without injected faults",
+        "  read: much",
+        "  VIOLATED  I1 (node-1): two at a time",
+        "  not judged: I10 (requires a run without injected faults)",
     ]
