@@ -104,7 +104,7 @@ async def run_demo(options: Options) -> int:
     duration = 35 * options.nodes + 45 + (60 if options.bad_driver else 0)
     machines = "machine" if options.nodes == 1 else "machines"
     print_line(
-        f"Sluice demo: the real services, and {options.nodes} simulated {machines} with 8 GPUs each."
+        f"Sluice demo: the real services on {options.nodes} simulated {machines} with 8 GPUs each."
         f"\n{SCALE}\nThe demo takes about {duration} seconds.\n"
     )
     async with demo_environment(nodes, seed=options.seed) as up:
@@ -126,7 +126,7 @@ async def run_demo(options: Options) -> int:
         print_line(line)
     print_line(f"  at rest after the upgrade: {cpu_at_rest:.2f} of a core")
     print_line(
-        "\nAudit of the run, from the journals of the API server and the agents, and from the events:"
+        "\nAudit of the run, over the journals of the API server and the agents, and the events:"
     )
     for line in verdict.lines(found):
         print_line(line)
@@ -162,9 +162,7 @@ async def _play(
                 await _unless_failed(up, scenario.upgrade())
                 cpu_at_rest = await _cpu_at_rest(up)
                 if not options.once:
-                    print_line(
-                        "\nThe upgrade is complete. Everything stays up: press Ctrl-C to end the demo."
-                    )
+                    print_line("\nThe upgrade is complete. Everything stays up until Ctrl-C.")
                     await _unless_failed(up, stop.wait())
             return await verdict.events_of(bus), cpu_at_rest
 

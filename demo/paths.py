@@ -118,7 +118,7 @@ def _make_folder(prefix: str, room: int) -> Path:
     if free < room:
         folder.rmdir()
         raise Fatal(
-            f"the demo needs {room / _MIB:.0f} MiB below {folder.parent}, where {free / _MIB:.0f} MiB"
-            " are free; free space there, or set TMPDIR to another folder"
+            f"the demo needs {room / _MIB:.0f} MiB below {folder.parent}, where"
+            f" {free / _MIB:.0f} MiB are free; free space there, or set TMPDIR to another folder"
         )
     return folder

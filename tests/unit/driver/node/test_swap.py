@@ -229,7 +229,7 @@ async def other_label(ground: AgentWorld) -> None:
         await ground.clock.sleep(30)
         assert not ground.fake_machine.is_gate_open_to(NEW, "d-9")
         details = [one.detail for one in ground.reports if isinstance(one, Progress)]
-        assert details[-1] == "no driver pod asks with label d-2"
+        assert details[-1] == "waiting for the new driver pod (d-2) to reach the gate"
         assert ground.result(order) is None
 
 
