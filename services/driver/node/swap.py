@@ -120,7 +120,7 @@ class SwapHandler:
             if asking is not None and asking.pod_uid != swap.old_pod_uid:
                 break
             op.raise_if_superseded()
-            op.progress("gate", f"no driver pod asks with label {swap.label}")
+            op.progress("gate", f"waiting for the new driver pod ({swap.label}) to reach the gate")
             await self._pause(lambda tree, had=seen.asked: gate.list_requests(tree) != had)
         await op.checkpoint("gate")
         answer = GateAnswer(pod_uid=asking.pod_uid, label=asking.label, at=self._clock.now())
