@@ -1,4 +1,4 @@
-"""A process asks to be restarted when it has failed, or its loop is stuck; and only then."""
+"""Liveness of a process that has failed or whose loop is stalled."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from libs.testing.env import make_env
 
 
 class StoppedClock:
-    """Time moves when the test says so, and nobody who waits is ever woken."""
+    """A clock that the test advances; sleeps never end."""
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -40,7 +40,7 @@ async def livez(process: Process[ProcessSettings]) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_a_process_that_failed_or_is_stuck_is_not_live():
+async def test_livez_fails_after_a_failure_or_a_stall():
     clock = StoppedClock()
     drains: list[float] = []
     process = Process(

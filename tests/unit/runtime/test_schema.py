@@ -1,4 +1,4 @@
-"""What a Struct offers as settings, and how what each of them wants is said in words."""
+"""Which fields of a Struct can be settings, and how their types are described."""
 
 from typing import Annotated
 
@@ -23,12 +23,12 @@ class Http(msgspec.Struct, frozen=True):
         (list[int], "a list (comma-separated in the environment), each a whole number"),
     ],
 )
-def test_limits_are_said_in_words(kind: object, wanted: str):
+def test_types_are_described_in_words(kind: object, wanted: str):
     (setting,) = leaves(msgspec.defstruct("One", [("field", kind)]), prefix="SLUICE_")
     assert (setting.variable, setting.expected) == ("SLUICE_FIELD", wanted)
 
 
-def test_a_struct_that_cannot_be_settings_is_refused():
+def test_a_struct_with_an_unsupported_field_is_refused():
     class Mapped(msgspec.Struct):
         labels: dict[str, str]
 
