@@ -165,7 +165,8 @@ class DemoScenario:
         self._print_action(f"repair the image of driver {NEW}: it loads now")
         await asyncio.to_thread(self._up.paths.bad_drivers.unlink, missing_ok=True)
         failures = halted.counts.failed
-        self._print_action(f"kubectl patch rollout: release {NEW} after {failures} failed nodes")
+        nodes = "node" if failures == 1 else "nodes"
+        self._print_action(f"kubectl patch rollout: release {NEW} after {failures} failed {nodes}")
         await self._admin.accept_failures(halted.target, failures=failures)
         for node in await self._list("/api/v1/nodes"):
             name, labels = node["metadata"]["name"], node["metadata"].get("labels", {})
