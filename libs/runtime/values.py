@@ -67,7 +67,7 @@ CUSTOM: dict[type, str] = {
     Secret: "text",
     Path: "a path",
 }
-"""Types of settings that msgspec does not have, and how a person is told to write them."""
+"""Types of settings that msgspec does not have, and how error messages describe them."""
 
 
 def decode(kind: type, value: object) -> object:

@@ -68,5 +68,5 @@ async def test_livez_fails_after_a_failure_or_a_stall():
         (503, late),
         (503, f"{late}one: the connection closed for good\n"),
     ]
-    assert drains == [20], "whoever watches over the shutdown was told that it began"
+    assert drains == [20], "the shutdown deadline starts with the drain"
     assert not [entry for entry in logs if entry["log_level"] == "warning"]
