@@ -5,6 +5,6 @@ import sys
 if __name__ == "__main__":
     try:
         from demo.cli import main
-    except KeyboardInterrupt:  # all that it needs takes a second or two to be read
+    except KeyboardInterrupt:  # the import takes a second or two
         sys.exit(130)
     sys.exit(main())

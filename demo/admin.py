@@ -1,7 +1,4 @@
-"""What people do in the demo: install, say what they want, run jobs, change their minds.
-
-All of it is what they would do with kubectl; nothing here knows how it is carried out.
-"""
+"""What the administrator does in the demo, all of it as with kubectl."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -31,17 +28,15 @@ Object = Mapping[str, Any]
 
 
 class DemoAdmin:
-    """Somebody with kubectl."""
-
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
 
     async def install(self) -> None:
-        """Kinds, namespace, accounts, and the leases that services lead by."""
+        """Create custom resource definitions, namespace, service accounts and leader leases."""
         for definition in crd_manifests().values():
             await self.apply(definition)
         for obj in installation_objects(NAMESPACE):
-            if not obj["apiVersion"].startswith(_RBAC):  # rights are not simulated
+            if not obj["apiVersion"].startswith(_RBAC):  # RBAC is not simulated
                 await self.apply(obj)
         for writer in CLUSTER_WRITERS:
             if writer is not Writer.CTL:
@@ -49,7 +44,7 @@ class DemoAdmin:
                 await self._kube.create(LEASES, lease, namespace=NAMESPACE)
 
     async def apply_policy(self, version: str) -> None:
-        """A ClusterPolicy, as small as one can be."""
+        """Apply a minimal ClusterPolicy."""
         upgrade = {
             "autoUpgrade": True,
             "maxParallelUpgrades": 1,
@@ -75,19 +70,19 @@ class DemoAdmin:
         )
 
     async def accept_failures(self, target: str, *, failures: int) -> None:
-        """`kubectl patch rollout …`: so many failures of this target are accepted."""
+        """`kubectl patch rollout …`: accept that many failures of a target."""
         await self._merge(
             path_of("sluice.dev/v1alpha1", "Rollout", name=POOL),
             {"spec": {"release": {"target": target, "failures": failures}}},
         )
 
     async def retry_node(self, node: str) -> None:
-        """`kubectl label node …`: it is to be tried once more."""
+        """`kubectl label node …`: try the node once more."""
         labels = {STATE_LABEL: UpgradeState.UPGRADE_REQUIRED.value}
         await self._merge(f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})
 
     async def create_service(self, name: str, node: str, *, gpus: int) -> None:
-        """A service with GPUs, that goes on elsewhere or again when it is evicted."""
+        """Create a service with GPUs, whose pods are replaced when they are evicted."""
         labels = {"app": name}
         spec = {
             "replicas": 1,
@@ -97,7 +92,7 @@ class DemoAdmin:
         await self.apply(_workload("apps/v1", "ReplicaSet", name, spec))
 
     async def create_job(self, name: str, node: str, *, gpus: int) -> None:
-        """A job with GPUs, whose end the upgrade has to wait for."""
+        """Create a job with GPUs, which the upgrade has to wait for."""
         template = {
             "metadata": {"labels": {"app": name, "waited-for": "true"}},
             "spec": {**_pod(node, gpus), "restartPolicy": "Never"},
@@ -122,11 +117,11 @@ class DemoAdmin:
 
 
 def path_of(api: str, kind: str, *, name: str, namespace: str = "") -> str:
-    """Where an object of this kind is."""
+    """Return the API path of an object."""
     root = f"/apis/{api}" if "/" in api else f"/api/{api}"
-    within = f"/namespaces/{namespace}" if namespace else ""
+    scope = f"/namespaces/{namespace}" if namespace else ""
     plural = KINDS[kind].plural if kind in KINDS else f"{kind.lower()}s"
-    return f"{root}{within}/{plural}/{name}"
+    return f"{root}{scope}/{plural}/{name}"
 
 
 def _workload(api: str, kind: str, name: str, spec: Object) -> Object:

@@ -1,7 +1,4 @@
-"""The program: what it can be asked for, from the first line to the verdict, and its exit code.
-
-What is played is the story's, what it is played on the premises'.
-"""
+"""The program `python -m demo`: options, the course of the demo, and the exit code."""
 
 import argparse
 import asyncio
@@ -28,14 +25,14 @@ from libs.testing.errors import SimError
 
 FEWEST, MOST = 1, 8
 _USAGE = "make demo ARGS='[--nodes N] [--seed N] [--kill SERVICE] [--bad-driver] [--once]'"
-_WHAT = "One driver upgrade of a small simulated fleet by all services, and the audit of it."
+_WHAT = "Upgrade the driver of a small simulated fleet with all services, and audit the run."
 STOPPED = 130
-_REST = 5.0
-"""Seconds over which it is seen what all of it costs when nothing is to be done."""
+_REST_SECONDS = 5.0
+"""How long the CPU use at rest is measured."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for."""
+    """The command-line options."""
 
     nodes: int
     seed: int
@@ -45,7 +42,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_options(arguments: Sequence[str]) -> Options:
-    """From the command line; what is wrong is said, and exits 2."""
+    """Parse the command line; print errors and exit with 2."""
     parser = argparse.ArgumentParser(prog="make demo", usage=_USAGE, description=_WHAT)
     parser.add_argument(
         "--nodes",
@@ -53,121 +50,126 @@ def parse_options(arguments: Sequence[str]) -> Options:
         default=3,
         choices=range(FEWEST, MOST + 1),
         metavar="N",
-        help=f"machines, {FEWEST} to {MOST} (3)",
+        help=f"number of machines, {FEWEST} to {MOST} (default 3)",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the world (0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the simulation (default 0)"
+    )
     parser.add_argument(
         "--kill",
         default="",
         choices=[str(writer) for writer in KILLABLE],
         metavar="SERVICE",
-        help="kill this one while a node is on its way: a service of the cluster, with -9, or, on"
-        f" that node, an agent ({', '.join(KILLABLE)})",
+        help="kill this service with SIGKILL while a node is being upgraded: a cluster role, or an"
+        f" agent on that node ({', '.join(KILLABLE)})",
     )
     parser.add_argument(
         "--bad-driver",
         action="store_true",
-        help="the new driver loads nowhere: its rollout halts, until a person has mended the driver"
-        " and releases it",
+        help="the new driver fails to load: the rollout halts until the administrator repairs the"
+        " driver and releases the rollout",
     )
     parser.add_argument(
-        "--once", action="store_true", help="end after the story; else stay up until Ctrl-C"
+        "--once", action="store_true", help="exit after the upgrade instead of staying up"
     )
     return msgspec.convert(vars(parser.parse_args(arguments)), Options)
 
 
 class StopSignal:
-    """A signal ends the demo: at once, or, where it only stays up, by letting it go on."""
+    """SIGINT and SIGTERM: cancel the demo, or end `wait` where the demo only stays up."""
 
     def __init__(self) -> None:
-        self._asked = asyncio.Event()
-        self._stays = False
+        self._received = asyncio.Event()
+        self._waiting = False
         self._task = asyncio.current_task()
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._end)
+            asyncio.get_running_loop().add_signal_handler(number, self._handle)
 
     async def wait(self) -> None:
-        """Until somebody says that it is enough."""
-        self._stays = True
-        await self._asked.wait()
+        self._waiting = True
+        await self._received.wait()
 
-    def _end(self) -> None:
-        print_line("\nEnding: all processes are asked to stop.")
-        self._asked.set()
-        if not self._stays and self._task is not None:
+    def _handle(self) -> None:
+        print_line("\nStopping all processes.")
+        self._received.set()
+        if not self._waiting and self._task is not None:
             self._task.cancel()
-        self._stays = False
+        self._waiting = False
 
 
-async def run_demo(asked: Options) -> int:
-    """The whole demo; the exit code."""
-    ending = StopSignal()
-    nodes = [f"node-{number + 1}" for number in range(asked.nodes)]
+async def run_demo(options: Options) -> int:
+    """Run the demo, and return its exit code."""
+    stop = StopSignal()
+    nodes = [f"node-{number + 1}" for number in range(options.nodes)]
+    duration = 35 * options.nodes + 45 + (60 if options.bad_driver else 0)
+    machines = "machine" if options.nodes == 1 else "machines"
     print_line(
-        f"Sluice in small: the real services; machines with 8 GPUs, simulated: {asked.nodes}."
-        f"\nTime is real, but {SCALE}.\nThe whole takes about {_seconds(asked)} seconds.\n"
+        f"Sluice demo: the real services on {options.nodes} simulated {machines} with 8 GPUs each."
+        f"\n{SCALE}\nThe demo takes about {duration} seconds.\n"
     )
-    async with demo_environment(nodes, seed=asked.seed) as up:
+    async with demo_environment(nodes, seed=options.seed) as up:
         began = up.clock.monotonic()
-        witness = DriverlessNodes(pool=POOL, max_unavailable=MAX_UNAVAILABLE)
-        events, idle = await _played(up, asked, nodes, ending, witness)
+        driverless = DriverlessNodes(pool=POOL, max_unavailable=MAX_UNAVAILABLE)
+        events, cpu_at_rest = await _play(up, options, nodes, stop, driverless)
         costs = await asyncio.to_thread(process_costs, up)
         seconds = up.clock.monotonic() - began
         await up.processes.end()
         found = await verdict.judge_run(
-            up.paths, nodes, events=events, pool_facts=witness.pool_facts, faults=bool(asked.kill)
+            up.paths,
+            nodes,
+            events=events,
+            pool_facts=driverless.pool_facts,
+            faults=bool(options.kill),
         )
-    print_line("\nWhat it cost:")
+    print_line("\nMemory and CPU used:")
     for line in usage.table(costs, seconds=seconds):
         print_line(line)
-    print_line(f"  while nothing was to be done: {idle:.2f} of a core")
-    print_line("\nThe audit, over the API server's journal, the agents' and the events:")
+    print_line(f"  at rest after the upgrade: {cpu_at_rest:.2f} of a core")
+    print_line(
+        "\nAudit of the run, over the journals of the API server and the agents, and the events:"
+    )
     for line in verdict.lines(found):
         print_line(line)
     return 0 if found.is_ok else 1
 
 
-def _seconds(told: Options) -> int:
-    return 35 * told.nodes + 45 + (60 if told.bad_driver else 0)
-
-
-async def _played(
+async def _play(
     up: DemoEnvironment,
-    told: Options,
+    options: Options,
     nodes: Sequence[str],
-    ending: StopSignal,
-    witness: DriverlessNodes,
+    stop: StopSignal,
+    driverless: DriverlessNodes,
 ) -> tuple[tuple[Event, ...], float]:
-    """The story; then what was said on the bus, and how much of a core all of it takes at rest."""
+    """Play the scenario; return all events on the bus and the CPU use at rest."""
     async with kube_client(up) as kube:
-        story = DemoScenario(
+        scenario = DemoScenario(
             up,
-            person=DemoAdmin(kube),
+            admin=DemoAdmin(kube),
             kube=kube,
             nodes=nodes,
-            kill=told.kill,
-            bad_driver=told.bad_driver,
-            say=print_line,
+            kill=options.kill,
+            bad_driver=options.bad_driver,
+            print_line=print_line,
         )
-        await _unless_failed(up, story.install())
+        await _unless_failed(up, scenario.install())
         for line in hints.lines(up, nodes):
             print_line(line)
-        print_line("\nThe fleet comes up; no machine has a driver yet.")
+        print_line("\nThe nodes start; none has a driver yet.")
         async with bus_client(up) as bus, bus_client(up, READER) as reader:
-            hearing = observe_reports(witness, bus=reader, clock=up.clock)
-            async with story.print_events(bus), hearing:
-                await _unless_failed(up, story.wait_until_ready())
-                await _unless_failed(up, story.upgrade())
-                idle = await _at_rest(up)
-                if not told.once:
-                    print_line("\nAll is done, and stays up: look around, and end it with Ctrl-C.")
-                    await _unless_failed(up, ending.wait())
-            return await verdict.events_of(bus), idle
+            observed = observe_reports(driverless, bus=reader, clock=up.clock)
+            async with scenario.print_events(bus), observed:
+                await _unless_failed(up, scenario.wait_until_ready())
+                await _unless_failed(up, scenario.upgrade())
+                cpu_at_rest = await _cpu_at_rest(up)
+                if not options.once:
+                    print_line("\nThe upgrade is complete. Everything stays up until Ctrl-C.")
+                    await _unless_failed(up, stop.wait())
+            return await verdict.events_of(bus), cpu_at_rest
 
 
-async def _unless_failed(up: DemoEnvironment, doing: Coroutine[Any, Any, None]) -> None:
-    """Do it; a process that ends meanwhile, and was not told to, ends it with its last lines."""
-    task = asyncio.create_task(doing, name="story")
+async def _unless_failed(up: DemoEnvironment, coroutine: Coroutine[Any, Any, None]) -> None:
+    """Await a coroutine; raise the failure of a process that ends by itself meanwhile."""
+    task = asyncio.create_task(coroutine, name="scenario")
     watch = asyncio.create_task(up.processes.wait_failed(), name="watch")
     try:
         await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
@@ -180,44 +182,43 @@ async def _unless_failed(up: DemoEnvironment, doing: Coroutine[Any, Any, None]) 
         await asyncio.wait({task, watch})
 
 
-async def _at_rest(up: DemoEnvironment) -> float:
+async def _cpu_at_rest(up: DemoEnvironment) -> float:
+    """Return how much of a core all processes use while there is nothing to do."""
     before = await asyncio.to_thread(process_costs, up)
     began = up.clock.monotonic()
-    await up.clock.sleep(_REST)
+    await up.clock.sleep(_REST_SECONDS)
     after = await asyncio.to_thread(process_costs, up)
-    used = sum(after[name].cpu_seconds - one.cpu_seconds for name, one in before.items())
+    used = sum(after[name].cpu_seconds - cost.cpu_seconds for name, cost in before.items())
     return used / (up.clock.monotonic() - began)
 
 
 def process_costs(up: DemoEnvironment) -> dict[str, usage.ProcessCost]:
-    """Of every process of the demo, and of this one."""
-    pids = {name: worker.child.pid for name, worker in up.processes.processes.items()}
+    """Return the costs of all processes of the demo, this one included."""
+    pids = {name: process.child.pid for name, process in up.processes.processes.items()}
     pids |= {"nats-server": up.nats.pid, "demo": os.getpid()}
     return {name: usage.process_cost(pid) for name, pid in pids.items()}
 
 
 def print_line(line: str) -> None:
-    """To whoever watches."""
     print(line, flush=True)
 
 
 def main() -> int:
-    """The program."""
-    told = parse_options(sys.argv[1:])
-    # Problems of ours are said by what we raise; libraries need not add to the story.
+    options = parse_options(sys.argv[1:])
+    # Failures are printed below; log lines of libraries would only disturb the output.
     logging.disable(logging.CRITICAL)
     try:
-        return asyncio.run(run_demo(told))
+        return asyncio.run(run_demo(options))
     except (asyncio.CancelledError, KeyboardInterrupt):
-        print_line("\nStopped before its end: nothing was judged, and nothing is left.")
+        print_line("\nInterrupted: the run was not audited. All processes and files are removed.")
         return STOPPED
     except (Fatal, SimError, BusError, KubeError, OSError, ExceptionGroup) as error:
-        print(f"\nThe demo failed: {_words(error)}", file=sys.stderr)
+        print(f"\nThe demo failed: {_description(error)}", file=sys.stderr)
         return 1
 
 
-def _words(error: BaseException) -> str:
-    """The first of several; what a process said last keeps its lines."""
+def _description(error: BaseException) -> str:
+    """Describe the first error of a group; keep the lines of a process's last output."""
     while isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         error = group.exceptions[0]

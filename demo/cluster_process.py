@@ -1,6 +1,6 @@
-"""The cluster's process: the simulated API server over HTTP, and its controllers.
+"""The process of the simulated cluster: an API server over HTTP, and Kubernetes' controllers.
 
-It knows no machine, and nothing of us: machines and services are clients of it like any other.
+Machines and services are clients of it.
 """
 
 import random as chance
@@ -26,26 +26,23 @@ _log = logger()
 
 
 class ClusterSettings(ProcessSettings, frozen=True, kw_only=True):
-    """Settings of the cluster's process."""
-
     folder: Path
     users: tuple[str, ...]
-    """Each gets a kubeconfig."""
+    """A kubeconfig is written for each."""
     seed: int = 0
 
 
 async def start(process: Process[ClusterSettings], service: Service) -> None:
-    """Ready when every user can come in."""
     await service.enter("cluster", _cluster(process))
 
 
 @asynccontextmanager
 async def _cluster(process: Process[ClusterSettings]) -> AsyncGenerator[None]:
     settings, clock = process.settings, process.env.clock
-    places = DemoPaths(settings.folder)
+    paths = DemoPaths(settings.folder)
     random = chance.Random(settings.seed)
-    # Each revision is in the file at once: another process reads it when this one has ended.
-    with RevisionJournal(spill=places.revisions, keeps=1) as journal:
+    # Keep revisions in the file: the demo reads them after this process has ended.
+    with RevisionJournal(spill=paths.revisions, keeps=1) as journal:
         server = ApiServer(
             clock=clock, ids=process.env.ids, random=random, journal=journal, rules=CEL_RULES
         )
@@ -58,10 +55,10 @@ async def _cluster(process: Process[ClusterSettings]) -> AsyncGenerator[None]:
             model=SteadyWorld(),
             env=msgspec.structs.replace(process.env, random=random),
         )
-        async with serve_http(server) as door:
+        async with serve_http(server) as endpoint:
             for user in settings.users:
-                door.kubeconfig(places.users, user)
+                endpoint.kubeconfig(paths.users, user)
             async with cluster:
-                _log.info("api server started", url=door.url)
+                _log.info("api server started", url=endpoint.url)
                 yield
             await server.stop()

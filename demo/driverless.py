@@ -1,6 +1,6 @@
-"""What no revision shows and an audit must know: on whom no driver is loaded.
+"""Facts for the audit that no revision shows: the nodes on which no driver is loaded.
 
-It hears what the driver agents report; another boot of a node is still that node.
+They come from the reports of the driver agents. A node stays the same across reboots.
 """
 
 from bisect import bisect_right
@@ -25,40 +25,38 @@ from libs.runtime.clock import Clock
 
 NODE: Final = "Node"
 READER: Final = Writer.VALIDATOR_CLUSTER
-"""Reports are not for people: as one of those who may read them."""
+"""An identity that may read reports; people may not."""
 REPORT_DELAY: Final = 2.0
-"""Seconds after which everybody has heard a report that somebody heard."""
+"""Seconds after which every reader has received a report that one of them received."""
 
 
 class DriverlessNodes:
-    """Of one pool; its testimony begins with the first report and grows with each that is news."""
+    """The driverless nodes of one pool, as a new `PoolFacts` for each change of the set."""
 
     def __init__(self, *, pool: str, max_unavailable: IntOrString) -> None:
         self._pool = pool
         self._max_unavailable = max_unavailable
-        self._without: frozenset[str] = frozenset()
+        self._driverless: frozenset[str] = frozenset()
         self.pool_facts: list[PoolFacts] = []
 
     def observe(self, report: Report, *, at: float) -> None:
-        """Something was reported; anything but facts of a driver agent is no news."""
+        """Take note of a report; only facts of driver agents count."""
         if (report.component, report.kind) != (Writer.DRIVER, StateKind.FACTS):
             return
         facts = report.open()
         if not isinstance(facts, Facts):
             return
         node = {report.node_uid}
-        self._without = self._without | node if facts.driver is None else self._without - node
-        self._testify(at)
-
-    def _testify(self, at: float) -> None:
-        if self.pool_facts and self.pool_facts[-1].driverless == self._without:
+        driverless = self._driverless
+        self._driverless = driverless | node if facts.driver is None else driverless - node
+        if self.pool_facts and self.pool_facts[-1].driverless == self._driverless:
             return
         self.pool_facts.append(
             PoolFacts(
                 key=self._pool,
                 since=at if self.pool_facts else 0.0,
                 max_unavailable=self._max_unavailable,
-                driverless=self._without,
+                driverless=self._driverless,
             )
         )
 
@@ -66,41 +64,42 @@ class DriverlessNodes:
 def with_report_delay(
     pool_facts: Sequence[PoolFacts], revisions: Sequence[Revision]
 ) -> tuple[PoolFacts, ...]:
-    """The same with what is in doubt: a report has no revision, and others hear it a little later.
+    """Mark nodes as doubtful around each change, because a report has no revision.
 
-    Who heard that a driver is back, and decided at once, names the last revision of Nodes before
-    that report.
+    Other readers may receive a report up to `REPORT_DELAY` later. A scheduler that learns from it
+    that a driver is back names the last revision of Nodes before that report.
     """
-    times = [one.time for one in revisions if one.kind == NODE]
+    node_times = [revision.time for revision in revisions if revision.kind == NODE]
     doubts: list[tuple[float, float, frozenset[str]]] = []
     for before, after in pairwise(pool_facts):
         since = after.since
         if before.driverless - after.driverless:
-            earlier = bisect_right(times, since)
-            since = nextafter(times[earlier - 1], inf) if earlier else 0.0
+            earlier = bisect_right(node_times, since)
+            since = nextafter(node_times[earlier - 1], inf) if earlier else 0.0
         doubts.append((since, after.since + REPORT_DELAY, before.driverless ^ after.driverless))
-    begun = [one.since for one in pool_facts]
-    told: list[PoolFacts] = []
-    for moment in sorted({*begun, *(one for since, until, _ in doubts for one in (since, until))}):
-        holds = pool_facts[bisect_right(begun, moment) - 1]
-        open_now = (who for since, until, who in doubts if since <= moment < until)
-        doubtful = frozenset[str]().union(*open_now)
-        certain = holds.driverless - doubtful
-        told.append(replace(holds, since=moment, driverless=certain, doubtful=doubtful))
-    return tuple(told)
+    starts = [facts.since for facts in pool_facts]
+    moments = {*starts, *(moment for since, until, _ in doubts for moment in (since, until))}
+    marked: list[PoolFacts] = []
+    for moment in sorted(moments):
+        facts = pool_facts[bisect_right(starts, moment) - 1]
+        open_doubts = (nodes for since, until, nodes in doubts if since <= moment < until)
+        doubtful = frozenset[str]().union(*open_doubts)
+        certain = facts.driverless - doubtful
+        marked.append(replace(facts, since=moment, driverless=certain, doubtful=doubtful))
+    return tuple(marked)
 
 
 @asynccontextmanager
 async def observe_reports(
     driverless: DriverlessNodes, *, bus: Bus, clock: Clock
 ) -> AsyncGenerator[None]:
-    """It hears everything that is reported until the end of the block."""
-    mirror = ReportCache(bus=bus, clock=clock, cluster=bus.identity.cluster)
+    """Pass all reports on the bus to `driverless` until the end of the block."""
+    reports = ReportCache(bus=bus, clock=clock, cluster=bus.identity.cluster)
 
     def changed(_of: State, _before: Report | None, after: Report | None) -> None:
         if after is not None:
             driverless.observe(after, at=clock.now())
 
-    mirror.on_change(changed)
-    async with mirror:
+    reports.on_change(changed)
+    async with reports:
         yield

@@ -1,7 +1,6 @@
-"""What happens, in lines for somebody who sees it for the first time. Pure.
+"""Events as lines of text for newcomers. Pure.
 
-A wait that is over in a moment is not told: nobody would have had the time to ask why. Digests are
-told by the version that they stand for.
+Waits are printed only when they last. Digests are replaced by the versions that they stand for.
 """
 
 import re
@@ -11,48 +10,49 @@ from libs.contracts.events import CommandEvent, Event, FactsEvent, RolloutEvent,
 from libs.contracts.message import MalformedMessage
 
 WAIT_SHOWN_AFTER = 1.0
-"""Seconds after which a wait is worth a line."""
+"""Seconds after which a wait is printed."""
 
 SKIPPED_EVENTS = (CommandEvent, FactsEvent)
-"""A dozen for each node: steps and waits say the same in fewer words."""
+"""A dozen for each node; steps and waits tell the same in fewer words."""
 
 _DIGEST = re.compile(r"\b[0-9a-f]{32}\b")
-_SHOWN = 8
+_SHORT_DIGEST = 8
 
 
 class VersionNames:
-    """What digests stand for."""
+    """The driver versions that targets and driver labels stand for."""
 
     def __init__(self) -> None:
         self._versions: dict[str, str] = {}
 
     def learn(self, digest: str, version: str) -> None:
-        """A target or a driver label is of this version."""
         self._versions[digest] = version
 
     def guess(self, digest: str, version: str) -> None:
-        """The same, where nobody has said otherwise."""
+        """Assume a version, unless one is known."""
         if digest:
             self._versions.setdefault(digest, version)
 
     def replace_digests(self, text: str) -> str:
-        """The text with versions for digests; one that is not known is shortened."""
-        return _DIGEST.sub(lambda found: self._versions.get(found[0], found[0][:_SHOWN]), text)
+        """Replace digests by versions, and shorten unknown ones."""
+        return _DIGEST.sub(
+            lambda found: self._versions.get(found[0], found[0][:_SHORT_DIGEST]), text
+        )
 
 
 class EventFormatter:
-    """From events to lines, each with the second at which it belongs."""
+    """Format events as lines with the seconds since the start of the demo."""
 
     def __init__(self, names: VersionNames, *, began: float) -> None:
         self._names = names
         self._began = began
         self.wanted = ""
-        """The version that people want now: a target that is new is of it."""
-        self._held: dict[str, Event] = {}
+        """The version in the policy: a new target is assumed to stand for it."""
+        self._pending_waits: dict[str, tuple[Event, WaitEvent]] = {}
         """By node, a wait that may be over in a moment."""
 
     def lines_for(self, event: Event) -> Iterator[str]:
-        """What is to be said at once."""
+        """Return the lines to print at once, and keep waits for `overdue_lines`."""
         try:
             body = event.open()
         except MalformedMessage:
@@ -62,24 +62,24 @@ class EventFormatter:
         if isinstance(body, RolloutEvent):
             self._names.guess(body.target, self.wanted)
         if not isinstance(body, WaitEvent):
-            yield self._line(event, at=event.at)
+            yield self._event_line(event, at=event.at)
         elif body.code is None:
-            self._held.pop(event.node, None)
+            self._pending_waits.pop(event.node, None)
         else:
-            self._held[event.node] = event
+            self._pending_waits[event.node] = event, body
 
     def overdue_lines(self, now: float) -> Iterator[str]:
-        """Waits that have lasted."""
-        for node, event in list(self._held.items()):
+        """Return the waits that have lasted, once each."""
+        for node, (event, wait) in list(self._pending_waits.items()):
             if now - event.at >= WAIT_SHOWN_AFTER:
-                del self._held[node]
-                yield self._line(event, at=now)
+                del self._pending_waits[node]
+                yield self._event_line(event, at=now, wait=wait)
 
-    def _line(self, event: Event, *, at: float) -> str:
-        about = "" if event.node in event.message else event.node
-        words = ": ".join(filter(None, (about, event.message)))
-        return self.line(event.writer, self._names.replace_digests(words), at=at)
+    def line(self, actor: str, text: str, *, at: float) -> str:
+        return f"{max(0.0, at - self._began):6.1f} s  {actor:<17} {text}"
 
-    def line(self, who: str, words: str, *, at: float) -> str:
-        """One line."""
-        return f"{max(0.0, at - self._began):6.1f} s  {who:<17} {words}"
+    def _event_line(self, event: Event, *, at: float, wait: WaitEvent | None = None) -> str:
+        message = event.message if wait is None else wait.detail
+        node = event.node if wait is not None or event.node not in event.message else ""
+        text = ": ".join(filter(None, (node, message)))
+        return self.line(event.writer, self._names.replace_digests(text), at=at)

@@ -1,6 +1,6 @@
-"""How to look around while the demo runs: lines that can be pasted into another terminal.
+"""Commands to look around while the demo runs, ready to be pasted into another terminal.
 
-They use nothing of ours: kubectl, any NATS client, and a browser or curl.
+They need only kubectl, any NATS client, and a browser or curl.
 """
 
 import os
@@ -17,37 +17,36 @@ from libs.testing.realkube.binaries import find_binaries
 
 
 def lines(up: DemoEnvironment, nodes: Sequence[str]) -> Iterator[str]:
-    """Where everything is."""
-    kubectl, lack = _kubectl()
-    yield "\nLook around meanwhile; each line can be pasted into another terminal:"
-    yield f"  export KUBECONFIG={up.paths.kubeconfig(USER)}{lack}"
-    yield f"  {kubectl} get nodes -w -L {STATE_LABEL}  # how far each node is"
-    yield f"  {kubectl} get rollouts  # how far the fleet is"
-    yield f"  {kubectl} describe node {nodes[0]}  # its labels, and at the end its events"
-    yield from _bus(up)
+    kubectl, note = _kubectl()
+    yield "\nTo look around, paste any of these lines into another terminal:"
+    yield f"  export KUBECONFIG={up.paths.kubeconfig(USER)}{note}"
+    yield f"  {kubectl} get nodes -w -L {STATE_LABEL}  # the upgrade state of each node"
+    yield f"  {kubectl} get rollouts  # the progress of the fleet"
+    yield f"  {kubectl} describe node {nodes[0]}  # its labels and events"
+    yield _nats(up)
     yield "Metrics, for curl or Prometheus:"
-    for part in SERVICES:
-        yield f"  {part.writer:<17} {up.processes.processes[part.writer].metrics_url}"
+    for service in SERVICES:
+        yield f"  {service.writer:<17} {up.processes.processes[service.writer].metrics_url}"
     for node in nodes:
         yield f"  {f'GPUs of {node}':<17} {up.processes.processes[node].exporter_url}"
 
 
-def _bus(up: DemoEnvironment) -> Iterator[str]:
+def _nats(up: DemoEnvironment) -> str:
     identity = Identity(writer=Writer.CTL)
-    every = subjects.Event(
+    subject = subjects.Event(
         cluster=identity.cluster, node=subjects.ANY, writer=subjects.ANY, kind=subjects.ANY
     )
-    yield (
+    return (
         f"  nats --server {up.nats.url} --nkey {up.paths.key(identity)}"
-        f" --inbox-prefix={subjects.inbox(identity)} sub --stream {EVENTS.name} --all '{every}'"
-        "  # what happened, in words"
+        f" --inbox-prefix={subjects.inbox(identity)} sub --stream {EVENTS.name} --all '{subject}'"
+        "  # all events"
     )
 
 
 def _kubectl() -> tuple[str, str]:
-    """How it is called here, and what there is to know where it is missing."""
+    """Return the command for kubectl here, and a comment where it is missing."""
     if shutil.which("kubectl"):
         return "kubectl", ""
     if (found := find_binaries(os.environ).binaries) is not None:
         return str(found.kubectl), ""
-    return "kubectl", "  # kubectl is not on your PATH: any recent one does"
+    return "kubectl", "  # kubectl is not on your PATH: install any recent version"

@@ -1,4 +1,4 @@
-"""Who may come onto the bus: a key for each identity, and the server's page that lists them."""
+"""The NATS keys of all identities of the demo."""
 
 from collections.abc import Iterable
 
@@ -10,16 +10,16 @@ _OWNER_ONLY = 0o600
 
 
 def identities(nodes: Iterable[str]) -> list[Identity]:
-    """Everybody: services and people, and each component of each node."""
+    """Return the identities of services, of people and of each component of each node."""
     services = [Identity(writer=writer) for writer in CLUSTER_WRITERS]
-    return services + [Identity(writer=one, node=node) for node in nodes for one in COMPONENTS]
+    return services + [Identity(writer=each, node=node) for node in nodes for each in COMPONENTS]
 
 
-def write_keys(places: DemoPaths, nodes: Iterable[str]) -> str:
-    """Write everybody's secret into a file of his own; gives the server's part of it."""
+def write_keys(paths: DemoPaths, nodes: Iterable[str]) -> str:
+    """Write the secret of each identity to its file; return the server's configuration."""
     users: list[User] = []
     for identity in identities(nodes):
-        key, file = new_nkey(), places.key(identity)
+        key, file = new_nkey(), paths.key(identity)
         file.touch(mode=_OWNER_ONLY)
         file.write_text(key.seed)
         users.append(User(identity=identity, public_key=key.public))

@@ -1,112 +1,141 @@
-"""A machine's process: its files, its kernel and its GPUs, its kubelet, and our agents on it.
+"""The process of a simulated machine: files, kernel, GPUs, kubelet, and Sluice's agents on it.
 
-Everything that it is asked and told comes over NATS and HTTP, as on a real one.
+It communicates over NATS and HTTP, as a real one.
 """
 
 import asyncio
-import random as chance
-from collections.abc import AsyncGenerator
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from demo.exporter import GpuExporter
 from demo.node import SimulatedNode
 from demo.paths import KILL_AGENTS_SIGNAL, DemoPaths, kubelet_users
 from demo.world import demo_world
 from libs.bus.credentials import Credentials
-from libs.bus.nats.bus import connect as join
+from libs.bus.nats.bus import connect as connect_nats
 from libs.bus.port import Bus
 from libs.contracts.identities import Identity, Writer
 from libs.host.machine import ThreadOffload
 from libs.kube.client import Kube
 from libs.kube.config import open_transport
 from libs.kube.http import HttpTransport
+from libs.runtime.http import HttpServer, HttpSettings, Page
 from libs.runtime.logs import logger
 from libs.runtime.process import Process, ProcessSettings
 from libs.runtime.service import Service
 from libs.testing.machines.machine import SimulatedMachine
+from libs.testing.ports import HOST
 
-_SERVER_WITHIN = 60.0
+_CONNECT_SECONDS = 60.0
+_EXPORTER_PATHS: Final = ("/", "/metrics", "/health")
+_NO_AGENT: Final = Page(
+    b"no telemetry agent runs on this machine now; try again later\n", status=503
+)
+
+Pages = Mapping[str, Callable[[], Page]]
 
 _log = logger()
 
 
 class MachineSettings(ProcessSettings, frozen=True, kw_only=True):
-    """Settings of a machine's process."""
-
     folder: Path
     node: str
     nats_url: str
     seed: int = 0
 
 
+class GpuExporter:
+    """Serve the pages of the telemetry agent at one port, while agents come and go."""
+
+    def __init__(self) -> None:
+        self._pages: Pages = {}
+        pages = {path: partial(self._page, path) for path in _EXPORTER_PATHS}
+        self.server = HttpServer(HttpSettings(host=HOST, port=0), pages)
+
+    @asynccontextmanager
+    async def serve(self, pages: Pages) -> AsyncGenerator[None]:
+        """Serve an agent's pages until its end, or until the next agent serves its own."""
+        self._pages = pages
+        try:
+            yield
+        finally:
+            if self._pages is pages:
+                self._pages = {}
+
+    def _page(self, path: str) -> Page:
+        render = self._pages.get(path)
+        return _NO_AGENT if render is None else render()
+
+
 async def start(process: Process[MachineSettings], service: Service) -> None:
-    """Switch the machine on."""
     settings, clock = process.settings, process.env.clock
-    places = DemoPaths(settings.folder)
+    paths = DemoPaths(settings.folder)
     env = msgspec.structs.replace(
-        process.env, random=chance.Random(f"{settings.seed}/{settings.node}")
+        process.env, random=random.Random(f"{settings.seed}/{settings.node}")
     )
-    model = demo_world(settings.seed, bad=places.bad_drivers)
+    model = demo_world(settings.seed, bad=paths.bad_drivers)
     machine = SimulatedMachine(
-        places.machine(settings.node),
+        paths.machine(settings.node),
         name=settings.node,
         model=model,
         env=env,
     )
-    ways = dict[str, HttpTransport]()
+    transports = dict[str, HttpTransport]()
     for user in kubelet_users(settings.node):
-        way = await open_transport(clock=clock, kubeconfig=places.kubeconfig(user))
-        ways[user] = await service.enter(f"kube as {user}", way)
+        transport = await open_transport(clock=clock, kubeconfig=paths.kubeconfig(user))
+        transports[user] = await service.enter(f"kube as {user}", transport)
 
     def kube_for(user: str, manager: str) -> Kube:
-        return Kube(ways[user], manager=manager, clock=clock)
+        return Kube(transports[user], manager=manager, clock=clock)
 
-    async def joined(agent: Service, identity: Identity) -> Bus:
-        connected = join(
+    async def connect(agent: Service, identity: Identity) -> Bus:
+        connection = connect_nats(
             url=settings.nats_url,
             identity=identity,
             env=env,
-            credentials=Credentials(nkey_seed_file=str(places.key(identity))),
-            wait=_SERVER_WITHIN,
+            credentials=Credentials(nkey_seed_file=str(paths.key(identity))),
+            wait=_CONNECT_SECONDS,
         )
-        bus = await agent.enter("nats", connected)
+        bus = await agent.enter("nats", connection)
         agent.run_forever("nats", bus.guard())
         return bus
 
     exporter = GpuExporter()
     _, port = (await service.enter("exporter", exporter.server)).address
     _log.info("exporter started", port=port)
-    station = SimulatedNode(
+    node = SimulatedNode(
         machine,
         kube_for=kube_for,
-        connect=joined,
+        connect=connect,
         serve_pages=exporter.serve,
         model=model,
         access=await service.enter("disk", ThreadOffload("disk")),
         env=process.env,
-        random_for=lambda name: chance.Random(f"{settings.seed}/{settings.node}/{name}"),
+        random_for=lambda name: random.Random(f"{settings.seed}/{settings.node}/{name}"),
     )
-    await service.enter("oddities", _told(machine, places.incidents(settings.node)))
-    service.run_forever("station", station.run())
-    service.run_forever("deaths", _deaths(station, places.kill_list(settings.node)))
+    await service.enter("oddities", _write_incidents(machine, paths.incidents(settings.node)))
+    service.run_forever("station", node.run())
+    service.run_forever("deaths", _kill_agents(node, paths.kill_list(settings.node)))
 
 
-async def _deaths(station: SimulatedNode, file: Path) -> None:
-    asked = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(KILL_AGENTS_SIGNAL, asked.set)
+async def _kill_agents(node: SimulatedNode, file: Path) -> None:
+    requested = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(KILL_AGENTS_SIGNAL, requested.set)
     while True:
-        await asked.wait()
-        asked.clear()
+        await requested.wait()
+        requested.clear()
         for name in (await asyncio.to_thread(file.read_text)).split():
-            station.kill(Writer(name))
+            node.kill(Writer(name))
 
 
 @asynccontextmanager
-async def _told(machine: SimulatedMachine, file: Path) -> AsyncGenerator[None]:
-    """What must never happen is written down at the end: whoever judges has no other witness."""
+async def _write_incidents(machine: SimulatedMachine, file: Path) -> AsyncGenerator[None]:
+    """Write the incidents to a file at the end, for the verdict."""
     yield
-    lines = "".join(f"{oddity}\n" for oddity in machine.incidents)
+    lines = "".join(f"{incident}\n" for incident in machine.incidents)
     await asyncio.to_thread(file.write_text, lines)

@@ -1,18 +1,18 @@
-"""One simulated machine, whole: its kubelet, what lives in its containers, and our agents there.
+"""A simulated machine with its kubelet, its containers and Sluice's agents.
 
-    station = Station(machine, kube_for=…, join=…, …)
-    task = asyncio.create_task(station.run())
-    ...                              driver's cluster role renders pods, and the agents live
-    station.kill(Writer.DRIVER)      a process dies; its kubelet starts another
+    node = SimulatedNode(machine, kube_for=…, connect=…, …)
+    task = asyncio.create_task(node.run())
+    ...                              the driver's cluster role renders pods, and the agents start
+    node.kill(Writer.DRIVER)         a process dies; the kubelet starts another
     await machine.reboot()
-    await station.entries()          what its agents have written down
+    await node.entries()             the agents' journals
 
-It runs in virtual time with an in-process bus, and in a process with NATS: bus, API, clock, ids and
-random are given. Agents know their Node's uid by their token in a cluster; here it is told them.
+It runs in virtual time with an in-process bus, and in a process with NATS. In a cluster, agents
+take the uid of their Node from their token; here they are given it as a setting.
 """
 
 import asyncio
-import random as chance
+import random
 from collections.abc import Callable
 
 import msgspec
@@ -39,12 +39,12 @@ from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
 
 
-def _nothing(_bus: Bus) -> None:
-    """A process that is killed takes its connections with it."""
+def _keep_connection(_bus: Bus) -> None:
+    """Leave it to the end of the process to close its connections."""
 
 
 class SimulatedNode:
-    """While `run` does, the machine is on its cluster; what it has on its disk stays."""
+    """A machine that is part of its cluster while `run` runs; its disk persists."""
 
     def __init__(
         self,
@@ -55,25 +55,25 @@ class SimulatedNode:
         model: WorldModel,
         access: Offload,
         env: Env,
-        random_for: Callable[[str], chance.Random],
+        random_for: Callable[[str], random.Random],
         serve_pages: ServePages | None = None,
-        cut: Callable[[Bus], None] = _nothing,
+        cut: Callable[[Bus], None] = _keep_connection,
     ) -> None:
-        """`show` serves the pages of an agent; `cut` breaks the connection of one that was killed,
-        where it lives in this process.
+        """`serve_pages` serves the pages of an agent; `cut` breaks the connection of a killed one
+        that lives in this process.
         """
         self.machine = machine
         self._root = machine.root
         self.failures: list[str] = []
-        """Agents that ended by themselves, and why."""
+        """Failures of agents that ended by themselves."""
         self.fleet = KubeletFleet(
             kube_for,
             model=model,
             env=msgspec.structs.replace(env, random=random_for(f"kubelet of {machine.name}")),
-            processes=self._occupant,
+            processes=self._process_for,
         )
         self.kubelet = machine.join(self.fleet)
-        self._ground = AgentEnvironment(
+        self._environment = AgentEnvironment(
             machine=machine,
             access=access,
             connect=connect,
@@ -87,41 +87,40 @@ class SimulatedNode:
         self._processes: dict[Writer, list[AgentContainer]] = {}
 
     async def run(self) -> None:
-        """Until it is cancelled; then the machine is as if it had lost its power."""
+        """Run the machine until cancelled, which is like a power failure."""
         try:
             await self.fleet.run()
         finally:
             self.machine.power_off()
-            every = [each for group in self._processes.values() for each in group]
-            if tasks := [each.task for each in every if each.task is not None]:
+            agents = [agent for group in self._processes.values() for agent in group]
+            if tasks := [agent.task for agent in agents if agent.task is not None]:
                 await asyncio.wait(tasks)
 
     def kill(self, writer: Writer) -> bool:
-        """The process of this agent dies at once; False: none lives. Its kubelet starts another."""
-        living = [each for each in self._processes.get(writer, ()) if each.is_running]
-        for each in living:
-            each.kill()
-        return bool(living)
+        """Kill an agent's process, which the kubelet replaces; return False if none runs."""
+        running = [agent for agent in self._processes.get(writer, ()) if agent.is_running]
+        for agent in running:
+            agent.kill()
+        return bool(running)
 
     def is_running(self, writer: Writer) -> bool:
-        """Whether a process of this agent does."""
-        return any(each.is_running for each in self._processes.get(writer, ()))
+        return any(agent.is_running for agent in self._processes.get(writer, ()))
 
     async def entries(self) -> tuple[Entry, ...]:
-        """What the agents have kept in their journals, of each in its order."""
-        found: list[Entry] = []
-        do = self._ground.access.do
+        """Return the entries of all agents' journals."""
+        entries: list[Entry] = []
+        do = self._environment.access.do
         for writer in AGENT_KINDS:
-            place = self._root / journal_path(writer)
-            if await do(place.exists):  # an agent that never lived here has written nothing
-                found += await FileJournal(place, run=do).open()
-        return tuple(found)
+            path = self._root / journal_path(writer)
+            if await do(path.exists):  # an agent that never ran has no journal
+                entries += await FileJournal(path, run=do).open()
+        return tuple(entries)
 
-    def _occupant(self, pod: Pod, container: str) -> ContainerProcess | None:
+    def _process_for(self, pod: Pod, container: str) -> ContainerProcess | None:
         writer = writer_of(pod, container)
         if writer is None:
             return self.machine.process_for(pod, container)
-        process = AgentContainer(self._ground, writer)
+        process = AgentContainer(self._environment, writer)
         known = self._processes.get(writer, [])
-        self._processes[writer] = [*(each for each in known if not each.is_finished), process]
+        self._processes[writer] = [*(agent for agent in known if not agent.is_finished), process]
         return process

@@ -1,11 +1,11 @@
-"""Our agents on a simulated machine: each a service in the container that was rendered for it.
+"""Sluice's agents on a simulated machine: each a service in the container rendered for it.
 
-The kubelet starts and ends them as it does any container. One that is killed reaches neither bus,
-machine nor disk any more. Must not know how a bus is made, nor whether time is real.
+The kubelet starts and ends them as any container. A killed agent cannot reach bus, machine or disk
+any more.
 """
 
 import asyncio
-import random as chance
+import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from importlib.metadata import version
@@ -62,7 +62,7 @@ class AgentProgram(Protocol):
 
 
 class AgentKind(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent, and what it is given of its machine."""
+    """An agent's program, and its access to the machine."""
 
     settings: type[AgentSettings]
     run: AgentProgram
@@ -81,41 +81,40 @@ AGENT_KINDS: Final[Mapping[Writer, AgentKind]] = {
 
 
 class AgentEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """What all agents of one machine live on."""
+    """What all agents of one machine share."""
 
     machine: SimulatedMachine
     access: Offload
     connect: ConnectAgent
     serve_pages: ServePages | None
-    """None: nobody has a port for an agent's pages."""
+    """None: the pages of agents are not served."""
     cut: Callable[[Bus], None]
     clock: Clock
-    random_for: Callable[[str], chance.Random]
+    random_for: Callable[[str], random.Random]
     node_uid: Callable[[], str]
-    """Of the Node that stands for this machine now: in a cluster, an agent's token names it."""
+    """Return the uid of the machine's current Node; in a cluster, an agent's token names it."""
     failed: Callable[[str], None]
 
 
 class AgentContainer:
-    """One process of an agent, in one container."""
+    """The process of an agent in a container."""
 
-    def __init__(self, ground: AgentEnvironment, writer: Writer) -> None:
-        self._ground = ground
+    def __init__(self, environment: AgentEnvironment, writer: Writer) -> None:
+        self._environment = environment
         self._writer = writer
         self._kind = AGENT_KINDS[writer]
-        self._service = Service(writer.value, clock=ground.clock, on_phase=self._moved)
-        self._voice: ProcessEvents | None = None
+        self._service = Service(writer.value, clock=environment.clock, on_phase=self._phase_changed)
+        self._events: ProcessEvents | None = None
         self._host: Host | None = None
         self._bus: Bus | None = None
         self._ended = False
         self.task: asyncio.Task[None] | None = None
 
     def begin(self, instance: ContainerInstance, voice: ProcessEvents) -> None:
-        """The container has started."""
         kind, meta = self._kind, instance.pod.metadata
-        self._voice = voice
-        self._host = self._ground.machine.host(
-            self._ground.access,
+        self._events = voice
+        self._host = self._environment.machine.host(
+            self._environment.access,
             comm=f"sluice-{self._writer}",
             pod_uid=meta.uid,
             container_id=instance.container_id,
@@ -124,106 +123,104 @@ class AgentContainer:
         )
         name = f"{instance.node}/{self._writer} {instance.attempt}"
         self.task = asyncio.get_running_loop().create_task(
-            self._to_its_end(instance, self._host, name), name=name
+            self._run(instance, self._host, name), name=name
         )
 
     def stop(self, instance: ContainerInstance) -> None:
-        """It is asked to end."""
         self._service.stop(f"pod {instance.pod.metadata.name} ends")
 
     @property
     def is_running(self) -> bool:
-        """Whether it has begun, and nothing has ended it."""
         return self.task is not None and not self._ended and not self.task.done()
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing of it is left to be waited for."""
         return self.task is not None and self.task.done()
 
     def kill(self) -> None:
-        """As by SIGKILL."""
+        """End the process as SIGKILL does."""
         self._cut_off()
-        if self._voice is not None:
-            self._voice.exit(KILLED)
+        if self._events is not None:
+            self._events.exit(KILLED)
 
-    def end(self, instance: ContainerInstance) -> None:  # noqa: ARG002  (a kubelet says which one)
-        """It is gone, however it ended."""
+    def end(self, instance: ContainerInstance) -> None:  # noqa: ARG002  (of the interface)
         self._cut_off()
 
     def _cut_off(self) -> None:
-        """First nothing of it arrives any more, then it does nothing more."""
+        """Cut the agent off from bus and machine, then cancel it."""
         self._ended = True
         if self._bus is not None:
-            self._ground.cut(self._bus)
+            self._environment.cut(self._bus)
         if self._host is not None:
-            self._ground.machine.kill(self._host)
+            self._environment.machine.kill(self._host)
         if self.task is not None:
             self.task.cancel()
 
-    async def _to_its_end(self, instance: ContainerInstance, host: Host, name: str) -> None:
+    async def _run(self, instance: ContainerInstance, host: Host, name: str) -> None:
         code = 0
         try:
-            await self._live(instance, host, name)
+            await self._run_service(instance, host, name)
         except (Fatal, SettingsError) as error:
             if self._ended:
                 return
-            self._ground.failed(f"{name}: {error}")
+            self._environment.failed(f"{name}: {error}")
             code = 1
-        if self._voice is not None:
-            self._voice.exit(code)
+        if self._events is not None:
+            self._events.exit(code)
 
-    async def _live(self, instance: ContainerInstance, host: Host, name: str) -> None:
-        ground, service, writer = self._ground, self._service, self._writer
-        environ = agent_environ(instance.pod, instance.container, node_uid=ground.node_uid())
+    async def _run_service(self, instance: ContainerInstance, host: Host, name: str) -> None:
+        environment, service, writer = self._environment, self._service, self._writer
+        environ = agent_environ(instance.pod, instance.container, node_uid=environment.node_uid())
         settings = load(self._kind.settings, environ=environ)
-        place = ground.machine.root / journal_path(writer)
+        path = environment.machine.root / journal_path(writer)
         with suppress(AgentKilled):
             async with service:
                 identity = Identity(
                     cluster=settings.nats_settings.cluster, writer=writer, node=settings.node
                 )
-                self._bus = bus = await ground.connect(service, identity)
-                random = ground.random_for(name)
+                self._bus = bus = await environment.connect(service, identity)
+                agent_random = environment.random_for(name)
                 env = Env(
-                    clock=ground.clock,
-                    random=random,
-                    ids=SeededIds(random),
+                    clock=environment.clock,
+                    random=agent_random,
+                    ids=SeededIds(agent_random),
                     metrics=Metrics(version=version("sluice")),
                 )
                 pages = await self._kind.run(
                     settings,
                     bus=bus,
                     host=host,
-                    journal=FileJournal(place, run=host.offload.do),
+                    journal=FileJournal(path, run=host.offload.do),
                     env=env,
                     service=service,
                 )
-                if pages is not None and ground.serve_pages is not None:
-                    await service.enter("pages", ground.serve_pages(pages))
+                if pages is not None and environment.serve_pages is not None:
+                    await service.enter("pages", environment.serve_pages(pages))
 
-    def _moved(self, phase: ServicePhase) -> None:
-        if self._voice is not None and not self._ended:
-            self._voice.ready(phase is ServicePhase.READY)
+    def _phase_changed(self, phase: ServicePhase) -> None:
+        if self._events is not None and not self._ended:
+            self._events.ready(phase is ServicePhase.READY)
 
 
 def journal_path(writer: Writer) -> str:
-    """Where this agent keeps its journal, below the machine's root."""
+    """Return the path of an agent's journal below the machine's root."""
     return f"{STATE_DIR}/{writer}/journal".lstrip("/")
 
 
 def writer_of(pod: Pod, container: str) -> Writer | None:
-    """Which of our agents lives in this container of an agent's pod, if one does."""
+    """Return the agent that runs in this container, if any."""
     _, _, name = container.partition("sluice-")
-    return next((each for each in AGENT_KINDS if each.value == name and pod.spec.node_name), None)
+    return next(
+        (writer for writer in AGENT_KINDS if writer.value == name and pod.spec.node_name), None
+    )
 
 
 def agent_environ(pod: Pod, container: str, *, node_uid: str) -> dict[str, str]:
-    """What its program finds in its environment; the token's claims stand there as a setting."""
-    (wanted,) = (each for each in pod.spec.containers if each.name == container)
-    found = {each.name: _value(each, pod) for each in wanted.env}
-    found.pop("SLUICE_TOKEN_FILE", None)
-    return {**found, "SLUICE_NODE_UID": node_uid}
+    """Return the environment of an agent's program, with the Node's uid instead of its token."""
+    (spec,) = (each for each in pod.spec.containers if each.name == container)
+    environ = {variable.name: _value(variable, pod) for variable in spec.env}
+    environ.pop("SLUICE_TOKEN_FILE", None)
+    return {**environ, "SLUICE_NODE_UID": node_uid}
 
 
 def _value(variable: EnvVar, pod: Pod) -> str:

@@ -1,31 +1,47 @@
-"""Where the processes of the demo meet: one folder, and what is called how in it.
+"""The folder that the processes of the demo share, and the names of the files in it."""
 
-Names only; nothing is read or written here.
-"""
-
+import asyncio
+import shutil
 import signal
+import sys
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 
 from libs.contracts.identities import Identity
+from libs.runtime.fatal import Fatal
 
 NAMESPACE = "gpu-operator"
 KILL_AGENTS_SIGNAL = signal.SIGUSR1
-"""At this a machine kills those of its agents that its file `to-die` names."""
+"""At this signal a machine kills the agents named in its `kill_list`."""
+_MIB = 2**20
+
+# Standard input ends when the demo does, also by kill -9. Processes that write into the folder may
+# take a moment longer to die, and may add files meanwhile.
+_GUARD = """
+import os, shutil, sys, time
+sys.stdin.buffer.read()
+for _ in range(50):
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    if not os.path.lexists(sys.argv[1]):
+        break
+    time.sleep(0.1)
+"""
 
 
 class DemoPaths(msgspec.Struct, frozen=True):
-    """The names below one folder, which goes when the demo ends."""
+    """The paths below the folder."""
 
     folder: Path
 
     def kubeconfig(self, user: str) -> Path:
-        """How a user reaches the API server, as the server itself writes it."""
         return self.users / f"{user.replace(':', '-')}.kubeconfig"
 
     def key(self, identity: Identity) -> Path:
-        """The secret by which the bus knows this identity."""
+        """The NATS secret of an identity."""
         return self.folder / "keys" / f"{identity.node or 'cluster'}.{identity.writer.value}.nkey"
 
     def machine(self, name: str) -> Path:
@@ -33,34 +49,76 @@ class DemoPaths(msgspec.Struct, frozen=True):
         return self.folder / "machines" / name
 
     def incidents(self, name: str) -> Path:
-        """What must never happen on a machine, where it did: one line each."""
+        """What must never happen on a machine but did, one per line."""
         return self.folder / "oddities" / name
 
     def kill_list(self, name: str) -> Path:
-        """Names of the agents of a machine that are to be killed."""
+        """Names of the agents to kill on a machine."""
         return self.folder / "to-die" / name
 
     @property
     def bad_drivers(self) -> Path:
-        """Labels of drivers that load on no machine, one a line."""
+        """Labels of drivers that load on no machine, one per line."""
         return self.folder / "bad-drivers"
 
     @property
     def users(self) -> Path:
-        """Of everybody who speaks to the API server."""
+        """Kubeconfigs of all users of the API server."""
         return self.folder / "users"
 
     @property
     def revisions(self) -> Path:
-        """What the API server has carried out, one revision a line."""
+        """The journal of the API server, one revision per line."""
         return self.folder / "revisions"
 
 
 def kubelet_users(node: str) -> tuple[str, ...]:
-    """As whom a machine speaks to the API server."""
+    """Return the API server's users of a machine."""
     return (f"system:node:{node}", "system:kubelets")
 
 
 def service_account(service: str) -> str:
-    """As whom the cluster role of a service speaks to the API server."""
+    """Return the API server's user of a service's cluster role."""
     return f"system:serviceaccount:{NAMESPACE}:sluice-{service}"
+
+
+@asynccontextmanager
+async def guarded_folder(prefix: str, *, room: int) -> AsyncGenerator[Path]:
+    """Create a temporary folder on a disk with `room` bytes free, and remove it at the end.
+
+    A process of its own removes it where this process is killed.
+    """
+    folder = await asyncio.to_thread(_make_folder, prefix, room)
+    guard = None
+    try:
+        # In a session of its own, the guard survives Ctrl-C and the end of the terminal.
+        guard = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", "-c", _GUARD, str(folder)),
+            stdin=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        yield folder
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder)
+        if guard is not None and guard.stdin is not None:
+            guard.stdin.close()
+            await guard.wait()
+
+
+def _make_folder(prefix: str, room: int) -> Path:
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=prefix))
+    except OSError as error:
+        where = tempfile.tempdir or "any of the usual places"
+        raise Fatal(
+            f"cannot create a folder for the demo in {where}: {error.strerror};"
+            " free space there, or set TMPDIR to a writable folder"
+        ) from error
+    free = shutil.disk_usage(folder).free
+    if free < room:
+        folder.rmdir()
+        raise Fatal(
+            f"the demo needs {room / _MIB:.0f} MiB below {folder.parent}, where"
+            f" {free / _MIB:.0f} MiB are free; free space there, or set TMPDIR to another folder"
+        )
+    return folder

@@ -1,7 +1,4 @@
-"""The processes of the demo: started by the programs of production, watched, and ended.
-
-None outlives this process, however that ends. Must not know what a process is for.
-"""
+"""Child processes: started, watched and ended. None outlives this process, however that ends."""
 
 import asyncio
 import re
@@ -15,14 +12,14 @@ from libs.testing.child_process import ChildProcess
 from libs.testing.errors import ServerFailed
 from libs.testing.ports import HOST
 
-_LISTENS = "http server started"
+_LISTENING = "http server started"
 _READY = "phase=ready"
-_SERVES = "exporter started"
-_PORT = re.compile(rf"{_LISTENS}.*\bport=(\d+)")
-_EXPORTER = re.compile(rf"{_SERVES}.*\bport=(\d+)")
-_STARTS_WITHIN = 90.0
-"""Seconds: a start is a second of computing, and a machine that does much else has little of it."""
-_PASSED_ON = (
+_EXPORTING = "exporter started"
+_PORT = re.compile(rf"{_LISTENING}.*\bport=(\d+)")
+_EXPORTER = re.compile(rf"{_EXPORTING}.*\bport=(\d+)")
+_START_SECONDS = 90.0
+"""Enough for a second of computing on a busy machine."""
+_INHERITED = (
     "PATH",
     "HOME",
     "TMPDIR",
@@ -34,8 +31,6 @@ _PASSED_ON = (
 
 
 class ManagedProcess:
-    """One process, by name: its present life."""
-
     def __init__(
         self, name: str, child: ChildProcess, argv: tuple[str, ...], environ: Mapping[str, str]
     ):
@@ -46,12 +41,11 @@ class ManagedProcess:
 
     @property
     def metrics_url(self) -> str:
-        """Where its metrics are."""
         return self._url(_PORT)
 
     @property
     def exporter_url(self) -> str:
-        """Where those of its GPUs are; empty: it has none."""
+        """The metrics of a machine's GPUs; empty for other processes."""
         return self._url(_EXPORTER)
 
     def _url(self, pattern: re.Pattern[str]) -> str:
@@ -60,15 +54,12 @@ class ManagedProcess:
 
 
 class ProcessGroup:
-    """All processes while it is entered; they end in the reverse of the order in which they began.
-
-    `failed` comes back when one has ended that was not told to.
-    """
+    """Processes that run while the group is entered, and end in reverse order of their start."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.processes: dict[str, ManagedProcess] = {}
-        self._environ = {name: environ[name] for name in _PASSED_ON if name in environ}
-        self._news = asyncio.Event()
+        self._environ = {name: environ[name] for name in _INHERITED if name in environ}
+        self._changed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         return self
@@ -86,67 +77,66 @@ class ProcessGroup:
                 raise
 
     async def end(self) -> None:
-        """All of them, in good order; one that ended badly is said when none is left."""
-        left = list(self.processes.values())
+        """Stop all processes; then raise the first failure."""
+        processes = list(self.processes.values())
         self.processes.clear()
-        self._news.set()
-        problems = [problem for worker in reversed(left) if (problem := await _ended(worker))]
+        self._changed.set()
+        problems = [problem for process in reversed(processes) if (problem := await _end(process))]
         if problems:
             raise problems[0]
 
-    async def start(self, name: str, module: str, role: str, **told: str) -> ManagedProcess:
-        """`python -m module role`, with these settings; it has said where it listens."""
+    async def start(self, name: str, module: str, role: str, **overrides: str) -> ManagedProcess:
+        """Run `python -m module role` with settings, and wait until its HTTP server listens."""
         argv = (sys.executable, "-m", module, role)
         settings = {"SLUICE_HTTP_HOST": HOST, "SLUICE_HTTP_PORT": "0", "SLUICE_LOG_FORMAT": "text"}
-        settings |= {f"SLUICE_{key.upper()}": value for key, value in told.items()}
-        worker = await self._begin(name, argv, {**self._environ, **settings})
-        await worker.child.wait_for_log(_LISTENS, within=_STARTS_WITHIN)
-        return worker
+        settings |= {f"SLUICE_{key.upper()}": value for key, value in overrides.items()}
+        process = await self._spawn(name, argv, {**self._environ, **settings})
+        await process.child.wait_for_log(_LISTENING, within=_START_SECONDS)
+        return process
 
     async def wait_ready(self, *names: str) -> None:
-        """Wait until these serve."""
         for name in names:
-            await self.processes[name].child.wait_for_log(_READY, within=_STARTS_WITHIN)
+            await self.processes[name].child.wait_for_log(_READY, within=_START_SECONDS)
 
     async def kill(self, name: str) -> None:
-        """With no chance to say or write anything; then start it again, as it was started."""
-        worker = self.processes.pop(name)
-        await worker.child.destroy()
-        await self._begin(name, worker.argv, worker.environ)
+        """Kill a process with SIGKILL, and start it again."""
+        process = self.processes.pop(name)
+        await process.child.destroy()
+        await self._spawn(name, process.argv, process.environ)
 
     async def wait_failed(self) -> ServerFailed:
-        """Wait for one that ends by itself."""
+        """Return the failure of the first process that ends by itself."""
         while True:
-            self._news.clear()
-            lives = {
-                asyncio.create_task(worker.child.wait(), name=f"watching {worker.name}"): worker
-                for worker in self.processes.values()
+            self._changed.clear()
+            waits = {
+                asyncio.create_task(process.child.wait(), name=f"watching {process.name}"): process
+                for process in self.processes.values()
             }
-            news = asyncio.create_task(self._news.wait(), name="watching the crew")
+            changed = asyncio.create_task(self._changed.wait(), name="watching the group")
             try:
-                await asyncio.wait([*lives, news], return_when=asyncio.FIRST_COMPLETED)
-                for life, worker in lives.items():
-                    if life.done() and self.processes.get(worker.name) is worker:
-                        return worker.child.failure("ended by itself")
+                await asyncio.wait([*waits, changed], return_when=asyncio.FIRST_COMPLETED)
+                for task, process in waits.items():
+                    if task.done() and self.processes.get(process.name) is process:
+                        return process.child.failure("ended by itself")
             finally:
-                for task in (*lives, news):
+                for task in (*waits, changed):
                     task.cancel()
-                await asyncio.wait([*lives, news])
+                await asyncio.wait([*waits, changed])
 
-    async def _begin(
+    async def _spawn(
         self, name: str, argv: tuple[str, ...], environ: Mapping[str, str]
     ) -> ManagedProcess:
         child = await ChildProcess.start(name, *argv, environ=environ)
-        worker = self.processes[name] = ManagedProcess(name, child, argv, environ)
-        self._news.set()
-        return worker
+        process = self.processes[name] = ManagedProcess(name, child, argv, environ)
+        self._changed.set()
+        return process
 
 
-async def _ended(worker: ManagedProcess) -> ServerFailed | None:
+async def _end(process: ManagedProcess) -> ServerFailed | None:
     try:
-        await worker.child.end(signal.SIGTERM, code=0)
+        await process.child.end(signal.SIGTERM, code=0)
     except ServerFailed as failure:
         return failure
     finally:
-        await worker.child.destroy()
+        await process.child.destroy()
     return None

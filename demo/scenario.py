@@ -1,6 +1,5 @@
-"""What is played: a fleet comes up, a person wants another driver, the fleet moves.
-
-It says what people do and waits for what comes of it; how that comes about is the services' affair.
+"""The scenario of the demo: a fleet comes up, the administrator sets a new driver version, all
+nodes are upgraded.
 """
 
 import asyncio
@@ -27,74 +26,77 @@ from libs.runtime.fatal import Fatal
 
 OLD, NEW = "570.86.15", "580.95.05"
 POLL_INTERVAL = 0.5
-_STARTS = 2
-_AT_WORK = 8.0
-"""Seconds after which people's jobs run, and the driver agents have said who has GPUs."""
-_TO_LOOK = 3.0
-"""Seconds in which somebody would have seen what is there."""
-_PER_NODE = 150.0
-"""Seconds after which a node that has not moved is an error of the demo, on the slowest machine."""
-
-PrintLine = Callable[[str], None]
+_CONCURRENT_STARTS = 2
+"""As many as a small machine has cores: a start is mostly computing."""
+_WORKLOAD_START_SECONDS = 8.0
+"""Until the pods run, and the driver agents have reported which of them use GPUs."""
+_LOOK_SECONDS = 3.0
+"""For the audience to see the halted rollout."""
+_SECONDS_PER_NODE = 150.0
+"""The demo fails if a node takes longer than this, even on the slowest machine."""
 
 
 class DemoScenario:
-    """Played once, on premises that are up."""
+    """One run of the scenario, in an environment that is up."""
 
     def __init__(
         self,
         up: DemoEnvironment,
         *,
-        person: DemoAdmin,
+        admin: DemoAdmin,
         kube: Kube,
         nodes: Sequence[str],
         kill: str,
         bad_driver: bool,
-        say: PrintLine,
+        print_line: Callable[[str], None],
     ) -> None:
         self._up = up
-        self._person = person
+        self._admin = admin
         self._kube = kube
         self._nodes = nodes
         self._kill = kill
         self._bad_driver = bad_driver
-        self._spoils = bad_driver
-        """Whether the new driver, as soon as it has a name, is still to be made a bad one."""
-        self._say = say
+        self._must_break_driver = bad_driver
+        """Whether the new driver is still to be made bad, as soon as its label is known."""
+        self._print_line = print_line
         self._clock = up.clock
         self._names = VersionNames()
-        self._teller = EventFormatter(self._names, began=up.clock.now())
+        self._formatter = EventFormatter(self._names, began=up.clock.now())
 
     async def install(self) -> None:
-        """Install, and say what is wanted; services and machines come up in whatever order."""
-        await self._person.install()
-        self._did(f"kubectl apply a ClusterPolicy with driver.version {OLD}")
-        self._teller.wanted = OLD
-        await self._person.apply_policy(OLD)
-        self._did("start Sluice's services")
-        await _started(partial(self._up.start_service, part) for part in SERVICES)
-        self._did(f"switch on {', '.join(self._nodes)}")
-        await _started(partial(self._up.start_machine, node) for node in self._nodes)
+        """Install, apply the policy, and start services and machines."""
+        await self._admin.install()
+        self._print_action(f"kubectl apply: ClusterPolicy with driver.version {OLD}")
+        self._formatter.wanted = OLD
+        await self._admin.apply_policy(OLD)
+        self._print_action("start Sluice's services")
+        await _start_all(partial(self._up.start_service, service) for service in SERVICES)
+        self._print_action(f"power on {', '.join(self._nodes)}")
+        await _start_all(partial(self._up.start_machine, node) for node in self._nodes)
 
     async def wait_until_ready(self) -> None:
-        """Until the first driver is proven on every node."""
-        await self._complete(OLD)
+        """Wait until the first driver is validated on every node."""
+        await self._wait_complete(OLD)
 
     async def upgrade(self) -> None:
-        """Jobs run, a person patches the version, and every node moves."""
-        self._say("\nThe fleet moves: people compute on it, and somebody wants another driver.")
-        self._did("start `serve`, which may be evicted, and `train`, for whose end we wait")
-        await self._person.create_service("serve", self._nodes[0], gpus=2)
-        await self._person.create_job("train", self._nodes[1 % len(self._nodes)], gpus=4)
-        await self._clock.sleep(_AT_WORK)
-        self._did(f"kubectl patch clusterpolicy: driver.version {OLD} -> {NEW}")
-        self._teller.wanted = NEW
-        await self._person.set_driver_version(NEW)
+        """Start workloads, change the version, and wait until all nodes are upgraded."""
+        self._print_line(
+            "\nUpgrade: users run workloads, and the administrator sets another driver version."
+        )
+        self._print_action(
+            "create service `serve`, which may be evicted, and job `train`, which must finish first"
+        )
+        await self._admin.create_service("serve", self._nodes[0], gpus=2)
+        await self._admin.create_job("train", self._nodes[1 % len(self._nodes)], gpus=4)
+        await self._clock.sleep(_WORKLOAD_START_SECONDS)
+        self._print_action(f"kubectl patch clusterpolicy: driver.version {OLD} -> {NEW}")
+        self._formatter.wanted = NEW
+        await self._admin.set_driver_version(NEW)
         killing = asyncio.create_task(self._kill_midway(), name="kill midway")
         try:
             if self._bad_driver:
-                await self._released(await self._halted())
-            await self._complete(NEW)
+                await self._release(await self._wait_halted())
+            await self._wait_complete(NEW)
             await killing
         finally:
             killing.cancel()
@@ -102,124 +104,127 @@ class DemoScenario:
 
     @asynccontextmanager
     async def print_events(self, bus: Bus) -> AsyncGenerator[None]:
-        """What is said on the bus is told, as long as this lasts."""
+        """Print what happens on the bus until the end of the block."""
         async with asyncio.TaskGroup() as group:
-            telling = [
-                group.create_task(self._hear(bus), name="hear"),
-                group.create_task(self._tell_waits(), name="tell waits"),
+            tasks = [
+                group.create_task(self._print_new_events(bus), name="print events"),
+                group.create_task(self._print_waits(), name="print waits"),
             ]
             try:
                 yield
             finally:
-                for task in telling:
+                for task in tasks:
                     task.cancel()
 
-    async def _hear(self, bus: Bus) -> None:
+    async def _print_new_events(self, bus: Bus) -> None:
         cluster = bus.identity.cluster
         async with read_events(
             bus=bus, cluster=cluster, start=FromSequence(), follow=True
         ) as entries:
             async for entry in entries:
                 if isinstance(entry, RecordedEvent):
-                    for line in self._teller.lines_for(entry.event):
-                        self._say(line)
+                    for line in self._formatter.lines_for(entry.event):
+                        self._print_line(line)
 
-    async def _tell_waits(self) -> None:
+    async def _print_waits(self) -> None:
         while True:
             await self._clock.sleep(POLL_INTERVAL)
             await self._learn_names()
-            for line in self._teller.overdue_lines(self._clock.now()):
-                self._say(line)
+            for line in self._formatter.overdue_lines(self._clock.now()):
+                self._print_line(line)
 
     async def _learn_names(self) -> None:
-        for each in await self._items(f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"):
-            metadata = each["metadata"]
+        """Learn versions from the DaemonSets, and mark the new driver as bad if it must be."""
+        for daemonset in await self._list(f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"):
+            metadata = daemonset["metadata"]
             label = metadata.get("labels", {}).get(DRIVER_LABEL)
             if not label:
                 continue
-            containers = each["spec"]["template"]["spec"]["containers"]
+            containers = daemonset["spec"]["template"]["spec"]["containers"]
             version = containers[0]["image"].rpartition(":")[2].partition("-")[0]
             self._names.learn(label, version)
-            if self._spoils and version == NEW:
-                self._spoils = False
+            if self._must_break_driver and version == NEW:
+                self._must_break_driver = False
                 await asyncio.to_thread(self._up.paths.bad_drivers.write_text, label)
             self._names.learn(metadata["annotations"][TARGET_ANNOTATION], version)
 
-    async def _halted(self) -> RolloutStatus:
-        """Wait until no node is started on the new driver any more; what the Rollout says then."""
-        until = self._clock.monotonic() + _PER_NODE * len(self._nodes)
+    async def _wait_halted(self) -> RolloutStatus:
+        until = self._clock.monotonic() + _SECONDS_PER_NODE * len(self._nodes)
         while (status := await self._status()).phase != RolloutPhase.HALTED:
             if self._clock.monotonic() > until:
                 raise Fatal(
-                    f"driver {NEW} loads on no node, and after so long its rollout is not halted:"
+                    f"driver {NEW} loads on no node, but its rollout was not halted in time:"
                     f" {msgspec.json.encode(status).decode()}"
                 )
             await self._clock.sleep(POLL_INTERVAL)
         return status
 
-    async def _released(self, halted: RolloutStatus) -> None:
-        """The cause is mended, and a person says that the rollout may go on."""
-        await self._clock.sleep(_TO_LOOK)
-        self._did(f"mend the image of driver {NEW}: it loads now")
+    async def _release(self, halted: RolloutStatus) -> None:
+        """Repair the driver, release the halted rollout, and retry the failed nodes."""
+        await self._clock.sleep(_LOOK_SECONDS)
+        self._print_action(f"repair the image of driver {NEW}: it loads now")
         await asyncio.to_thread(self._up.paths.bad_drivers.unlink, missing_ok=True)
         failures = halted.counts.failed
-        self._did(f"kubectl patch rollout: release {NEW}, of which {failures} failed: go on")
-        await self._person.accept_failures(halted.target, failures=failures)
-        for node in await self._items("/api/v1/nodes"):
+        nodes = "node" if failures == 1 else "nodes"
+        self._print_action(f"kubectl patch rollout: release {NEW} after {failures} failed {nodes}")
+        await self._admin.accept_failures(halted.target, failures=failures)
+        for node in await self._list("/api/v1/nodes"):
             name, labels = node["metadata"]["name"], node["metadata"].get("labels", {})
             if labels.get(STATE_LABEL) == UpgradeState.UPGRADE_FAILED:
-                self._did(f"kubectl label node {name}: {UpgradeState.UPGRADE_REQUIRED}: once more")
-                await self._person.retry_node(name)
+                self._print_action(
+                    f"kubectl label node {name}: {UpgradeState.UPGRADE_REQUIRED}, to retry it"
+                )
+                await self._admin.retry_node(name)
 
-    async def _complete(self, version: str) -> None:
-        """Wait until the Rollout says that all nodes run what the policy wants now."""
-        until = self._clock.monotonic() + _PER_NODE * len(self._nodes)
+    async def _wait_complete(self, version: str) -> None:
+        """Wait until the Rollout reports that all nodes run this version."""
+        until = self._clock.monotonic() + _SECONDS_PER_NODE * len(self._nodes)
         while True:
             status = await self._status()
-            wanted = self._names.replace_digests(status.target).startswith(version)
-            done = status.counts.done == len(self._nodes)
-            if wanted and done and status.phase == RolloutPhase.COMPLETE:
+            is_target = self._names.replace_digests(status.target).startswith(version)
+            all_done = status.counts.done == len(self._nodes)
+            if is_target and all_done and status.phase == RolloutPhase.COMPLETE:
                 return
             if self._clock.monotonic() > until:
                 raise Fatal(
-                    f"driver {version} is not on all {len(self._nodes)} nodes yet, and the demo"
-                    f" waits no longer: {msgspec.json.encode(status).decode()}"
+                    f"driver {version} did not reach all {len(self._nodes)} nodes in time:"
+                    f" {msgspec.json.encode(status).decode()}"
                 )
             await self._clock.sleep(POLL_INTERVAL)
 
     async def _status(self) -> RolloutStatus:
         path = path_of("sluice.dev/v1alpha1", "Rollout", name=POOL)
         try:
-            found = msgspec.json.decode(await self._kube.request("GET", path))
+            rollout = msgspec.json.decode(await self._kube.request("GET", path))
         except NotFound:
             return RolloutStatus()
-        return msgspec.convert(found.get("status", {}), RolloutStatus)
+        return msgspec.convert(rollout.get("status", {}), RolloutStatus)
 
-    async def _items(self, path: str) -> list[dict[str, Any]]:
+    async def _list(self, path: str) -> list[dict[str, Any]]:
         return msgspec.json.decode(await self._kube.request("GET", path))["items"]
 
     async def _kill_midway(self) -> None:
+        """Kill the service or agent of `--kill` while the first node is being upgraded."""
         if not self._kill:
             return
-        while not (going := (await self._status()).in_flight):
+        while not (in_flight := (await self._status()).in_flight):
             await self._clock.sleep(POLL_INTERVAL)
-        node = next(iter(going.values())).node
-        where = f" of {node}" if self._kill in AGENT_KINDS else ""
-        self._did(f"kill -9 {self._kill}{where}, while {node} is on its way; another is started")
+        node = next(iter(in_flight.values())).node
+        target = f"the {self._kill} agent of {node}" if self._kill in AGENT_KINDS else self._kill
+        self._print_action(f"kill -9 {target} while {node} is being upgraded; it is restarted")
         await self._up.kill(self._kill, node=node)
 
-    def _did(self, what: str) -> None:
-        self._say(self._teller.line("a person", what, at=self._clock.now()))
+    def _print_action(self, action: str) -> None:
+        self._print_line(self._formatter.line("administrator", action, at=self._clock.now()))
 
 
-async def _started(starts: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """As many at once as there are cores for on a small machine: a start is mostly computing."""
-    room = asyncio.Semaphore(_STARTS)
+async def _start_all(starts: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    limit = asyncio.Semaphore(_CONCURRENT_STARTS)
 
-    async def within(start: Callable[[], Awaitable[None]]) -> None:
-        async with room:
+    async def start_one(start: Callable[[], Awaitable[None]]) -> None:
+        async with limit:
             await start()
 
     async with asyncio.TaskGroup() as group:
         for start in starts:
-            group.create_task(within(start), name="start")
+            group.create_task(start_one(start), name="start")

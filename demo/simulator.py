@@ -1,4 +1,4 @@
-"""The program of what the demo simulates: the cluster, and one machine of it."""
+"""The program of the simulated cluster and of a simulated machine."""
 
 from demo import cluster_process, machine_process
 from libs.runtime.program import Role, run_program

@@ -1,7 +1,7 @@
-"""What processes have cost: memory and CPU, as Linux counts them. Reads files, so it blocks."""
+"""Memory and CPU of processes, from /proc. Reads files, so it blocks."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -10,34 +10,30 @@ _MIB = 1024
 
 
 class ProcessCost(msgspec.Struct, frozen=True):
-    """Of one process."""
+    """The memory and CPU of a process."""
 
     memory_mib: float
-    """Its part of what is in memory: pages that several share are divided among them."""
+    """Proportional set size: shared pages are divided among the processes that share them."""
     cpu_seconds: float
 
 
 def process_cost(pid: int, *, proc: Path = Path("/proc")) -> ProcessCost:
-    """Of this process, up to now."""
+    """Return the cost of a process up to now."""
     rollup = (proc / str(pid) / "smaps_rollup").read_text()
     pss = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
-    # The name may hold blanks and brackets: what is counted comes behind the last of them.
+    # The process name may contain blanks and brackets: the fields begin after the last bracket.
     fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
     ticks = int(fields[11]) + int(fields[12])
     return ProcessCost(int(pss.split()[1]) / _MIB, ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def table(costs: Mapping[str, ProcessCost], *, seconds: float) -> Iterator[str]:
-    """One line each, and their sum."""
-    for name, one in costs.items():
-        yield f"  {name:<17} {one.memory_mib:6.0f} MiB  {one.cpu_seconds:6.1f} s of CPU"
-    memory = _sum(one.memory_mib for one in costs.values())
-    used = _sum(one.cpu_seconds for one in costs.values())
+    """Return a line for each process, and one for their sum."""
+    for name, cost in costs.items():
+        yield f"  {name:<17} {cost.memory_mib:6.0f} MiB  {cost.cpu_seconds:6.1f} s of CPU"
+    memory = sum((cost.memory_mib for cost in costs.values()), 0.0)
+    cpu = sum((cost.cpu_seconds for cost in costs.values()), 0.0)
     yield (
-        f"  {'together':<17} {memory:6.0f} MiB  {used:6.1f} s of CPU"
-        f" in {seconds:.0f} s: {used / seconds:.2f} of a core"
+        f"  {'total':<17} {memory:6.0f} MiB  {cpu:6.1f} s of CPU"
+        f" in {seconds:.0f} s: {cpu / seconds:.2f} of a core"
     )
-
-
-def _sum(numbers: Iterable[float]) -> float:
-    return sum(numbers, 0.0)

@@ -1,7 +1,4 @@
-"""Whether all is well: the audit over what the API server, the agents and the bus have kept.
-
-The judge is `libs.audit`, as everywhere; here is only what it is shown.
-"""
+"""The audit of a finished demo, over the journals of the API server, the agents and the bus."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -23,24 +20,23 @@ from libs.host.tree import Tree
 
 
 class DemoVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the judge says."""
+    """The result of the audit, and the incidents on the simulated machines."""
 
     verdict: AuditResult
     oddities: tuple[str, ...]
-    """What must never happen on a machine, and did."""
+    """What must never happen on a machine but did."""
     rests_on: str
-    """How much it has read: a verdict over nothing would be worth nothing."""
+    """How much was read."""
 
     @property
     def is_ok(self) -> bool:
-        """Whether nothing was broken."""
         return not self.verdict.violations and not self.oddities
 
 
 async def events_of(bus: Bus) -> tuple[Event, ...]:
-    """Everything that was said on the bus."""
+    """Return all events on the bus so far."""
     async with read_events(bus=bus, cluster=bus.identity.cluster, start=FromSequence()) as entries:
-        return tuple([one.event async for one in entries if isinstance(one, RecordedEvent)])
+        return tuple([entry.event async for entry in entries if isinstance(entry, RecordedEvent)])
 
 
 async def judge_run(
@@ -51,12 +47,12 @@ async def judge_run(
     pool_facts: Sequence[PoolFacts],
     faults: bool,
 ) -> DemoVerdict:
-    """The audit's word, and what it rests on; `testimony` is of what no revision shows.
+    """Audit the run after the cluster and all machines have ended, when their files are complete.
 
-    For when the cluster and all machines have ended: their files are complete then.
+    `pool_facts` is what no revision shows.
     """
     entries = [entry for node in nodes for entry in await _entries(paths, node)]
-    revisions = await asyncio.to_thread(lambda: tuple(_revisions(paths.revisions)))
+    revisions = await asyncio.to_thread(_revisions, paths.revisions)
     journal = AuditJournal(
         revisions=revisions,
         entries=tuple(entries),
@@ -65,42 +61,41 @@ async def judge_run(
     )
     return DemoVerdict(
         verdict=await asyncio.to_thread(judge, journal, faults=faults),
-        oddities=await asyncio.to_thread(lambda: tuple(_oddities(paths, nodes))),
-        rests_on=f"{len(revisions)} requests to the API server, {len(entries)} lines of agents'"
-        f" journals, {len(events)} events",
+        oddities=await asyncio.to_thread(_incidents, paths, nodes),
+        rests_on=f"{len(revisions)} requests to the API server, {len(entries)} entries of"
+        f" agents' journals, {len(events)} events",
     )
 
 
 def lines(found: DemoVerdict) -> Iterator[str]:
-    """The same for a person."""
-    yield f"  it has read {found.rests_on}"
-    for odd in found.oddities:
-        yield f"  BROKEN  on a machine: {odd}"
-    for one in found.verdict.violations:
-        place = f" ({one.node})" if one.node else ""
-        yield f"  BROKEN  {one.invariant}{place}: {one.message}"
+    """Return the verdict as lines for a person."""
+    yield f"  read: {found.rests_on}"
+    for incident in found.oddities:
+        yield f"  VIOLATED  on a machine: {incident}"
+    for violation in found.verdict.violations:
+        where = f" ({violation.node})" if violation.node else ""
+        yield f"  VIOLATED  {violation.invariant}{where}: {violation.message}"
     for invariant, lack in sorted(found.verdict.not_judged.items()):
-        yield f"  not judged: {invariant}, for want of {lack}"
+        yield f"  not judged: {invariant} (requires {lack})"
     if found.is_ok:
-        yield "  every promise that it can judge was kept"
+        yield "  all invariants that could be judged hold"
 
 
-async def _entries(places: DemoPaths, node: str) -> list[Entry]:
-    tree = Tree(places.machine(node))
-    found: list[Entry] = []
+async def _entries(paths: DemoPaths, node: str) -> list[Entry]:
+    tree = Tree(paths.machine(node))
+    entries: list[Entry] = []
     for component in COMPONENTS:
         path = tree.at(journal_path(component))
         if path.exists():
-            found += await FileJournal(path, run=asyncio.to_thread).open()
-    return found
+            entries += await FileJournal(path, run=asyncio.to_thread).open()
+    return entries
 
 
-def _revisions(path: Path) -> Iterator[Revision]:
+def _revisions(path: Path) -> tuple[Revision, ...]:
     decode = msgspec.json.Decoder(Revision).decode
     with path.open("rb") as file:
-        yield from map(decode, file)
+        return tuple(map(decode, file))
 
 
-def _oddities(places: DemoPaths, nodes: Sequence[str]) -> Iterator[str]:
-    for node in nodes:
-        yield from places.incidents(node).read_text().splitlines()
+def _incidents(paths: DemoPaths, nodes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(line for node in nodes for line in paths.incidents(node).read_text().splitlines())

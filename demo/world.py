@@ -1,27 +1,25 @@
-"""How long things take in the demo: everything is there, and nothing takes minutes."""
+"""How long things take in the demo: seconds instead of minutes."""
 
 from pathlib import Path
 from typing import Final
 
 from libs.forecast.world import ProcessEnd, SteadyWorld
 
-SCALE: Final = "a real driver takes minutes to build and load; here everything takes seconds"
+SCALE: Final = "A real driver takes minutes to build and load; here everything takes seconds."
 
 
 class DemoWorld(SteadyWorld, frozen=True, kw_only=True):
-    """A steady world in which some drivers load nowhere: those that `bad` names by their labels."""
+    """A steady world in which the drivers whose labels the file `bad` lists fail to load."""
 
     bad: Path
 
     def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
-        """As usual, but a bad driver builds for its time and fails then."""
         usual = super().load(node, driver, attempt)
-        named = self.bad.read_text().split() if self.bad.exists() else ()
-        return ProcessEnd(usual.after, exit_code=1) if driver in named else usual
+        bad_drivers = self.bad.read_text().split() if self.bad.exists() else ()
+        return ProcessEnd(usual.after, exit_code=1) if driver in bad_drivers else usual
 
 
 def demo_world(seed: int, *, bad: Path) -> DemoWorld:
-    """The machines of the demo."""
     return DemoWorld(
         seed=seed,
         bad=bad,

@@ -1,4 +1,4 @@
-"""What holds for every test: nothing blocks the loop, and nothing is left running."""
+"""Checks for every test: nothing blocks the event loop, and no task is left running."""
 
 import asyncio
 import inspect
@@ -8,12 +8,12 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 SCANNED = ["libs.bus", "libs.runtime", "libs.contracts"]
-"""Where a call that blocks the loop is a fault; the simulated fleet may start and end processes."""
+"""Packages in which a blocking call on the event loop is an error."""
 
 
 @pytest.fixture(autouse=True)
 def on_the_loop(request: pytest.FixtureRequest) -> Iterator[None]:
-    """For tests that run on an event loop, what `nothing_left` and blockbuster watch."""
+    """Apply the checks to tests that run on an event loop."""
     if inspect.iscoroutinefunction(getattr(request, "function", None)):
         request.getfixturevalue("nothing_left")
         with blockbuster_ctx(scanned_modules=SCANNED) as found:
@@ -25,7 +25,7 @@ def on_the_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 async def nothing_left() -> AsyncIterator[None]:
-    """Fail when a test, with its fixtures closed, leaves a task behind."""
+    """Fail when a task is left after a test and its fixtures."""
     yield
     left: set[asyncio.Task[object]] = set()
     for _ in range(20):

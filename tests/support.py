@@ -1,4 +1,4 @@
-"""The one way in which a test waits for something real: until it is so, within a generous time."""
+"""Wait for a condition in real time."""
 
 import asyncio
 import inspect

@@ -1,6 +1,4 @@
-"""The `sluice` command, for people.
+"""The `sluice` command: queries to the services, and Kubernetes writes with the user's credentials.
 
-Here may live: asking and showing, and the few Kubernetes writes that steer a rollout, made with the
-person's own credentials. Here must not live: a second opinion on the fleet's state; what it shows
-is what the services answer or what `libs.rollout` computes.
+It shows what the services answer or what `libs.rollout` computes, and derives no state of its own.
 """

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with `arguments`, by default those of the process; return its exit code."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="sluice", description="Look after the NVIDIA GPU nodes of a Kubernetes cluster."
     )

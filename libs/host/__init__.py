@@ -1,6 +1,4 @@
-"""Everything that touches a machine, under a root directory.
+"""Access to a machine under a root directory: sysfs, procfs, files, kernel modules and GPUs.
 
-Here may live: readers of sysfs and procfs, files with their inverse, systemd, container runtimes,
-the kernel port, and GPUs. The only importer of pynvml. Here must not live: a decision about what
-to change, or knowledge of who asked.
+Decisions about what to change belong to the callers.
 """

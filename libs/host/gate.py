@@ -1,8 +1,7 @@
-"""The gate of a driver pod, as files below `/run/sluice/gate` of the machine.
+"""The gate of a driver pod: files below `/run/sluice/gate` of the machine.
 
-A driver pod's gate asks and waits for an answer that names its own pod; the driver agent of the
-node alone answers (docs/states.md#gate). The folder goes with the boot. Here are the two files and
-nothing of when an answer may be given.
+A driver pod's gate writes a request and waits for an answer with the pod's own uid. Only the driver
+agent of the node answers (docs/states.md#gate), and decides when. A reboot empties the folder.
 """
 
 import os
@@ -29,7 +28,7 @@ class GateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """That pod may go on: from now on it counts as a running driver."""
+    """The pod may go on: from now on it counts as a running driver."""
 
     pod_uid: str
     label: str
@@ -40,76 +39,74 @@ GateFile = TypeVar("GateFile", GateRequest, GateAnswer)
 
 
 def put_request(tree: Tree, request: GateRequest) -> None:
-    """Stand at the gate."""
-    _write(tree, f"{REQUESTS}/{request.pod_uid}", request)
+    _write(tree, REQUESTS, request)
 
 
 def list_requests(tree: Tree) -> tuple[GateRequest, ...]:
-    """Who stands at the gate, or once stood there, in the order of asking."""
+    """Return the requests of all pods since boot, answered ones included, oldest first."""
     found = (_read(tree, f"{REQUESTS}/{name}", GateRequest) for name in tree.names(REQUESTS))
-    return tuple(sorted((one for one in found if one), key=lambda one: (one.started, one.pod_uid)))
+    return tuple(sorted(filter(None, found), key=lambda each: (each.started, each.pod_uid)))
 
 
 def put_answer(tree: Tree, answer: GateAnswer) -> None:
-    """Let that pod in."""
-    _write(tree, f"{ANSWERS}/{answer.pod_uid}", answer)
+    _write(tree, ANSWERS, answer)
 
 
 def list_answers(tree: Tree) -> tuple[GateAnswer, ...]:
-    """Who was let in during this boot, in the order of the answers."""
+    """Return the answers given since boot, oldest first."""
     found = (_read(tree, f"{ANSWERS}/{name}", GateAnswer) for name in tree.names(ANSWERS))
-    return tuple(sorted((one for one in found if one), key=lambda one: (one.at, one.pod_uid)))
+    return tuple(sorted(filter(None, found), key=lambda each: (each.at, each.pod_uid)))
 
 
 def waiting_request(
     requests: Iterable[GateRequest], answers: Collection[GateAnswer]
 ) -> GateRequest | None:
-    """Who stands at the gate, of those who asked: the latest, unless another was let in since.
+    """Return the latest unanswered request, unless another pod was answered since.
 
-    A pod that went before it was let in takes nothing back; where another is let in, it has gone.
+    A pod does not withdraw its request when it ends; it has ended where a later pod was answered.
     """
-    let_in = {one.pod_uid for one in answers}
-    since = max((one.at for one in answers), default=0.0)
-    standing = (one for one in requests if one.pod_uid not in let_in and one.started >= since)
-    return max(standing, key=lambda one: (one.started, one.pod_uid), default=None)
+    answered = {answer.pod_uid for answer in answers}
+    since = max((answer.at for answer in answers), default=0.0)
+    waiting = (each for each in requests if each.pod_uid not in answered and each.started >= since)
+    return max(waiting, key=lambda each: (each.started, each.pod_uid), default=None)
 
 
 def is_open(tree: Tree, request: GateRequest) -> bool:
-    """Whether this pod may go on: an answer names it, with the label that it asks for."""
-    found = _read(tree, f"{ANSWERS}/{request.pod_uid}", GateAnswer)
-    return found is not None and found.label == request.label
+    """Return whether an answer names this pod and the label of its request."""
+    answer = _read(tree, f"{ANSWERS}/{request.pod_uid}", GateAnswer)
+    return answer is not None and answer.label == request.label
 
 
 def remove_pod(tree: Tree, pod_uid: str) -> None:
-    """The pod is gone: neither its question nor its answer means anything any more."""
+    """Remove the request and the answer of a pod that is gone."""
     for folder in (ANSWERS, REQUESTS):
-        (tree.at(folder) / _name(pod_uid)).unlink(missing_ok=True)
+        (tree.at(folder) / _file_name(pod_uid)).unlink(missing_ok=True)
 
 
-def _write(tree: Tree, path: str, said: GateRequest | GateAnswer) -> None:
-    """The whole file or none of it, also after the power was cut."""
-    folder = tree.at(path.rpartition("/")[0])
+def _write(tree: Tree, path: str, content: GateRequest | GateAnswer) -> None:
+    """Write the file atomically, also with respect to a power failure."""
+    folder = tree.at(path)
     folder.mkdir(parents=True, exist_ok=True)
-    name = _name(said.pod_uid)
+    name = _file_name(content.pod_uid)
     unfinished = folder / f".{name}"
     with unfinished.open("wb") as file:
-        file.write(msgspec.json.encode(said))
+        file.write(msgspec.json.encode(content))
         file.flush()
         os.fsync(file.fileno())
     unfinished.replace(folder / name)
 
 
 def _read(tree: Tree, path: str, kind: type[GateFile]) -> GateFile | None:
-    """What the file says of the pod that it is named for; half a file says nothing."""
+    """Return the content of a file; None where it is missing, malformed or of another pod."""
     data = tree.data(path)
     try:
-        said = None if data is None else msgspec.json.decode(data, type=kind)
+        content = None if data is None else msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError:
         return None
-    return said if said is not None and said.pod_uid == path.rpartition("/")[2] else None
+    return content if content is not None and content.pod_uid == path.rpartition("/")[2] else None
 
 
-def _name(pod_uid: str) -> str:
+def _file_name(pod_uid: str) -> str:
     if not pod_uid or "/" in pod_uid or pod_uid.startswith("."):
-        raise ValueError(f"{pod_uid!r} is no uid of a pod: no file of the gate is named so")
+        raise ValueError(f"{pod_uid!r} is not a pod uid: it cannot name a file of the gate")
     return pod_uid

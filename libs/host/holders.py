@@ -1,6 +1,7 @@
-"""Who has the GPUs' device files open, and which containers of a pod still live.
+"""Processes that have the GPUs' device files open, and the live containers of a pod.
 
-The list explains what the kernel decided; it decides nothing itself (docs/invariants.md#i5).
+The list of holders explains a refusal of the kernel; decisions rest on the kernel's answer alone
+(docs/invariants.md#i5).
 """
 
 import re
@@ -12,48 +13,48 @@ from libs.host.tree import Tree
 
 DEVICE: Final = "/dev/nvidia"
 TICKS: Final = 100
-"""In which parts of a second the kernel tells when a process began, on every Linux we know."""
+"""Ticks per second in `/proc/<pid>/stat` (USER_HZ), the same on all supported architectures."""
 
 _POD: Final = re.compile(
     r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
 )
-"""Of a pod that the kubelet has from a file of its own, the uid is a hash without dashes."""
+"""The uid of a static pod, which the kubelet reads from a file, is a hash without dashes."""
 _CONTAINER: Final = re.compile(r"([0-9a-f]{64})")
 
 
 class ContainerRef(NamedTuple):
-    """Where the runtime has put a process; both are empty for one of the machine itself."""
+    """The container of a process; both fields are empty for a process outside of pods."""
 
     pod_uid: str
     container_id: str
 
 
 def holders(tree: Tree) -> tuple[Holder, ...]:
-    """Every process with one of these files open, by number."""
+    """Return the processes that have a GPU device file open, by pid."""
     found = (_holder(tree, pid) for pid in _processes(tree))
-    return tuple(sorted((one for one in found if one), key=lambda one: one.pid))
+    return tuple(sorted(filter(None, found), key=lambda holder: holder.pid))
 
 
 def containers(tree: Tree, pod_uid: str) -> tuple[str, ...]:
-    """Ids of the containers of this pod in which a process lives."""
-    places = (_place(tree, pid) for pid in _processes(tree))
-    return tuple(sorted({place.container_id for place in places if place.pod_uid == pod_uid}))
+    """Return the ids of this pod's containers in which a process lives."""
+    refs = (_container_of(tree, pid) for pid in _processes(tree))
+    return tuple(sorted({ref.container_id for ref in refs if ref.pod_uid == pod_uid}))
 
 
 def container_starts(tree: Tree, pod_uid: str) -> Mapping[str, float]:
-    """When the first process of each living container of this pod began, in unix seconds."""
-    booted = _booted(tree)
+    """Return when the first process of each live container of this pod started, in unix seconds."""
+    boot_time = _boot_time(tree)
     starts: dict[str, float] = {}
     for pid in _processes(tree):
-        place = _place(tree, pid)
-        began = _began(tree, pid)
-        if place.pod_uid == pod_uid and booted is not None and began is not None:
-            known = starts.get(place.container_id, booted + began)
-            starts[place.container_id] = min(known, booted + began)
+        ref = _container_of(tree, pid)
+        uptime = _started_after_boot(tree, pid)
+        if ref.pod_uid == pod_uid and boot_time is not None and uptime is not None:
+            known = starts.get(ref.container_id, boot_time + uptime)
+            starts[ref.container_id] = min(known, boot_time + uptime)
     return starts
 
 
-def _booted(tree: Tree) -> float | None:
+def _boot_time(tree: Tree) -> float | None:
     for line in (tree.text("/proc/stat") or "").splitlines():
         name, _, value = line.partition(" ")
         if name == "btime" and value.strip().isdigit():
@@ -61,8 +62,9 @@ def _booted(tree: Tree) -> float | None:
     return None
 
 
-def _began(tree: Tree, pid: str) -> float | None:
-    """Seconds after the boot. A process may be named anything, so what follows its name counts."""
+def _started_after_boot(tree: Tree, pid: str) -> float | None:
+    """Return the seconds from boot to the start of a process."""
+    # The process name may contain blanks and brackets: the fields begin after the last bracket.
     fields = (tree.text(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
     return int(fields[19]) / TICKS if len(fields) > 19 and fields[19].isdigit() else None
 
@@ -77,19 +79,20 @@ def _holder(tree: Tree, pid: str) -> Holder | None:
     devices = {link for link in links if link.startswith(DEVICE)}
     if not devices:
         return None
-    place = _place(tree, pid)
+    ref = _container_of(tree, pid)
     return Holder(
         pid=int(pid),
         comm=tree.word(f"/proc/{pid}/comm") or "",
         devices=tuple(sorted(devices)),
-        pod_uid=place.pod_uid,
-        container_id=place.container_id,
+        pod_uid=ref.pod_uid,
+        container_id=ref.container_id,
     )
 
 
-def _place(tree: Tree, pid: str) -> ContainerRef:
-    """As its cgroup names it: `…/kubepods…/pod<uid>/<container>`, with dashes or, by systemd, with
-    underscores in the uid.
+def _container_of(tree: Tree, pid: str) -> ContainerRef:
+    """Read the container from the process's cgroup, `…/kubepods…/pod<uid>/<container>`.
+
+    The uid has dashes, or underscores with the systemd cgroup driver.
     """
     text = tree.text(f"/proc/{pid}/cgroup") or ""
     pod, container = _POD.search(text), _CONTAINER.search(text)

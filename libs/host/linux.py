@@ -1,7 +1,7 @@
-"""What is asked of a kernel that changes the machine: a port of its own.
+"""Calls to the kernel that change the machine.
 
-The kernel's answer is the verdict (docs/invariants.md#i5): there is no way to force it here. The
-real one is made for the machine's own root alone, and only where a setting asks for it.
+The kernel's answer is final (docs/invariants.md#i5): nothing here forces it. `RealLinux` needs a
+setting that permits it.
 """
 
 import ctypes
@@ -15,27 +15,27 @@ import msgspec
 from libs.host.tree import Tree
 
 _WITHOUT_WAITING: Final = os.O_NONBLOCK
-"""The only flag that `delete_module` is ever given: refuse at once if somebody uses the module."""
+"""The only flag passed to `delete_module`: refuse at once if the module is in use."""
 _MNT_DETACH: Final = 2
 _DELETE_MODULE: Final = {"x86_64": 176, "aarch64": 106}
 
 
 class Unloaded(msgspec.Struct, frozen=True, tag=True):
-    """The module is out of the kernel."""
+    """The module was unloaded."""
 
 
 class NotLoaded(msgspec.Struct, frozen=True, tag=True):
-    """It was not there."""
+    """The module was not loaded."""
 
 
 class InUse(msgspec.Struct, frozen=True, tag=True):
-    """Somebody uses it; it stays."""
+    """The module is in use and stays loaded."""
 
     why: str
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The kernel did not do it for another reason."""
+    """The kernel refused for another reason."""
 
     why: str
 
@@ -47,36 +47,35 @@ class Linux(Protocol):
     """A machine's kernel."""
 
     def unload(self, module: str) -> UnloadResult:
-        """Take a module out, if nobody uses it."""
+        """Unload a module, if it is not in use."""
         ...
 
     def unmount_below(self, path: str) -> str | None:
-        """Unmount everything at and below this path of the machine; why not, if it cannot be."""
+        """Unmount everything at and below this path; return why that failed, or None."""
         ...
 
 
 class RealKernelForbidden(Exception):
-    """Somebody asked for the real kernel where it must not be touched."""
+    """The real kernel must not be changed here; the text says why."""
 
 
 class RealLinux:
-    """The kernel that runs this process. Needs CAP_SYS_MODULE and CAP_SYS_ADMIN."""
+    """The kernel of this process. Needs CAP_SYS_MODULE and CAP_SYS_ADMIN."""
 
     def __init__(self, tree: Tree, *, change_this_machine: bool) -> None:
         machine = os.uname().machine
         if not change_this_machine:
             raise RealKernelForbidden(
-                "the real kernel was asked for without permission:"
+                "changing the kernel of this machine is not permitted:"
                 " set SLUICE_CHANGE_THIS_MACHINE=true where a driver may be unloaded"
             )
         if machine not in _DELETE_MODULE:
-            raise RealKernelForbidden(f"on {machine} it is not known how modules are unloaded")
+            raise RealKernelForbidden(f"unloading modules is not supported on {machine}")
         self._tree = tree
         self._delete_module = _DELETE_MODULE[machine]
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def unload(self, module: str) -> UnloadResult:
-        """Take a module out, if nobody uses it."""
         name = ctypes.c_char_p(module.encode())
         if self._libc.syscall(self._delete_module, name, _WITHOUT_WAITING) == 0:
             return Unloaded()
@@ -87,19 +86,17 @@ class RealLinux:
         return InUse(why) if code in (errno.EBUSY, errno.EWOULDBLOCK) else Refused(why)
 
     def unmount_below(self, path: str) -> str | None:
-        """Unmount everything at and below this path of the machine; why not, if it cannot be."""
-        place = str(self._tree.at(path))
-        for mounted in reversed(_mounts_below(Tree(Path("/")), place)):
+        for mounted in reversed(_mounts_below(Tree(Path("/")), str(self._tree.at(path)))):
             if self._libc.umount2(ctypes.c_char_p(os.fsencode(mounted)), _MNT_DETACH) != 0:
                 return f"umount {mounted}: {os.strerror(ctypes.get_errno())}"
         return None
 
 
-def _mounts_below(own: Tree, place: str) -> list[str]:
-    """Mount points as this process sees them, in the order in which they were mounted."""
-    rows = (line.split() for line in (own.text("/proc/self/mountinfo") or "").splitlines())
+def _mounts_below(tree: Tree, path: str) -> list[str]:
+    """Return this process's mount points at and below a path, in the order of mounting."""
+    rows = (line.split() for line in (tree.text("/proc/self/mountinfo") or "").splitlines())
     points = [_unescaped(row[4]) for row in rows if len(row) > 4]
-    return [point for point in points if point == place or point.startswith(f"{place}/")]
+    return [point for point in points if point == path or point.startswith(f"{path}/")]
 
 
 def _unescaped(text: str) -> str:

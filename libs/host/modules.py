@@ -1,4 +1,4 @@
-"""The modules in a machine's kernel: which are loaded, who uses them, and in which version."""
+"""The kernel modules of a machine: which are loaded, in which version and in use by what."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from libs.runtime.fatal import Fatal
 PROC_MODULES = "/proc/modules"
 
 DRIVER = "nvidia"
-"""The module without which none of the others is there."""
+"""The module that all the others depend on."""
 
 UNLOAD_ORDER = (
     "nvidia_modeset",
@@ -21,30 +21,28 @@ UNLOAD_ORDER = (
     "gdrdrv",
     DRIVER,
 )
-"""The modules of a driver, in the order in which they can be unloaded."""
+"""The modules of a driver, in the order in which they must be unloaded."""
 
 NOUVEAU = "nouveau"
-"""The kernel's own driver for these GPUs: where it sits, no other can."""
+"""The kernel's own driver for these GPUs; while it is loaded, no other can be."""
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """One loaded module."""
-
     name: str
     references: int
-    """Who uses it: open device files, and other modules."""
+    """Number of users: open device files and other modules."""
     users: tuple[str, ...] = ()
-    """The other modules among them."""
+    """The other modules among the users."""
     version: str = ""
 
 
 def loaded(tree: Tree) -> Mapping[str, Module]:
-    """By name; where the kernel does not tell, a `Fatal`: nobody may take that for none."""
+    """Return the loaded modules by name; raise `Fatal` if the list cannot be read."""
     text = tree.text(PROC_MODULES)
     if text is None:
         raise Fatal(
-            f"{PROC_MODULES} cannot be read below {tree.root}: mount the host's"
-            f" root there, with /proc"
+            f"{PROC_MODULES} cannot be read below {tree.root}: mount the host's root there, with"
+            " /proc"
         )
     rows = (line.split() for line in text.splitlines())
     return {row[0]: _module(tree, row) for row in rows if len(row) >= 4 and row[2].isdigit()}

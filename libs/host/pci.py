@@ -1,18 +1,15 @@
-"""The devices on a machine's PCI bus, as the kernel shows them."""
+"""The devices on a machine's PCI bus, from sysfs."""
 
 from libs.contracts.facts import PciDevice
 from libs.host.tree import Tree
 
 DEVICES = "/sys/bus/pci/devices"
 NVIDIA = "10de"
-_ASKED = ("class", "vendor", "device", "subsystem_vendor", "subsystem_device")
+_REQUIRED = ("class", "vendor", "device", "subsystem_vendor", "subsystem_device")
 
 
 def devices(tree: Tree) -> tuple[PciDevice, ...] | None:
-    """All of them, in order of their addresses; None where there is no such bus to be seen.
-
-    A device of which the kernel does not tell everything is left out.
-    """
+    """Return the devices by address, without those with missing files; None without a PCI bus."""
     if not tree.exists(DEVICES):
         return None
     found = (_device(tree, address) for address in tree.names(DEVICES))
@@ -20,34 +17,35 @@ def devices(tree: Tree) -> tuple[PciDevice, ...] | None:
 
 
 def is_gpu(device: PciDevice) -> bool:
-    """Whether it is one of the GPUs that all this is about: a display or 3D controller."""
+    """Return whether the device is an NVIDIA display or 3D controller."""
     return device.vendor == NVIDIA and device.device_class.startswith(("0300", "0302"))
 
 
 def _device(tree: Tree, address: str) -> PciDevice | None:
-    place = f"{DEVICES}/{address}"
-    said = {name: tree.word(f"{place}/{name}") for name in _ASKED}
-    if any(value is None for value in said.values()):
-        return None
-    read = {name: (value or "").removeprefix("0x") for name, value in said.items()}
-    driver = tree.link(f"{place}/driver") or ""
-    group = tree.link(f"{place}/iommu_group") or ""
+    folder = f"{DEVICES}/{address}"
+    values: dict[str, str] = {}
+    for name in _REQUIRED:
+        if (value := tree.word(f"{folder}/{name}")) is None:
+            return None
+        values[name] = value.removeprefix("0x")
+    driver = tree.link(f"{folder}/driver") or ""
+    group = tree.link(f"{folder}/iommu_group") or ""
     return PciDevice(
         address=address,
-        vendor=read["vendor"],
-        device=read["device"],
-        device_class=read["class"][:4],
-        subsystem_vendor=read["subsystem_vendor"],
-        subsystem_device=read["subsystem_device"],
+        vendor=values["vendor"],
+        device=values["device"],
+        device_class=values["class"][:4],
+        subsystem_vendor=values["subsystem_vendor"],
+        subsystem_device=values["subsystem_device"],
         driver=driver.rpartition("/")[2],
-        numa_node=_number(tree.word(f"{place}/numa_node"), -1),
-        sriov_total_vfs=_number(tree.word(f"{place}/sriov_totalvfs"), 0),
+        numa_node=_number(tree.word(f"{folder}/numa_node"), -1),
+        sriov_total_vfs=_number(tree.word(f"{folder}/sriov_totalvfs"), 0),
         iommu_group=group.rpartition("/")[2],
     )
 
 
-def _number(text: str | None, otherwise: int) -> int:
+def _number(text: str | None, default: int) -> int:
     try:
         return int(text or "")
     except ValueError:
-        return otherwise
+        return default

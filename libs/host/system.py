@@ -1,4 +1,4 @@
-"""What a machine is, as it says itself: kernel, operating system, processors, memory, model."""
+"""Facts about a machine: kernel, operating system, processors, memory and model."""
 
 import os
 import re
@@ -14,62 +14,59 @@ RELEASE: Final = "/proc/sys/kernel/osrelease"
 ARCHITECTURE: Final = "/proc/sys/kernel/arch"
 _SECURE_BOOT: Final = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _OPTIONS: Final = ("NO_HZ", "NO_HZ_IDLE", "NO_HZ_FULL", "PREEMPT")
-_ASKED: Final = frozenset((*modules.UNLOAD_ORDER, modules.NOUVEAU, "mlx5_core"))
+_REPORTED_MODULES: Final = frozenset((*modules.UNLOAD_ORDER, modules.NOUVEAU, "mlx5_core"))
 _OS_LINE: Final = re.compile(r"(\w+)=(.+)", re.ASCII)
 _CPUS: Final = "/sys/devices/system/cpu"
 
 
 def boot_id(tree: Tree) -> str:
-    """Another one after each boot; empty where the kernel does not tell."""
+    """Return the id of this boot; empty where it cannot be read."""
     return tree.word(BOOT_ID) or ""
 
 
 def require_boot_id(tree: Tree) -> str:
-    """The same, or a `Fatal`: an agent that does not know its boot can be told nothing."""
-    known = boot_id(tree)
-    if not known:
+    """Return the id of this boot, or raise `Fatal`: commands to agents are bound to a boot."""
+    found = boot_id(tree)
+    if not found:
         raise Fatal(
             f"{BOOT_ID} cannot be read below {tree.root}: mount the host's root there, with /proc"
         )
-    return known
+    return found
 
 
 def kernel(tree: Tree) -> Kernel | None:
-    """The running kernel."""
     release = tree.word(RELEASE)
     if not release:
         return None
     secure = tree.data(_SECURE_BOOT)
-    there = modules.loaded(tree)
     return Kernel(
         release=release,
         selinux=(tree.word("/sys/fs/selinux/enforce") or "").startswith("1"),
         secure_boot=secure is not None and secure[-1:] == b"\x01",
         config=_options(tree, release),
-        modules=tuple(sorted(_ASKED & there.keys())),
+        modules=tuple(sorted(_REPORTED_MODULES & modules.loaded(tree).keys())),
     )
 
 
 def operating_system(tree: Tree) -> OperatingSystem | None:
-    """From os-release."""
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         text = tree.text(path)
         if text is None:
             continue
         rows = (_OS_LINE.fullmatch(line.strip()) for line in text.splitlines())
-        said = {row[1]: row[2].strip("\"'") for row in rows if row}
-        if said.get("ID"):
+        values = {row[1]: row[2].strip("\"'") for row in rows if row}
+        if values.get("ID"):
             return OperatingSystem(
-                id=said["ID"],
-                version_id=said.get("VERSION_ID", ""),
-                name=said.get("PRETTY_NAME", ""),
-                ostree_version=said.get("OSTREE_VERSION", ""),
+                id=values["ID"],
+                version_id=values.get("VERSION_ID", ""),
+                name=values.get("PRETTY_NAME", ""),
+                ostree_version=values.get("OSTREE_VERSION", ""),
             )
     return None
 
 
 def cpu(tree: Tree) -> Cpu | None:
-    """The processors, by the first of them; nothing where the kernel does not tell."""
+    """Describe the processors by the first of them; None where the kernel does not."""
     text = tree.text("/proc/cpuinfo")
     if not text:
         return None
@@ -84,21 +81,20 @@ def cpu(tree: Tree) -> Cpu | None:
         if name[3:].isdigit()
     )
     return Cpu(
-        # A kernel before 6.1 has no file that tells; whoever reads runs on that same kernel.
+        # Kernels before 6.1 lack the file; this process runs on the same kernel.
         architecture=tree.word(ARCHITECTURE) or os.uname().machine,
         vendor=first.get("vendor_id", ""),
         family=_number(first.get("cpu family")),
         model=_number(first.get("model")),
         count=sum(line.startswith("processor") for line in text.splitlines()),
-        multithreading=any("," in those or "-" in those for those in threads),
+        multithreading=any("," in siblings or "-" in siblings for siblings in threads),
         flags=tuple(sorted(first.get("flags", "").split())),
     )
 
 
 def memory(tree: Tree) -> Memory | None:
-    """How much there is, on how many nodes of NUMA, and whether it can be swapped out."""
-    said = dict(line.split(":", 1) for line in (tree.text("/proc/meminfo") or "").splitlines())
-    total = _number(said.get("MemTotal", "").removesuffix("kB").strip())
+    values = dict(line.split(":", 1) for line in (tree.text("/proc/meminfo") or "").splitlines())
+    total = _number(values.get("MemTotal", "").removesuffix("kB").strip())
     if not total:
         return None
     nodes = [name for name in tree.names("/sys/devices/system/node") if name[4:].isdigit()]
@@ -107,17 +103,17 @@ def memory(tree: Tree) -> Memory | None:
 
 
 def machine(tree: Tree) -> str | None:
-    """Its model, as its maker calls it."""
+    """Return the product name."""
     return tree.word("/sys/class/dmi/id/product_name") or None
 
 
 def _options(tree: Tree, release: str) -> dict[str, str]:
     text = tree.text(f"/boot/config-{release}") or tree.text(f"/lib/modules/{release}/config") or ""
     lines = (line.partition("=") for line in text.splitlines())
-    said = {
+    values = {
         name.removeprefix("CONFIG_"): value.strip('"') for name, equals, value in lines if equals
     }
-    return {name: said[name] for name in _OPTIONS if name in said}
+    return {name: values[name] for name in _OPTIONS if name in values}
 
 
 def _number(text: str | None) -> int:

@@ -1,9 +1,9 @@
-"""A machine's files as they are read: everything below one root, and nothing outside of it.
+"""Reads of a machine's files, confined to one root.
 
-In a pod the host's root is mounted at `/host`, in a test it is a folder. A path is written as the
-machine itself would write it; a link of the machine is followed within its root. What cannot be
-read is not there: the kernel's own files come and go while one looks. But where it is we who cannot
-look, that says nothing of what is there: it is an error.
+In a pod the host's root is mounted at `/host`, in a test it is a folder. Paths are the machine's
+own; symbolic links are followed within the root. An unreadable file counts as missing, because
+files of the kernel come and go while they are read. Only a lack of resources in this process is an
+error, because it tells nothing about the file.
 """
 
 import errno
@@ -11,104 +11,99 @@ import os
 from pathlib import Path
 
 RESOURCE_ERRNOS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-"""No more files, or no more memory, for whoever looks."""
+"""This process has too many open files, or no memory."""
 
 MAX_LINKS = 32
-"""So many links are followed, one after another, before they are taken for a circle."""
+"""After this many links in one path, the rest is not followed: they form a cycle."""
 
 
 class Tree:
-    """A machine's files, below `root`."""
-
     def __init__(self, root: Path) -> None:
         self.root = root
         self._root = str(root).rstrip("/")
 
     def at(self, path: str) -> Path:
-        """Where that file is for us, every link in it followed within the root."""
+        """Return the path in this process, with every link followed within the root."""
         return Path(self._resolved(path, last=True))
 
     def text(self, path: str) -> str | None:
-        """The content as text, or None if there is nothing to read."""
         data = self.data(path)
         return None if data is None else data.decode(errors="replace")
 
     def word(self, path: str) -> str | None:
-        """The content of a file that holds one value."""
+        """Return the stripped content of a file that holds one value."""
         text = self.text(path)
         return None if text is None else text.strip()
 
     def data(self, path: str) -> bytes | None:
-        """The content, or None if there is nothing to read."""
         try:
             with open(self._resolved(path, last=True), "rb") as file:
                 return file.read()
         except OSError as error:
-            _raise_if_ours(error)
+            _raise_if_out_of_resources(error)
             return None
 
     def names(self, path: str) -> tuple[str, ...]:
-        """What is in a folder, in order; nothing, if there is none."""
+        """Return the sorted names in a folder; empty if it is missing."""
         try:
             return tuple(sorted(os.listdir(self._resolved(path, last=True))))
         except OSError as error:
-            _raise_if_ours(error)
+            _raise_if_out_of_resources(error)
             return ()
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or folder, at the end of whatever links."""
         return os.path.exists(self._resolved(path, last=True))
 
     def link(self, path: str) -> str | None:
-        """What a link says, as it says it; None if it is no link."""
+        """Return the unresolved target of a link; None if the path is not a link."""
         try:
             return os.readlink(self._resolved(path, last=False))
         except OSError as error:
-            _raise_if_ours(error)
+            _raise_if_out_of_resources(error)
             return None
 
     def modified_at(self, path: str) -> float | None:
-        """When it was written last, in unix seconds; None if it is not there."""
+        """Return the modification time in unix seconds; None if the file is missing."""
         try:
             return os.stat(self._resolved(path, last=True)).st_mtime
         except OSError as error:
-            _raise_if_ours(error)
+            _raise_if_out_of_resources(error)
             return None
 
     def free_bytes(self, path: str) -> int | None:
-        """Bytes that may still be written to the file system there; None if it is not there."""
+        """Return the free space of the file system at a path; None if the path is missing."""
         try:
-            about = os.statvfs(self._resolved(path, last=True))
+            stats = os.statvfs(self._resolved(path, last=True))
         except OSError as error:
-            _raise_if_ours(error)
+            _raise_if_out_of_resources(error)
             return None
-        return about.f_bavail * about.f_frsize
+        return stats.f_bavail * stats.f_frsize
 
     def _resolved(self, path: str, *, last: bool) -> str:
-        """`path` below the root; `last` says whether a link at its very end is followed too.
+        """Resolve `path` below the root; with `last`, follow a link at its very end too.
 
-        Plain strings: an agent looks at thousands of these files, every few seconds.
+        Uses plain strings for speed: an agent reads thousands of these files every few seconds.
         """
-        waiting = _parts(path)
-        gone: list[str] = []
+        pending = _parts(path)
+        resolved: list[str] = []
         links = 0
-        while waiting:
-            name = waiting.pop(0)
+        while pending:
+            name = pending.pop(0)
             if name == "..":
-                gone = gone[:-1]
+                resolved = resolved[:-1]
                 continue
-            gone.append(name)
-            if (waiting or last) and links < MAX_LINKS:
-                here = "/".join((self._root, *gone))
-                if os.path.islink(here):
+            resolved.append(name)
+            if (pending or last) and links < MAX_LINKS:
+                current = "/".join((self._root, *resolved))
+                if os.path.islink(current):
                     links += 1
-                    target = os.readlink(here)
-                    gone = [] if target.startswith("/") else gone[:-1]
-                    waiting = [*_parts(target), *waiting]
-        return "/".join((self._root, *gone))
+                    target = os.readlink(current)
+                    resolved = [] if target.startswith("/") else resolved[:-1]
+                    pending = [*_parts(target), *pending]
+        return "/".join((self._root, *resolved))
 
 
-def _raise_if_ours(error: OSError) -> None:
+def _raise_if_out_of_resources(error: OSError) -> None:
     if error.errno in RESOURCE_ERRNOS:
         raise error
 

@@ -1,6 +1,5 @@
-"""The one shape of a service.
+"""The common frame of a service: phases, signals, tasks, settings, logs, metrics and HTTP server.
 
-Phases, signals, guarded tasks, settings, logs, metrics, the HTTP server, back-off; and what is
-given to everything else instead of being reached for: clock, ids, random. Here must not live:
-anything about GPUs, Kubernetes or NATS; a service of another product could stand on this package.
+Also the sources that code is given: clock, ids, random and back-off. Nothing in this package
+depends on GPUs, Kubernetes or NATS.
 """

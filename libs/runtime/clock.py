@@ -1,26 +1,27 @@
-"""Time, as it is given to everything: nobody asks the operating system by himself."""
+"""The clock that code is given instead of reading the operating system's."""
 
 import asyncio
 import time
 from typing import Protocol
 
-# A machine that was suspended has not stood still for others: who led before must see that.
+# CLOCK_BOOTTIME also runs while the machine is suspended, as other machines' clocks do: a leader
+# that was suspended must notice that its lease has expired.
 _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """Two clocks and a way to wait. Deadlines are monotonic; what people read is `now`."""
+    """Wall time for display, monotonic time for deadlines, and a way to wait."""
 
     def now(self) -> float:
-        """Unix seconds."""
+        """Return unix seconds."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only grow."""
+        """Return seconds that never decrease."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so long by the monotonic clock."""
+        """Wait by the monotonic clock."""
         ...
 
 
@@ -28,13 +29,10 @@ class SystemClock:
     """The clocks of this machine."""
 
     def now(self) -> float:
-        """Unix seconds."""
         return time.time()
 
     def monotonic(self) -> float:
-        """Seconds that only grow, on Linux also while the machine is suspended."""
         return time.clock_gettime(_MONOTONIC)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so long by the event loop's clock."""
         await asyncio.sleep(seconds)

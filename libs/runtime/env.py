@@ -1,4 +1,4 @@
-"""What every service and library of a process shares: time, chance, ids and metrics."""
+"""What all services and libraries of a process share."""
 
 import random as randomness
 
@@ -10,7 +10,7 @@ from libs.runtime.metrics import Metrics
 
 
 class Env(msgspec.Struct, frozen=True, kw_only=True):
-    """The sources that code is given instead of asking the machine; simulations seed them."""
+    """Sources that code is given instead of using the machine's; simulations seed them."""
 
     clock: Clock
     random: randomness.Random

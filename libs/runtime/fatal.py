@@ -1,7 +1,4 @@
-"""What ends a process, and how an error is said in one line.
-
-It knows neither logs nor exit codes: those who speak and those who exit ask here for the words.
-"""
+"""`Fatal`, the error that ends a process, and one-line descriptions of errors."""
 
 import traceback
 from pathlib import PurePath
@@ -9,11 +6,11 @@ from typing import cast
 
 
 class Fatal(Exception):
-    """Nothing can go on; the text is for a person, the error behind it is the `__cause__`."""
+    """The process cannot continue; the text is for a person, the `__cause__` has the details."""
 
 
 def describe_error(error: BaseException) -> str:
-    """The error in one line: a `Fatal` by its text alone, a group by its first member."""
+    """Describe an error in one line: a `Fatal` by its text alone, a group by its first member."""
     if members := _members(error):
         first, *others = members
         return describe_error(first) + (f" (and {len(others)} more)" if others else "")
@@ -24,7 +21,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def raised_at(error: BaseException) -> str | None:
-    """`file.py:line` where the error behind all others was raised, if it was raised at all."""
+    """Return `file.py:line` where the root cause was raised; None if it was never raised."""
     while True:
         if members := _members(error):
             error = members[0]
@@ -37,16 +34,16 @@ def raised_at(error: BaseException) -> str | None:
 
 
 def fatal(reason: "str | BaseException", *, what: str = "") -> Fatal:
-    """A `Fatal` that says `what` happened and why, and keeps the error as its cause."""
-    words = reason if isinstance(reason, str) else describe_error(reason)
-    verdict = Fatal(f"{what}: {words}" if what else words)
+    """Return a `Fatal` that says `what` failed and why, with the error as its cause."""
+    text = reason if isinstance(reason, str) else describe_error(reason)
+    error = Fatal(f"{what}: {text}" if what else text)
     if isinstance(reason, BaseException):
-        verdict.__cause__ = reason
-    return verdict
+        error.__cause__ = reason
+    return error
 
 
 def _members(error: BaseException) -> list[BaseException]:
-    """The errors in a group, flat; none where it is no group."""
+    """Return the leaf errors of a group; empty for any other error."""
     if not isinstance(error, BaseExceptionGroup):
         return []
     group = cast(BaseExceptionGroup[BaseException], error)

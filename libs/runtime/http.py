@@ -1,7 +1,4 @@
-"""One aiohttp server that shows pages: text that is made when somebody asks.
-
-It does not know what the pages say; a service may open a second server for pages of its own.
-"""
+"""An aiohttp server for pages whose text is rendered at each request."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,7 +13,7 @@ from libs.runtime.values import Port
 
 TEXT = "text/plain; charset=utf-8"
 SHUTDOWN_SECONDS = 1.0
-"""How long answers under way may take at the very end, when nothing else is left of the process."""
+"""How long requests in progress may take when the server closes, the last step of a process."""
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +24,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """An answer."""
+    """A response."""
 
     body: bytes
     status: int = 200
@@ -35,13 +32,13 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class HttpServer:
-    """Answers GET and HEAD on each path while it is entered; `address` is where it then listens."""
+    """Serve GET and HEAD of each path while entered; `address` is then where it listens."""
 
     def __init__(self, settings: HttpSettings, pages: Mapping[str, Callable[[], Page]]) -> None:
         self._settings = settings
         application = web.Application()
-        for path, page in pages.items():
-            application.router.add_get(path, _handler(page))
+        for path, render in pages.items():
+            application.router.add_get(path, _handler(render))
         self._runner = web.AppRunner(
             application, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS
         )
@@ -54,13 +51,12 @@ class HttpServer:
             await web.TCPSite(self._runner, host, port).start()
         except (OSError, UnicodeError) as error:
             await self._runner.cleanup()
-            # asyncio's own text repeats the address; a name that cannot be resolved has no errno.
+            # asyncio's own text repeats the address; a host that does not resolve has no errno.
             number = error.errno if isinstance(error, OSError) else None
             reason = os.strerror(number) if number and number > 0 else str(error)
-            verdict = fatal(
+            raise fatal(
                 f"HTTP cannot listen on {host}:{port}: {reason}; choose another host or port"
-            )
-            raise verdict from error
+            ) from error
         bound = self._runner.addresses[0]
         self.address = (str(bound[0]), int(bound[1]))
         return self
@@ -74,11 +70,11 @@ class HttpServer:
         await self._runner.cleanup()
 
 
-def _handler(page: Callable[[], Page]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def answer(_request: web.Request) -> web.Response:
-        made = page()
+def _handler(render: Callable[[], Page]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def respond(_request: web.Request) -> web.Response:
+        page = render()
         return web.Response(
-            body=made.body, status=made.status, headers={"Content-Type": made.content_type}
+            body=page.body, status=page.status, headers={"Content-Type": page.content_type}
         )
 
-    return answer
+    return respond

@@ -1,4 +1,4 @@
-"""Names for new things, as they are given to everything: a simulation's are drawn from its seed."""
+"""Sources of unique ids; simulations draw them from their seed."""
 
 import random
 import secrets
@@ -6,27 +6,25 @@ from typing import Protocol
 
 
 class Ids(Protocol):
-    """A source of names that nobody else has."""
+    """A source of unique ids."""
 
     def new(self) -> str:
-        """32 hexadecimal digits."""
+        """Return 32 hexadecimal digits."""
         ...
 
 
 class RandomIds:
-    """From the operating system."""
+    """Ids from the operating system's random source."""
 
     def new(self) -> str:
-        """32 hexadecimal digits."""
         return secrets.token_hex(16)
 
 
 class SeededIds:
-    """From a seeded random: the same run gives the same names."""
+    """Ids from a seeded random: the same seed gives the same ids."""
 
     def __init__(self, source: random.Random) -> None:
         self._random = source
 
     def new(self) -> str:
-        """32 hexadecimal digits."""
         return f"{self._random.getrandbits(128):032x}"

@@ -1,13 +1,12 @@
 """The process around one or several services: settings, logs, signals, HTTP, metrics, exit code.
 
-A service is handed what the process has, and never reaches for it. What services do is not known
-here; that they live and die together is decided here. `libs.runtime.program` starts one.
+Services of one process start and stop together. `libs.runtime.program` starts a process.
 """
 
 import asyncio
 import random
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Generic, TypeVar
 
@@ -15,8 +14,7 @@ import msgspec
 from prometheus_client import ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from libs.runtime import health
-from libs.runtime.clock import SystemClock
+from libs.runtime.clock import Clock, SystemClock
 from libs.runtime.env import Env
 from libs.runtime.fatal import Fatal
 from libs.runtime.http import HttpServer, HttpSettings, Page
@@ -29,13 +27,16 @@ from libs.runtime.tasks import Tasks
 from libs.runtime.values import Duration
 
 HANG_SECONDS = 5.0
-"""A process that is still there so long after its drain deadline is ended from outside its loop."""
+"""After the drain deadline and this long, a thread outside the event loop ends the process."""
+TICK_SECONDS = 1.0
+STALL_SECONDS = 15.0
+"""Well above any pause of a busy event loop, well below the patience of a liveness probe."""
 
 _log = logger()
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every process can be told; the settings of a service are a subclass."""
+    """Settings of every process; the settings of a service are a subclass."""
 
     log: LogSettings = LogSettings()
     http: HttpSettings = HttpSettings()
@@ -45,72 +46,88 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 S = TypeVar("S", bound=ProcessSettings)
 
 
-class Process(Generic[S]):
-    """What the services of one process share; `address` is where its HTTP listens."""
+class LoopWatchdog:
+    """Detect that the event loop has stalled."""
 
-    def __init__(
-        self,
-        settings: S,
-        *,
-        env: Env,
-        on_drain: Callable[[], None],
-    ) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_tick = clock.monotonic()
+
+    async def run(self) -> None:
+        while True:
+            self._last_tick = self._clock.monotonic()
+            await self._clock.sleep(TICK_SECONDS)
+
+    def stall_reasons(self) -> list[str]:
+        """Return why the process should be restarted; empty while the loop runs."""
+        stalled = self._clock.monotonic() - self._last_tick
+        return (
+            [f"the event loop has been stalled for {stalled:.0f} s"]
+            if stalled > STALL_SECONDS
+            else []
+        )
+
+
+class Process(Generic[S]):
+    """What the services of one process share; `address` is where its HTTP server listens."""
+
+    def __init__(self, settings: S, *, env: Env, on_drain: Callable[[], None]) -> None:
         self.settings = settings
         self.env = env
         self.address = (settings.http.host, settings.http.port)
         self._on_drain = on_drain
-        self._heartbeat = health.LoopWatchdog(env.clock)
+        self._watchdog = LoopWatchdog(env.clock)
         self._services: list[Service] = []
-        self._stopped = ""
+        self._stop_reason = ""
         self._failure: Fatal | None = None
 
     async def run(self, services: "Mapping[str, Start[S]]") -> None:
-        """Start all services and wait for their end; the first failure comes out as `Fatal`."""
+        """Start all services and wait for their end; raise the first failure as `Fatal`."""
         self._services = [self._service(name) for name in services]
         pages = {"/livez": self._livez, "/readyz": self._readyz, "/metrics": self._metrics}
         tasks = Tasks("process", failed=self._fail)
         async with HttpServer(self.settings.http, pages) as http:
             self.address = host, port = http.address
             _log.info("http server started", host=host, port=port)
-            tasks.forever("heartbeat", self._heartbeat.run())
+            tasks.forever("heartbeat", self._watchdog.run())
             try:
-                async with asyncio.TaskGroup() as lives:
+                async with asyncio.TaskGroup() as group:
                     for service, start in zip(self._services, services.values(), strict=True):
-                        lives.create_task(self._live(service, start), name=service.name)
+                        group.create_task(self._run_service(service, start), name=service.name)
             finally:
                 await tasks.close()
         if self._failure is not None:
             raise self._failure
 
     def stop(self, why: str) -> None:
-        """Ask every service for an orderly end."""
-        self._stopped = self._stopped or why
+        """Stop every service in an orderly way."""
+        self._stop_reason = self._stop_reason or why
         for service in self._services:
             service.stop(why)
 
     def _service(self, name: str) -> Service:
+        def phase_changed(phase: ServicePhase) -> None:
+            if phase is ServicePhase.DRAINING:
+                self._on_drain()
+                self.stop(f"{name} is draining")
+
         service = Service(
             name,
             clock=self.env.clock,
             drain_seconds=self.settings.drain,
-            on_phase=lambda phase: self._moved(name, phase),
+            on_phase=phase_changed,
         )
         self.env.metrics.watch(service)
-        if self._stopped:
-            service.stop(self._stopped)
+        if self._stop_reason:
+            service.stop(self._stop_reason)
         return service
 
-    async def _live(self, service: Service, start: "Start[S]") -> None:
+    async def _run_service(self, service: Service, start: "Start[S]") -> None:
         try:
             async with service:
                 await start(self, service)
         except Fatal as fatal:
             self._failure = self._failure or fatal
-
-    def _moved(self, name: str, phase: ServicePhase) -> None:
-        if phase is ServicePhase.DRAINING:
-            self._on_drain()
-            self.stop(f"{name} is draining")
 
     def _fail(self, fatal: Fatal) -> None:
         self._failure = self._failure or fatal
@@ -118,35 +135,40 @@ class Process(Generic[S]):
 
     def _livez(self) -> Page:
         failures = [str(service.failure) for service in self._services if service.failure]
-        return health.probe_page([*self._heartbeat.stall_reasons(), *failures])
+        return probe_page([*self._watchdog.stall_reasons(), *failures])
 
     def _readyz(self) -> Page:
-        return health.probe_page(
-            [why for service in self._services for why in service.unready_reasons()]
-        )
+        return probe_page([why for service in self._services for why in service.unready_reasons()])
 
     def _metrics(self) -> Page:
         return Page(self.env.metrics.render(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 Start = Callable[[Process[S], Service], Awaitable[None]]
-"""The body of a service's start: open what it needs, start its tasks, return when it is ready."""
+"""Start a service: open what it needs, start its tasks, and return when it is ready."""
+
+
+def probe_page(reasons: Sequence[str]) -> Page:
+    """Return 200 where there are no reasons against it, else 503 with one reason per line."""
+    if not reasons:
+        return Page(b"ok\n")
+    return Page("".join(f"{reason}\n" for reason in reasons).encode(), status=503)
 
 
 def run_process(settings: S, services: Mapping[str, Start[S]]) -> int:
-    """These services until a signal or a failure, in a process of their own; its exit code."""
+    """Run services until a signal or a failure, and return the exit code of the process."""
     clock = SystemClock()
     configure(settings.log, stream=sys.stderr, clock=clock)
-    ending = ShutdownHandler(grace_seconds=settings.drain + HANG_SECONDS)
+    shutdown = ShutdownHandler(grace_seconds=settings.drain + HANG_SECONDS)
     metrics = Metrics(version=version("sluice"))
     ProcessCollector(registry=metrics.registry)
     process = Process(
         settings,
         env=Env(clock=clock, ids=RandomIds(), random=random.Random(), metrics=metrics),
-        on_drain=ending.start_deadline,
+        on_drain=shutdown.start_deadline,
     )
     with asyncio.Runner() as runner:
-        ending.install(runner.get_loop(), process.stop)
+        shutdown.install(runner.get_loop(), process.stop)
         try:
             runner.run(process.run(services))
         except Fatal as fatal:

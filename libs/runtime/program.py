@@ -1,7 +1,6 @@
-"""A program of several roles: `python -m sluice.<service> <role> [--print-config]`.
+"""A program of several roles: `python -m services.<service> <role> [--print-config]`.
 
-A role has settings of its own and is a process by itself; who runs it says so in its arguments.
-What a role does is not known here.
+Each role has settings of its own and runs as a process of its own.
 """
 
 import os
@@ -17,7 +16,7 @@ from libs.runtime.process import ProcessSettings, Start, run_process
 S = TypeVar("S", bound=ProcessSettings)
 
 PRINT_CONFIG = "--print-config"
-_REFUSED = 2
+_USAGE_ERROR = 2
 
 
 class Role(msgspec.Struct, Generic[S], frozen=True):
@@ -27,11 +26,11 @@ class Role(msgspec.Struct, Generic[S], frozen=True):
     start: Start[S] | Mapping[str, Start[S]]
 
     def run(self, name: str, *, show: bool) -> int:
-        """Until it ends, or only `show` what it was told; the exit code."""
+        """Run until the end, or only print the settings with `show`; return the exit code."""
         try:
             resolved = settings.resolve(self.kind, environ=os.environ)
         except settings.SettingsError as error:
-            _refuse(str(error))
+            _exit_with_usage_error(str(error))
         if show:
             sys.stdout.write(settings.describe(resolved))
             return 0
@@ -40,34 +39,31 @@ class Role(msgspec.Struct, Generic[S], frozen=True):
 
 
 OneShot = Callable[[], int]
-"""A role that is no service: it does one thing and gives the exit code."""
+"""A role that is not a service: it does one task and returns the exit code."""
 
 
 def run_program(service: str, roles: Mapping[str, Role[Any] | OneShot]) -> NoReturn:
-    """The whole of a program: the role of its arguments, until that ends.
+    """Run the role named by the arguments, and exit.
 
-    In logs and metrics a role is called by service and role, `driver-cluster`.
-    0 after a stop, 1 after a failure, 2 when it cannot start for its arguments or settings.
+    Logs and metrics name a role by service and role, such as `driver-cluster`. Exit codes: 0 after
+    a stop, 1 after a failure, 2 for wrong arguments or settings.
     """
     name, *arguments = sys.argv[1:] or [""]
     role = roles.get(name)
     if role is None:
-        _refuse(f"{_misnamed(name)}: give one of {', '.join(sorted(roles))}")
-    taken = set[str]() if callable(role) else {PRINT_CONFIG}
+        problem = f"unknown role {name}" if name else "no role given"
+        _exit_with_usage_error(f"{problem}: expected one of {', '.join(sorted(roles))}")
+    allowed = set[str]() if callable(role) else {PRINT_CONFIG}
     for argument in arguments:
-        if argument not in taken:
-            _refuse(
+        if argument not in allowed:
+            _exit_with_usage_error(
                 f"unknown argument {argument}: settings come from SLUICE_* variables and the file"
                 f" that SLUICE_CONFIG names; {PRINT_CONFIG} shows those of a service"
             )
-    called = name if name == service else f"{service}-{name}"
-    sys.exit(role() if callable(role) else role.run(called, show=bool(arguments)))
+    full_name = name if name == service else f"{service}-{name}"
+    sys.exit(role() if callable(role) else role.run(full_name, show=bool(arguments)))
 
 
-def _misnamed(name: str) -> str:
-    return f"unknown role {name}" if name else "no role given"
-
-
-def _refuse(why: str) -> NoReturn:
-    sys.stderr.write(f"{why}\n")
-    sys.exit(_REFUSED)
+def _exit_with_usage_error(message: str) -> NoReturn:
+    sys.stderr.write(f"{message}\n")
+    sys.exit(_USAGE_ERROR)

@@ -1,6 +1,6 @@
-"""What settings a Struct describes: its leaves, their names, and what each of them wants, in words.
+"""The settings that a Struct describes: names, types and defaults of its leaves.
 
-It reads types only; where values come from is `settings`'s business.
+`libs.runtime.settings` reads their values.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,11 +12,11 @@ from msgspec import NODEFAULT, inspect
 from libs.runtime.values import CUSTOM, Secret
 
 S = TypeVar("S", bound=msgspec.Struct)
-_MANY = (inspect.ListType, inspect.VarTupleType)
+_LISTS = (inspect.ListType, inspect.VarTupleType)
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One value that may be set: `default` is NODEFAULT where it must be set."""
+    """One setting; `default` is NODEFAULT where a value is required."""
 
     path: tuple[str, ...]
     variable: str
@@ -28,12 +28,12 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Its name in the file."""
+        """The name in a settings file."""
         return ".".join(self.path)
 
 
 def leaves(kind: type[msgspec.Struct], *, prefix: str) -> list[Setting]:
-    """All settings of a struct; a TypeError names a field that cannot be one."""
+    """Return all settings of a struct; raise TypeError for a field that cannot be one."""
     found = list(_leaves(kind, prefix, (), None))
     seen = {f"{prefix}CONFIG": "the settings file"}
     for setting in found:
@@ -47,12 +47,15 @@ def leaves(kind: type[msgspec.Struct], *, prefix: str) -> list[Setting]:
 
 
 def build(kind: type[S], values: Mapping[tuple[str, ...], object], errors: list[str]) -> S | None:
-    """The struct from its leaves; None, and `errors` longer by why, where one cannot be made."""
+    """Return the struct built from its leaves; None where a leaf is missing or a value is invalid.
+
+    Append each invalid value to `errors`.
+    """
     return cast(S | None, _build(kind, values, (), errors))
 
 
 def expected_value(kind: inspect.Type) -> str:
-    """What a person has to write for this type; a TypeError where settings do not offer it."""
+    """Describe what a person has to write for this type; raise TypeError if it is unsupported."""
     if isinstance(kind, inspect.StrType):
         return f"text matching {kind.pattern}" if kind.pattern else "text"
     if isinstance(kind, inspect.BoolType):
@@ -67,11 +70,11 @@ def expected_value(kind: inspect.Type) -> str:
         return "one of " + ", ".join(str(value) for value in kind.values)
     if isinstance(kind, inspect.CustomType) and kind.cls in CUSTOM:
         return CUSTOM[kind.cls]
-    if isinstance(kind, _MANY):
-        return f"a list (in the environment with commas), each {expected_value(kind.item_type)}"
-    if (only := _optional(kind)) is not None:
-        return expected_value(only)
-    raise TypeError(f"no setting can be of {type(kind).__name__}")
+    if isinstance(kind, _LISTS):
+        return f"a list (comma-separated in the environment), each {expected_value(kind.item_type)}"
+    if (required := _optional(kind)) is not None:
+        return expected_value(required)
+    raise TypeError(f"settings cannot be of {type(kind).__name__}")
 
 
 def _leaves(
@@ -80,24 +83,28 @@ def _leaves(
     hints = get_type_hints(kind, include_extras=True)
     for field in cast(inspect.StructType, inspect.type_info(kind)).fields:
         path = (*at, field.name)
-        default = _default(field) if given is None else getattr(given, field.name)
+        if given is not None:
+            default = getattr(given, field.name)
+        elif field.default_factory is not NODEFAULT:
+            default = field.default_factory()
+        else:
+            default = field.default
         if isinstance(field.type, inspect.StructType):
             nested = None if default is NODEFAULT else default
             yield from _leaves(field.type.cls, prefix, path, nested)
             continue
         try:
-            words = expected_value(field.type)
+            expected = expected_value(field.type)
         except TypeError as error:
             raise TypeError(f"{'.'.join(path)} of {kind.__name__}: {error}") from None
         inner = _optional(field.type) or field.type
-        many = isinstance(inner, _MANY)
-        item = inner.item_type if isinstance(inner, _MANY) else inner
+        item = inner.item_type if isinstance(inner, _LISTS) else inner
         yield Setting(
             path=path,
             variable=prefix + "_".join(path).upper(),
             kind=hints[field.name],
-            expected=words,
-            is_list=many,
+            expected=expected,
+            is_list=isinstance(inner, _LISTS),
             is_secret=isinstance(item, inspect.CustomType) and item.cls is Secret,
             default=default,
         )
@@ -130,14 +137,8 @@ def _build(
         return None
 
 
-def _default(field: inspect.Field) -> object:
-    if field.default_factory is not NODEFAULT:
-        return field.default_factory()
-    return field.default
-
-
 def _optional(kind: inspect.Type) -> inspect.Type | None:
-    """T of `T | None`."""
+    """Return T of `T | None`."""
     if isinstance(kind, inspect.UnionType) and kind.includes_none:
         others = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
         return others[0] if len(others) == 1 else None
@@ -147,6 +148,6 @@ def _optional(kind: inspect.Type) -> inspect.Type | None:
 def _limits(kind: inspect.IntType | inspect.FloatType) -> str:
     if kind.ge is not None and kind.le is not None:
         return f" from {kind.ge} to {kind.le}"
-    words = {"of at least": kind.ge, "above": kind.gt, "of at most": kind.le, "below": kind.lt}
-    said = [f"{word} {limit}" for word, limit in words.items() if limit is not None]
-    return (" " + " and ".join(said)) if said else ""
+    bounds = {"of at least": kind.ge, "above": kind.gt, "of at most": kind.le, "below": kind.lt}
+    texts = [f"{word} {limit}" for word, limit in bounds.items() if limit is not None]
+    return (" " + " and ".join(texts)) if texts else ""

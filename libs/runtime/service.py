@@ -1,7 +1,7 @@
-"""One service from start to stop: its phases, its tasks, and what it holds open.
+"""One service from start to stop: its phases, its tasks and its resources.
 
-It knows no signals, no HTTP, no settings and no other service: those are its process's. It reads
-no clock but the one it is given, so that a simulation runs it in virtual time.
+Signals, HTTP and settings belong to the process. A service uses only the clock that it is given, so
+that a simulation runs it in virtual time.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from libs.runtime.tasks import Tasks, attempt, bounded
 T = TypeVar("T")
 ReadinessCheck = Callable[[], str | None]
 CLOSE_SECONDS = 3.0
-"""After the drain deadline, all resources together have so long to close."""
+"""How long the close of all resources may take, after the drain deadline."""
 
 _log = logger()
 
 
 class ServicePhase(StrEnum):
-    """Where a service stands; it only ever moves forward."""
+    """Phases of a service, in the order in which it passes through them."""
 
     STARTING = "starting"
     READY = "ready"
@@ -36,11 +36,11 @@ class ServicePhase(StrEnum):
 
 
 class Service:
-    """The body of `async with` is the start; leaving it means ready; it ends by `stop` or `fail`.
+    """Start in the body of `async with`; be ready after it; end by `stop` or `fail`.
 
-    The stop has one order: what feeds work in (`on_drain`, as registered), tasks that run for ever,
-    work in flight (`run`), and then what was entered, last first. A failure comes out of the
-    `async with` as a `Fatal`; a stop is no error. Who cancels the task instead skips the draining.
+    A stop goes in this order: intakes (`on_drain`, in the order of registration), tasks of
+    `run_forever`, tasks of `run`, then resources, last entered first. A failure leaves the
+    `async with` as a `Fatal`; a stop is not an error. Cancelling the task skips the draining.
     """
 
     def __init__(
@@ -60,48 +60,48 @@ class Service:
         self._end = asyncio.Event()
         self._tasks = Tasks(name, failed=self.fail)
         self._resources = AsyncExitStack()
-        self._intake: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+        self._intakes: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         self._checks: list[tuple[str, ReadinessCheck]] = []
         self._entering = ""
         self._owner: asyncio.Task[object] | None = None
         self._cancels_before = 0
         self._in_body = False
         self._interrupted = False
-        self._bound: Mapping[str, Any] = {}
+        self._log_context: Mapping[str, Any] = {}
         self._close_by = 0.0
 
     async def enter(self, name: str, resource: AbstractAsyncContextManager[T]) -> T:
-        """Open what the service holds until it stops; a close that fails is only a warning."""
+        """Open a resource until the service stops; a close that fails is only a warning."""
         self._entering = name
         value = await resource.__aenter__()
         self._entering = ""
-        self._resources.push_async_callback(self._leave_resource, name, resource)
+        self._resources.push_async_callback(self._close_resource, name, resource)
         return value
 
     def run_forever(self, name: str, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Start what lives as long as the service: if it raises or returns, the service fails."""
+        """Start a task that lasts as long as the service; its error or return fails the service."""
         self._tasks.forever(name, coroutine)
 
     def run(self, name: str, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Start work that ends by itself, and that a stop lets finish; it fails by raising."""
+        """Start a task that ends by itself and that a stop lets finish; it fails by raising."""
         self._tasks.finite(name, coroutine)
 
     def on_drain(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
-        """Register how an intake is closed, so that no new work arrives once the stop began."""
-        self._intake.append((name, step))
+        """Register how an intake is closed, so that no new work arrives during the stop."""
+        self._intakes.append((name, step))
 
     def ready_when(self, name: str, check: ReadinessCheck) -> None:
-        """Register what says in words why the service cannot serve now, or None when it can."""
+        """Register a check that returns why the service cannot serve now, or None if it can."""
         self._checks.append((name, check))
 
     def stop(self, why: str) -> None:
-        """Ask for an orderly end; also while the service starts, which is then cut short."""
+        """End the service in an orderly way; a start in progress is cut short."""
         if not self._end.is_set():
             _log.info("stop requested", service=self.name, why=why)
             self._wake()
 
     def fail(self, reason: str | BaseException) -> None:
-        """End the service because of `reason`; the first one counts, and none after a stop."""
+        """End the service because of `reason`; only the first one counts, none after a stop."""
         if self._end.is_set():
             error = reason if isinstance(reason, str) else describe_error(reason)
             _log.warning("failure while stopping", service=self.name, error=error)
@@ -110,7 +110,7 @@ class Service:
         self._wake()
 
     def unready_reasons(self) -> list[str]:
-        """Why it is not ready, in words; empty when it is."""
+        """Return why the service is not ready; empty when it is."""
         if self.phase in (ServicePhase.DRAINING, ServicePhase.STOPPED):
             return [f"{self.name}: {self.phase}"]
         reasons = [
@@ -125,8 +125,8 @@ class Service:
         self._owner = asyncio.current_task()
         self._cancels_before = self._owner.cancelling() if self._owner else 0
         self._in_body = True
-        self._bound = structlog.contextvars.bind_contextvars(service=self.name)
-        self._move(ServicePhase.STARTING)
+        self._log_context = structlog.contextvars.bind_contextvars(service=self.name)
+        self._enter_phase(ServicePhase.STARTING)
         if self._end.is_set():
             self._wake()
         return self
@@ -139,25 +139,25 @@ class Service:
     ) -> bool:
         self._in_body = False
         try:
-            if not self._is_ours(error):
+            if not self._ends_orderly(error):
                 return False
             if not self._end.is_set():
-                self._move(ServicePhase.READY)
+                self._enter_phase(ServicePhase.READY)
                 await self._end.wait()
-            self._move(ServicePhase.DRAINING)
+            self._enter_phase(ServicePhase.DRAINING)
             await self._drain()
         finally:
             await self._close()
-            structlog.contextvars.reset_contextvars(**self._bound)
+            structlog.contextvars.reset_contextvars(**self._log_context)
         if self.failure is not None:
             raise self.failure
         return True
 
-    def _is_ours(self, error: BaseException | None) -> bool:
-        """Whether the way the body ended leads to an orderly end; else somebody cancels us."""
+    def _ends_orderly(self, error: BaseException | None) -> bool:
+        """Return whether the service drains after its body; False where its task was cancelled."""
         if self._interrupted and self._owner is not None:
             if isinstance(error, Exception):
-                self.fail(error)  # only said: what a body makes of being cut short is no failure
+                self.fail(error)  # only logged: the body was cut short by the stop
             return self._owner.uncancel() <= self._cancels_before
         if isinstance(error, Fatal):
             self.fail(error)
@@ -167,7 +167,7 @@ class Service:
 
     def _wake(self) -> None:
         self._end.set()
-        # Not now but soon: a task that is cancelled while it runs meets it at some later await.
+        # Not at once: a task cancelled while it runs would be interrupted at some later await.
         if self._owner is not None:
             asyncio.get_running_loop().call_soon(self._interrupt)
 
@@ -176,7 +176,7 @@ class Service:
             self._interrupted = True
             self._owner.cancel()
 
-    def _move(self, phase: ServicePhase) -> None:
+    def _enter_phase(self, phase: ServicePhase) -> None:
         self.phase = phase
         _log.info("phase entered", service=self.name, phase=phase)
         if self._on_phase is not None:
@@ -184,26 +184,26 @@ class Service:
 
     async def _drain(self) -> None:
         until = self._clock.monotonic() + self._drain_seconds
-        for name, step in self._intake:
-            await self._try(f"close intake {name}", step(), until=until)
+        for name, step in self._intakes:
+            await self._run_step(f"close intake {name}", step(), until=until)
         if self._clock.monotonic() >= until:
-            return  # what still runs is cancelled by the close
-        await self._try("stop lasting tasks", self._tasks.stop_forever(), until=until)
-        await self._try("finish work in flight", self._tasks.join(), until=until)
+            return  # `_close` cancels the tasks that still run
+        await self._run_step("stop lasting tasks", self._tasks.stop_forever(), until=until)
+        await self._run_step("finish work in flight", self._tasks.join(), until=until)
 
     async def _close(self) -> None:
         self._close_by = self._clock.monotonic() + CLOSE_SECONDS
         try:
-            await self._try("cancel tasks", self._tasks.close(), until=self._close_by)
+            await self._run_step("cancel tasks", self._tasks.close(), until=self._close_by)
         finally:
             await self._resources.aclose()
-            self._move(ServicePhase.STOPPED)
+            self._enter_phase(ServicePhase.STOPPED)
 
-    async def _leave_resource(self, name: str, resource: AbstractAsyncContextManager[Any]) -> None:
-        leaving = resource.__aexit__(None, None, None)
-        await self._try(f"close {name}", leaving, until=self._close_by)
+    async def _close_resource(self, name: str, resource: AbstractAsyncContextManager[Any]) -> None:
+        closing = resource.__aexit__(None, None, None)
+        await self._run_step(f"close {name}", closing, until=self._close_by)
 
-    async def _try(self, step: str, awaitable: Awaitable[object], *, until: float) -> None:
+    async def _run_step(self, step: str, awaitable: Awaitable[object], *, until: float) -> None:
         seconds = max(0.0, until - self._clock.monotonic())
         error = await attempt(bounded(awaitable, seconds=seconds, clock=self._clock))
         if error is not None:

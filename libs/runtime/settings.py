@@ -1,8 +1,8 @@
-"""Settings of a process: a msgspec Struct filled from the environment and, below it, one TOML file.
+"""Settings of a process: a msgspec Struct filled from the environment and from one TOML file.
 
 `nats.url` of the struct is `SLUICE_NATS_URL` in the environment and `url` under `[nats]` in the
-file, which `SLUICE_CONFIG` names. An empty variable counts as not set. Everything that is wrong is
-said at once. It knows no setting by name, and nothing of what a value is for.
+file that `SLUICE_CONFIG` names; the environment takes precedence. An empty variable counts as not
+set. All errors are reported together.
 """
 
 import difflib
@@ -20,14 +20,14 @@ from libs.runtime.values import decode, show
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-# A container platform adds such variables for each network service beside the process.
+# Variables that Kubernetes adds to each container for the Services of its namespace.
 _SERVICE_LINK = re.compile(
     r"_SERVICE_HOST=|_SERVICE_PORT(_\w+)?=|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?=|_PORT=\w+://"
 )
 
 
 class SettingsError(Exception):
-    """All that is wrong with the settings, one sentence each."""
+    """All errors of the settings, one sentence each."""
 
     def __init__(self, errors: list[str]) -> None:
         super().__init__("\n".join(errors))
@@ -35,7 +35,7 @@ class SettingsError(Exception):
 
 
 class ResolvedSetting(msgspec.Struct, frozen=True):
-    """One setting as it was found."""
+    """A setting with its value and where that came from."""
 
     variable: str
     value: object
@@ -43,14 +43,14 @@ class ResolvedSetting(msgspec.Struct, frozen=True):
 
 
 class Resolved(msgspec.Struct, Generic[S], frozen=True):
-    """Settings, and where each value came from."""
+    """Settings, with the origin of each value."""
 
     settings: S
     entries: list[ResolvedSetting]
 
 
 def load(kind: type[S], *, environ: Mapping[str, str], prefix: str = "SLUICE_") -> S:
-    """The settings, or a `SettingsError` that names everything that is wrong."""
+    """Return the settings, or raise a `SettingsError` that names all errors."""
     return resolve(kind, environ=environ, prefix=prefix).settings
 
 
@@ -63,7 +63,7 @@ def resolve(kind: type[S], *, environ: Mapping[str, str], prefix: str = "SLUICE_
     entries: list[ResolvedSetting] = []
     for setting in settings:
         try:
-            value, origin = _one(setting, environ, file)
+            value, origin = _value(setting, environ, file)
         except ValueError as error:
             errors.append(str(error))
             continue
@@ -71,21 +71,21 @@ def resolve(kind: type[S], *, environ: Mapping[str, str], prefix: str = "SLUICE_
         entries.append(ResolvedSetting(setting.variable, value, origin))
     errors += _unknown_variables(settings, environ, prefix)
     errors += file.unknown(settings)
-    made = build(kind, values, errors)
-    if errors or made is None:
+    loaded = build(kind, values, errors)
+    if errors or loaded is None:
         raise SettingsError(errors)
-    return Resolved(made, entries)
+    return Resolved(loaded, entries)
 
 
 def describe(resolved: Resolved[Any]) -> str:
-    """Every setting, its value and where it came from, in lines that an environment file takes."""
+    """List every setting with its value and origin, in the format of an environment file."""
     assignments = [(f"{e.variable}={show(e.value)}", e.origin) for e in resolved.entries]
     width = max((len(text) for text, _ in assignments), default=0)
     return "".join(f"{text:<{width}}  # {origin}\n" for text, origin in assignments)
 
 
 class _File:
-    """The TOML file: a tree of tables, empty where no file was named."""
+    """The TOML file as a tree of tables; empty where no file is named."""
 
     def __init__(self, path: str, tree: dict[str, Any]) -> None:
         self.path = path
@@ -104,25 +104,25 @@ class _File:
         return cls(path, {})
 
     def get(self, path: tuple[str, ...]) -> object:
-        """The value at a path, or NODEFAULT."""
-        at: object = self._tree
+        """Return the value at a path, or NODEFAULT."""
+        value: object = self._tree
         for name in path:
-            if not isinstance(at, dict) or name not in at:
+            if not isinstance(value, dict) or name not in value:
                 return NODEFAULT
-            at = cast(dict[str, object], at)[name]
-        return at
+            value = cast(dict[str, object], value)[name]
+        return value
 
     def unknown(self, settings: list[Setting]) -> Iterator[str]:
-        """What stands in the file and is no setting, in words."""
+        """Return an error for each entry of the file that is not a setting."""
         paths = {setting.path for setting in settings}
         tables = {path[:depth] for path in paths for depth in range(len(path))}
         keys = [setting.key for setting in settings]
         for path, value in _walk(self._tree, (), tables):
             key = ".".join(path)
             if path in tables:
-                yield f"{key}={value!r} (file {self.path}): wants a table"
+                yield f"{key}={value!r} (file {self.path}): expected a table"
             elif path not in paths:
-                yield f"{key} (file {self.path}) is no setting{_nearest(key, keys)}"
+                yield f"{key} (file {self.path}) is not a setting{_nearest(key, keys)}"
 
 
 def _walk(
@@ -136,8 +136,8 @@ def _walk(
             yield path, value
 
 
-def _one(setting: Setting, environ: Mapping[str, str], file: _File) -> tuple[object, str]:
-    """The value and its origin; a ValueError says what is wrong with it."""
+def _value(setting: Setting, environ: Mapping[str, str], file: _File) -> tuple[object, str]:
+    """Return the value and its origin; raise ValueError if it is missing or invalid."""
     if text := environ.get(setting.variable, ""):
         raw = [part.strip() for part in text.split(",")] if setting.is_list else text
         return _convert(setting, raw, f"{setting.variable}={{}} (environment)", text)
@@ -145,7 +145,7 @@ def _one(setting: Setting, environ: Mapping[str, str], file: _File) -> tuple[obj
         return _convert(setting, raw, f"{setting.key}={{}} (file {file.path})", raw)
     if setting.default is NODEFAULT:
         raise ValueError(
-            f"{setting.variable} is not set: wants {setting.expected}"
+            f"{setting.variable} is not set: expected {setting.expected}"
             f" (in a settings file: {setting.key})"
         )
     return setting.default, "default"
@@ -156,7 +156,7 @@ def _convert(setting: Setting, raw: object, where: str, shown: object) -> tuple[
         value = msgspec.convert(raw, setting.kind, strict=False, dec_hook=decode)
     except msgspec.ValidationError:
         found = where.format("***" if setting.is_secret else repr(shown))
-        raise ValueError(f"{found}: wants {setting.expected}") from None
+        raise ValueError(f"{found}: expected {setting.expected}") from None
     return value, where[where.index("(") + 1 : -1]
 
 
@@ -168,7 +168,7 @@ def _unknown_variables(
         if not name.startswith(prefix) or name in known:
             continue
         if not _SERVICE_LINK.search(f"{name}={environ[name]}"):
-            yield f"{name} (environment) is no setting{_nearest(name, known)}"
+            yield f"{name} (environment) is not a setting{_nearest(name, known)}"
 
 
 def _nearest(name: str, known: list[str]) -> str:

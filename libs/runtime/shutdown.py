@@ -1,6 +1,6 @@
-"""How a process is told to end, and made to: signals, and a watch over its own shutdown.
+"""Signals that end a process, and a thread that ends it where its own shutdown hangs.
 
-It works beside the event loop, because its last resort must work when the loop does not.
+The last resort runs outside the event loop, because it must work when the loop does not.
 """
 
 import asyncio
@@ -15,42 +15,44 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class ShutdownHandler:
-    """The first signal asks for a stop, the second ends the process at once."""
+    """Stop the process at the first signal; end it at once at the second."""
 
     def __init__(self, *, grace_seconds: float) -> None:
-        self._patience = grace_seconds
-        self._asked = ""
-        # Started before it is needed, and woken by what a signal handler may call at any time.
-        self._begun: queue.SimpleQueue[None] = queue.SimpleQueue()
-        threading.Thread(target=self._watch, name="ending", daemon=True).start()
+        self._grace_seconds = grace_seconds
+        self._first_signal = ""
+        # The thread starts early and waits on a queue, which a signal handler may use at any time.
+        self._deadline_started: queue.SimpleQueue[None] = queue.SimpleQueue()
+        threading.Thread(target=self._enforce_deadline, name="ending", daemon=True).start()
 
     def install(self, loop: asyncio.AbstractEventLoop, stop: Callable[[str], None]) -> None:
-        """Take the signals of this process; `stop` is called on the loop with the signal's name."""
+        """Handle this process's signals; call `stop` on the loop with the name of the signal."""
 
         # Not `loop.add_signal_handler`: a second signal has to work while a callback hangs.
-        def signalled(number: int, _frame: object) -> None:
+        def handle(number: int, _frame: object) -> None:
             name = signal.Signals(number).name
-            if self._asked:
-                _exit(f"{name} after {self._asked}: exit 1 at once, without draining")
-            self._asked = name
+            if self._first_signal:
+                _exit(
+                    f"{name} after {self._first_signal}: exiting with 1 at once, without draining"
+                )
+            self._first_signal = name
             self.start_deadline()
             if not loop.is_closed():
                 loop.call_soon_threadsafe(stop, name)
 
         for number in STOP_SIGNALS:
-            signal.signal(number, signalled)
+            signal.signal(number, handle)
 
     def start_deadline(self) -> None:
-        """From the first call on, the process has `patience` seconds to end by itself."""
-        self._begun.put(None)
+        """Give the process `grace_seconds` from the first call on to end by itself."""
+        self._deadline_started.put(None)
 
-    def _watch(self) -> None:
-        self._begun.get()
-        time.sleep(self._patience)
-        _exit(f"the shutdown itself hung for {self._patience:g} s: exit 1 at once")
+    def _enforce_deadline(self) -> None:
+        self._deadline_started.get()
+        time.sleep(self._grace_seconds)
+        _exit(f"the shutdown hung for {self._grace_seconds:g} s: exiting with 1 at once")
 
 
-def _exit(last_words: str) -> None:
-    # No logger: the thread that hangs, or was interrupted, may hold its lock.
-    os.write(2, f"{last_words}\n".encode())
+def _exit(message: str) -> None:
+    # No logger: a thread that hangs or was interrupted may hold its lock.
+    os.write(2, f"{message}\n".encode())
     os._exit(1)

@@ -1,6 +1,6 @@
-"""Guarded tasks: named, owned, and never lost in silence. The only place that catches every error.
+"""Guarded tasks: named, owned, with every failure reported. The only place that catches all errors.
 
-What a failure means for the service is not decided here.
+The owner decides what a failure means for the service.
 """
 
 import asyncio
@@ -27,30 +27,30 @@ class Tasks:
         self._closed = False
 
     def forever(self, name: str, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Start what must run until it is cancelled from here: if it returns, it has failed."""
+        """Start a task that runs until it is stopped from here; its return is a failure."""
         self._start(name, coroutine, self._forever, refused=self._stopping)
 
     def finite(self, name: str, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Start what ends by itself, and fails only by raising."""
+        """Start a task that ends by itself; it fails only by raising."""
         self._start(name, coroutine, self._finite, refused=self._closed)
 
     def running(self) -> list[str]:
-        """Names of the tasks that have not ended."""
+        """Return the names of the tasks that have not ended."""
         return [*self._forever.values(), *self._finite.values()]
 
     async def stop_forever(self) -> None:
-        """Cancel what runs for ever, and wait until it has ended."""
+        """Cancel the tasks of `forever`, and wait until they have ended."""
         self._stopping = True
         for task in self._forever:
             task.cancel()
-        await _ended(self._forever)
+        await _wait_empty(self._forever)
 
     async def join(self) -> None:
-        """Wait until what ends by itself has ended, also what is started meanwhile."""
-        await _ended(self._finite)
+        """Wait until all tasks of `finite` have ended, those started meanwhile included."""
+        await _wait_empty(self._finite)
 
     async def close(self) -> None:
-        """Cancel everything, take nothing new, and wait until all have ended."""
+        """Refuse new tasks, cancel all others and wait until they have ended."""
         self._closed = True
         for task in self._finite:
             task.cancel()
@@ -70,22 +70,22 @@ class Tasks:
             raise RuntimeError(f"{self._owner} is stopping and cannot start {name}")
         task = asyncio.create_task(coroutine, name=f"{self._owner}/{name}")
         group[task] = name
-        task.add_done_callback(partial(self._over, name))
+        task.add_done_callback(partial(self._done, name))
 
-    def _over(self, name: str, task: asyncio.Task[object]) -> None:
-        lasting = self._forever.pop(task, None) is not None
+    def _done(self, name: str, task: asyncio.Task[object]) -> None:
+        is_forever = self._forever.pop(task, None) is not None
         self._finite.pop(task, None)
         if task.cancelled():
-            if lasting and not self._stopping:
-                self._failed(fatal(f"{name} was cancelled, but not by a stop"))
+            if is_forever and not self._stopping:
+                self._failed(fatal(f"{name} was cancelled unexpectedly"))
         elif (error := task.exception()) is not None:
             self._failed(fatal(error, what=f"{name} failed"))
-        elif lasting and not self._stopping:
+        elif is_forever and not self._stopping:
             self._failed(fatal(f"{name} returned, but must run until it is stopped"))
 
 
 async def attempt(awaitable: Awaitable[object]) -> Exception | None:
-    """Await a step that must not stop those after it, and give back the error that it raised."""
+    """Await one step of a sequence that must continue; return the error that the step raised."""
     try:
         await awaitable
     except Exception as error:  # noqa: BLE001  (whatever it is, the next step of a stop must run)
@@ -94,20 +94,20 @@ async def attempt(awaitable: Awaitable[object]) -> Exception | None:
 
 
 async def bounded(awaitable: Awaitable[T], *, seconds: float, clock: Clock) -> T:
-    """`asyncio.timeout` by an injected clock: past `seconds`, what is awaited is cancelled."""
+    """Await with a timeout by the given clock, as `asyncio.timeout` does by the loop's."""
     owner = asyncio.current_task()
     if owner is None:
         raise RuntimeError("a deadline needs a task that it can cancel")
     before = owner.cancelling()
     expired = False
 
-    async def cut() -> None:
+    async def expire() -> None:
         nonlocal expired
         await clock.sleep(seconds)
         expired = True
         owner.cancel()
 
-    cutter = asyncio.create_task(cut(), name="deadline")
+    timer = asyncio.create_task(expire(), name="deadline")
     try:
         return await awaitable
     except asyncio.CancelledError as cancelled:
@@ -118,10 +118,10 @@ async def bounded(awaitable: Awaitable[T], *, seconds: float, clock: Clock) -> T
         if expired:
             owner.uncancel()
         else:
-            cutter.cancel()
-            await asyncio.wait({cutter})
+            timer.cancel()
+            await asyncio.wait({timer})
 
 
-async def _ended(group: dict[asyncio.Task[object], str]) -> None:
+async def _wait_empty(group: dict[asyncio.Task[object], str]) -> None:
     while group:
         await asyncio.wait(list(group))

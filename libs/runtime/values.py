@@ -1,4 +1,4 @@
-"""Types of settings that Python lacks: a span of time as people write it, and a secret."""
+"""Types of settings beside those of msgspec: durations such as `5m`, and secrets."""
 
 import re
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from typing import Annotated, Self, cast
 import msgspec
 
 _PART = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h|d)", re.ASCII)
-_WHOLE = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
+_DURATION = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 _SECONDS = {
     "ms": Decimal("0.001"),
     "s": Decimal(1),
@@ -23,13 +23,12 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 
 class Duration(float):
-    """Seconds, read and shown like `30s`, `5m` or `1h30m`."""
+    """Seconds, parsed from and formatted as `30s`, `5m` or `1h30m`."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `str` of a duration shows, or any sum of such parts."""
-        if _WHOLE.fullmatch(text) is None:
-            raise ValueError(f"{text!r} is no duration such as 30s, 5m or 1h30m")
+        if _DURATION.fullmatch(text) is None:
+            raise ValueError(f"{text!r} is not a duration such as 30s, 5m or 1h30m")
         return cls(sum(Decimal(number) * _SECONDS[unit] for number, unit in _PART.findall(text)))
 
     def __str__(self) -> str:
@@ -43,7 +42,7 @@ class Duration(float):
 
 
 class Secret:
-    """Text that is never shown: who needs it says `reveal`."""
+    """Text that is masked wherever it is displayed; `reveal()` returns it."""
 
     __slots__ = ("_text",)
 
@@ -51,7 +50,6 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for the one call that needs it."""
         return self._text
 
     def __repr__(self) -> str:
@@ -69,18 +67,18 @@ CUSTOM: dict[type, str] = {
     Secret: "text",
     Path: "a path",
 }
-"""What a setting may be beside the types that msgspec knows, and how that is said to people."""
+"""Types of settings that msgspec does not have, and how error messages describe them."""
 
 
 def decode(kind: type, value: object) -> object:
-    """msgspec's `dec_hook` for these types."""
+    """Decode one of `CUSTOM`: msgspec's `dec_hook`."""
     if not isinstance(value, str) or kind not in CUSTOM:
         raise ValueError(f"{kind.__name__} is read from text")
     return Duration.parse(value) if kind is Duration else kind(value)
 
 
 def show(value: object) -> str:
-    """A value as the environment would hold it, secrets masked."""
+    """Format a value as an environment variable would hold it, with secrets masked."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""A service on the bus as all are: it makes its streams, answers questions, and stops in order."""
+"""An example service on the bus: it creates a stream, answers queries and stops in order."""
 
 import asyncio
 from typing import Any, cast
@@ -20,7 +20,7 @@ _log = logger()
 
 
 class Settings(ProcessSettings, frozen=True, kw_only=True):
-    """`stream` renames the stream that is made, so that it overlaps with one that is there."""
+    """`stream` renames the created stream, so that it overlaps with an existing one."""
 
     nats: NatsSettings = NatsSettings()
     stream: str = STATE.name
@@ -28,7 +28,7 @@ class Settings(ProcessSettings, frozen=True, kw_only=True):
 
 
 async def start(process: Process[Settings], service: Service) -> None:
-    """Answers begin once the process is told to stop: all are in flight then."""
+    """Answer queries only after the stop has begun, so that all are in flight then."""
     bus = await connect_bus(
         process=cast(Process[Any], process),
         service=service,

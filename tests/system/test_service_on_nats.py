@@ -1,4 +1,4 @@
-"""A whole process on a real server: starting, stopping, failing, as who runs it sees them."""
+"""A service process on a real NATS server: start, stop and failures."""
 
 import asyncio
 import signal
@@ -98,7 +98,7 @@ async def ready(program: ServiceProcess) -> None:
     await eventually(lambda: program.has_logged("phase=ready") > 0)
 
 
-async def test_questions_in_flight_at_sigterm_are_answered(
+async def test_queries_in_flight_at_sigterm_are_answered(
     server: NatsServer, launch: Launch, connected: Callable[[str], Awaitable[NatsBus]]
 ) -> None:
     program = await launch(SLUICE_NATS_URL=server.url)
@@ -125,9 +125,7 @@ async def test_questions_in_flight_at_sigterm_are_answered(
     assert await program.end() == 0
 
 
-async def test_a_server_that_is_gone_at_sigterm_holds_nothing_up(
-    server: NatsServer, launch: Launch
-) -> None:
+async def test_a_lost_server_does_not_delay_the_stop(server: NatsServer, launch: Launch) -> None:
     program = await launch(SLUICE_NATS_URL=server.url, SLUICE_DRAIN="600s")
     await ready(program)
     await server.kill()
@@ -137,14 +135,14 @@ async def test_a_server_that_is_gone_at_sigterm_holds_nothing_up(
     assert not program.has_logged("Traceback")
 
 
-async def test_a_crashed_worker_is_exit_1_and_one_line(server: NatsServer, launch: Launch) -> None:
+async def test_a_crashed_worker_exits_1_with_one_line(server: NatsServer, launch: Launch) -> None:
     program = await launch(SLUICE_NATS_URL=server.url, SLUICE_CRASH="true")
     assert await program.end() == 1
     assert program.has_logged("the worker met something odd") == 1
     assert not program.has_logged("Traceback")
 
 
-async def test_a_server_that_is_not_there_yet_is_waited_for_and_that_is_said(
+async def test_a_missing_server_is_waited_for_and_logged(
     server: NatsServer, launch: Launch
 ) -> None:
     await server.stop()
@@ -170,7 +168,7 @@ async def test_a_server_that_is_not_there_yet_is_waited_for_and_that_is_said(
         pytest.param({"SLUICE_NATS_NODE": "a"}, "it belongs to no node", id="a-node-too-many"),
     ],
 )
-async def test_a_bus_that_cannot_be_joined_is_exit_1_and_one_line(
+async def test_wrong_bus_settings_exit_1_with_one_line(
     launch: Launch, environ: dict[str, str], line: str
 ) -> None:
     program = await launch(**environ)
@@ -179,7 +177,7 @@ async def test_a_bus_that_cannot_be_joined_is_exit_1_and_one_line(
     assert not program.has_logged("Traceback")
 
 
-async def test_a_wrong_stream_is_exit_1_and_one_line(
+async def test_an_overlapping_stream_exits_1_with_one_line(
     server: NatsServer, launch: Launch, connected: Callable[[str], Awaitable[NatsBus]]
 ) -> None:
     await (await connected(server.url)).ensure(STATE)
@@ -189,7 +187,7 @@ async def test_a_wrong_stream_is_exit_1_and_one_line(
     assert not program.has_logged("Traceback")
 
 
-async def test_bad_settings_are_exit_2_and_a_line_each(launch: Launch) -> None:
+async def test_wrong_settings_exit_2_with_a_line_each(launch: Launch) -> None:
     program = await launch(SLUICE_DRAIN="soon", SLUICE_NATS_NODES="many", SLUICE_NATS_URI="x")
     assert await program.end() == 2
     assert len(program.output) == 3

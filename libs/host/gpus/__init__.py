@@ -1,5 +1,5 @@
-"""The GPUs of a machine, as the driver's own library describes them: a port, and who stands behind.
+"""The GPUs of a machine, as the driver's library describes them.
 
-Whoever holds the library open keeps the driver in the kernel: `quiesce` is `close`. A GPU that does
-not answer is one item of the answer, never an error of the whole.
+An open library keeps the driver in the kernel: to quiesce is to close it. A GPU that does not
+answer is one item of a result, never an error of the whole.
 """

@@ -1,7 +1,4 @@
-"""GPUs that are only thought of: for simulated machines, where there are too many for a library.
-
-What they do is set by whoever owns the machine. They pass the same suite as real ones.
-"""
+"""GPUs of simulated machines; their owner sets what they answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,8 +10,7 @@ from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 class MemoryGpus:
     """GPUs under a driver that comes and goes.
 
-    `driver` says what is loaded at the moment, and `held` is told when somebody takes or leaves
-    hold of the devices.
+    `driver` returns the loaded driver; `held` is called when the devices are opened and closed.
     """
 
     def __init__(
@@ -29,57 +25,51 @@ class MemoryGpus:
         self._driver = driver
         self._samples = samples
         self._held = held
-        self._under: DriverLibrary | None = None
+        self._is_open = False
         self._xids: dict[str, list[int]] = {}
 
     def open(self) -> DriverLibrary:
-        """Take hold of the library; raises `Unavailable`. What is open already stays so."""
         library = self._driver()
         if library is None:
             raise GpusUnavailable("no NVIDIA driver is loaded")
-        if self._under is None:
+        if not self._is_open:
             self._held(True)
-        self._under = library
+        self._is_open = True
         return library
 
     def close(self) -> None:
-        """Let go of every device; without a hold it does nothing."""
-        if self._under is not None:
-            self._under = None
+        if self._is_open:
+            self._is_open = False
             self._held(False)
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody holds it."""
-        return self._under is not None
+        return self._is_open
 
     def describe(self) -> tuple[Gpu, ...]:
-        """What each is, by index; one that hangs is said to. Raises `Unavailable` unless open."""
-        self._asked()
+        self._require_open()
         return self._gpus
 
     def sample(self) -> tuple[GpuSample, ...]:
-        """What each does now, by index; what cannot be read is None. Raises `Unavailable`."""
-        self._asked()
+        self._require_open()
         return tuple(self._samples(gpu) for gpu in self._gpus)
 
     def errors(self) -> Mapping[str, tuple[int, ...]]:
-        """XIDs that came since the last call, by UUID. Raises `Unavailable` unless open."""
-        self._asked()
-        said = {uuid: tuple(codes) for uuid, codes in self._xids.items()}
+        self._require_open()
+        errors = {uuid: tuple(codes) for uuid, codes in self._xids.items()}
         self._xids = {}
-        return said
+        return errors
 
     def fail(self, uuid: str, xid: int) -> None:
-        """That GPU reports an error."""
+        """Add an error to those that the next `errors` returns."""
         self._xids.setdefault(uuid, []).append(xid)
 
     def change(self, gpus: Sequence[Gpu]) -> None:
-        """The machine has other GPUs, or one of them hangs."""
+        """Replace the GPUs of the machine."""
         self._gpus = tuple(gpus)
 
-    def _asked(self) -> None:
-        if self._under is None:
-            raise GpusUnavailable("the GPUs are not open: nobody holds the driver's library")
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise GpusUnavailable("the GPUs are not open")
         if self._driver() is None:
             raise GpusUnavailable("the driver was unloaded while its library was open")

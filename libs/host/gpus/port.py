@@ -1,4 +1,4 @@
-"""What may be asked of GPUs."""
+"""The interface to the GPUs of a machine."""
 
 from collections.abc import Mapping
 from typing import NoReturn, Protocol
@@ -18,55 +18,58 @@ class DriverLibrary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpusUnavailable(Exception):
-    """There is no driver to be asked, or it does not answer. The text says why, for a person."""
+    """There is no driver, or it does not answer. The text says why, for a person."""
 
 
 class Gpus(Protocol):
-    """All GPUs of a machine. Calls may block; each has an end."""
+    """All GPUs of a machine. Calls may block, for a limited time.
+
+    All methods but `close` raise `GpusUnavailable`; queries do so unless the library is open.
+    """
 
     def open(self) -> DriverLibrary:
-        """Take hold of the library; raises `Unavailable`. What is open already stays so."""
+        """Open the library, or keep it open."""
         ...
 
     def close(self) -> None:
-        """Let go of every device; without a hold it does nothing."""
+        """Close every device, if any is open."""
         ...
 
     def describe(self) -> tuple[Gpu, ...]:
-        """What each is, by index; one that hangs is said to. Raises `Unavailable` unless open."""
+        """Return the GPUs by index; a GPU that hangs is marked as such."""
         ...
 
     def sample(self) -> tuple[GpuSample, ...]:
-        """What each does now, by index; what cannot be read is None. Raises `Unavailable`."""
+        """Return one measurement of each GPU, by index; unreadable values are None."""
         ...
 
     def errors(self) -> Mapping[str, tuple[int, ...]]:
-        """XIDs that came since the last call, by UUID. Raises `Unavailable` unless open."""
+        """Return the XIDs since the last call, by UUID."""
         ...
 
 
 class GpuHandle:
-    """One agent's hold of the GPUs of its machine. Calls block."""
+    """One agent's access to the GPUs of its machine. Calls block."""
 
     def __init__(self, gpus: Gpus) -> None:
         self.gpus = gpus
         self.is_quiesced = False
         self.why = ""
-        """Why the GPUs cannot be asked now; empty if they can."""
+        """Why the GPUs cannot be queried now; empty if they can."""
 
     def release(self) -> None:
-        """Hold nothing from now on."""
+        """Close the GPUs, and keep them closed until `resume`."""
         self.is_quiesced = True
         self.gpus.close()
 
     def resume(self) -> None:
-        """It may be held again."""
+        """Allow the GPUs to be opened again."""
         self.is_quiesced = False
 
     def acquire(self) -> DriverLibrary | None:
-        """The library, held from now on; None, and `why` says so, where it cannot be."""
+        """Open the library; return None and set `why` where that is impossible."""
         if self.is_quiesced:
-            self.why = "it was told to let go of the GPUs, while the driver changes"
+            self.why = "the GPUs are released while the driver changes"
             return None
         try:
             library = self.gpus.open()
@@ -77,37 +80,32 @@ class GpuHandle:
         return library
 
     def mark_lost(self, error: GpusUnavailable) -> None:
-        """An answer did not come: whoever is behind the library may be gone."""
+        """Close the GPUs after a call failed, because the driver may be gone."""
         self.why = str(error)
         self.gpus.close()
 
 
 class UnsupportedGpus:
-    """A `Gpus` behind which there is nobody; every question raises `Unavailable`."""
+    """The GPUs of a real machine, which this release cannot query: every query is refused."""
 
     def open(self) -> DriverLibrary:
-        """Never."""
         _refuse()
 
     def close(self) -> None:
-        """Nothing is ever held."""
+        pass
 
     def describe(self) -> tuple[Gpu, ...]:
-        """Never."""
         _refuse()
 
     def sample(self) -> tuple[GpuSample, ...]:
-        """Never."""
         _refuse()
 
     def errors(self) -> Mapping[str, tuple[int, ...]]:
-        """Never."""
         _refuse()
 
 
 def _refuse() -> NoReturn:
     raise GpusUnavailable(
-        "the GPUs of a real machine cannot be asked: this release has no reader of the driver's"
-        " library, so that nothing is measured or proven there; simulated machines have GPUs that"
-        " answer"
+        "the GPUs of a real machine cannot be queried: this release does not read the driver's"
+        " library, so nothing is measured or validated there; only simulated machines have GPUs"
     )

@@ -1,4 +1,4 @@
-"""Who is without a driver behind a shut gate, as an audit is told it."""
+"""Driverless nodes for the audit, from reports."""
 
 from math import inf, nextafter
 
@@ -20,48 +20,48 @@ UP = Facts(driver=LoadedDriver(version="580.95.05"))
 DOWN = Facts()
 
 
-def said(node: str, body: Facts | Usage, *, by: Writer = Writer.DRIVER) -> Report:
+def report(node: str, body: Facts | Usage, *, by: Writer = Writer.DRIVER) -> Report:
     return Report.of(body, node=node, node_uid=f"uid-{node}", boot_id="b", component=by, at=1.0)
 
 
-def without(witness: DriverlessNodes) -> list[tuple[float, set[str]]]:
-    return [(one.since, set(one.driverless)) for one in witness.pool_facts]
+def driverless_nodes(driverless: DriverlessNodes) -> list[tuple[float, set[str]]]:
+    return [(facts.since, set(facts.driverless)) for facts in driverless.pool_facts]
 
 
-def test_who_has_no_driver_is_named_until_it_has_one_again() -> None:
-    witness = DriverlessNodes(pool="p", max_unavailable=1)
-    for at, report in (
-        (10.0, said("a", UP)),
-        (11.0, said("b", UP)),
-        (20.0, said("a", DOWN)),
-        (21.0, said("a", DOWN)),
-        (30.0, said("b", DOWN)),
-        (40.0, said("a", UP)),
+def test_a_node_is_driverless_until_its_driver_is_back() -> None:
+    driverless = DriverlessNodes(pool="p", max_unavailable=1)
+    for at, received in (
+        (10.0, report("a", UP)),
+        (11.0, report("b", UP)),
+        (20.0, report("a", DOWN)),
+        (21.0, report("a", DOWN)),
+        (30.0, report("b", DOWN)),
+        (40.0, report("a", UP)),
     ):
-        witness.observe(report, at=at)
-    assert without(witness) == [
+        driverless.observe(received, at=at)
+    assert driverless_nodes(driverless) == [
         (0.0, set()),
         (20.0, {"uid-a"}),
         (30.0, {"uid-a", "uid-b"}),
         (40.0, {"uid-b"}),
     ]
-    assert {(one.key, one.max_unavailable) for one in witness.pool_facts} == {("p", 1)}
+    assert {(facts.key, facts.max_unavailable) for facts in driverless.pool_facts} == {("p", 1)}
 
 
-def test_reports_of_others_and_of_other_things_are_no_news() -> None:
-    witness = DriverlessNodes(pool="p", max_unavailable=1)
-    witness.observe(said("b", UP), at=11.0)
-    witness.observe(said("b", DOWN, by=Writer.DISCOVERY), at=12.0)
-    witness.observe(said("b", Usage()), at=13.0)
-    unreadable = msgspec.structs.replace(said("b", Usage()), body=msgspec.Raw(b"[]"))
-    witness.observe(unreadable, at=14.0)
-    assert without(witness) == [(0.0, set())]
+def test_only_facts_of_driver_agents_count() -> None:
+    driverless = DriverlessNodes(pool="p", max_unavailable=1)
+    driverless.observe(report("b", UP), at=11.0)
+    driverless.observe(report("b", DOWN, by=Writer.DISCOVERY), at=12.0)
+    driverless.observe(report("b", Usage()), at=13.0)
+    unreadable = msgspec.structs.replace(report("b", Usage()), body=msgspec.Raw(b"[]"))
+    driverless.observe(unreadable, at=14.0)
+    assert driverless_nodes(driverless) == [(0.0, set())]
 
 
-def test_until_everybody_has_heard_a_report_it_is_in_doubt() -> None:
-    witness = DriverlessNodes(pool="p", max_unavailable=1)
+def test_nodes_are_doubtful_until_every_reader_has_the_report() -> None:
+    driverless = DriverlessNodes(pool="p", max_unavailable=1)
     for at, body in ((10.0, UP), (20.0, DOWN), (40.0, UP)):
-        witness.observe(said("a", body), at=at)
+        driverless.observe(report("a", body), at=at)
     times = ((5.0, "Node"), (35.0, "Node"), (38.0, "Pod"), (45.0, "Node"))
     revisions = [
         Revision(
@@ -69,22 +69,22 @@ def test_until_everybody_has_heard_a_report_it_is_in_doubt() -> None:
         )
         for number, (time, kind) in enumerate(times)
     ]
-    a, nobody = frozenset({"uid-a"}), frozenset[str]()
-    told = with_report_delay(witness.pool_facts, revisions)
-    assert [(one.since, one.driverless, one.doubtful) for one in told] == [
-        (0.0, nobody, nobody),
-        (20.0, nobody, a),
-        (22.0, a, nobody),
-        (nextafter(35.0, inf), nobody, a),
-        (40.0, nobody, a),
-        (42.0, nobody, nobody),
+    a, empty = frozenset({"uid-a"}), frozenset[str]()
+    marked = with_report_delay(driverless.pool_facts, revisions)
+    assert [(facts.since, facts.driverless, facts.doubtful) for facts in marked] == [
+        (0.0, empty, empty),
+        (20.0, empty, a),
+        (22.0, a, empty),
+        (nextafter(35.0, inf), empty, a),
+        (40.0, empty, a),
+        (42.0, empty, empty),
     ]
-    assert [one.since for one in with_report_delay(witness.pool_facts, revisions[:1])] == [
+    assert [facts.since for facts in with_report_delay(driverless.pool_facts, revisions[:1])] == [
         *(0.0, nextafter(5.0, inf), 20.0, 22.0, 40.0, 42.0)
     ]
 
 
-def test_it_hears_what_is_reported_on_the_bus() -> None:
+def test_reports_on_the_bus_are_observed() -> None:
     async def main(sim: Sim) -> list[tuple[float, set[str]]]:
         server = LocalServer(env=sim.env())
         scheduler = server.connect(Identity(writer=Writer.SCHEDULER))
@@ -94,21 +94,21 @@ def test_it_hears_what_is_reported_on_the_bus() -> None:
         reader = server.connect(
             Identity(writer=READER), permissions=permissions(Identity(writer=READER))
         )
-        voice = Reporter(bus=agent, env=sim.env(), node_uid="uid-a", boot_id="b")
+        reporter = Reporter(bus=agent, env=sim.env(), node_uid="uid-a", boot_id="b")
         tasks = Tasks("test", failed=lambda _: None)
-        tasks.forever("voice", voice.run())
-        witness = DriverlessNodes(pool="p", max_unavailable=1)
-        began = sim.clock.now()
-        async with observe_reports(witness, bus=reader, clock=sim.clock):
+        tasks.forever("reporter", reporter.run())
+        driverless = DriverlessNodes(pool="p", max_unavailable=1)
+        started = sim.clock.now()
+        async with observe_reports(driverless, bus=reader, clock=sim.clock):
             for body in (UP, DOWN):
-                voice.report(body)
+                reporter.report(body)
                 await sim.clock.sleep(100.0)
         await tasks.close()
         for bus in (scheduler, agent, reader):
             bus.kill()
         return [
-            (one.since - began if one.since else 0.0, set(one.driverless))
-            for one in witness.pool_facts
+            (facts.since - started if facts.since else 0.0, set(facts.driverless))
+            for facts in driverless.pool_facts
         ]
 
     first, second = run(main, seed=1)

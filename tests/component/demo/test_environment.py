@@ -1,4 +1,4 @@
-"""Everything of the demo comes up by its own programs, and nothing of it is left behind."""
+"""Start, failure, kill and end of the processes of the demo."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ asyncio.run(main())
 """
 
 
-def lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -48,7 +48,7 @@ def lives(pid: int) -> bool:
     return True
 
 
-def free(url: str) -> bool:
+def is_free(url: str) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((urlsplit(url).hostname, urlsplit(url).port)) != 0
 
@@ -60,27 +60,27 @@ async def rollouts(up: DemoEnvironment) -> list[str]:
     return msgspec.json.decode(body)["items"]
 
 
-async def test_a_service_runs_under_its_own_account_and_key_and_nothing_stays_behind() -> None:
+async def test_a_service_runs_with_its_own_account_and_key_and_leaves_nothing_behind() -> None:
     async with demo_environment(NODES, seed=1) as up:
         assert await rollouts(up) == []
         await up.start_service(SCHEDULER)
         await up.processes.wait_ready(Writer.SCHEDULER)
         async with bus_client(up) as bus:
             assert bus.identity.writer is Writer.CTL
-        workers = dict(up.processes.processes)
-        assert list(workers) == [CLUSTER, Writer.SCHEDULER]
-        pids = [up.nats.pid, *(worker.child.pid for worker in workers.values())]
-        pages = [worker.metrics_url for worker in workers.values()]
-        assert not any(map(free, pages))
+        processes = dict(up.processes.processes)
+        assert list(processes) == [CLUSTER, Writer.SCHEDULER]
+        pids = [up.nats.pid, *(process.child.pid for process in processes.values())]
+        pages = [process.metrics_url for process in processes.values()]
+        assert not any(map(is_free, pages))
         folder = up.paths.folder
         secret = up.paths.key(bus.identity).stat()
         assert secret.st_mode & 0o077 == 0
     assert not folder.exists()
-    assert [pid for pid in pids if lives(pid)] == []
-    assert all(map(free, [*pages, up.nats.url]))
+    assert [pid for pid in pids if is_alive(pid)] == []
+    assert all(map(is_free, [*pages, up.nats.url]))
 
 
-async def test_a_process_that_ends_by_itself_is_named_with_its_last_lines() -> None:
+async def test_a_process_that_ends_by_itself_is_reported_with_its_last_lines() -> None:
     async with demo_environment(NODES, seed=1) as up:
         watch = asyncio.create_task(up.processes.wait_failed())
         os.kill(up.processes.processes[CLUSTER].child.pid, signal.SIGKILL)
@@ -91,7 +91,7 @@ async def test_a_process_that_ends_by_itself_is_named_with_its_last_lines() -> N
             await up.processes.end()
 
 
-async def test_a_process_that_is_killed_on_purpose_starts_again_and_is_no_failure() -> None:
+async def test_a_process_killed_on_purpose_is_restarted() -> None:
     async with demo_environment(NODES, seed=1) as up:
         await rollouts(up)
         await up.start_service(SCHEDULER)
@@ -100,14 +100,14 @@ async def test_a_process_that_is_killed_on_purpose_starts_again_and_is_no_failur
         before = up.processes.processes[Writer.SCHEDULER].child.pid
         await up.processes.kill(Writer.SCHEDULER)
         await up.processes.wait_ready(Writer.SCHEDULER)
-        assert not lives(before)
+        assert not is_alive(before)
         assert up.processes.processes[Writer.SCHEDULER].child.pid != before
         assert not watch.done()
         watch.cancel()
         await asyncio.wait({watch})
 
 
-async def test_all_die_with_the_demo_also_when_that_is_killed(tmp_path: Path) -> None:
+async def test_all_processes_die_with_a_killed_demo(tmp_path: Path) -> None:
     parent = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -118,9 +118,9 @@ async def test_all_die_with_the_demo_also_when_that_is_killed(tmp_path: Path) ->
     assert parent.stdout is not None
     pids = [int(word) for word in (await parent.stdout.readline()).split()]
     assert len(pids) == 2
-    assert all(map(lives, pids))
+    assert all(map(is_alive, pids))
     assert len(os.listdir(tmp_path)) == 1
     parent.kill()
     await parent.wait()
-    await eventually(lambda: not any(map(lives, pids)))
+    await eventually(lambda: not any(map(is_alive, pids)))
     await eventually(lambda: not os.listdir(tmp_path))

@@ -1,4 +1,4 @@
-"""The demo's folder: gone when its time is over, and where it cannot be made the reason is said."""
+"""The folder of the demo: removal, and errors of its creation."""
 
 import os
 import tempfile
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from demo.folder import guarded_folder
+from demo.paths import guarded_folder
 from libs.runtime.fatal import Fatal
 
 
-async def test_it_goes_with_all_that_is_in_it(
+async def test_the_folder_is_removed_with_its_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -21,7 +21,7 @@ async def test_it_goes_with_all_that_is_in_it(
     assert os.listdir(tmp_path) == []
 
 
-async def test_where_none_can_be_made_is_said_with_what_to_do(
+async def test_a_folder_that_cannot_be_created_is_fatal_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
@@ -30,11 +30,11 @@ async def test_where_none_can_be_made_is_said_with_what_to_do(
             raise AssertionError("there is no folder")
 
 
-async def test_a_disk_that_is_too_full_is_said_before_anything_starts(
+async def test_a_full_disk_is_fatal_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(Fatal, match=rf"below {tmp_path}, where .* and 1099511627776 are needed"):
+    with pytest.raises(Fatal, match=rf"needs 1099511627776 MiB below {tmp_path}, where .* free"):
         async with guarded_folder("demo-", room=2**60):
             raise AssertionError("there is no folder")
     assert os.listdir(tmp_path) == []

@@ -1,7 +1,7 @@
-"""Whoever watches the demo sees the same as it tells: with kubectl, a NATS client, Prometheus.
+"""The demo as seen with kubectl, a NATS client and Prometheus.
 
-One demo runs for all of this, as somebody would start it. It is watched until its only machine has
-its first driver, and is then ended as by Ctrl-C.
+One demo with one machine runs for all tests until its first driver is installed, and is then
+interrupted as by Ctrl-C.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support import eventually
 
 WITHIN = 240.0
-"""Seconds until a machine has its first driver, on a computer that does ten other things."""
+"""Seconds until a machine has its first driver, on a busy computer."""
 
 pytestmark = pytest.mark.timeout(2 * WITHIN)
 
@@ -38,7 +38,7 @@ DONE = "is on 1 of 1 nodes"
 
 
 class RunningDemo:
-    """A demo, and what it has printed."""
+    """A running demo and its output."""
 
     def __init__(self, process: subprocess.Popen[bytes], file: Path) -> None:
         self.process = process
@@ -46,11 +46,10 @@ class RunningDemo:
 
     @property
     def output(self) -> str:
-        """All of it."""
         return self._file.read_text()
 
     async def wait_for(self, words: str) -> None:
-        """Wait for it; one that has ended says no more."""
+        """Wait until the output has a text; fail if the demo ends before."""
         await eventually(
             lambda: words in self.output or self.process.poll() is not None,
             within=WITHIN,
@@ -59,40 +58,39 @@ class RunningDemo:
         assert words in self.output, self.output
 
     def line(self, part: str) -> list[str]:
-        """The first line with this, as a shell would take it apart."""
+        """Return the words of the first line with this part, as a shell splits them."""
         found = next(line for line in self.output.splitlines() if part in line)
         return shlex.split(found, comments=True)
 
     def pages(self) -> dict[str, str]:
-        """Where metrics are, by whose they are."""
+        """Return the URLs of metrics by name."""
         return dict(re.findall(r"^  (\S.*?) +(http://\S+)$", self.output, re.MULTILINE))
 
     @property
     def folder(self) -> Path:
-        """Where it keeps its files."""
         return Path(self.line("export KUBECONFIG")[1].partition("=")[2]).parents[1]
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
-    """One machine, its port and files given back when it is ended midway."""
+    """A demo with one machine, interrupted at the end, which must release ports and files."""
     folder = tmp_path_factory.mktemp("demo")
-    with (folder / "told").open("wb") as told:
+    with (folder / "output").open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "demo", "--nodes", "1"],
-            stdout=told,
+            stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, "TMPDIR": str(folder)},
         )
-    running = RunningDemo(process, folder / "told")
+    running = RunningDemo(process, folder / "output")
     try:
         yield running
     finally:
         process.send_signal(signal.SIGINT)
         code = process.wait(timeout=WITHIN)
     assert code == 130, running.output
-    assert running.output.rstrip().endswith("nothing was judged, and nothing is left.")
-    assert [path.name for path in folder.iterdir()] == ["told"]
+    assert running.output.rstrip().endswith("All processes and files are removed.")
+    assert [path.name for path in folder.iterdir()] == ["output"]
     assert [url for url in running.pages().values() if listens(url)] == []
 
 
@@ -105,10 +103,10 @@ def families(url: str) -> dict[str, Metric]:
     with urlopen(url, timeout=10) as answer:
         assert answer.status == 200
         text = answer.read().decode()
-    return {one.name: one for one in text_string_to_metric_families(text)}
+    return {family.name: family for family in text_string_to_metric_families(text)}
 
 
-async def test_every_page_of_metrics_is_read_by_the_parser_of_prometheus(demo: RunningDemo) -> None:
+async def test_all_metrics_pages_are_in_prometheus_format(demo: RunningDemo) -> None:
     await demo.wait_for(DONE)
     pages = demo.pages()
     services = {"scheduler", *(f"{name}-cluster" for name in ("discovery", "driver"))}
@@ -117,39 +115,39 @@ async def test_every_page_of_metrics_is_read_by_the_parser_of_prometheus(demo: R
     found = {name: await asyncio.to_thread(families, url) for name, url in pages.items()}
     for name in services:
         phases = found[name]["sluice_service_phase"].samples
-        assert [one.labels["phase"] for one in phases if one.value] == ["ready"]
+        assert [sample.labels["phase"] for sample in phases if sample.value] == ["ready"]
     (done,) = found["scheduler"]["gpu_operator_nodes_upgrades_done"].samples
     assert done.value == 1
     temperatures = found["GPUs of node-1"]["DCGM_FI_DEV_GPU_TEMP"].samples
-    assert [one.labels["gpu"] for one in temperatures] == [str(index) for index in range(8)]
+    assert [sample.labels["gpu"] for sample in temperatures] == [str(index) for index in range(8)]
 
 
-async def test_a_nats_client_of_anybody_reads_in_words_what_happened(demo: RunningDemo) -> None:
+async def test_any_nats_client_can_read_the_events(demo: RunningDemo) -> None:
     await demo.wait_for(DONE)
     words = demo.line("nats --server")
-    told = dict(pairwise(words))
+    options = dict(pairwise(words))
     (prefix,) = (word.partition("=")[2] for word in words if word.startswith("--inbox-prefix="))
     connection = await nats.connect(
-        told["--server"],
-        nkeys_seed=told["--nkey"],
+        options["--server"],
+        nkeys_seed=options["--nkey"],
         inbox_prefix=prefix.encode(),
         allow_reconnect=False,
     )
     try:
         subscription = await connection.jetstream().subscribe(
-            told["--all"],
-            stream=told["--stream"],
-            config=ConsumerConfig(name="somebody", ack_policy=AckPolicy.NONE, mem_storage=True),
+            options["--all"],
+            stream=options["--stream"],
+            config=ConsumerConfig(name="reader", ack_policy=AckPolicy.NONE, mem_storage=True),
             manual_ack=True,
         )
-        said: list[str] = []
-        while not any(DONE in words for words in said):
+        messages: list[str] = []
+        while not any(DONE in text for text in messages):
             message = await subscription.next_msg(timeout=10)
-            said.append(cast("dict[str, Any]", json.loads(message.data))["message"])
+            messages.append(cast("dict[str, Any]", json.loads(message.data))["message"])
     finally:
         await connection.close()
-    assert any(words.endswith("is the leader (epoch 1)") for words in said)
-    assert "bring-up begins" in said
+    assert any(text.endswith("is the leader (epoch 1)") for text in messages)
+    assert "bring-up begins" in messages
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on the PATH")
@@ -190,5 +188,5 @@ async def test_kubectl_shows_the_node_its_events_and_the_rollout(demo: RunningDe
     assert "node state label to upgrade-done" in events
 
 
-def test_the_files_of_a_demo_are_its_owners(demo: RunningDemo) -> None:
+def test_the_files_of_the_demo_are_private(demo: RunningDemo) -> None:
     assert demo.folder.stat().st_mode & 0o077 == 0

@@ -1,4 +1,4 @@
-"""What a rendered pod tells an agent, the agent can be told: unknown settings stop a program."""
+"""Agents accept the environment of their rendered pods; unknown settings would stop them."""
 
 import pytest
 
@@ -19,10 +19,10 @@ KINDS: dict[str, type[AgentSettings]] = {
 
 
 RENDERED = [
-    (situation, made.name)
-    for situation, there in SITUATIONS.items()
-    for made in there.rendering().objects
-    if made.name in KINDS
+    (situation, rendered.name)
+    for situation, inputs in SITUATIONS.items()
+    for rendered in inputs.rendering().objects
+    if rendered.name in KINDS
 ]
 
 
@@ -42,5 +42,5 @@ def test_an_agent_starts_with_the_environment_of_its_pod(situation: str, app: st
     assert settings.nats.url == environ["SLUICE_NATS_URL"]
 
 
-def test_every_agent_that_there_is_was_asked() -> None:
+def test_every_agent_is_covered() -> None:
     assert {app for _, app in RENDERED} == set(KINDS)

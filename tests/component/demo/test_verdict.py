@@ -1,4 +1,4 @@
-"""What the judge is shown, and how his word is told."""
+"""The audit of a demo, and its printed lines."""
 
 import asyncio
 from pathlib import Path
@@ -31,8 +31,8 @@ REVISION = Revision(
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> DemoPaths:
-    """After a run in which little happened."""
+def paths(tmp_path: Path) -> DemoPaths:
+    """The files of a minimal run."""
     found = DemoPaths(tmp_path)
     found.incidents("node-1").parent.mkdir()
     found.incidents("node-1").write_text("")
@@ -40,45 +40,45 @@ def places(tmp_path: Path) -> DemoPaths:
     return found
 
 
-async def kept(places: DemoPaths, *entries: Entry) -> None:
-    path = places.machine("node-1") / "var/lib/sluice/driver/journal"
+async def write_journal(paths: DemoPaths, *entries: Entry) -> None:
+    path = paths.machine("node-1") / "var/lib/sluice/driver/journal"
     journal = FileJournal(path, run=asyncio.to_thread)
     await journal.open()
     for entry in entries:
         await journal.append(entry)
 
 
-async def test_all_sources_are_read_and_a_good_run_is_well(places: DemoPaths) -> None:
-    await kept(places, ENTRY)
-    found = await judge_run(places, ["node-1"], events=(), pool_facts=(), faults=False)
+async def test_all_journals_are_read_and_a_good_run_passes(paths: DemoPaths) -> None:
+    await write_journal(paths, ENTRY)
+    found = await judge_run(paths, ["node-1"], events=(), pool_facts=(), faults=False)
     assert found.is_ok, list(lines(found))
-    told = "1 requests to the API server, 1 lines of agents' journals, 0 events"
-    assert found.rests_on == told
-    assert list(lines(found))[-1] == "  every promise that it can judge was kept"
+    expected = "1 requests to the API server, 1 entries of agents' journals, 0 events"
+    assert found.rests_on == expected
+    assert list(lines(found))[-1] == "  all invariants that could be judged hold"
 
 
-async def test_an_agents_journal_can_break_a_promise(places: DemoPaths) -> None:
+async def test_an_agents_journal_can_violate_an_invariant(paths: DemoPaths) -> None:
     """An order that is older than one that was begun is never begun (docs/invariants.md#i2)."""
     newer = replace(ENTRY, token=2)
     older = replace(ENTRY, time=20.0)
-    await kept(places, newer, older)
-    found = await judge_run(places, ["node-1"], events=(), pool_facts=(), faults=False)
-    assert {one.invariant for one in found.verdict.violations} == {"I2"}
+    await write_journal(paths, newer, older)
+    found = await judge_run(paths, ["node-1"], events=(), pool_facts=(), faults=False)
+    assert {violation.invariant for violation in found.verdict.violations} == {"I2"}
     assert not found.is_ok
 
 
-async def test_what_must_never_happen_on_a_machine_is_no_good_run(places: DemoPaths) -> None:
-    places.incidents("node-1").write_text("two drivers: node-1: one met another\n")
-    found = await judge_run(places, ["node-1"], events=(), pool_facts=(), faults=False)
+async def test_an_incident_on_a_machine_fails_the_run(paths: DemoPaths) -> None:
+    paths.incidents("node-1").write_text("two drivers: node-1: one met another\n")
+    found = await judge_run(paths, ["node-1"], events=(), pool_facts=(), faults=False)
     assert not found.is_ok
-    assert "  BROKEN  on a machine: two drivers: node-1: one met another" in lines(found)
+    assert "  VIOLATED  on a machine: two drivers: node-1: one met another" in lines(found)
 
 
-def test_what_was_broken_and_what_could_not_be_judged_is_said() -> None:
+def test_violations_and_unjudged_invariants_are_printed() -> None:
     broken = Violation(invariant="I1", node="node-1", message="two at a time")
     verdict = AuditResult(violations=(broken,), not_judged={"I10": "a run without injected faults"})
     assert list(lines(DemoVerdict(verdict=verdict, oddities=(), rests_on="much"))) == [
-        "  it has read much",
-        "  BROKEN  I1 (node-1): two at a time",
-        "  not judged: I10, for want of a run without injected faults",
+        "  read: much",
+        "  VIOLATED  I1 (node-1): two at a time",
+        "  not judged: I10 (requires a run without injected faults)",
     ]

@@ -1,4 +1,4 @@
-"""Starts the example program, and leaves none of it behind."""
+"""Fixtures that run the example program and end it."""
 
 import http.client
 from collections.abc import Callable, Iterator

@@ -23,7 +23,7 @@ class Settings(ProcessSettings, frozen=True, kw_only=True):
 
 
 async def calm(process: Process[Settings], service: Service) -> None:
-    """Has one message in flight, which ends once the intake is closed."""
+    """Process one message, which ends after the intake is closed."""
     await service.enter("bus", _bus(away=False))
     drained = asyncio.Event()
 
@@ -40,7 +40,7 @@ async def calm(process: Process[Settings], service: Service) -> None:
 
 
 async def odd(process: Process[Settings], service: Service) -> None:
-    """Does what its settings say."""
+    """Behave as the settings say."""
     behaviour = process.settings.behaviour
     await service.enter("bus", _bus(away=behaviour == "lost"))
     if behaviour == "stuck":

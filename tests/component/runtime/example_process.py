@@ -1,4 +1,4 @@
-"""One run of the example program, seen as a person sees it: its log, its exit code."""
+"""A run of the example program: its log and exit code."""
 
 import json
 import os
@@ -13,7 +13,7 @@ EXAMPLE = Path(__file__).with_name("example.py")
 
 
 class ExampleProcess:
-    """One run of the example; its log is read line by line, as a person would."""
+    """A run of the example, with its log line by line."""
 
     def __init__(self, *arguments: str, **environ: str) -> None:
         self.lines: list[str] = []
@@ -33,7 +33,7 @@ class ExampleProcess:
         )
 
     def until(self, event: str, **fields: object) -> dict[str, Any]:
-        """Read the log up to an event, and give it."""
+        """Read the log up to an event, and return the event."""
         for line in cast(IO[str], self._process.stderr):
             self.lines.append(line.rstrip("\n"))
             entry = json.loads(line)
@@ -42,7 +42,7 @@ class ExampleProcess:
         raise AssertionError("\n".join([f"no {event!r} in the log:", *self.lines]))
 
     def ready(self) -> int:
-        """Wait until both services serve; the port of the HTTP server."""
+        """Wait until both services are ready; return the port of the HTTP server."""
         port = self.until("http server started")["port"]
         for _ in range(2):
             self.until("phase entered", phase="ready")
@@ -52,14 +52,14 @@ class ExampleProcess:
         self._process.send_signal(number)
 
     def end(self) -> int:
-        """Wait for the exit code; what is left of the log is read."""
+        """Read the rest of the log, and return the exit code."""
         out, err = self._process.communicate(timeout=60)
         self.out = out
         self.lines += err.splitlines()
         return self._process.returncode
 
     def events(self, **fields: object) -> list[dict[str, Any]]:
-        """What was logged with these fields."""
+        """Return the events with these fields."""
         entries = [json.loads(line) for line in self.lines if line.startswith("{")]
         return [entry for entry in entries if fields.items() <= entry.items()]
 

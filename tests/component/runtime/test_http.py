@@ -1,4 +1,4 @@
-"""One server, any pages: made when asked for, closed with the process."""
+"""The HTTP server: pages and errors of listening."""
 
 import aiohttp
 import pytest
@@ -7,7 +7,7 @@ from libs.runtime.fatal import Fatal
 from libs.runtime.http import HttpServer, HttpSettings, Page
 
 
-async def test_a_page_is_made_anew_for_each_question():
+async def test_a_page_is_rendered_for_each_request():
     asked: list[int] = []
 
     def page() -> Page:
@@ -27,7 +27,7 @@ async def test_a_page_is_made_anew_for_each_question():
             assert answer.status == 405
 
 
-async def test_two_cannot_listen_on_one_port():
+async def test_a_port_in_use_is_fatal():
     async with HttpServer(HttpSettings(host="127.0.0.1", port=0), {}) as first:
         host, port = first.address
         second = HttpServer(HttpSettings(host=host, port=port), {})
@@ -41,7 +41,7 @@ async def test_two_cannot_listen_on_one_port():
     ("host", "why"),
     [("192.0.2.1", "Cannot assign requested address"), ("a..b", ".*label empty or too long.*")],
 )
-async def test_a_host_that_is_not_ours_is_said_so(host: str, why: str):
+async def test_an_unusable_host_is_fatal(host: str, why: str):
     server = HttpServer(HttpSettings(host=host, port=0), {})
     with pytest.raises(Fatal, match=f"HTTP cannot listen on {host}:0: {why}; choose another host"):
         await server.__aenter__()

@@ -1,4 +1,4 @@
-"""A process asks to be restarted when it has failed, or its loop is stuck; and only then."""
+"""Liveness of a process that has failed or whose loop is stalled."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from libs.testing.env import make_env
 
 
 class StoppedClock:
-    """Time moves when the test says so, and nobody who waits is ever woken."""
+    """A clock that the test advances; sleeps never end."""
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -40,7 +40,7 @@ async def livez(process: Process[ProcessSettings]) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_a_process_that_failed_or_is_stuck_is_not_live():
+async def test_livez_fails_after_a_failure_or_a_stall():
     clock = StoppedClock()
     drains: list[float] = []
     process = Process(
@@ -62,11 +62,11 @@ async def test_a_process_that_failed_or_is_stuck_is_not_live():
 
     with capture_logs() as logs, pytest.raises(Fatal, match="one: the connection closed for good"):
         await process.run({"one": start})
-    late = "the event loop did not come round for 20 s\n"
+    late = "the event loop has been stalled for 20 s\n"
     assert answers == [
         (200, "ok\n"),
         (503, late),
         (503, f"{late}one: the connection closed for good\n"),
     ]
-    assert drains == [20], "whoever watches over the shutdown was told that it began"
+    assert drains == [20], "the shutdown deadline starts with the drain"
     assert not [entry for entry in logs if entry["log_level"] == "warning"]

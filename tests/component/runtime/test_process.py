@@ -1,4 +1,4 @@
-"""A whole process with two services: what it answers, and how it ends."""
+"""A process with two services: its pages and its ends."""
 
 import signal
 import socket
@@ -22,7 +22,7 @@ def test_a_ready_process_answers_its_probes(launch: Launch, get: Get):
     assert get(port, "/other")[0] == 404
 
 
-def test_its_metrics_are_prometheus_own_format(launch: Launch, get: Get):
+def test_metrics_are_in_prometheus_format(launch: Launch, get: Get):
     port = launch().ready()
     status, kind, body = get(port, "/metrics")
     assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
@@ -39,7 +39,7 @@ def test_its_metrics_are_prometheus_own_format(launch: Launch, get: Get):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_work_in_flight_end_and_exits_0(launch: Launch, number: signal.Signals):
+def test_a_signal_lets_work_in_flight_finish_and_exits_0(launch: Launch, number: signal.Signals):
     program = launch()
     program.ready()
     program.signal(number)
@@ -61,7 +61,7 @@ def test_a_signal_during_the_start_exits_0(launch: Launch, get: Get):
     assert program.end() == 0
 
 
-def test_it_is_unready_but_alive_while_it_drains_and_a_second_signal_exits_1_at_once(
+def test_a_draining_process_is_live_but_unready_and_exits_1_at_a_second_signal(
     launch: Launch, get: Get
 ):
     program = launch(SLUICE_BEHAVIOUR="hang", SLUICE_DRAIN="1h")
@@ -72,7 +72,7 @@ def test_it_is_unready_but_alive_while_it_drains_and_a_second_signal_exits_1_at_
     assert get(port, "/livez")[0] == 200
     program.signal()
     assert program.end() == 1
-    assert program.lines[-1] == "SIGTERM after SIGTERM: exit 1 at once, without draining"
+    assert program.lines[-1] == "SIGTERM after SIGTERM: exiting with 1 at once, without draining"
 
 
 def test_a_second_signal_works_while_the_loop_is_blocked(launch: Launch):
@@ -82,10 +82,10 @@ def test_a_second_signal_works_while_the_loop_is_blocked(launch: Launch):
     program.until("loop blocked")
     program.signal(signal.SIGINT)
     assert program.end() == 1
-    assert program.lines[-1] == "SIGINT after SIGTERM: exit 1 at once, without draining"
+    assert program.lines[-1] == "SIGINT after SIGTERM: exiting with 1 at once, without draining"
 
 
-def test_the_drain_deadline_cancels_what_hangs_and_still_exits_0(launch: Launch):
+def test_the_drain_deadline_cancels_tasks_that_hang_and_exits_0(launch: Launch):
     program = launch(SLUICE_BEHAVIOUR="hang", SLUICE_DRAIN="50ms")
     program.ready()
     program.signal()
@@ -97,7 +97,7 @@ def test_the_drain_deadline_cancels_what_hangs_and_still_exits_0(launch: Launch)
     assert len(program.events(event="bus closed")) == 2
 
 
-def test_a_server_that_is_away_at_the_close_is_a_warning(launch: Launch):
+def test_a_resource_that_fails_to_close_is_a_warning(launch: Launch):
     program = launch(SLUICE_BEHAVIOUR="lost")
     program.ready()
     program.signal()
@@ -115,7 +115,7 @@ def test_a_server_that_is_away_at_the_close_is_a_warning(launch: Launch):
         ("return", "odd: worker returned, but must run until it is stopped"),
     ],
 )
-def test_a_service_that_fails_ends_the_process_with_its_cause_in_one_line(
+def test_a_failed_service_ends_the_process_and_logs_the_cause_in_one_line(
     launch: Launch, behaviour: str, cause: str
 ):
     program = launch(SLUICE_BEHAVIOUR=behaviour)
@@ -127,7 +127,7 @@ def test_a_service_that_fails_ends_the_process_with_its_cause_in_one_line(
     assert len(program.events(event="bus closed")) == 2, "the other service ended in order"
 
 
-def test_the_traceback_is_there_at_level_debug(launch: Launch):
+def test_a_failure_at_level_debug_has_a_traceback(launch: Launch):
     program = launch(SLUICE_BEHAVIOUR="crash", SLUICE_LOG_LEVEL="debug")
     assert program.end() == 1
     (entry,) = program.events(event="process failed")
@@ -135,7 +135,7 @@ def test_the_traceback_is_there_at_level_debug(launch: Launch):
     assert entry["exception"].startswith("Traceback (most recent call last):")
 
 
-def test_a_port_that_is_taken_is_one_clear_line(launch: Launch):
+def test_a_port_in_use_is_logged_in_one_line(launch: Launch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         program = launch(SLUICE_HTTP_PORT=str(port), SLUICE_LOG_FORMAT="text")
@@ -148,7 +148,7 @@ def test_a_port_that_is_taken_is_one_clear_line(launch: Launch):
     "begin",
     ["handler.start_deadline(); handler.start_deadline()", "os.kill(os.getpid(), signal.SIGTERM)"],
 )
-def test_a_shutdown_that_hangs_is_ended_from_outside_the_loop(begin: str):
+def test_a_hanging_shutdown_is_ended_from_outside_the_loop(begin: str):
     script = (
         "import asyncio, os, signal, threading\n"
         "from libs.runtime.shutdown import ShutdownHandler\n"
@@ -165,4 +165,4 @@ def test_a_shutdown_that_hangs_is_ended_from_outside_the_loop(begin: str):
         check=False,
     )
     assert ended.returncode == 1
-    assert ended.stderr == "the shutdown itself hung for 0.05 s: exit 1 at once\n"
+    assert ended.stderr == "the shutdown hung for 0.05 s: exiting with 1 at once\n"

@@ -1,24 +1,24 @@
-"""What a program makes of its arguments and its settings, before anything of it runs."""
+"""Arguments and settings of a program."""
 
 import pytest
 
 from tests.component.runtime.example_process import Launch
 
 
-def test_wrong_settings_are_said_all_at_once_and_exit_2(launch: Launch):
+def test_wrong_settings_are_reported_together_and_exit_2(launch: Launch):
     program = launch(SLUICE_BEHAVIOUR="dance", SLUICE_DRAIN="soon", SLUICE_LOGLEVEL="info")
     assert program.end() == 2
     assert program.lines == [
-        "SLUICE_DRAIN='soon' (environment): wants a duration such as 30s, 5m or 1h30m",
+        "SLUICE_DRAIN='soon' (environment): expected a duration such as 30s, 5m or 1h30m",
         (
-            "SLUICE_BEHAVIOUR='dance' (environment): wants one of block, crash, hang, lost,"
+            "SLUICE_BEHAVIOUR='dance' (environment): expected one of block, crash, hang, lost,"
             " return, serve, stuck"
         ),
-        "SLUICE_LOGLEVEL (environment) is no setting: did you mean SLUICE_LOG_LEVEL?",
+        "SLUICE_LOGLEVEL (environment) is not a setting: did you mean SLUICE_LOG_LEVEL?",
     ]
 
 
-def test_print_config_shows_what_holds_and_starts_nothing(launch: Launch):
+def test_print_config_lists_settings_and_starts_nothing(launch: Launch):
     program = launch("both", "--print-config", SLUICE_TOKEN="hunter2", SLUICE_LOG_LEVEL="warning")
     assert program.end() == 0
     assert [" ".join(line.split()) for line in program.out.splitlines()] == [
@@ -42,7 +42,7 @@ def test_settings_are_not_read_for_another_role(launch: Launch):
 @pytest.mark.parametrize(
     ("role", "called"), [("calm", "example-calm"), ("example", "example"), ("both", "odd")]
 )
-def test_a_role_is_called_by_its_service_and_itself(launch: Launch, role: str, called: str):
+def test_a_role_is_named_by_service_and_role(launch: Launch, role: str, called: str):
     program = launch(role)
     program.until("phase entered", phase="ready", service=called)
     program.signal()
@@ -52,15 +52,15 @@ def test_a_role_is_called_by_its_service_and_itself(launch: Launch, role: str, c
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("odd",), "unknown role odd: give one of both, calm, chore, example"),
+        (("odd",), "unknown role odd: expected one of both, calm, chore, example"),
         (
             ("--print-config",),
-            "unknown role --print-config: give one of both, calm, chore, example",
+            "unknown role --print-config: expected one of both, calm, chore, example",
         ),
-        (("",), "no role given: give one of both, calm, chore, example"),
+        (("",), "no role given: expected one of both, calm, chore, example"),
     ],
 )
-def test_who_names_no_role_is_told_which_there_are(
+def test_a_missing_or_unknown_role_lists_the_roles(
     launch: Launch, arguments: tuple[str, ...], why: str
 ):
     program = launch(*arguments)
@@ -76,7 +76,7 @@ def test_who_names_no_role_is_told_which_there_are(
         (("chore", "--print-config"), "--print-config"),
     ],
 )
-def test_another_argument_is_refused(launch: Launch, arguments: tuple[str, ...], unknown: str):
+def test_an_unknown_argument_is_refused(launch: Launch, arguments: tuple[str, ...], unknown: str):
     program = launch(*arguments)
     assert program.end() == 2
     assert program.lines == [

@@ -49,9 +49,9 @@ async def test_settings_of_both_roles() -> None:
     assert cluster["SLUICE_HTTP_PORT"] == "8080"
     code, _, errors = await printed("agent", SLUICE_NODE="a", SLUICE_HOSTNAME_LABEL="host")
     assert code == 2
-    assert "SLUICE_HOSTNAME_LABEL='host' (environment): wants one of Hostname, hostname" in errors
+    assert "SLUICE_HOSTNAME_LABEL='host' (environment): expected one of" in errors
     code, _, errors = await printed("nobody")
-    assert (code, errors) == (2, "unknown role nobody: give one of agent, cluster\n")
+    assert (code, errors) == (2, "unknown role nobody: expected one of agent, cluster\n")
 
 
 @asynccontextmanager
@@ -105,7 +105,7 @@ async def test_the_agent_starts_with_no_driver_and_serves_what_is_true(tmp_path:
 
         async def says_why() -> bool:
             status, _, text = await get(f"{process}/readyz")
-            return status == 503 and "gpus: the GPUs of a real machine cannot be asked" in text
+            return status == 503 and "gpus: the GPUs of a real machine cannot be queried" in text
 
         await eventually(says_why)
         status, _, text = await get(f"{process}/metrics")

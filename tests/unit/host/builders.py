@@ -1,4 +1,4 @@
-"""Trees of files for tests: folders that look like a machine's root."""
+"""Folders that look like a machine's root."""
 
 from pathlib import Path
 
@@ -6,7 +6,6 @@ from libs.host.tree import Tree
 
 
 def tree(root: Path, files: dict[str, str] | None = None, **links: str) -> Tree:
-    """A machine's root with these files."""
     for path, text in (files or {}).items():
         put(root, path, text)
     for path, target in links.items():
@@ -15,14 +14,13 @@ def tree(root: Path, files: dict[str, str] | None = None, **links: str) -> Tree:
 
 
 def put(root: Path, path: str, text: str) -> None:
-    """One file."""
-    place = root / path.lstrip("/")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(text)
+    file = root / path.lstrip("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
 
 
 def link(root: Path, path: str, target: str) -> None:
-    """One link, which says what a machine's own link would say."""
-    place = root / path.lstrip("/")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.symlink_to(target)
+    """Create a link with the target as the machine would write it."""
+    file = root / path.lstrip("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.symlink_to(target)

@@ -1,4 +1,4 @@
-"""What every implementation of `Gpus` does, whoever stands behind it."""
+"""The behaviour of every implementation of `Gpus`."""
 
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from libs.host.gpus.port import Gpus, GpusUnavailable
 
 
 class GpuFixture(Protocol):
-    """A machine with GPUs that a test can do things to."""
+    """A machine with GPUs that a test can control."""
 
     gpus: Gpus
 
@@ -21,7 +21,7 @@ class GpuFixture(Protocol):
         ...
 
     def held(self) -> bool:
-        """Whether anybody keeps the driver in the kernel."""
+        """Return whether the driver is held in the kernel."""
         ...
 
     def fail(self, uuid: str, xid: int) -> None:
@@ -32,23 +32,23 @@ class GpuFixture(Protocol):
 class GpusSuite:
     """The tests; a subclass brings the fixture `bench`."""
 
-    def test_without_a_driver_there_is_nobody_to_ask(self, bench: GpuFixture) -> None:
+    def test_open_fails_without_a_driver(self, bench: GpuFixture) -> None:
         bench.unload()
         with pytest.raises(GpusUnavailable):
             bench.gpus.open()
         assert not bench.held()
 
-    def test_what_is_not_open_tells_nothing(self, bench: GpuFixture) -> None:
+    def test_queries_fail_unless_open(self, bench: GpuFixture) -> None:
         for ask in (bench.gpus.describe, bench.gpus.sample, bench.gpus.errors):
             with pytest.raises(GpusUnavailable):
                 ask()
 
-    def test_the_driver_says_its_version(self, bench: GpuFixture) -> None:
+    def test_open_returns_the_driver_version(self, bench: GpuFixture) -> None:
         bench.load("570.86.15")
         assert bench.gpus.open().driver_version == "570.86.15"
         assert bench.gpus.open().driver_version == "570.86.15"
 
-    def test_whoever_has_it_open_holds_the_driver(self, bench: GpuFixture) -> None:
+    def test_an_open_library_holds_the_driver(self, bench: GpuFixture) -> None:
         assert not bench.held()
         bench.gpus.open()
         assert bench.held()
@@ -63,7 +63,7 @@ class GpusSuite:
         assert len({gpu.uuid for gpu in described}) == len(described) > 0
         assert [sample.uuid for sample in bench.gpus.sample()] == [gpu.uuid for gpu in described]
 
-    def test_an_error_is_told_once(self, bench: GpuFixture) -> None:
+    def test_an_error_is_returned_once(self, bench: GpuFixture) -> None:
         bench.gpus.open()
         uuid = bench.gpus.describe()[0].uuid
         bench.fail(uuid, 79)
@@ -71,7 +71,7 @@ class GpusSuite:
         assert bench.gpus.errors() == {uuid: (79, 48)}
         assert bench.gpus.errors() == {}
 
-    def test_it_is_opened_again_under_the_next_driver(self, bench: GpuFixture) -> None:
+    def test_the_library_opens_again_under_the_next_driver(self, bench: GpuFixture) -> None:
         bench.gpus.open()
         bench.gpus.close()
         bench.unload()

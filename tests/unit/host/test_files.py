@@ -1,4 +1,4 @@
-"""Every change can be taken back, also if it was cut off, and what others did since stays."""
+"""Undo of changes, also of interrupted ones; changes by others are kept."""
 
 import shutil
 import stat
@@ -13,7 +13,7 @@ from libs.host.tree import Tree
 from tests.unit.host.builders import put
 
 
-def picture(root: Path) -> dict[str, tuple[int, bytes | None]]:
+def snapshot(root: Path) -> dict[str, tuple[int, bytes | None]]:
     """Every file and folder with mode and content."""
     return {
         str(path.relative_to(root)): (
@@ -33,8 +33,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_was_written_is_taken_back(root: Path) -> None:
-    before = picture(root)
+def test_undo_restores_files_and_folders(root: Path) -> None:
+    before = snapshot(root)
     files = UndoableFiles(Tree(root))
     assert files.write("/etc/containerd/config.toml", b"version = 3\n")
     assert files.write("/etc/cdi/nvidia.yaml", b"kind: x\n", mode=0o640)
@@ -42,27 +42,27 @@ def test_what_was_written_is_taken_back(root: Path) -> None:
     assert (root / "etc/cdi/nvidia.yaml").read_bytes() == b"kind: x\n"
     assert stat.S_IMODE((root / "etc/cdi/nvidia.yaml").stat().st_mode) == 0o640
     assert UndoableFiles(Tree(root)).undo() == ()
-    assert picture(root) == before
+    assert snapshot(root) == before
 
 
-def test_nothing_is_written_twice(root: Path) -> None:
+def test_an_unchanged_file_is_not_written_or_logged(root: Path) -> None:
     files = UndoableFiles(Tree(root))
     files.write("/etc/a", b"1")
-    told = (root / UNDO_LOG.lstrip("/") / "list").read_bytes()
+    logged = (root / UNDO_LOG.lstrip("/") / "list").read_bytes()
     assert not files.write("/etc/a", b"1")
     assert not files.remove("/etc/b")
-    assert (root / UNDO_LOG.lstrip("/") / "list").read_bytes() == told
+    assert (root / UNDO_LOG.lstrip("/") / "list").read_bytes() == logged
 
 
-def test_a_file_written_often_goes_back_to_what_it_was_at_first(root: Path) -> None:
-    before = picture(root)
+def test_undo_restores_the_state_before_the_first_write(root: Path) -> None:
+    before = snapshot(root)
     for word in (b"1", b"2", b"3"):
         UndoableFiles(Tree(root)).write("/etc/containerd/config.toml", word)
     UndoableFiles(Tree(root)).undo()
-    assert picture(root) == before
+    assert snapshot(root) == before
 
 
-def test_what_somebody_else_changed_since_stays(root: Path) -> None:
+def test_undo_keeps_files_that_others_changed(root: Path) -> None:
     files = UndoableFiles(Tree(root))
     files.write("/etc/containerd/config.toml", b"ours")
     files.write("/etc/cdi/nvidia.yaml", b"ours")
@@ -81,32 +81,32 @@ def test_what_somebody_else_changed_since_stays(root: Path) -> None:
     assert (root / "etc/modprobe.d/blacklist.conf").read_text() == "theirs"
 
 
-def test_what_somebody_else_removed_stays_away(root: Path) -> None:
+def test_undo_does_not_restore_a_file_that_others_removed(root: Path) -> None:
     UndoableFiles(Tree(root)).write("/etc/containerd/config.toml", b"ours")
     (root / "etc/containerd/config.toml").unlink()
     assert UndoableFiles(Tree(root)).undo() == ("/etc/containerd/config.toml",)
     assert not (root / "etc/containerd/config.toml").exists()
 
 
-def test_a_change_that_was_written_down_and_not_made_is_taken_back_too(root: Path) -> None:
-    before = picture(root)
+def test_undo_ignores_a_change_that_was_logged_but_not_made(root: Path) -> None:
+    before = snapshot(root)
     UndoableFiles(Tree(root)).write("/etc/cdi/nvidia.yaml", b"ours")
     (root / "etc/cdi/nvidia.yaml").unlink()
     UndoableFiles(Tree(root)).undo()
-    assert picture(root) == before
+    assert snapshot(root) == before
 
 
-def test_a_list_that_was_cut_off_goes_on_after_its_last_whole_line(root: Path) -> None:
-    before = picture(root)
+def test_a_truncated_last_line_of_the_log_is_dropped(root: Path) -> None:
+    before = snapshot(root)
     UndoableFiles(Tree(root)).write("/etc/a", b"1")
-    place = root / UNDO_LOG.lstrip("/") / "list"
-    place.write_bytes(place.read_bytes() + b'{"v":1,"pat')
+    path = root / UNDO_LOG.lstrip("/") / "list"
+    path.write_bytes(path.read_bytes() + b'{"v":1,"pat')
     UndoableFiles(Tree(root)).write("/etc/b", b"2")
     UndoableFiles(Tree(root)).undo()
-    assert picture(root) == before
+    assert snapshot(root) == before
 
 
-def test_nothing_is_changed_on_top_of_a_list_that_cannot_be_read(root: Path) -> None:
+def test_a_corrupt_log_refuses_changes(root: Path) -> None:
     put(root, f"{UNDO_LOG}/list", '{"v": 2, "path": "/etc/a"}\n')
     with pytest.raises(CorruptUndoLog, match="newer release"):
         UndoableFiles(Tree(root)).write("/etc/a", b"1")
@@ -122,13 +122,13 @@ _ACTS = st.lists(
 
 @settings(max_examples=30, deadline=None)  # each change waits for the disk, several times
 @given(acts=_ACTS)
-def test_any_changes_at_all_are_taken_back(
+def test_undo_restores_any_sequence_of_changes(
     acts: list[tuple[str, bytes | None, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     root = tmp_path_factory.mktemp("machine")
     put(root, "/etc/containerd/config.toml", "version = 2\n")
     (root / "var/lib").mkdir(parents=True)
-    before = picture(root)
+    before = snapshot(root)
     for path, data, mode in acts:
         files = UndoableFiles(Tree(root))
         if data is None:
@@ -136,5 +136,5 @@ def test_any_changes_at_all_are_taken_back(
         else:
             files.write(path, data, mode=mode)
     assert UndoableFiles(Tree(root)).undo() == ()
-    assert picture(root) == before
+    assert snapshot(root) == before
     shutil.rmtree(root)

@@ -10,20 +10,20 @@ OLD = GateRequest(pod_uid="old", label="d-1", started=10.0)
 NEW = GateRequest(pod_uid="new", label="d-2", started=20.0)
 
 
-def test_nobody_stands_at_a_gate_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_requests_or_answers(tmp_path: Path) -> None:
     assert gate.list_requests(Tree(tmp_path)) == ()
     assert gate.list_answers(Tree(tmp_path)) == ()
     assert not gate.is_open(Tree(tmp_path), OLD)
 
 
-def test_who_asks_is_seen_in_the_order_of_asking(tmp_path: Path) -> None:
+def test_requests_are_listed_oldest_first(tmp_path: Path) -> None:
     machine = Tree(tmp_path)
     gate.put_request(machine, NEW)
     gate.put_request(machine, OLD)
     assert gate.list_requests(machine) == (OLD, NEW)
 
 
-def test_who_asks_again_asks_once(tmp_path: Path) -> None:
+def test_a_new_request_of_a_pod_replaces_the_old_one(tmp_path: Path) -> None:
     machine = Tree(tmp_path)
     gate.put_request(machine, OLD)
     again = GateRequest(pod_uid="old", label="d-1", started=30.0)
@@ -31,7 +31,7 @@ def test_who_asks_again_asks_once(tmp_path: Path) -> None:
     assert gate.list_requests(machine) == (again,)
 
 
-def test_an_answer_opens_for_its_pod_alone(tmp_path: Path) -> None:
+def test_an_answer_opens_the_gate_for_its_pod_only(tmp_path: Path) -> None:
     machine = Tree(tmp_path)
     gate.put_request(machine, OLD)
     gate.put_request(machine, NEW)
@@ -42,7 +42,7 @@ def test_an_answer_opens_for_its_pod_alone(tmp_path: Path) -> None:
     assert gate.list_answers(machine) == (answer,)
 
 
-def test_an_answer_for_another_label_opens_nothing(tmp_path: Path) -> None:
+def test_an_answer_with_another_label_does_not_open_the_gate(tmp_path: Path) -> None:
     machine = Tree(tmp_path)
     gate.put_answer(machine, GateAnswer(pod_uid="new", label="d-1", at=21.0))
     assert not gate.is_open(machine, NEW)
@@ -51,7 +51,7 @@ def test_an_answer_for_another_label_opens_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "{", '{"pod_uid": "other", "label": "d-2", "at": 1}', "[]"]
 )
-def test_a_file_that_says_nothing_clear_opens_nothing(tmp_path: Path, content: str) -> None:
+def test_a_malformed_answer_does_not_open_the_gate(tmp_path: Path, content: str) -> None:
     machine = Tree(tmp_path)
     gate.put_answer(machine, GateAnswer(pod_uid="new", label="d-2", at=21.0))
     machine.at(f"{gate.ANSWERS}/new").write_text(content)
@@ -59,15 +59,15 @@ def test_a_file_that_says_nothing_clear_opens_nothing(tmp_path: Path, content: s
     assert gate.list_answers(machine) == ()
 
 
-def test_a_write_that_was_cut_off_leaves_what_was_there(tmp_path: Path) -> None:
+def test_an_interrupted_write_leaves_the_old_answer(tmp_path: Path) -> None:
     machine = Tree(tmp_path)
     gate.put_answer(machine, GateAnswer(pod_uid="new", label="d-2", at=21.0))
     machine.at(f"{gate.ANSWERS}/.new").write_text('{"pod_u')
     assert gate.is_open(machine, NEW)
-    assert [one.pod_uid for one in gate.list_answers(machine)] == ["new"]
+    assert [answer.pod_uid for answer in gate.list_answers(machine)] == ["new"]
 
 
-def test_a_pod_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+def test_removing_a_pod_removes_its_request_and_answer(tmp_path: Path) -> None:
     machine = Tree(tmp_path)
     gate.put_request(machine, NEW)
     gate.put_answer(machine, GateAnswer(pod_uid="new", label="d-2", at=21.0))
@@ -78,8 +78,8 @@ def test_a_pod_that_is_gone_is_forgotten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("uid", ["", "../../etc/passwd", ".hidden"])
-def test_no_file_is_named_by_what_is_no_uid(tmp_path: Path, uid: str) -> None:
-    with pytest.raises(ValueError, match="no uid of a pod"):
+def test_an_invalid_uid_is_refused(tmp_path: Path, uid: str) -> None:
+    with pytest.raises(ValueError, match="not a pod uid"):
         gate.put_request(Tree(tmp_path), GateRequest(pod_uid=uid, label="", started=0.0))
-    with pytest.raises(ValueError, match="no uid of a pod"):
+    with pytest.raises(ValueError, match="not a pod uid"):
         gate.remove_pod(Tree(tmp_path), uid)

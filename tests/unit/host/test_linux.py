@@ -1,4 +1,4 @@
-"""The real kernel is out of reach of a test; what it would be asked is not."""
+"""Permission for the real kernel, and the mount points that it would unmount."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def test_the_real_kernel_needs_permission(tmp_path: Path) -> None:
         RealLinux(Tree(tmp_path), change_this_machine=False)
 
 
-def test_what_is_mounted_at_and_below_a_path(tmp_path: Path) -> None:
+def test_mount_points_at_and_below_a_path_are_found(tmp_path: Path) -> None:
     lines = (
         "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
         "40 22 0:40 / /host/run/nvidia/driver rw - overlay overlay rw\n"

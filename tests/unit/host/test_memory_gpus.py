@@ -19,7 +19,7 @@ def gpu(index: int) -> Gpu:
 
 
 class MemoryGpuFixture:
-    """Two GPUs that are only thought of."""
+    """A machine with two simulated GPUs."""
 
     def __init__(self) -> None:
         self.driver: DriverLibrary | None = DriverLibrary(driver_version="570.86.15")
@@ -27,7 +27,7 @@ class MemoryGpuFixture:
         self.gpus = MemoryGpus(
             [gpu(0), gpu(1)],
             driver=lambda: self.driver,
-            samples=lambda one: GpuSample(uuid=one.uuid, index=one.index, pci=one.pci),
+            samples=lambda gpu: GpuSample(uuid=gpu.uuid, index=gpu.index, pci=gpu.pci),
             held=self._held,
         )
 
@@ -56,23 +56,23 @@ class TestMemoryGpus(GpusSuite):
     """The suite, in memory."""
 
 
-def test_a_driver_that_was_pulled_from_under_its_library_is_said(bench: MemoryGpuFixture) -> None:
+def test_queries_fail_after_the_driver_is_unloaded_while_open(bench: MemoryGpuFixture) -> None:
     bench.gpus.open()
     bench.unload()
     with pytest.raises(GpusUnavailable, match="unloaded while"):
         bench.gpus.sample()
 
 
-def test_whether_somebody_holds_it_is_said(bench: MemoryGpuFixture) -> None:
-    said = [bench.gpus.is_open]
+def test_is_open_follows_open_and_close(bench: MemoryGpuFixture) -> None:
+    states = [bench.gpus.is_open]
     bench.gpus.open()
-    said.append(bench.gpus.is_open)
+    states.append(bench.gpus.is_open)
     bench.gpus.close()
-    assert [*said, bench.gpus.is_open] == [False, True, False]
+    assert [*states, bench.gpus.is_open] == [False, True, False]
 
 
 def test_a_gpu_that_hangs_is_one_item(bench: MemoryGpuFixture) -> None:
     bench.gpus.open()
     hung = Gpu(uuid="GPU-1", index=1, minor=1, pci="p", name="H100", memory_mib=0, hung=True)
     bench.gpus.change([gpu(0), hung])
-    assert [one.hung for one in bench.gpus.describe()] == [False, True]
+    assert [each.hung for each in bench.gpus.describe()] == [False, True]

@@ -9,18 +9,18 @@ def raising() -> None:
     raise LookupError("gone")
 
 
-async def test_inline_is_done_on_the_spot() -> None:
-    here = threading.current_thread()
-    assert await InlineOffload().do(threading.current_thread) is here
+async def test_inline_offload_runs_in_the_calling_thread() -> None:
+    caller = threading.current_thread()
+    assert await InlineOffload().do(threading.current_thread) is caller
     with pytest.raises(LookupError, match="gone"):
         await InlineOffload().do(raising)
 
 
-async def test_threads_do_it_elsewhere() -> None:
+async def test_thread_offload_runs_in_its_own_threads() -> None:
     async with ThreadOffload("disk") as threads:
-        there = await threads.do(threading.current_thread)
-        assert there is not threading.current_thread()
-        assert there.name.startswith("disk")
+        worker = await threads.do(threading.current_thread)
+        assert worker is not threading.current_thread()
+        assert worker.name.startswith("disk")
         with pytest.raises(LookupError, match="gone"):
             await threads.do(raising)
-    there.join()
+    worker.join()

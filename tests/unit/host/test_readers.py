@@ -1,4 +1,4 @@
-"""What each reader makes of a machine's files; the files are as kernels write them."""
+"""The readers of a machine's files, as kernels write these files."""
 
 import os
 from pathlib import Path
@@ -36,10 +36,10 @@ def with_device(root: Path, address: str, files: dict[str, str]) -> Tree:
     )
 
 
-def test_a_device_is_as_its_files_say(tmp_path: Path) -> None:
-    place = "/sys/bus/pci/devices/0000:1b:00.0"
-    link(tmp_path, f"{place}/driver", "../../../../bus/pci/drivers/nvidia")
-    link(tmp_path, f"{place}/iommu_group", "../../../../kernel/iommu_groups/42")
+def test_a_pci_device_is_read_from_sysfs(tmp_path: Path) -> None:
+    path = "/sys/bus/pci/devices/0000:1b:00.0"
+    link(tmp_path, f"{path}/driver", "../../../../bus/pci/drivers/nvidia")
+    link(tmp_path, f"{path}/iommu_group", "../../../../kernel/iommu_groups/42")
     machine = with_device(tmp_path, "0000:1b:00.0", {**H100, "sriov_totalvfs": "16"})
     device = found(machine)[0]
     assert device == PciDevice(
@@ -60,7 +60,7 @@ def test_a_device_is_as_its_files_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "lacking", ["class", "vendor", "device", "subsystem_vendor", "subsystem_device"]
 )
-def test_a_device_that_is_not_told_whole_is_left_out(tmp_path: Path, lacking: str) -> None:
+def test_a_device_with_a_missing_file_is_left_out(tmp_path: Path, lacking: str) -> None:
     files = {name: text for name, text in H100.items() if name != lacking}
     assert pci.devices(with_device(tmp_path, "0000:1b:00.0", files)) == ()
 
@@ -81,13 +81,13 @@ def test_which_devices_are_gpus(tmp_path: Path, vendor: str, kind: str, gpu: boo
     assert pci.is_gpu(device) is gpu
 
 
-def test_no_bus_is_not_an_empty_one(tmp_path: Path) -> None:
+def test_a_missing_bus_is_none_and_an_empty_bus_is_empty(tmp_path: Path) -> None:
     assert pci.devices(tree(tmp_path)) is None
     (tmp_path / "sys/bus/pci/devices").mkdir(parents=True)
     assert pci.devices(tree(tmp_path)) == ()
 
 
-def test_modules_with_users_and_version(tmp_path: Path) -> None:
+def test_modules_are_read_with_users_and_version(tmp_path: Path) -> None:
     machine = tree(
         tmp_path,
         {
@@ -110,17 +110,17 @@ def test_modules_with_users_and_version(tmp_path: Path) -> None:
     }
 
 
-def test_a_kernel_that_does_not_tell_its_modules_has_not_none(tmp_path: Path) -> None:
+def test_an_unreadable_module_list_is_fatal(tmp_path: Path) -> None:
     with pytest.raises(Fatal, match=f"/proc/modules cannot be read below {tmp_path}: mount"):
         modules.loaded(tree(tmp_path))
     assert modules.loaded(tree(tmp_path, {"/proc/modules": ""})) == {}
 
 
-def test_the_driver_goes_last() -> None:
+def test_the_driver_module_is_unloaded_last() -> None:
     assert modules.UNLOAD_ORDER[-1] == modules.DRIVER
 
 
-def test_the_kernel(tmp_path: Path) -> None:
+def test_the_kernel_is_described(tmp_path: Path) -> None:
     secure = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
     machine = tree(
         tmp_path,
@@ -143,20 +143,20 @@ def test_the_kernel(tmp_path: Path) -> None:
     )
 
 
-def test_a_kernel_that_tells_little(tmp_path: Path) -> None:
+def test_a_kernel_with_few_files_is_described(tmp_path: Path) -> None:
     assert system.kernel(tree(tmp_path)) is None
     machine = tree(tmp_path, {"/proc/sys/kernel/osrelease": "6.1", "/proc/modules": ""})
     assert system.kernel(machine) == Kernel(release="6.1")
 
 
-def test_the_boot(tmp_path: Path) -> None:
+def test_the_boot_id_is_read(tmp_path: Path) -> None:
     machine = tree(tmp_path, {"/proc/sys/kernel/random/boot_id": "6a1d2f0b\n"})
     assert system.boot_id(machine) == "6a1d2f0b"
     assert system.boot_id(tree(tmp_path / "other")) == ""
 
 
 @pytest.mark.parametrize("path", ["/etc/os-release", "/usr/lib/os-release"])
-def test_the_operating_system(tmp_path: Path, path: str) -> None:
+def test_the_operating_system_is_read_from_os_release(tmp_path: Path, path: str) -> None:
     text = "ID=rhel\nVERSION_ID=\"9.4\"\nPRETTY_NAME='Red Hat'\nOSTREE_VERSION=417\n\nnonsense\n"
     machine = tree(tmp_path, {path: text})
     assert system.operating_system(machine) == OperatingSystem(
@@ -164,17 +164,17 @@ def test_the_operating_system(tmp_path: Path, path: str) -> None:
     )
 
 
-def test_an_os_release_without_an_id_is_none(tmp_path: Path) -> None:
+def test_an_os_release_without_an_id_is_ignored(tmp_path: Path) -> None:
     assert system.operating_system(tree(tmp_path, {"/etc/os-release": "NAME=x\n"})) is None
 
 
-def test_the_processors(tmp_path: Path) -> None:
-    one = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nflags\t\t: sse avx\n\n"
+def test_the_processors_are_described(tmp_path: Path) -> None:
+    cpu = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nflags\t\t: sse avx\n\n"
     machine = tree(
         tmp_path,
         {
             "/proc/sys/kernel/arch": "riscv64\n",
-            "/proc/cpuinfo": f"processor\t: 0\n{one}processor\t: 1\n{one}",
+            "/proc/cpuinfo": f"processor\t: 0\n{cpu}processor\t: 1\n{cpu}",
             "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list": "0,96\n",
             "/sys/devices/system/cpu/cpufreq/x": "",
         },
@@ -191,13 +191,13 @@ def test_the_processors(tmp_path: Path) -> None:
     assert system.cpu(tree(tmp_path / "other")) is None
 
 
-def test_an_old_kernel_does_not_tell_its_architecture_and_runs_who_reads(tmp_path: Path) -> None:
+def test_the_architecture_defaults_to_that_of_this_process(tmp_path: Path) -> None:
     found = system.cpu(tree(tmp_path, {"/proc/cpuinfo": "processor\t: 0\n"}))
     assert found is not None
     assert found.architecture == os.uname().machine
 
 
-def test_the_memory(tmp_path: Path) -> None:
+def test_the_memory_is_described(tmp_path: Path) -> None:
     machine = tree(
         tmp_path,
         {
@@ -212,7 +212,7 @@ def test_the_memory(tmp_path: Path) -> None:
     assert system.memory(tree(tmp_path / "other")) is None
 
 
-def test_the_model(tmp_path: Path) -> None:
+def test_the_product_name_is_read(tmp_path: Path) -> None:
     machine = tree(tmp_path, {"/sys/class/dmi/id/product_name": "DGX H100 \n"})
     assert system.machine(machine) == "DGX H100"
     assert system.machine(tree(tmp_path / "other")) is None
@@ -233,7 +233,7 @@ CGROUPS = [
 
 
 @pytest.mark.parametrize("cgroup", CGROUPS)
-def test_a_process_of_a_pod_holds_a_gpu(tmp_path: Path, cgroup: str) -> None:
+def test_a_holder_in_a_pod_is_found_with_its_container(tmp_path: Path, cgroup: str) -> None:
     process(tmp_path, 4711, "python", cgroup, "/dev/nvidia0", "/dev/nvidiactl", "/dev/null")
     process(tmp_path, 12, "sshd", "/system.slice/ssh.service", "/dev/null")
     (holder,) = holders.holders(Tree(tmp_path))
@@ -242,59 +242,59 @@ def test_a_process_of_a_pod_holds_a_gpu(tmp_path: Path, cgroup: str) -> None:
     assert (holder.pod_uid, holder.container_id) == (POD, CONTAINER)
 
 
-def test_a_process_of_the_machine_holds_a_gpu(tmp_path: Path) -> None:
+def test_a_holder_outside_of_pods_is_found(tmp_path: Path) -> None:
     process(tmp_path, 900, "Xorg", "/user.slice/session-1.scope", "/dev/nvidia0")
     (holder,) = holders.holders(Tree(tmp_path))
     assert (holder.comm, holder.pod_uid, holder.container_id) == ("Xorg", "", "")
 
 
-def test_a_pod_from_a_file_has_a_hash_for_uid(tmp_path: Path) -> None:
+def test_the_uid_of_a_static_pod_is_a_hash(tmp_path: Path) -> None:
     process(tmp_path, 5, "x", f"/kubepods/pod{'0a' * 16}/{CONTAINER}", "/dev/nvidia-uvm")
     (holder,) = holders.holders(Tree(tmp_path))
     assert holder.pod_uid == "0a" * 16
 
 
-def test_holders_are_in_order_of_their_numbers(tmp_path: Path) -> None:
+def test_holders_are_sorted_by_pid(tmp_path: Path) -> None:
     for pid in (100, 9, 20):
         process(tmp_path, pid, "x", "/", "/dev/nvidia0")
     assert [holder.pid for holder in holders.holders(Tree(tmp_path))] == [9, 20, 100]
 
 
-def test_containers_of_a_pod_that_still_live(tmp_path: Path) -> None:
+def test_live_containers_of_a_pod_are_listed(tmp_path: Path) -> None:
     other = "cd" * 32
     process(tmp_path, 1, "a", f"/kubepods/pod{POD}/{CONTAINER}")
     process(tmp_path, 2, "b", f"/kubepods/pod{POD}/{CONTAINER}")
     process(tmp_path, 3, "c", f"/kubepods/pod{POD}/{other}")
     process(tmp_path, 4, "d", f"/kubepods/pod{POD.replace('3333', '4444')}/{CONTAINER}")
     assert holders.containers(Tree(tmp_path), POD) == (CONTAINER, other)
-    assert holders.containers(Tree(tmp_path), "nobody") == ()
+    assert holders.containers(Tree(tmp_path), "missing") == ()
 
 
-def began(root: Path, pid: int, comm: str, ticks: int) -> None:
+def put_start(root: Path, pid: int, comm: str, ticks: int) -> None:
     fields = " ".join(["S", *["0"] * 18, str(ticks), *["0"] * 10])
     put(root, f"/proc/{pid}/stat", f"{pid} ({comm}) {fields}\n")
 
 
-def test_when_the_containers_of_a_pod_began(tmp_path: Path) -> None:
+def test_container_starts_are_those_of_their_first_processes(tmp_path: Path) -> None:
     other = "cd" * 32
     put(tmp_path, "/proc/stat", "cpu 1 2 3\nbtime 1790000000\nprocesses 9\n")
     for pid, container, ticks in ((1, CONTAINER, 5025), (2, CONTAINER, 9000), (3, other, 100)):
         process(tmp_path, pid, "a", f"/kubepods/pod{POD}/{container}")
-        began(tmp_path, pid, "odd) (name", ticks)
+        put_start(tmp_path, pid, "odd) (name", ticks)
     process(tmp_path, 4, "without a stat", f"/kubepods/pod{POD}/{CONTAINER}")
     assert holders.container_starts(Tree(tmp_path), POD) == {
         CONTAINER: 1790000050.25,
         other: 1790000001.0,
     }
-    assert holders.container_starts(Tree(tmp_path), "nobody") == {}
+    assert holders.container_starts(Tree(tmp_path), "missing") == {}
 
 
-def test_a_kernel_that_does_not_say_when_it_booted(tmp_path: Path) -> None:
+def test_container_starts_are_empty_without_a_boot_time(tmp_path: Path) -> None:
     process(tmp_path, 1, "a", f"/kubepods/pod{POD}/{CONTAINER}")
-    began(tmp_path, 1, "a", 100)
+    put_start(tmp_path, 1, "a", 100)
     assert holders.container_starts(Tree(tmp_path), POD) == {}
 
 
-def test_a_boot_that_must_be_known(tmp_path: Path) -> None:
+def test_a_required_boot_id_that_is_missing_is_fatal(tmp_path: Path) -> None:
     with pytest.raises(Fatal, match="mount the host's root there"):
         system.require_boot_id(tree(tmp_path))

@@ -17,7 +17,7 @@ def test_a_file_is_read_below_the_root(tmp_path: Path) -> None:
     assert machine.exists("/etc/os-release")
 
 
-def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:
+def test_a_missing_file_reads_as_none(tmp_path: Path) -> None:
     machine = tree(tmp_path)
     assert machine.text("/etc/os-release") is None
     assert machine.word("/etc") is None
@@ -27,7 +27,7 @@ def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("look", [Tree.text, Tree.data, Tree.names])
-def test_that_we_cannot_look_says_nothing_of_what_is_there(
+def test_a_lack_of_resources_is_an_error(
     tmp_path: Path, look: Callable[[Tree, str], object]
 ) -> None:
     machine = tree(tmp_path, {"/proc/modules": "nvidia 1 0 - Live 0x0\n"})
@@ -75,7 +75,7 @@ def test_a_linked_folder_is_followed_within_the_root(tmp_path: Path) -> None:
     assert tree(root).text("/var/run/nvidia/driver/x") == "there"
 
 
-def test_links_in_a_circle_are_nothing(tmp_path: Path) -> None:
+def test_a_cycle_of_links_reads_as_missing(tmp_path: Path) -> None:
     link(tmp_path, "/a", "/b")
     link(tmp_path, "/b", "/a")
     machine = tree(tmp_path)
@@ -83,24 +83,24 @@ def test_links_in_a_circle_are_nothing(tmp_path: Path) -> None:
     assert not machine.exists("/a")
 
 
-def test_when_something_was_written_is_told(tmp_path: Path) -> None:
+def test_the_modification_time_is_read(tmp_path: Path) -> None:
     machine = tree(tmp_path, {"/sys/module/nvidia/version": "580\n"})
     os.utime(tmp_path / "sys/module/nvidia", (7.25, 7.25))
     assert machine.modified_at("/sys/module/nvidia") == 7.25
     assert machine.modified_at("/sys/module/nouveau") is None
 
 
-def test_names_are_in_order(tmp_path: Path) -> None:
+def test_names_are_sorted(tmp_path: Path) -> None:
     machine = tree(tmp_path, {"/d/c": "", "/d/a": "", "/d/b/x": ""})
     assert machine.names("/d") == ("a", "b", "c")
 
 
-def test_bytes_that_are_no_text_are_read_all_the_same(tmp_path: Path) -> None:
+def test_invalid_utf8_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"\xffx")
     assert tree(tmp_path).text("/f") == "\ufffdx"
 
 
-def test_how_much_may_still_be_written(tmp_path: Path) -> None:
+def test_the_free_space_is_read(tmp_path: Path) -> None:
     machine = tree(tmp_path, {"/var/lib/a": ""})
     link(tmp_path, "/data", "/var/lib")
     about = os.statvfs(tmp_path)

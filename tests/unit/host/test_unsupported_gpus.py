@@ -1,21 +1,21 @@
-"""Where nobody can ask the GPUs, every question says so, and nothing is held."""
+"""GPUs of real machines, which cannot be queried yet."""
 
 import pytest
 
 from libs.host.gpus.port import GpuHandle, GpusUnavailable, UnsupportedGpus
 
 
-def test_every_question_is_refused_in_words() -> None:
+def test_every_query_is_refused_with_a_reason() -> None:
     gpus = UnsupportedGpus()
-    for question in (gpus.open, gpus.describe, gpus.sample, gpus.errors):
-        with pytest.raises(GpusUnavailable, match="no reader of the driver's library"):
-            question()
+    for query in (gpus.open, gpus.describe, gpus.sample, gpus.errors):
+        with pytest.raises(GpusUnavailable, match="does not read the driver's library"):
+            query()
 
 
-def test_an_agent_says_why_it_sees_none_and_lets_go_all_the_same() -> None:
-    hold = GpuHandle(UnsupportedGpus())
-    assert hold.acquire() is None
-    assert hold.why.startswith("the GPUs of a real machine cannot be asked")
-    hold.release()
-    assert hold.acquire() is None
-    assert "told to let go" in hold.why
+def test_a_handle_keeps_the_reason_and_can_be_released() -> None:
+    handle = GpuHandle(UnsupportedGpus())
+    assert handle.acquire() is None
+    assert handle.why.startswith("the GPUs of a real machine cannot be queried")
+    handle.release()
+    assert handle.acquire() is None
+    assert "released while the driver changes" in handle.why

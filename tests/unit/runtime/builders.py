@@ -1,4 +1,4 @@
-"""What services in these tests hold and do."""
+"""Resources, tasks and failures for the tests of services."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -38,7 +38,7 @@ async def crash() -> None:
 
 
 async def failure(service: Service, start: Callable[[], Awaitable[object]]) -> str:
-    """How a service fails that starts so."""
+    """Run a service with this start; return the text of its failure."""
 
     async def life() -> None:
         async with service:

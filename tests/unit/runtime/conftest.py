@@ -1,4 +1,4 @@
-"""Virtual time for everything that takes a clock."""
+"""Fixtures: virtual time, a journal and a service."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -13,13 +13,12 @@ from tests.unit.runtime.virtual_time import LoopClock, Virtual, VirtualLoop
 
 @pytest.fixture
 def clock() -> Clock:
-    """The virtual loop's time."""
     return LoopClock()
 
 
 @pytest.fixture
 def virtual() -> Virtual:
-    """Runs a story in virtual time, checks that it left no task, and says how long it took."""
+    """Run a story in virtual time, check that no task is left, and return how long it took."""
 
     async def watched(story: Coroutine[Any, Any, None]) -> float:
         await story
@@ -36,7 +35,6 @@ def virtual() -> Virtual:
 
 @pytest.fixture
 def journal() -> list[str]:
-    """What happened, in order."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""Any error is said in one line, and says where it was raised."""
+"""Descriptions of errors in one line, and where they were raised."""
 
 import pytest
 
@@ -19,19 +19,19 @@ from libs.runtime.fatal import Fatal, describe_error, fatal, raised_at
         ),
     ],
 )
-def test_an_error_in_one_line(error: BaseException, line: str):
+def test_an_error_is_described_in_one_line(error: BaseException, line: str):
     assert describe_error(error) == line
 
 
-def test_a_fatal_keeps_what_was_behind_it_and_where_that_was_raised():
+def test_a_fatal_keeps_its_cause_and_where_that_was_raised():
     with pytest.raises(ZeroDivisionError) as caught:
         _ = 1 // 0
-    verdict = fatal(fatal(caught.value, what="upgrade failed"), what="driver")
+    error = fatal(fatal(caught.value, what="upgrade failed"), what="driver")
     assert (
-        str(verdict)
+        str(error)
         == "driver: upgrade failed: ZeroDivisionError: integer division or modulo by zero"
     )
-    where = raised_at(verdict)
+    where = raised_at(error)
     assert where is not None
     assert where.startswith("test_fatal.py:")
     assert raised_at(fatal("the connection closed")) is None

@@ -32,7 +32,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    """Logging is the process's; give it back as it was."""
+    """Restore the logging of the process."""
     root = logging.getLogger()
     before = root.handlers, root.level
     yield
@@ -61,7 +61,7 @@ def test_an_event_is_a_line_of_json_with_its_fields_and_context():
     )
 
 
-def test_a_level_hides_what_is_below_it_from_both_sources():
+def test_a_level_hides_lower_events_of_structlog_and_logging():
     stream = configured(LogSettings(level="warning"))
     logger().info("hidden")
     logging.getLogger("library").info("hidden")
@@ -70,7 +70,7 @@ def test_a_level_hides_what_is_below_it_from_both_sources():
     assert [entry["event"] for entry in entries(stream)] == ["shown", "shown 2"]
 
 
-def test_what_libraries_log_takes_the_same_way():
+def test_records_of_logging_and_warnings_are_rendered_as_events():
     stream = configured(LogSettings())
     logging.getLogger("asyncio").error("Task\nexception was never %s", "retrieved")
     logging.getLogger("odd").log(25, "between the levels")
@@ -92,7 +92,7 @@ def fail() -> None:
         raise ExceptionGroup("two", [KeyError("x"), error]) from None
 
 
-def test_an_error_is_one_line_and_says_where():
+def test_an_error_is_logged_in_one_line_with_its_location():
     stream = configured(LogSettings())
     try:
         fail()
@@ -111,7 +111,7 @@ def test_an_error_is_one_line_and_says_where():
     assert last["at"].startswith("test_logs.py:")
 
 
-def test_the_traceback_comes_at_level_debug():
+def test_a_traceback_is_logged_at_level_debug():
     stream = configured(LogSettings(level="debug"))
     try:
         raise ConnectionError("refused")
@@ -132,7 +132,7 @@ def test_auto_is_text_on_a_terminal_and_json_elsewhere():
     assert entries(forced)[0]["event"] == "driver upgraded"
 
 
-def test_text_is_one_plain_line_where_there_are_no_colours():
+def test_text_without_colours_is_one_plain_line():
     stream = configured(LogSettings(format="text"))
     try:
         raise ConnectionError("refused")
@@ -145,7 +145,7 @@ def test_text_is_one_plain_line_where_there_are_no_colours():
 
 
 @pytest.mark.parametrize("odd", ["\udcff", 2**70, {1.5: "x"}, {("a",): "b"}, {1, 2}, float("nan")])
-def test_no_value_makes_a_log_raise(odd: object):
+def test_unencodable_values_are_logged(odd: object):
     stream = configured(LogSettings())
     logger().info("file found", odd=odd)
     (entry,) = entries(stream)

@@ -39,7 +39,7 @@ def test_each_combination_of_labels_begins_at_zero():
     assert not [family.name for family in REGISTRY.collect() if family.name.startswith("sluice")]
 
 
-def test_the_phase_is_shown_as_it_is(virtual: Virtual, clock: Clock):
+def test_the_phase_metric_follows_the_service(virtual: Virtual, clock: Clock):
     metrics = Metrics(version="1")
 
     def current() -> list[str]:

@@ -1,4 +1,4 @@
-"""What a Struct offers as settings, and how what each of them wants is said in words."""
+"""Which fields of a Struct can be settings, and how their types are described."""
 
 from typing import Annotated
 
@@ -20,15 +20,15 @@ class Http(msgspec.Struct, frozen=True):
         (Annotated[int, msgspec.Meta(ge=0, le=9)], "a whole number from 0 to 9"),
         (Annotated[float, msgspec.Meta(le=1)], "a number of at most 1"),
         (Annotated[str, msgspec.Meta(pattern="^[a-z]+$")], "text matching ^[a-z]+$"),
-        (list[int], "a list (in the environment with commas), each a whole number"),
+        (list[int], "a list (comma-separated in the environment), each a whole number"),
     ],
 )
-def test_limits_are_said_in_words(kind: object, wanted: str):
+def test_types_are_described_in_words(kind: object, wanted: str):
     (setting,) = leaves(msgspec.defstruct("One", [("field", kind)]), prefix="SLUICE_")
     assert (setting.variable, setting.expected) == ("SLUICE_FIELD", wanted)
 
 
-def test_a_struct_that_cannot_be_settings_is_refused():
+def test_a_struct_with_an_unsupported_field_is_refused():
     class Mapped(msgspec.Struct):
         labels: dict[str, str]
 
@@ -39,7 +39,7 @@ def test_a_struct_that_cannot_be_settings_is_refused():
     class Reserved(msgspec.Struct):
         config: str
 
-    with pytest.raises(TypeError, match="labels of Mapped: no setting can be of DictType"):
+    with pytest.raises(TypeError, match="labels of Mapped: settings cannot be of DictType"):
         leaves(Mapped, prefix="SLUICE_")
     with pytest.raises(TypeError, match=r"http_port of Twice and http\.port would both"):
         leaves(Twice, prefix="SLUICE_")

@@ -1,4 +1,4 @@
-"""Phases of a service, and the order in which it stops, whatever hangs or fails at that."""
+"""Phases of a service, and the order of its stop, also where steps hang or fail."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,7 +15,9 @@ from tests.unit.runtime.builders import record_step, resource, run_forever, stop
 from tests.unit.runtime.virtual_time import Virtual
 
 
-def test_it_passes_through_its_phases(virtual: Virtual, service: Service, journal: list[str]):
+def test_a_service_passes_through_its_phases(
+    virtual: Virtual, service: Service, journal: list[str]
+):
     async def story() -> None:
         async with service:
             assert service.unready_reasons() == ["driver: starting"]
@@ -39,7 +41,9 @@ def test_it_passes_through_its_phases(virtual: Virtual, service: Service, journa
     assert service.unready_reasons() == ["driver: stopped"]
 
 
-def test_it_stops_in_one_order(virtual: Virtual, service: Service, journal: list[str]):
+def test_a_stop_closes_intakes_then_tasks_then_resources(
+    virtual: Virtual, service: Service, journal: list[str]
+):
     async def in_flight() -> None:
         await asyncio.sleep(10)
         journal.append("in flight done")
@@ -99,7 +103,7 @@ def test_the_drain_deadline_cancels_work_that_hangs(
     }
 
 
-def test_an_intake_that_hangs_or_fails_does_not_keep_the_rest_from_closing(
+def test_an_intake_that_hangs_or_fails_does_not_block_the_stop(
     virtual: Virtual, service: Service, journal: list[str]
 ):
     async def failing() -> None:
@@ -178,7 +182,7 @@ def test_a_resource_is_closed_by_the_task_that_opened_it(virtual: Virtual, servi
     assert tasks[0] is tasks[1]
 
 
-def test_nothing_is_started_once_it_has_stopped(virtual: Virtual, service: Service):
+def test_a_stopped_service_starts_no_tasks(virtual: Virtual, service: Service):
     async def story() -> None:
         async with service:
             service.stop("SIGTERM")
@@ -190,7 +194,7 @@ def test_nothing_is_started_once_it_has_stopped(virtual: Virtual, service: Servi
     virtual(story())
 
 
-def test_readiness_says_why_not_in_words(virtual: Virtual, service: Service):
+def test_failing_readiness_checks_are_listed_with_their_reasons(virtual: Virtual, service: Service):
     why: list[str | None] = ["not connected to nats://bus:4222"]
 
     async def story() -> None:
@@ -212,25 +216,26 @@ def test_readiness_says_why_not_in_words(virtual: Virtual, service: Service):
     virtual(story())
 
 
-def test_several_services_live_in_one_loop_and_each_logs_under_its_name(
-    virtual: Virtual, clock: Clock
-):
-    async def speak() -> None:
+def test_services_in_one_loop_log_under_their_own_names(virtual: Virtual, clock: Clock):
+    async def record_name() -> None:
         names.append(str(structlog.contextvars.get_contextvars()["service"]))
 
-    async def life(one: Service) -> None:
-        async with one:
-            one.run("word", speak())
+    async def run_service(service: Service) -> None:
+        async with service:
+            service.run("record", record_name())
 
     async def story() -> None:
         services = [Service(name, clock=clock) for name in ("driver", "telemetry")]
         async with asyncio.TaskGroup() as group:
-            for one in services:
-                group.create_task(life(one))
+            for service in services:
+                group.create_task(run_service(service))
             await asyncio.sleep(3)
             services[0].stop("alone")
             await asyncio.sleep(3)
-            assert [one.phase for one in services] == [ServicePhase.STOPPED, ServicePhase.READY]
+            assert [service.phase for service in services] == [
+                ServicePhase.STOPPED,
+                ServicePhase.READY,
+            ]
             services[1].stop("too")
         assert structlog.contextvars.get_contextvars() == {}
 

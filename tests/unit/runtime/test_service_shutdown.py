@@ -1,4 +1,4 @@
-"""What ends a service: failures, stops that come early, and cancellation from outside."""
+"""Failures, early stops and cancellation of a service."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -11,7 +11,7 @@ from tests.unit.runtime.builders import crash, failure, record_step, resource, r
 from tests.unit.runtime.virtual_time import Virtual
 
 
-def test_a_worker_that_crashes_fails_the_service_and_the_rest_still_ends_in_order(
+def test_a_crashed_worker_fails_the_service_after_an_orderly_stop(
     virtual: Virtual, service: Service, journal: list[str]
 ):
     async def start() -> None:
@@ -45,21 +45,19 @@ def test_a_worker_that_returns_has_failed(virtual: Virtual, service: Service):
     assert virtual(story()) == 5
 
 
-def test_a_worker_that_somebody_else_cancelled_has_failed(virtual: Virtual, service: Service):
+def test_a_worker_cancelled_from_outside_has_failed(virtual: Virtual, service: Service):
     async def start() -> None:
         service.run_forever("upgrade", run_forever())
         (task,) = [task for task in asyncio.all_tasks() if task.get_name() == "driver/upgrade"]
         task.cancel()
 
     async def story() -> None:
-        assert await failure(service, start) == ("driver: upgrade was cancelled, but not by a stop")
+        assert await failure(service, start) == "driver: upgrade was cancelled unexpectedly"
 
     assert virtual(story()) == 0
 
 
-def test_work_that_ends_is_fine_and_work_that_raises_fails_the_service(
-    virtual: Virtual, service: Service
-):
+def test_a_finite_task_may_end_but_its_error_fails_the_service(virtual: Virtual, service: Service):
     async def start() -> None:
         service.run("first", asyncio.sleep(1))
         service.run("second", crash())
@@ -87,7 +85,7 @@ def test_the_first_failure_counts(virtual: Virtual, service: Service):
     assert warning["error"] == "ConnectionError: again"
 
 
-def test_what_fails_after_a_stop_was_asked_for_is_no_failure(virtual: Virtual, service: Service):
+def test_a_failure_after_a_stop_is_ignored(virtual: Virtual, service: Service):
     async def story() -> None:
         async with service:
             service.on_drain("bus", closing)
@@ -100,7 +98,7 @@ def test_what_fails_after_a_stop_was_asked_for_is_no_failure(virtual: Virtual, s
     assert service.failure is None
 
 
-def test_a_stop_cuts_a_start_short(virtual: Virtual, service: Service, journal: list[str]):
+def test_a_stop_interrupts_the_start(virtual: Virtual, service: Service, journal: list[str]):
     @asynccontextmanager
     async def never() -> AsyncGenerator[None]:
         await asyncio.Event().wait()
@@ -128,9 +126,7 @@ def test_a_stop_cuts_a_start_short(virtual: Virtual, service: Service, journal: 
     ]
 
 
-def test_a_start_that_turns_its_end_into_another_error_was_still_only_stopped(
-    virtual: Virtual, service: Service
-):
+def test_an_error_raised_by_an_interrupted_start_is_ignored(virtual: Virtual, service: Service):
     async def story() -> None:
         async with service:
             stop_at(service, 7)
@@ -143,7 +139,9 @@ def test_a_start_that_turns_its_end_into_another_error_was_still_only_stopped(
     assert service.failure is None
 
 
-def test_a_stop_before_the_start_is_kept(virtual: Virtual, service: Service, journal: list[str]):
+def test_a_stop_before_the_start_takes_effect_at_the_start(
+    virtual: Virtual, service: Service, journal: list[str]
+):
     async def story() -> None:
         service.stop("SIGTERM")
         async with service:
@@ -153,7 +151,7 @@ def test_a_stop_before_the_start_is_kept(virtual: Virtual, service: Service, jou
     assert journal == [ServicePhase.STARTING, ServicePhase.DRAINING, ServicePhase.STOPPED]
 
 
-def test_a_worker_that_crashes_cuts_the_start_short(virtual: Virtual, service: Service):
+def test_a_crashed_worker_interrupts_the_start(virtual: Virtual, service: Service):
     async def start() -> None:
         service.run_forever("upgrade", crash())
         await asyncio.Event().wait()
@@ -166,7 +164,7 @@ def test_a_worker_that_crashes_cuts_the_start_short(virtual: Virtual, service: S
     assert virtual(story()) == 5
 
 
-def test_a_start_that_raises_names_what_was_being_opened(
+def test_a_failed_start_names_the_resource_being_opened(
     virtual: Virtual, service: Service, journal: list[str]
 ):
     @asynccontextmanager
@@ -187,7 +185,7 @@ def test_a_start_that_raises_names_what_was_being_opened(
     assert journal[-2:] == ["close bus", ServicePhase.STOPPED]
 
 
-def test_who_cancels_the_task_skips_the_draining_but_leaves_nothing_open(
+def test_cancelling_the_task_skips_draining_but_closes_resources(
     virtual: Virtual, service: Service, journal: list[str]
 ):
     async def life() -> None:

@@ -1,4 +1,4 @@
-"""Settings from the environment and a file: names, order, and everything wrong said at once."""
+"""Settings from the environment and a file: names, precedence and errors."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -53,13 +53,13 @@ def written(tmp_path: Path, text: str) -> dict[str, str]:
     return {"SLUICE_CONFIG": str(file)}
 
 
-def test_defaults_hold_where_nothing_is_set():
+def test_unset_values_take_their_defaults():
     settings = load(Settings, environ={"SLUICE_BUS_URL": "nats://bus", "PATH": "/bin"})
     assert settings == Settings(bus=Bus(url="nats://bus"))
     assert settings.http.port == 9400, "the parent's default, not the struct's own"
 
 
-def test_each_kind_of_value_is_read_from_the_environment():
+def test_each_type_is_read_from_the_environment():
     environ = {
         "SLUICE_BUS_URL": "nats://bus",
         "SLUICE_BUS_TOKEN": "hunter2",
@@ -94,11 +94,11 @@ def test_an_empty_variable_counts_as_not_set():
     assert load(Http, environ={"SLUICE_PORT": ""}) == Http()
 
 
-def test_another_prefix_has_other_names():
+def test_variables_of_other_prefixes_are_ignored():
     assert load(Http, environ={"X_PORT": "1", "SLUICE_NONSENSE": "1"}, prefix="X_").port == 1
 
 
-def test_the_file_is_below_the_environment(tmp_path: Path):
+def test_the_environment_takes_precedence_over_the_file(tmp_path: Path):
     environ = written(
         tmp_path,
         """
@@ -119,7 +119,7 @@ def test_the_file_is_below_the_environment(tmp_path: Path):
     assert (settings.http.port, settings.root, settings.workers) == (1234, Path("/file"), 3)
 
 
-def test_all_errors_come_at_once(tmp_path: Path):
+def test_all_errors_are_reported_together(tmp_path: Path):
     environ = written(tmp_path, "level = 'loud'\n[http]\nport = true\nprot = 1\n[bus]\ntoken = 5\n")
     file = environ["SLUICE_CONFIG"]
     environ |= {
@@ -131,27 +131,27 @@ def test_all_errors_come_at_once(tmp_path: Path):
         "SLUICE_BUS_ULR": "nats://bus",
     }
     assert wrong(environ) == [
-        "SLUICE_BUS_URL is not set: wants text (in a settings file: bus.url)",
-        f"bus.token=*** (file {file}): wants text",
-        "SLUICE_BUS_RECONNECT='30' (environment): wants a duration such as 30s, 5m or 1h30m",
-        f"http.port=True (file {file}): wants a whole number from 0 to 65535",
-        "SLUICE_METHOD='magic' (environment): wants one of container, host",
-        f"level='loud' (file {file}): wants one of debug, info",
-        "SLUICE_SHARE='0' (environment): wants a number above 0",
-        "SLUICE_WORKERS='many' (environment): wants a whole number",
-        "SLUICE_DRY='perhaps' (environment): wants true or false",
-        "SLUICE_BUS_ULR (environment) is no setting: did you mean SLUICE_BUS_URL?",
-        f"http.prot (file {file}) is no setting: did you mean http.port?",
+        "SLUICE_BUS_URL is not set: expected text (in a settings file: bus.url)",
+        f"bus.token=*** (file {file}): expected text",
+        "SLUICE_BUS_RECONNECT='30' (environment): expected a duration such as 30s, 5m or 1h30m",
+        f"http.port=True (file {file}): expected a whole number from 0 to 65535",
+        "SLUICE_METHOD='magic' (environment): expected one of container, host",
+        f"level='loud' (file {file}): expected one of debug, info",
+        "SLUICE_SHARE='0' (environment): expected a number above 0",
+        "SLUICE_WORKERS='many' (environment): expected a whole number",
+        "SLUICE_DRY='perhaps' (environment): expected true or false",
+        "SLUICE_BUS_ULR (environment) is not a setting: did you mean SLUICE_BUS_URL?",
+        f"http.prot (file {file}) is not a setting: did you mean http.port?",
     ]
 
 
-def test_a_variable_like_nothing_else_is_named_without_its_value():
+def test_an_unknown_variable_is_named_without_its_value():
     assert wrong({"SLUICE_ZZZZZZZZ": "hunter2"}, Http) == [
-        "SLUICE_ZZZZZZZZ (environment) is no setting"
+        "SLUICE_ZZZZZZZZ (environment) is not a setting"
     ]
 
 
-def test_what_the_platform_adds_for_a_service_beside_us_is_no_error():
+def test_service_link_variables_of_kubernetes_are_ignored():
     environ = {
         "SLUICE_TELEMETRY_SERVICE_HOST": "10.0.0.1",
         "SLUICE_TELEMETRY_SERVICE_PORT": "9400",
@@ -163,16 +163,16 @@ def test_what_the_platform_adds_for_a_service_beside_us_is_no_error():
     }
     assert load(Http, environ=environ) == Http()
     assert wrong({"SLUICE_HTTP_PORT": "8080"}, Http) == [
-        "SLUICE_HTTP_PORT (environment) is no setting: did you mean SLUICE_PORT?"
+        "SLUICE_HTTP_PORT (environment) is not a setting: did you mean SLUICE_PORT?"
     ]
 
 
-def test_a_value_where_a_table_belongs(tmp_path: Path):
+def test_a_value_in_place_of_a_table_is_an_error(tmp_path: Path):
     environ = written(tmp_path, "http = 8080\n[bus]\nurl = 'x'\n")
-    assert wrong(environ) == [f"http=8080 (file {environ['SLUICE_CONFIG']}): wants a table"]
+    assert wrong(environ) == [f"http=8080 (file {environ['SLUICE_CONFIG']}): expected a table"]
 
 
-def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path):
+def test_an_unreadable_or_malformed_file_is_an_error(tmp_path: Path):
     missing = tmp_path / "missing.toml"
     assert wrong({"SLUICE_CONFIG": str(missing)}, Http) == [
         f"cannot read the settings file {missing}: No such file or directory"
@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path):
     )
 
 
-def test_what_the_struct_itself_refuses_is_an_error_too():
+def test_errors_of_post_init_are_reported():
     class Window(msgspec.Struct, frozen=True):
         first: int
         last: int
@@ -210,7 +210,7 @@ def test_what_the_struct_itself_refuses_is_an_error_too():
     ]
 
 
-def test_every_setting_is_described_with_its_origin_and_secrets_are_masked(tmp_path: Path):
+def test_describe_lists_values_with_origins_and_masks_secrets(tmp_path: Path):
     environ = written(tmp_path, "dry = true\n[bus]\nservers = ['a', 'b']\n")
     environ |= {"SLUICE_BUS_URL": "nats://bus", "SLUICE_BUS_TOKEN": "hunter2"}
     file = environ["SLUICE_CONFIG"]

@@ -15,14 +15,14 @@ def cancels() -> int:
     return task.cancelling()
 
 
-def test_in_time_it_gives_the_value(virtual: Virtual, clock: Clock):
+def test_bounded_returns_the_value_in_time(virtual: Virtual, clock: Clock):
     async def story() -> None:
         assert await bounded(asyncio.sleep(2, "value"), seconds=3, clock=clock) == "value"
 
     assert virtual(story()) == 2
 
 
-def test_past_the_deadline_it_is_cancelled_and_the_task_goes_on(virtual: Virtual, clock: Clock):
+def test_bounded_cancels_the_awaitable_after_the_deadline(virtual: Virtual, clock: Clock):
     async def story() -> None:
         with pytest.raises(TimeoutError, match="not done after 3 s"):
             await bounded(asyncio.sleep(9), seconds=3, clock=clock)
@@ -32,7 +32,9 @@ def test_past_the_deadline_it_is_cancelled_and_the_task_goes_on(virtual: Virtual
     assert virtual(story()) == 4
 
 
-def test_what_swallows_the_cancellation_leaves_no_trace_of_it(virtual: Virtual, clock: Clock):
+def test_bounded_returns_the_value_of_an_awaitable_that_swallows_cancellation(
+    virtual: Virtual, clock: Clock
+):
     async def stubborn() -> str:
         try:
             await asyncio.sleep(9)
@@ -48,9 +50,7 @@ def test_what_swallows_the_cancellation_leaves_no_trace_of_it(virtual: Virtual, 
 
 
 @pytest.mark.parametrize("when", [1, 3], ids=["before", "together with the deadline"])
-def test_a_cancellation_from_outside_is_not_taken_for_the_deadline(
-    virtual: Virtual, clock: Clock, when: float
-):
+def test_bounded_passes_on_a_cancellation_from_outside(virtual: Virtual, clock: Clock, when: float):
     async def story() -> None:
         task = asyncio.create_task(bounded(asyncio.sleep(9), seconds=3, clock=clock))
         for _ in range(3):
@@ -62,7 +62,7 @@ def test_a_cancellation_from_outside_is_not_taken_for_the_deadline(
     assert virtual(story()) == when
 
 
-def test_an_attempt_gives_the_error_back_but_not_a_cancellation(virtual: Virtual):
+def test_attempt_returns_errors_but_not_cancellation(virtual: Virtual):
     async def failing() -> None:
         raise KeyError("x")
 

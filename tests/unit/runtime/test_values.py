@@ -1,4 +1,4 @@
-"""Durations read what they show; secrets show nothing."""
+"""Durations are parsed as they are formatted; secrets are masked."""
 
 import pytest
 from hypothesis import given
@@ -19,13 +19,13 @@ from libs.runtime.values import Duration, Secret, decode, show
         ("2d", 172_800),
     ],
 )
-def test_a_duration_is_read_as_people_write_it(text: str, seconds: float):
+def test_durations_are_parsed(text: str, seconds: float):
     assert Duration.parse(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "30", "s", "-5s", "5 m", "5m ", "1e3s", "5x", "٣s"])
-def test_what_is_no_duration_is_refused(text: str):
-    with pytest.raises(ValueError, match="is no duration such as 30s, 5m or 1h30m"):
+def test_malformed_durations_are_refused(text: str):
+    with pytest.raises(ValueError, match="is not a duration such as 30s, 5m or 1h30m"):
         Duration.parse(text)
 
 
@@ -33,7 +33,7 @@ def test_what_is_no_duration_is_refused(text: str):
     ("seconds", "text"),
     [(0, "0s"), (30, "30s"), (90.5, "1m30.5s"), (3600, "1h"), (90061, "1d1h1m1s")],
 )
-def test_a_duration_is_shown_in_the_same_words(seconds: float, text: str):
+def test_durations_are_formatted(seconds: float, text: str):
     assert str(Duration(seconds)) == text
 
 
@@ -50,6 +50,6 @@ def test_a_secret_is_only_revealed_on_request():
     assert secret != Secret("other")
 
 
-def test_what_is_read_from_text_takes_nothing_else():
+def test_custom_types_are_decoded_from_text_only():
     with pytest.raises(ValueError, match="Secret is read from text"):
         decode(Secret, 5)

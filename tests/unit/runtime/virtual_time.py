@@ -1,4 +1,4 @@
-"""A loop whose time passes at once, and the clock that reads it."""
+"""An event loop in virtual time, and its clock."""
 
 import asyncio
 import selectors
@@ -9,7 +9,7 @@ Virtual = Callable[[Coroutine[Any, Any, None]], float]
 
 
 class _Skipping(selectors.DefaultSelector):
-    """Instead of waiting for a timer, moves time on to it."""
+    """Advance the time to the next timer instead of waiting."""
 
     now = 0.0
 
@@ -21,8 +21,6 @@ class _Skipping(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Time stands still while anything runs."""
-
     def __init__(self) -> None:
         self._skipping = _Skipping()
         super().__init__(self._skipping)
@@ -32,8 +30,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class LoopClock:
-    """The virtual loop's time."""
-
     def now(self) -> float:
         return 1_800_000_000.0 + self.monotonic()
 
