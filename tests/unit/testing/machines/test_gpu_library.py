@@ -23,7 +23,7 @@ class SimulatedBench:
 
     def __init__(self, world: SimulatedMachine, *, proves: bool) -> None:
         self._there = world
-        self._site = world._site  # pyright: ignore[reportPrivateUsage]
+        self._site = world._state  # pyright: ignore[reportPrivateUsage]
         self.gpus: Gpus = world.host(InlineOffload(), proves=proves).gpus
 
     def load(self, version: str) -> None:
