@@ -74,7 +74,7 @@ def test_a_killed_agent_holds_no_device_and_its_calls_fail(tmp_path: Path) -> No
         world.kill(host)
         assert len(holders(host.tree)) == 1
         done: list[int] = []
-        with pytest.raises(AgentKilled, match=r"sluice on n1, \(boot .*\) was killed"):
+        with pytest.raises(AgentKilled, match=r"sluice on n1 \(boot .*\) was killed"):
             await host.offload.do(lambda: done.append(1))
         assert done == []
         await other.offload.do(other.gpus.describe)
