@@ -1,6 +1,5 @@
-"""The simulated fleet: the ground of the tests, the demo and the bench.
+"""Simulations for tests, demo and bench: virtual time, API server, cluster, machines, bus; and real
+servers to break.
 
-Here may live: a virtual-time loop, an embedded nats-server and ways to hurt it, a simulated API
-server, fake kubelets and machines. Typed and tested like everything else. Here must not live:
-anything that a service needs in production, or an import of a service.
+Nothing here is needed by a service in production, and no service is imported.
 """

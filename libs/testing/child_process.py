@@ -1,7 +1,4 @@
-"""A server as a child of this process: what it says, how it ends, and that it never outlives us.
-
-Must know nothing of what the program is; `libs.testing.nats` does.
-"""
+"""A server as a child process: its log, its exit, and a guarantee that it does not outlive us."""
 
 import asyncio
 import contextlib
@@ -14,13 +11,13 @@ from typing import Self, cast
 from libs.testing.errors import ServerFailed
 
 WITHIN = 20.0
-"""Seconds in which a server has done what it was told, on the slowest machine."""
+"""Seconds for a server to react, on the slowest machine."""
 
 _CHUNK = 65_536
 _TAIL = 20
 
-# The kernel kills the server when the thread that started it ends, also by kill -9. A program of
-# its own asks for that, because Python code between fork and exec may hang where there are threads.
+# Have the kernel kill the server when the thread that started it ends, also by kill -9. A separate
+# program requests that, because Python code between fork and exec may hang with threads.
 _LEASH = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
@@ -31,7 +28,7 @@ if os.getppid() == int(sys.argv[1]):
 
 
 class ChildProcess:
-    """One life of a program, from `start` to `end`."""
+    """One run of a program, from `start` to `end`."""
 
     def __init__(
         self, name: str, process: asyncio.subprocess.Process, output: asyncio.StreamReader
@@ -39,15 +36,15 @@ class ChildProcess:
         self._name = name
         self._process = process
         self._output = output
-        self._news = asyncio.Event()
-        self._life = asyncio.create_task(self._live(), name=f"listening to {name}")
+        self._changed = asyncio.Event()
+        self._reader = asyncio.create_task(self._read_output(), name=f"output of {name}")
         self.log = ""
 
     @classmethod
     async def start(cls, name: str, *argv: str, environ: Mapping[str, str] | None = None) -> Self:
-        """`name` is how errors call it; on Linux it dies with the thread that calls this.
+        """Start a program; `name` appears in errors. On Linux it dies with the calling thread.
 
-        Its environment is ours, unless one is given.
+        The environment is inherited unless one is given.
         """
         leash = [sys.executable, "-I", "-S", "-c", _LEASH, str(os.getpid())]
         process = await asyncio.create_subprocess_exec(
@@ -57,73 +54,73 @@ class ChildProcess:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=environ,
-            process_group=0,  # a Ctrl-C in the terminal is ours to pass on, or not
+            process_group=0,  # Ctrl-C in the terminal reaches only us
         )
         return cls(name, process, cast(asyncio.StreamReader, process.stdout))
 
     @property
     def pid(self) -> int:
-        """Its number, while it lives."""
-        if self._life.done():
+        """The process id; raises `ServerFailed` if the process has ended."""
+        if self._reader.done():
             raise self.failure("has ended by itself")
         return self._process.pid
 
     async def wait_for_log(self, *words: str, since: int = 0, within: float = WITHIN) -> str:
-        """Wait for the first of these in its log, from that place on."""
-        wanted = " or ".join(map(repr, words))
+        """Wait for the first of these words in the log after `since`; return it."""
+        expected = " or ".join(map(repr, words))
         try:
             async with asyncio.timeout(within):
                 while True:
-                    self._news.clear()
+                    self._changed.clear()
                     for word in words:
                         if self.log.find(word, since) >= 0:
                             return word
-                    if self._life.done():
-                        raise self.failure(f"ended before it said {wanted}")
-                    await self._news.wait()
+                    if self._reader.done():
+                        raise self.failure(f"ended before it logged {expected}")
+                    await self._changed.wait()
         except TimeoutError as error:
-            raise self.failure(f"did not say {wanted} within {within:g} s") from error
+            raise self.failure(f"did not log {expected} within {within:g} s") from error
 
-    def send_signal(self, what: signal.Signals) -> None:
-        """Send it a signal; that it has ended is for `said` to find."""
-        # Not by the process object: that one looks first whether the child has died, and takes the
-        # exit code from asyncio, which then makes up another.
+    def send_signal(self, signal_number: signal.Signals) -> None:
+        """Send a signal, if the process still exists."""
+        # Not through the process object: it polls the child first and so takes the exit code away
+        # from asyncio, which then makes up another one.
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, what)
+                os.kill(self._process.pid, signal_number)
 
     async def wait(self) -> None:
-        """Wait until it has ended, in whatever way."""
-        await asyncio.wait([self._life])
+        """Wait until the process has ended, however it ends."""
+        await asyncio.wait([self._reader])
 
     async def end(self, by: signal.Signals, *, code: int) -> None:
-        """End it so; anything but this exit code says that it ended by itself, or badly."""
+        """End the process; any other exit code than `code` is an error."""
         self.send_signal(by)
-        await asyncio.wait([self._life], timeout=WITHIN)
-        if not self._life.done():
+        await asyncio.wait([self._reader], timeout=WITHIN)
+        if not self._reader.done():
             await self.destroy()
             raise self.failure(f"did not end by {by.name} within {WITHIN:g} s and was killed")
         if self._process.returncode != code:
-            raise self.failure(f"was to end by {by.name} with exit code {code}, but ended badly")
+            raise self.failure(f"did not end by {by.name} with exit code {code}")
 
     async def destroy(self) -> None:
-        """End it in any case, and complain of nothing."""
+        """Kill the process without checking its exit code."""
         self.send_signal(signal.SIGKILL)
-        await asyncio.wait([self._life])
+        await asyncio.wait([self._reader])
 
     def tail(self) -> str:
-        """The last lines that it said."""
+        """Return the last lines of the log."""
         return "\n".join(f"  {line}" for line in self.log.splitlines()[-_TAIL:])
 
-    def failure(self, what: str) -> ServerFailed:
-        """With what it said last, and with its exit code where it has one."""
+    def failure(self, problem: str) -> ServerFailed:
+        """Build an error with the exit code and the last lines of the log."""
         code = self._process.returncode
         exited = "" if code is None else f" (exit code {code})"
-        return ServerFailed(f"{self._name} {what}{exited}; its last lines:\n{self.tail()}")
+        return ServerFailed(f"{self._name} {problem}{exited}; its last lines:\n{self.tail()}")
 
-    async def _live(self) -> None:
+    async def _read_output(self) -> None:
         while chunk := await self._output.read(_CHUNK):
             self.log += chunk.decode(errors="replace")
-            self._news.set()
+            self._changed.set()
         await self._process.wait()
-        self._news.set()
+        self._changed.set()

@@ -1,33 +1,33 @@
-"""What the simulated fleet says when it cannot go on: every error of the library is here."""
+"""Errors of the simulation itself."""
 
 
 class SimError(Exception):
-    """The simulation itself failed, not what runs in it."""
+    """The simulation failed, not the code running in it."""
 
 
 class NotSimulated(SimError):
-    """Something of the real machine was asked for, where there is none."""
+    """Code asked for something of the real machine that is not simulated."""
 
 
 class Deadlock(SimError):
-    """Everything waits, and nothing is left that could wake anything."""
+    """Every task waits, and no timer is set."""
 
 
 class VirtualTimeExceeded(SimError):
-    """The run wanted more virtual time than it was given."""
+    """The next timer lies beyond the run's limit."""
 
 
 class Livelock(SimError):
-    """Step follows step, and virtual time stands still."""
+    """Steps go on forever without virtual time moving."""
 
 
 class TaskLeaked(SimError):
-    """The program ended, and a task that it started did not."""
+    """A task outlived the program that started it."""
 
 
 class TaskFailed(SimError):
-    """A task, future or callback failed, and nobody looked."""
+    """A task, future or callback failed, and its error was never retrieved."""
 
 
 class ServerFailed(SimError):
-    """The embedded server did not do what it was told."""
+    """An embedded server did not do what it should."""

@@ -1,4 +1,4 @@
-"""Loopback ports that stay ours while nobody listens on them."""
+"""Reserved loopback ports."""
 
 import socket
 
@@ -8,24 +8,25 @@ HOST = "127.0.0.1"
 
 
 class ReservedPort:
-    """Held by a bound socket that never listens: connects are refused, no other program and no
-    outgoing connection is given the number, and whoever knows it may listen beside.
+    """A port held by a bound socket that never listens.
+
+    Connections are refused, the system gives the number to nothing else, and a server that is told
+    the number can listen on it.
     """
 
     def __init__(self, wanted: int = 0) -> None:
         self._held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        # The listener beside sets it too: that is what makes the two possible.
+        # Makes a second socket on the port possible, together with the listener's own option.
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._held.bind((HOST, wanted))
         except OSError as error:
             self._held.close()
             raise ServerFailed(
-                f"port {wanted} of {HOST} could not be reserved ({error}): "
-                f"end what holds it, or let the system choose with port=0"
+                f"cannot reserve port {wanted} of {HOST} ({error}): "
+                "end what holds it, or let the system choose with port=0"
             ) from error
         self.number = int(self._held.getsockname()[1])
 
     def release(self) -> None:
-        """Anybody may have it now."""
         self._held.close()

@@ -1,8 +1,7 @@
 """Run a program in virtual time: hours pass at once, and a seed gives the same run everywhere.
 
-`run` gives the program a `Sim` (clock, random, ids and the loop) and sees that it ends cleanly: a
-task that it left behind, or a failure that nobody looked at, fails the run. Must know nothing of
-what is simulated.
+`run` gives the program a `Sim` and checks that it ends cleanly: a leaked task or an error that was
+never retrieved fails the run.
 """
 
 import asyncio
@@ -26,31 +25,27 @@ START_TIME = 1_800_000_000.0
 """Unix seconds at virtual zero: 2027-01-15 08:00 UTC."""
 
 TIME_LIMIT = 30 * 86_400.0
-"""Virtual seconds that a run may take where it names no limit."""
+"""Default limit of a run, in virtual seconds."""
 
 
 class VirtualClock:
-    """The `Clock` of a simulation."""
-
     def __init__(self, loop: VirtualLoop, *, start: float) -> None:
         self._loop = loop
         self._start = start
 
     def now(self) -> float:
-        """Unix seconds, from the run's start on."""
         return self._start + self._loop.time()
 
     def monotonic(self) -> float:
-        """Virtual seconds, from 0 on."""
         return self._loop.time()
 
     def sleep(self, seconds: float) -> "CoroutineType[Any, Any, None]":
-        """Costs no real time; and no frame, so that a deadlock shows who called it."""
+        """Sleep without a frame of its own, so that a deadlock report names the caller."""
         return asyncio.sleep(seconds)
 
 
 class Sim:
-    """What a simulated program is given, so that it asks nothing of the machine."""
+    """What a simulated program gets instead of the machine's clock, random and ids."""
 
     def __init__(self, *, loop: VirtualLoop, seed: int, start: float) -> None:
         self.seed = seed
@@ -60,11 +55,11 @@ class Sim:
         self.ids = SeededIds(self.random_for("ids"))
 
     def random_for(self, name: str) -> random.Random:
-        """A source of its own for each name: one who draws more moves nobody else's numbers."""
+        """Return a random source for this name, independent of all others."""
         return random.Random(f"{self.seed}/{name}")
 
     def env(self, name: str = "", *, metrics: Metrics | None = None) -> Env:
-        """Build an `Env` of this run, whose random is that of `name`, or else the run's own."""
+        """Build an `Env`; without a name it has the run's own random source."""
         return Env(
             clock=self.clock,
             random=self.random_for(name) if name else self.random,
@@ -80,38 +75,38 @@ def run(
     start: float = START_TIME,
     limit: float = TIME_LIMIT,
 ) -> T:
-    """What `main` returns; its own error, or else what it left behind, as a group."""
-    _check_alone()
+    """Run `main` and return its result, or raise its error, or a group of what it left behind."""
+    _check_no_running_loop()
     loop = VirtualLoop(limit=limit)
     try:
         try:
             sim = Sim(loop=loop, seed=seed, start=start)
             result = loop.run_until_complete(loop.create_task(main(sim), name="main"))
         except BaseException as error:
-            for other in (*_stopped(loop), *loop.unhandled_failures()):
-                error.add_note(f"besides: {other}")
+            for other in (*_stop_tasks(loop), *loop.unhandled_failures()):
+                error.add_note(f"in addition: {other}")
             raise
-        left = [*_leaked(loop), *_stopped(loop), *loop.unhandled_failures()]
-        if left:
-            raise ExceptionGroup("the program ended, but not cleanly", left)
+        leftovers = [*_leaked_tasks(loop), *_stop_tasks(loop), *loop.unhandled_failures()]
+        if leftovers:
+            raise ExceptionGroup("the program ended, but not cleanly", leftovers)
         return result
     finally:
         loop.close()
 
 
-def _check_alone() -> None:
+def _check_no_running_loop() -> None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
     raise SimError(
-        "a run in virtual time was begun inside a running loop: call it from a plain function, "
+        "a run in virtual time cannot start inside a running loop: call it from a plain function, "
         "in a test from one that is not async"
     )
 
 
-def _leaked(loop: VirtualLoop) -> list[SimError]:
-    loop.finish_instant()  # what was cancelled just now may still end
+def _leaked_tasks(loop: VirtualLoop) -> list[SimError]:
+    loop.finish_instant()  # tasks cancelled just now may still end
     pending = loop.pending()
     if not pending:
         return []
@@ -123,8 +118,8 @@ def _leaked(loop: VirtualLoop) -> list[SimError]:
     ]
 
 
-def _stopped(loop: VirtualLoop) -> list[SimError]:
-    """Cancel what is left and let it end; the errors are of tasks that would not."""
+def _stop_tasks(loop: VirtualLoop) -> list[SimError]:
+    """Cancel the remaining tasks and let them end; return the error of tasks that do not."""
     pending = loop.pending()
     for task in pending:
         task.cancel()

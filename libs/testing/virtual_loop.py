@@ -1,9 +1,8 @@
 """The virtual-time event loop: when nothing is ready, time jumps to the next timer.
 
-The same program takes the same steps in every process: timers of one instant fire in the order in
-which they were set, tasks and futures hash by a count, garbage is collected at counted steps, and
-nothing of the machine can be reached. Must know nothing of what runs in it; programs are run by
-`libs.testing.simulation.run`, which also sees that they end cleanly.
+The same program takes the same steps in every process: timers of one instant fire in the order they
+were set, tasks and futures hash by a number, garbage is collected at fixed step counts, and the
+real machine is out of reach. Use it through `libs.testing.simulation.run`.
 """
 
 import asyncio
@@ -29,14 +28,14 @@ from libs.testing.unsupported import UnsupportedLoopCalls
 T = TypeVar("T")
 
 STEPS_PER_INSTANT = 1_000_000
-"""More steps than that without time moving are a livelock."""
+"""More steps than this without time moving are a livelock."""
 
 _STEPS_PER_COLLECTION = 50_000
 _FEW_TIMERS = 128
 
 
 class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
-    """Belongs to the thread that made it; fits `asyncio.Runner(loop_factory=...)`."""
+    """Belongs to the thread that created it; fits `asyncio.Runner(loop_factory=...)`."""
 
     def __init__(self, *, limit: float) -> None:
         super().__init__()
@@ -53,16 +52,12 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         self._stopping = False
         self._closed = False
 
-    # What is to be done, and when.
-
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
         return self._now
 
     def call_soon(
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """In the order of the calls."""
         self._check("call_soon")
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
@@ -71,7 +66,7 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
     def call_soon_threadsafe(
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Like `call_soon`, for libraries that make no difference on the loop's own thread."""
+        """Like `call_soon`, for libraries that use this on the loop's own thread."""
         self._check("call_soon_threadsafe")
         return self.call_soon(callback, *args, context=context)
 
@@ -82,7 +77,6 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """After so much virtual time."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(
@@ -92,7 +86,7 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """At that virtual time; those of one instant in the order of the calls."""
+        """Timers of one instant fire in the order of the calls."""
         self._check("call_at")
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._count), handle))
@@ -103,10 +97,9 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """A cancelled timer is dropped when it comes up, or when there are many."""
+        """Cancelled timers are dropped when due, or when there are many timers."""
 
     def create_future(self) -> asyncio.Future[Any]:
-        """Numbered."""
         future = CountedFuture(loop=self)
         future.number = next(self._count)
         return future
@@ -118,18 +111,17 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         name: object = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        """Numbered, and named by the number where it has no name."""
         self._check("create_task")
         number = next(self._count)
-        named = f"task-{number}" if name is None else str(name)
+        task_name = f"task-{number}" if name is None else str(name)
         task: asyncio.Task[T] = CountedTask(
-            coro, number=number, loop=self, name=named, context=context
+            coro, number=number, loop=self, name=task_name, context=context
         )
         self._tasks[number] = task
         return task
 
     def get_task_factory(self) -> None:
-        """None: another is refused."""
+        return None
 
     def _check(self, name: str) -> None:
         if self._closed:
@@ -137,24 +129,21 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         if get_ident() != self._thread:
             raise self.foreign_thread(name)
 
-    # Running.
-
     def run_forever(self) -> None:
-        """Until `stop()`, or until nothing can happen any more: that is a `Deadlock`."""
+        """Run until `stop()`; raise `Deadlock` when nothing can happen any more."""
         with self._run():
             self._step()
             while not self._stopping:
                 self._step()
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
-        """The future's result."""
         task = asyncio.ensure_future(cast(Awaitable[T], future), loop=self)
         task.add_done_callback(self._stop)
         try:
             self.run_forever()
         except BaseException:
             if task.done() and not task.cancelled():
-                task.exception()  # it is on its way up already
+                task.exception()  # propagating already
             raise
         finally:
             task.remove_done_callback(self._stop)
@@ -163,19 +152,18 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         return task.result()
 
     def finish_instant(self) -> None:
-        """Let everything happen that needs no time."""
+        """Run everything that needs no time."""
         with self._run():
             while self._ready:
                 self._step()
 
     def run_until_done(self, tasks: list[asyncio.Task[Any]]) -> None:
-        """However they end."""
+        """Run until these tasks are done, however they end."""
         with self._run():
             while not all(task.done() for task in tasks):
                 self._step()
 
     def stop(self) -> None:
-        """After the steps that are ready now."""
         self._stopping = True
 
     def _stop(self, _future: asyncio.Future[Any]) -> None:
@@ -190,8 +178,8 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
             raise RuntimeError("Cannot run the event loop while another loop is running")
         hooks = sys.get_asyncgen_hooks()
         collecting = gc.isenabled()
-        # When garbage is found decides when abandoned async generators end: not by the
-        # interpreter's mood, and not that of the program around.
+        # Garbage collection ends abandoned async generators, so it must not depend on the
+        # interpreter's own timing or on the surrounding program.
         gc.disable()
         gc.freeze()
         self._running = True
@@ -209,7 +197,7 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
                 gc.enable()
 
     def _step(self) -> None:
-        """Everything that is ready now, once; if nothing is, what the next instant brings."""
+        """Run everything that is ready once; if nothing is, advance to the next timer."""
         ready = self._ready
         if not ready and not self._stopping:
             self._advance()
@@ -230,13 +218,13 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         if not timers:
             raise Deadlock(
                 f"at {self._now:g} s nothing is ready and no timer is set; "
-                f"these wait for what nobody will do:\n{describe_waiting(self.pending())}"
+                f"these tasks wait forever:\n{describe_waiting(self.pending())}"
             )
         when = timers[0][0]
         if when > self._limit:
             raise VirtualTimeExceeded(
                 f"the next timer is at {when:g} s, the run's limit is {self._limit:g} s: something "
-                f"did not happen in time, or limit= is too low; these wait:\n"
+                f"did not happen in time, or limit= is too low; waiting tasks:\n"
                 f"{describe_waiting(self.pending())}"
             )
         if when > self._now:
@@ -248,30 +236,26 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         if self._steps_left < 0:
             self._steps_left = STEPS_PER_INSTANT
             raise Livelock(
-                f"more than {STEPS_PER_INSTANT} steps at {self._now:g} s: something asks again "
-                f"without waiting; of these one or more:\n{describe_waiting(self.pending())}"
+                f"more than {STEPS_PER_INSTANT} steps at {self._now:g} s: a loop without "
+                f"waiting, in one or more of these tasks:\n{describe_waiting(self.pending())}"
             )
         self._until_collection -= steps
         if self._until_collection < 0:
             self._until_collection = _STEPS_PER_COLLECTION
             gc.collect()
 
-    # Its state, and its end.
-
     def is_running(self) -> bool:
-        """Whether it runs now."""
         return self._running
 
     def is_closed(self) -> bool:
-        """Whether `close()` was called."""
         return self._closed
 
     def close(self) -> None:
-        """For good; raises what failed and nobody looked at, as one group."""
+        """Close for good; raise unhandled failures as one group."""
         if self._running:
             raise RuntimeError("Cannot close a running event loop")
         self._closed = True
         self._ready.clear()
         self._timers.clear()
-        if complaints := self.unhandled_failures():
-            raise ExceptionGroup("failed in virtual time, and nobody looked", complaints)
+        if failures := self.unhandled_failures():
+            raise ExceptionGroup("unhandled failures in virtual time", failures)

@@ -1,4 +1,4 @@
-"""An agent on one machine, on an in-process bus, and who gives it commands: for any component."""
+"""One agent on one machine with an in-process bus and a scheduler that sends commands."""
 
 import random as randomness
 import tempfile
@@ -47,8 +47,6 @@ StartAgent = Callable[[AgentContext], Coroutine[Any, Any, None]]
 
 
 class AgentWorld:
-    """Machine, bus and scheduler; processes of the agent come and go."""
-
     def __init__(self, sim: Sim, root: Path, writer: Writer, start: StartAgent) -> None:
         self.sim = sim
         self.writer = writer
@@ -63,23 +61,23 @@ class AgentWorld:
         self.events = list[Event]()
         self.ops = 0
         self._starts = 0
-        self.server.add_tracer(self._heard)
+        self.server.add_tracer(self._observe)
 
-    def _heard(self, it: Any) -> None:
-        of = subjects.parse(it.subject) if it.what == "store" else None
-        if isinstance(of, subjects.State):
-            self.reports.append(decode(Report, it.data).open())
-        if isinstance(of, subjects.Event):
-            self.events.append(decode(Event, it.data))
+    def _observe(self, record: Any) -> None:
+        subject = subjects.parse(record.subject) if record.what == "store" else None
+        if isinstance(subject, subjects.State):
+            self.reports.append(decode(Report, record.data).open())
+        if isinstance(subject, subjects.Event):
+            self.events.append(decode(Event, record.data))
 
     @asynccontextmanager
     async def agent(self) -> AsyncGenerator[Service]:
-        """One process of the agent, while this is entered; it ends as if it were killed."""
+        """Run one process of the agent while entered; it ends as if killed."""
         self._starts += 1
         bus = self.server.connect(Identity(writer=self.writer, node=NODE))
         journal = MemoryJournal(self.entries, pause=lambda: self.clock.sleep(0.001))
         service = Service(self.writer, clock=self.clock)
-        given = AgentContext(
+        context = AgentContext(
             bus=bus,
             host=self.fake_machine.machine,
             journal=journal,
@@ -88,11 +86,11 @@ class AgentWorld:
             service=service,
         )
 
-        async def live() -> None:
+        async def run_agent() -> None:
             async with service:
-                await self._start(given)
+                await self._start(context)
 
-        task = self.sim.loop.create_task(live())
+        task = self.sim.loop.create_task(run_agent())
         try:
             yield service
         finally:
@@ -104,7 +102,6 @@ class AgentWorld:
     async def send_command(
         self, body: CommandBody, *, deadline: float = 120.0, boot: str = BOOT
     ) -> Order:
-        """Put a command into the slot."""
         self.ops += 1
         order = Order(1, self.ops)
         command = Command.of(
@@ -121,7 +118,7 @@ class AgentWorld:
         return order
 
     async def send_check(self, body: CheckBody) -> None:
-        """Put a check to the agent."""
+        """Send a check to the agent."""
         check = Check.of(
             body, id="c-1", node=NODE, node_uid=UID, boot_id=BOOT, now=self.clock.now()
         )
@@ -131,23 +128,29 @@ class AgentWorld:
         await self.scheduler.store(COMMANDS, str(slot), encode(check))
 
     def result(self, order: Order) -> Result | None:
-        """How an op ended, if it did."""
-        results = [one for one in self.reports if isinstance(one, Result) and one.order == order]
-        assert len({one.outcome for one in results}) <= 1
+        """Return the result of an operation, if it has ended."""
+        results = [
+            report
+            for report in self.reports
+            if isinstance(report, Result) and report.order == order
+        ]
+        assert len({report.outcome for report in results}) <= 1
         return results[-1] if results else None
 
     def phases(self, order: Order) -> list[str]:
-        """What was said of an op on the way, each phase once."""
-        said = [
-            one.phase for one in self.reports if isinstance(one, Progress) and one.order == order
+        """Return the reported phases of an operation, each once."""
+        found = [
+            report.phase
+            for report in self.reports
+            if isinstance(report, Progress) and report.order == order
         ]
-        return list(dict.fromkeys(said))
+        return list(dict.fromkeys(found))
 
     async def until(self, holds: Callable[[], object], *, within: float = 600.0) -> None:
         """Wait in virtual time."""
         end = self.clock.monotonic() + within
         while not holds():
-            assert self.clock.monotonic() < end, f"not so within {within:g} s; said: {self.reports}"
+            assert self.clock.monotonic() < end, f"not within {within:g} s; reports: {self.reports}"
             await self.clock.sleep(0.25)
 
 
@@ -155,19 +158,19 @@ Story = Callable[[AgentWorld], Coroutine[Any, Any, None]]
 
 
 def play(story: Story, *, writer: Writer, start: StartAgent) -> None:
-    """A story of this component in virtual time."""
+    """Run a story of this component in virtual time."""
 
     async def main(sim: Sim) -> None:
         with tempfile.TemporaryDirectory(prefix="sluice-machine-") as folder:
-            ground = AgentWorld(sim, Path(folder), writer, start)
+            world = AgentWorld(sim, Path(folder), writer, start)
             for stream in STREAMS:
-                await ground.scheduler.ensure(stream)
-            await story(ground)
-            ground.scheduler.kill()
+                await world.scheduler.ensure(stream)
+            await story(world)
+            world.scheduler.kill()
 
     run(main, seed=0)
 
 
 def with_gpus(machine: Machine, gpus: Gpus) -> Machine:
-    """The same machine with these GPUs in it."""
+    """Return the machine with other GPUs."""
     return msgspec.structs.replace(machine, gpus=gpus)

@@ -1,4 +1,4 @@
-"""A machine for tests of agents: a folder of files, and a kernel that obeys them."""
+"""A machine for tests of agents: a folder of files with a simple kernel."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ CONTAINER = "ab" * 32
 
 
 class FakeMachine:
-    """The machine, and what a test does to it. It is its own kernel."""
+    """The machine; also its own kernel."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -37,61 +37,54 @@ class FakeMachine:
         )
 
     def set_modules(self, *names: str, version: str = "570.86.15") -> None:
-        """These are loaded."""
         lines = [f"{name} 1000 0 - Live 0x0\n" for name in names]
         put(self.root, "/proc/modules", "".join(lines))
         for name in names:
             put(self.root, f"/sys/module/{name}/version", version)
 
     def add_gate_request(self, uid: str, label: str, *, at: float) -> None:
-        """A driver pod stands at the gate."""
+        """Let a driver pod wait at the gate."""
         gate.put_request(self.tree, GateRequest(pod_uid=uid, label=label, started=at))
 
     def add_process(self, pid: int, pod_uid: str, *devices: str, comm: str = "python") -> None:
-        """A process, in a container of a pod."""
-        place = f"/kubepods/pod{pod_uid}/{CONTAINER}" if pod_uid else "/user.slice"
-        put(self.root, f"/proc/{pid}/cgroup", f"0::{place}")
+        """Add a process in a container of a pod, with these devices open."""
+        cgroup = f"/kubepods/pod{pod_uid}/{CONTAINER}" if pod_uid else "/user.slice"
+        put(self.root, f"/proc/{pid}/cgroup", f"0::{cgroup}")
         put(self.root, f"/proc/{pid}/comm", comm)
         for number, device in enumerate(devices):
             link(self.root, f"/proc/{pid}/fd/{number}", device)
 
     def remove_process(self, pid: int) -> None:
-        """It is no more."""
         for path in sorted((self.root / f"proc/{pid}").rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         (self.root / f"proc/{pid}").rmdir()
 
     def load_driver(self, version: str) -> None:
-        """The driver container has loaded its modules, and says so."""
+        """Load the driver's modules and write its ready file."""
         self.set_modules("nvidia", "nvidia_uvm", version=version)
         put(self.root, driver_files.READY, "")
 
     def is_gate_open_to(self, uid: str, label: str) -> bool:
-        """Whether the gate is open to that pod."""
         return gate.is_open(self.tree, GateRequest(pod_uid=uid, label=label, started=0.0))
 
-    # The kernel.
-
     def unload(self, module: str) -> UnloadResult:
-        """As `delete_module` would."""
         text = self.tree.text("/proc/modules") or ""
         names = [line.split()[0] for line in text.splitlines()]
         if module not in names:
             return NotLoaded()
         for pid in self.tree.names("/proc"):
             folder = f"/proc/{pid}/fd"
-            links = [self.tree.link(f"{folder}/{name}") for name in self.tree.names(folder)]
-            if any(one and one.startswith("/dev/nvidia") for one in links):
+            targets = [self.tree.link(f"{folder}/{name}") for name in self.tree.names(folder)]
+            if any(one and one.startswith("/dev/nvidia") for one in targets):
                 return InUse(f"delete_module {module}: Device or resource busy")
         self.unloaded.append(module)
         self.set_modules(*(name for name in names if name != module))
         return Unloaded()
 
     def unmount_below(self, path: str) -> str | None:
-        """As `umount` would."""
         self.unmounted.append(path)
         return self.unmount_error
 
 
 def _none(gpu: Gpu) -> GpuSample:
-    raise AssertionError(f"{gpu.uuid} is sampled, and nobody should")
+    raise AssertionError(f"{gpu.uuid} must not be sampled")

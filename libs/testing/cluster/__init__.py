@@ -1,6 +1,5 @@
-"""What lives on an API server in a cluster beside us: controllers, kubelets, the pods' lives.
+"""A simulated cluster around an API server: controllers, a pod scheduler and fake kubelets.
 
-Here may live: the DaemonSet controller, workloads, the disruption controller, node lifecycle, the
-fake kubelet; each speaks to a server through `libs.kube`, so that the kubelets also serve a real
-one. Here must not live: the server itself, and how long things take (`rollout.world`).
+Each part talks to the server through `libs.kube`, so the kubelets also serve a real server.
+Durations come from the world's model (`libs.forecast.world`).
 """

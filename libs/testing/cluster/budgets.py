@@ -1,7 +1,7 @@
-"""What a PodDisruptionBudget allows now. Pure.
+"""Compute the status of a PodDisruptionBudget. Pure.
 
-A share is of what the pods' controllers want, not of what happens to be there; so a pod without a
-controller that can be asked leaves a budget by share without an answer, and it allows nothing.
+A percentage counts the pods that the controllers want, not those that exist: with a pod whose
+controller has no scale, such a budget cannot be computed and allows nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,44 +11,41 @@ import msgspec
 from libs.kube.conditions import set_condition
 from libs.kube.times import parse_time
 from libs.kube.views import OwnerReference
-from libs.testing.cluster.daemonsets.rolling_update import resolve_percentage
+from libs.testing.cluster.daemonsets.plan import resolve_percentage
 from libs.testing.cluster.views import Budget, BudgetStatus, Pod
 
 DISRUPTED_FOR = 120.0
-"""How long an eviction that was granted counts although nobody has seen the pod go."""
+"""Seconds for which a granted eviction counts although the pod has not been seen to go."""
 
 _RESOURCES = {"DaemonSet": "daemonsets.apps", "Job": "jobs.batch"}
 
 Scale = Callable[[OwnerReference], int | None]
-"""How many pods a controller wants; None where it cannot be asked."""
+"""The number of pods that a controller wants; None where it has no scale."""
 
 
 class UncountableBudget(msgspec.Struct, frozen=True):
-    """Why the budget cannot be counted."""
-
     why: str
 
 
 def budget_status(budget: Budget, pods: Sequence[Pod], scale: Scale, *, now: float) -> BudgetStatus:
-    """The status as it should be."""
-    live = [pod for pod in pods if not pod.over]
-    counted = _wanted(budget, live, scale)
+    active = [pod for pod in pods if not pod.over]
+    required = _wanted(budget, active, scale)
     generation = budget.metadata.generation
-    if isinstance(counted, UncountableBudget):
+    if isinstance(required, UncountableBudget):
         conditions = set_condition(
             budget.status.conditions,
             type="DisruptionAllowed",
             status="False",
             reason="SyncFailed",
-            message=counted.why,
+            message=required.why,
             generation=0,
             now=now,
         )
         return msgspec.structs.replace(budget.status, disruptions_allowed=0, conditions=conditions)
-    expected, desired = counted
-    disrupted = _disrupted(budget.status.disrupted_pods, live, now=now)
+    expected, desired = required
+    disrupted = _still_disrupted(budget.status.disrupted_pods, active, now=now)
     healthy = sum(
-        pod.ready and not pod.deleting and pod.metadata.name not in disrupted for pod in live
+        pod.ready and not pod.deleting and pod.metadata.name not in disrupted for pod in active
     )
     allowed = max(0, healthy - desired) if expected > 0 else 0
     return BudgetStatus(
@@ -71,19 +68,19 @@ def budget_status(budget: Budget, pods: Sequence[Pod], scale: Scale, *, now: flo
 
 
 def recheck_after(status: BudgetStatus, *, now: float) -> float | None:
-    """Seconds until the next granted eviction counts no more."""
-    ends = [parse_time(at) + DISRUPTED_FOR - now for at in status.disrupted_pods.values()]
+    """Return the seconds until the next granted eviction stops counting."""
+    ends = [parse_time(time) + DISRUPTED_FOR - now for time in status.disrupted_pods.values()]
     return max(0.0, min(ends)) if ends else None
 
 
 def _wanted(
     budget: Budget, pods: Sequence[Pod], scale: Scale
 ) -> tuple[int, int] | UncountableBudget:
-    """How many pods are expected, and how many of them must be healthy."""
+    """Return the expected number of pods, and how many of them must be healthy."""
     spec = budget.spec
     if spec.max_unavailable is None and isinstance(spec.min_available, int):
         return len(pods), spec.min_available
-    expected = _scale(pods, scale)
+    expected = _expected_pods(pods, scale)
     if isinstance(expected, UncountableBudget):
         return expected
     if spec.max_unavailable is not None:
@@ -91,7 +88,7 @@ def _wanted(
     return expected, resolve_percentage(spec.min_available or 0, expected)
 
 
-def _scale(pods: Sequence[Pod], scale: Scale) -> int | UncountableBudget:
+def _expected_pods(pods: Sequence[Pod], scale: Scale) -> int | UncountableBudget:
     wants: dict[str, int] = {}
     for pod in pods:
         owner = pod.metadata.owner
@@ -105,10 +102,12 @@ def _scale(pods: Sequence[Pod], scale: Scale) -> int | UncountableBudget:
     return sum(wants.values())
 
 
-def _disrupted(known: Mapping[str, str], pods: Sequence[Pod], *, now: float) -> dict[str, str]:
-    here = {pod.metadata.name for pod in pods if not pod.deleting}
+def _still_disrupted(
+    before: Mapping[str, str], pods: Sequence[Pod], *, now: float
+) -> dict[str, str]:
+    present = {pod.metadata.name for pod in pods if not pod.deleting}
     return {
-        name: at
-        for name, at in known.items()
-        if name in here and parse_time(at) + DISRUPTED_FOR > now
+        name: time
+        for name, time in before.items()
+        if name in present and parse_time(time) + DISRUPTED_FOR > now
     }

@@ -1,7 +1,6 @@
-"""A whole cluster over one API server: its controllers and its machines, to start, kill and end.
+"""A whole cluster over one API server: controllers and machines, to start, kill and end.
 
-Over a real server that has controllers of its own, only the machines are wanted. Must know nothing
-of the server beyond the clients that it is given.
+Over a real server, which has controllers of its own, only the machines run.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from libs.testing.cluster.informers import ClusterInformers
 from libs.testing.cluster.kubelet.container_process import ProcessFactory, no_process
 from libs.testing.cluster.kubelet.fleet import KubeFor, KubeletFleet
 from libs.testing.cluster.namespaces import controller, default_objects
-from libs.testing.cluster.nodes import lifecycle, pod_removal, ttl
+from libs.testing.cluster.nodes import lifecycle, pod_removal
 from libs.testing.cluster.workloads import controllers as workloads
 
 MANAGER = "kube-controller-manager"
@@ -27,27 +26,23 @@ INFORMERS_USER = "system:kube-controller-manager"
 
 
 class ClusterController(Protocol):
-    """A part of the control plane."""
-
-    async def run(self) -> None:
-        """Until it is cancelled."""
-        ...
+    async def run(self) -> None: ...
 
 
-class _Kind(Protocol):
+class _ControllerFactory(Protocol):
     def __call__(
         self, informers: ClusterInformers, kube: Kube, *, clock: Clock
     ) -> ClusterController: ...
 
 
-CONTROLLERS: dict[str, tuple[_Kind, str, str]] = {
+CONTROLLERS: dict[str, tuple[_ControllerFactory, str, str]] = {
     "daemon-sets": (daemonsets.DaemonSetController, daemonsets.USER, MANAGER),
     "replica-sets": (workloads.ReplicaSetController, workloads.REPLICA_SET_USER, MANAGER),
     "jobs": (workloads.JobController, workloads.JOB_USER, MANAGER),
     "binder": (pod_scheduler.PodScheduler, pod_scheduler.USER, pod_scheduler.MANAGER),
     "disruption": (disruption.DisruptionController, disruption.USER, MANAGER),
     "node-lifecycle": (lifecycle.NodeLifecycleController, lifecycle.USER, MANAGER),
-    "node-ttl": (ttl.TtlController, ttl.USER, MANAGER),
+    "node-ttl": (lifecycle.TtlController, lifecycle.TTL_USER, MANAGER),
     "taint-eviction": (pod_removal.TaintEvictionController, pod_removal.EVICTION_USER, MANAGER),
     "pod-collector": (pod_removal.PodGarbageCollector, pod_removal.COLLECTOR_USER, MANAGER),
     "garbage-collector": (garbage_collector.GarbageCollector, garbage_collector.USER, MANAGER),
@@ -59,14 +54,14 @@ CONTROLLERS: dict[str, tuple[_Kind, str, str]] = {
         MANAGER,
     ),
 }
-"""By name: what it is, as whom it speaks, and what it calls itself."""
+"""By name: class, user and field manager."""
 
 INFORMERS = "informers"
 KUBELETS = "kubelets"
 
 
 class SimulatedCluster:
-    """While it is entered, everything runs; a part that fails ends it all."""
+    """Run everything while entered; a failing part ends the whole cluster."""
 
     def __init__(
         self,
@@ -82,7 +77,7 @@ class SimulatedCluster:
         self._clock = env.clock
         self._controllers = controllers
         self._group = asyncio.TaskGroup()
-        self._parts: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self.fleet = KubeletFleet(
             kube_for,
             model=model,
@@ -90,13 +85,13 @@ class SimulatedCluster:
             processes=processes,
             lease_every=lease_every,
         )
-        self._seen = ClusterInformers(kube_for(INFORMERS_USER, MANAGER), env=env)
+        self._informers = ClusterInformers(kube_for(INFORMERS_USER, MANAGER), env=env)
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        self._begin(KUBELETS, self.fleet.run())
+        self._start_task(KUBELETS, self.fleet.run())
         if self._controllers:
-            self._begin(INFORMERS, self._seen.run())
+            self._start_task(INFORMERS, self._informers.run())
             for name in CONTROLLERS:
                 self.start(name)
         return self
@@ -107,36 +102,38 @@ class SimulatedCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for task in self._parts.values():
+        for task in self._tasks.values():
             task.cancel()
         if isinstance(error, asyncio.CancelledError):
             await self._group.__aexit__(kind, error, trace)
         else:
-            # What the block raised is the block's: it goes on as it is, not as part of a group.
+            # Let the block's own error propagate as it is, not inside an exception group.
             await self._group.__aexit__(None, None, None)
 
     @property
     def running(self) -> list[str]:
-        """Names of the parts that are not killed."""
-        return [name for name, task in self._parts.items() if not task.done()]
+        """Names of the parts that have not been killed."""
+        return [name for name, task in self._tasks.items() if not task.done()]
 
     async def kill(self, name: str) -> None:
-        """End a part where it stands; what it had begun at the server may be done or not."""
-        task = self._parts[name]
+        """Cancel a part at once; its requests under way may or may not take effect."""
+        task = self._tasks[name]
         task.cancel()
         await asyncio.wait({task})
 
     def start(self, name: str) -> None:
-        """Start a controller, for the first time or again: it remembers nothing."""
+        """Start a controller, for the first time or again after a kill."""
         if name in self.running:
-            raise ValueError(f"{name} was to be started, but it runs: kill it first")
-        make, user, manager = CONTROLLERS[name]
+            raise ValueError(f"{name} cannot be started: it is already running; kill it first")
+        new, user, manager = CONTROLLERS[name]
         kube = self._kube_for(user, manager)
-        self._begin(name, self._when_synced(lambda: make(self._seen, kube, clock=self._clock)))
+        self._start_task(
+            name, self._when_synced(lambda: new(self._informers, kube, clock=self._clock))
+        )
 
-    async def _when_synced(self, make: Callable[[], ClusterController]) -> None:
-        await self._seen.synced()
-        await make().run()
+    async def _when_synced(self, new: Callable[[], ClusterController]) -> None:
+        await self._informers.synced()
+        await new().run()
 
-    def _begin(self, name: str, part: Coroutine[Any, Any, None]) -> None:
-        self._parts[name] = self._group.create_task(part, name=f"cluster/{name}")
+    def _start_task(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._tasks[name] = self._group.create_task(coroutine, name=f"cluster/{name}")

@@ -1,13 +1,11 @@
-"""The loop of a controller: keys from a queue, a bounded number of hands, and another try later.
-
-What the API server refuses is tried again with the queue's back-off; any other failure is a mistake
-of ours, and ends the controller. Must not know what a key means.
-"""
+"""The loop of a controller: a queue of keys, a few workers, retries with back-off."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import Generic, TypeVar
+from contextlib import ExitStack
+from typing import Any, Generic, TypeVar
 
+from libs.kube.cache import Cache
 from libs.kube.errors import KubeError
 from libs.kube.queue import WorkQueue
 from libs.runtime.clock import Clock
@@ -16,11 +14,14 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 MAX_IN_FLIGHT = 250
-"""Requests of one reconciliation that may be under way together."""
+"""Most concurrent requests of one reconciliation."""
 
 
 class ControllerLoop(Generic[K]):
-    """`reconcile` brings one key in order; it may give the seconds after which to look again."""
+    """Call `reconcile` for each key of the queue; it may return seconds after which to repeat.
+
+    A `KubeError` is retried with the queue's back-off; any other error ends the controller.
+    """
 
     def __init__(
         self,
@@ -33,41 +34,50 @@ class ControllerLoop(Generic[K]):
         self.queue = WorkQueue[K](clock=clock)
         self._name = name
         self._reconcile = reconcile
-        self._hands = workers
+        self._workers = workers
 
-    async def run(self) -> None:
-        """Until it is cancelled."""
-        try:
-            async with asyncio.TaskGroup() as hands:
-                for number in range(self._hands):
-                    hands.create_task(self._hand(), name=f"{self._name}/{number}")
-        finally:
-            self.queue.close()
+    async def run(self, *watched: tuple[Cache[Any], Callable[[Any, Any], None]]) -> None:
+        """Run with these change handlers of caches, until cancelled.
 
-    async def _hand(self) -> None:
+        The first handler also gets the objects that its cache holds already, as additions.
+        """
+        with ExitStack() as stack:
+            for cache, handler in watched:
+                stack.callback(cache.on_change(handler))
+            for cache, handler in watched[:1]:
+                for obj in cache:
+                    handler(None, obj)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for number in range(self._workers):
+                        group.create_task(self._work(), name=f"{self._name}/{number}")
+            finally:
+                self.queue.close()
+
+    async def _work(self) -> None:
         while True:
             key = await self.queue.get()
             try:
-                again = await self._reconcile(key)
+                repeat_after = await self._reconcile(key)
             except KubeError:
                 self.queue.retry(key)
             else:
                 self.queue.forget(key)
-                if again is not None:
-                    self.queue.add_after(key, again)
+                if repeat_after is not None:
+                    self.queue.add_after(key, repeat_after)
             finally:
                 self.queue.done(key)
 
 
 async def slow_start_batch(items: Iterable[T], act: Callable[[T], Awaitable[object]]) -> None:
-    """Act on each: first on one, then on ever more together while all goes well.
+    """Act on the items in batches that double in size while no request fails.
 
-    The first refusal is raised when its batch is over, and nothing more is begun.
+    The first error is raised at the end of its batch; later batches are not started.
     """
-    waiting = list(items)
+    remaining = list(items)
     size = 1
-    while waiting:
-        batch, waiting = waiting[:size], waiting[size:]
+    while remaining:
+        batch, remaining = remaining[:size], remaining[size:]
         errors: list[KubeError] = []
 
         async def guarded(item: T, errors: list[KubeError] = errors) -> None:

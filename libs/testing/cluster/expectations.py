@@ -1,40 +1,46 @@
-"""What a controller remembers beside its caches: what it did that they cannot show yet."""
+"""What a controller remembers beside its caches: actions that the caches may not show yet."""
 
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 import msgspec
 
+from libs.kube.client import Kube
+from libs.kube.errors import NotFound
 from libs.kube.times import format_time
 from libs.runtime.clock import Clock
-from libs.testing.cluster.views import Pod
+from libs.testing.cluster.views import PODS, Pod
 
 K = TypeVar("K", bound=Hashable)
 
 EXPECTED_FOR = 300.0
-"""Seconds after which a deletion that no cache showed is not believed any more."""
+"""Seconds after which a deletion that no cache has shown is forgotten."""
 
 
 class DeletedPods:
-    """Pods that were told to go: a cache that lags does not make them live."""
+    """Delete pods, and treat them as terminating while the cache lags behind."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, kube: Kube, *, clock: Clock) -> None:
+        self._kube = kube
         self._clock = clock
         self._until: dict[str, float] = {}
 
-    def mark(self, pod: Pod) -> None:
-        """It was told to go just now."""
-        self._until[pod.metadata.uid] = self._clock.monotonic() + EXPECTED_FOR
+    async def delete(self, pod: Pod) -> None:
+        meta = pod.metadata
+        try:
+            await self._kube.delete(PODS, meta.name, uid=meta.uid, namespace=meta.namespace)
+        except NotFound:
+            return
+        self._until[meta.uid] = self._clock.monotonic() + EXPECTED_FOR
 
     def forget(self, pod: Pod) -> None:
-        """It is gone."""
         self._until.pop(pod.metadata.uid, None)
 
     def apply_to(self, pods: Iterable[Pod]) -> list[Pod]:
-        """The same pods, with what is known of them."""
-        return [self._seen(pod) for pod in pods]
+        """Return the pods, with a deletion timestamp on those deleted here."""
+        return [self._marked(pod) for pod in pods]
 
-    def _seen(self, pod: Pod) -> Pod:
+    def _marked(self, pod: Pod) -> Pod:
         until = self._until.get(pod.metadata.uid, 0.0)
         if pod.deleting or until <= self._clock.monotonic():
             return pod
@@ -43,44 +49,22 @@ class DeletedPods:
         return msgspec.structs.replace(pod, metadata=meta)
 
 
-class AssumedPods:
-    """Pods that were bound, while the cache shows them unbound still."""
-
-    def __init__(self) -> None:
-        self._bound: dict[str, tuple[str, Pod]] = {}
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._bound
-
-    def bind(self, pod: Pod, node: str) -> None:
-        """It is on this node from now on."""
-        self._bound[pod.metadata.uid] = (node, pod)
-
-    def forget(self, uid: str) -> None:
-        """The cache shows it, or it is gone."""
-        self._bound.pop(uid, None)
-
-    def on(self, node: str) -> list[Pod]:
-        """Those of one node."""
-        return [pod for name, pod in self._bound.values() if name == node]
-
-
 class FailureBackoff(Generic[K]):
-    """How long to wait before the next try at a place: twice as long each time."""
+    """Exponential back-off by key."""
 
     def __init__(self, *, first: float, longest: float) -> None:
         self._first = first
         self._longest = longest
-        self._known: dict[K, tuple[int, float]] = {}
+        self._failures: dict[K, tuple[int, float]] = {}
+        """Count and end of the back-off."""
 
     def wait(self, key: K, *, now: float) -> float:
-        """Seconds from now."""
-        return max(0.0, self._known.get(key, (0, now))[1] - now)
+        """Return the seconds left of the key's back-off."""
+        return max(0.0, self._failures.get(key, (0, now))[1] - now)
 
     def count(self, key: K, *, now: float) -> None:
-        """One more."""
-        times, until = self._known.get(key, (0, now))
+        count, until = self._failures.get(key, (0, now))
         if now - until > 2 * self._longest:
-            times = 0
-        wait = min(self._longest, self._first * 2.0 ** min(times, 32))
-        self._known[key] = (times + 1, now + wait)
+            count = 0
+        wait = min(self._longest, self._first * 2.0 ** min(count, 32))
+        self._failures[key] = (count + 1, now + wait)

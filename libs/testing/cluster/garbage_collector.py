@@ -1,7 +1,7 @@
-"""The garbage collector: what belongs to nobody any more goes, unless it was set free.
+"""The garbage collector: deletes objects whose owners are gone.
 
-It knows the dependents that live in this simulation (pods, controller revisions, node leases).
-An owner is gone only when the API server itself says so. Background, foreground and orphaning
+Handles the dependents that exist in this simulation: pods, controller revisions and node leases. An
+owner counts as gone only when the API server confirms it. Background, foreground and orphaning
 deletion differ by the finalizer that the server puts on the owner.
 """
 
@@ -40,10 +40,10 @@ _Key = tuple[str, str]
 
 
 class GarbageCollector:
-    """Deletes dependents of owners that are gone, and lets owners go that wait for theirs."""
+    """Deletes dependents of missing owners, and completes the deletion of waiting owners."""
 
     def __init__(self, informers: ClusterInformers, kube: Kube, *, clock: Clock) -> None:
-        self._seen = informers
+        self._informers = informers
         self._kube = kube
         self._dependents: dict[str, tuple[Resource[Any], Cache[Any]]] = {
             "Pod": (PODS, informers.pods),
@@ -56,29 +56,28 @@ class GarbageCollector:
             "Job": (JOBS, informers.jobs),
             "Node": (NODES, informers.nodes),
         }
-        self._work = ControllerLoop[_Key]("garbage", self._reconcile, clock=clock)
+        self._loop = ControllerLoop[_Key]("garbage", self._reconcile, clock=clock)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
         with ExitStack() as stack:
             for kind, (_, informer) in self._owners.items():
                 stack.callback(informer.on_change(self._owner_changed(kind)))
             for kind, (_, informer) in self._dependents.items():
                 stack.callback(informer.on_change(self._dependent_changed(kind)))
-                for thing in informer:
-                    self._check(kind, thing)
+                for obj in informer:
+                    self._check(kind, obj)
             for kind, (_, informer) in self._owners.items():
-                for thing in informer:
-                    self._check_owner(kind, thing)
-            await self._work.run()
+                for obj in informer:
+                    self._check_owner(kind, obj)
+            await self._loop.run()
 
     def _owner_changed(self, kind: str) -> Callable[[Object | None, Object | None], None]:
         def changed(before: Object | None, after: Object | None) -> None:
             if after is not None:
                 self._check_owner(kind, after)
             if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
-                for name, thing in self._dependents_of(before.metadata.uid):
-                    self._work.queue.add((name, thing.metadata.key))
+                for name, obj in self._dependents_of(before.metadata.uid):
+                    self._loop.queue.add((name, obj.metadata.key))
 
         return changed
 
@@ -87,27 +86,27 @@ class GarbageCollector:
             if before is None and after is not None:
                 self._check(kind, after)
             elif before is not None and after is None:
-                self._tell_owners(before)
+                self._check_owners_of(before)
 
         return changed
 
-    def _tell_owners(self, gone: Object) -> None:
+    def _check_owners_of(self, gone: Object) -> None:
         for reference in gone.metadata.owner_references:
-            owner = self._known(reference, gone.metadata.namespace)
+            owner = self._find_owner(reference, gone.metadata.namespace)
             if owner is not None:
                 self._check_owner(reference.kind, owner)
 
-    def _check(self, kind: str, thing: Object) -> None:
-        meta = thing.metadata
+    def _check(self, kind: str, obj: Object) -> None:
+        meta = obj.metadata
         for reference in meta.owner_references:
-            if reference.kind in self._owners and not self._known(reference, meta.namespace):
-                self._work.queue.add((kind, meta.key))
+            if reference.kind in self._owners and not self._find_owner(reference, meta.namespace):
+                self._loop.queue.add((kind, meta.key))
 
-    def _check_owner(self, kind: str, thing: Object) -> None:
-        if {ORPHAN, FOREGROUND}.intersection(thing.metadata.finalizers):
-            self._work.queue.add((kind, thing.metadata.key))
+    def _check_owner(self, kind: str, obj: Object) -> None:
+        if {ORPHAN, FOREGROUND}.intersection(obj.metadata.finalizers):
+            self._loop.queue.add((kind, obj.metadata.key))
 
-    def _known(self, reference: OwnerReference, namespace: str) -> Object | None:
+    def _find_owner(self, reference: OwnerReference, namespace: str) -> Object | None:
         resource, informer = self._owners.get(reference.kind, (None, None))
         if resource is None or informer is None:
             return None
@@ -117,9 +116,9 @@ class GarbageCollector:
 
     def _dependents_of(self, uid: str) -> list[tuple[str, Object]]:
         return [
-            (kind, thing)
+            (kind, obj)
             for kind, (_, informer) in self._dependents.items()
-            for thing in informer.by_index("owner", uid)
+            for obj in informer.by_index("owner", uid)
         ]
 
     async def _reconcile(self, key: _Key) -> None:
@@ -128,21 +127,21 @@ class GarbageCollector:
             resource, informer = self._owners[kind]
             owner: Object | None = informer.get(name)
             if owner is not None and owner.metadata.deletion_timestamp:
-                await self._let_go(resource, owner)
+                await self._finalize_owner(resource, owner)
             return
         resource, informer = self._dependents[kind]
-        thing: Object | None = informer.get(name)
-        if thing is None or thing.metadata.deletion_timestamp:
+        obj: Object | None = informer.get(name)
+        if obj is None or obj.metadata.deletion_timestamp:
             return
-        references = thing.metadata.owner_references
+        references = obj.metadata.owner_references
         for reference in references:
-            if not await self._is_gone(reference, thing.metadata.namespace):
+            if not await self._is_gone(reference, obj.metadata.namespace):
                 return
         if references:
-            await self._delete(resource, thing)
+            await self._delete(resource, obj)
 
     async def _is_gone(self, reference: OwnerReference, namespace: str) -> bool:
-        if reference.kind not in self._owners or self._known(reference, namespace):
+        if reference.kind not in self._owners or self._find_owner(reference, namespace):
             return False
         resource, _ = self._owners[reference.kind]
         namespace = namespace if resource.namespaced else ""
@@ -152,24 +151,24 @@ class GarbageCollector:
             return True
         return found.metadata.uid != reference.uid
 
-    async def _delete(self, resource: Resource[Any], thing: Object) -> None:
-        meta = thing.metadata
+    async def _delete(self, resource: Resource[Any], obj: Object) -> None:
+        meta = obj.metadata
         try:
             await self._kube.delete(resource, meta.name, uid=meta.uid, namespace=meta.namespace)
         except (NotFound, Conflict):
             return
 
-    async def _let_go(self, resource: Resource[Any], owner: Object) -> None:
-        """Do with its dependents what its finalizer asks for, and then take that away."""
+    async def _finalize_owner(self, resource: Resource[Any], owner: Object) -> None:
+        """Handle the dependents as the owner's finalizer asks, then remove the finalizer."""
         meta = owner.metadata
         dependents = self._dependents_of(meta.uid)
         if ORPHAN in meta.finalizers:
-            for kind, thing in dependents:
-                await self._set_free(self._dependents[kind][0], thing, meta.uid)
+            for kind, obj in dependents:
+                await self._orphan(self._dependents[kind][0], obj, meta.uid)
         elif FOREGROUND in meta.finalizers:
-            for kind, thing in dependents:
-                if not thing.metadata.deletion_timestamp:
-                    await self._delete(self._dependents[kind][0], thing)
+            for kind, obj in dependents:
+                if not obj.metadata.deletion_timestamp:
+                    await self._delete(self._dependents[kind][0], obj)
             if dependents:
                 return
         else:
@@ -183,10 +182,10 @@ class GarbageCollector:
             namespace=meta.namespace,
         )
 
-    async def _set_free(self, resource: Resource[Any], thing: Object, owner: str) -> None:
-        """A strategic patch takes one owner out of the list, by its uid."""
+    async def _orphan(self, resource: Resource[Any], obj: Object, owner: str) -> None:
+        """Remove one owner reference, by uid, with a strategic merge patch."""
         change = {"metadata": {"ownerReferences": [{"$patch": "delete", "uid": owner}]}}
         try:
-            await patch(self._kube, resource, thing, change)
+            await patch(self._kube, resource, obj, change)
         except NotFound:
             return

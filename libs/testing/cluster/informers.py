@@ -1,4 +1,4 @@
-"""What the controllers of one process see: a cache of each kind, shared by all of them."""
+"""The caches of the controllers: one of each kind, shared by all."""
 
 import asyncio
 from collections.abc import Iterator
@@ -25,12 +25,10 @@ from libs.testing.cluster.views import (
 
 DEFAULT_ACCOUNT = "default"
 ROOT_CERTIFICATE = "kube-root-ca.crt"
-"""What stands in every namespace."""
+"""Objects that every namespace has."""
 
 
 class ClusterInformers:
-    """The caches; a controller asks them and listens to them, and never writes into another's."""
-
     def __init__(self, kube: Kube, *, env: Env) -> None:
         common: dict[str, Any] = {"env": env}
         owned: dict[str, Any] = {**common, "indexes": {"owner": by_owner}}
@@ -49,38 +47,35 @@ class ClusterInformers:
         self.certificates = Cache(kube, CONFIG_MAPS, **common, fields=named(ROOT_CERTIFICATE))
 
     async def run(self) -> None:
-        """Until it is cancelled."""
         async with asyncio.TaskGroup() as group:
-            for name, cache in self._all():
+            for name, cache in self._caches():
                 group.create_task(cache.run(), name=f"informers/{name}")
 
     async def synced(self) -> None:
-        """Return once everything was listed."""
-        for _, cache in self._all():
+        """Return once every cache has been listed."""
+        for _, cache in self._caches():
             await cache.wait_synced()
 
-    def _all(self) -> Iterator[tuple[str, Cache[Any]]]:
+    def _caches(self) -> Iterator[tuple[str, Cache[Any]]]:
         for name, value in vars(self).items():
             if isinstance(value, Cache):
                 yield name, value
 
 
-def by_owner(thing: Object) -> tuple[str, ...]:
-    """The uids of its owners; what has none is an orphan of its namespace."""
-    owners = tuple(reference.uid for reference in thing.metadata.owner_references)
-    return owners or (orphans_of(thing.metadata.namespace),)
+def by_owner(obj: Object) -> tuple[str, ...]:
+    """Index by the uids of the owners; objects without an owner by `orphans_of` their namespace."""
+    owners = tuple(reference.uid for reference in obj.metadata.owner_references)
+    return owners or (orphans_of(obj.metadata.namespace),)
 
 
 def by_node(pod: Pod) -> tuple[str, ...]:
-    """The node it is bound to."""
     return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
 def by_namespace(pod: Pod) -> tuple[str, ...]:
-    """The one it lives in."""
     return (pod.metadata.namespace,)
 
 
 def orphans_of(namespace: str) -> str:
-    """Where the index of owners keeps what nobody owns."""
-    return f"nobody in {namespace}"
+    """Return the index key of the objects in a namespace that have no owner."""
+    return f"orphans in {namespace}"

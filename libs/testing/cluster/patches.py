@@ -1,13 +1,16 @@
-"""The requests that only components of the cluster make: what the client has no operation for."""
+"""Writes that only components of the cluster make."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
+from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import Invalid, NotFound
 from libs.kube.resources import Resource
 from libs.kube.responses import decode
-from libs.kube.views import Object
+from libs.kube.views import Object, View
 
 V = TypeVar("V", bound=Object)
 
@@ -17,16 +20,16 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 async def patch(
     kube: Kube,
     resource: Resource[V],
-    thing: Object,
+    obj: Object,
     change: Mapping[str, Any],
     *,
     subresource: str = "",
 ) -> V:
-    """Merge into the object of that uid, lists by their keys; `NotFound` where it is another now.
+    """Apply a strategic merge patch; raise `NotFound` if the object's uid has changed.
 
-    Without a fence on the revision, as kubelets and controllers do it: each owns what it writes.
+    Not fenced on the resourceVersion, like the patches of real kubelets and controllers.
     """
-    meta = thing.metadata
+    meta = obj.metadata
     path = resource.path(namespace=meta.namespace, name=meta.name, subresource=subresource)
     metadata: Mapping[str, Any] = change.get("metadata") or {}
     try:
@@ -37,16 +40,39 @@ async def patch(
             body={**change, "metadata": {**metadata, "uid": meta.uid}},
             content_type=STRATEGIC_PATCH,
         )
-    except Invalid as refused:
-        if any(cause.field == "metadata.uid" for cause in refused.causes):
-            words = f"there is another {resource.kind} of that name, not the one of uid {meta.uid}"
-            raise NotFound(refused.tried, words, code=refused.code) from refused
+    except Invalid as error:
+        if any(cause.field == "metadata.uid" for cause in error.causes):
+            message = f"the {resource.kind} of that name is another one, not uid {meta.uid}"
+            raise NotFound(error.tried, message, code=error.code) from error
         raise
     return decode(body, resource.view, tried=f"PATCH {path}")
 
 
 async def patch_status(
-    kube: Kube, resource: Resource[V], thing: Object, status: Mapping[str, Any]
+    kube: Kube, resource: Resource[V], obj: Object, status: Mapping[str, Any]
 ) -> V:
-    """The same with its status: conditions by their type."""
-    return await patch(kube, resource, thing, {"status": status}, subresource="status")
+    """Like `patch`, for the status; conditions are merged by type."""
+    return await patch(kube, resource, obj, {"status": status}, subresource="status")
+
+
+async def merge_status(
+    kube: Kube, resource: Resource[V], obj: Object, status: Mapping[str, Any], *, cache: Cache[V]
+) -> V:
+    """Merge the status into this revision of the object, and record the answer in the cache."""
+    meta = obj.metadata
+    written = await kube.merge(
+        resource,
+        meta.name,
+        {"status": status},
+        resource_version=meta.resource_version,
+        namespace=meta.namespace,
+        subresource="status",
+    )
+    cache.record_write(written)
+    return written
+
+
+def without_zeros(status: View, *, keep: Sequence[str]) -> dict[str, Any]:
+    """Return the status as a patch that removes fields at zero, except those to keep."""
+    fields: dict[str, Any] = msgspec.to_builtins(status)
+    return {key: value if value or key in keep else None for key, value in fields.items()}

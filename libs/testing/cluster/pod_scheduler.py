@@ -1,9 +1,5 @@
-"""The scheduler, as far as it matters here: a pod that fits somewhere is bound there.
+"""A scheduler: binds each pod to a node where it fits (`pod_fit` decides)."""
 
-Where it may go is decided in `placing`. Must know nothing of who made the pod.
-"""
-
-from contextlib import ExitStack
 from typing import Any
 
 from libs.kube.client import Kube
@@ -12,7 +8,6 @@ from libs.kube.times import format_time
 from libs.runtime.clock import Clock
 from libs.testing.cluster.controller_loop import ControllerLoop
 from libs.testing.cluster.daemonsets.plan import target_node
-from libs.testing.cluster.expectations import AssumedPods
 from libs.testing.cluster.informers import ClusterInformers
 from libs.testing.cluster.patches import patch_status
 from libs.testing.cluster.pod_fit import Unschedulable, find_node
@@ -25,81 +20,84 @@ BIND_SECONDS = 0.1
 """Seconds from a pod's creation to its binding."""
 
 RETRY_AFTER = 300.0
-"""Seconds after which a pod that fits nowhere is looked at again although nothing changed."""
+"""Seconds after which an unschedulable pod is tried again even if nothing has changed."""
 
 
 class PodScheduler:
-    """Binds pods, one after another: each decision knows those before it."""
+    """Binds one pod at a time, so that each decision counts the bindings before it."""
 
     def __init__(self, informers: ClusterInformers, kube: Kube, *, clock: Clock) -> None:
-        self._seen = informers
+        self._informers = informers
         self._kube = kube
         self._clock = clock
-        self._assumed = AssumedPods()
-        self._work = ControllerLoop("binder", self._bind, clock=clock, workers=1)
-        self._waiting: dict[str, None] = {}
+        self._assumed: dict[str, tuple[str, Pod]] = {}
+        """By uid: node and pod of bindings that the cache does not show yet."""
+        self._loop = ControllerLoop("binder", self._reconcile, clock=clock, workers=1)
+        self._unschedulable: dict[str, None] = {}
+        """Keys, in order."""
 
     async def run(self) -> None:
-        """Until it is cancelled."""
-        with ExitStack() as stack:
-            stack.callback(self._seen.pods.on_change(self._pod_changed))
-            stack.callback(self._seen.nodes.on_change(self._node_changed))
-            for pod in self._seen.pods:
-                self._pod_changed(None, pod)
-            await self._work.run()
+        await self._loop.run(
+            (self._informers.pods, self._pod_changed),
+            (self._informers.nodes, self._node_changed),
+        )
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
-        if after is not None and _unbound(after):
+        if after is not None and _is_pending(after):
             if before is None or before.metadata.uid != after.metadata.uid:
-                self._work.queue.add_after(after.metadata.key, BIND_SECONDS)
+                self._loop.queue.add_after(after.metadata.key, BIND_SECONDS)
             return
-        bound = after or before
-        if bound is None:
+        changed = after or before
+        if changed is None:
             return
-        self._assumed.forget(bound.metadata.uid)
-        self._waiting.pop(bound.metadata.key, None)
+        self._assumed.pop(changed.metadata.uid, None)
+        self._unschedulable.pop(changed.metadata.key, None)
         if after is None or after.over:
-            self._room()
+            self._retry_unschedulable()
 
     def _node_changed(self, before: Node | None, after: Node | None) -> None:
-        if after is not None and (before is None or _may_help(before, after)):
-            self._room()
+        if after is not None and (before is None or _may_fit_more(before, after)):
+            self._retry_unschedulable()
 
-    def _room(self) -> None:
-        """What fitted nowhere may fit now."""
-        for key in self._waiting:
-            self._work.queue.add_after(key, BIND_SECONDS)
+    def _retry_unschedulable(self) -> None:
+        for key in self._unschedulable:
+            self._loop.queue.add_after(key, BIND_SECONDS)
 
-    async def _bind(self, key: str) -> float | None:
-        pod = self._seen.pods.get(key)
-        if pod is None or not _unbound(pod) or pod.metadata.uid in self._assumed:
-            self._waiting.pop(key, None)
+    async def _reconcile(self, key: str) -> float | None:
+        pod = self._informers.pods.get(key)
+        if pod is None or not _is_pending(pod) or pod.metadata.uid in self._assumed:
+            self._unschedulable.pop(key, None)
             return None
-        decided = self._decided(pod)
-        if isinstance(decided, Unschedulable):
-            self._waiting[key] = None
-            await self._refuse(pod, decided.message)
+        node = self._choose_node(pod)
+        if isinstance(node, Unschedulable):
+            self._unschedulable[key] = None
+            await self._write_unschedulable(pod, node.message)
             return RETRY_AFTER
-        # Before the request: the watch may tell of the binding before the answer comes.
-        self._assumed.bind(pod, decided)
+        # Before the request: the watch may show the binding before the answer arrives.
+        self._assumed[pod.metadata.uid] = (node, pod)
         try:
-            await self._send(pod, decided)
+            await self._bind(pod, node)
         except NotFound:
-            self._assumed.forget(pod.metadata.uid)
+            self._assumed.pop(pod.metadata.uid, None)
         except BaseException:
-            self._assumed.forget(pod.metadata.uid)
+            self._assumed.pop(pod.metadata.uid, None)
             raise
-        self._waiting.pop(key, None)
+        self._unschedulable.pop(key, None)
         return None
 
-    def _decided(self, pod: Pod) -> str | Unschedulable:
-        meant_for = target_node(pod)
-        named = self._seen.nodes.get(meant_for)
-        alone = () if named is None else (named,)
-        candidates = alone if meant_for else self._seen.nodes
-        return find_node(pod, candidates, self._pods_on, total=len(self._seen.nodes))
+    def _choose_node(self, pod: Pod) -> str | Unschedulable:
+        nodes = self._informers.nodes
+        required = target_node(pod)
+        found = nodes.get(required)
+        candidates = ([] if found is None else [found]) if required else nodes
 
-    async def _send(self, pod: Pod, node: str) -> None:
+        def pods_on(name: str) -> list[Pod]:
+            assumed = [pod for node, pod in self._assumed.values() if node == name]
+            return [*self._informers.pods.by_index("node", name), *assumed]
+
+        return find_node(pod, candidates, pods_on, total=len(nodes))
+
+    async def _bind(self, pod: Pod, node: str) -> None:
         meta = pod.metadata
         binding = {
             "apiVersion": "v1",
@@ -111,10 +109,7 @@ class PodScheduler:
         query = {"fieldManager": self._kube.manager}
         await self._kube.request("POST", path, query=query, body=binding)
 
-    def _pods_on(self, node: str) -> list[Pod]:
-        return [*self._seen.pods.by_index("node", node), *self._assumed.on(node)]
-
-    async def _refuse(self, pod: Pod, message: str) -> None:
+    async def _write_unschedulable(self, pod: Pod, message: str) -> None:
         before = pod.condition("PodScheduled")
         if before is not None and before.status == "False" and before.message == message:
             return
@@ -132,16 +127,14 @@ class PodScheduler:
         await patch_status(self._kube, PODS, pod, {"conditions": [condition]})
 
 
-def _unbound(pod: Pod) -> bool:
+def _is_pending(pod: Pod) -> bool:
     ours = pod.spec.scheduler_name == "default-scheduler"
     return ours and not pod.spec.node_name and not pod.deleting and not pod.over
 
 
-def _may_help(before: Node, after: Node) -> bool:
-    """Whether a pod that did not fit may fit now; a cordon or a taint more makes no room."""
-    lifted = before.spec.unschedulable and not after.spec.unschedulable
+def _may_fit_more(before: Node, after: Node) -> bool:
     return (
-        lifted
+        (before.spec.unschedulable and not after.spec.unschedulable)
         or before.metadata.labels != after.metadata.labels
         or before.status.allocatable != after.status.allocatable
         or any(taint not in after.spec.taints for taint in before.spec.taints)

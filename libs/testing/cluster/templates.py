@@ -1,4 +1,4 @@
-"""Pods as controllers make them from a template. Pure."""
+"""Pods created by controllers from a template. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ Plain = dict[str, Any]
 
 
 def owned_by(kind: str, meta: Meta, *, group: str = "apps") -> Plain:
-    """The reference of a controller to what it made."""
+    """Return the owner reference to a controller."""
     return {
         "apiVersion": f"{group}/v1",
         "kind": kind,
@@ -21,7 +21,6 @@ def owned_by(kind: str, meta: Meta, *, group: str = "apps") -> Plain:
 
 
 def labels_of(template: Mapping[str, Any]) -> dict[str, str]:
-    """Those that its pods get."""
     metadata: Mapping[str, Any] = template.get("metadata") or {}
     return dict(metadata.get("labels") or {})
 
@@ -29,7 +28,6 @@ def labels_of(template: Mapping[str, Any]) -> dict[str, str]:
 def pod_of(
     template: Mapping[str, Any], meta: Meta, *, owner: Plain, labels: Mapping[str, str]
 ) -> Plain:
-    """A new pod of the owner whose metadata these are, with labels beside the template's."""
     metadata: Plain = {
         "generateName": f"{meta.name}-",
         "namespace": meta.namespace,

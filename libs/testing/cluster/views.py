@@ -1,4 +1,4 @@
-"""What controllers and kubelets read of objects: leaner than the client's views, and with specs.
+"""Views of the objects that controllers and kubelets read, leaner than those of `libs.kube`.
 
 Templates, selectors and affinities stay plain data: they are passed on or evaluated, never edited.
 """
@@ -23,20 +23,18 @@ from libs.kube.views import Container as PlainContainer
 
 
 class Meta(Metadata, frozen=True, kw_only=True):
-    """Metadata without the book of who owns which field."""
+    """Metadata without managed fields."""
 
     deletion_grace_period_seconds: int | None = None
     managed_fields: tuple[ManagedFields, ...] = msgspec.field(default=(), name="(not read)")
 
     @property
     def owner(self) -> OwnerReference | None:
-        """The one that controls it."""
+        """The owner that is the controller."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
 class Toleration(View, frozen=True, kw_only=True):
-    """A taint that a pod bears, for ever or for so many seconds."""
-
     key: str = ""
     operator: str = "Equal"
     value: str = ""
@@ -45,34 +43,26 @@ class Toleration(View, frozen=True, kw_only=True):
 
 
 class FieldRef(View, frozen=True, kw_only=True):
-    """A field of the pod itself."""
-
     field_path: str = ""
 
 
 class EnvSource(View, frozen=True, kw_only=True):
-    """Where a variable's value is to be found; from elsewhere than the pod none is read."""
+    """Where a variable's value comes from; only fields of the pod are read."""
 
     field_ref: FieldRef | None = None
 
 
 class EnvVar(View, frozen=True, kw_only=True):
-    """One variable of a container."""
-
     name: str
     value: str = ""
     value_from: EnvSource | None = None
 
 
 class Container(PlainContainer, frozen=True, kw_only=True):
-    """One container of a pod, as wanted, with what its program is told."""
-
     env: tuple[EnvVar, ...] = ()
 
 
 class PodSpec(View, frozen=True, kw_only=True):
-    """What is wanted of a pod, and where."""
-
     node_name: str = ""
     node_selector: dict[str, str] = {}
     affinity: dict[str, Any] = {}
@@ -86,8 +76,6 @@ class PodSpec(View, frozen=True, kw_only=True):
 
 
 class PodStatus(View, frozen=True, kw_only=True):
-    """How a pod is."""
-
     phase: str = ""
     start_time: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -96,87 +84,71 @@ class PodStatus(View, frozen=True, kw_only=True):
 
 
 class Pod(Object, frozen=True, kw_only=True):
-    """A pod as controllers, the scheduler and kubelets see it."""
-
     metadata: Meta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
     def condition(self, kind: str) -> Condition | None:
-        """What is known of one thing, if anything is."""
         return next((each for each in self.status.conditions if each.type == kind), None)
 
     @property
     def ready(self) -> bool:
-        """Whether the kubelet says so."""
         found = self.condition("Ready")
         return found is not None and found.status == "True"
 
     @property
     def deleting(self) -> bool:
-        """Whether it has been told to go."""
         return bool(self.metadata.deletion_timestamp)
 
     @property
     def over(self) -> bool:
-        """Whether its containers have ended for good."""
+        """Whether the containers have ended for good."""
         return self.status.phase in ("Succeeded", "Failed")
 
 
 class NodeCondition(Condition, frozen=True, kw_only=True):
-    """A condition that is said again although nothing changed."""
-
     last_heartbeat_time: str | None = None
 
 
 class NodeSpec(View, frozen=True, kw_only=True):
-    """What is wanted of a node."""
-
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
 class NodeStatus(View, frozen=True, kw_only=True):
-    """What the kubelet says of its node."""
-
     conditions: tuple[NodeCondition, ...] = ()
     allocatable: dict[str, str] = {}
 
 
 class Node(Object, frozen=True, kw_only=True):
-    """A node without its fifty images."""
+    """A node without its images."""
 
     metadata: Meta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
     def condition(self, kind: str) -> NodeCondition | None:
-        """What is known of one thing, if anything is."""
         return next((each for each in self.status.conditions if each.type == kind), None)
 
 
 class Template(View, frozen=True, kw_only=True):
-    """As much of a template as decides where its pods go."""
+    """The part of a template that decides where its pods go."""
 
     spec: PodSpec = PodSpec()
 
 
 class RollingUpdate(View, frozen=True, kw_only=True):
-    """How many nodes may be without a ready pod at once, as a number or as a percentage."""
-
     max_unavailable: int | str = 1
 
 
 class UpdateStrategy(View, frozen=True, kw_only=True):
-    """Who replaces pods of an older template: the controller, or whoever deletes them."""
+    """`RollingUpdate`: the controller replaces outdated pods; `OnDelete`: whoever deletes them."""
 
     type: str = "RollingUpdate"
     rolling_update: RollingUpdate = RollingUpdate()
 
 
 class DaemonSetSpec(View, frozen=True, kw_only=True):
-    """What is wanted of a DaemonSet."""
-
     selector: dict[str, Any] = {}
     template: dict[str, Any] = {}
     update_strategy: UpdateStrategy = UpdateStrategy()
@@ -185,8 +157,6 @@ class DaemonSetSpec(View, frozen=True, kw_only=True):
 
 
 class DaemonSetStatus(View, frozen=True, kw_only=True):
-    """How far the controller is with it."""
-
     observed_generation: int = 0
     desired_number_scheduled: int = 0
     current_number_scheduled: int = 0
@@ -199,32 +169,24 @@ class DaemonSetStatus(View, frozen=True, kw_only=True):
 
 
 class DaemonSet(Object, frozen=True, kw_only=True):
-    """One pod on each node that it selects."""
-
     metadata: Meta
     spec: DaemonSetSpec = DaemonSetSpec()
     status: DaemonSetStatus = DaemonSetStatus()
 
 
 class ControllerRevision(Object, frozen=True, kw_only=True):
-    """One version of a DaemonSet's template."""
-
     metadata: Meta
     revision: int = 0
     data: dict[str, Any] = {}
 
 
 class ReplicaSetSpec(View, frozen=True, kw_only=True):
-    """What is wanted of a ReplicaSet."""
-
     replicas: int = 1
     selector: dict[str, Any] = {}
     template: dict[str, Any] = {}
 
 
 class ReplicaSetStatus(View, frozen=True, kw_only=True):
-    """How far the controller is with it."""
-
     observed_generation: int = 0
     replicas: int = 0
     fully_labeled_replicas: int = 0
@@ -234,23 +196,19 @@ class ReplicaSetStatus(View, frozen=True, kw_only=True):
 
 
 class ReplicaSet(Object, frozen=True, kw_only=True):
-    """So many pods, anywhere."""
-
     metadata: Meta
     spec: ReplicaSetSpec = ReplicaSetSpec()
     status: ReplicaSetStatus = ReplicaSetStatus()
 
 
 class JobSpec(View, frozen=True, kw_only=True):
-    """What is wanted of a Job; one completion is all that is served."""
+    """Only one completion is supported."""
 
     template: dict[str, Any] = {}
     backoff_limit: int = 6
 
 
 class JobStatus(View, frozen=True, kw_only=True):
-    """How far the controller is with it."""
-
     start_time: str = ""
     completion_time: str = ""
     active: int = 0
@@ -262,24 +220,18 @@ class JobStatus(View, frozen=True, kw_only=True):
 
 
 class Job(Object, frozen=True, kw_only=True):
-    """A pod that is to succeed once."""
-
     metadata: Meta
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
 
 
 class BudgetSpec(View, frozen=True, kw_only=True):
-    """How many pods must stay, or may go, as a number or as a percentage."""
-
     selector: dict[str, Any] | None = None
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
 
 
 class BudgetStatus(View, frozen=True, kw_only=True):
-    """What evictions are judged by."""
-
     observed_generation: int = 0
     disruptions_allowed: int = 0
     current_healthy: int = 0
@@ -290,29 +242,21 @@ class BudgetStatus(View, frozen=True, kw_only=True):
 
 
 class Budget(Object, frozen=True, kw_only=True):
-    """A PodDisruptionBudget."""
-
     metadata: Meta
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
 
 
 class Lease(Object, frozen=True, kw_only=True):
-    """A kubelet's sign of life."""
-
     metadata: Meta
     spec: LeaseSpec = LeaseSpec()
 
 
 class NamespaceSpec(View, frozen=True, kw_only=True):
-    """Who still has to let it go."""
-
     finalizers: tuple[str, ...] = ()
 
 
 class Namespace(Object, frozen=True, kw_only=True):
-    """Where other objects live."""
-
     metadata: Meta
     spec: NamespaceSpec = NamespaceSpec()
 

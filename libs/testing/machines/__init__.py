@@ -1,23 +1,16 @@
-"""A simulated machine: a folder that looks like a host's root, and what lives and happens there.
+"""A simulated machine: a folder like a host's root, with a kernel, processes and GPUs behind it.
 
-The real agents run against it: they read its tree, ask its kernel to unload, hold its GPUs open,
-and keep its gate. `machine.Machine` is the door:
+The real agents run against it: they read its files, unload its modules, open its GPUs and keep its
+gate. `SimulatedMachine` is the entry point:
 
-    there: dict[str, Machine] = {}
-    cluster = Cluster(..., occupants=occupants(there))
-    there["n1"] = Machine(root / "n1", name="n1", model=…, clock=…, ids=…, random=…)
-    there["n1"].join(cluster.fleet)              a kubelet and its Node; they boot together
-    host = there["n1"].host(Inline(), comm="sluice-driver", changes=True)
-    ...                                          an agent lives on `host`, and through `host.access`
-    there["n1"].kill(host)                       it was killed: its holds go, its writes too
-    await there["n1"].reboot(kernel=...)         with it all agents of that machine are killed
-    assert there["n1"].oddities == ()            what must never happen
+machine = SimulatedMachine(root / "n1", name="n1", model=..., env=...)
+machine.join(cluster.fleet)                  a kubelet and its Node; they reboot together
+host = machine.host(InlineOffload(), comm="sluice-driver", changes=True)
+machine.kill(host)                           the agent dies: open devices and writes go
+await machine.reboot(kernel=...)             kills all agents of the machine
+assert machine.incidents == ()               what must never happen
 
-On the virtual loop `Inline` does an agent's blocking work; in a process `Threads`. Nothing else
-differs. Time that the kernel takes passes inside `host.access.do`, as the world's model says. A
-root in memory (/dev/shm) is several times as fast as one on a disk.
-
-Here may live: the tree, the kernel with its modules and processes, the library of the driver, the
-containers of driver pods and jobs (for `libs.testing.cluster`), readings. Here must not live: how
-long anything takes and how it ends (`rollout.world`), and what our agents do.
+Pod processes come from `process_factory(machines)`. Agents pass `InlineOffload` on the virtual loop
+and a threaded one in a process. Time that the kernel takes passes inside `host.offload.do`, as the
+world's model says. A root in memory (/dev/shm) is several times as fast as one on a disk.
 """

@@ -1,4 +1,4 @@
-"""What stands in a machine's tree before anything runs: devices, processors, system, model."""
+"""The files of a machine before anything runs: devices, processors, system."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from libs.testing.machines.host_tree import HostTree
 from libs.testing.machines.system import System
 
 VOLATILE = ("/dev", "/proc", "/run", "/sys")
-"""Not on any disk: gone with each boot, or made by the kernel."""
+"""Folders in memory: emptied by each boot, or made by the kernel."""
 
 NIC = "0000:05:00.0"
 NIC_DRIVER = "mlx5_core"
@@ -22,23 +22,23 @@ _FLAGS = "fpu sse sse2 ssse3 sse4_1 sse4_2 avx avx2 avx512f amx_tile"
 def create_base_files(
     host_tree: HostTree, *, name: str, system: System, gpus: Sequence[Gpu]
 ) -> None:
-    """A machine that has been put up, and was not switched on yet."""
-    for folder in VOLATILE:
-        host_tree.empty(folder)
+    """Write the files of a machine that has not booted yet."""
+    for path in VOLATILE:
+        host_tree.empty(path)
     for folder in ("/etc", "/var/lib", "/var/log", "/usr/src", "/lib/modules"):
         host_tree.make_folder(folder)
     host_tree.put("/etc/hostname", f"{name}\n")
     host_tree.put("/etc/os-release", _os_release(system))
     host_tree.put("/dev/null")
     host_tree.put("/sys/class/dmi/id/product_name", f"{system.product}\n")
-    _firmware(host_tree, system)
+    host_tree.put(_SECURE_BOOT, bytes((6, 0, 0, 0, 0)))
     _processors(host_tree, system)
     _memory(host_tree, system)
     _devices(host_tree, system, gpus)
 
 
 def install_kernel(host_tree: HostTree, release: str) -> None:
-    """A kernel of this release is installed, with what a driver is built from."""
+    """Install a kernel release, with what a driver build needs."""
     host_tree.put(
         f"/boot/config-{release}",
         "CONFIG_NO_HZ=y\nCONFIG_NO_HZ_FULL=y\n# CONFIG_PREEMPT is not set\nCONFIG_HZ=250\n",
@@ -53,47 +53,45 @@ def _os_release(system: System) -> str:
     return f'PRETTY_NAME="{system.os_name}"\nID={system.os_id}\nVERSION_ID="{system.os_version}"\n'
 
 
-def _firmware(ground: HostTree, system: System) -> None:
-    ground.put(_SECURE_BOOT, bytes((6, 0, 0, 0, int(system.secure_boot))))
-    if system.selinux:
-        ground.put("/sys/fs/selinux/enforce", "1")
-
-
-def _processors(ground: HostTree, system: System) -> None:
-    one = f"vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nflags\t\t: {_FLAGS}\n\n"
+def _processors(host_tree: HostTree, system: System) -> None:
+    cpu = f"vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nflags\t\t: {_FLAGS}\n\n"
     numbers = range(system.cpus)
-    ground.put(ARCHITECTURE, f"{system.architecture}\n")
-    ground.put("/proc/cpuinfo", "".join(f"processor\t: {each}\n{one}" for each in numbers))
-    half = system.cpus // 2
+    host_tree.put(ARCHITECTURE, f"{system.architecture}\n")
+    host_tree.put("/proc/cpuinfo", "".join(f"processor\t: {each}\n{cpu}" for each in numbers))
+    cores = system.cpus // 2
     for number in numbers:
-        first = number % half if half else number
-        siblings = f"{first},{first + half}\n" if half else f"{first}\n"
-        ground.put(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list", siblings)
+        first = number % cores if cores else number
+        siblings = f"{first},{first + cores}\n" if cores else f"{first}\n"
+        host_tree.put(
+            f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list", siblings
+        )
 
 
-def _memory(ground: HostTree, system: System) -> None:
+def _memory(host_tree: HostTree, system: System) -> None:
     kib = system.memory_gib * 1024 * 1024
-    ground.put("/proc/meminfo", f"MemTotal:       {kib} kB\nMemFree:        {kib // 2} kB\n")
-    ground.put("/proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n")
+    host_tree.put("/proc/meminfo", f"MemTotal:       {kib} kB\nMemFree:        {kib // 2} kB\n")
+    host_tree.put("/proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n")
     for node in (0, 1):
-        ground.make_folder(f"/sys/devices/system/node/node{node}")
+        host_tree.make_folder(f"/sys/devices/system/node/node{node}")
 
 
-def _devices(ground: HostTree, system: System, gpus: Sequence[Gpu]) -> None:
+def _devices(host_tree: HostTree, system: System, gpus: Sequence[Gpu]) -> None:
     model = system.gpu
-    kind = ("0x030200", f"0x{pci.NVIDIA}", f"0x{model.device}", f"0x{pci.NVIDIA}")
+    identity = ("0x030200", f"0x{pci.NVIDIA}", f"0x{model.device}", f"0x{pci.NVIDIA}")
     for gpu in gpus:
-        values = (*kind, f"0x{model.subsystem}")
-        _device(ground, gpu.pci, values, numa=2 * gpu.index // max(1, len(gpus)), group=gpu.index)
-    _device(ground, NIC, _NIC, numa=0, group=len(gpus))
-    ground.link(f"{pci.DEVICES}/{NIC}/driver", f"../../../../bus/pci/drivers/{NIC_DRIVER}")
+        values = (*identity, f"0x{model.subsystem}")
+        _pci_device(
+            host_tree, gpu.pci, values, numa=2 * gpu.index // max(1, len(gpus)), group=gpu.index
+        )
+    _pci_device(host_tree, NIC, _NIC, numa=0, group=len(gpus))
+    host_tree.link(f"{pci.DEVICES}/{NIC}/driver", f"../../../../bus/pci/drivers/{NIC_DRIVER}")
 
 
-def _device(
-    ground: HostTree, address: str, values: tuple[str, ...], *, numa: int, group: int
+def _pci_device(
+    host_tree: HostTree, address: str, values: tuple[str, ...], *, numa: int, group: int
 ) -> None:
-    place = f"{pci.DEVICES}/{address}"
+    folder = f"{pci.DEVICES}/{address}"
     for name, value in zip(_PCI_FILES, values, strict=True):
-        ground.put(f"{place}/{name}", f"{value}\n")
-    ground.put(f"{place}/numa_node", f"{numa}\n")
-    ground.link(f"{place}/iommu_group", f"../../../../kernel/iommu_groups/{group}")
+        host_tree.put(f"{folder}/{name}", f"{value}\n")
+    host_tree.put(f"{folder}/numa_node", f"{numa}\n")
+    host_tree.link(f"{folder}/iommu_group", f"../../../../kernel/iommu_groups/{group}")

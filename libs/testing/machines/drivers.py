@@ -1,10 +1,9 @@
-"""The containers of a driver pod: its gate, its driver, and those that load one module more.
+"""The containers of a driver pod: gate, driver, and containers that load one more module.
 
-They do what the vendor's do, as far as anybody on the machine can see it. A driver that stops
-leaves its modules and its root behind: whether they may go is not for a container to know. One that
-finds the modules of the same installation keeps them. One that starts again in its pod does not
-pass the gate (docs/states.md#gate). No probe is played: ready is what works, when the world says
-so.
+They act on the machine like the vendor's. A driver that stops leaves its modules and its root
+behind, and one that finds the modules of the same installation keeps them. A container restarted in
+its pod does not pass the gate again (docs/states.md#gate). Probes are not played: the driver is
+ready when the world's model says so.
 """
 
 import re
@@ -16,10 +15,9 @@ from libs.host.gate import GateRequest
 from libs.policy.render.rendered import INSTALL_ANNOTATION
 from libs.testing.cluster.kubelet.container_process import ContainerInstance, ProcessEvents
 from libs.testing.cluster.views import Pod
-from libs.testing.machines.incidents import IncidentKind
 from libs.testing.machines.kernel import CONTROL, device
 from libs.testing.machines.processes import SimulatedProcess, workload_of
-from libs.testing.machines.state import InstalledDriver, MachineState
+from libs.testing.machines.state import IncidentKind, InstalledDriver, MachineState
 
 GATE: Final = "gate"
 DRIVER: Final = "nvidia-driver-ctr"
@@ -28,35 +26,34 @@ EXTRA_MODULES: Final = {
     "nvidia-fs-ctr": "nvidia_fs",
     "nvidia-gdrcopy-ctr": "gdrdrv",
 }
-"""Containers that load one module more, and which."""
+"""The module that each container loads."""
 
 POLL_INTERVAL: Final = 0.5
-"""Seconds between two looks at the gate, or for the driver that a module needs."""
+"""Seconds between two checks of the gate, or for the driver."""
 
 _VERSION = re.compile(r"\d{3,}\.\d+(\.\d+)?")
 _BRANCH = re.compile(r"\d{3,}")
 
 
 class GateProcess(SimulatedProcess):
-    """Asks, and ends when it is answered."""
+    """Writes the pod's request and exits once the gate is open to it."""
 
     comm = "sluice-gate"
 
     async def run(self, instance: ContainerInstance) -> int:
-        """Until an answer names its pod and its label."""
-        site, pod = self.state, instance.pod
+        state, pod = self.state, instance.pod
         label = pod.metadata.labels.get(DRIVER_LABEL, "")
-        asking = GateRequest(pod_uid=pod.metadata.uid, label=label, started=site.clock.now())
-        gate.put_request(site.tree, asking)
-        site.end_writes()
-        while not gate.is_open(site.tree, asking):
+        request = GateRequest(pod_uid=pod.metadata.uid, label=label, started=state.clock.now())
+        gate.put_request(state.tree, request)
+        state.end_writes()
+        while not gate.is_open(state.tree, request):
             await self.wait(POLL_INTERVAL)
-        site.admitted.add(asking.pod_uid)
+        state.admitted.add(request.pod_uid)
         return 0
 
 
 class DriverProcess(SimulatedProcess):
-    """Builds, loads, and stays for as long as its container does."""
+    """Loads the driver and runs until its container ends."""
 
     comm = "nvidia-driver"
 
@@ -64,111 +61,108 @@ class DriverProcess(SimulatedProcess):
         super().__init__(state)
         self._daemon = 0
         self._locked_by = ""
-        """The uid of its pod, once it has the lock that only one driver has."""
+        """The pod's uid while this process has the lock, which only one driver can have."""
 
-    def begin(self, instance: ContainerInstance, voice: ProcessEvents) -> None:
-        """The container has started."""
-        site, meta = self.state, instance.pod.metadata
-        site.check_boot(instance.boot_id)
-        if meta.uid not in site.admitted:
-            site.record_incident(
-                IncidentKind.NOT_ADMITTED, f"{meta.key} started its driver behind a shut gate"
-            )
-        others = [label for uid, label in site.drivers.items() if uid != meta.uid]
+    def begin(self, instance: ContainerInstance, events: ProcessEvents, /) -> None:
+        state, meta = self.state, instance.pod.metadata
+        state.check_boot(instance.boot_id)
+        if meta.uid not in state.admitted:
+            message = f"{meta.key} started its driver before the gate opened"
+            state.record_incident(IncidentKind.NOT_ADMITTED, message)
+        others = [label for uid, label in state.drivers.items() if uid != meta.uid]
         for label in others:
-            said = f"{meta.key} started its driver while that of {label or 'no label'} runs"
-            site.record_incident(IncidentKind.TWO_DRIVERS, said)
+            message = f"{meta.key} started its driver while that of {label or 'no label'} runs"
+            state.record_incident(IncidentKind.TWO_DRIVERS, message)
         if not others:
             self._locked_by = meta.uid
-            site.drivers[meta.uid] = meta.labels.get(DRIVER_LABEL, "")
-        super().begin(instance, voice)
+            state.drivers[meta.uid] = meta.labels.get(DRIVER_LABEL, "")
+        super().begin(instance, events)
 
     async def run(self, instance: ContainerInstance) -> int:
-        """Until it fails, crashes or is stopped."""
         if not self._locked_by:
             return 1
-        site, pod = self.state, instance.pod
-        who = (instance.node, workload_of(pod), instance.container, instance.attempt)
-        wanted = _installation(pod, instance.container)
-        site.host_tree.put(driver_files.PID, f"{self.pid}\n")
-        if self._is_in(wanted):
-            site.install(wanted)
-        elif code := await self._install(wanted, pod):
+        state, pod = self.state, instance.pod
+        key = (instance.node, workload_of(pod), instance.container, instance.attempt)
+        driver = _installation(pod, instance.container)
+        state.host_tree.put(driver_files.PID, f"{self.pid}\n")
+        if self._is_installed(driver):
+            state.install(driver)
+        elif code := await self._install(driver, pod):
             return code
         self._serve(instance)
-        await self.wait(site.model.ready(*who).seconds)
-        site.host_tree.put(driver_files.READY, _ready_file(pod))
+        await self.wait(state.model.ready(*key).seconds)
+        state.host_tree.put(driver_files.READY, _ready_file(pod))
         self.report_ready(True)
-        ending = site.model.run(*who)
+        ending = state.model.run(*key)
         await self.wait(ending.after)
         return ending.exit_code
 
     def stop(self, instance: ContainerInstance) -> None:
-        """First it takes back its word, then it lets go of the devices."""
+        """Remove the ready file, then close the devices."""
         self.abort()
         self.state.host_tree.remove(driver_files.READY)
         self.state.kernel.end(self._daemon)
         super().stop(instance)
 
     def cleanup(self) -> None:
-        """Its daemon goes with it, and so does its lock."""
+        """End the daemon and release the lock."""
         super().cleanup()
         self.state.kernel.end(self._daemon)
         if self._locked_by:
             self.state.drivers.pop(self._locked_by, None)
 
-    def _is_in(self, wanted: InstalledDriver) -> bool:
-        site = self.state
-        said = driver_files.installed_digest(site.tree)
-        return site.installed is not None and bool(wanted.digest) and said == wanted.digest
+    def _is_installed(self, driver: InstalledDriver) -> bool:
+        state = self.state
+        message = driver_files.installed_digest(state.tree)
+        return state.installed is not None and bool(driver.digest) and message == driver.digest
 
-    async def _install(self, wanted: InstalledDriver, pod: Pod) -> int:
-        """Its exit code, if that was not possible."""
-        site = self.state
-        there = site.installed
+    async def _install(self, driver: InstalledDriver, pod: Pod) -> int:
+        """Unload other modules and load these; return the exit code."""
+        state = self.state
+        there = state.installed
         if there is not None:
-            if there.pod_uid != wanted.pod_uid:
+            if there.pod_uid != driver.pod_uid:
                 what = f"the modules of {there.label or there.version}"
-                site.record_incident(
+                state.record_incident(
                     IncidentKind.OVER_ANOTHER, f"{pod.metadata.key} is to replace {what}"
                 )
-            if site.kernel.unload_all():
+            if state.kernel.unload_all():
                 return 1
-        site.kernel.unmount_below(driver_files.ROOT)
-        attempt = site.next_attempt(f"load {wanted.label}")
-        ending = site.model.load(site.name, wanted.label, attempt)
+        state.kernel.unmount_below(driver_files.ROOT)
+        attempt = state.next_attempt(f"load {driver.label}")
+        ending = state.model.load(state.name, driver.label, attempt)
         await self.wait(ending.after)
-        if ending.exit_code or site.kernel.is_loaded(modules.NOUVEAU):
+        if ending.exit_code or state.kernel.is_loaded(modules.NOUVEAU):
             return ending.exit_code or 1
-        site.install(wanted)
-        site.host_tree.put(driver_files.STATE, f"{wanted.digest}\n")
+        state.install(driver)
+        state.host_tree.put(driver_files.STATE, f"{driver.digest}\n")
         return 0
 
     def _serve(self, instance: ContainerInstance) -> None:
-        """Its file system is shown to the machine, and its daemon holds the devices."""
-        site = self.state
-        site.kernel.unmount_below(driver_files.ROOT)
-        site.kernel.mount(driver_files.ROOT)
-        version = site.kernel.version(modules.DRIVER)
+        """Mount the driver's root and start the daemon, which holds the devices."""
+        state = self.state
+        state.kernel.unmount_below(driver_files.ROOT)
+        state.kernel.mount(driver_files.ROOT)
+        version = state.kernel.version(modules.DRIVER)
         for path in (
             "usr/bin/nvidia-smi",
             f"usr/src/nvidia-{version}/LICENSE",
             f"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{version}",
             "dev/nvidiactl",
         ):
-            site.host_tree.put(f"{driver_files.ROOT}/{path}")
+            state.host_tree.put(f"{driver_files.ROOT}/{path}")
         library = f"{driver_files.ROOT}/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
-        site.host_tree.link(library, f"libnvidia-ml.so.{version}")
-        self._daemon = site.kernel.start(
+        state.host_tree.link(library, f"libnvidia-ml.so.{version}")
+        self._daemon = state.kernel.start(
             "nvidia-persistenced",
             pod_uid=instance.pod.metadata.uid,
             container_id=instance.container_id,
         )
-        site.kernel.open(self._daemon, (CONTROL, *map(device, range(len(site.gpus)))))
+        state.kernel.open(self._daemon, (CONTROL, *map(device, range(len(state.gpus)))))
 
 
 class ExtraModuleProcess(SimulatedProcess):
-    """Loads one module more when the driver is there, and stays."""
+    """Loads one more module once the driver is ready, and stays."""
 
     comm = "bash"
 
@@ -177,22 +171,21 @@ class ExtraModuleProcess(SimulatedProcess):
         self._module = module
 
     async def run(self, instance: ContainerInstance) -> int:
-        """Until it crashes or is stopped."""
-        site = self.state
-        who = (instance.node, workload_of(instance.pod), instance.container, instance.attempt)
-        while site.installed is None or not site.tree.exists(driver_files.READY):
+        state = self.state
+        key = (instance.node, workload_of(instance.pod), instance.container, instance.attempt)
+        while state.installed is None or not state.tree.exists(driver_files.READY):
             await self.wait(POLL_INTERVAL)
-        version = site.kernel.version(modules.DRIVER)
-        site.kernel.load(self._module, version=version, uses=(modules.DRIVER,))
-        await self.wait(site.model.ready(*who).seconds)
+        version = state.kernel.version(modules.DRIVER)
+        state.kernel.load(self._module, version=version, uses=(modules.DRIVER,))
+        await self.wait(state.model.ready(*key).seconds)
         self.report_ready(True)
-        ending = site.model.run(*who)
+        ending = state.model.run(*key)
         await self.wait(ending.after)
         return ending.exit_code
 
 
 def driver_process(state: MachineState, pod: Pod, container: str) -> SimulatedProcess | None:
-    """Who lives in this container of a driver pod, if it is one."""
+    """Return the process of a container of a driver pod; None for other containers."""
     if container == DRIVER:
         return DriverProcess(state)
     if DRIVER_LABEL not in pod.metadata.labels:
@@ -205,7 +198,7 @@ def driver_process(state: MachineState, pod: Pod, container: str) -> SimulatedPr
 
 
 def version_of(image: str) -> str:
-    """Which driver is in an image, as far as its name tells."""
+    """Derive the driver version from an image name."""
     name, _, digest = image.rpartition("/")[2].partition("@sha256:")
     tag = name.partition(":")[2]
     if found := _VERSION.match(tag):
@@ -228,9 +221,9 @@ def _installation(pod: Pod, container: str) -> InstalledDriver:
 
 def _ready_file(pod: Pod) -> str:
     there = {each.name for each in pod.spec.containers}
-    said = {
+    message = {
         "GDRCOPY_ENABLED": "nvidia-gdrcopy-ctr" in there,
         "GDS_ENABLED": "nvidia-fs-ctr" in there,
         "GPU_DIRECT_RDMA_ENABLED": "nvidia-peermem-ctr" in there,
     }
-    return "".join(f"{name}: {str(value).lower()}\n" for name, value in said.items())
+    return "".join(f"{name}: {str(value).lower()}\n" for name, value in message.items())

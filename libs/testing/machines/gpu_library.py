@@ -1,5 +1,6 @@
-"""The driver's library on a simulated machine: as our agents have it open, and as it is proven."""
+"""The driver's GPU library on a simulated machine, as agents open it, and its readings."""
 
+import math
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -10,15 +11,20 @@ from libs.forecast.world import VALIDATION_STEPS, ValidationEnd
 from libs.host import modules
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
+from libs.runtime.env import Env
 from libs.testing.machines.agent_process import SimulatedAgentProcess
 from libs.testing.machines.state import MachineState
 
 _CUDA = {"535": "12.2", "550": "12.4", "560": "12.6", "570": "12.8", "575": "12.9", "580": "13.0"}
-"""The newest that a branch supports."""
+"""The newest CUDA version that a branch supports."""
+
+
+_WAVE = 60.0
+"""Period of the load, in seconds."""
 
 
 class AgentGpus(MemoryGpus):
-    """For one agent, under whatever driver is in the kernel."""
+    """The library for one agent, under the driver in the kernel."""
 
     def __init__(
         self,
@@ -37,50 +43,106 @@ class AgentGpus(MemoryGpus):
         self.process = process
 
     def describe(self) -> tuple[Gpu, ...]:
-        """What each is, by index; one that hangs is said to. Raises `Unavailable` unless open."""
+        """Return the GPUs by index; broken ones are hung. Raises `GpusUnavailable` unless open."""
         broken = self.state.broken
         return tuple(replace(gpu, hung=gpu.index in broken) for gpu in super().describe())
 
 
 class ValidatorGpus(AgentGpus):
-    """For the validator: its look takes as long as the world's validation does, and ends alike.
+    """The library for the validator: the model decides how long validation takes and how it ends.
 
-    Where that fails in the first step the library refuses; where it fails later, the first GPU
-    hangs under the test. Nobody sees it who looks less closely.
+    A failure in the first step makes `open` fail; one in a later step makes the first GPU hang.
     """
 
     _verdict: ValidationEnd | None = None
 
     def open(self) -> DriverLibrary:
-        """Take hold of the library; raises `Unavailable`. What is open already stays so."""
-        there = self.state.installed
-        if self._verdict is not None or there is None:
+        """Open the library; raises `GpusUnavailable`. No effect if it is open."""
+        installed = self.state.installed
+        if self._verdict is not None or installed is None:
             return super().open()
-        attempt = self.state.next_attempt(f"validation {there.label}")
-        verdict = self.state.model.validation(self.state.name, there.label, attempt)
+        attempt = self.state.next_attempt(f"validation {installed.label}")
+        verdict = self.state.model.validation(self.state.name, installed.label, attempt)
         self.process.set_duration(verdict.after)
         if verdict.failed == VALIDATION_STEPS[0]:
-            raise GpusUnavailable("the driver's library and its kernel module do not go together")
-        found = super().open()
+            raise GpusUnavailable("the driver's library does not match its kernel module")
+        library = super().open()
         self._verdict = verdict
-        return found
+        return library
 
     def close(self) -> None:
-        """Let go of every device; without a hold it does nothing."""
+        """Close all devices; no effect if nothing is open."""
         self._verdict = None
         super().close()
 
     def describe(self) -> tuple[Gpu, ...]:
-        """What each is, by index; one that hangs is said to. Raises `Unavailable` unless open."""
-        found = super().describe()
+        """Return the GPUs by index. Raises `GpusUnavailable` unless open."""
+        library = super().describe()
         if self._verdict is None or not self._verdict.failed:
-            return found
-        return tuple(replace(gpu, hung=gpu.hung or gpu.index == 0) for gpu in found)
+            return library
+        return tuple(replace(gpu, hung=gpu.hung or gpu.index == 0) for gpu in library)
 
 
 def driver_library(state: MachineState) -> DriverLibrary | None:
-    """Of the driver that is in the kernel."""
     version = state.kernel.version(modules.DRIVER)
     if not version:
         return None
     return DriverLibrary(driver_version=version, cuda=_CUDA.get(version.partition(".")[0], ""))
+
+
+class GpuReadings:
+    """Readings of all GPUs of one machine."""
+
+    def __init__(
+        self,
+        *,
+        env: Env,
+        busy_gpus: Callable[[], frozenset[int]],
+        is_broken: Callable[[Gpu], bool],
+    ) -> None:
+        self._clock = env.clock
+        self._variation = [env.random.random() for _ in range(32)]
+        self._busy_gpus = busy_gpus
+        self._is_broken = is_broken
+        self._since = env.clock.monotonic()
+        self._energy: dict[str, tuple[float, float]] = {}
+        """By UUID: time of the last count, and millijoules until then."""
+
+    def of(self, gpu: Gpu) -> GpuSample:
+        """Return the current reading; a broken GPU reports no values."""
+        if self._is_broken(gpu):
+            return GpuSample(uuid=gpu.uuid, index=gpu.index, pci=gpu.pci)
+        load, variation = self._load(gpu), self._variation[gpu.index % len(self._variation)]
+        power = 70.0 + 8.0 * variation + 600.0 * load
+        used = round(gpu.memory_mib * (0.9 if load else 0.0)) + 600
+        return GpuSample(
+            uuid=gpu.uuid,
+            index=gpu.index,
+            pci=gpu.pci,
+            sm_clock_mhz=1980 if load else 345,
+            memory_clock_mhz=2619,
+            temperature_c=round(27 + 5 * variation + 38 * load),
+            memory_temperature_c=round(32 + 5 * variation + 45 * load),
+            power_w=round(power, 3),
+            energy_mj=self._count_energy(gpu, power),
+            pcie_replays=0,
+            gpu_utilization=round(100 * load),
+            memory_utilization=round(60 * load),
+            framebuffer_used_mib=min(used, gpu.memory_mib),
+            framebuffer_free_mib=max(0, gpu.memory_mib - used),
+            ecc_volatile_uncorrected=0,
+        )
+
+    def _load(self, gpu: Gpu) -> float:
+        if gpu.index not in self._busy_gpus():
+            return 0.0
+        variation = self._variation[gpu.index % len(self._variation)]
+        phase = self._clock.monotonic() / _WAVE + variation
+        return 0.9 + 0.08 * math.sin(2 * math.pi * phase)
+
+    def _count_energy(self, gpu: Gpu, power: float) -> int:
+        now = self._clock.monotonic()
+        last, energy = self._energy.get(gpu.uuid, (self._since, 0.0))
+        energy += (now - last) * power * 1000.0
+        self._energy[gpu.uuid] = (now, energy)
+        return int(energy)

@@ -1,6 +1,6 @@
-"""The files of a simulated machine as its kernel and its containers write them: each whole or not.
+"""Write the files of a simulated machine; a write is visible whole or not at all.
 
-Must know nothing of what the files mean. Whoever reads goes through `libs.host.tree`.
+Readers use `libs.host.tree`.
 """
 
 import os
@@ -13,85 +13,84 @@ if TYPE_CHECKING:
 
 
 class HostTree:
-    """A machine's root, to be written."""
+    """A machine's root, writable."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.on_write: Callable[[], None] = _nothing
-        """Called when something below the root is other than it was."""
+        """Called after each change below the root."""
 
     def at(self, path: str) -> Path:
-        """Where that file is for us; no link is followed."""
+        """Return the path on this computer; links are not followed."""
         return self.root / path.lstrip("/")
 
     def put(self, path: str, content: str | bytes = "") -> None:
-        """A file; a reader sees the old content or the new one."""
-        place = self.at(path)
-        unfinished = place.with_name(f".{place.name}.unfinished")
+        """Replace a file's content atomically."""
+        target_path = self.at(path)
+        unfinished = target_path.with_name(f".{target_path.name}.unfinished")
         data = content.encode() if isinstance(content, str) else content
         try:
             unfinished.write_bytes(data)
         except FileNotFoundError:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            target_path.parent.mkdir(parents=True, exist_ok=True)
             unfinished.write_bytes(data)
-        unfinished.replace(place)
+        unfinished.replace(target_path)
         self.on_write()
 
     def link(self, path: str, target: str) -> None:
-        """A link that says what the machine's own would say."""
-        place = self.at(path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.unlink(missing_ok=True)
-        place.symlink_to(target)
+        """Replace a symbolic link."""
+        target_path = self.at(path)
+        target_path.parent.mkdir(parents=True, exist_ok=True)
+        target_path.unlink(missing_ok=True)
+        target_path.symlink_to(target)
         self.on_write()
 
     def make_folder(self, path: str) -> None:
-        """An empty folder, unless there is one."""
         self.at(path).mkdir(parents=True, exist_ok=True)
         self.on_write()
 
     def set_mtime(self, path: str, at: float) -> None:
-        """It was made then, in unix seconds, whatever the clock of this computer says."""
+        """Set the modification time, in unix seconds."""
         os.utime(self.at(path), (at, at))
         self.on_write()
 
     def empty(self, path: str) -> None:
-        """The folder stays, and nothing in it."""
+        """Delete a folder's content."""
         self.remove(path)
         self.make_folder(path)
 
     def remove(self, path: str) -> None:
-        """It is not there any more, at once, with all that is in it."""
-        place = self.at(path)
-        if place.is_symlink() or place.is_file():
-            place.unlink()
-        elif place.exists():
-            going = place.with_name(f".{place.name}.going")
-            shutil.rmtree(going, ignore_errors=True)
-            place.rename(going)
-            shutil.rmtree(going)
+        """Remove a file or a folder with its content, at once."""
+        target_path = self.at(path)
+        if target_path.is_symlink() or target_path.is_file():
+            target_path.unlink()
+        elif target_path.exists():
+            doomed = target_path.with_name(f".{target_path.name}.going")
+            shutil.rmtree(doomed, ignore_errors=True)
+            target_path.rename(doomed)
+            shutil.rmtree(doomed)
         self.on_write()
 
     def break_below(self, path: str) -> None:
-        """Nothing below that folder can be read or written, as on a disk that has failed."""
-        place = self.at(path)
-        if place.is_dir():
-            place.rename(_aside(place))
-            place.write_bytes(b"")
+        """Make everything in a folder unreadable and unwritable, like a failed disk."""
+        target_path = self.at(path)
+        if target_path.is_dir():
+            target_path.rename(_aside(target_path))
+            target_path.write_bytes(b"")
         self.on_write()
 
     def repair_below(self, path: str) -> None:
-        """What was lost is there again, as it was."""
-        place = self.at(path)
-        if place.is_file():
-            place.unlink()
-            os.rename(_aside(place), place)
+        """Restore what `break_below` took away."""
+        target_path = self.at(path)
+        if target_path.is_file():
+            target_path.unlink()
+            os.rename(_aside(target_path), target_path)
         self.on_write()
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    pass
 
 
-def _aside(place: Path) -> Path:
-    return place.with_name(f".{place.name}.lost")
+def _aside(target_path: Path) -> Path:
+    return target_path.with_name(f".{target_path.name}.lost")

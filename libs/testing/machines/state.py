@@ -1,6 +1,7 @@
-"""What all that lives on one machine shares: kernel, files, world, and who was let in."""
+"""State that all parts of one machine share, and the incidents recorded there."""
 
 from collections import Counter
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,7 +13,6 @@ from libs.runtime.clock import Clock
 from libs.testing.errors import SimError
 from libs.testing.machines.cached_tree import CachedTree, DiskTree
 from libs.testing.machines.host_tree import HostTree
-from libs.testing.machines.incidents import Incident, IncidentKind
 from libs.testing.machines.kernel import SimulatedKernel
 
 if TYPE_CHECKING:
@@ -21,8 +21,30 @@ if TYPE_CHECKING:
     from libs.host.tree import Tree
 
 
+class IncidentKind(StrEnum):
+    TWO_DRIVERS = "two drivers"
+    """A driver container started while that of another pod ran."""
+    OVER_ANOTHER = "over another"
+    """A driver container started to replace modules that another pod had loaded."""
+    NOT_ADMITTED = "not admitted"
+    """A driver container started in a boot in which its pod did not pass the gate."""
+    UNDER_A_HOLDER = "under a holder"
+    """The driver was unloaded while a process had one of its devices open."""
+
+
+class Incident(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that must never happen on a machine."""
+
+    at: float
+    kind: IncidentKind
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.what}"
+
+
 class InstalledDriver(msgspec.Struct, frozen=True, kw_only=True):
-    """The driver that is in the kernel, and who put it there."""
+    """The driver in the kernel, and the pod that loaded it."""
 
     version: str
     digest: str = ""
@@ -31,8 +53,6 @@ class InstalledDriver(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachineState:
-    """One machine's; a boot clears what is not on a disk."""
-
     def __init__(
         self,
         *,
@@ -45,15 +65,13 @@ class MachineState:
         free: int,
         cache_reads: bool = False,
     ) -> None:
-        """`free`: bytes on its disk. `remembers`: files are read once until they change, as
-        `remembering` allows.
-        """
+        """`free`: free bytes on the disk. `cache_reads`: see `SimulatedMachine`."""
         self.name = name
         self.gpus = gpus
         self.host_tree = host_tree
         self.tree: Tree = DiskTree(host_tree.root, free=free)
         self.end_writes: Callable[[], None] = _nothing
-        """Called when whoever was shown a place of the tree has written there."""
+        """Called after a write through a path from the tree."""
         if cache_reads:
             self.tree = tree = CachedTree(self.tree)
             host_tree.on_write, self.end_writes = tree.invalidate, tree.end_writes
@@ -63,22 +81,21 @@ class MachineState:
         self.boot_id = ""
         self.incidents: list[Incident] = []
         self.admitted: set[str] = set()
-        """Pods whose gate was answered in this boot."""
+        """Uids of pods that were let through the gate in this boot."""
         self.drivers: dict[str, str] = {}
-        """Labels of the driver containers that run, by the uid of their pod."""
+        """Labels of running driver containers, by pod uid."""
         self.broken: set[int] = set()
-        """GPUs that do not answer, by index."""
+        """Indices of GPUs that do not answer."""
         self._installed: InstalledDriver | None = None
         self._attempts = Counter[str]()
 
     def set_boot(self, boot_id: str) -> None:
-        """Another boot."""
         self.boot_id = boot_id
         self.admitted.clear()
         self.broken.clear()
 
     def check_boot(self, boot_id: str) -> None:
-        """Whoever starts something here knows in which boot."""
+        """Check that a container starts in the machine's current boot."""
         if boot_id != self.boot_id:
             raise SimError(
                 f"the kubelet of {self.name} started a container in boot {boot_id}, but its machine"
@@ -87,12 +104,11 @@ class MachineState:
             )
 
     def next_attempt(self, what: str) -> int:
-        """The number of this attempt, from 0 on."""
+        """Return the number of this attempt, from 0 on."""
         self._attempts[what] += 1
         return self._attempts[what] - 1
 
     def record_incident(self, kind: IncidentKind, what: str) -> None:
-        """What must never happen did."""
         self.incidents.append(Incident(at=self.clock.now(), kind=kind, what=f"{self.name}: {what}"))
 
     @property
@@ -101,13 +117,13 @@ class MachineState:
         return self._installed if self.kernel.is_loaded(modules.DRIVER) else None
 
     def install(self, driver: InstalledDriver) -> None:
-        """Its modules are in the kernel from now on; what is loaded already stays as it is."""
-        there = self.kernel.version(modules.DRIVER)
-        self._installed = msgspec.structs.replace(driver, version=there or driver.version)
+        """Load the driver's modules; loaded ones stay as they are."""
+        loaded = self.kernel.version(modules.DRIVER)
+        self._installed = msgspec.structs.replace(driver, version=loaded or driver.version)
         for name in (modules.DRIVER, "nvidia_uvm", "nvidia_modeset"):
             uses = () if name == modules.DRIVER else (modules.DRIVER,)
             self.kernel.load(name, version=self._installed.version, uses=uses)
 
 
 def _nothing() -> None:
-    """Every look is a new one."""
+    pass

@@ -1,4 +1,4 @@
-"""What a simulated machine is made of: its system, its GPUs, and where they sit. Pure."""
+"""What a simulated machine consists of: operating system and GPUs. Pure."""
 
 import hashlib
 
@@ -11,12 +11,12 @@ MOST_GPUS = 16
 
 
 class GpuModel(msgspec.Struct, frozen=True, kw_only=True):
-    """One product: all GPUs of a machine are alike."""
+    """A product; all GPUs of a machine are the same."""
 
     name: str
     device: str
     subsystem: str
-    """Both as the PCI bus has them: hexadecimal, without 0x."""
+    """PCI ids, hexadecimal without 0x."""
     memory_mib: int
     compute_capability: tuple[int, int]
     mig_capable: bool = True
@@ -32,13 +32,12 @@ H100 = GpuModel(
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine without its name and its number of GPUs."""
+    """A machine without its name and number of GPUs."""
 
     gpu: GpuModel = H100
     product: str = "DGXH100"
-    """The model of the whole machine."""
     kernel: str = KERNEL
-    """The release that it boots, unless it is told another."""
+    """The release of the first boot."""
     os_id: str = "ubuntu"
     os_version: str = "22.04"
     os_name: str = "Ubuntu 22.04.5 LTS"
@@ -46,24 +45,21 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int = 8
     memory_gib: int = 2015
     free_gib: int = 1000
-    """What may still be written to its disk."""
-    secure_boot: bool = False
-    selinux: bool = False
+    """Free space on the disk."""
     nouveau: bool = False
-    """The kernel's own driver sits on the GPUs from each boot on."""
+    """Load nouveau at each boot."""
     driver: str = ""
-    """The version of a driver that is the machine's own, and loaded at each boot."""
+    """The version of a driver that the machine itself loads at each boot."""
 
 
 PLAIN = System()
-"""Nothing about it matters."""
 
 
 def gpus(name: str, count: int, model: GpuModel) -> tuple[Gpu, ...]:
-    """The GPUs of the machine with this name, the same ones each time."""
+    """Return the machine's GPUs, the same for the same name."""
     if not 0 <= count <= MOST_GPUS:
         raise ValueError(
-            f"a machine {name} with {count} GPUs was asked for: it can have 0 to {MOST_GPUS}"
+            f"machine {name} cannot have {count} GPUs: between 0 and {MOST_GPUS} are possible"
         )
     return tuple(
         Gpu(
@@ -80,6 +76,6 @@ def gpus(name: str, count: int, model: GpuModel) -> tuple[Gpu, ...]:
     )
 
 
-def _uuid(of: str) -> str:
-    text = hashlib.blake2b(of.encode(), digest_size=16).hexdigest()
+def _uuid(seed: str) -> str:
+    text = hashlib.blake2b(seed.encode(), digest_size=16).hexdigest()
     return "GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -1,8 +1,4 @@
-"""Where the five binaries of a control plane are on this machine, and why not elsewhere.
-
-Reads the environment that it is given and looks at files; builds nothing
-(`libs.testing.realkube.build` does) and starts nothing.
-"""
+"""Find the five binaries of a control plane on this machine, and explain the search."""
 
 import hashlib
 import os
@@ -18,13 +14,13 @@ from pathlib import Path
 from libs.testing.errors import ServerFailed
 
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-"""All of these, or it is no control plane: without a scheduler, DaemonSet pods stay Pending."""
+"""All are needed: without a scheduler, DaemonSet pods stay Pending."""
 
 ASSETS = "KUBEBUILDER_ASSETS"
-"""The ecosystem's variable for a directory of such binaries."""
+"""The usual variable for a folder of such binaries."""
 
 MODULES = Path(__file__).parents[3] / "tools" / "kube"
-"""The Go modules of this checkout that pin what `make kube` builds."""
+"""The Go modules that pin what `make kube` builds."""
 
 _PINS = ("go.mod", "go.sum", "etcd/go.mod", "etcd/go.sum")
 _KUBERNETES = re.compile(r"^(?:require )?\s*k8s\.io/kubernetes (v\S+)", re.MULTILINE)
@@ -33,7 +29,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Binaries:
-    """A place that has all five; the fields are in the order of `NAMES`."""
+    """The fields are in the order of `NAMES`."""
 
     etcd: Path
     apiserver: Path
@@ -44,34 +40,32 @@ class Binaries:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BinarySearch:
-    """What came of looking, in the order of preference."""
-
     binaries: Binaries | None
     explanation: str
-    """One line: what was chosen and why nothing before it, or why nothing at all and what to do."""
+    """One line: what was found and what was skipped before it, or what to do."""
 
 
 def find_binaries(environ: Mapping[str, str], *, modules: Path = MODULES) -> BinarySearch:
-    """The first place that has all five: the assets directory, the PATH, what `make kube` built."""
-    passed: list[str] = []
-    for place, search in _places(environ, modules):
+    """Search the assets folder, the PATH, then what `make kube` built, for all five."""
+    skipped: list[str] = []
+    for location, search in _locations(environ, modules):
         if search is None:
-            passed.append(place)
+            skipped.append(location)
             continue
         found = [search(name) for name in NAMES]
         paths = [path.absolute() for path in found if path]
         if len(paths) == len(NAMES):
             binaries = Binaries(**dict(zip(Binaries.__slots__, paths, strict=True)))
-            words = "; ".join([f"real control plane from {place}", *passed])
-            return BinarySearch(binaries=binaries, explanation=words)
+            explanation = "; ".join([f"real control plane from {location}", *skipped])
+            return BinarySearch(binaries=binaries, explanation=explanation)
         missing = [name for name, path in zip(NAMES, found, strict=True) if not path]
-        passed.append(f"{place} lacks {', '.join(missing) if paths else 'all five'}")
-    words = f"no real control plane: {'; '.join(passed)}; {_what_to_do(environ, modules)}"
-    return BinarySearch(binaries=None, explanation=words)
+        skipped.append(f"{location} lacks {', '.join(missing) if paths else 'all five'}")
+    explanation = f"no real control plane: {'; '.join(skipped)}; {_what_to_do(environ, modules)}"
+    return BinarySearch(binaries=None, explanation=explanation)
 
 
 def cache_folder(environ: Mapping[str, str], *, modules: Path = MODULES) -> Path:
-    """Where `make kube` puts them: another place for each set of pins and each kind of machine."""
+    """Return where `make kube` puts them, by pinned versions and platform."""
     base = Path(environ.get("XDG_CACHE_HOME", ""))
     if not base.is_absolute():  # the specification says to ignore it then
         base = Path(environ.get("HOME") or Path.home()) / ".cache"
@@ -84,26 +78,24 @@ def cache_folder(environ: Mapping[str, str], *, modules: Path = MODULES) -> Path
 
 
 def pinned_version(modules: Path = MODULES) -> str:
-    """The release of Kubernetes that the modules pin."""
+    """Return the Kubernetes release that the modules pin."""
     pinned = _KUBERNETES.search((modules / "go.mod").read_text())
     if pinned is None:
         raise ServerFailed(
-            f"{modules / 'go.mod'} requires no k8s.io/kubernetes, so there is nothing to build or "
-            "find: restore the file"
+            f"{modules / 'go.mod'} does not require k8s.io/kubernetes: restore the file"
         )
     return pinned[1]
 
 
 def go_target() -> tuple[str, str]:
-    """This machine, in Go's words: operating system and architecture."""
     machine = platform.machine()
     return sys.platform, _ARCHITECTURES.get(machine, machine)
 
 
-def _places(
+def _locations(
     environ: Mapping[str, str], modules: Path
 ) -> Iterator[tuple[str, Callable[[str], Path | None] | None]]:
-    """Each place and how to search it, or only the words that there is none."""
+    """Yield each location with a function to search it, or None and why it is absent."""
     if assets := environ.get(ASSETS):
         yield f"{ASSETS}={assets}", partial(_in_folder, Path(assets))
     else:
@@ -111,10 +103,10 @@ def _places(
     yield "the PATH", partial(_on_path, environ.get("PATH", ""))
     if not modules.is_dir():
         yield f"there are no Go modules in {modules}", None
-    elif (place := cache_folder(environ, modules=modules)).is_dir():
-        yield f"the cache {place}", partial(_in_folder, place)
+    elif (location := cache_folder(environ, modules=modules)).is_dir():
+        yield f"the cache {location}", partial(_in_folder, location)
     else:
-        yield f"there is no cache {place}", None
+        yield f"there is no cache {location}", None
 
 
 def _in_folder(folder: Path, name: str) -> Path | None:

@@ -1,7 +1,6 @@
 """`make kube`: build the five binaries, once, into a cache outside the checkout.
 
-They are built in a folder beside their place, which is renamed when it is whole; of several that
-build at once one does, and the others wait. Must know nothing of how the binaries are used.
+A partial build is renamed when complete. Of several concurrent builds one runs and the others wait.
 """
 
 import errno
@@ -52,43 +51,43 @@ class NotBuilt(SimError):
 def build(
     environ: Mapping[str, str], *, report: Callable[[str], None], modules: Path = MODULES
 ) -> Path:
-    """The folder that has them; `tell` gets a line now and then for whoever waits."""
-    place = cache_folder(environ, modules=modules)
-    if place.is_dir():
-        return place
-    workshop = _Workshop(environ=environ, modules=modules, tell=report)
+    """Return the folder with the binaries, building them if needed; `report` gets lines of
+    progress.
+    """
+    folder = cache_folder(environ, modules=modules)
+    if folder.is_dir():
+        return folder
+    go_build = _GoBuild(environ=environ, modules=modules, report=report)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(place, report):
-            if not place.is_dir():
-                workshop.fill(place)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _exclusive(folder, report):
+            if not folder.is_dir():
+                go_build.fill(folder)
     except OSError as error:
         full = error.errno == errno.ENOSPC
         raise NotBuilt(
-            f"{place} could not be filled: {error}; "
+            f"{folder} could not be filled: {error}; "
             + (_REASONS["no space left on device"] if full else "set XDG_CACHE_HOME elsewhere")
         ) from error
-    return place
+    return folder
 
 
 @contextmanager
-def _alone(place: Path, tell: Callable[[str], None]) -> Generator[None]:
-    with Path(f"{place}.lock").open("w") as lock:
+def _exclusive(folder: Path, report: Callable[[str], None]) -> Generator[None]:
+    with Path(f"{folder}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tell("another `make kube` is building; waiting for it")
+            report("another `make kube` is building; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-class _Workshop:
-    """A Go toolchain that can build our modules."""
-
+class _GoBuild:
     def __init__(
-        self, *, environ: Mapping[str, str], modules: Path, tell: Callable[[str], None]
+        self, *, environ: Mapping[str, str], modules: Path, report: Callable[[str], None]
     ) -> None:
-        self._tell = tell
+        self._report = report
         self._modules = modules
         system, architecture = go_target()
         self._environ = {
@@ -106,28 +105,31 @@ class _Workshop:
             )
         self._go = go
 
-    def fill(self, place: Path) -> None:
-        """Build all five; nothing is there until everything is."""
-        partial = Path(f"{place}.partial")
-        # Of a build that was killed: the lock says that nobody else is at it.
+    def fill(self, folder: Path) -> None:
+        """Build all five into a temporary folder, then rename it."""
+        partial = Path(f"{folder}.partial")
+        # Left by a killed build: the lock excludes a concurrent one.
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         try:
-            begun = time.monotonic()
+            started = time.monotonic()
             for number, name in enumerate(NAMES, start=1):
                 self._build(name, f"{number} of {len(NAMES)}, {name}", partial)
-            partial.rename(place)
-            self._tell(f"built in {_minutes(time.monotonic() - begun)}")
+            partial.rename(folder)
+            self._report(f"built in {_minutes(time.monotonic() - started)}")
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
     def _build(self, name: str, title: str, folder: Path) -> None:
-        """`title` is what the waiting person reads."""
-        self._tell(f"{title} …")
+        self._report(f"{title} …")
         release = pinned_version(self._modules)
         major, minor, *_ = release.removeprefix("v").split(".")
-        named = {"gitVersion": release, "gitMajor": major, "gitMinor": minor}
-        flags = ["-s", "-w", *(f"-X {_VERSION}.{key}={value}" for key, value in named.items())]
+        version_parts = {"gitVersion": release, "gitMajor": major, "gitMinor": minor}
+        flags = [
+            "-s",
+            "-w",
+            *(f"-X {_VERSION}.{key}={value}" for key, value in version_parts.items()),
+        ]
         self._run(
             title,
             *("build", "-mod=readonly", "-trimpath", "-ldflags", " ".join(flags)),
@@ -136,8 +138,7 @@ class _Workshop:
         )
 
     def _run(self, title: str, *arguments: str, module: Path) -> None:
-        """Go, with these arguments, in the folder of one of our modules."""
-        begun = time.monotonic()
+        started = time.monotonic()
         with tempfile.TemporaryFile("w+") as output:
             process = subprocess.Popen(
                 [self._go, *arguments],
@@ -152,7 +153,7 @@ class _Workshop:
                     try:
                         process.wait(SIGN_OF_LIFE)
                     except subprocess.TimeoutExpired:
-                        self._tell(f"{title}: {_minutes(time.monotonic() - begun)} …")
+                        self._report(f"{title}: {_minutes(time.monotonic() - started)} …")
             finally:
                 process.kill()
                 process.wait()
@@ -161,9 +162,9 @@ class _Workshop:
                 raise _failure(title, process.returncode, output.read())
 
 
-def _failure(title: str, code: int, said: str) -> NotBuilt:
-    reasons = [reason for sign, reason in _REASONS.items() if sign in said]
-    last = "\n".join(f"  {line}" for line in said.splitlines()[-_LAST_LINES:])
+def _failure(title: str, code: int, output: str) -> NotBuilt:
+    reasons = [reason for sign, reason in _REASONS.items() if sign in output]
+    last = "\n".join(f"  {line}" for line in output.splitlines()[-_LAST_LINES:])
     what_to_do = reasons[0] if reasons else _OTHERWISE
     return NotBuilt(f"{title} failed (exit code {code}): {what_to_do}. Go's last lines:\n{last}")
 
@@ -172,22 +173,21 @@ def _minutes(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     sys.stdout.write(f"make kube: {line}\n")
     sys.stdout.flush()
 
 
 def main() -> int:
-    """For `python -m`."""
     try:
-        place = build(os.environ, report=_tell)
+        folder = build(os.environ, report=_report)
     except NotBuilt as error:
         sys.stderr.write(f"make kube: {error}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("make kube: stopped; what is compiled already is kept\n")
         return 130
-    _tell(f"the control plane is in {place}")
+    _report(f"the control plane is in {folder}")
     return 0
 
 

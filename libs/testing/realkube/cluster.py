@@ -1,7 +1,4 @@
-"""A real control plane as tests use it, from any loop.
-
-Must know nothing of nodes, of what the tests do, or of where the binaries come from.
-"""
+"""A real control plane as tests use it, from any event loop."""
 
 import asyncio
 import secrets
@@ -24,7 +21,7 @@ _GROUPS: Mapping[str, Sequence[str]] = {
 
 
 class RealKube:
-    """From `start` to `stop`; its servers live on a loop of their own, and outlive a test's."""
+    """Runs from `start` to `stop`, on an event loop of its own, so it outlives a test's loop."""
 
     def __init__(
         self, *, plane: ControlPlane, kubectl: Path, users: Mapping[str, TokenUser]
@@ -47,66 +44,66 @@ class RealKube:
         node_monitor_grace_period: float = 40.0,
         reads_of: Sequence[str] = (),
     ) -> Self:
-        """`users` are names with their groups, beside `ADMIN`; what they may do, RBAC says. What
-        the groups `reads_of` read is in the audit log too.
+        """Start the servers; return once a pod can be created.
 
-        Returns when a pod can be created. On Linux it dies with this process, however that ends.
+        `users` maps names to groups, beside `ADMIN`; RBAC decides their rights. Reads by the groups
+        in `reads_of` are in the audit log too. On Linux the servers die with this process.
         """
-        known = {
+        token_users = {
             name: TokenUser(name=name, token=secrets.token_hex(16), groups=groups)
             for name, groups in {**_GROUPS, **(users or {})}.items()
         }
         plane = ControlPlane(
             binaries=binaries,
-            users=known,
+            users=token_users,
             node_monitor_grace_period=node_monitor_grace_period,
             reads_of=reads_of,
         )
-        kube = cls(plane=plane, kubectl=binaries.kubectl, users=known)
+        kube = cls(plane=plane, kubectl=binaries.kubectl, users=token_users)
         try:
             await kube._thread.run(plane.start())
             kube.version = await kube._thread.run(plane.version())
         except BaseException:
-            await kube._leave()
+            await kube._clean_up()
             raise
         return kube
 
     async def stop(self) -> None:
-        """Leaves nothing behind; an error when a server had ended by itself."""
+        """Stop and clean up; an error if a server had ended by itself."""
         try:
             await self._thread.run(self._plane.end())
         finally:
-            await self._leave()
+            await self._clean_up()
 
     async def restart_apiserver(self) -> None:
-        """Kill it and start it again on the same port and data; returns when it is ready."""
+        """Kill the API server and start it on the same port and data; return when it is ready."""
         await self._thread.run(self._plane.restart_apiserver())
 
     async def compact(self, revision: int) -> None:
-        """Let etcd forget what was before this revision.
+        """Compact etcd up to this revision.
 
-        The API server answers from its memory as long as it can: only after `restart_apiserver`
-        are watches, pages and exact lists from before surely 410.
+        The API server answers from its memory while it can: only after `restart_apiserver` do older
+        watches, pages and exact lists surely fail with 410.
         """
         await self._thread.run(self._plane.etcd.compact(revision))
 
     def token(self, user: str = ADMIN) -> str:
-        """The bearer token of somebody who was named at the start."""
-        return self._known(user).token
+        """Return the bearer token of a user."""
+        return self._user(user).token
 
     def kubeconfig(self, user: str = ADMIN) -> Path:
-        """A file for kubectl and other clients."""
-        return self._plane.kubeconfig(self._known(user).name)
+        """Return a kubeconfig file of a user."""
+        return self._plane.kubeconfig(self._user(user).name)
 
-    def _known(self, user: str) -> TokenUser:
+    def _user(self, user: str) -> TokenUser:
         if user not in self._users:
             raise ServerFailed(
-                f"the API server at {self.url} knows no user {user!r}, only "
-                f"{', '.join(self._users)}: name him when it is started"
+                f"the API server at {self.url} has no user {user!r}, only "
+                f"{', '.join(self._users)}: add the user when it is started"
             )
         return self._users[user]
 
-    async def _leave(self) -> None:
+    async def _clean_up(self) -> None:
         try:
             await self._thread.run(self._plane.cleanup())
         finally:
@@ -117,7 +114,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Begins to run when it is made, and runs until `close`."""
+    """An event loop in a thread, until `close`."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -125,13 +122,12 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Its result, on whatever loop the caller is; a caller that is cancelled cancels it."""
-        running = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return await asyncio.wrap_future(running)
+    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run the coroutine there; cancelling the caller cancels it."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return await asyncio.wrap_future(future)
 
     async def close(self) -> None:
-        """Nothing may run there any more."""
         await self.run(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join)

@@ -1,4 +1,4 @@
-"""How each component is started: its flags, and the files that it reads. Starts nothing."""
+"""The flags and files of each component of a control plane."""
 
 import csv
 import io
@@ -13,13 +13,13 @@ from libs.testing.ports import HOST
 from libs.testing.realkube.binaries import Binaries
 
 MASTERS = "system:masters"
-"""The group that may do everything."""
+"""The group with all rights."""
 
 CONTROLLER_MANAGER = "system:kube-controller-manager"
 SCHEDULER = "system:kube-scheduler"
-"""The users that the server's own RBAC rules expect these two to be."""
+"""The users that the server's default RBAC rules expect."""
 
-_CLIENT = (
+_CLIENT_FLAGS = (
     "--leader-elect=false",
     "--kube-api-qps=1000",
     "--kube-api-burst=2000",
@@ -30,8 +30,6 @@ _ETCD_QUOTA = 4 * 1024**3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenUser:
-    """Somebody whom the server knows by a token."""
-
     name: str
     token: str
     groups: Sequence[str] = ()
@@ -39,53 +37,49 @@ class TokenUser:
 
 @dataclass(frozen=True, slots=True)
 class PlaneFiles:
-    """Where the control plane keeps everything."""
+    """The files of a control plane."""
 
     root: Path
 
     @property
     def etcd(self) -> Path:
-        """etcd's data."""
         return self.root / "etcd"
 
     @property
     def certificates(self) -> Path:
-        """Where the server puts what it makes for itself at its first start."""
+        """Where the server writes its own certificates at the first start."""
         return self.root / "certificates"
 
     @property
     def chain(self) -> Path:
-        """The server's certificate, and after it that of the authority that it made for it."""
+        """The server's certificate, followed by its authority's."""
         return self.certificates / "apiserver.crt"
 
     @property
     def ca_file(self) -> Path:
-        """The authority alone: as a root, the controller manager refuses what is none."""
+        """The authority alone: the controller manager refuses other certificates as a root."""
         return self.root / "ca.crt"
 
     @property
     def key_file(self) -> Path:
-        """The server's key, which signs the tokens of service accounts too."""
+        """The server's key, which also signs service account tokens."""
         return self.certificates / "apiserver.key"
 
     @property
     def tokens(self) -> Path:
-        """Who is who."""
         return self.root / "tokens.csv"
 
     @property
     def audit_policy(self) -> Path:
-        """What goes into the audit log."""
         return self.root / "audit-policy.json"
 
     @property
     def audit_log(self) -> Path:
-        """One event a line."""
         return self.root / "audit.log"
 
 
 def etcd(binaries: Binaries, folder: PlaneFiles, *, client_url: str, peer_url: str) -> list[str]:
-    """Nothing is synced to the disk: nobody needs the data after a crash of the machine."""
+    """Nothing is synced to disk: the data need not survive a crash of the machine."""
     return [
         str(binaries.etcd),
         f"--data-dir={folder.etcd}",
@@ -101,7 +95,7 @@ def etcd(binaries: Binaries, folder: PlaneFiles, *, client_url: str, peer_url: s
 
 
 def apiserver(binaries: Binaries, folder: PlaneFiles, *, url: str, etcd_url: str) -> list[str]:
-    """It makes its own certificates; clients come with a token."""
+    """The server creates its own certificates; clients use tokens."""
     return [
         str(binaries.apiserver),
         f"--etcd-servers={etcd_url}",
@@ -127,7 +121,7 @@ def apiserver(binaries: Binaries, folder: PlaneFiles, *, url: str, etcd_url: str
 def controller_manager(
     binaries: Binaries, folder: PlaneFiles, *, kubeconfig: Path, node_monitor_grace_period: float
 ) -> list[str]:
-    """A user of its own for each controller, as the audit log then shows."""
+    """Each controller acts as a user of its own, visible in the audit log."""
     return [
         str(binaries.controller_manager),
         f"--kubeconfig={kubeconfig}",
@@ -135,17 +129,15 @@ def controller_manager(
         f"--service-account-private-key-file={folder.key_file}",
         "--use-service-account-credentials",
         f"--node-monitor-grace-period={node_monitor_grace_period:g}s",
-        *_CLIENT,
+        *_CLIENT_FLAGS,
     ]
 
 
 def scheduler(binaries: Binaries, *, kubeconfig: Path) -> list[str]:
-    """With its defaults."""
-    return [str(binaries.scheduler), f"--kubeconfig={kubeconfig}", *_CLIENT]
+    return [str(binaries.scheduler), f"--kubeconfig={kubeconfig}", *_CLIENT_FLAGS]
 
 
 def tokens(users: Iterable[TokenUser]) -> str:
-    """The token file: token, name, uid, groups."""
     text = io.StringIO()
     writer = csv.writer(text)
     for user in users:
@@ -154,8 +146,8 @@ def tokens(users: Iterable[TokenUser]) -> str:
 
 
 def audit_policy(reads_of: Sequence[str] = ()) -> str:
-    """Every write with both bodies; no heartbeats, nothing that is only a question, and reads only
-    of these groups, without bodies.
+    """Log every write with both bodies, without heartbeats and reviews; reads only of these groups,
+    without bodies.
     """
     reads = ["get", "list", "watch"]
     rules: list[Mapping[str, Any]] = [
@@ -187,7 +179,6 @@ def audit_policy(reads_of: Sequence[str] = ()) -> str:
 
 
 def kubeconfig(user: TokenUser, *, url: str, ca_file: Path) -> str:
-    """For kubectl and every other client."""
     return json.dumps(
         {
             "apiVersion": "v1",

@@ -1,6 +1,6 @@
-"""The four servers of a control plane: started in order, killed in any, and nothing left of them.
+"""The four servers of a control plane: start in order, kill in any order, clean up.
 
-Lives on one loop. `libs.testing.realkube.cluster` gives it one, and is what tests use.
+All on one event loop; `libs.testing.realkube.cluster` provides it.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from libs.testing.realkube.components import PlaneFiles, TokenUser
 from libs.testing.realkube.probes import ApiServerProbe, EtcdClient
 
 WITHIN = 60.0
-"""Seconds in which a server serves, on the slowest machine."""
+"""Seconds for a server to get ready, on the slowest machine."""
 
 ADMIN = "admin"
-"""The user who may do everything."""
+"""The user with all rights."""
 
-_EVERY = 0.02
-_BEGIN = "-----BEGIN CERTIFICATE-----"
+_CHECK_EVERY = 0.02
+_CERTIFICATE_HEADER = "-----BEGIN CERTIFICATE-----"
 
 
 class ControlPlane:
-    """Ports and data stay the same from the making of it to `leave`."""
+    """Ports and data stay the same until `cleanup`."""
 
     def __init__(
         self,
@@ -45,27 +45,27 @@ class ControlPlane:
         self._children: dict[str, ChildProcess] = {}
         self._ports: list[ReservedPort] = []
         self.folder = PlaneFiles(Path(tempfile.mkdtemp(prefix="sluice-kube-")))
-        self.url = f"https://{HOST}:{self._port()}"
-        self.etcd = EtcdClient(f"http://{HOST}:{self._port()}")
-        self._peer_url = f"http://{HOST}:{self._port()}"
-        self._door = ApiServerProbe(
+        self.url = f"https://{HOST}:{self._reserve_port()}"
+        self.etcd = EtcdClient(f"http://{HOST}:{self._reserve_port()}")
+        self._peer_url = f"http://{HOST}:{self._reserve_port()}"
+        self._probe = ApiServerProbe(
             url=self.url, ca_file=self.folder.chain, token=users[ADMIN].token
         )
-        self._write(users.values(), reads_of)
+        self._write_files(users.values(), reads_of)
 
     async def start(self) -> None:
-        """All four; returns when a pod can be created."""
-        await self._launch(
+        """Start all four; return once a pod can be created."""
+        await self._start_child(
             "etcd",
             components.etcd(
                 self._binaries, self.folder, client_url=self.etcd.url, peer_url=self._peer_url
             ),
         )
-        await self._until("etcd", self.etcd.unready)
+        await self._wait_ready("etcd", self.etcd.unready)
         await self._start_apiserver()
-        authority = self.folder.chain.read_text().rpartition(_BEGIN)
+        authority = self.folder.chain.read_text().rpartition(_CERTIFICATE_HEADER)
         self.folder.ca_file.write_text("".join(authority[1:]))
-        await self._launch(
+        await self._start_child(
             "kube-controller-manager",
             components.controller_manager(
                 self._binaries,
@@ -74,29 +74,29 @@ class ControlPlane:
                 node_monitor_grace_period=self._grace,
             ),
         )
-        await self._launch(
+        await self._start_child(
             "kube-scheduler",
             components.scheduler(self._binaries, kubeconfig=self.kubeconfig(components.SCHEDULER)),
         )
-        # The default service account is the controller manager's.
-        await self._until("kube-controller-manager", self._door.pods_refused)
+        # Pods need the default service account, which the controller manager creates.
+        await self._wait_ready("kube-controller-manager", self._probe.pods_refused)
 
     async def _start_apiserver(self) -> None:
-        await self._launch(
+        await self._start_child(
             "kube-apiserver",
             components.apiserver(self._binaries, self.folder, url=self.url, etcd_url=self.etcd.url),
         )
-        await self._until("kube-apiserver", self._door.unready)
+        await self._wait_ready("kube-apiserver", self._probe.unready)
 
     async def restart_apiserver(self) -> None:
-        """Without giving it a chance to say or write anything."""
+        """Kill and start the API server."""
         await self.kill("kube-apiserver")
         await asyncio.to_thread(_drop_half_line, self.folder.audit_log)
         await self._start_apiserver()
-        await self._until("kube-apiserver", self._door.pods_refused)
+        await self._wait_ready("kube-apiserver", self._probe.pods_refused)
 
     async def kill(self, name: str) -> None:
-        """One of them; an error when it had ended by itself."""
+        """Kill a server; an error if it had ended by itself."""
         child = self._children.pop(name)
         try:
             await child.end(signal.SIGKILL, code=-signal.SIGKILL)
@@ -104,13 +104,13 @@ class ControlPlane:
             await child.destroy()
 
     async def end(self) -> None:
-        """Kill all four; an error when one had ended by itself."""
-        # Those first that would complain of the others' end.
+        """Kill all four; an error if one had ended by itself."""
+        # In reverse order of dependencies, to avoid errors about missing servers.
         for name in reversed(list(self._children)):
             await self.kill(name)
 
     async def cleanup(self) -> None:
-        """Whatever is left is taken away, and nothing is complained of."""
+        """Remove whatever is left, without errors."""
         for child in self._children.values():
             await child.destroy()
         for port in self._ports:
@@ -118,36 +118,34 @@ class ControlPlane:
         await asyncio.to_thread(shutil.rmtree, self.folder.root)
 
     async def version(self) -> str:
-        """What the server says that it is."""
-        return await self._door.version()
+        return await self._probe.version()
 
     def kubeconfig(self, user: str) -> Path:
-        """Where this user's is."""
         return self.folder.root / f"{quote(user, safe='')}.kubeconfig"
 
-    def _port(self) -> int:
+    def _reserve_port(self) -> int:
         self._ports.append(ReservedPort())
         return self._ports[-1].number
 
-    def _write(self, users: Iterable[TokenUser], reads_of: Sequence[str]) -> None:
+    def _write_files(self, users: Iterable[TokenUser], reads_of: Sequence[str]) -> None:
         self.folder.tokens.write_text(components.tokens(users))
         self.folder.audit_policy.write_text(components.audit_policy(reads_of))
         for user in users:
             text = components.kubeconfig(user, url=self.url, ca_file=self.folder.ca_file)
             self.kubeconfig(user.name).write_text(text)
 
-    async def _launch(self, name: str, argv: list[str]) -> None:
+    async def _start_child(self, name: str, argv: list[str]) -> None:
         self._children[name] = await ChildProcess.start(f"{name} of {self.url}", *argv)
 
-    async def _until(self, name: str, unready: Callable[[], Awaitable[str]]) -> None:
-        """Until it says nothing; at once an error when anything that was started ends."""
-        missing = "nothing was asked yet"
+    async def _wait_ready(self, name: str, unready: Callable[[], Awaitable[str]]) -> None:
+        """Wait until nothing is missing; fail at once when any server ends."""
+        missing = "not checked yet"
         try:
             async with asyncio.timeout(WITHIN):
                 while missing := await unready():
                     for child in self._children.values():
                         _ = child.pid  # raises when it has ended
-                    await asyncio.sleep(_EVERY)
+                    await asyncio.sleep(_CHECK_EVERY)
         except TimeoutError as error:
             raise self._children[name].failure(
                 f"was not ready within {WITHIN:g} s ({missing})"
@@ -155,7 +153,7 @@ class ControlPlane:
 
 
 def _drop_half_line(log: Path) -> None:
-    """What a killed server had not finished to write, before the next one goes on in that line."""
+    """Remove the partial line of a killed server, so that the next one starts a new line."""
     text = log.read_bytes()
     if not text.endswith(b"\n"):
         os.truncate(log, text.rfind(b"\n") + 1)

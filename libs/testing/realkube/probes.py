@@ -1,4 +1,4 @@
-"""The few requests that tell whether a control plane serves, and those to etcd beneath it."""
+"""Readiness probes of a control plane, and requests to its etcd."""
 
 import ssl
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import aiohttp
 
 from libs.testing.errors import ServerFailed
 
-_EACH = aiohttp.ClientTimeout(total=5.0)
+_TIMEOUT = aiohttp.ClientTimeout(total=5.0)
 _PROBE = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -19,35 +19,35 @@ _PROBE = {
 
 
 class EtcdClient:
-    """By its JSON gateway."""
+    """Uses etcd's JSON gateway."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     async def unready(self) -> str:
-        """What is missing until it serves, or nothing."""
+        """Return what is missing until it is ready, or an empty string."""
         async with self._session() as session:
-            return await _missing(session, "GET", "/health")
+            return await _failure(session, "GET", "/health")
 
     async def compact(self, revision: int) -> None:
-        """Forget what was before this revision; returns when it has."""
+        """Compact up to this revision; return when done."""
         body = {"revision": str(revision), "physical": True}
         async with (
             self._session() as session,
-            session.post("/v3/kv/compaction", json=body) as answer,
+            session.post("/v3/kv/compaction", json=body) as response,
         ):
-            if answer.status != 200:
+            if response.status != 200:
                 raise ServerFailed(
-                    f"etcd at {self.url} was to compact up to revision {revision} but answered "
-                    f"{answer.status}: {(await answer.text()).strip()}"
+                    f"etcd at {self.url} could not compact up to revision {revision}: "
+                    f"{response.status}: {(await response.text()).strip()}"
                 )
 
     def _session(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(self.url, timeout=_EACH)
+        return aiohttp.ClientSession(self.url, timeout=_TIMEOUT)
 
 
 class ApiServerProbe:
-    """The API server, as a user with this token sees it."""
+    """Probes the API server as the user of a token."""
 
     def __init__(self, *, url: str, ca_file: Path, token: str) -> None:
         self._url = url
@@ -55,42 +55,41 @@ class ApiServerProbe:
         self._headers = {"Authorization": f"Bearer {token}"}
 
     async def unready(self) -> str:
-        """What is missing until it serves, or nothing."""
+        """Return what is missing until it is ready, or an empty string."""
         try:
             session = self._session()
         except OSError as error:
-            return f"it has not written its certificate {self._ca_file} ({error})"
+            return f"no certificate {self._ca_file} yet ({error})"
         async with session:
-            return await _missing(session, "GET", "/readyz")
+            return await _failure(session, "GET", "/readyz")
 
     async def pods_refused(self) -> str:
-        """What is missing until a pod can be created in `default`, or nothing."""
+        """Return what is missing until a pod can be created in `default`, or an empty string."""
         path = "/api/v1/namespaces/default/pods?dryRun=All"
         async with self._session() as session:
-            return await _missing(session, "POST", path, body=_PROBE)
+            return await _failure(session, "POST", path, body=_PROBE)
 
     async def version(self) -> str:
-        """The release that it says it is."""
-        async with self._session() as session, session.get("/version") as answer:
-            return cast(Mapping[str, str], await answer.json())["gitVersion"]
+        async with self._session() as session, session.get("/version") as response:
+            return cast(Mapping[str, str], await response.json())["gitVersion"]
 
     def _session(self) -> aiohttp.ClientSession:
         trust = ssl.create_default_context(cafile=self._ca_file)
         return aiohttp.ClientSession(
             self._url,
             headers=self._headers,
-            timeout=_EACH,
+            timeout=_TIMEOUT,
             connector=aiohttp.TCPConnector(ssl=trust),
         )
 
 
-async def _missing(
+async def _failure(
     session: aiohttp.ClientSession, method: str, path: str, *, body: Any = None
 ) -> str:
     try:
-        async with session.request(method, path, json=body) as answer:
-            if answer.status < 300:
+        async with session.request(method, path, json=body) as response:
+            if response.status < 300:
                 return ""
-            return f"{method} {path} is answered {answer.status}: {(await answer.text()).strip()}"
+            return f"{method} {path} answered {response.status}: {(await response.text()).strip()}"
     except (aiohttp.ClientError, TimeoutError) as error:
         return f"{method} {path} fails: {error!r}"

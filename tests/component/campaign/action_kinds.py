@@ -1,4 +1,4 @@
-"""Which acts there are, by word: how many of each at most, where, how long, how often. Data."""
+"""The kinds of actions: how many at most, on which target, for how long, how often. Data."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -7,13 +7,11 @@ import msgspec
 
 
 class ActionKind(msgspec.Struct, frozen=True, kw_only=True):
-    """One act."""
-
     most: int = 1
     on_node: bool = False
     values: tuple[float, float] = (0.0, 0.0)
     often: float = 1.0
-    """Against the others; a dear one is rarer."""
+    """Relative probability; slow actions are rarer."""
 
 
 def _on_node(
@@ -23,7 +21,7 @@ def _on_node(
 
 
 _WHILE: Final = (5.0, 90.0)
-"""Seconds for which something lasts."""
+"""Seconds for which an action lasts."""
 
 FAULT_ACTIONS: Final[Mapping[str, ActionKind]] = {
     # cluster roles

@@ -1,7 +1,4 @@
-"""What people have in their hands: kubectl, manifests, and what they want.
-
-Must not know what runs in the cluster.
-"""
+"""What an administrator does with kubectl and manifests."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,8 +24,6 @@ POOL = "clusterpolicy-cluster-policy"
 
 
 class CampaignAdmin:
-    """Somebody who administers a cluster."""
-
     def __init__(self, kube: Kube, transport: Transport) -> None:
         self.kube = kube
         self.target = ""
@@ -39,7 +34,7 @@ class CampaignAdmin:
         self._upgrade: dict[str, Any] = {"autoUpgrade": True}
 
     async def install(self) -> None:
-        """Accounts, leases and kinds; nothing of ours runs yet."""
+        """Install accounts, leases and CRDs, without starting services."""
         for obj in installation_objects(NAMESPACE):
             if obj["apiVersion"] != RBAC:
                 await self.apply(obj)
@@ -51,7 +46,7 @@ class CampaignAdmin:
             await self.apply(definition)
 
     async def apply_policy(self, version: str = "", **upgrade: Any) -> None:
-        """A person's policy; what is not said stays as it was said before."""
+        """Apply the ClusterPolicy; omitted settings stay as they are."""
         self.version = version = version or self.version
         self._upgrade |= upgrade
         driver = {"repository": "r.example/nvidia", "image": "driver", "version": version}
@@ -59,22 +54,22 @@ class CampaignAdmin:
             driver={**driver, "upgradePolicy": self._upgrade},
             devicePlugin={"enabled": False},
         )
-        answer = await self.apply(policy)
-        whole = {**policy, "metadata": answer["metadata"]}
-        (made,) = drivers(Situation([whole], [node("any")]).rendering(SETTINGS))
-        self.target = made["metadata"]["annotations"]["sluice.dev/target"]
-        self.label = made["metadata"]["labels"][DRIVER_LABEL]
+        response = await self.apply(policy)
+        applied = {**policy, "metadata": response["metadata"]}
+        (rendered,) = drivers(Situation([applied], [node("any")]).rendering(SETTINGS))
+        self.target = rendered["metadata"]["annotations"]["sluice.dev/target"]
+        self.label = rendered["metadata"]["labels"][DRIVER_LABEL]
 
     async def remove_policy(self) -> None:
-        """Nobody says any more what is wanted."""
+        """Delete the ClusterPolicy, if there is one."""
         path = resources.POLICIES["ClusterPolicy"].path(name="cluster-policy")
         with suppress(NotFound):
             await self.kube.request("DELETE", path)
 
     async def apply(self, obj: Mapping[str, Any]) -> dict[str, Any]:
-        """`kubectl apply --server-side`; uids are the server's to give."""
+        """`kubectl apply --server-side`; uids are left to the server."""
         metadata = {key: value for key, value in obj["metadata"].items() if key != "uid"}
-        status, _, answer = await send(
+        status, _, response = await send(
             self._transport,
             "PATCH",
             object_path(dict(obj)),
@@ -83,21 +78,21 @@ class CampaignAdmin:
             force="true",
             fieldManager="kubectl",
         )
-        assert status in (200, 201), answer
-        return answer
+        assert status in (200, 201), response
+        return response
 
     async def change(self, resource: Resource[Any], name: str, change: Any) -> None:
-        """A person merges this into it, whatever its revision."""
+        """`kubectl patch --type=merge`, at any revision."""
         path = resource.path(name=name)
         query = {"fieldManager": "kubectl"}
         await self.kube.request("PATCH", path, query=query, body=change, content_type=MERGE_PATCH)
 
     async def create_service(self, name: str, node: str, *, gpus: int = 2) -> None:
-        """Somebody computes there, and would go on elsewhere."""
-        needs = {"limits": {"nvidia.com/gpu": str(gpus)}}
-        container = {"name": "main", "image": "train:1", "resources": needs}
+        """Create a ReplicaSet that uses GPUs on this node."""
+        resources_needed = {"limits": {"nvidia.com/gpu": str(gpus)}}
+        container = {"name": "main", "image": "train:1", "resources": resources_needed}
         spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}
-        wanted = {
+        replica_set = {
             "apiVersion": "apps/v1",
             "kind": "ReplicaSet",
             "metadata": {"name": name, "namespace": "default"},
@@ -107,10 +102,9 @@ class CampaignAdmin:
                 "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
             },
         }
-        await self.kube.create(REPLICA_SETS, wanted, namespace="default")
+        await self.kube.create(REPLICA_SETS, replica_set, namespace="default")
 
     async def rollout(self) -> resources.Rollout | None:
-        """Of the only pool."""
         try:
             return await self.kube.get(resources.ROLLOUTS, POOL)
         except NotFound:

@@ -1,7 +1,7 @@
-"""A seed is played on the whole system and judged: by the audit, by the machines, by its end.
+"""Play a seed on the whole system and judge it: by the audit, the machines, and the end state.
 
-Faults befall it; then they are over, and a person clears away what only a person can. Stops at
-nothing: all that is wrong is named, and told as a story in plain lines.
+Faults happen; when they are over, a person resolves what only a person can. All failures are
+collected and reported with a timeline.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
@@ -25,19 +25,18 @@ from tests.component.campaign.world import CampaignWorld, run_world
 
 HEALED_AT: Final = ACTS_UNTIL + 10.0
 FINISH_WITHIN: Final = 4500.0
-"""Seconds within which all comes to its end, or to what a person can end: a driver has half an hour
-to start, and so has the next one."""
+"""Seconds to reach the end, or waits for people: a driver may take half an hour to start, twice."""
 ROUNDS: Final = 8
-"""So often at most a person clears away what only a person can."""
+"""Most rounds in which a person resolves waits."""
 AT_REST: Final = 20.0
-"""Seconds without any news of what the nodes wait for."""
+"""Seconds without a new wait event."""
 LATE: Final = 90.0
-"""Seconds after which a wait that said until when it lasts has not told the truth."""
+"""Seconds after which a wait with an expected end is overdue."""
 LINES: Final = 120
 
 
 class SeedFailure(msgspec.Struct, frozen=True):
-    """A promise that was not kept."""
+    """A violated promise."""
 
     kind: str
     message: str
@@ -47,26 +46,21 @@ class SeedFailure(msgspec.Struct, frozen=True):
 
 
 class SeedResult(msgspec.Struct, kw_only=True):
-    """How a seed went."""
-
     scenario: CampaignScenario
     failures: tuple[SeedFailure, ...]
     journal: bytes
-    """All that the API server and the agents have written down."""
+    """All revisions of the API server and entries of the agents."""
     seconds: float
-    """Of virtual time."""
     lines: list[str]
-    """The story."""
     did: tuple[str, ...] = ()
-    """What a person had to do at the end."""
+    """What a person did at the end."""
     took_effect: dict[str, int] = {}
-    """How often which trouble did."""
+    """How often each kind of fault took effect."""
 
 
 def run_seed(scenario: CampaignScenario) -> SeedResult:
-    """All of it."""
     return run_world(
-        lambda town: _SeedRun(town, scenario).tell(),
+        lambda world: _SeedRun(world, scenario).run(),
         seed=scenario.seed,
         model=scenario.model,
         faults=scenario.bus,
@@ -74,50 +68,48 @@ def run_seed(scenario: CampaignScenario) -> SeedResult:
 
 
 class _SeedRun:
-    def __init__(self, town: CampaignWorld, scenario: CampaignScenario) -> None:
-        self._town = town
+    def __init__(self, world: CampaignWorld, scenario: CampaignScenario) -> None:
+        self._world = world
         self._scenario = scenario
-        self._began = town.sim.clock.now()
+        self._began = world.sim.clock.now()
         self._lines: list[tuple[float, str]] = []
-        self._did: list[str] = []
-        self._overheard = BusObserver(pool=POOL, max_unavailable=scenario.max_unavailable)
-        self._tally = FaultCounter()
-        town.add_bus_listener(self._overheard.observe)
-        town.add_bus_listener(self._tally.count_bus_fault)
+        self._recovered: list[str] = []
+        self._observer = BusObserver(pool=POOL, max_unavailable=scenario.max_unavailable)
+        self._fault_counter = FaultCounter()
+        world.add_bus_listener(self._observer.observe)
+        world.add_bus_listener(self._fault_counter.count_bus_fault)
 
-    async def tell(self) -> SeedResult:
-        town, plan = self._town, self._scenario
-        await town.install()
-        await town.sleep(1)
-        self._tally.inject(town.server, plan.api_faults)
+    async def run(self) -> SeedResult:
+        world, plan = self._world, self._scenario
+        await world.install()
+        await world.sleep(1)
+        self._fault_counter.inject(world.server, plan.api_faults)
         for name in plan.nodes:
-            town.add_machine(name)
-        await self._want(OLD)
-        town.keep_running()
-        await self._acts()
+            world.add_machine(name)
+        await self._apply_policy(OLD)
+        world.keep_running()
+        await self._run_actions()
         if not plan.calm:
             await self._reach(HEALED_AT)
-            self._say("--- all faults are over")
-            await self._town.end_faults()
-        ended = await self._come_to_rest()
-        return await self._judged(ended)
+            self._log("--- all faults are over")
+            await self._world.end_faults()
+        ended = await self._wait_for_end()
+        return await self._judge(ended)
 
-    # What happens.
-
-    async def _acts(self) -> None:
-        """Faults, people, work and the patch, each at its time."""
+    async def _run_actions(self) -> None:
+        """Run actions, workloads and the patch, each at its time."""
         plan = self._scenario
-        moments = [(act.at, str(act), act) for act in plan.acts]
+        scheduled = [(action.at, str(action), action) for action in plan.acts]
         patched = False
-        for at, said, act in sorted(moments, key=lambda one: one[:2]):
+        for at, text, action in sorted(scheduled, key=lambda one: one[:2]):
             if at >= plan.patched_at and not patched:
                 await self._patch()
                 patched = True
             await self._reach(at)
-            happened = await fault_actions.perform(self._town, act)
-            self._say(f"--- {said}" if happened else f"--- {said}: there is nothing of that kind")
+            happened = await fault_actions.perform(self._world, action)
+            self._log(f"--- {text}" if happened else f"--- {text}: there is nothing to act on")
             if happened:
-                self._tally.count_action(act.what)
+                self._fault_counter.count_action(action.what)
         if not patched:
             await self._patch()
 
@@ -125,161 +117,164 @@ class _SeedRun:
         plan = self._scenario
         await self._reach(plan.patched_at - 15.0)
         for work in plan.workloads:
-            await self._town.create_service(work.name, work.node, gpus=work.gpus)
+            await self._world.create_service(work.name, work.node, gpus=work.gpus)
         await self._reach(plan.patched_at)
-        await self._want(NEW)
+        await self._apply_policy(NEW)
 
-    async def _want(self, version: str) -> None:
+    async def _apply_policy(self, version: str) -> None:
         plan = self._scenario
-        self._say(f"--- a person wants driver {version}")
-        await self._town.apply_policy(
+        self._log(f"--- a person wants driver {version}")
+        await self._world.apply_policy(
             version, maxUnavailable=plan.max_unavailable, maxParallelUpgrades=plan.parallel
         )
 
-    async def _come_to_rest(self) -> bool:
-        town = self._town
+    async def _wait_for_end(self) -> bool:
+        world = self._world
         for _ in range(ROUNDS):
-            if await town.until(self._ended_or_for_people, within=FINISH_WITHIN, every=5.0) is None:
+            if (
+                await world.until(self._ended_or_for_people, within=FINISH_WITHIN, every=5.0)
+                is None
+            ):
                 break
             if await self._ended():
                 return True
-            for done in await recover(town, self._waits()):
-                self._did.append(done)
-                self._say(f"--- a person {done}")
-            await town.sleep(AT_REST)
+            for done in await recover(world, self._waits()):
+                self._recovered.append(done)
+                self._log(f"--- a person {done}")
+            await world.sleep(AT_REST)
         return await self._ended()
 
     async def _ended(self) -> bool:
-        """Everything is in place, and nobody has taken a proof away since."""
-        if not await self._town.is_rolled_out():
+        """Whether everything is in place, with evidence."""
+        if not await self._world.is_rolled_out():
             return False
-        nodes = [await self._town.kube.get(resources.NODES, name) for name in self._town.nodes]
+        nodes = [await self._world.kube.get(resources.NODES, name) for name in self._world.nodes]
         return all((record := record_of(node)) and record.evidence for node in nodes)
 
     async def _ended_or_for_people(self) -> bool:
-        """Every node is where it should be, or nothing but a person can get it there."""
+        """Whether every node is in place, or waits for a person."""
         if await self._ended():
             return True
         waits = self._waits()
-        now = self._town.sim.clock.now()
-        at_rest = all(now - one.at > AT_REST for one in self._overheard.waits.values())
+        now = self._world.sim.clock.now()
+        at_rest = all(now - one.at > AT_REST for one in self._observer.waits.values())
         return bool(waits) and at_rest and all(one.code in FOR_PEOPLE for one in waits.values())
 
     def _waits(self) -> dict[str, WaitEvent]:
-        found = {name: self._overheard.wait_of(name) for name in self._town.nodes}
+        found = {name: self._observer.wait_of(name) for name in self._world.nodes}
         return {name: wait for name, wait in found.items() if wait is not None}
 
     async def _reach(self, at: float) -> None:
-        await self._town.sleep(max(0.0, self._began + at - self._town.sim.clock.now()))
+        await self._world.sleep(max(0.0, self._began + at - self._world.sim.clock.now()))
 
-    def _say(self, text: str) -> None:
-        self._lines.append((self._town.sim.clock.now(), text))
+    def _log(self, text: str) -> None:
+        self._lines.append((self._world.sim.clock.now(), text))
 
-    # What is to be said of it.
-
-    async def _judged(self, ended: bool) -> SeedResult:
-        town, plan = self._town, self._scenario
-        # What was reported last is on its way.
-        await town.sleep(5 if plan.calm else 30)
-        revisions, entries, events = town.revisions(), await town.entries(), await town.events()
+    async def _judge(self, ended: bool) -> SeedResult:
+        world, plan = self._world, self._scenario
+        # Let the last reports arrive.
+        await world.sleep(5 if plan.calm else 30)
+        revisions, entries, events = world.revisions(), await world.entries(), await world.events()
         journal = AuditJournal(
             revisions=revisions,
             entries=entries,
             events=events,
-            pools=with_report_delay(self._overheard.driverless.pool_facts, revisions),
-            lost_journals=tuple(town.forgot),
+            pools=with_report_delay(self._observer.driverless.pool_facts, revisions),
+            lost_journals=tuple(world.forgot),
         )
         verdict = judge(journal, faults=not plan.calm)
-        wrong = [
+        failures_found = [
             SeedFailure(one.invariant, f"{one.time - self._began:.1f} s, {one.node}: {one.message}")
             for one in verdict.violations
         ]
-        lacking = set(verdict.not_judged) - ({"I10"} if not plan.calm else set())
-        wrong += [
-            SeedFailure("unjudged", f"{one}: {verdict.not_judged[one]}") for one in sorted(lacking)
+        missing = set(verdict.not_judged) - ({"I10"} if not plan.calm else set())
+        failures_found += [
+            SeedFailure("unjudged", f"{one}: {verdict.not_judged[one]}") for one in sorted(missing)
         ]
-        wrong += [
+        failures_found += [
             SeedFailure("machine", str(one))
-            for each in town.nodes.values()
+            for each in world.nodes.values()
             for one in each.machine.incidents
         ]
-        failures = [one for each in town.nodes.values() for one in each.failures]
-        wrong += [SeedFailure("ended", one) for one in (*town.failures, *failures)]
+        failures = [one for each in world.nodes.values() for one in each.failures]
+        failures_found += [SeedFailure("ended", one) for one in (*world.failures, *failures)]
         if not ended:
-            wrong.append(SeedFailure("liveness", await self._standing()))
-            wrong += self._untrue()
+            failures_found.append(SeedFailure("liveness", await self._describe_nodes()))
+            failures_found += self._overdue_waits()
         else:
-            wrong += [SeedFailure("proof", said) async for said in self._unproven()]
-        told = [*self._lines, *((one.at, one.message) for one in events), *_writes(revisions)]
-        told += [
+            failures_found += [
+                SeedFailure("proof", text) async for text in self._without_evidence()
+            ]
+        timeline = [*self._lines, *((one.at, one.message) for one in events), *_writes(revisions)]
+        timeline += [
             (one.time, f"{one.node}/{one.component}: {one.command} {one.token}.{one.op}"
              f" {one.phase} {one.detail}".rstrip())
             for one in entries
         ]  # fmt: skip
-        told.sort(key=lambda one: one[0])
+        timeline.sort(key=lambda one: one[0])
         return SeedResult(
             scenario=plan,
-            failures=tuple(wrong),
+            failures=tuple(failures_found),
             journal=msgspec.json.encode((revisions, entries)),
-            seconds=town.sim.clock.monotonic(),
-            lines=[f"{at - self._began:9.2f} {text}" for at, text in told],
-            did=tuple(self._did),
-            took_effect=self._tally.counts(),
+            seconds=world.sim.clock.monotonic(),
+            lines=[f"{at - self._began:9.2f} {text}" for at, text in timeline],
+            did=tuple(self._recovered),
+            took_effect=self._fault_counter.counts(),
         )
 
-    async def _unproven(self) -> AsyncGenerator[str]:
-        """Nodes that are called done, and whose evidence is not of what is there."""
-        town = self._town
-        for name, station in town.nodes.items():
-            node = await town.kube.get(resources.NODES, name)
+    async def _without_evidence(self) -> AsyncGenerator[str]:
+        """Report nodes that are done without matching evidence."""
+        world = self._world
+        for name, sim_node in world.nodes.items():
+            node = await world.kube.get(resources.NODES, name)
             record = record_of(node)
             found = record.evidence if record is not None else None
-            driver = station.machine.driver
+            driver = sim_node.machine.driver
             if found is None or not found.passed:
                 yield f"{name}: there is no evidence that passed"
-            elif (found.label, found.boot_id) != (town.label, station.machine.boot_id):
+            elif (found.label, found.boot_id) != (world.label, sim_node.machine.boot_id):
                 yield f"{name}: the evidence is of {found.label} in boot {found.boot_id}"
-            elif driver is None or (driver.label, driver.version) != (town.label, town.version):
+            elif driver is None or (driver.label, driver.version) != (world.label, world.version):
                 yield f"{name}: in its kernel is {driver}"
 
-    def _untrue(self) -> Iterator[SeedFailure]:
-        """Waits that should be over, by what they say themselves."""
-        now = self._town.sim.clock.now()
+    def _overdue_waits(self) -> Iterator[SeedFailure]:
+        """Report waits past their expected end."""
+        now = self._world.sim.clock.now()
         for name, wait in self._waits().items():
             if wait.until is not None and now > wait.until + LATE:
-                said = f"{wait.code} until {wait.until - self._began:.0f} s, and it is past that"
-                yield SeedFailure("until", f"{name}: {said}")
+                text = f"{wait.code} until {wait.until - self._began:.0f} s, and it is past that"
+                yield SeedFailure("until", f"{name}: {text}")
 
-    async def _standing(self) -> str:
-        """Where each node stands, and what is said of why."""
-        said: list[str] = []
-        last = {name: one.message for name, one in self._overheard.waits.items()}
-        for name in self._town.nodes:
-            node = await self._town.kube.get(resources.NODES, name)
+    async def _describe_nodes(self) -> str:
+        """Describe the state of each node and its last wait."""
+        text: list[str] = []
+        last = {name: one.message for name, one in self._observer.waits.items()}
+        for name in self._world.nodes:
+            node = await self._world.kube.get(resources.NODES, name)
             labels = node.metadata.labels
             state = labels.get(STATE_LABEL, "no state")
-            said.append(f"{name} is {state} with {labels.get(DRIVER_LABEL)}; {last.get(name)}")
-        rollout = await self._town.rollout()
-        return f"{rollout.status.phase if rollout else 'no rollout'}; {'; '.join(said)}"
+            text.append(f"{name} is {state} with {labels.get(DRIVER_LABEL)}; {last.get(name)}")
+        rollout = await self._world.rollout()
+        return f"{rollout.status.phase if rollout else 'no rollout'}; {'; '.join(text)}"
 
 
 def _writes(revisions: Iterable[Revision]) -> Iterator[tuple[float, str]]:
-    """What changed on Nodes, of what a story is about."""
+    """Yield relevant changes of Nodes."""
     for one in revisions:
-        shown = [f"{path.rpartition('/')[2]}={value[1]}" for path, value in one.changed.items()
-                 if one.kind == "Node" and _is_shown(path)]  # fmt: skip
-        if shown and one.code < 300:
-            yield one.time, f"{one.user.rpartition(':')[2]} writes {one.name}: {', '.join(shown)}"
+        changes = [f"{path.rpartition('/')[2]}={value[1]}" for path, value in one.changed.items()
+                 if one.kind == "Node" and _is_relevant(path)]  # fmt: skip
+        if changes and one.code < 300:
+            yield one.time, f"{one.user.rpartition(':')[2]} writes {one.name}: {', '.join(changes)}"
 
 
-def _is_shown(path: str) -> bool:
+def _is_relevant(path: str) -> bool:
     words = (STATE_LABEL, DRIVER_LABEL, "unschedulable", "bootID")
     return path.endswith(words)
 
 
-def seed_report(played: SeedResult) -> str:
-    """What it was, what happened when, and what is wrong."""
-    plan = played.scenario
+def seed_report(result: SeedResult) -> str:
+    """Return the scenario, the timeline and the failures."""
+    plan = result.scenario
     lines = [
         f"seed {plan.seed}: {', '.join(plan.nodes)}; patched at {plan.patched_at} s",
         f"maxUnavailable {plan.max_unavailable}, maxParallelUpgrades {plan.parallel}",
@@ -287,10 +282,10 @@ def seed_report(played: SeedResult) -> str:
         f"bus {plan.bus}",
         f"api {plan.api_faults}",
         *(f"odd {odd}" for odd in plan.overrides),
-        f"took effect: {', '.join(f'{what} {n}' for what, n in played.took_effect.items())}",
+        f"took effect: {', '.join(f'{what} {n}' for what, n in result.took_effect.items())}",
     ]
-    told = played.lines
-    if len(told) > LINES:
+    timeline = result.lines
+    if len(timeline) > LINES:
         middle = LINES // 2
-        told = [*told[:middle], f"… {len(told) - LINES} lines …", *told[-middle:]]
-    return "\n".join([*lines, *told, *(f"WRONG: {one}" for one in played.failures)])
+        timeline = [*timeline[:middle], f"… {len(timeline) - LINES} lines …", *timeline[-middle:]]
+    return "\n".join([*lines, *timeline, *(f"WRONG: {one}" for one in result.failures)])

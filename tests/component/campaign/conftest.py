@@ -1,4 +1,4 @@
-"""Print at the end how many seeds of the campaign ran."""
+"""Print the number of campaign seeds that ran."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""What breaks, each by a word; `people` does the rest.
+"""Faults by name; `user_actions` has what people do.
 
-An act that has nothing to act on does nothing, and says so.
+An action returns whether there was anything to act on.
 """
 
 import shutil
@@ -26,29 +26,29 @@ from tests.component.campaign.world import CampaignWorld
 Perform = Callable[[CampaignWorld, ScheduledAction], Coroutine[Any, Any, bool]]
 
 
-async def perform(town: CampaignWorld, act: ScheduledAction) -> bool:
-    """It happens now; what ends later ends by itself. Whether there was anything to act on."""
-    return await _ACTS[act.what](town, act)
+async def perform(world: CampaignWorld, action: ScheduledAction) -> bool:
+    """Perform an action now; what ends later ends by itself."""
+    return await _ACTIONS[action.what](world, action)
 
 
 # Cluster roles.
 
 
 def _kills_role(writer: Writer) -> Perform:
-    async def kill(town: CampaignWorld, _act: ScheduledAction) -> bool:
-        role = town.process_of(writer)
-        lived = not role.task.done()
+    async def kill(world: CampaignWorld, _action: ScheduledAction) -> bool:
+        role = world.process_of(writer)
+        was_running = not role.task.done()
         await role.kill()
-        return lived
+        return was_running
 
     return kill
 
 
-async def _cut_scheduler(town: CampaignWorld, act: ScheduledAction) -> bool:
-    """Its last write but so many is carried out, and it never hears of it."""
-    role = town.process_of(Writer.SCHEDULER)
-    role.transport.cut_after = role.transport.writes + int(act.value)
-    town.run_in_background(_die_when_cut(role))
+async def _cut_scheduler(world: CampaignWorld, action: ScheduledAction) -> bool:
+    """Cut the connection after this many more writes; the last one is done without an answer."""
+    role = world.process_of(Writer.SCHEDULER)
+    role.transport.cut_after = role.transport.writes + int(action.value)
+    world.run_in_background(_die_when_cut(role))
     return not role.task.done()
 
 
@@ -57,224 +57,224 @@ async def _die_when_cut(role: RoleProcess) -> None:
     await role.kill()
 
 
-async def _cut_at_slot(town: CampaignWorld, act: ScheduledAction) -> bool:
-    """So many more of its messages are stored, and it does not live to hear that."""
-    role, left = town.process_of(Writer.SCHEDULER), int(act.value)
+async def _cut_at_slot(world: CampaignWorld, action: ScheduledAction) -> bool:
+    """Kill the scheduler after this many more of its messages are stored, without an answer."""
+    role, remaining = world.process_of(Writer.SCHEDULER), int(action.value)
 
-    def stored(it: TraceRecord) -> None:
-        nonlocal left
-        if it.what == "store" and it.who == str(role.bus.identity):
-            left -= 1
-            if left < 0:
+    def stored(record: TraceRecord) -> None:
+        nonlocal remaining
+        if record.what == "store" and record.who == str(role.bus.identity):
+            remaining -= 1
+            if remaining < 0:
                 role.transport.cut.set()
 
-    town.add_bus_listener(stored)
-    town.run_in_background(_die_when_cut(role))
+    world.add_bus_listener(stored)
+    world.run_in_background(_die_when_cut(role))
     return not role.task.done()
 
 
-async def _rival(town: CampaignWorld, _act: ScheduledAction) -> bool:
-    """Another one is there, and somebody takes the lease from who leads."""
-    town.start(Writer.SCHEDULER)
-    await town.sleep(2)
-    await _take_lease(town)
+async def _rival(world: CampaignWorld, _action: ScheduledAction) -> bool:
+    """Start another scheduler and take the lease away from the leader."""
+    world.start(Writer.SCHEDULER)
+    await world.sleep(2)
+    await _take_lease(world)
     return True
 
 
-async def _two_leaders(town: CampaignWorld, act: ScheduledAction) -> bool:
-    """The same, and who led does not hear of it: for some seconds both believe that they lead."""
-    role = town.process_of(Writer.SCHEDULER)
+async def _two_leaders(world: CampaignWorld, action: ScheduledAction) -> bool:
+    """Like `_rival`, but the old leader does not notice: for seconds both believe to lead."""
+    role = world.process_of(Writer.SCHEDULER)
     role.transport.lease_away = True
 
-    async def heard() -> None:
+    async def end_outage() -> None:
         role.transport.lease_away = False
 
-    town.run_after(act.value, heard)
-    return await _rival(town, act)
+    world.run_after(action.value, end_outage)
+    return await _rival(world, action)
 
 
-async def _take_lease(town: CampaignWorld) -> None:
+async def _take_lease(world: CampaignWorld) -> None:
     path = LEASES.path(namespace=NAMESPACE, name=LEASE)
-    taken = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
+    released = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
     merge = "application/merge-patch+json"
-    await town.kube.request("PATCH", path, body=taken, content_type=merge)
+    await world.kube.request("PATCH", path, body=released, content_type=merge)
 
 
 # Agents.
 
 
 def _kills(writer: Writer) -> Perform:
-    async def kill(town: CampaignWorld, act: ScheduledAction) -> bool:
-        return town.nodes[act.node].kill(writer)
+    async def kill(world: CampaignWorld, action: ScheduledAction) -> bool:
+        return world.nodes[action.node].kill(writer)
 
     return kill
 
 
 def _deafens(writer: Writer) -> Perform:
-    """The agent is cut off from the bus for a while."""
+    """Cut the agent off the bus for a while."""
 
-    async def deafen(town: CampaignWorld, act: ScheduledAction) -> bool:
-        identity = Identity(writer=writer, node=act.node)
+    async def deafen(world: CampaignWorld, action: ScheduledAction) -> bool:
+        identity = Identity(writer=writer, node=action.node)
 
-        async def back() -> None:
-            town.bus.restore(identity)
+        async def restore() -> None:
+            world.bus.restore(identity)
 
-        town.bus.cut(identity)
-        town.run_after(act.value, back)
-        return town.nodes[act.node].is_running(writer)
+        world.bus.cut(identity)
+        world.run_after(action.value, restore)
+        return world.nodes[action.node].is_running(writer)
 
     return deafen
 
 
 def _forgets(writer: Writer) -> Perform:
-    """The agent dies, and what it wrote down is gone."""
+    """Kill the agent and delete its journal."""
 
-    async def forget(town: CampaignWorld, act: ScheduledAction) -> bool:
-        station = town.nodes[act.node]
-        killed = station.kill(writer)
-        place = station.machine.root / journal_path(writer)
-        town.record_lost_entries(
-            [one for one in await station.entries() if one.component == writer]
+    async def forget(world: CampaignWorld, action: ScheduledAction) -> bool:
+        sim_node = world.nodes[action.node]
+        killed = sim_node.kill(writer)
+        journal = sim_node.machine.root / journal_path(writer)
+        world.record_lost_entries(
+            [fault for fault in await sim_node.entries() if fault.component == writer]
         )
-        shutil.rmtree(place.parent, ignore_errors=True)
+        shutil.rmtree(journal.parent, ignore_errors=True)
         return killed
 
     return forget
 
 
-async def _lose_disk(town: CampaignWorld, act: ScheduledAction) -> bool:
-    machine = town.nodes[act.node].machine
+async def _lose_disk(world: CampaignWorld, action: ScheduledAction) -> bool:
+    machine = world.nodes[action.node].machine
 
-    async def found() -> None:
+    async def repair() -> None:
         machine.repair_disk()
 
     machine.break_disk()
-    town.run_after(act.value, found)
+    world.run_after(action.value, repair)
     return True
 
 
 # Bus and API.
 
 
-async def _lose_commands(town: CampaignWorld, _act: ScheduledAction) -> bool:
-    town.bus.lose_stream(COMMANDS, remade=True)
+async def _lose_commands(world: CampaignWorld, _action: ScheduledAction) -> bool:
+    world.bus.lose_stream(COMMANDS, remade=True)
     return True
 
 
-async def _bus_away(town: CampaignWorld, act: ScheduledAction) -> bool:
-    async def back() -> None:
-        town.bus.start()
+async def _bus_away(world: CampaignWorld, action: ScheduledAction) -> bool:
+    async def restore() -> None:
+        world.bus.start()
 
-    town.bus.stop()
-    town.run_after(act.value, back)
+    world.bus.stop()
+    world.run_after(action.value, restore)
     return True
 
 
-async def _drop_watches(town: CampaignWorld, _act: ScheduledAction) -> bool:
-    faults = town.server.faults
+async def _drop_watches(world: CampaignWorld, _action: ScheduledAction) -> bool:
+    faults = world.server.faults
     return sum(faults.drop_watches(user=user_of(writer), clean=False) for writer in ROLES) > 0
 
 
-async def _api_restart(town: CampaignWorld, _act: ScheduledAction) -> bool:
+async def _api_restart(world: CampaignWorld, _action: ScheduledAction) -> bool:
     user = user_of(Writer.SCHEDULER)
-    town.server.faults.add(Fault(effect=Restart(), user=user, times=1))
+    world.server.faults.add(Fault(effect=Restart(), user=user, times=1))
     return True
 
 
-async def _api_away(town: CampaignWorld, act: ScheduledAction) -> bool:
-    """From all of ours, and nobody else."""
-    faults = town.server.faults
-    struck = [
+async def _api_away(world: CampaignWorld, action: ScheduledAction) -> bool:
+    """Refuse requests of all our roles."""
+    faults = world.server.faults
+    faults_added = [
         faults.add(Fault(effect=RefuseRequest(503), user=user_of(writer))) for writer in ROLES
     ]
 
-    async def back() -> None:
-        for one in struck:
-            faults.remove(one)
+    async def restore() -> None:
+        for fault in faults_added:
+            faults.remove(fault)
 
-    town.run_after(act.value, back)
+    world.run_after(action.value, restore)
     return True
 
 
 # Machines and their driver pods.
 
 
-async def _reboot(town: CampaignWorld, act: ScheduledAction) -> bool:
-    machine = town.nodes[act.node].machine
+async def _reboot(world: CampaignWorld, action: ScheduledAction) -> bool:
+    machine = world.nodes[action.node].machine
 
     async def reboot() -> None:
         await machine.reboot()
 
-    town.run_in_background(reboot())
+    world.run_in_background(reboot())
     return True
 
 
-async def _vanish(town: CampaignWorld, act: ScheduledAction) -> bool:
-    """The machine is off, and its Node stays."""
-    machine = town.nodes[act.node].machine
+async def _vanish(world: CampaignWorld, action: ScheduledAction) -> bool:
+    """Switch the machine off; its Node stays."""
+    machine = world.nodes[action.node].machine
 
-    async def back() -> None:
+    async def restore() -> None:
         machine.power_on()
 
     machine.power_off()
-    town.run_after(act.value, back)
+    world.run_after(action.value, restore)
     return True
 
 
-async def _recreate(town: CampaignWorld, act: ScheduledAction) -> bool:
-    """Its Node is deleted; after a while the kubelet writes another one."""
-    kubelet = town.nodes[act.node].kubelet
+async def _recreate(world: CampaignWorld, action: ScheduledAction) -> bool:
+    """Delete the Node; after a while the kubelet creates another one."""
+    kubelet = world.nodes[action.node].kubelet
     try:
-        node = await town.kube.get(resources.NODES, act.node)
-        await town.kube.delete(resources.NODES, act.node, uid=node.metadata.uid)
+        node = await world.kube.get(resources.NODES, action.node)
+        await world.kube.delete(resources.NODES, action.node, uid=node.metadata.uid)
     except NotFound:
         return False
 
-    async def back() -> None:
+    async def restore() -> None:
         kubelet.register()
 
-    town.run_after(act.value, back)
+    world.run_after(action.value, restore)
     return True
 
 
-async def _driver_pods(town: CampaignWorld, node: str) -> list[Pod]:
-    found = (await town.kube.list_page(PODS, namespace=NAMESPACE)).items
+async def _driver_pods(world: CampaignWorld, node: str) -> list[Pod]:
+    repair = (await world.kube.list_page(PODS, namespace=NAMESPACE)).items
     return [
         pod
-        for pod in found
+        for pod in repair
         if pod.spec.node_name == node and DRIVER_LABEL in pod.metadata.labels and not pod.deleting
     ]
 
 
-async def _delete_driver_pod(town: CampaignWorld, act: ScheduledAction) -> bool:
-    pods = await _driver_pods(town, act.node)
+async def _delete_driver_pod(world: CampaignWorld, action: ScheduledAction) -> bool:
+    pods = await _driver_pods(world, action.node)
     for pod in pods:
         path = PODS.path(namespace=NAMESPACE, name=pod.metadata.name)
-        await town.kube.request("DELETE", path)
+        await world.kube.request("DELETE", path)
     return bool(pods)
 
 
-async def _evict_driver_pod(town: CampaignWorld, act: ScheduledAction) -> bool:
-    pods = await _driver_pods(town, act.node)
-    return any([await user_actions.evict(town, pod) for pod in pods])
+async def _evict_driver_pod(world: CampaignWorld, action: ScheduledAction) -> bool:
+    pods = await _driver_pods(world, action.node)
+    return any([await user_actions.evict(world, pod) for pod in pods])
 
 
-async def _hold_devices(town: CampaignWorld, act: ScheduledAction) -> bool:
-    """A process of the machine itself computes for a while, if there is a driver."""
-    machine = town.nodes[act.node].machine
+async def _hold_devices(world: CampaignWorld, action: ScheduledAction) -> bool:
+    """Let a process of the machine itself compute for a while, if there is a driver."""
+    machine = world.nodes[action.node].machine
     try:
         pid = machine.start_process(0)
     except ValueError:
         return False
 
-    async def ends() -> None:
+    async def end_process() -> None:
         machine.end_process(pid)
 
-    town.run_after(act.value, ends)
+    world.run_after(action.value, end_process)
     return True
 
 
-_ACTS: Final[dict[str, Perform]] = {
+_ACTIONS: Final[dict[str, Perform]] = {
     "kill-scheduler": _kills_role(Writer.SCHEDULER),
     "cut-scheduler": _cut_scheduler,
     "cut-scheduler-at-slot": _cut_at_slot,

@@ -1,8 +1,4 @@
-"""What a person does when all faults are over: what our own waits say that only people can do.
-
-A node that waits for a person is at rest; one that waits for anything else must come to its end by
-itself.
-"""
+"""What a person does when all faults are over: resolve the waits that only people can resolve."""
 
 from typing import Final
 
@@ -35,58 +31,58 @@ FOR_PEOPLE: Final = frozenset(
         WaitCode.PROOF,
     }
 )
-"""Codes that may last for ever; the last two where another node, or a cordon, holds the place."""
+"""Codes that may last forever; the last two where another node or a cordon uses up the budget."""
 
 _RESTING: Final = ("", UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_REQUIRED)
-"""States in which a person may take any cordon off: nothing is under way there."""
+"""States in which a person may remove any cordon: no upgrade is under way there."""
 _ENDED: Final = (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
 
 
-async def recover(town: CampaignWorld, waits: dict[str, WaitEvent]) -> list[str]:
-    """Each as its wait says; what was done."""
+async def recover(world: CampaignWorld, waits: dict[str, WaitEvent]) -> list[str]:
+    """Act on each wait; return what was done."""
     codes = {wait.code for wait in waits.values()}
     done: list[str] = []
-    if codes & {WaitCode.PAUSED, WaitCode.FROZEN} and await user_actions.brake(town, "None"):
+    if codes & {WaitCode.PAUSED, WaitCode.FROZEN} and await user_actions.brake(world, "None"):
         done.append("lets the brake go")
     if codes & {WaitCode.HALTED, WaitCode.FAILED}:
-        done += await _accept(town)
-    for name in town.nodes:
-        node = await town.kube.get(resources.NODES, name)
+        done += await _accept(world)
+    for name in world.nodes:
+        node = await world.kube.get(resources.NODES, name)
         state = node.metadata.labels.get(STATE_LABEL, "")
-        if state in _RESTING and await user_actions.cordon(town, name, False):
+        if state in _RESTING and await user_actions.cordon(world, name, False):
             done.append(f"uncordons {name}")
         wait = waits.get(name)
         if wait is not None:
-            done += await _by_code(town, node, wait)
+            done += await _resolve_wait(world, node, wait)
     return done
 
 
-async def _accept(town: CampaignWorld) -> list[str]:
-    """As many failures of what is wanted as there are."""
-    rollout = await town.rollout()
-    known = rollout.status.targets.get(town.target) if rollout is not None else None
-    if rollout is None or known is None:
+async def _accept(world: CampaignWorld) -> list[str]:
+    """Accept all failures of the current target."""
+    rollout = await world.rollout()
+    status = rollout.status.targets.get(world.target) if rollout is not None else None
+    if rollout is None or status is None:
         return []
     released = rollout.spec.release
-    accepted = released.failures if released and released.target == town.target else 0
-    failed = len(known.failed)
+    accepted = released.failures if released and released.target == world.target else 0
+    failed = len(status.failed)
     if failed <= accepted:
         return []
-    release = {"target": town.target, "failures": failed}
-    await town.change(resources.ROLLOUTS, POOL, {"spec": {"release": release}})
+    release = {"target": world.target, "failures": failed}
+    await world.change(resources.ROLLOUTS, POOL, {"spec": {"release": release}})
     return [f"accepts {failed} failures"]
 
 
-async def _by_code(town: CampaignWorld, node: resources.Node, wait: WaitEvent) -> list[str]:
+async def _resolve_wait(world: CampaignWorld, node: resources.Node, wait: WaitEvent) -> list[str]:
     name = node.metadata.name
     match wait.code:
         case WaitCode.FAILED | WaitCode.DRIVER_RESTARTING:
             await user_actions.label(
-                town, name, **{STATE_LABEL: UpgradeState.UPGRADE_REQUIRED.value}
+                world, name, **{STATE_LABEL: UpgradeState.UPGRADE_REQUIRED.value}
             )
             return [f"tries {name} again"]
         case WaitCode.RECORD_LOST:
-            await user_actions.annotate(town, name, **{REQUEST_ANNOTATION: "adopt"})
+            await user_actions.annotate(world, name, **{REQUEST_ANNOTATION: "adopt"})
             return [f"has {name} adopted"]
         case WaitCode.LABEL_EDITED:
             record = record_of(node)
@@ -94,14 +90,14 @@ async def _by_code(town: CampaignWorld, node: resources.Node, wait: WaitEvent) -
                 return []
             state = UpgradeState.UPGRADE_REQUIRED if record.state in _ENDED else record.state
             labels = {STATE_LABEL: str(state), DRIVER_LABEL: record.label or None}
-            await user_actions.label(town, name, **labels)
+            await user_actions.label(world, name, **labels)
             return [f"puts the labels of {name} back"]
         case _:
             return []
 
 
 def record_of(node: resources.Node) -> NodeRecord | None:
-    """What we wrote down of it, if that can be read."""
+    """Return the node's record, if it is readable."""
     text = node.metadata.annotations.get(RECORD_ANNOTATION, "")
     try:
         return decode(NodeRecord, text.encode()) if text else None

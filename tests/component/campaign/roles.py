@@ -1,4 +1,4 @@
-"""The cluster roles as processes that a story starts, cuts off and starts again."""
+"""The cluster roles as processes that can be started, cut off and killed."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -37,12 +37,12 @@ OPERANDS = DriverClusterSettings(namespace=NAMESPACE, images=SETTINGS.images, ag
 
 
 def user_of(writer: Writer) -> str:
-    """As whom this cluster role speaks to the API server."""
+    """Return the role's user at the API server."""
     return f"system:serviceaccount:{NAMESPACE}:{service_account_of(writer)}"
 
 
 class CuttableTransport:
-    """A way to the server that can be cut: now, or after so many writes; the last one arrives."""
+    """A connection that can be cut, at once or after a number of writes; the last write arrives."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -50,30 +50,27 @@ class CuttableTransport:
         self.cut_after: int | None = None
         self.cut = asyncio.Event()
         self.lease_away = False
-        """Requests about leases are not answered: who leads hears late that another one does."""
+        """Leave lease requests unanswered, so that a leader learns late that it lost the lease."""
 
     def __str__(self) -> str:
-        return "a wire of a campaign"
+        return "a transport of a campaign"
 
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncGenerator[Response]:
-        """Until it is cut."""
         if self.cut.is_set():
             raise Unavailable(f"{request.method} {request.path}", "the process is dead")
         if self.lease_away and "/leases" in request.path:
             await asyncio.Event().wait()
         self.writes += request.method != "GET" and "/leases" not in request.path
-        async with self._transport.open(request) as answer:
+        async with self._transport.open(request) as response:
             if self.cut_after is not None and self.writes > self.cut_after:
                 self.cut.set()
             if self.cut.is_set():
                 raise Unavailable(f"{request.method} {request.path}", "the process is dead")
-            yield answer
+            yield response
 
 
 class RoleEnvironment:
-    """What all roles live on."""
-
     def __init__(self, sim: Sim, *, server: ApiServer, bus: LocalServer) -> None:
         self.sim = sim
         self.server = server
@@ -81,21 +78,19 @@ class RoleEnvironment:
 
 
 class RoleProcess:
-    """One process of a cluster role."""
-
-    def __init__(self, ground: RoleEnvironment, writer: Writer, *, number: int) -> None:
+    def __init__(self, environment: RoleEnvironment, writer: Writer, *, number: int) -> None:
         self.name = f"{writer}-{number}"
-        self.transport = CuttableTransport(ground.server.transport(user=user_of(writer)))
-        self.bus: LocalBus = _connected(ground.bus, writer)
+        self.transport = CuttableTransport(environment.server.transport(user=user_of(writer)))
+        self.bus: LocalBus = _connect(environment.bus, writer)
         self.metrics = Metrics(version="1")
-        self.service = Service(writer.value, clock=ground.sim.clock)
+        self.service = Service(writer.value, clock=environment.sim.clock)
         self.failure = ""
-        """Why it ended by itself."""
+        """Why the process ended by itself."""
         self._dead = False
-        run = _RUNS[writer](ground, self)
-        self.task = asyncio.create_task(self._live(run), name=self.name)
+        run = _RUNS[writer](environment, self)
+        self.task = asyncio.create_task(self._run(run), name=self.name)
 
-    async def _live(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _run(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             async with self.service:
                 await run()
@@ -104,7 +99,7 @@ class RoleProcess:
                 self.failure = str(error)
 
     async def kill(self) -> None:
-        """At once: nothing that it does from now on reaches anybody."""
+        """Kill at once: nothing that the process still does takes effect."""
         self._dead = True
         self.transport.cut.set()
         self.bus.kill()
@@ -112,7 +107,7 @@ class RoleProcess:
         await asyncio.wait({self.task})
 
 
-def _connected(bus: LocalServer, writer: Writer) -> LocalBus:
+def _connect(bus: LocalServer, writer: Writer) -> LocalBus:
     identity = Identity(writer=writer)
     return bus.connect(identity, permissions=permissions(identity))
 
@@ -120,20 +115,8 @@ def _connected(bus: LocalServer, writer: Writer) -> LocalBus:
 _Run = Callable[[], Coroutine[Any, Any, None]]
 
 
-def _scheduler(ground: RoleEnvironment, role: RoleProcess) -> _Run:
-    sim = ground.sim
-    return lambda: scheduler.run(
-        SchedulerSettings(namespace=NAMESPACE, pod_name=role.name),
-        kube=role.transport,
-        bus=role.bus,
-        env=sim.env(role.name, metrics=role.metrics),
-        service=role.service,
-        plan_runner=_inline,
-    )
-
-
-def _driver_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
-    sim, commanded = ground.sim, SlotCache()
+def _driver_cluster(environment: RoleEnvironment, role: RoleProcess) -> _Run:
+    sim, commanded = environment.sim, SlotCache()
 
     async def run() -> None:
         await driver_cluster.run(
@@ -148,49 +131,41 @@ def _driver_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
     return run
 
 
-def _discovery_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
-    sim = ground.sim
-    return lambda: discovery_cluster.run(
-        DiscoveryClusterSettings(namespace=NAMESPACE, pod_name=role.name),
-        kube=role.transport,
-        bus=role.bus,
-        env=sim.env(role.name, metrics=role.metrics),
-        service=role.service,
+def _role(
+    run: Callable[..., Coroutine[Any, Any, None]],
+    settings: Callable[[str], object],
+    **more: object,
+) -> Callable[[RoleEnvironment, RoleProcess], _Run]:
+    """Return a starter of the role; `settings` are made from the process's name."""
+    return lambda environment, role: (
+        lambda: run(
+            settings(role.name),
+            kube=role.transport,
+            bus=role.bus,
+            env=environment.sim.env(role.name, metrics=role.metrics),
+            service=role.service,
+            **more,
+        )
     )
-
-
-def _validator_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
-    sim = ground.sim
-    return lambda: validator_cluster.run(
-        ValidatorClusterSettings(),
-        kube=role.transport,
-        bus=role.bus,
-        env=sim.env(role.name, metrics=role.metrics),
-        service=role.service,
-    )
-
-
-def _telemetry_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
-    sim = ground.sim
-    return lambda: telemetry_cluster.run(
-        TelemetryClusterSettings(),
-        kube=role.transport,
-        bus=role.bus,
-        env=sim.env(role.name, metrics=role.metrics),
-        service=role.service,
-    )
-
-
-_RUNS: dict[Writer, Callable[[RoleEnvironment, RoleProcess], _Run]] = {
-    Writer.SCHEDULER: _scheduler,
-    Writer.DRIVER_CLUSTER: _driver_cluster,
-    Writer.DISCOVERY_CLUSTER: _discovery_cluster,
-    Writer.VALIDATOR_CLUSTER: _validator_cluster,
-    Writer.TELEMETRY_CLUSTER: _telemetry_cluster,
-}
-ROLES = tuple(_RUNS)
 
 
 async def _inline(work: Callable[[], PlanAnswer]) -> PlanAnswer:
-    """There are no threads in virtual time."""
+    """Run inline: there are no threads in virtual time."""
     return work()
+
+
+_RUNS: dict[Writer, Callable[[RoleEnvironment, RoleProcess], _Run]] = {
+    Writer.SCHEDULER: _role(
+        scheduler.run,
+        lambda name: SchedulerSettings(namespace=NAMESPACE, pod_name=name),
+        plan_runner=_inline,
+    ),
+    Writer.DRIVER_CLUSTER: _driver_cluster,
+    Writer.DISCOVERY_CLUSTER: _role(
+        discovery_cluster.run,
+        lambda name: DiscoveryClusterSettings(namespace=NAMESPACE, pod_name=name),
+    ),
+    Writer.VALIDATOR_CLUSTER: _role(validator_cluster.run, lambda _: ValidatorClusterSettings()),
+    Writer.TELEMETRY_CLUSTER: _role(telemetry_cluster.run, lambda _: TelemetryClusterSettings()),
+}
+ROLES = tuple(_RUNS)

@@ -1,7 +1,6 @@
-"""What a seed stands for: machines, work on them, faults on every seam, and when. Data.
+"""The scenario of a seed: machines, workloads, faults and their times. Data.
 
-The same seed is the same scenario everywhere. Each kind of fault is drawn by a random of its own,
-so that one more kind changes none of the others.
+Each kind of fault has a random source of its own, so that adding a kind changes none of the others.
 """
 
 from random import Random
@@ -16,13 +15,11 @@ from tests.component.campaign.action_kinds import ALL_ACTIONS
 OLD, NEW = "570.86.15", "580.95.05"
 ACTS_FROM: Final = 8.0
 PATCHED: Final = (45.0, 95.0)
-"""Seconds from the start until a person wants another driver: before or after all is up."""
+"""Seconds from the start until a person wants another driver, before or after all is up."""
 ACTS_UNTIL: Final = 180.0
 
 
 class ScheduledAction(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that befalls the system at a moment."""
-
     at: float
     what: str
     node: str = ""
@@ -33,7 +30,7 @@ class ScheduledAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiFaultRates(msgspec.Struct, frozen=True, kw_only=True):
-    """How often requests of ours to the API server go wrong, each in its way."""
+    """Probabilities of faults of our requests to the API server."""
 
     conflict: float = 0.0
     busy: float = 0.0
@@ -46,16 +43,12 @@ class ApiFaultRates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuWorkload(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who computes on a node."""
-
     name: str
     node: str
     gpus: int
 
 
 class CampaignScenario(msgspec.Struct, frozen=True, kw_only=True):
-    """One story before it is told."""
-
     seed: int
     nodes: tuple[str, ...]
     max_unavailable: str
@@ -69,13 +62,13 @@ class CampaignScenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def calm(self) -> bool:
-        """Whether nothing at all goes wrong in it."""
+        """Whether nothing goes wrong in it."""
         quiet = self.bus == BusFaults() and self.api_faults == ApiFaultRates()
         return quiet and not self.acts and not self.overrides
 
     @property
     def model(self) -> SteadyWorld:
-        """A quick world: what a seed is about happens between the steps, not during them."""
+        """A fast world: the seed matters between the steps, not during them."""
         return SteadyWorld(
             seed=self.seed,
             jitter=0.6,
@@ -89,33 +82,33 @@ class CampaignScenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scenario(seed: int) -> CampaignScenario:
-    """What this seed stands for; every sixteenth is calm."""
+    """Return the scenario of a seed; every sixteenth is calm."""
     random = Random(f"{seed}/ground")
-    many = random.choice((*(3,) * 14, 4, 4, 4, 5, 6, 8))
-    nodes = tuple(f"n{number}" for number in range(1, many + 1))
-    made = CampaignScenario(
+    count = random.choice((*(3,) * 14, 4, 4, 4, 5, 6, 8))
+    nodes = tuple(f"n{number}" for number in range(1, count + 1))
+    result = CampaignScenario(
         seed=seed,
         nodes=nodes,
         max_unavailable=random.choice(("1", "1", "2", "50%")),
         parallel=random.choice((1, 2, 0)),
         patched_at=round(random.uniform(*PATCHED), 2),
-        workloads=_works(random, nodes),
+        workloads=_workloads(random, nodes),
     )
     if seed % 16 == 0:
-        return made
+        return result
     return msgspec.structs.replace(
-        made,
-        acts=_acts(seed, nodes),
-        bus=_bus(Random(f"{seed}/bus")),
-        api_faults=_strikes(Random(f"{seed}/api")),
+        result,
+        acts=_actions(seed, nodes),
+        bus=_bus_faults(Random(f"{seed}/bus")),
+        api_faults=_api_fault_rates(Random(f"{seed}/api")),
         overrides=(
-            *_oddities(Random(f"{seed}/world"), nodes),
-            *_lingering(Random(f"{seed}/lingering"), nodes),
+            *_node_overrides(Random(f"{seed}/world"), nodes),
+            *_slow_stop(Random(f"{seed}/lingering"), nodes),
         ),
     )
 
 
-def _works(random: Random, nodes: tuple[str, ...]) -> tuple[GpuWorkload, ...]:
+def _workloads(random: Random, nodes: tuple[str, ...]) -> tuple[GpuWorkload, ...]:
     return tuple(
         GpuWorkload(name=f"train-{node}", node=node, gpus=random.choice((1, 2, 8)))
         for node in nodes
@@ -123,7 +116,7 @@ def _works(random: Random, nodes: tuple[str, ...]) -> tuple[GpuWorkload, ...]:
     )
 
 
-def _bus(random: Random) -> BusFaults:
+def _bus_faults(random: Random) -> BusFaults:
     if random.random() < 0.4:
         return BusFaults()
 
@@ -144,56 +137,56 @@ def _bus(random: Random) -> BusFaults:
     )
 
 
-def _strikes(random: Random) -> ApiFaultRates:
+def _api_fault_rates(random: Random) -> ApiFaultRates:
     if random.random() < 0.5:
         return ApiFaultRates()
     names = ApiFaultRates.__struct_fields__
     return ApiFaultRates(**{name: random.choice((0.0, 0.0, 0.03, 0.15)) for name in names})
 
 
-def _oddities(random: Random, nodes: tuple[str, ...]) -> tuple[WorldOverride, ...]:
-    made: list[WorldOverride] = []
+def _node_overrides(random: Random, nodes: tuple[str, ...]) -> tuple[WorldOverride, ...]:
+    result: list[WorldOverride] = []
     for node in nodes:
         if random.random() < 0.8:
             continue
-        takes = random.uniform(1.0, 20.0)
-        fails, hangs = ProcessEnd(takes, 1), ProcessEnd(None)
-        made.append(
+        seconds = random.uniform(1.0, 20.0)
+        failure, hang = ProcessEnd(seconds, 1), ProcessEnd(None)
+        result.append(
             random.choice(
                 (
-                    WorldOverride(node=node, load=fails, first_attempts=1),
-                    WorldOverride(node=node, load=fails, first_attempts=5),
-                    WorldOverride(node=node, unload=fails, first_attempts=2),
+                    WorldOverride(node=node, load=failure, first_attempts=1),
+                    WorldOverride(node=node, load=failure, first_attempts=5),
+                    WorldOverride(node=node, unload=failure, first_attempts=2),
                     WorldOverride(
-                        node=node, validation=ValidationEnd(takes, "cuda"), first_attempts=1
+                        node=node, validation=ValidationEnd(seconds, "cuda"), first_attempts=1
                     ),
                     WorldOverride(
-                        node=node, validation=ValidationEnd(takes, "driver"), first_attempts=3
+                        node=node, validation=ValidationEnd(seconds, "driver"), first_attempts=3
                     ),
                     WorldOverride(
-                        node=node, container="nvidia-driver-ctr", run=fails, first_attempts=2
+                        node=node, container="nvidia-driver-ctr", run=failure, first_attempts=2
                     ),
                     # A driver may take half an hour to start: dear to play, so it is rare.
                     WorldOverride(
-                        node=node, load=hangs if random.random() < 0.1 else fails, first_attempts=1
+                        node=node, load=hang if random.random() < 0.1 else failure, first_attempts=1
                     ),
                 )
             )
         )
-    return tuple(made)
+    return tuple(result)
 
 
-def _lingering(random: Random, nodes: tuple[str, ...]) -> tuple[WorldOverride, ...]:
-    """Drivers whose container is long about its end, on one node in a few seeds."""
+def _slow_stop(random: Random, nodes: tuple[str, ...]) -> tuple[WorldOverride, ...]:
+    """Make one node's driver container slow to stop, in a few seeds."""
     if random.random() < 0.8:
         return ()
-    takes = TimeSpan(random.uniform(5.0, 25.0))
-    return (WorldOverride(node=random.choice(nodes), container="nvidia-driver-ctr", stop=takes),)
+    seconds = TimeSpan(random.uniform(5.0, 25.0))
+    return (WorldOverride(node=random.choice(nodes), container="nvidia-driver-ctr", stop=seconds),)
 
 
-def _acts(seed: int, nodes: tuple[str, ...]) -> tuple[ScheduledAction, ...]:
+def _actions(seed: int, nodes: tuple[str, ...]) -> tuple[ScheduledAction, ...]:
     often = Random(f"{seed}/often").choice((0.05, 0.12, 0.25))
-    made: list[ScheduledAction] = []
+    result: list[ScheduledAction] = []
     for what, kind in ALL_ACTIONS.items():
         random = Random(f"{seed}/{what}")
         if random.random() >= often * kind.often:
@@ -202,5 +195,5 @@ def _acts(seed: int, nodes: tuple[str, ...]) -> tuple[ScheduledAction, ...]:
             at = round(random.uniform(ACTS_FROM, ACTS_UNTIL), 2)
             node = random.choice(nodes) if kind.on_node else ""
             value = round(random.uniform(*kind.values), 1)
-            made.append(ScheduledAction(at=at, what=what, node=node, value=value))
-    return tuple(sorted(made, key=lambda act: (act.at, act.what)))
+            result.append(ScheduledAction(at=at, what=what, node=node, value=value))
+    return tuple(sorted(result, key=lambda act: (act.at, act.what)))

@@ -1,6 +1,6 @@
-"""The whole system with faults on every seam, by seeds; checked by the audit and by its end.
+"""The whole system with faults everywhere, by seeds; checked by the audit and by its end state.
 
-`python -m tools.soak campaign --only SEED` prints the story of a seed, `--seeds N` runs others.
+`python -m tools.soak campaign --only SEED` prints one seed, `--seeds N` runs others.
 """
 
 import pytest
@@ -9,7 +9,7 @@ from tests.component.campaign.campaign import run_seed, seed_report
 from tests.component.campaign.scenario import scenario
 
 SEEDS = tuple(range(40))
-"""About two minutes of one processor."""
+"""About two minutes on one processor."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -1,6 +1,6 @@
-"""What people do with kubectl, each by a word; most of it they undo again after a while.
+"""What people do with kubectl, by name; most of it is undone after a while.
 
-An act that has nothing to act on does nothing, and says so.
+An action returns whether there was anything to act on.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -36,7 +36,7 @@ STATES: Final = (
     "by-hand",
 )
 REQUESTS: Final = ("adopt", "forget", "without-preflight", "")
-"""What a person asks for by annotation; empty: an upgrade, as the GPU Operator's users do."""
+"""Requests by annotation; empty: an upgrade, as users of the GPU Operator request it."""
 LABELS: Final = (None, "0123456789abcdef0123456789abcdef", "")
 
 T = TypeVar("T")
@@ -44,153 +44,152 @@ T = TypeVar("T")
 Perform = Callable[[CampaignWorld, ScheduledAction], Coroutine[Any, Any, bool]]
 
 
-async def label(town: CampaignWorld, node: str, **labels: str | None) -> bool:
-    """`kubectl label --overwrite`, of a node that is there."""
-    return await _merge(town, node, {"metadata": {"labels": labels}})
+async def label(world: CampaignWorld, node: str, **labels: str | None) -> bool:
+    """`kubectl label --overwrite`; False if the node is gone."""
+    return await _merge(world, node, {"metadata": {"labels": labels}})
 
 
-async def annotate(town: CampaignWorld, node: str, **annotations: str | None) -> bool:
-    """`kubectl annotate --overwrite`, of a node that is there."""
-    return await _merge(town, node, {"metadata": {"annotations": annotations}})
+async def annotate(world: CampaignWorld, node: str, **annotations: str | None) -> bool:
+    """`kubectl annotate --overwrite`; False if the node is gone."""
+    return await _merge(world, node, {"metadata": {"annotations": annotations}})
 
 
-async def cordon(town: CampaignWorld, node: str, unschedulable: bool) -> bool:
-    """As `kubectl cordon` does it: nothing is written where it is so already."""
+async def cordon(world: CampaignWorld, node: str, unschedulable: bool) -> bool:
+    """`kubectl cordon` or `uncordon`; nothing is written if nothing changes."""
     try:
-        found = await town.kube.get(resources.NODES, node)
+        found = await world.kube.get(resources.NODES, node)
     except NotFound:
         return False
     if found.spec.unschedulable == unschedulable:
         return False
-    return await _merge(town, node, {"spec": {"unschedulable": unschedulable or None}})
+    return await _merge(world, node, {"spec": {"unschedulable": unschedulable or None}})
 
 
-async def brake(town: CampaignWorld, position: str) -> bool:
-    """`spec.brake` of the Rollout."""
+async def brake(world: CampaignWorld, brake_position: str) -> bool:
+    """Set `spec.brake` of the Rollout."""
     try:
-        await town.change(resources.ROLLOUTS, POOL, {"spec": {"brake": position}})
+        await world.change(resources.ROLLOUTS, POOL, {"spec": {"brake": brake_position}})
     except NotFound:
         return False
     return True
 
 
-async def evict(town: CampaignWorld, pod: Pod) -> bool:
-    """Whether it goes; a budget may be in the way."""
+async def evict(world: CampaignWorld, pod: Pod) -> bool:
     meta = pod.metadata
     try:
-        answer = await town.kube.evict(meta.name, namespace=meta.namespace, uid=meta.uid)
+        answer = await world.kube.evict(meta.name, namespace=meta.namespace, uid=meta.uid)
     except KubeError:
         return False
     return isinstance(answer, Evicted)
 
 
-def _chosen(some: Sequence[T], act: ScheduledAction) -> T:
-    return some[int(act.value) % len(some)]
+def _chosen(choices: Sequence[T], action: ScheduledAction) -> T:
+    return choices[int(action.value) % len(choices)]
 
 
-async def _merge(town: CampaignWorld, node: str, change: Any) -> bool:
+async def _merge(world: CampaignWorld, node: str, change: Any) -> bool:
     try:
-        await town.change(resources.NODES, node, change)
+        await world.change(resources.NODES, node, change)
     except NotFound:
         return False
     return True
 
 
-def _for_a_while(
-    begin: Callable[[CampaignWorld, ScheduledAction], Coroutine[Any, Any, bool]],
+def _temporarily(
+    start: Callable[[CampaignWorld, ScheduledAction], Coroutine[Any, Any, bool]],
     end: Callable[[CampaignWorld, ScheduledAction], Coroutine[Any, Any, object]],
 ) -> Perform:
-    async def perform(town: CampaignWorld, act: ScheduledAction) -> bool:
-        begun = await begin(town, act)
-        if begun:
-            town.run_after(act.value, lambda: end(town, act))
-        return begun
+    async def perform(world: CampaignWorld, action: ScheduledAction) -> bool:
+        started = await start(world, action)
+        if started:
+            world.run_after(action.value, lambda: end(world, action))
+        return started
 
     return perform
 
 
-async def _drain(town: CampaignWorld, act: ScheduledAction) -> bool:
-    await cordon(town, act.node, True)
+async def _drain(world: CampaignWorld, action: ScheduledAction) -> bool:
+    await cordon(world, action.node, True)
     found = False
-    for pod in (await town.kube.list_page(PODS, namespace="default")).items:
-        if pod.spec.node_name == act.node:
-            found |= await evict(town, pod)
+    for pod in (await world.kube.list_page(PODS, namespace="default")).items:
+        if pod.spec.node_name == action.node:
+            found |= await evict(world, pod)
     return found
 
 
-async def _label_state(town: CampaignWorld, act: ScheduledAction) -> bool:
-    return await label(town, act.node, **{STATE_LABEL: _chosen(STATES, act)})
+async def _label_state(world: CampaignWorld, action: ScheduledAction) -> bool:
+    return await label(world, action.node, **{STATE_LABEL: _chosen(STATES, action)})
 
 
-async def _label_driver(town: CampaignWorld, act: ScheduledAction) -> bool:
-    said = _chosen(LABELS, act)
-    return await label(town, act.node, **{DRIVER_LABEL: town.label if said == "" else said})
+async def _label_driver(world: CampaignWorld, action: ScheduledAction) -> bool:
+    value = _chosen(LABELS, action)
+    return await label(world, action.node, **{DRIVER_LABEL: world.label if value == "" else value})
 
 
-async def _retry(town: CampaignWorld, act: ScheduledAction) -> bool:
-    return await label(town, act.node, **{STATE_LABEL: UpgradeState.UPGRADE_REQUIRED.value})
+async def _retry(world: CampaignWorld, action: ScheduledAction) -> bool:
+    return await label(world, action.node, **{STATE_LABEL: UpgradeState.UPGRADE_REQUIRED.value})
 
 
-async def _ask(town: CampaignWorld, act: ScheduledAction) -> bool:
-    said = _chosen(REQUESTS, act)
-    if said:
-        return await annotate(town, act.node, **{REQUEST_ANNOTATION: said})
-    return await annotate(town, act.node, **{REQUESTED_ANNOTATION: "true"})
+async def _ask(world: CampaignWorld, action: ScheduledAction) -> bool:
+    value = _chosen(REQUESTS, action)
+    if value:
+        return await annotate(world, action.node, **{REQUEST_ANNOTATION: value})
+    return await annotate(world, action.node, **{REQUESTED_ANNOTATION: "true"})
 
 
-async def _want(town: CampaignWorld, act: ScheduledAction) -> bool:
-    await town.apply_policy(_chosen(WANTED, act))
+async def _want(world: CampaignWorld, action: ScheduledAction) -> bool:
+    await world.apply_policy(_chosen(WANTED, action))
     return True
 
 
-async def _auto_off(town: CampaignWorld, _act: ScheduledAction) -> bool:
-    await town.apply_policy(autoUpgrade=False)
+async def _auto_off(world: CampaignWorld, _action: ScheduledAction) -> bool:
+    await world.apply_policy(autoUpgrade=False)
     return True
 
 
-async def _auto_on(town: CampaignWorld, _act: ScheduledAction) -> None:
-    await town.apply_policy(autoUpgrade=True)
+async def _auto_on(world: CampaignWorld, _action: ScheduledAction) -> None:
+    await world.apply_policy(autoUpgrade=True)
 
 
-async def _delete_policy(town: CampaignWorld, _act: ScheduledAction) -> bool:
-    await town.remove_policy()
+async def _delete_policy(world: CampaignWorld, _action: ScheduledAction) -> bool:
+    await world.remove_policy()
     return True
 
 
-async def _want_again(town: CampaignWorld, _act: ScheduledAction) -> None:
-    await town.apply_policy()
+async def _want_again(world: CampaignWorld, _action: ScheduledAction) -> None:
+    await world.apply_policy()
 
 
-async def _lose_rollout(town: CampaignWorld, _act: ScheduledAction) -> bool:
-    """Its finalizer is no obstacle to an administrator."""
+async def _lose_rollout(world: CampaignWorld, _action: ScheduledAction) -> bool:
+    """Delete the Rollout, removing its finalizer first."""
     path = resources.ROLLOUTS.path(name=POOL)
     try:
-        await town.change(resources.ROLLOUTS, POOL, {"metadata": {"finalizers": None}})
-        await town.kube.request("DELETE", path)
+        await world.change(resources.ROLLOUTS, POOL, {"metadata": {"finalizers": None}})
+        await world.kube.request("DELETE", path)
     except NotFound:
         return False
     return True
 
 
-async def _job(town: CampaignWorld, act: ScheduledAction) -> bool:
+async def _job(world: CampaignWorld, action: ScheduledAction) -> bool:
     try:
-        await town.create_service(f"job-{act.node}", act.node, gpus=1)
+        await world.create_service(f"job-{action.node}", action.node, gpus=1)
     except (AlreadyExists, Conflict):
         return False
     return True
 
 
-async def _job_ends(town: CampaignWorld, act: ScheduledAction) -> None:
-    name = f"job-{act.node}"
+async def _job_ends(world: CampaignWorld, action: ScheduledAction) -> None:
+    name = f"job-{action.node}"
     path = REPLICA_SETS.path(name=name, namespace="default")
     try:
-        await town.kube.request("DELETE", path, query={"propagationPolicy": "Background"})
+        await world.kube.request("DELETE", path, query={"propagationPolicy": "Background"})
     except NotFound:
         return
 
 
-async def _guard(town: CampaignWorld, _act: ScheduledAction) -> bool:
-    """Nobody may evict anything of theirs."""
+async def _guard(world: CampaignWorld, _action: ScheduledAction) -> bool:
+    """Create a budget that allows no eviction."""
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -198,41 +197,43 @@ async def _guard(town: CampaignWorld, _act: ScheduledAction) -> bool:
         "spec": {"maxUnavailable": 0, "selector": {}},
     }
     try:
-        await town.kube.create(BUDGETS, budget, namespace="default")
+        await world.kube.create(BUDGETS, budget, namespace="default")
     except (AlreadyExists, Conflict):
         return False
     return True
 
 
-async def _unguard(town: CampaignWorld, _act: ScheduledAction) -> None:
+async def _unguard(world: CampaignWorld, _action: ScheduledAction) -> None:
     try:
-        await town.kube.request("DELETE", BUDGETS.path(name="all", namespace="default"))
+        await world.kube.request("DELETE", BUDGETS.path(name="all", namespace="default"))
     except NotFound:
         return
 
 
-def _brakes(position: str) -> Perform:
-    return _for_a_while(lambda town, _: brake(town, position), lambda town, _: brake(town, "None"))
+def _brakes(brake_position: str) -> Perform:
+    return _temporarily(
+        lambda world, _: brake(world, brake_position), lambda world, _: brake(world, "None")
+    )
 
 
 def _labels(key: str) -> Perform:
-    return _for_a_while(
-        lambda town, act: label(town, act.node, **{key: "true"}),
-        lambda town, act: label(town, act.node, **{key: None}),
+    return _temporarily(
+        lambda world, action: label(world, action.node, **{key: "true"}),
+        lambda world, action: label(world, action.node, **{key: None}),
     )
 
 
 def _annotates(key: str, value: str | None) -> Perform:
-    return lambda town, act: annotate(town, act.node, **{key: value})
+    return lambda world, action: annotate(world, action.node, **{key: value})
 
 
 USER_ACTIONS: Final[dict[str, Perform]] = {
-    "cordon": _for_a_while(
-        lambda town, act: cordon(town, act.node, True),
-        lambda town, act: cordon(town, act.node, False),
+    "cordon": _temporarily(
+        lambda world, action: cordon(world, action.node, True),
+        lambda world, action: cordon(world, action.node, False),
     ),
-    "uncordon": lambda town, act: cordon(town, act.node, False),
-    "drain": _for_a_while(_drain, lambda town, act: cordon(town, act.node, False)),
+    "uncordon": lambda world, action: cordon(world, action.node, False),
+    "drain": _temporarily(_drain, lambda world, action: cordon(world, action.node, False)),
     "label-state": _label_state,
     "label-driver": _label_driver,
     "skip": _labels(SKIP_LABEL),
@@ -244,10 +245,10 @@ USER_ACTIONS: Final[dict[str, Perform]] = {
     "strip-lease": _annotates(LEASE_ANNOTATION, None),
     "pause": _brakes("Pause"),
     "freeze": _brakes("Freeze"),
-    "auto-off": _for_a_while(_auto_off, _auto_on),
+    "auto-off": _temporarily(_auto_off, _auto_on),
     "want": _want,
-    "delete-policy": _for_a_while(_delete_policy, _want_again),
+    "delete-policy": _temporarily(_delete_policy, _want_again),
     "lose-rollout": _lose_rollout,
-    "job": _for_a_while(_job, _job_ends),
-    "guard-pods": _for_a_while(_guard, _unguard),
+    "job": _temporarily(_job, _job_ends),
+    "guard-pods": _temporarily(_guard, _unguard),
 }

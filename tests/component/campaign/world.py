@@ -1,7 +1,4 @@
-"""A whole system in virtual time: every service, a simulated cluster, bus, and machines.
-
-Nothing is judged here.
-"""
+"""The whole system in virtual time: services, simulated cluster, bus and machines."""
 
 import asyncio
 import logging
@@ -39,12 +36,10 @@ from tests.component.campaign.roles import ROLES, RoleEnvironment, RoleProcess
 T = TypeVar("T")
 
 RESTARTS = 5.0
-"""Seconds until a cluster role that has ended is started again, as its Deployment would."""
+"""Seconds until an ended cluster role is restarted, as by its Deployment."""
 
 
 class CampaignWorld(CampaignAdmin):
-    """What a story has in its hands."""
-
     def __init__(
         self, sim: Sim, root: Path, *, model: WorldModel, faults: BusFaults | None = None
     ) -> None:
@@ -64,21 +59,21 @@ class CampaignWorld(CampaignAdmin):
         self.nodes: dict[str, SimulatedNode] = {}
         self.roles: list[RoleProcess] = []
         self.failures: list[str] = []
-        """Cluster roles that ended by themselves, and why."""
+        """Cluster roles that ended by themselves, with the reason."""
         self._forgotten: list[Entry] = []
         self.forgot: list[LostJournal] = []
         self._listeners: list[Callable[[TraceRecord], None]] = []
-        self.bus.add_tracer(self._heard)
-        self._ground = RoleEnvironment(sim, server=self.server, bus=self.bus)
+        self.bus.add_tracer(self._notify)
+        self._environment = RoleEnvironment(sim, server=self.server, bus=self.bus)
         self._tasks: list[asyncio.Task[None]] = []
-        self._kept: dict[Writer, RoleProcess] = {}
-        self._over = asyncio.Event()
+        self._current_roles: dict[Writer, RoleProcess] = {}
+        self._faults_over = asyncio.Event()
 
     def _kube_for(self, user: str, manager: str) -> Kube:
         return Kube(self.server.transport(user=user), manager=manager, clock=self.sim.clock)
 
     def add_machine(self, name: str) -> None:
-        """Another one, switched on: its kubelet joins the cluster."""
+        """Add a machine, switched on; its kubelet joins the cluster."""
         sim = self.sim
         machine = SimulatedMachine(
             self.root / name,
@@ -87,7 +82,7 @@ class CampaignWorld(CampaignAdmin):
             env=sim.env(name),
             cache_reads=True,
         )
-        station = self.nodes[name] = SimulatedNode(
+        sim_node = self.nodes[name] = SimulatedNode(
             machine,
             kube_for=self._kube_for,
             connect=self._join,
@@ -97,97 +92,94 @@ class CampaignWorld(CampaignAdmin):
             env=sim.env(),
             random_for=sim.random_for,
         )
-        self._tasks.append(asyncio.create_task(station.run(), name=f"machine {name}"))
+        self._tasks.append(asyncio.create_task(sim_node.run(), name=f"machine {name}"))
 
     async def _join(self, service: Service, identity: Identity) -> Bus:
         return await service.enter("bus", _connection(self.bus, identity))
 
-    # Cluster roles.
-
     def start(self, writer: Writer) -> RoleProcess:
-        """Another process of the role."""
-        role = RoleProcess(self._ground, writer, number=len(self.roles) + 1)
+        """Start another process of the role."""
+        role = RoleProcess(self._environment, writer, number=len(self.roles) + 1)
         self.roles.append(role)
         return role
 
     def keep_running(self, *writers: Writer) -> None:
-        """One process of each, and another one whenever it has ended."""
+        """Run one process of each role, and restart it whenever it ends."""
         for writer in writers or ROLES:
-            self._tasks.append(asyncio.create_task(self._keep(writer), name=f"keeps {writer}"))
+            self._tasks.append(asyncio.create_task(self._keep_role(writer), name=f"keeps {writer}"))
 
-    async def _keep(self, writer: Writer) -> None:
+    async def _keep_role(self, writer: Writer) -> None:
         while True:
-            role = self._kept[writer] = self.start(writer)
+            role = self._current_roles[writer] = self.start(writer)
             await asyncio.wait({role.task})
-            # While the bus is away a role cannot start; its Deployment tries again.
+            # Without the bus a role cannot start; its Deployment retries.
             if role.failure and "Away: " not in role.failure:
                 self.failures.append(f"{role.name}: {role.failure}")
             await self.sleep(RESTARTS)
 
     def process_of(self, writer: Writer) -> RoleProcess:
-        """The process that runs now, or ran last."""
-        return self._kept[writer]
+        """Return the current or last process of the role."""
+        return self._current_roles[writer]
 
-    def run_in_background(self, doing: Coroutine[Any, Any, None]) -> None:
-        """It goes on beside the story, and ends with it at the latest."""
-        self._tasks.append(asyncio.create_task(doing, name="later"))
+    def run_in_background(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run until done or until the story ends."""
+        self._tasks.append(asyncio.create_task(coroutine, name="later"))
 
     def run_after(self, seconds: float, do: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """What began ends so much later, and at once when all troubles end."""
+        """Run after a delay, or as soon as all faults end."""
         task = asyncio.create_task(self._after(seconds, do), name="after")
         self._tasks.append(task)
 
     async def _after(self, seconds: float, do: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        over = asyncio.create_task(self._over.wait(), name="over")
+        faults_over = asyncio.create_task(self._faults_over.wait(), name="over")
         try:
-            await asyncio.wait({over}, timeout=seconds)
+            await asyncio.wait({faults_over}, timeout=seconds)
         finally:
-            over.cancel()
+            faults_over.cancel()
         await do()
 
     async def end_faults(self) -> None:
-        """All that was to end later ends now, and nothing goes wrong any more."""
+        """End all faults now, and run what was to run later."""
         self.server.faults.clear()
         self.bus.stop_faults()
         self.bus.start()
-        self._over.set()
+        self._faults_over.set()
         await self.sleep(1)
 
     def add_bus_listener(self, listener: Callable[[TraceRecord], None]) -> None:
-        """Tell it all that happens on the bus from now on."""
+        """Call the listener for everything that happens on the bus."""
         self._listeners.append(listener)
 
-    def _heard(self, it: TraceRecord) -> None:
+    def _notify(self, record: TraceRecord) -> None:
         for listener in tuple(self._listeners):
-            listener(it)
+            listener(record)
 
     def record_lost_entries(self, entries: Iterable[Entry]) -> None:
-        """An agent had written them, and they are lost to it."""
+        """Keep journal entries that an agent has lost."""
         lost = list(entries)
-        whose = sorted({(one.node_uid, one.component) for one in lost})
+        lost_journals = sorted({(entry.node_uid, entry.component) for entry in lost})
         now = self.sim.clock.now()
         self._forgotten += lost
-        self.forgot += [LostJournal(node_uid=uid, component=one, time=now) for uid, one in whose]
-
-    # What is there.
+        self.forgot += [
+            LostJournal(node_uid=node_uid, component=entry, time=now)
+            for node_uid, entry in lost_journals
+        ]
 
     async def sleep(self, seconds: float) -> None:
-        """Let time pass."""
         await self.sim.clock.sleep(seconds)
 
     async def until(
         self, holds: Callable[[], Coroutine[Any, Any, bool]], *, within: float, every: float = 1.0
     ) -> float | None:
-        """Wait until it holds; the virtual seconds that took, or None."""
-        begun = self.sim.clock.monotonic()
+        started = self.sim.clock.monotonic()
         while not await holds():
-            if self.sim.clock.monotonic() - begun >= within:
+            if self.sim.clock.monotonic() - started >= within:
                 return None
             await self.sleep(every)
-        return self.sim.clock.monotonic() - begun
+        return self.sim.clock.monotonic() - started
 
     async def is_rolled_out(self) -> bool:
-        """Whether the rollout of what is wanted now says that every node is done."""
+        """Whether the rollout of the current target reports every node as done."""
         rollout = await self.rollout()
         if rollout is None or rollout.status.target != self.target:
             return False
@@ -195,34 +187,33 @@ class CampaignWorld(CampaignAdmin):
         return rollout.status.phase == "Complete" and counts.done == len(self.nodes)
 
     def revisions(self) -> tuple[Revision, ...]:
-        """What the API server has written down."""
         return tuple(self.server.journal.revisions)
 
     async def entries(self) -> tuple[Entry, ...]:
-        """What all agents have."""
         found = list(self._forgotten)
-        for station in self.nodes.values():
-            found += await station.entries()
+        for sim_node in self.nodes.values():
+            found += await sim_node.entries()
         return tuple(found)
 
     async def events(self) -> tuple[Event, ...]:
-        """What was said on the bus."""
         bus = self.bus.connect(Identity(writer=Writer.CTL))
         try:
             async with read_events(bus=bus, cluster="default", start=FromSequence()) as entries:
-                return tuple([one.event async for one in entries if isinstance(one, RecordedEvent)])
+                return tuple(
+                    [entry.event async for entry in entries if isinstance(entry, RecordedEvent)]
+                )
         finally:
             bus.kill()
 
     async def end(self) -> None:
-        """Everything stops where it stands."""
+        """Stop everything at once."""
         for task in self._tasks:
             task.cancel()
         for role in self.roles:
             await role.kill()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        # Who led lets go of the lease only when nothing of his can be carried out any more.
+        # A leader releases the lease only when none of its writes can take effect any more.
         await self.sleep(20)
         await self.server.stop()
         for task in self._tasks:
@@ -237,11 +228,11 @@ def _cut(bus: Bus) -> None:
 
 @asynccontextmanager
 async def _connection(bus: LocalServer, identity: Identity) -> AsyncGenerator[LocalBus]:
-    made = bus.connect(identity, permissions=permissions(identity))
+    connection = bus.connect(identity, permissions=permissions(identity))
     try:
-        yield made
+        yield connection
     finally:
-        made.kill()
+        connection.kill()
 
 
 def run_world(
@@ -251,18 +242,18 @@ def run_world(
     model: WorldModel,
     faults: BusFaults | None = None,
 ) -> T:
-    """A story in a town of its own; what it started is stopped."""
+    """Run a story in a world of its own, and stop everything at its end."""
 
     async def main(sim: Sim) -> T:
-        with tempfile.TemporaryDirectory(prefix="sluice-town-", dir=_memory()) as folder:
-            town = CampaignWorld(sim, Path(folder), model=model, faults=faults)
-            async with town.cluster:
+        with tempfile.TemporaryDirectory(prefix="sluice-campaign-", dir=_memory()) as folder:
+            world = CampaignWorld(sim, Path(folder), model=model, faults=faults)
+            async with world.cluster:
                 try:
-                    return await story(town)
+                    return await story(world)
                 finally:
-                    await town.end()
+                    await world.end()
 
-    # What is logged by whoever meets a fault is no part of the story.
+    # Logs of the injected faults would only distract.
     logging.disable(logging.CRITICAL)
     try:
         with capture_logs():
@@ -272,5 +263,5 @@ def run_world(
 
 
 def _memory() -> str | None:
-    """A folder in memory, where there is one: several times as fast as one on a disk."""
+    """Return a folder in memory if there is one: several times as fast as a disk."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None

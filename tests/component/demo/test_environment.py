@@ -87,7 +87,7 @@ async def test_a_process_that_ends_by_itself_is_reported_with_its_last_lines() -
         failure = await watch
         assert str(failure).startswith("cluster ended by itself (exit code -9); its last lines:")
         assert "api server started" in str(failure)
-        with pytest.raises(ServerFailed, match="cluster was to end by SIGTERM"):
+        with pytest.raises(ServerFailed, match="cluster did not end by SIGTERM"):
             await up.processes.end()
 
 

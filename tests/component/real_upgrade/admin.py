@@ -1,7 +1,4 @@
-"""What people do in this upgrade: they want a driver, compute, and cordon a node.
-
-All of it is what kubectl would send.
-"""
+"""What people do in this upgrade, as kubectl would send it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -26,13 +23,11 @@ Object = Mapping[str, Any]
 
 
 class UpgradeAdmin:
-    """On one site."""
-
-    def __init__(self, site: Installation) -> None:
-        self._site = site
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
 
     async def apply_policy(self, version: str) -> None:
-        """A ClusterPolicy under which a node passes through every state that there is."""
+        """Apply a ClusterPolicy under which a node passes through every state."""
         upgrade = {
             "autoUpgrade": True,
             "maxParallelUpgrades": 2,
@@ -41,7 +36,7 @@ class UpgradeAdmin:
             "drain": {"enable": True},
         }
         driver = {"repository": "nvcr.example/nvidia", "image": "driver", "version": version}
-        await self._site.person.apply(
+        await self._installation.person.apply(
             {
                 "apiVersion": "nvidia.com/v1",
                 "kind": "ClusterPolicy",
@@ -52,15 +47,14 @@ class UpgradeAdmin:
         )
 
     async def create_workloads(self) -> None:
-        """On every node a service with GPUs, one without, and a job that is to be waited for."""
-        for node in self._site.nodes:
-            await self._site.person.apply(_service(f"serve-{node}", node, gpus=2))
-            await self._site.person.apply(_service(f"web-{node}", node))
-            await self._site.person.apply(_job(f"train-{node}", node, gpus=4))
+        """Create on every node a service with GPUs, one without, and a job to wait for."""
+        for node in self._installation.nodes:
+            await self._installation.person.apply(_service(f"serve-{node}", node, gpus=2))
+            await self._installation.person.apply(_service(f"web-{node}", node))
+            await self._installation.person.apply(_job(f"train-{node}", node, gpus=4))
 
     async def cordon(self, node: str) -> None:
-        """`kubectl cordon`."""
-        await self._site.kube.request(
+        await self._installation.kube.request(
             "PATCH",
             NODES.path(name=node),
             query={"fieldManager": MANAGER},
@@ -69,8 +63,8 @@ class UpgradeAdmin:
         )
 
     async def accept_failures(self, failures: int, *, target: str) -> None:
-        """`kubectl patch rollout`: so many failures of this target are accepted."""
-        await self._site.kube.request(
+        """`kubectl patch rollout`: accept this many failures of the target."""
+        await self._installation.kube.request(
             "PATCH",
             path_of(ROLLOUT.api_version, ROLLOUT.name, name=POOL),
             query={"fieldManager": MANAGER},
@@ -79,17 +73,18 @@ class UpgradeAdmin:
         )
 
     async def cordoned(self) -> list[str]:
-        """Which nodes are, by whomever."""
-        found = (await self._site.kube.list_page(NODES)).items
-        return [node.metadata.name for node in found if node.spec.unschedulable]
+        nodes = (await self._installation.kube.list_page(NODES)).items
+        return [node.metadata.name for node in nodes if node.spec.unschedulable]
 
     async def all_run(self, version: str) -> bool:
-        """Whether the Rollout is complete with all nodes, and their kernels have this driver."""
-        status = (await self._site.read("Rollout", POOL)).get("status", {})
+        """Whether the Rollout is complete, and every kernel has this driver."""
+        status = (await self._installation.read("Rollout", POOL)).get("status", {})
         done = status.get("counts", {}).get("done", 0)
-        if status.get("phase") != RolloutPhase.COMPLETE or done != len(self._site.nodes):
+        if status.get("phase") != RolloutPhase.COMPLETE or done != len(self._installation.nodes):
             return False
-        loaded = [self._site.up.paths.machine(node) / _LOADED for node in self._site.nodes]
+        loaded = [
+            self._installation.up.paths.machine(node) / _LOADED for node in self._installation.nodes
+        ]
         return all(file.exists() and file.read_text().strip() == version for file in loaded)
 
 
@@ -103,13 +98,13 @@ def _service(name: str, node: str, *, gpus: int = 0) -> Object:
 def _job(name: str, node: str, *, gpus: int) -> Object:
     pod = {**_pod(node, gpus), "restartPolicy": "Never"}
     template = {"metadata": {"labels": {"app": name, **WAITED_FOR}}, "spec": pod}
-    # One pod after the other: whenever the first node begins, one of them is to be waited for.
+    # Three pods in sequence, so that one runs whenever the first node starts.
     return _workload("batch/v1", "Job", name, {"completions": 3, "template": template})
 
 
-def _workload(api: str, kind: str, name: str, spec: Object) -> Object:
+def _workload(api_version: str, kind: str, name: str, spec: Object) -> Object:
     metadata = {"name": name, "namespace": "default"}
-    return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def _pod(node: str, gpus: int) -> dict[str, Any]:

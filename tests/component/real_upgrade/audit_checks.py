@@ -1,7 +1,4 @@
-"""What the API server's audit log says of a run: the journal, and what was refused.
-
-The judge is `libs.audit`, as everywhere; here is only what it is shown.
-"""
+"""The API server's audit log of a run: the journal, and forbidden requests. `libs.audit` judges."""
 
 import asyncio
 from collections import Counter
@@ -42,7 +39,7 @@ class _Reference(msgspec.Struct, rename="camel", frozen=True):
 
 
 class _Line(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """As much of an event as tells who was refused what."""
+    """The part of an audit event that shows who was refused what."""
 
     user: _User
     verb: str
@@ -56,12 +53,12 @@ class AuditLogSummary(msgspec.Struct, frozen=True):
 
     revisions: tuple[Revision, ...]
     asked: frozenset[tuple[str, str, str, str]]
-    """What our accounts asked for, reads included: account, group, resource and verb."""
+    """Requests of our accounts, including reads: account, group, resource and verb."""
     forbidden: Counter[str]
-    """What was asked without the right to it: who, verb and address, and how often."""
+    """Forbidden requests of our accounts, and how often."""
 
     def unused_rights(self) -> set[str]:
-        """Rights of which no use was made: account, resource and verbs."""
+        """Return rights that were not used: account, resource and verbs."""
         return {
             f"{service_account_of(writer)}: {resource} {' '.join(right.verbs)}"
             for writer, rights in RBAC_RULES.items()
@@ -74,39 +71,45 @@ class AuditLogSummary(msgspec.Struct, frozen=True):
         }
 
     def keep(self, file: Path) -> None:
-        """The journal as the demo's judge reads it."""
+        """Write the journal in the form that the demo's verdict reads."""
         file.write_bytes(b"".join(encode(revision) + b"\n" for revision in self.revisions))
 
 
 @asynccontextmanager
-async def observe_driverless(here: Installation) -> AsyncGenerator[DriverlessNodes]:
-    """What no revision shows is heard from the reports of machines."""
-    witness = DriverlessNodes(pool=POOL, max_unavailable=MAX_UNAVAILABLE)
+async def observe_driverless(installation: Installation) -> AsyncGenerator[DriverlessNodes]:
+    """Collect from the machines' reports what no revision shows."""
+    observer = DriverlessNodes(pool=POOL, max_unavailable=MAX_UNAVAILABLE)
     async with (
-        bus_client(here.up, READER) as bus,
-        observe_reports(witness, bus=bus, clock=here.up.clock),
+        bus_client(installation.up, READER) as bus,
+        observe_reports(observer, bus=bus, clock=installation.up.clock),
     ):
-        yield witness
+        yield observer
 
 
-async def assert_audit_passes(here: Installation, witness: DriverlessNodes) -> AuditLogSummary:
-    """All is ended, and what server, agents and services have kept is audited; I10 is counted."""
-    await here.up.processes.end()
-    async with bus_client(here.up) as bus:
+async def assert_audit_passes(
+    installation: Installation, observer: DriverlessNodes
+) -> AuditLogSummary:
+    """Stop everything, and audit what server, agents and services have recorded."""
+    await installation.up.processes.end()
+    async with bus_client(installation.up) as bus:
         events = await verdict.events_of(bus)
-    log = await asyncio.to_thread(read_audit_log, here.plane.audit_log)
-    await asyncio.to_thread(log.keep, here.up.paths.revisions)
-    found = await verdict.judge_run(
-        here.up.paths, here.nodes, events=events, pool_facts=witness.pool_facts, faults=False
+    log = await asyncio.to_thread(read_audit_log, installation.plane.audit_log)
+    await asyncio.to_thread(log.keep, installation.up.paths.revisions)
+    result = await verdict.judge_run(
+        installation.up.paths,
+        installation.nodes,
+        events=events,
+        pool_facts=observer.pool_facts,
+        faults=False,
     )
-    assert found.is_ok, "\n".join(verdict.lines(found))
-    assert found.verdict.not_judged == {}, found.verdict.not_judged
+    assert result.is_ok, "\n".join(verdict.lines(result))
+    assert result.verdict.not_judged == {}, result.verdict.not_judged
     assert log.forbidden == {}, log.forbidden
     return log
 
 
 def read_audit_log(log: Path) -> AuditLogSummary:
-    """Reads a file, so it blocks."""
+    """Read the file; blocks."""
     text = log.read_bytes()
     converter = AuditLogConverter(str(log))
     revisions = (*converter.feed(text), *converter.flush())
@@ -130,9 +133,9 @@ def _ours(text: bytes) -> Iterator[_Line]:
 
 
 def _request(line: _Line) -> tuple[str, str, str, str]:
-    what = line.object_ref or _Reference()
-    resource = "/".join(filter(None, (what.resource, what.subresource)))
-    return _short(line), what.api_group, resource, line.verb
+    reference = line.object_ref or _Reference()
+    resource = "/".join(filter(None, (reference.resource, reference.subresource)))
+    return _short(line), reference.api_group, resource, line.verb
 
 
 def _short(line: _Line) -> str:

@@ -1,4 +1,4 @@
-"""The real control plane's binaries, or why there are none."""
+"""The real control plane's binaries, or the reason to skip."""
 
 import os
 
@@ -11,7 +11,7 @@ SEARCH = find_binaries(os.environ)
 
 @pytest.fixture
 def binaries() -> Binaries:
-    """Each test starts a control plane of its own: its audit log is of that test alone."""
+    """Each test starts a control plane of its own, because it reads the audit log."""
     if SEARCH.binaries is None:
         pytest.skip(SEARCH.explanation)
     return SEARCH.binaries

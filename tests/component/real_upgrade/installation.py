@@ -1,7 +1,7 @@
-"""A real control plane, a real nats-server, and Sluice on it as it is installed.
+"""A real control plane, a real nats-server, and Sluice installed on them.
 
-Our services run as the accounts that the installation makes, by tokens such as their pods have, and
-machines as the nodes that they are. The processes are those of the demo; the server is not.
+Services act as the accounts that the installation creates, with tokens as in their pods; machines
+act as nodes. The processes are those of the demo.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from libs.testing.realkube.cluster import RealKube
 from tests.support import eventually
 
 OURS = f"system:serviceaccounts:{NAMESPACE}"
-"""The group of all our accounts."""
+"""The group of all our service accounts."""
 
 REPLICAS = ("scheduler-1", "scheduler-2")
 """One leads, the other stands by."""
@@ -47,8 +47,6 @@ _NODES = "system:nodes"
 
 
 class Installation:
-    """What is up, and what a person may do to it."""
-
     def __init__(
         self, up: DemoEnvironment, *, kube: Kube, plane: RealKube, nodes: Sequence[str]
     ) -> None:
@@ -59,47 +57,48 @@ class Installation:
         self.nodes = nodes
 
     async def install(self) -> None:
-        """All that is rendered, and for each of our services the way in as its account."""
+        """Apply all installation objects, and create a kubeconfig for each of our services."""
         await self.person.install()
         for obj in installation_objects(NAMESPACE):
             await self.person.apply(obj)
         for kind in KINDS:
-            await eventually(lambda kind=kind: self._served(kind), within=60)
+            await eventually(lambda kind=kind: self._is_served(kind), within=60)
         for part in SERVICES:
-            await self._let_in(part.writer)
+            await self._write_kubeconfig(part.writer)
 
     async def start(self) -> None:
-        """Every service and every machine; two schedulers, of which one leads.
+        """Start two schedulers, then all other services and machines.
 
-        Both hear every agent from its first beat on: who has yet to hear one starts no node there.
+        The schedulers start first, because a scheduler starts no node before it has seen a
+        heartbeat of its agent.
         """
         for name in REPLICAS:
-            await self._schedule(name)
+            await self._start_scheduler(name)
         await self.up.processes.wait_ready(*REPLICAS)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._serve(), name="serve")
             group.create_task(self._switch_on(), name="switch on")
 
     async def leader(self) -> str:
-        """Which scheduler holds the lease, if one does; by its name, and by its life."""
+        """Return the identity of the scheduler that holds the lease, or an empty string."""
         name = service_account_of(Writer.SCHEDULER)
         return (await self.kube.get(LEASES, name, namespace=NAMESPACE)).spec.holder_identity or ""
 
     async def read(self, kind: str, name: str) -> dict[str, Any]:
-        """An object as it is, and nothing of one that is not."""
+        """Return an object, or an empty dictionary if there is none."""
         path = path_of(KINDS[kind].api_version, kind, name=name)
         try:
             return msgspec.json.decode(await self.kube.request("GET", path))
         except NotFound:
             return {}
 
-    async def until(self, holds: Callable[[], Awaitable[bool]], *, within: float) -> None:
-        """Wait until it is so."""
-        await self.finish(eventually(holds, within=2 * within, every=0.2), within=within)
+    async def until(self, condition: Callable[[], Awaitable[bool]], *, within: float) -> None:
+        """Wait until it holds."""
+        await self.finish(eventually(condition, within=2 * within, every=0.2), within=within)
 
-    async def finish(self, doing: Coroutine[Any, Any, None], *, within: float) -> None:
-        """Do it; a process that ends meanwhile without being told to is a failure."""
-        task = asyncio.create_task(doing, name="what is waited for")
+    async def finish(self, coroutine: Coroutine[Any, Any, None], *, within: float) -> None:
+        """Await the coroutine; a process that ends meanwhile is a failure."""
+        task = asyncio.create_task(coroutine, name="what is waited for")
         watch = asyncio.create_task(self.up.processes.wait_failed(), name="watch")
         try:
             ended, _ = await asyncio.wait(
@@ -116,9 +115,9 @@ class Installation:
             await asyncio.wait({task, watch})
 
     def process_logs(self) -> str:
-        """What every process of ours said last."""
-        workers = self.up.processes.processes.items()
-        tails = (f"{name}, its last lines:\n{one.child.tail()}" for name, one in workers)
+        """Return the last output of every process."""
+        items = self.up.processes.processes.items()
+        tails = (f"{name}, its last lines:\n{process.child.tail()}" for name, process in items)
         return "\n".join(("", *tails))
 
     async def _serve(self) -> None:
@@ -130,7 +129,7 @@ class Installation:
         for node in self.nodes:
             await self.up.start_machine(node)
 
-    async def _served(self, kind: str) -> bool:
+    async def _is_served(self, kind: str) -> bool:
         path = f"/apis/{KINDS[kind].api_version}/{KINDS[kind].plural}"
         try:
             await self.kube.request("GET", path)
@@ -138,19 +137,19 @@ class Installation:
             return False
         return True
 
-    async def _let_in(self, writer: Writer) -> None:
+    async def _write_kubeconfig(self, writer: Writer) -> None:
         name = service_account_of(writer)
-        answer = await self.kube.request(
+        response = await self.kube.request(
             "POST",
             f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token",
             body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
         )
-        token = msgspec.json.decode(answer)["status"]["token"]
+        token = msgspec.json.decode(response)["status"]["token"]
         config = json.loads(self.plane.kubeconfig().read_text())
         config["users"][0]["user"] = {"token": token}
         self.up.paths.kubeconfig(service_account(writer)).write_text(json.dumps(config))
 
-    async def _schedule(self, name: str) -> None:
+    async def _start_scheduler(self, name: str) -> None:
         part, up = _SCHEDULER, self.up
         await up.processes.start(
             name,
@@ -165,7 +164,6 @@ class Installation:
 
 
 def users(nodes: Sequence[str]) -> dict[str, Sequence[str]]:
-    """Who comes in by himself: a person, and machines; what services are, the server says."""
     found: dict[str, Sequence[str]] = {USER: [_MASTERS]}
     for node in nodes:
         own, shared = kubelet_users(node)
@@ -176,21 +174,21 @@ def users(nodes: Sequence[str]) -> dict[str, Sequence[str]]:
 
 @asynccontextmanager
 async def provision(binaries: Binaries, nodes: Sequence[str]) -> AsyncGenerator[Installation]:
-    """With control plane and bus up, and nothing installed. At the end nothing is left."""
-    clock, known = SystemClock(), users(nodes)
+    """Start control plane and bus, without installing anything; clean up at the end."""
+    clock, groups_by_user = SystemClock(), users(nodes)
     async with AsyncExitStack() as stack:
-        plane = await RealKube.start(binaries=binaries, users=known, reads_of=[OURS])
+        plane = await RealKube.start(binaries=binaries, users=groups_by_user, reads_of=[OURS])
         stack.push_async_callback(plane.stop)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-real-"))
-        places = DemoPaths(Path(folder))
+        paths = DemoPaths(Path(folder))
         for name in ("users", "keys", "machines", "oddities"):
-            (places.folder / name).mkdir()
-        for user in known:
-            places.kubeconfig(user).write_text(plane.kubeconfig(user).read_text())
-        nats = await stack.enter_async_context(NatsServer(config=keys.write_keys(places, nodes)))
-        crew = await stack.enter_async_context(ProcessGroup(os.environ))
-        up = DemoEnvironment(places, processes=crew, nats=nats, clock=clock, seed=1)
-        transport = await open_transport(clock=clock, kubeconfig=places.kubeconfig(USER))
+            (paths.folder / name).mkdir()
+        for user in groups_by_user:
+            paths.kubeconfig(user).write_text(plane.kubeconfig(user).read_text())
+        nats = await stack.enter_async_context(NatsServer(config=keys.write_keys(paths, nodes)))
+        processes = await stack.enter_async_context(ProcessGroup(os.environ))
+        up = DemoEnvironment(paths, processes=processes, nats=nats, clock=clock, seed=1)
+        transport = await open_transport(clock=clock, kubeconfig=paths.kubeconfig(USER))
         await stack.enter_async_context(transport)
         kube = Kube(transport, manager=MANAGER, clock=clock)
         yield Installation(up, kube=kube, plane=plane, nodes=nodes)

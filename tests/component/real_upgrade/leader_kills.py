@@ -1,4 +1,4 @@
-"""The scheduler that leads dies in each state of an upgrade, and another one goes on."""
+"""Kill the leading scheduler in each state of an upgrade."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
@@ -21,78 +21,82 @@ BetweenLeaders = Callable[["LeaderKill"], Awaitable[None]]
 
 
 class LeaderKill(msgspec.Struct, frozen=True, kw_only=True):
-    """One kill -9 of who led."""
+    """One kill -9 of the leader."""
 
     state: UpgradeState
-    """In which its node is found when nobody leads any more."""
+    """The node's state after the kill."""
     node: str
     before: str
-    """Who led, by name and life."""
+    """The killed leader's identity."""
     after: str
-    """Who leads next."""
+    """The next leader's identity."""
 
 
 class LeaderKiller:
-    """Once in each of these states, as soon as some node shows it."""
+    """Kills the leader once in each state, as soon as some node shows the state."""
 
     def __init__(
-        self, site: Installation, states: Collection[UpgradeState], *, between: BetweenLeaders
+        self,
+        installation: Installation,
+        states: Collection[UpgradeState],
+        *,
+        between: BetweenLeaders,
     ) -> None:
-        """`between`: what else happens while nobody leads."""
-        self._site = site
+        """`between` runs while there is no leader."""
+        self._installation = installation
         self._between = between
-        self._shown: dict[str, UpgradeState] = {}
-        self._news = asyncio.Event()
+        self._states: dict[str, UpgradeState] = {}
+        self._changed = asyncio.Event()
         self.wanted = set(states)
         self.kills: list[LeaderKill] = []
 
     async def run(self) -> None:
-        """Until it has died in all of them."""
-        leader = await self._site.leader()
+        """Run until the leader was killed in all states."""
+        leader = await self._installation.leader()
         while self.wanted:
-            node = await self._next()
-            await self._site.up.processes.kill(leader.partition("_")[0])
-            # Its last write may have been on the way: what the node shows now is what is left.
-            state = _state(await self._site.kube.get(NODES, node))
-            death = LeaderKill(state=state, node=node, before=leader, after="")
-            await self._between(death)
-            leader = await self._taken_over(leader)
+            node = await self._next_node()
+            await self._installation.up.processes.kill(leader.partition("_")[0])
+            # The last write may have been under way: read the node's state after the kill.
+            state = _state(await self._installation.kube.get(NODES, node))
+            kill = LeaderKill(state=state, node=node, before=leader, after="")
+            await self._between(kill)
+            leader = await self._wait_for_new_leader(leader)
             self.wanted.discard(state)
-            self.kills.append(msgspec.structs.replace(death, after=leader))
+            self.kills.append(msgspec.structs.replace(kill, after=leader))
 
     @asynccontextmanager
     async def watch_nodes(self) -> AsyncGenerator[None]:
-        """What nodes show from now on is seen at once."""
-        clock = self._site.up.clock
-        cache = Cache(self._site.kube, NODES, env=make_env(clock=clock))
-        following = asyncio.create_task(cache.run(), name="follow nodes")
+        """Follow the states of nodes."""
+        clock = self._installation.up.clock
+        cache = Cache(self._installation.kube, NODES, env=make_env(clock=clock))
+        task = asyncio.create_task(cache.run(), name="follow nodes")
         try:
             await cache.wait_synced()
-            cache.on_change(self._see)
+            cache.on_change(self._node_changed)
             yield
         finally:
-            following.cancel()
-            await asyncio.wait({following})
+            task.cancel()
+            await asyncio.wait({task})
 
-    def _see(self, before: Node | None, after: Node | None) -> None:
+    def _node_changed(self, before: Node | None, after: Node | None) -> None:
         if before and after and _state(before) != _state(after):
-            self._shown[after.metadata.name] = _state(after)
-            self._news.set()
+            self._states[after.metadata.name] = _state(after)
+            self._changed.set()
 
-    async def _next(self) -> str:
+    async def _next_node(self) -> str:
         while True:
-            self._news.clear()
-            for node, state in self._shown.items():
+            self._changed.clear()
+            for node, state in self._states.items():
                 if state in self.wanted:
                     return node
-            await self._news.wait()
+            await self._changed.wait()
 
-    async def _taken_over(self, dead: str) -> str:
+    async def _wait_for_new_leader(self, dead: str) -> str:
         leader = ""
 
         async def another() -> bool:
             nonlocal leader
-            leader = await self._site.leader()
+            leader = await self._installation.leader()
             return leader not in ("", dead)
 
         await eventually(another, within=TAKEN_OVER_WITHIN, every=0.05)

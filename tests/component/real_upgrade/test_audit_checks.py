@@ -1,4 +1,4 @@
-"""What is read from an audit log: the journal, and what was asked without the right to it."""
+"""Reading an audit log: the journal, and forbidden requests."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def line(
     }
 
 
-def test_what_was_refused_to_ours_is_told_and_reads_are_no_revisions(tmp_path: Path) -> None:
+def test_forbidden_requests_are_counted_and_reads_are_no_revisions(tmp_path: Path) -> None:
     ours = ["system:serviceaccounts", "system:serviceaccounts:gpu-operator"]
     node = {"resource": "nodes", "name": "n", "apiVersion": "v1"}
     pods = {"resource": "pods", "apiVersion": "v1"}

@@ -1,4 +1,4 @@
-"""A driver that loads nowhere, on a real Kubernetes control plane: the scheduler is killed in
+"""A driver that fails to load, on a real control plane: the scheduler is killed in
 `upgrade-failed`, the next one halts the rollout, and a person lets it go on.
 """
 
@@ -20,55 +20,59 @@ FAILED_WITHIN, MENDED_WITHIN = 240.0, 200.0
 
 
 @pytest.mark.timeout(800)
-async def test_a_failure_outlives_whoever_led_and_a_person_ends_the_halt(
+async def test_a_failure_outlives_the_leader_and_a_person_ends_the_halt(
     binaries: Binaries,
 ) -> None:
-    async with provision(binaries, ["node-1"]) as here:
-        people = UpgradeAdmin(here)
-        await here.install()
-        await here.start()
-        async with observe_driverless(here) as witness:
-            await people.apply_policy(NEW)
-            # A machine takes seconds before it comes to load what was rendered just now.
-            await here.until(lambda: break_driver(here), within=MENDED_WITHIN)
-            deaths = await wait_for_failure(here)
-            await here.until(lambda: halted(here), within=MENDED_WITHIN)
-            (record,) = (await status(here)).targets.values()
+    async with provision(binaries, ["node-1"]) as installation:
+        admin = UpgradeAdmin(installation)
+        await installation.install()
+        await installation.start()
+        async with observe_driverless(installation) as observer:
+            await admin.apply_policy(NEW)
+            # A machine takes seconds until it loads what was rendered just now.
+            await installation.until(lambda: break_driver(installation), within=MENDED_WITHIN)
+            kills = await wait_for_failure(installation)
+            await installation.until(lambda: halted(installation), within=MENDED_WITHIN)
+            (record,) = (await status(installation)).targets.values()
 
-            here.up.paths.bad_drivers.write_text("")
-            await people.accept_failures(1, target=(await status(here)).target)
-            await here.until(lambda: people.all_run(NEW), within=MENDED_WITHIN)
-            after = await status(here)
-        await assert_audit_passes(here, witness)
-        assert [death.state for death in deaths] == [UpgradeState.UPGRADE_FAILED]
+            installation.up.paths.bad_drivers.write_text("")
+            await admin.accept_failures(1, target=(await status(installation)).target)
+            await installation.until(lambda: admin.all_run(NEW), within=MENDED_WITHIN)
+            after = await status(installation)
+        await assert_audit_passes(installation, observer)
+        assert [kill.state for kill in kills] == [UpgradeState.UPGRADE_FAILED]
         assert len(record.failed) == 1
-        # What failed once has failed: a retry that succeeds takes nothing back.
+        # A retry that succeeds does not undo the recorded failure.
         assert after.targets[after.target].failed == record.failed
 
 
-async def break_driver(here: Installation) -> bool:
-    """The driver that is rendered now loads on no machine."""
-    drivers = (await here.kube.list_page(DAEMON_SETS, namespace=NAMESPACE)).items
-    labels = [label for one in drivers if (label := one.metadata.labels.get(DRIVER_LABEL))]
-    here.up.paths.bad_drivers.write_text("\n".join(labels))
+async def break_driver(installation: Installation) -> bool:
+    """Make the driver that is rendered now fail on every machine."""
+    drivers = (await installation.kube.list_page(DAEMON_SETS, namespace=NAMESPACE)).items
+    labels = [
+        label for daemon_set in drivers if (label := daemon_set.metadata.labels.get(DRIVER_LABEL))
+    ]
+    installation.up.paths.bad_drivers.write_text("\n".join(labels))
     return bool(labels)
 
 
-async def wait_for_failure(here: Installation) -> list[LeaderKill]:
-    """The node fails, and who led dies of it."""
-    reaper = LeaderKiller(here, [UpgradeState.UPGRADE_FAILED], between=nothing)
-    async with reaper.watch_nodes():
-        await here.finish(reaper.run(), within=FAILED_WITHIN)
-    return reaper.kills
+async def wait_for_failure(installation: Installation) -> list[LeaderKill]:
+    """Wait until the node fails, killing the leader in that state."""
+    killer = LeaderKiller(installation, [UpgradeState.UPGRADE_FAILED], between=nothing)
+    async with killer.watch_nodes():
+        await installation.finish(killer.run(), within=FAILED_WITHIN)
+    return killer.kills
 
 
-async def nothing(_death: LeaderKill) -> None:
-    """Nobody does anything meanwhile."""
+async def nothing(_kill: LeaderKill) -> None:
+    pass
 
 
-async def halted(here: Installation) -> bool:
-    return (await status(here)).phase is RolloutPhase.HALTED
+async def halted(installation: Installation) -> bool:
+    return (await status(installation)).phase is RolloutPhase.HALTED
 
 
-async def status(here: Installation) -> RolloutStatus:
-    return msgspec.convert((await here.read("Rollout", POOL)).get("status", {}), RolloutStatus)
+async def status(installation: Installation) -> RolloutStatus:
+    return msgspec.convert(
+        (await installation.read("Rollout", POOL)).get("status", {}), RolloutStatus
+    )

@@ -1,8 +1,7 @@
-"""One driver upgrade on a real Kubernetes control plane, from a person's patch to the last release.
+"""One driver upgrade on a real control plane, from the version change to the last uncordon.
 
-Our services have the rights that the installation renders, and nothing more. The scheduler is
-killed in every state of the way, a person cordons a node midway, and the API server's own log is
-what the audit reads.
+Services have the rendered rights only. The scheduler is killed in every state, a person cordons a
+node midway, and the audit reads the API server's own log.
 """
 
 import pytest
@@ -26,66 +25,66 @@ STATES = (
     UpgradeState.VALIDATION_REQUIRED,
     UpgradeState.UPGRADE_DONE,
 )
-"""All that are written on a way that ends well (docs/states.md#states)."""
+"""All states of a successful upgrade (docs/states.md#states)."""
 
 IDLE = {
-    # Only where there are policies of those kinds.
+    # Used with policies of those kinds only.
     "sluice-driver-cluster: nvidiadrivers/status patch",
     "sluice-driver-cluster: gpuclusterpolicies/status patch",
     "sluice-driver-cluster: rolloutstrategies/status patch",
-    # Only where something has to be told that is not in order.
+    # Used to report problems only.
     "sluice-driver-cluster: events create patch",
-    # Only where a driver pod is made anew under the same label.
+    # Used to recreate a driver pod under the same label only.
     "sluice-scheduler: pods delete",
 }
-"""Rights that this upgrade makes no use of: all others are needed, and there are no more."""
+"""Rights that this upgrade does not use; all others are needed."""
 
 
 class CordonDuringTakeover:
-    """A person cordons a node that has not begun, while another is on its way and nobody leads."""
+    """Cordon a node that has not started, while another is in flight and there is no leader."""
 
-    def __init__(self, people: UpgradeAdmin) -> None:
-        self._people = people
+    def __init__(self, admin: UpgradeAdmin) -> None:
+        self._admin = admin
         self.cordoned: list[str] = []
 
-    async def cordon(self, death: LeaderKill) -> None:
-        if self.cordoned or death.state is not UpgradeState.WAIT_FOR_JOBS_REQUIRED:
+    async def cordon(self, kill: LeaderKill) -> None:
+        if self.cordoned or kill.state is not UpgradeState.WAIT_FOR_JOBS_REQUIRED:
             return
-        underway = await self._people.cordoned()
-        self.cordoned = [name for name in MACHINES if name not in underway][:1]
+        cordoned_nodes = await self._admin.cordoned()
+        self.cordoned = [name for name in MACHINES if name not in cordoned_nodes][:1]
         for name in self.cordoned:
-            await self._people.cordon(name)
+            await self._admin.cordon(name)
 
 
 @pytest.mark.timeout(800)
-async def test_whoever_leads_and_dies_a_fleet_moves_and_keeps_every_promise(
+async def test_an_upgrade_with_killed_leaders_completes_and_passes_the_audit(
     binaries: Binaries,
 ) -> None:
-    async with provision(binaries, MACHINES) as here:
-        people = UpgradeAdmin(here)
-        await here.install()
-        await people.apply_policy(OLD)
-        await here.start()
-        async with observe_driverless(here) as witness:
-            await here.until(lambda: people.all_run(OLD), within=UP_WITHIN)
-            midway = CordonDuringTakeover(people)
-            deaths = await moved(here, people, midway)
-            cordoned = await people.cordoned()
-        log = await assert_audit_passes(here, witness)
+    async with provision(binaries, MACHINES) as installation:
+        admin = UpgradeAdmin(installation)
+        await installation.install()
+        await admin.apply_policy(OLD)
+        await installation.start()
+        async with observe_driverless(installation) as observer:
+            await installation.until(lambda: admin.all_run(OLD), within=UP_WITHIN)
+            takeover = CordonDuringTakeover(admin)
+            kills = await upgrade(installation, admin, takeover)
+            cordoned = await admin.cordoned()
+        log = await assert_audit_passes(installation, observer)
         assert log.unused_rights() == IDLE
-        assert {death.state for death in deaths} >= set(STATES)
-        assert all(death.before != death.after for death in deaths)
-        assert cordoned == midway.cordoned != []
+        assert {kill.state for kill in kills} >= set(STATES)
+        assert all(kill.before != kill.after for kill in kills)
+        assert cordoned == takeover.cordoned != []
 
 
-async def moved(
-    here: Installation, people: UpgradeAdmin, midway: CordonDuringTakeover
+async def upgrade(
+    installation: Installation, admin: UpgradeAdmin, takeover: CordonDuringTakeover
 ) -> list[LeaderKill]:
-    """The fleet has the new driver, whoever led and died on the way."""
-    reaper = LeaderKiller(here, STATES, between=midway.cordon)
-    await people.create_workloads()
-    async with reaper.watch_nodes():
-        await here.person.set_driver_version(NEW)
-        await here.finish(reaper.run(), within=MOVED_WITHIN)
-    await here.until(lambda: people.all_run(NEW), within=UP_WITHIN)
-    return reaper.kills
+    """Upgrade the fleet while leaders are killed."""
+    killer = LeaderKiller(installation, STATES, between=takeover.cordon)
+    await admin.create_workloads()
+    async with killer.watch_nodes():
+        await installation.person.set_driver_version(NEW)
+        await installation.finish(killer.run(), within=MOVED_WITHIN)
+    await installation.until(lambda: admin.all_run(NEW), within=UP_WITHIN)
+    return killer.kills

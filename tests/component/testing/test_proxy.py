@@ -72,21 +72,6 @@ async def test_the_proxy_carries_both_directions_and_half_closed_connections(
         await eventually(lambda: proxy.connections == 0)
 
 
-async def test_one_direction_can_be_delayed(proxy: Proxy, upstream: Upstream) -> None:
-    loop = asyncio.get_running_loop()
-    proxy.delay(0.2, way="up")
-    async with both_ends(proxy, upstream) as (client, server):
-        begun = loop.time()
-        for number in range(5):
-            client.send(f"{number}\n")
-            await asyncio.sleep(0.02)
-        assert [await server.line() for _ in range(5)] == ["0", "1", "2", "3", "4"]
-        # Late as one, not one after the other: that would be five times the delay.
-        assert 0.2 <= loop.time() - begun < 1.0
-        server.send("down\n")
-        assert await client.line() == "down"
-
-
 async def test_traffic_can_be_paused_and_resumed(proxy: Proxy, upstream: Upstream) -> None:
     async with both_ends(proxy, upstream) as (client, server):
         proxy.pause(way="up")
@@ -149,7 +134,6 @@ async def test_connections_can_be_refused_and_accepted_again(
 
 
 async def test_restore_lifts_every_fault(proxy: Proxy, upstream: Upstream) -> None:
-    proxy.delay(3600)
     proxy.pause()
     proxy.drop()
     proxy.cut_after(0, way="up")

@@ -107,9 +107,7 @@ async def test_rbac_applies_to_users(plane: RealKube) -> None:
 
         await eventually(may_list)
         assert (await alice.ask("GET", PODS))[0] == 403
-    with pytest.raises(
-        ServerFailed, match=r"knows no user 'bob', only admin, .*, alice, carol: name"
-    ):
+    with pytest.raises(ServerFailed, match=r"has no user 'bob', only admin, .*, alice, carol: add"):
         plane.token("bob")
 
 

@@ -90,5 +90,5 @@ async def test_it_does_not_run_inside_another_loop() -> None:
     async def main(sim: Sim) -> None:
         pass
 
-    with pytest.raises(SimError, match="begun inside a running loop"):
+    with pytest.raises(SimError, match="cannot start inside a running loop"):
         run(main, seed=1)

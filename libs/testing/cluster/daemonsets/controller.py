@@ -1,25 +1,25 @@
-"""The DaemonSet controller at work: it reads the caches, decides, and carries it out."""
+"""The DaemonSet controller: reads the caches, plans (`plan`, `revisions`) and acts."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping
 
 from libs.kube.client import Kube
-from libs.kube.errors import AlreadyExists, NotFound
+from libs.kube.errors import AlreadyExists
 from libs.runtime.clock import Clock
 from libs.testing.apiserver.objects.selectors import from_object
 from libs.testing.cluster.controller_loop import ControllerLoop, slow_start_batch
-from libs.testing.cluster.daemonsets import revisions, rolling_update
+from libs.testing.cluster.daemonsets import revisions
 from libs.testing.cluster.daemonsets.plan import (
-    DaemonPodPlan,
     DaemonTemplate,
     PodsByNode,
     by_node,
     plan_pods,
     pod_for,
+    replaceable,
+    status,
 )
-from libs.testing.cluster.daemonsets.status import as_patch, status
 from libs.testing.cluster.expectations import DeletedPods, FailureBackoff
 from libs.testing.cluster.informers import ClusterInformers, orphans_of
+from libs.testing.cluster.patches import merge_status, without_zeros
 from libs.testing.cluster.templates import owned_by
 from libs.testing.cluster.views import (
     DAEMON_SETS,
@@ -34,127 +34,132 @@ from libs.testing.cluster.views import (
 USER = "system:serviceaccount:kube-system:daemon-set-controller"
 
 SETTLES = 0.05
-"""Seconds between a change and a look at it: a burst is one look, as in a real controller."""
+"""Seconds from a change to its reconciliation, so that a burst is reconciled once."""
 
 FAILED_FIRST = 1.0
 FAILED_LONGEST = 900.0
-"""Seconds between two deletions of failed pods of a DaemonSet on one node."""
+"""Bounds, in seconds, of the back-off between deletions of a DaemonSet's failed pods on a node."""
+
+_STATUS_ALWAYS_WRITTEN = (
+    "currentNumberScheduled",
+    "desiredNumberScheduled",
+    "numberMisscheduled",
+    "numberReady",
+)
 
 
 class DaemonSetController:
-    """One pod on each node that a DaemonSet selects."""
-
     def __init__(self, informers: ClusterInformers, kube: Kube, *, clock: Clock) -> None:
-        self._seen = informers
+        self._informers = informers
         self._kube = kube
         self._clock = clock
-        self._doomed = DeletedPods(clock)
+        self._deleted = DeletedPods(kube, clock=clock)
         self._failures = FailureBackoff[tuple[str, str]](first=FAILED_FIRST, longest=FAILED_LONGEST)
-        self._work = ControllerLoop("daemon-sets", self._reconcile, clock=clock)
+        self._loop = ControllerLoop("daemon-sets", self._reconcile, clock=clock)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
-        with ExitStack() as stack:
-            stack.callback(self._seen.daemon_sets.on_change(self._changed))
-            stack.callback(self._seen.revisions.on_change(self._revision_changed))
-            stack.callback(self._seen.pods.on_change(self._pod_changed))
-            stack.callback(self._seen.nodes.on_change(self._node_changed))
-            for daemon_set in self._seen.daemon_sets:
-                self._look_at(daemon_set.metadata.key)
-            await self._work.run()
+        await self._loop.run(
+            (self._informers.daemon_sets, self._daemon_set_changed),
+            (self._informers.revisions, self._revision_changed),
+            (self._informers.pods, self._pod_changed),
+            (self._informers.nodes, self._node_changed),
+        )
 
-    # What makes it look.
+    def _enqueue(self, key: str) -> None:
+        self._loop.queue.add_after(key, SETTLES)
 
-    def _look_at(self, key: str) -> None:
-        self._work.queue.add_after(key, SETTLES)
-
-    def _changed(self, before: DaemonSet | None, after: DaemonSet | None) -> None:
-        for each in (before, after):
-            if each is not None:
-                self._look_at(each.metadata.key)
-                return
+    def _daemon_set_changed(self, before: DaemonSet | None, after: DaemonSet | None) -> None:
+        changed = before or after
+        if changed is not None:
+            self._enqueue(changed.metadata.key)
 
     def _revision_changed(
         self, before: ControllerRevision | None, after: ControllerRevision | None
     ) -> None:
-        self._look_at_owner(after or before)
+        self._enqueue_owner(after or before)
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         if after is None and before is not None:
-            self._doomed.forget(before)
-        self._look_at_owner(after or before)
+            self._deleted.forget(before)
+        self._enqueue_owner(after or before)
         if after is not None and after.metadata.owner is None:
-            for daemon_set in self._seen.daemon_sets:
-                if _claims(daemon_set, after):
-                    self._look_at(daemon_set.metadata.key)
+            for daemon_set in self._informers.daemon_sets:
+                if _adopts(daemon_set, after):
+                    self._enqueue(daemon_set.metadata.key)
 
-    def _look_at_owner(self, thing: Pod | ControllerRevision | None) -> None:
-        owner = thing.metadata.owner if thing is not None else None
-        if thing is not None and owner is not None and owner.kind == "DaemonSet":
-            self._look_at(f"{thing.metadata.namespace}/{owner.name}")
+    def _enqueue_owner(self, obj: Pod | ControllerRevision | None) -> None:
+        owner = obj.metadata.owner if obj is not None else None
+        if obj is not None and owner is not None and owner.kind == "DaemonSet":
+            self._enqueue(f"{obj.metadata.namespace}/{owner.name}")
 
     def _node_changed(self, before: Node | None, after: Node | None) -> None:
-        if before is not None and after is not None and _same_to_pods(before, after):
+        if before is not None and after is not None and _placement(before) == _placement(after):
             return
-        for daemon_set in self._seen.daemon_sets:
-            self._look_at(daemon_set.metadata.key)
-
-    # What it does.
+        for daemon_set in self._informers.daemon_sets:
+            self._enqueue(daemon_set.metadata.key)
 
     async def _reconcile(self, key: str) -> float | None:
-        daemon_set = self._seen.daemon_sets.get(key)
+        daemon_set = self._informers.daemon_sets.get(key)
         if daemon_set is None or daemon_set.metadata.deletion_timestamp:
             return None
-        revision = await self._revision(daemon_set)
+        revision = await self._ensure_revision(daemon_set)
         if revision is None:
             return None
-        for orphan in self._seen.pods.by_index("owner", orphans_of(daemon_set.metadata.namespace)):
-            if _claims(daemon_set, orphan):
+        for orphan in self._informers.pods.by_index(
+            "owner", orphans_of(daemon_set.metadata.namespace)
+        ):
+            if _adopts(daemon_set, orphan):
                 await self._adopt(daemon_set, orphan)
-        again = await self._arrange(daemon_set, revision)
+        retry_after = await self._create_and_delete(daemon_set, revision)
         if daemon_set.spec.update_strategy.type == "RollingUpdate":
-            await self._roll(daemon_set, revision)
-        await self._forget_old(daemon_set, revision)
-        return _sooner(again, await self._report(daemon_set, revision))
+            now = self._clock.now()
+            pods = self._pods(daemon_set)
+            outdated = replaceable(daemon_set, self._nodes(), pods, revision=revision, now=now)
+            await slow_start_batch(outdated, self._deleted.delete)
+        await self._delete_old_revisions(daemon_set, revision)
+        return _sooner(retry_after, await self._write_status(daemon_set, revision))
 
-    async def _revision(self, daemon_set: DaemonSet) -> str | None:
-        """The hash of the present template; None when it is known only at the next look."""
+    async def _ensure_revision(self, daemon_set: DaemonSet) -> str | None:
+        """Return the hash of the current template; None where another reconciliation is needed."""
         namespace = daemon_set.metadata.namespace
-        history = self._seen.revisions.by_index("owner", daemon_set.metadata.uid)
+        history = self._informers.revisions.by_index("owner", daemon_set.metadata.uid)
         found = revisions.find_revision(daemon_set, history)
         if isinstance(found, revisions.MissingRevision):
             try:
-                made = await self._kube.create(REVISIONS, found.wanted, namespace=namespace)
+                written = await self._kube.create(REVISIONS, found.wanted, namespace=namespace)
             except AlreadyExists:
-                await self._collided(daemon_set, found)
+                await self._resolve_name_conflict(daemon_set, found)
                 return None
-            self._seen.revisions.record_write(made)
+            self._informers.revisions.record_write(written)
             return found.hash
         if isinstance(found, revisions.OutdatedRevision):
             meta = found.revision.metadata
-            made = await self._kube.merge(
+            written = await self._kube.merge(
                 REVISIONS,
                 meta.name,
                 {"revision": found.number},
                 resource_version=meta.resource_version,
                 namespace=namespace,
             )
-            self._seen.revisions.record_write(made)
+            self._informers.revisions.record_write(written)
         return revisions.hash_of(found.revision)
 
-    async def _collided(self, daemon_set: DaemonSet, missing: revisions.MissingRevision) -> None:
-        """The name is taken: by our own creation, not seen yet, or by another template."""
+    async def _resolve_name_conflict(
+        self, daemon_set: DaemonSet, missing: revisions.MissingRevision
+    ) -> None:
+        """The existing revision is ours but not in the cache yet, or its hash collides."""
         namespace = daemon_set.metadata.namespace
         name = missing.wanted["metadata"]["name"]
-        holder = await self._kube.get(REVISIONS, name, namespace=namespace)
-        owner = holder.metadata.owner
+        existing = await self._kube.get(REVISIONS, name, namespace=namespace)
+        owner = existing.metadata.owner
         mine = owner is not None and owner.uid == daemon_set.metadata.uid
-        if mine and not revisions.collides(daemon_set, holder):
-            self._seen.revisions.record_write(holder)
-            self._look_at(daemon_set.metadata.key)
+        if mine and not revisions.collides(daemon_set, existing):
+            self._informers.revisions.record_write(existing)
+            self._enqueue(daemon_set.metadata.key)
             return
-        collisions = daemon_set.status.collision_count + 1
-        await self._write_status(daemon_set, {"collisionCount": collisions})
+        change = {"collisionCount": daemon_set.status.collision_count + 1}
+        cache = self._informers.daemon_sets
+        await merge_status(self._kube, DAEMON_SETS, daemon_set, change, cache=cache)
 
     async def _adopt(self, daemon_set: DaemonSet, pod: Pod) -> None:
         meta = daemon_set.metadata
@@ -166,93 +171,62 @@ class DaemonSetController:
             resource_version=pod.metadata.resource_version,
             namespace=meta.namespace,
         )
-        self._seen.pods.record_write(adopted)
+        self._informers.pods.record_write(adopted)
 
-    async def _arrange(self, daemon_set: DaemonSet, revision: str) -> float | None:
-        """One pod where one belongs; gives when a failed one may be replaced that may not yet."""
+    async def _create_and_delete(self, daemon_set: DaemonSet, revision: str) -> float | None:
+        """Return the seconds until the next failed pod may be replaced, if any is in back-off."""
         now = self._clock.monotonic()
-        wanted = plan_pods(DaemonTemplate(daemon_set), self._nodes(), self._pods(daemon_set))
-        later: float | None = None
-        doomed = list(wanted.delete)
-        for pod in wanted.failed:
-            place = (daemon_set.metadata.uid, pod.spec.node_name)
-            wait = self._failures.wait(place, now=now)
-            if wait > 0:
-                later = _sooner(later, wait)
-            else:
-                self._failures.count(place, now=now)
-                doomed.append(pod)
-        await self._carry_out(daemon_set, DaemonPodPlan(wanted.create, tuple(doomed)), revision)
-        return later
-
-    async def _carry_out(self, daemon_set: DaemonSet, wanted: DaemonPodPlan, revision: str) -> None:
         namespace = daemon_set.metadata.namespace
+        plan = plan_pods(DaemonTemplate(daemon_set), self._nodes(), self._pods(daemon_set))
+        retry_after: float | None = None
+        delete = list(plan.delete)
+        for pod in plan.failed:
+            key = (daemon_set.metadata.uid, pod.spec.node_name)
+            wait = self._failures.wait(key, now=now)
+            if wait > 0:
+                retry_after = _sooner(retry_after, wait)
+            else:
+                self._failures.count(key, now=now)
+                delete.append(pod)
 
         async def create(node: str) -> None:
             pod = pod_for(daemon_set, node, revision=revision)
-            self._seen.pods.record_write(await self._kube.create(PODS, pod, namespace=namespace))
+            created = await self._kube.create(PODS, pod, namespace=namespace)
+            self._informers.pods.record_write(created)
 
-        await slow_start_batch(wanted.create, create)
-        await slow_start_batch(wanted.delete, self._delete)
+        await slow_start_batch(plan.create, create)
+        await slow_start_batch(delete, self._deleted.delete)
+        return retry_after
 
-    async def _delete(self, pod: Pod) -> None:
-        meta = pod.metadata
-        try:
-            await self._kube.delete(PODS, meta.name, uid=meta.uid, namespace=meta.namespace)
-        except NotFound:
-            return
-        self._doomed.mark(pod)
-
-    async def _roll(self, daemon_set: DaemonSet, revision: str) -> None:
-        now = self._clock.now()
-        pods = self._pods(daemon_set)
-        await slow_start_batch(
-            rolling_update.replaceable(daemon_set, self._nodes(), pods, revision=revision, now=now),
-            self._delete,
-        )
-
-    async def _forget_old(self, daemon_set: DaemonSet, revision: str) -> None:
+    async def _delete_old_revisions(self, daemon_set: DaemonSet, revision: str) -> None:
         uid = daemon_set.metadata.uid
-        history = self._seen.revisions.by_index("owner", uid)
-        pods = self._seen.pods.by_index("owner", uid)
+        history = self._informers.revisions.by_index("owner", uid)
+        pods = self._informers.pods.by_index("owner", uid)
         for old in revisions.forgettable(daemon_set, history, pods, current=revision):
             meta = old.metadata
             await self._kube.delete(REVISIONS, meta.name, uid=meta.uid, namespace=meta.namespace)
 
-    async def _report(self, daemon_set: DaemonSet, revision: str) -> float | None:
+    async def _write_status(self, daemon_set: DaemonSet, revision: str) -> float | None:
         now = self._clock.now()
-        found = status(
-            daemon_set, self._nodes(), self._pods(daemon_set), revision=revision, now=now
-        )
+        pods = self._pods(daemon_set)
+        found = status(daemon_set, self._nodes(), pods, revision=revision, now=now)
         if found != daemon_set.status:
-            await self._write_status(daemon_set, as_patch(found))
+            change = without_zeros(found, keep=_STATUS_ALWAYS_WRITTEN)
+            cache = self._informers.daemon_sets
+            await merge_status(self._kube, DAEMON_SETS, daemon_set, change, cache=cache)
         waiting = found.number_ready - found.number_available
         return float(daemon_set.spec.min_ready_seconds) if waiting > 0 else None
 
-    async def _write_status(self, daemon_set: DaemonSet, change: Mapping[str, object]) -> None:
-        meta = daemon_set.metadata
-        written = await self._kube.merge(
-            DAEMON_SETS,
-            meta.name,
-            {"status": change},
-            resource_version=meta.resource_version,
-            namespace=meta.namespace,
-            subresource="status",
-        )
-        self._seen.daemon_sets.record_write(written)
-
-    # What it goes by.
-
     def _nodes(self) -> Mapping[str, Node]:
-        found = {node.metadata.name: node for node in self._seen.nodes}
-        return dict(sorted(found.items()))
+        nodes = sorted(self._informers.nodes, key=lambda node: node.metadata.name)
+        return {node.metadata.name: node for node in nodes}
 
     def _pods(self, daemon_set: DaemonSet) -> PodsByNode:
-        mine = self._seen.pods.by_index("owner", daemon_set.metadata.uid)
-        return by_node(self._doomed.apply_to(mine))
+        owned = self._informers.pods.by_index("owner", daemon_set.metadata.uid)
+        return by_node(self._deleted.apply_to(owned))
 
 
-def _claims(daemon_set: DaemonSet, pod: Pod) -> bool:
+def _adopts(daemon_set: DaemonSet, pod: Pod) -> bool:
     meta = pod.metadata
     return (
         meta.namespace == daemon_set.metadata.namespace
@@ -262,18 +236,11 @@ def _claims(daemon_set: DaemonSet, pod: Pod) -> bool:
     )
 
 
-def _same_to_pods(before: Node, after: Node) -> bool:
-    return (
-        before.metadata.uid == after.metadata.uid
-        and before.metadata.labels == after.metadata.labels
-        and _bars(before) == _bars(after)
-    )
+def _placement(node: Node) -> object:
+    """Everything about a node that decides whether a DaemonSet's pod runs there."""
+    taints = [(taint.key, taint.value, taint.effect) for taint in node.spec.taints]
+    return node.metadata.uid, node.metadata.labels, taints
 
 
-def _bars(node: Node) -> Sequence[tuple[str, str, str]]:
-    return [(taint.key, taint.value, taint.effect) for taint in node.spec.taints]
-
-
-def _sooner(one: float | None, other: float | None) -> float | None:
-    times = [time for time in (one, other) if time is not None]
-    return min(times, default=None)
+def _sooner(first: float | None, second: float | None) -> float | None:
+    return min((each for each in (first, second) if each is not None), default=None)

@@ -1,12 +1,12 @@
-"""On which nodes a DaemonSet's pods belong, and which pods to create and delete there. Pure."""
+"""Where a DaemonSet's pods belong, which to create, delete and replace, and its status. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from libs.testing.cluster.pod_fit import selects
-from libs.testing.cluster.taints import (
+from libs.kube.times import parse_time
+from libs.testing.cluster.pod_fit import (
     DISK_PRESSURE,
     MEMORY_PRESSURE,
     NETWORK_UNAVAILABLE,
@@ -16,16 +16,25 @@ from libs.testing.cluster.taints import (
     PID_PRESSURE,
     UNREACHABLE,
     UNSCHEDULABLE,
+    selects,
     untolerated,
 )
 from libs.testing.cluster.templates import Plain, owned_by, pod_of
-from libs.testing.cluster.views import DaemonSet, Node, Pod, PodSpec, Template, Toleration
+from libs.testing.cluster.views import (
+    DaemonSet,
+    DaemonSetStatus,
+    Node,
+    Pod,
+    PodSpec,
+    Template,
+    Toleration,
+)
 
 HASH_LABEL = "controller-revision-hash"
 GENERATION_LABEL = "pod-template-generation"
 GENERATION_ANNOTATION = "deprecated.daemonset.template.generation"
 
-_BORNE = (
+_TOLERATED = (
     (NOT_READY, NO_EXECUTE),
     (UNREACHABLE, NO_EXECUTE),
     (DISK_PRESSURE, NO_SCHEDULE),
@@ -33,7 +42,7 @@ _BORNE = (
     (PID_PRESSURE, NO_SCHEDULE),
     (UNSCHEDULABLE, NO_SCHEDULE),
 )
-"""What every pod of every DaemonSet bears."""
+"""Taints that every DaemonSet pod tolerates, with their effects."""
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -41,50 +50,47 @@ PodsByNode = Mapping[str, Sequence[Pod]]
 
 
 class NodeEligibility(msgspec.Struct, frozen=True):
-    """What a DaemonSet wants of a node."""
-
     should_run: bool
-    """A pod should be there."""
+    """A pod should be created here."""
     should_continue: bool
-    """A pod that is there may stay."""
+    """An existing pod may stay."""
 
 
 class DaemonPodPlan(msgspec.Struct, frozen=True):
-    """What to do now."""
-
     create: tuple[str, ...]
     """Names of nodes."""
     delete: tuple[Pod, ...]
     failed: tuple[Pod, ...] = ()
-    """Of those to delete, the ones that failed by themselves: not again and again at full speed."""
+    """Pods to delete that failed by themselves, so with back-off."""
 
 
 class DaemonTemplate:
-    """A DaemonSet's template, read once for all nodes."""
+    """A DaemonSet's template, decoded once for all nodes."""
 
     def __init__(self, daemon_set: DaemonSet) -> None:
         template = msgspec.convert(daemon_set.spec.template, Template)
         self.spec: PodSpec = template.spec
-        self._tolerations = (*self.spec.tolerations, *_borne(self.spec))
+        self._tolerations = (*self.spec.tolerations, *_default_tolerations(self.spec))
 
     def eligibility(self, node: Node) -> NodeEligibility:
-        """What it wants there."""
         if self.spec.node_name not in ("", node.metadata.name) or not selects(self.spec, node):
             return NodeEligibility(should_run=False, should_continue=False)
-        bad = (NO_SCHEDULE, NO_EXECUTE)
+        both = (NO_SCHEDULE, NO_EXECUTE)
         taints = node.spec.taints
-        runs = untolerated(taints, self._tolerations, effects=bad) is None
+        runs = untolerated(taints, self._tolerations, effects=both) is None
         stays = runs or untolerated(taints, self._tolerations, effects=(NO_EXECUTE,)) is None
         return NodeEligibility(should_run=runs, should_continue=stays)
 
 
-def _borne(spec: PodSpec) -> tuple[Toleration, ...]:
-    borne = [*_BORNE, (NETWORK_UNAVAILABLE, NO_SCHEDULE)] if spec.host_network else _BORNE
-    return tuple(Toleration(key=key, operator="Exists", effect=effect) for key, effect in borne)
+def _default_tolerations(spec: PodSpec) -> tuple[Toleration, ...]:
+    tolerated = (
+        [*_TOLERATED, (NETWORK_UNAVAILABLE, NO_SCHEDULE)] if spec.host_network else _TOLERATED
+    )
+    return tuple(Toleration(key=key, operator="Exists", effect=effect) for key, effect in tolerated)
 
 
 def by_node(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    """Also those that the scheduler has not bound yet, by the node that they are for."""
+    """Group by the node that each pod is on, or meant for."""
     found: dict[str, list[Pod]] = {}
     for pod in pods:
         found.setdefault(target_node(pod), []).append(pod)
@@ -92,7 +98,7 @@ def by_node(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
 
 
 def target_node(pod: Pod) -> str:
-    """The node a pod is on, or is meant for."""
+    """Return the node that a pod is on, or meant for."""
     if pod.spec.node_name:
         return pod.spec.node_name
     affinity: Plain = pod.spec.affinity.get("nodeAffinity") or {}
@@ -106,36 +112,38 @@ def target_node(pod: Pod) -> str:
     return ""
 
 
-def plan_pods(wanted: DaemonTemplate, nodes: Mapping[str, Node], pods: PodsByNode) -> DaemonPodPlan:
-    """One live pod where there should be one; a pod that is on its way out is waited for."""
+def plan_pods(
+    template: DaemonTemplate, nodes: Mapping[str, Node], pods: PodsByNode
+) -> DaemonPodPlan:
+    """Plan one live pod per eligible node; a terminating pod is awaited before it is replaced."""
     create: list[str] = []
     delete: list[Pod] = []
     failed: list[Pod] = []
     for name, node in nodes.items():
-        wish = wanted.eligibility(node)
-        here = pods.get(name, ())
-        live = [pod for pod in here if not pod.deleting]
-        if wish.should_run and not here:
+        eligibility = template.eligibility(node)
+        present = pods.get(name, ())
+        live = [pod for pod in present if not pod.deleting]
+        if eligibility.should_run and not present:
             create.append(name)
-        elif wish.should_continue:
+        elif eligibility.should_continue:
             failed += [pod for pod in live if pod.status.phase == "Failed"]
             delete += [pod for pod in live if pod.status.phase == "Succeeded"]
             delete += sorted((pod for pod in live if not pod.over), key=sort_key)[1:]
         else:
             delete += live
-    for name, here in pods.items():
+    for name, present in pods.items():
         if name not in nodes:
-            delete += [pod for pod in here if not pod.deleting and pod.spec.node_name]
+            delete += [pod for pod in present if not pod.deleting and pod.spec.node_name]
     return DaemonPodPlan(tuple(create), tuple(delete), tuple(failed))
 
 
 def sort_key(pod: Pod) -> tuple[bool, str, str]:
-    """Bound ones first, then older ones, then by name."""
+    """Bound pods first, then older ones, then by name."""
     return (not pod.spec.node_name, pod.metadata.creation_timestamp, pod.metadata.name)
 
 
 def pod_for(daemon_set: DaemonSet, node: str, *, revision: str) -> Plain:
-    """The pod to create for a node, meant for it by an affinity to its name."""
+    """Return the pod to create for a node, tied to the node by an affinity to its name."""
     meta = daemon_set.metadata
     labels = {HASH_LABEL: revision}
     generation = meta.annotations.get(GENERATION_ANNOTATION)
@@ -144,18 +152,18 @@ def pod_for(daemon_set: DaemonSet, node: str, *, revision: str) -> Plain:
     owner = owned_by("DaemonSet", meta)
     pod = pod_of(daemon_set.spec.template, meta, owner=owner, labels=labels)
     spec: Plain = pod["spec"]
-    borne = _borne(DaemonTemplate(daemon_set).spec)
-    spec["affinity"] = _only(spec.get("affinity") or {}, node)
-    spec["tolerations"] = [*(spec.get("tolerations") or ()), *map(_plain, borne)]
+    tolerated = _default_tolerations(DaemonTemplate(daemon_set).spec)
+    spec["affinity"] = _pinned_to(spec.get("affinity") or {}, node)
+    spec["tolerations"] = [*(spec.get("tolerations") or ()), *map(_as_json, tolerated)]
     return pod
 
 
-def _plain(toleration: Toleration) -> dict[str, str]:
+def _as_json(toleration: Toleration) -> dict[str, str]:
     return {"key": toleration.key, "operator": "Exists", "effect": toleration.effect}
 
 
-def _only(affinity: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """The same affinity, but this node alone is required."""
+def _pinned_to(affinity: Mapping[str, Any], node: str) -> dict[str, Any]:
+    """Return the affinity with this node alone required."""
     by_name = {"key": "metadata.name", "operator": "In", "values": [node]}
     required = {"nodeSelectorTerms": [{"matchFields": [by_name]}]}
     of_nodes: Mapping[str, Any] = affinity.get("nodeAffinity") or {}
@@ -166,3 +174,94 @@ def _only(affinity: Mapping[str, Any], node: str) -> dict[str, Any]:
             _REQUIRED: required,
         },
     }
+
+
+def resolve_percentage(value: int | str, total: int) -> int:
+    """Return a number, or a percentage of the total rounded up."""
+    if isinstance(value, int):
+        return value
+    return -(-int(value.removesuffix("%")) * total // 100)
+
+
+def available(pod: Pod, *, min_ready: int, now: float) -> bool:
+    """Whether the pod has been ready for at least `min_ready` seconds."""
+    found = pod.condition("Ready")
+    if found is None or found.status != "True":
+        return False
+    since = found.last_transition_time
+    return not min_ready or bool(since and parse_time(since) + min_ready <= now)
+
+
+def replaceable(
+    daemon_set: DaemonSet,
+    nodes: Mapping[str, Node],
+    pods: PodsByNode,
+    *,
+    revision: str,
+    now: float,
+) -> list[Pod]:
+    """Return outdated pods to delete: broken ones, and as many others as maxUnavailable leaves."""
+    spec = daemon_set.spec
+    template = DaemonTemplate(daemon_set)
+    desired = sum(template.eligibility(node).should_run for node in nodes.values())
+    limit = resolve_percentage(spec.update_strategy.rolling_update.max_unavailable, desired)
+    unavailable = 0
+    broken: list[Pod] = []
+    candidates: list[Pod] = []
+    for name, node in nodes.items():
+        present = pods.get(name, ())
+        if not present and not template.eligibility(node).should_run:
+            continue
+        new, old = _split(present, revision)
+        if len(new) > 1 or len(old) > 1 or bool(new) == bool(old):
+            unavailable += 1
+        elif new:
+            unavailable += not available(new[0], min_ready=spec.min_ready_seconds, now=now)
+        elif available(old[0], min_ready=spec.min_ready_seconds, now=now):
+            candidates.append(old[0])
+        else:
+            broken.append(old[0])
+    return [*broken, *candidates[: max(0, limit - unavailable)]]
+
+
+def _split(pods: Sequence[Pod], revision: str) -> tuple[list[Pod], list[Pod]]:
+    live = [pod for pod in pods if not pod.deleting]
+    new = [pod for pod in live if pod.metadata.labels.get(HASH_LABEL) == revision]
+    old = [pod for pod in live if pod.metadata.labels.get(HASH_LABEL) != revision]
+    return new, old
+
+
+def status(
+    daemon_set: DaemonSet,
+    nodes: Mapping[str, Node],
+    pods: PodsByNode,
+    *,
+    revision: str,
+    now: float,
+) -> DaemonSetStatus:
+    template = DaemonTemplate(daemon_set)
+    desired = current = misscheduled = ready = updated = available_count = 0
+    for name, node in nodes.items():
+        present = sorted(pods.get(name, ()), key=sort_key)
+        if not template.eligibility(node).should_run:
+            misscheduled += bool(present)
+            continue
+        desired += 1
+        if not present:
+            continue
+        pod = present[0]
+        current += 1
+        ready += pod.ready
+        available_count += available(pod, min_ready=daemon_set.spec.min_ready_seconds, now=now)
+        updated += pod.metadata.labels.get(HASH_LABEL) == revision
+    return DaemonSetStatus(
+        observed_generation=daemon_set.metadata.generation,
+        desired_number_scheduled=desired,
+        current_number_scheduled=current,
+        number_misscheduled=misscheduled,
+        number_ready=ready,
+        updated_number_scheduled=updated,
+        number_available=available_count,
+        number_unavailable=desired - available_count,
+        collision_count=daemon_set.status.collision_count,
+    )

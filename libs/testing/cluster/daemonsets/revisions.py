@@ -1,4 +1,4 @@
-"""The versions of a DaemonSet's template: which is current, and which may be forgotten. Pure."""
+"""Versions of a DaemonSet's template: which is current, which may be deleted. Pure."""
 
 import hashlib
 import json
@@ -12,26 +12,24 @@ from libs.testing.cluster.templates import Plain, labels_of, owned_by
 from libs.testing.cluster.views import ControllerRevision, DaemonSet, Pod
 
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters and digits that make no words."""
+"""Letters and digits that form no words."""
 
 
 class MissingRevision(msgspec.Struct, frozen=True):
-    """There is no revision of the present template: this one is to be created."""
+    """No revision has the current template: create this one."""
 
     wanted: dict[str, Any]
     hash: str
 
 
 class OutdatedRevision(msgspec.Struct, frozen=True):
-    """There is one, but newer ones as well (somebody went back): it becomes the newest again."""
+    """The template's revision is not the newest (a rollback): renumber it."""
 
     revision: ControllerRevision
     number: int
 
 
 class CurrentRevision(msgspec.Struct, frozen=True):
-    """There is one, and it is the newest."""
-
     revision: ControllerRevision
 
 
@@ -39,7 +37,7 @@ RevisionState = MissingRevision | OutdatedRevision | CurrentRevision
 
 
 def template_hash(template: Mapping[str, Any], *, collisions: int = 0) -> str:
-    """Ten characters that are the same for equal templates, and fit into a name and a label."""
+    """Return ten characters, equal for equal templates, valid in names and labels."""
     text = json.dumps(template, sort_keys=True, separators=(",", ":"))
     if collisions:
         text += str(collisions)
@@ -48,25 +46,24 @@ def template_hash(template: Mapping[str, Any], *, collisions: int = 0) -> str:
 
 
 def find_revision(daemon_set: DaemonSet, history: Sequence[ControllerRevision]) -> RevisionState:
-    """The revision whose data are the present template."""
-    data = _data(daemon_set)
+    """Find the revision of the current template."""
+    data = _revision_data(daemon_set)
     newest = max((each.revision for each in history), default=0)
     same = [each for each in history if each.data == data]
     if not same:
-        return _missing(daemon_set, number=newest + 1)
+        return _missing_revision(daemon_set, number=newest + 1)
     current = max(same, key=lambda each: each.revision)
     if current.revision < newest:
         return OutdatedRevision(current, newest + 1)
     return CurrentRevision(current)
 
 
-def collides(daemon_set: DaemonSet, holder: ControllerRevision) -> bool:
-    """Whether the revision that has the wanted name is of another template."""
-    return holder.data != _data(daemon_set)
+def collides(daemon_set: DaemonSet, existing: ControllerRevision) -> bool:
+    """Whether the existing revision of the wanted name has another template."""
+    return existing.data != _revision_data(daemon_set)
 
 
 def hash_of(revision: ControllerRevision) -> str:
-    """As its pods carry it."""
     return revision.metadata.labels.get(HASH_LABEL, "")
 
 
@@ -77,18 +74,18 @@ def forgettable(
     *,
     current: str,
 ) -> list[ControllerRevision]:
-    """The oldest ones beyond the limit that no pod is of."""
+    """Return the oldest revisions beyond the history limit that no pod uses."""
     live = {pod.metadata.labels.get(HASH_LABEL, "") for pod in pods} | {current}
     old = [each for each in history if hash_of(each) not in live]
     excess = len(old) - daemon_set.spec.revision_history_limit
     return sorted(old, key=lambda each: each.revision)[: max(0, excess)]
 
 
-def _data(daemon_set: DaemonSet) -> dict[str, Any]:
+def _revision_data(daemon_set: DaemonSet) -> dict[str, Any]:
     return {"spec": {"template": {**daemon_set.spec.template, "$patch": "replace"}}}
 
 
-def _missing(daemon_set: DaemonSet, *, number: int) -> MissingRevision:
+def _missing_revision(daemon_set: DaemonSet, *, number: int) -> MissingRevision:
     meta = daemon_set.metadata
     template = daemon_set.spec.template
     found = template_hash(template, collisions=daemon_set.status.collision_count)
@@ -102,7 +99,7 @@ def _missing(daemon_set: DaemonSet, *, number: int) -> MissingRevision:
             "annotations": meta.annotations,
             "ownerReferences": [owned_by("DaemonSet", meta)],
         },
-        "data": _data(daemon_set),
+        "data": _revision_data(daemon_set),
         "revision": number,
     }
     return MissingRevision(wanted, found)

@@ -1,6 +1,5 @@
-"""A fake kubelet: it speaks to an API server like a real one, and pretends the rest.
+"""A fake kubelet: real requests to the API server, simulated containers.
 
-Here may live: the lives of pods on a machine, heartbeats, reboots, and a fleet of a thousand such
-machines in one process. Here must not live: how long anything takes and how it ends
-(`rollout.world`), and what our agents do inside a container (`occupants` is the door for them).
+Pod lifecycles, heartbeats, reboots, and fleets of a thousand nodes in one process. Durations and
+outcomes come from `libs.forecast.world`; real agents run in containers through `container_process`.
 """

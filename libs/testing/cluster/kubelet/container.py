@@ -1,4 +1,4 @@
-"""One container of a pod on a machine: what it is doing, and since when."""
+"""One container of a pod: its phase, exits and restarts."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -10,28 +10,26 @@ from libs.testing.cluster.kubelet.container_process import ContainerInstance, Co
 FIRST_BACKOFF = 10.0
 LONGEST_BACKOFF = 300.0
 FORGIVEN_AFTER = 600.0
-"""A container that ran so long before it ended starts again with the shortest back-off."""
+"""Seconds of running after which the back-off starts over."""
 
 KILLED = 137
 LOST = 255
-"""Exit codes of what was killed, and of what went down with its machine."""
+"""Exit codes of a killed container, and of one whose machine went down."""
 
 
 class ContainerPhase(Enum):
-    """What a container is doing."""
-
     WAITING = auto()
-    """It is not its turn."""
+    """Earlier init containers have not finished."""
     CREATING = auto()
     RUNNING = auto()
     BACKING_OFF = auto()
     ENDED = auto()
-    """For good."""
+    """Will not start again."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ContainerExit:
-    """How an instance ended."""
+    """The end of one container instance."""
 
     container_id: str
     code: int
@@ -39,7 +37,7 @@ class ContainerExit:
     at: float
 
     def as_status(self) -> dict[str, Any]:
-        """As `state` and `lastState` have it."""
+        """Return it in the form of `state` and `lastState`."""
         reason = {0: "Completed", LOST: "Unknown"}.get(self.code, "Error")
         return {
             "terminated": {
@@ -54,7 +52,7 @@ class ContainerExit:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SimulatedContainer:
-    """A container; `due` is when it starts, or ends, by itself."""
+    """A container; `due` is when it starts or ends by itself."""
 
     name: str
     image: str
@@ -63,29 +61,28 @@ class SimulatedContainer:
     due: float | None = None
     ready_due: float | None = None
     ready: bool = False
-    code: int = 0
-    """How it will have ended at `due`."""
+    code: int = 0  # exit code at `due`
     started_at: float = 0.0
     instance: ContainerInstance | None = None
     process: ContainerProcess | None = None
     restarts: int = 0
     failures: int = 0
-    """In a row, for the back-off."""
+    """Consecutive, for the back-off."""
     last: ContainerExit | None = None
 
     @property
     def next(self) -> float | None:
-        """When something happens to it by itself."""
+        """The time of the next event that happens by itself."""
         times = [time for time in (self.due, self.ready_due) if time is not None]
         return min(times, default=None)
 
     @property
     def done(self) -> bool:
-        """Whether it has ended well, for good."""
+        """Whether it has ended successfully, for good."""
         return self.state is ContainerPhase.ENDED and self.last is not None and self.last.code == 0
 
     def backoff(self, at: float) -> float:
-        """How long until it may start again; the first time at once."""
+        """Return the delay until the next start; none after the first failure."""
         if at - self.started_at >= FORGIVEN_AFTER:
             self.failures = 0
         self.failures += 1
@@ -94,7 +91,7 @@ class SimulatedContainer:
         return min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(self.failures - 2, 10))
 
     def as_status(self, *, waiting: str) -> dict[str, Any]:
-        """Its status; `waiting` is the reason of what has not begun."""
+        """Return the container status; `waiting` is the reason shown before the first start."""
         running = self.state is ContainerPhase.RUNNING
         current = self.instance.container_id if running and self.instance else ""
         container_id = current or (self.last.container_id if self.last else "")
@@ -105,7 +102,7 @@ class SimulatedContainer:
             "ready": self.done if self.init else self.ready,
             "restartCount": self.restarts,
             "started": running,
-            "state": self._shown_state(waiting),
+            "state": self._state_status(waiting),
             "lastState": {},
         }
         if container_id:
@@ -114,7 +111,7 @@ class SimulatedContainer:
             status["lastState"] = self.last.as_status()
         return status
 
-    def _shown_state(self, waiting: str) -> dict[str, Any]:
+    def _state_status(self, waiting: str) -> dict[str, Any]:
         if self.state is ContainerPhase.RUNNING:
             return {"running": {"startedAt": format_time(self.started_at)}}
         if self.state is ContainerPhase.ENDED and self.last is not None:

@@ -1,8 +1,7 @@
-"""The door for what really runs inside a container, where somebody simulates that too.
+"""The interface of processes that run inside simulated containers.
 
-Without an occupant the world's model says when a container is ready and how it ends; with one, the
-occupant does, and the model is asked only how long it takes to start. An init container that
-waits for somebody's word is an occupant that exits when it is told.
+For a container with a process, the process decides when it is ready and how it ends; the world's
+model only says how long the start takes. For a container without one, the model decides all.
 """
 
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from libs.testing.cluster.views import Pod
 
 
 class ContainerInstance(msgspec.Struct, frozen=True, kw_only=True):
-    """One start of one container: another start is another instance."""
+    """One start of one container."""
 
     node: str
     boot_id: str
@@ -25,36 +24,36 @@ class ContainerInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessEvents(Protocol):
-    """How a process tells its kubelet of itself; what a process says after its end is not heard."""
+    """What a process reports to its kubelet; ignored after the container has ended."""
 
     def ready(self, ready: bool) -> None:
-        """As its readiness probe would find it; also takes readiness back."""
+        """Set the result of the readiness probe."""
         ...
 
     def exit(self, code: int) -> None:
-        """It has ended by itself."""
+        """Report that the process has ended by itself."""
         ...
 
 
 class ContainerProcess(Protocol):
-    """A process in a container. The calls return at once; what takes time is a task of its own."""
+    """A process in a container. The methods return at once; work runs in tasks."""
 
-    def begin(self, instance: ContainerInstance, voice: ProcessEvents) -> None:
+    def begin(self, instance: ContainerInstance, events: ProcessEvents, /) -> None:
         """The container has started."""
         ...
 
     def stop(self, instance: ContainerInstance) -> None:
-        """It is asked to end, and is killed when the pod's grace is over."""
+        """Terminate; the process is killed at the end of the grace period."""
         ...
 
     def end(self, instance: ContainerInstance) -> None:
-        """It is gone: it exited, was killed, or lost its machine."""
+        """The container is gone: exited, killed, or lost with its machine."""
         ...
 
 
 ProcessFactory = Callable[[Pod, str], ContainerProcess | None]
-"""Who lives in the container of that name of a pod; None: nobody, the model decides."""
+"""Creates the process for a pod's container of that name; None leaves it to the model."""
 
 
 def no_process(_pod: Pod, _container: str) -> None:
-    """Every container is the model's."""
+    pass

@@ -1,7 +1,7 @@
-"""Many kubelets in one process, on one watch of all pods and one queue of what is due.
+"""Many kubelets in one process, on one watch of all pods and one work queue.
 
-A real kubelet has a watch and a loop of its own; a thousand of those would cost a thousand tasks.
-Nothing here is a task per machine: heartbeats and the next event of each pod are delays of a queue.
+A watch and a loop for each of a thousand kubelets would cost a thousand tasks. Instead, heartbeats
+and the next event of each pod are delayed keys of the queue.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from libs.testing.cluster.patches import patch_status
 from libs.testing.cluster.views import LEASES, NODES, PODS, Node, Pod
 
 KubeFor = Callable[[str, str], Kube]
-"""A client for a user and a field manager."""
+"""Creates a client for a user and a field manager."""
 
 MANAGER = "kubelet"
 LEASE_EVERY = 10.0
@@ -31,14 +31,14 @@ STATUS_EVERY = 300.0
 WORKERS = 32
 
 PLAIN = hw.Hardware()
-"""Eight GPUs, and nothing about it that matters."""
+"""Eight GPUs and no particular labels."""
 
 _Key = tuple[str, str]
 """A node's name, and `node`, `lease` or the uid of a pod."""
 
 
 class KubeletFleet:
-    """Machines that can be added at any time; they live while `run` does."""
+    """Machines, which can be added at any time; they run while `run` does."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class KubeletFleet:
         self._model = model
         self._clock = env.clock
         self._random = env.random
-        self._occupants = processes
+        self._processes = processes
         self._lease_every = lease_every
         self._kubelets: dict[str, SimulatedKubelet] = {}
         self._pods = Cache(
@@ -63,15 +63,17 @@ class KubeletFleet:
             env=env,
             indexes={"node": by_node},
         )
-        self._work = ControllerLoop[_Key](
+        self._loop = ControllerLoop[_Key](
             "kubelets", self._reconcile, clock=env.clock, workers=WORKERS
         )
         self._addresses = _addresses()
 
     def add(self, name: str, hardware: hw.Hardware = PLAIN) -> SimulatedKubelet:
-        """Another machine; its kubelet registers it at once."""
+        """Add a machine; its kubelet registers at once."""
         if name in self._kubelets:
-            raise ValueError(f"a machine {name} was to be added, but there is one: choose a name")
+            raise ValueError(
+                f"machine {name} cannot be added: it exists already; choose another name"
+            )
         kubelet = self._kubelets[name] = SimulatedKubelet(
             name,
             hardware,
@@ -79,12 +81,12 @@ class KubeletFleet:
             addresses=self._addresses,
             kube=self._kube_for(f"system:node:{name}", MANAGER),
             model=self._model,
-            processes=self._occupants,
+            processes=self._processes,
             env=self._env,
-            on_change=self._stirred,
+            on_change=self._enqueue,
             list_pods=lambda node: self._pods.by_index("node", node),
         )
-        self._work.queue.add((name, "node"))
+        self._loop.queue.add((name, "node"))
         return kubelet
 
     def __getitem__(self, name: str) -> SimulatedKubelet:
@@ -97,19 +99,19 @@ class KubeletFleet:
         return len(self._kubelets)
 
     async def run(self) -> None:
-        """Until it is cancelled; then all machines are as if they had vanished."""
-        ignore = self._pods.on_change(self._pod_changed)
+        """Run until cancelled; then all machines lose power."""
+        unsubscribe = self._pods.on_change(self._pod_changed)
         try:
-            async with asyncio.TaskGroup() as parts:
-                parts.create_task(self._pods.run(), name="kubelets/pods")
-                parts.create_task(self._work.run(), name="kubelets/work")
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pods.run(), name="kubelets/pods")
+                group.create_task(self._loop.run(), name="kubelets/work")
         finally:
-            ignore()
+            unsubscribe()
             for kubelet in self:
                 kubelet.power_off()
 
-    def _stirred(self, kubelet: SimulatedKubelet, what: str) -> None:
-        self._work.queue.add((kubelet.name, what))
+    def _enqueue(self, kubelet: SimulatedKubelet, what: str) -> None:
+        self._loop.queue.add((kubelet.name, what))
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
@@ -124,26 +126,24 @@ class KubeletFleet:
     async def _reconcile(self, key: _Key) -> float | None:
         kubelet = self._kubelets[key[0]]
         if key[1] == "node":
-            return await self._node(kubelet)
+            return await self._sync_node(kubelet)
         if key[1] == "lease":
-            return await self._renew(kubelet)
-        return await self._pod(kubelet, key[1])
+            return await self._renew_lease(kubelet)
+        return await self._sync_pod(kubelet, key[1])
 
-    # The node.
-
-    async def _node(self, kubelet: SimulatedKubelet) -> float | None:
+    async def _sync_node(self, kubelet: SimulatedKubelet) -> float | None:
         if not kubelet.is_connected:
             return None
         if not kubelet.node_uid:
             await self._register(kubelet)
             first = self._random.uniform(0.0, self._lease_every)
-            self._work.queue.add_after((kubelet.name, "lease"), first)
+            self._loop.queue.add_after((kubelet.name, "lease"), first)
             return jittered(STATUS_EVERY, self._random)
         try:
             node = await kubelet.kube.get(NODES, kubelet.name)
         except NotFound:
-            return None  # a kubelet whose Node was deleted does not make it again by itself
-        await patch_status(kubelet.kube, NODES, node, self._status(kubelet, node))
+            return None  # a kubelet does not recreate its deleted Node by itself
+        await patch_status(kubelet.kube, NODES, node, self._node_status(kubelet, node))
         return jittered(STATUS_EVERY, self._random)
 
     async def _register(self, kubelet: SimulatedKubelet) -> None:
@@ -160,14 +160,14 @@ class KubeletFleet:
             node = await kubelet.kube.create(NODES, wanted)
         except AlreadyExists:
             node = await kubelet.kube.get(NODES, kubelet.name)
-            await patch_status(kubelet.kube, NODES, node, self._status(kubelet, node))
+            await patch_status(kubelet.kube, NODES, node, self._node_status(kubelet, node))
         else:
             if kubelet.devices:
-                await patch_status(kubelet.kube, NODES, node, self._status(kubelet, node))
+                await patch_status(kubelet.kube, NODES, node, self._node_status(kubelet, node))
         kubelet.node_uid = node.metadata.uid
-        await self._take_lease(kubelet)
+        await self._acquire_lease(kubelet)
 
-    def _status(self, kubelet: SimulatedKubelet, node: Node) -> dict[str, object]:
+    def _node_status(self, kubelet: SimulatedKubelet, node: Node) -> dict[str, object]:
         now = self._clock.now()
         ready = node.condition("Ready")
         since = ready.last_transition_time if ready is not None and ready.status == "True" else ""
@@ -180,9 +180,7 @@ class KubeletFleet:
             "allocatable": counts,
         }
 
-    # Its lease.
-
-    async def _take_lease(self, kubelet: SimulatedKubelet) -> None:
+    async def _acquire_lease(self, kubelet: SimulatedKubelet) -> None:
         wanted = self._lease(kubelet, resource_version="")
         try:
             lease = await kubelet.kube.create(LEASES, wanted, namespace=hw.LEASES_IN)
@@ -190,18 +188,18 @@ class KubeletFleet:
             lease = await kubelet.kube.get(LEASES, kubelet.name, namespace=hw.LEASES_IN)
         kubelet.lease_version = lease.metadata.resource_version
 
-    async def _renew(self, kubelet: SimulatedKubelet) -> float | None:
+    async def _renew_lease(self, kubelet: SimulatedKubelet) -> float | None:
         if not kubelet.is_connected or not kubelet.node_uid:
             return None
         wanted = self._lease(kubelet, resource_version=kubelet.lease_version)
         try:
             lease = await kubelet.kube.replace(LEASES, wanted, namespace=hw.LEASES_IN)
         except (Conflict, NotFound):
-            await self._take_lease(kubelet)
+            await self._acquire_lease(kubelet)
             return 0.0
         except KubeError:
-            # The server may have written the node off meanwhile.
-            self._work.queue.add_after((kubelet.name, "node"), self._lease_every)
+            # The node may be marked as unknown by now.
+            self._loop.queue.add_after((kubelet.name, "node"), self._lease_every)
             raise
         kubelet.lease_version = lease.metadata.resource_version
         return self._lease_every
@@ -215,37 +213,34 @@ class KubeletFleet:
             resource_version=resource_version,
         )
 
-    # Its pods.
-
-    async def _pod(self, kubelet: SimulatedKubelet, uid: str) -> float | None:
-        life = kubelet.pods.get(uid)
-        if life is None or not kubelet.is_on:
+    async def _sync_pod(self, kubelet: SimulatedKubelet, uid: str) -> float | None:
+        lifecycle = kubelet.pods.get(uid)
+        if lifecycle is None or not kubelet.is_on:
             return None
         now = self._clock.now()
-        life.advance(now)
+        lifecycle.advance(now)
         if kubelet.is_connected:
             try:
-                if life.gone:
-                    await self._remove(kubelet, life.pod)
+                if lifecycle.gone:
+                    await self._remove(kubelet, lifecycle.pod)
                     kubelet.pod_deleted(uid)
                     return None
-                status = life.status(now)
-                if status != life.written:
-                    answer = await patch_status(kubelet.kube, PODS, life.pod, status)
-                    life.status_written(status, answer)
-                    self._pods.record_write(answer)
+                status = lifecycle.status(now)
+                if status != lifecycle.written:
+                    written = await patch_status(kubelet.kube, PODS, lifecycle.pod, status)
+                    lifecycle.status_written(status, written)
+                    self._pods.record_write(written)
             except (NotFound, Conflict):
-                kubelet.pod_deleted(uid)  # the pod of that uid is no more
+                kubelet.pod_deleted(uid)
                 return None
-        return None if life.next is None else max(0.0, life.next - self._clock.now())
+        return None if lifecycle.next is None else max(0.0, lifecycle.next - self._clock.now())
 
     async def _remove(self, kubelet: SimulatedKubelet, pod: Pod) -> None:
-        """Nothing of it runs: its object may go."""
         meta = pod.metadata
         await kubelet.kube.delete(PODS, meta.name, uid=meta.uid, namespace=meta.namespace, grace=0)
 
 
 def _addresses() -> Iterator[str]:
-    """For pods, each once; they begin anew after eight million."""
+    """Yield unique pod addresses; they repeat after eight million."""
     for number in itertools.count(1):
         yield f"10.{128 + number // 65536 % 128}.{number // 256 % 256}.{number % 256}"

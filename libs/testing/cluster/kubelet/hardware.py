@@ -1,4 +1,4 @@
-"""What a machine is, and the Node and Lease objects that its kubelet writes. Pure."""
+"""The Node and Lease objects that a kubelet writes for its machine. Pure."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ KERNEL = "5.15.0-139-generic"
 
 LEASES_IN = "kube-node-lease"
 
-_WELL = {
+_HEALTHY = {
     "MemoryPressure": (
         "False",
         "KubeletHasSufficientMemory",
@@ -47,7 +47,7 @@ _FEATURES = (
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine as its kubelet finds it; a full one makes a Node as large as real ones are."""
+    """`full` makes a Node as large as real ones are."""
 
     gpus: int = 8
     labels: dict[str, str] = {}
@@ -59,7 +59,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
 def node(
     name: str, hardware: Hardware, *, ip: str, boot_id: str, now: float, kernel: str = ""
 ) -> dict[str, Any]:
-    """As it registers itself; it may have booted another kernel than it came with."""
+    """Return the Node to register; `kernel` where it is not the hardware's own."""
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/arch": "amd64",
@@ -111,16 +111,15 @@ def node(
 
 
 def conditions(*, now: float, since: str = "") -> list[dict[str, Any]]:
-    """The four of a kubelet that is well, and has been so `since` then, as the server says."""
+    """Return the four conditions of a healthy kubelet, healthy since the given time."""
     times = {"lastHeartbeatTime": format_time(now), "lastTransitionTime": since or format_time(now)}
     return [
         {"type": kind, "status": status, "reason": reason, "message": message, **times}
-        for kind, (status, reason, message) in _WELL.items()
+        for kind, (status, reason, message) in _HEALTHY.items()
     ]
 
 
 def node_info(*, boot_id: str, kernel: str, machine: str) -> dict[str, str]:
-    """What changes with a boot, and what does not."""
     return {
         "machineID": machine,
         "systemUUID": machine,
@@ -138,7 +137,7 @@ def node_info(*, boot_id: str, kernel: str, machine: str) -> dict[str, str]:
 def lease(
     name: str, *, node_uid: str, seconds: int, now: float, resource_version: str
 ) -> dict[str, Any]:
-    """Its sign of life; with a resourceVersion, of the Lease as it was last written."""
+    """Return the node's Lease, fenced on the resourceVersion if there is one."""
     metadata: dict[str, Any] = {"name": name, "namespace": LEASES_IN}
     if resource_version:
         metadata["resourceVersion"] = resource_version

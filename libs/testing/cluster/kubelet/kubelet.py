@@ -1,6 +1,6 @@
-"""One machine and its kubelet: what it is, whether it speaks, and the pods that live on it.
+"""One machine and its kubelet: state, connection and pods.
 
-It decides nothing about time: a fleet wakes it, and carries what it says to the server.
+Time and requests belong to the fleet.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,12 +15,10 @@ from libs.testing.cluster.kubelet.pod_lifecycle import PodHost, PodLifecycle
 from libs.testing.cluster.views import Pod
 
 OnChange = Callable[["SimulatedKubelet", str], None]
-"""Who is told that something is to be done: `node`, `lease`, or the uid of a pod."""
+"""Called with the kubelet and the key to reconcile: `node`, `lease`, or the uid of a pod."""
 
 
 class SimulatedKubelet:
-    """What a test holds in its hands of a machine."""
-
     def __init__(
         self,
         name: str,
@@ -43,21 +41,19 @@ class SimulatedKubelet:
         self.node_uid = ""
         self.lease_version = ""
         self.is_connected = True
-        """Whether the server hears it."""
         self.is_on = True
-        """Whether the machine is on."""
         self.pods: dict[str, PodLifecycle] = {}
-        self._offered: dict[str, int] = {}
+        self._devices: dict[str, int] = {}
         self._boots = 0
         self._clock = env.clock
         self._ids = env.ids
-        self._stirred = on_change
-        self._present = list_pods
-        self._machine = PodHost(
+        self._on_change = on_change
+        self._list_pods = list_pods
+        self._host = PodHost(
             node=name,
             ip=self.ip,
             addresses=addresses,
-            boot_id=_boot_id(env.ids),
+            boot_id=new_boot_id(env.ids),
             model=model,
             clock=env.clock,
             ids=env.ids,
@@ -66,56 +62,53 @@ class SimulatedKubelet:
 
     @property
     def boot_id(self) -> str:
-        """Of the present boot."""
-        return self._machine.boot_id
+        return self._host.boot_id
 
     @property
     def devices(self) -> dict[str, int]:
-        """What device plugins have said is there, by resource; zero: a plugin was there."""
-        return dict(self._offered)
-
-    # What happens to the machine.
+        """Counts from device plugins by resource; zero for a plugin that has to register again."""
+        return dict(self._devices)
 
     def disconnect(self) -> None:
-        """Nothing goes in or out any more; what runs on it goes on."""
+        """Cut the network; what runs on the machine goes on."""
         self.is_connected = False
 
     def reconnect(self) -> None:
-        """It is heard again, and catches up; a machine that is off stays silent."""
+        """Connect to the server again and catch up; no effect while the machine is off."""
         if self.is_connected or not self.is_on:
             return
         self.is_connected = True
-        self._stirred(self, "node")
-        self._stirred(self, "lease")
-        present = {pod.metadata.uid: pod for pod in self._present(self.name)}
+        self._on_change(self, "node")
+        self._on_change(self, "lease")
+        present = {pod.metadata.uid: pod for pod in self._list_pods(self.name)}
         for uid in [uid for uid in self.pods if uid not in present]:
             self.pod_deleted(uid)
         for pod in present.values():
             self.pod_updated(pod)
 
     def power_off(self) -> None:
-        """Everything on it ends, and nobody hears of it."""
+        """End everything on the machine, without reporting it."""
         self.disconnect()
         self.is_on = False
-        for life in self.pods.values():
-            life.kill(self._clock.now())
+        for lifecycle in self.pods.values():
+            lifecycle.kill(self._clock.now())
 
     def power_on(self, *, kernel: str = "") -> None:
-        """It boots, perhaps another kernel; plugins must offer their devices anew."""
+        """Boot, possibly another kernel from now on; device plugins have to register again."""
         if self.is_on:
             return
         self.is_on = True
         self.kernel = kernel or self.kernel
-        self._machine.boot_id = _boot_id(self._ids)
-        self._offered = dict.fromkeys(self._offered, 0)
-        for life in self.pods.values():
-            life.restart(self._clock.now())
+        self._host.boot_id = new_boot_id(self._ids)
+        self._devices = dict.fromkeys(self._devices, 0)
+        for lifecycle in self.pods.values():
+            lifecycle.restart(self._clock.now())
         self.reconnect()
 
     async def reboot(self, *, kernel: str = "") -> bool:
-        """Off, and on again when it has booted; False where the model lets it never come back."""
+        """Power off, and on again after the boot; False where the model lets the boot never end."""
         self.power_off()
-        span = self._machine.model.boot(self.name, self._boots)
+        span = self._host.model.boot(self.name, self._boots)
         self._boots += 1
         if span.seconds is None:
             return False
@@ -124,45 +117,44 @@ class SimulatedKubelet:
         return True
 
     def register(self) -> None:
-        """It starts anew and writes its Node, as after somebody has deleted that."""
+        """Create the Node again, like a kubelet restarted after its Node was deleted."""
         self.node_uid = ""
-        self._stirred(self, "node")
+        self._on_change(self, "node")
 
     def set_devices(self, resource: str, count: int) -> None:
-        """A device plugin says how many devices can be given out now."""
-        if self._offered.get(resource) != count:
-            self._offered[resource] = count
-            self._stirred(self, "node")
-
-    # What it hears of pods.
+        """Report a device plugin's number of healthy devices."""
+        if self._devices.get(resource) != count:
+            self._devices[resource] = count
+            self._on_change(self, "node")
 
     def pod_updated(self, pod: Pod) -> None:
-        """The server's word on a pod of this machine."""
+        """Handle a new or changed pod of this machine."""
         if not self.is_connected:
             return
         uid = pod.metadata.uid
-        life = self.pods.get(uid)
-        if life is None:
+        lifecycle = self.pods.get(uid)
+        if lifecycle is None:
             if pod.over and not pod.deleting:
                 return
-            life = self.pods[uid] = PodLifecycle(
+            lifecycle = self.pods[uid] = PodLifecycle(
                 pod,
-                machine=self._machine,
+                host=self._host,
                 now=self._clock.now(),
-                on_change=lambda: self._stirred(self, uid),
+                on_change=lambda: self._on_change(self, uid),
             )
-        life.pod_updated(pod)
+        lifecycle.pod_updated(pod)
         if pod.deleting:
             grace = pod.metadata.deletion_grace_period_seconds or 0
-            life.stop(self._clock.now(), grace=float(grace))
-        self._stirred(self, uid)
+            lifecycle.stop(self._clock.now(), grace=float(grace))
+        self._on_change(self, uid)
 
     def pod_deleted(self, uid: str) -> None:
-        """The server has no such pod any more: what runs of it is killed."""
-        if self.is_connected and (life := self.pods.pop(uid, None)) is not None:
-            life.kill(self._clock.now())
+        """Kill what still runs of a pod that the server no longer has."""
+        if self.is_connected and (lifecycle := self.pods.pop(uid, None)) is not None:
+            lifecycle.kill(self._clock.now())
 
 
-def _boot_id(ids: Ids) -> str:
+def new_boot_id(ids: Ids) -> str:
+    """Return a new id in the form of a UUID."""
     text = ids.new()
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -1,8 +1,7 @@
-"""The life of one pod on one machine: containers start, get ready, fail, start again, and stop.
+"""The lifecycle of one pod on one machine: containers start, get ready, fail, restart and stop.
 
-Driven by whoever holds the time: `advance(now)` lets everything happen that was due until then,
-`next` says when to come again, `status` is what the API server should be told. Must know nothing of
-servers, and asks how long things take of the world's model.
+Driven from outside: `advance(now)` plays everything due by then, `next` is the next due time,
+`status` is what to write to the API server. Durations come from the world's model.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,25 +37,25 @@ class PodHost:
     ids: Ids
     processes: ProcessFactory
     starts: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    """By workload and container."""
+    """Number of starts so far, by workload and container."""
 
     def attempt(self, workload: str, container: str) -> int:
-        """Count one more start."""
+        """Count a start; return its number, from 0 on."""
         key = (workload, container)
         self.starts[key] = attempt = self.starts.get(key, -1) + 1
         return attempt
 
 
 class PodLifecycle:
-    """One pod, by uid; `stirred` is called when an occupant said something."""
+    """One pod, by uid; `on_change` is called when a process reports something."""
 
     __slots__ = (
+        "_host",
         "_ip",
-        "_machine",
+        "_on_change",
         "_revision",
-        "_statement",
-        "_stirred",
-        "boxes",
+        "_status_builder",
+        "containers",
         "pod",
         "since",
         "stopping",
@@ -64,15 +63,15 @@ class PodLifecycle:
         "written",
     )
 
-    def __init__(self, pod: Pod, *, machine: PodHost, now: float, on_change: Callable[[], None]):
+    def __init__(self, pod: Pod, *, host: PodHost, now: float, on_change: Callable[[], None]):
         self.pod = pod
         owner = pod.metadata.owner
         self.workload = owner.name if owner else pod.metadata.name
         self.since = now
         self.stopping = False
         self.written: dict[str, Any] | None = None
-        """What the server was told last."""
-        self.boxes = [
+        """The status that was last written."""
+        self.containers = [
             *(
                 SimulatedContainer(name=each.name, image=each.image, init=True)
                 for each in pod.spec.init_containers
@@ -83,206 +82,221 @@ class PodLifecycle:
             ),
         ]
         self._revision = 0
-        """Of the pod as the server answered last: what it says of older ones is no news."""
-        self._machine = machine
-        self._ip = next(machine.addresses)
-        self._stirred = on_change
-        self._statement = PodStatusBuilder()
-        self._go_on(now)
+        """resourceVersion of the last written status; older updates are ignored."""
+        self._host = host
+        self._ip = next(host.addresses)
+        self._on_change = on_change
+        self._status_builder = PodStatusBuilder()
+        self._start_next(now)
 
     @property
     def next(self) -> float | None:
-        """When something happens by itself."""
-        times = [box.next for box in self.boxes]
+        """The time of the next event that happens by itself."""
+        times = [container.next for container in self.containers]
         return min((time for time in times if time is not None), default=None)
 
     @property
     def gone(self) -> bool:
-        """Whether it was told to stop, and nothing of it runs."""
-        return self.stopping and all(box.state is not ContainerPhase.RUNNING for box in self.boxes)
+        """Whether it is stopping and nothing runs any more."""
+        return self.stopping and all(
+            container.state is not ContainerPhase.RUNNING for container in self.containers
+        )
 
     @property
     def over(self) -> bool:
-        """Whether its containers have ended for good."""
-        return pod_phase(self.boxes) in ("Succeeded", "Failed")
-
-    # What happens to it.
+        """Whether the containers have ended for good."""
+        return pod_phase(self.containers) in ("Succeeded", "Failed")
 
     def advance(self, now: float) -> None:
-        """Let everything happen that was due by now, each at its own time."""
+        """Play everything that was due by now, in order of time."""
         while (at := self.next) is not None and at <= now:
-            for box in self.boxes:
-                if box.next == at:
-                    self._happen(box, at)
+            for container in self.containers:
+                if container.next == at:
+                    self._play_event(container, at)
 
     def stop(self, now: float, *, grace: float) -> None:
-        """Ask everything to end, and see that it has when the grace is over."""
+        """Terminate the containers within the grace period."""
         first, self.stopping = not self.stopping, True
-        for box in self.boxes:
-            if box.state is ContainerPhase.RUNNING:
-                self._stop(box, now, grace=grace, first=first)
+        for container in self.containers:
+            if container.state is ContainerPhase.RUNNING:
+                self._stop(container, now, grace=grace, first=first)
             else:
-                box.due = box.ready_due = None
+                container.due = container.ready_due = None
 
     def kill(self, now: float) -> None:
-        """The machine is off, or the pod's object is: nothing runs any more, and nothing starts."""
-        for box in self.boxes:
-            if box.state is ContainerPhase.ENDED:
+        """End everything at once: the machine lost power, or the pod was deleted."""
+        for container in self.containers:
+            if container.state is ContainerPhase.ENDED:
                 continue
-            if box.state is ContainerPhase.RUNNING:
-                self._close(box, now, LOST)
-            box.state, box.due = ContainerPhase.WAITING, None
+            if container.state is ContainerPhase.RUNNING:
+                self._record_exit(container, now, LOST)
+            container.state, container.due = ContainerPhase.WAITING, None
 
     def restart(self, now: float) -> None:
-        """The machine is up again: what had not ended for good begins anew, from the first init."""
+        """Start again after a boot, from the first init container, what had not ended for good."""
         if self.over or self.stopping:
             return
         never = self.pod.spec.restart_policy == "Never"
-        for box in self.boxes:
-            spent = never and box.last is not None
-            if spent or (box.state is ContainerPhase.ENDED and not box.init):
-                box.state = ContainerPhase.ENDED
+        for container in self.containers:
+            finished = never and container.last is not None
+            if finished or (container.state is ContainerPhase.ENDED and not container.init):
+                container.state = ContainerPhase.ENDED
             else:
-                box.state, box.failures = ContainerPhase.WAITING, 0
-        self._go_on(now)
+                container.state, container.failures = ContainerPhase.WAITING, 0
+        self._start_next(now)
 
-    def _happen(self, box: SimulatedContainer, at: float) -> None:
-        if box.state in (ContainerPhase.CREATING, ContainerPhase.BACKING_OFF):
-            self._start(box, at)
-        elif box.ready_due == at:
-            box.ready, box.ready_due = True, None
+    def _play_event(self, container: SimulatedContainer, at: float) -> None:
+        if container.state in (ContainerPhase.CREATING, ContainerPhase.BACKING_OFF):
+            self._start(container, at)
+        elif container.ready_due == at:
+            container.ready, container.ready_due = True, None
         else:
-            self._ended(box, at, box.code)
+            self._handle_exit(container, at, container.code)
 
-    def _go_on(self, at: float) -> None:
-        """Give the turn to the next init container, or to all the others."""
-        left = [box for box in self.boxes if box.state is not ContainerPhase.ENDED]
-        inits = [box for box in left if box.init]
-        for box in inits[:1] or left:
+    def _start_next(self, at: float) -> None:
+        """Start the next init container, or all main containers."""
+        remaining = [
+            container
+            for container in self.containers
+            if container.state is not ContainerPhase.ENDED
+        ]
+        inits = [container for container in remaining if container.init]
+        for container in inits[:1] or remaining:
             pull = 0.0
-            if box.last is None:
-                span = self._machine.model.pull(self._machine.node, self.workload, box.name)
+            if container.last is None:
+                span = self._host.model.pull(self._host.node, self.workload, container.name)
                 pull = span.seconds
-            box.state = ContainerPhase.CREATING
-            box.due = None if pull is None else at + pull
+            container.state = ContainerPhase.CREATING
+            container.due = None if pull is None else at + pull
 
-    def _start(self, box: SimulatedContainer, at: float) -> None:
-        machine = self._machine
-        attempt = machine.attempt(self.workload, box.name)
-        if box.last is not None:
-            box.restarts += 1
-        box.state, box.started_at, box.due, box.ready = ContainerPhase.RUNNING, at, None, False
-        box.instance = ContainerInstance(
-            node=machine.node,
-            boot_id=machine.boot_id,
+    def _start(self, container: SimulatedContainer, at: float) -> None:
+        host = self._host
+        attempt = host.attempt(self.workload, container.name)
+        if container.last is not None:
+            container.restarts += 1
+        container.state, container.started_at, container.due, container.ready = (
+            ContainerPhase.RUNNING,
+            at,
+            None,
+            False,
+        )
+        container.instance = ContainerInstance(
+            node=host.node,
+            boot_id=host.boot_id,
             pod=self.pod,
-            container=box.name,
-            container_id=f"containerd://{machine.ids.new()}",
+            container=container.name,
+            container_id=f"containerd://{host.ids.new()}",
             attempt=attempt,
         )
-        box.process = machine.processes(self.pod, box.name)
-        if box.process is not None:
-            box.process.begin(box.instance, _Voice(self, box, box.instance.container_id))
+        container.process = host.processes(self.pod, container.name)
+        if container.process is not None:
+            container.process.begin(
+                container.instance,
+                _ContainerEvents(self, container, container.instance.container_id),
+            )
             return
-        who = (machine.node, self.workload, box.name, attempt)
-        ending = self._ending(box, who)
-        box.due = None if ending.after is None else at + ending.after
-        box.code = ending.exit_code
-        if not box.init:
-            ready = machine.model.ready(*who).seconds
-            box.ready_due = None if ready is None else at + ready
+        key = (host.node, self.workload, container.name, attempt)
+        ending = self._ending(container, key)
+        container.due = None if ending.after is None else at + ending.after
+        container.code = ending.exit_code
+        if not container.init:
+            ready = host.model.ready(*key).seconds
+            container.ready_due = None if ready is None else at + ready
 
-    def _ending(self, box: SimulatedContainer, who: tuple[str, str, str, int]) -> ProcessEnd:
-        model = self._machine.model
-        if box.init:
-            return model.init(*who)
-        return model.run(*who) if self.pod.spec.restart_policy == "Always" else model.job(*who)
+    def _ending(self, container: SimulatedContainer, key: tuple[str, str, str, int]) -> ProcessEnd:
+        model = self._host.model
+        if container.init:
+            return model.init(*key)
+        return model.run(*key) if self.pod.spec.restart_policy == "Always" else model.job(*key)
 
-    def _stop(self, box: SimulatedContainer, now: float, *, grace: float, first: bool) -> None:
-        box.ready_due = None
-        if box.process is not None:
-            if first and box.instance is not None:
-                box.process.stop(box.instance)
-            takes = None
+    def _stop(
+        self, container: SimulatedContainer, now: float, *, grace: float, first: bool
+    ) -> None:
+        container.ready_due = None
+        if container.process is not None:
+            if first and container.instance is not None:
+                container.process.stop(container.instance)
+            duration = None
         else:
-            takes = self._machine.model.stop(self._machine.node, self.workload, box.name).seconds
-        in_time = takes is not None and takes <= grace
-        end = now + (takes if in_time and takes is not None else grace)
-        if box.due is None or end < box.due:
-            box.due, box.code = end, 0 if in_time else KILLED
+            duration = self._host.model.stop(self._host.node, self.workload, container.name).seconds
+        in_time = duration is not None and duration <= grace
+        end = now + (duration if in_time and duration is not None else grace)
+        if container.due is None or end < container.due:
+            container.due, container.code = end, 0 if in_time else KILLED
 
-    def _ended(self, box: SimulatedContainer, at: float, code: int) -> None:
-        self._close(box, at, code)
+    def _handle_exit(self, container: SimulatedContainer, at: float, code: int) -> None:
+        self._record_exit(container, at, code)
         policy = self.pod.spec.restart_policy
-        again = code != 0 if box.init or policy == "OnFailure" else True
+        restarts_again = code != 0 if container.init or policy == "OnFailure" else True
         if self.stopping or policy == "Never":
-            again = False
-        if again:
-            box.state, box.due = ContainerPhase.BACKING_OFF, at + box.backoff(at)
-        elif box.init and code == 0 and not self.stopping:
-            self._go_on(at)
+            restarts_again = False
+        if restarts_again:
+            container.state, container.due = ContainerPhase.BACKING_OFF, at + container.backoff(at)
+        elif container.init and code == 0 and not self.stopping:
+            self._start_next(at)
 
-    def _close(self, box: SimulatedContainer, at: float, code: int) -> None:
-        """The process is gone."""
-        instance, occupant = box.instance, box.process
-        assert instance is not None  # noqa: S101  (only what runs is closed)
-        box.last = ContainerExit(
-            container_id=instance.container_id, code=code, started_at=box.started_at, at=at
+    def _record_exit(self, container: SimulatedContainer, at: float, code: int) -> None:
+        instance, process = container.instance, container.process
+        assert instance is not None  # noqa: S101  (called for running containers only)
+        container.last = ContainerExit(
+            container_id=instance.container_id, code=code, started_at=container.started_at, at=at
         )
-        box.state, box.due, box.ready_due, box.ready = ContainerPhase.ENDED, None, None, False
-        box.instance = box.process = None
-        if occupant is not None:
-            occupant.end(instance)
-
-    # What the server is told.
+        container.state, container.due, container.ready_due, container.ready = (
+            ContainerPhase.ENDED,
+            None,
+            None,
+            False,
+        )
+        container.instance = container.process = None
+        if process is not None:
+            process.end(instance)
 
     def status(self, now: float) -> dict[str, Any]:
-        """All of a pod's status that is the kubelet's."""
-        return self._statement.build(
-            self.boxes, since=self.since, now=now, host_ip=self._machine.ip, pod_ip=self._ip
+        """Return the kubelet's part of the pod's status."""
+        return self._status_builder.build(
+            self.containers, since=self.since, now=now, host_ip=self._host.ip, pod_ip=self._ip
         )
 
-    def status_written(self, status: dict[str, Any], answer: Pod) -> None:
-        """The server has it."""
+    def status_written(self, status: dict[str, Any], written_pod: Pod) -> None:
+        """Record a status that the server has accepted."""
         self.written = status
-        self._revision = int(answer.metadata.resource_version)
+        self._revision = int(written_pod.metadata.resource_version)
         self.pod_updated(self.pod)
 
     def pod_updated(self, pod: Pod) -> None:
-        """The server's word: where somebody else has written our part of it, we say it again."""
+        """Take the server's pod; plan another write where our Ready condition was overwritten."""
         self.pod = pod
         if self.written is None or int(pod.metadata.resource_version) <= self._revision:
             return
-        ours = {each["type"]: each["status"] for each in self.written["conditions"]}
-        theirs = pod.condition("Ready")
-        if theirs is None or theirs.status != ours["Ready"]:
+        own = {each["type"]: each["status"] for each in self.written["conditions"]}
+        current = pod.condition("Ready")
+        if current is None or current.status != own["Ready"]:
             self.written = None
 
-    # What an occupant says.
+    def process_ready(self, container: SimulatedContainer, container_id: str, ready: bool) -> None:
+        if container.instance is not None and container.instance.container_id == container_id:
+            container.ready = ready and not container.init
+            self._on_change()
 
-    def process_ready(self, box: SimulatedContainer, container_id: str, ready: bool) -> None:
-        """Of the instance that runs now."""
-        if box.instance is not None and box.instance.container_id == container_id:
-            box.ready = ready and not box.init
-            self._stirred()
-
-    def process_exited(self, box: SimulatedContainer, container_id: str, code: int) -> None:
-        """Taken up by the next `advance`."""
-        if box.instance is not None and box.instance.container_id == container_id:
-            box.due, box.code = self._machine.clock.now(), code
-            self._stirred()
+    def process_exited(self, container: SimulatedContainer, container_id: str, code: int) -> None:
+        """The next `advance` plays the exit."""
+        if container.instance is not None and container.instance.container_id == container_id:
+            container.due, container.code = self._host.clock.now(), code
+            self._on_change()
 
 
-class _Voice:
-    __slots__ = ("_box", "_container_id", "_life")
+class _ContainerEvents:
+    __slots__ = ("_container", "_container_id", "_lifecycle")
 
-    def __init__(self, life: PodLifecycle, box: SimulatedContainer, container_id: str) -> None:
-        self._life = life
-        self._box = box
+    def __init__(
+        self, lifecycle: PodLifecycle, container: SimulatedContainer, container_id: str
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._container = container
         self._container_id = container_id
 
     def ready(self, ready: bool) -> None:
-        self._life.process_ready(self._box, self._container_id, ready)
+        self._lifecycle.process_ready(self._container, self._container_id, ready)
 
     def exit(self, code: int) -> None:
-        self._life.process_exited(self._box, self._container_id, code)
+        self._lifecycle.process_exited(self._container, self._container_id, code)

@@ -1,4 +1,4 @@
-"""What a kubelet says of a pod, in the API's words, and since when that is so. Pure."""
+"""The pod status that a kubelet writes. Pure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,24 +7,29 @@ from libs.kube.times import format_time
 from libs.testing.cluster.kubelet.container import ContainerPhase, SimulatedContainer
 
 
-def pod_phase(boxes: Sequence[SimulatedContainer]) -> str:
-    """What all containers together have come to."""
-    inits = [box for box in boxes if box.init]
-    if any(box.state is ContainerPhase.ENDED and not box.done for box in inits):
+def pod_phase(containers: Sequence[SimulatedContainer]) -> str:
+    """Return the pod's phase, as its containers imply it."""
+    init_containers = [container for container in containers if container.init]
+    if any(
+        container.state is ContainerPhase.ENDED and not container.done
+        for container in init_containers
+    ):
         return "Failed"
-    if not all(box.done for box in inits):
+    if not all(container.done for container in init_containers):
         return "Pending"
-    mains = [box for box in boxes if not box.init]
-    if all(box.state is ContainerPhase.ENDED for box in mains):
-        return "Succeeded" if all(box.done for box in mains) else "Failed"
-    fresh = (ContainerPhase.WAITING, ContainerPhase.CREATING)
-    if any(box.state in fresh and box.last is None for box in mains):
+    main_containers = [container for container in containers if not container.init]
+    if all(container.state is ContainerPhase.ENDED for container in main_containers):
+        return "Succeeded" if all(container.done for container in main_containers) else "Failed"
+    not_started = (ContainerPhase.WAITING, ContainerPhase.CREATING)
+    if any(
+        container.state in not_started and container.last is None for container in main_containers
+    ):
         return "Pending"
     return "Running"
 
 
 class PodStatusBuilder:
-    """Remembers since when each condition is as it is."""
+    """Builds statuses; remembers the transition time of each condition."""
 
     __slots__ = ("_since",)
 
@@ -33,49 +38,59 @@ class PodStatusBuilder:
 
     def build(
         self,
-        boxes: Sequence[SimulatedContainer],
+        containers: Sequence[SimulatedContainer],
         *,
         since: float,
         now: float,
         host_ip: str,
         pod_ip: str,
     ) -> dict[str, Any]:
-        """All of a pod's status that is the kubelet's."""
-        inits = [box for box in boxes if box.init]
-        mains = [box for box in boxes if not box.init]
-        whole = pod_phase(boxes)
-        initialized = all(box.done for box in inits)
-        ready = bool(mains) and all(box.ready for box in mains) and initialized
-        why = "PodCompleted" if whole == "Succeeded" else "ContainersNotReady"
-        begun = any(box.last or box.state is ContainerPhase.RUNNING for box in boxes)
-        waiting = "PodInitializing" if inits else "ContainerCreating"
+        """Return the kubelet's part of the pod's status."""
+        init_containers = [container for container in containers if container.init]
+        main_containers = [container for container in containers if not container.init]
+        phase = pod_phase(containers)
+        initialized = all(container.done for container in init_containers)
+        ready = (
+            bool(main_containers)
+            and all(container.ready for container in main_containers)
+            and initialized
+        )
+        reason = "PodCompleted" if phase == "Succeeded" else "ContainersNotReady"
+        started = any(
+            container.last or container.state is ContainerPhase.RUNNING for container in containers
+        )
+        waiting = "PodInitializing" if init_containers else "ContainerCreating"
         status: dict[str, Any] = {
-            "phase": whole,
+            "phase": phase,
             "startTime": format_time(since),
             "hostIP": host_ip,
             "hostIPs": [{"ip": host_ip}],
             "conditions": [
-                self._condition("PodReadyToStartContainers", begun, now, ""),
+                self._condition("PodReadyToStartContainers", started, now, ""),
                 self._condition("Initialized", initialized, now, "ContainersNotInitialized"),
-                self._condition("Ready", ready, now, why),
-                self._condition("ContainersReady", ready, now, why),
+                self._condition("Ready", ready, now, reason),
+                self._condition("ContainersReady", ready, now, reason),
             ],
-            "containerStatuses": [box.as_status(waiting=waiting) for box in mains],
+            "containerStatuses": [
+                container.as_status(waiting=waiting) for container in main_containers
+            ],
         }
-        if inits:
-            status["initContainerStatuses"] = [box.as_status(waiting=waiting) for box in inits]
-        if begun:
+        if init_containers:
+            status["initContainerStatuses"] = [
+                container.as_status(waiting=waiting) for container in init_containers
+            ]
+        if started:
             status |= {"podIP": pod_ip, "podIPs": [{"ip": pod_ip}]}
         return status
 
-    def _condition(self, kind: str, holds: bool, now: float, why: str) -> dict[str, Any]:
-        word = "True" if holds else "False"
+    def _condition(self, kind: str, is_true: bool, now: float, reason: str) -> dict[str, Any]:
+        value = "True" if is_true else "False"
         before = self._since.get(kind)
-        if before is None or before[0] != word:
-            before = self._since[kind] = (word, now)
+        if before is None or before[0] != value:
+            before = self._since[kind] = (value, now)
         return {
             "type": kind,
-            "status": word,
+            "status": value,
             "lastTransitionTime": format_time(before[1]),
-            "reason": None if holds or not why else why,
+            "reason": None if is_true or not reason else reason,
         }

@@ -1,1 +1,1 @@
-"""What a cluster does about its namespaces: furnished for pods while they last, emptied to end."""
+"""Controllers of namespaces: default objects, and deletion of the contents."""

@@ -1,9 +1,8 @@
-"""A namespace that was deleted: everything in it is deleted, pods first, and then it may go.
+"""Empties deleted namespaces, pods first, and then removes their finalizer.
 
-Which kinds there are, the server says. What a finalizer holds keeps the namespace.
+The server's discovery tells which kinds there are. An object with a finalizer keeps its namespace.
 """
 
-from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -19,13 +18,13 @@ USER = "system:serviceaccount:kube-system:namespace-controller"
 FINALIZER = "kubernetes"
 
 GRACE = 5.0
-"""Seconds until it begins, in which every server hears that nothing new may come in."""
+"""Seconds before deletion starts, so that every server refuses new objects first."""
 
 RETRY_AFTER = 15.0
-"""Seconds that a finalizer is thought to take."""
+"""Seconds until objects with a finalizer are checked again."""
 
 _PODS = "/api/v1", "pods"
-_Place = tuple[str, str]
+_ResourcePath = tuple[str, str]
 """The path of a group's version, and a kind's plural."""
 
 
@@ -51,12 +50,12 @@ class _Groups(msgspec.Struct, frozen=True):
     groups: tuple[_Group, ...]
 
 
-class _Left(msgspec.Struct, frozen=True, rename="camel"):
+class _RemainingMeta(msgspec.Struct, frozen=True, rename="camel"):
     deletion_grace_period_seconds: int = 0
 
 
 class _Remaining(msgspec.Struct, frozen=True):
-    metadata: _Left
+    metadata: _RemainingMeta
 
 
 class _Remains(msgspec.Struct, frozen=True):
@@ -64,83 +63,77 @@ class _Remains(msgspec.Struct, frozen=True):
 
 
 class NamespaceController:
-    """Empties namespaces, and lets those go that are empty."""
+    """Deletes the contents of terminating namespaces."""
 
     def __init__(self, informers: ClusterInformers, kube: Kube, *, clock: Clock) -> None:
         self._namespaces = informers.namespaces
         self._kube = kube
-        self._work = ControllerLoop("namespaces", self._reconcile, clock=clock, workers=1)
+        self._loop = ControllerLoop("namespaces", self._reconcile, clock=clock, workers=1)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
-        with ExitStack() as stack:
-            stack.callback(self._namespaces.on_change(self._changed))
-            for namespace in self._namespaces:
-                self._changed(None, namespace)
-            await self._work.run()
+        await self._loop.run((self._namespaces, self._changed))
 
     def _changed(self, _before: Namespace | None, after: Namespace | None) -> None:
-        if after is not None and _waits(after):
-            self._work.queue.add_after(after.metadata.name, GRACE)
+        if after is not None and _is_terminating(after):
+            self._loop.queue.add_after(after.metadata.name, GRACE)
 
     async def _reconcile(self, name: str) -> float | None:
         namespace = self._namespaces.get(name)
-        if namespace is None or not _waits(namespace):
+        if namespace is None or not _is_terminating(namespace):
             return None
-        left = await self._emptied(name)
-        if left is not None:
-            return left / 2 + 1
-        await self._let_go(namespace)
+        wait = await self._delete_contents(name)
+        if wait is not None:
+            return wait / 2 + 1
+        await self._finalize(namespace)
         return None
 
-    async def _emptied(self, name: str) -> float | None:
-        """Delete what is there; seconds that the rest will take, None where there is no rest."""
-        left = await self._delete(_PODS, name)
-        if left is not None:
-            return left
-        rest = [await self._delete(place, name) for place in await self._places()]
-        return max((each for each in rest if each is not None), default=None)
+    async def _delete_contents(self, name: str) -> float | None:
+        """Delete what exists; return seconds until the next try, None where nothing is left."""
+        wait = await self._delete(_PODS, name)
+        if wait is not None:
+            return wait
+        waits = [await self._delete(kind, name) for kind in await self._resource_paths()]
+        return max((each for each in waits if each is not None), default=None)
 
-    async def _delete(self, place: _Place, namespace: str) -> float | None:
-        root, plural = place
+    async def _delete(self, kind: _ResourcePath, namespace: str) -> float | None:
+        root, plural = kind
         path = f"{root}/namespaces/{namespace}/{plural}"
         try:
             await self._kube.request("DELETE", path)
-            remains = msgspec.json.decode(await self._kube.request("GET", path), type=_Remains)
+            remaining = msgspec.json.decode(await self._kube.request("GET", path), type=_Remains)
         except NotFound:  # the kind is not served any more
             return None
-        if not remains.items:
+        if not remaining.items:
             return None
-        graces = [each.metadata.deletion_grace_period_seconds for each in remains.items]
+        graces = [each.metadata.deletion_grace_period_seconds for each in remaining.items]
         return max(graces) or RETRY_AFTER
 
-    async def _places(self) -> list[_Place]:
+    async def _resource_paths(self) -> list[_ResourcePath]:
         groups = msgspec.json.decode(await self._kube.request("GET", "/apis"), type=_Groups).groups
         roots = ["/api/v1", *(f"/apis/{each.preferred_version.group_version}" for each in groups)]
-        found: list[_Place] = []
+        found: list[_ResourcePath] = []
         for root in roots:
-            said = msgspec.json.decode(await self._kube.request("GET", root), type=_Resources)
+            served = msgspec.json.decode(await self._kube.request("GET", root), type=_Resources)
             found += [
                 (root, each.name)
-                for each in said.resources
+                for each in served.resources
                 if each.namespaced and {"deletecollection", "list"} <= {*each.verbs}
             ]
         return found
 
-    async def _let_go(self, namespace: Namespace) -> None:
+    async def _finalize(self, namespace: Namespace) -> None:
         meta = namespace.metadata
         path = NAMESPACES.path(name=meta.name)
         try:
-            whole: dict[str, Any] = msgspec.json.decode(await self._kube.request("GET", path))
-            if whole["metadata"]["uid"] != meta.uid:
+            current: dict[str, Any] = msgspec.json.decode(await self._kube.request("GET", path))
+            if current["metadata"]["uid"] != meta.uid:
                 return
-            kept = [each for each in whole["spec"]["finalizers"] if each != FINALIZER]
-            ended = {**whole, "spec": {**whole["spec"], "finalizers": kept}}
-            await self._kube.request("PUT", f"{path}/finalize", body=ended)
+            finalizers = [each for each in current["spec"]["finalizers"] if each != FINALIZER]
+            finalized = {**current, "spec": {**current["spec"], "finalizers": finalizers}}
+            await self._kube.request("PUT", f"{path}/finalize", body=finalized)
         except NotFound:
             return
 
 
-def _waits(namespace: Namespace) -> bool:
-    """Whether it is to end, and waits for us."""
+def _is_terminating(namespace: Namespace) -> bool:
     return bool(namespace.metadata.deletion_timestamp) and FINALIZER in namespace.spec.finalizers

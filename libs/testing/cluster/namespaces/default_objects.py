@@ -1,10 +1,7 @@
-"""What stands in every namespace: the default account of its pods, and the server's certificate.
-
-Both are put back when somebody takes them away.
-"""
+"""Objects that exist in every namespace: the default service account and the root certificate."""
 
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from libs.kube.client import Kube
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 ACCOUNT_USER = "system:serviceaccount:kube-system:service-account-controller"
 CERTIFICATE_USER = "system:serviceaccount:kube-system:root-ca-cert-publisher"
 
-_WHAT_FOR = (
+_DESCRIPTION = (
     "Contains a CA bundle that can be used to verify the kube-apiserver when using internal "
     "endpoints such as the internal service IP or kubernetes.default.svc. No other usage is "
     "guaranteed across distributions of Kubernetes clusters."
@@ -30,7 +27,7 @@ _WHAT_FOR = (
 
 
 class _DefaultObjectController:
-    """One object of a fixed name in each namespace that is not ending."""
+    """Keeps one object of a fixed name in each namespace that is not terminating."""
 
     def __init__(
         self,
@@ -38,71 +35,65 @@ class _DefaultObjectController:
         kube: Kube,
         *,
         clock: Clock,
-        pieces: "Cache[Object]",
+        cache: "Cache[Object]",
         resource: Resource[Object],
-        piece: Mapping[str, Any],
+        obj: Mapping[str, Any],
     ) -> None:
         self._namespaces = informers.namespaces
         self._kube = kube
-        self._pieces = pieces
+        self._cache = cache
         self._resource = resource
-        self._piece = piece
-        self._work = ControllerLoop(resource.plural, self._put, clock=clock, workers=1)
+        self._object = obj
+        self._loop = ControllerLoop(resource.plural, self._reconcile, clock=clock, workers=1)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
-        with ExitStack() as stack:
-            stack.callback(self._namespaces.on_change(self._namespace_changed))
-            stack.callback(self._pieces.on_change(self._piece_changed))
-            for namespace in self._namespaces:
-                self._namespace_changed(None, namespace)
-            await self._work.run()
+        await self._loop.run(
+            (self._namespaces, self._namespace_changed), (self._cache, self._object_deleted)
+        )
 
     def _namespace_changed(self, _before: Namespace | None, after: Namespace | None) -> None:
         if after is not None:
-            self._work.queue.add(after.metadata.name)
+            self._loop.queue.add(after.metadata.name)
 
-    def _piece_changed(self, before: Object | None, after: Object | None) -> None:
+    def _object_deleted(self, before: Object | None, after: Object | None) -> None:
         if before is not None and after is None:
-            self._work.queue.add(before.metadata.namespace)
+            self._loop.queue.add(before.metadata.namespace)
 
-    async def _put(self, name: str) -> None:
+    async def _reconcile(self, name: str) -> None:
         namespace = self._namespaces.get(name)
         if namespace is None or namespace.metadata.deletion_timestamp:
             return
-        if self._pieces.get(f"{name}/{self._piece['metadata']['name']}") is None:
-            # There already, or no place any more.
+        if self._cache.get(f"{name}/{self._object['metadata']['name']}") is None:
+            # It exists already, or its namespace is gone.
             with suppress(AlreadyExists, Forbidden, NotFound):
-                await self._kube.create(self._resource, self._piece, namespace=name)
+                await self._kube.create(self._resource, self._object, namespace=name)
 
 
 class DefaultAccountController(_DefaultObjectController):
-    """As whom pods speak that name nobody."""
-
     def __init__(self, informers: ClusterInformers, kube: Kube, *, clock: Clock) -> None:
         super().__init__(
             informers,
             kube,
             clock=clock,
-            pieces=informers.accounts,
+            cache=informers.accounts,
             resource=SERVICE_ACCOUNTS,
-            piece={"metadata": {"name": DEFAULT_ACCOUNT}},
+            obj={"metadata": {"name": DEFAULT_ACCOUNT}},
         )
 
 
 class RootCertificatePublisher(_DefaultObjectController):
-    """By what pods would know the server; the simulated one has none."""
+    """Publishes an empty certificate: the simulated server has none."""
 
     def __init__(self, informers: ClusterInformers, kube: Kube, *, clock: Clock) -> None:
-        told = {"kubernetes.io/description": _WHAT_FOR}
+        annotations = {"kubernetes.io/description": _DESCRIPTION}
         super().__init__(
             informers,
             kube,
             clock=clock,
-            pieces=informers.certificates,
+            cache=informers.certificates,
             resource=CONFIG_MAPS,
-            piece={
-                "metadata": {"name": ROOT_CERTIFICATE, "annotations": told},
+            obj={
+                "metadata": {"name": ROOT_CERTIFICATE, "annotations": annotations},
                 "data": {"ca.crt": ""},
             },
         )

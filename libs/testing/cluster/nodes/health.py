@@ -1,10 +1,10 @@
-"""What is said of a node that its kubelet no longer speaks for, and which taints it has. Pure."""
+"""Conditions and taints of nodes whose kubelet is silent or unwell. Pure."""
 
 from typing import Any
 
 from libs.kube.times import format_time
 from libs.kube.views import Taint
-from libs.testing.cluster.taints import (
+from libs.testing.cluster.pod_fit import (
     DISK_PRESSURE,
     MEMORY_PRESSURE,
     NETWORK_UNAVAILABLE,
@@ -18,7 +18,7 @@ from libs.testing.cluster.taints import (
 from libs.testing.cluster.views import Lease, Node
 
 KUBELET_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
-"""The conditions that only a kubelet can know."""
+"""Conditions that only a kubelet can judge."""
 
 _PRESSURES = {
     "MemoryPressure": MEMORY_PRESSURE,
@@ -26,11 +26,11 @@ _PRESSURES = {
     "PIDPressure": PID_PRESSURE,
     "NetworkUnavailable": NETWORK_UNAVAILABLE,
 }
-_OURS = frozenset({NOT_READY, UNREACHABLE, UNSCHEDULABLE, *_PRESSURES.values()})
+_OWN_KEYS = frozenset({NOT_READY, UNREACHABLE, UNSCHEDULABLE, *_PRESSURES.values()})
 
 
 def heartbeat(node: Node, lease: Lease | None) -> tuple[str, str]:
-    """Changes with each heartbeat; its value means nothing."""
+    """Return a value that changes with each heartbeat."""
     ready = node.condition("Ready")
     renewed = lease.spec.renew_time if lease is not None else None
     beat = ready.last_heartbeat_time if ready is not None else None
@@ -38,14 +38,14 @@ def heartbeat(node: Node, lease: Lease | None) -> tuple[str, str]:
 
 
 def unknown_conditions(node: Node, *, now: float) -> list[dict[str, Any]]:
-    """The conditions to write for a node that is silent; none if they are there already."""
-    written: list[dict[str, Any]] = []
+    """Return the conditions to write for a silent node; none where they are written already."""
+    conditions: list[dict[str, Any]] = []
     for kind in KUBELET_CONDITIONS:
         before = node.condition(kind)
         if before is not None and before.status == "Unknown":
             continue
         never = before is None
-        written.append(
+        conditions.append(
             {
                 "type": kind,
                 "status": "Unknown",
@@ -59,29 +59,29 @@ def unknown_conditions(node: Node, *, now: float) -> list[dict[str, Any]]:
                 "lastTransitionTime": format_time(now),
             }
         )
-    return written
+    return conditions
 
 
 def wanted_taints(node: Node, *, now: float) -> list[dict[str, Any]] | None:
-    """All taints that the node should have, those of others included; None if it has them."""
-    wanted = _wanted(node)
-    kept = [each for each in node.spec.taints if _place(each) in wanted or not _ours(each)]
-    there = {_place(each) for each in kept}
-    added = [each for each in wanted if each not in there]
+    """Return all taints the node should have, including those of others; None if it has them."""
+    wanted = _own_taints(node)
+    kept = [each for each in node.spec.taints if _identity(each) in wanted or not _is_own(each)]
+    present = {_identity(each) for each in kept}
+    added = [each for each in wanted if each not in present]
     if not added and len(kept) == len(node.spec.taints):
         return None
     return [
-        *map(_plain, kept),
+        *map(_as_json, kept),
         *({"key": key, "effect": effect, "timeAdded": format_time(now)} for key, effect in added),
     ]
 
 
 def not_ready_condition(*, now: float) -> dict[str, Any]:
-    """The condition to write for a pod whose kubelet cannot say any more how it is."""
+    """Return the condition to write for a pod of a silent node."""
     return {"type": "Ready", "status": "False", "lastTransitionTime": format_time(now)}
 
 
-def _wanted(node: Node) -> list[tuple[str, str]]:
+def _own_taints(node: Node) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     ready = node.condition("Ready")
     if ready is not None and ready.status != "True":
@@ -96,14 +96,14 @@ def _wanted(node: Node) -> list[tuple[str, str]]:
     return found
 
 
-def _place(taint: Taint) -> tuple[str, str]:
+def _identity(taint: Taint) -> tuple[str, str]:
     return (taint.key, taint.effect)
 
 
-def _ours(taint: Taint) -> bool:
-    return taint.key in _OURS
+def _is_own(taint: Taint) -> bool:
+    return taint.key in _OWN_KEYS
 
 
-def _plain(taint: Taint) -> dict[str, Any]:
+def _as_json(taint: Taint) -> dict[str, Any]:
     plain = {"key": taint.key, "value": taint.value, "effect": taint.effect}
     return {key: value for key, value in (plain | {"timeAdded": taint.time_added}).items() if value}

@@ -1,4 +1,1 @@
-"""Workloads that come back elsewhere: ReplicaSets and Jobs.
-
-The decisions are pure functions (`wishes`); the controllers beside them carry them out.
-"""
+"""ReplicaSets and Jobs; the decisions are pure functions in `plan`."""

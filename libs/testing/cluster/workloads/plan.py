@@ -1,4 +1,4 @@
-"""What a ReplicaSet and a Job want of their pods, and what their status says of them. Pure."""
+"""Which pods a ReplicaSet and a Job want, and their status. Pure."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,12 @@ LONGEST_RETRY = 600.0
 
 
 class ReplicaPlan(msgspec.Struct, frozen=True):
-    """What to do now."""
-
     create: int
     delete: tuple[Pod, ...] = ()
 
 
 def plan_replicas(replica_set: ReplicaSet, pods: Sequence[Pod]) -> ReplicaPlan:
-    """A pod on its way out is replaced at once; of too many, the least useful ones go."""
+    """Replace a terminating pod at once; of too many, delete the least useful."""
     active = [pod for pod in pods if not pod.deleting and not pod.over]
     missing = replica_set.spec.replicas - len(active)
     if missing >= 0:
@@ -30,7 +28,6 @@ def plan_replicas(replica_set: ReplicaSet, pods: Sequence[Pod]) -> ReplicaPlan:
 
 
 def replicas_status(replica_set: ReplicaSet, pods: Sequence[Pod]) -> ReplicaSetStatus:
-    """Counted over what is active."""
     active = [pod for pod in pods if not pod.deleting and not pod.over]
     ready = sum(pod.ready for pod in active)
     labels = labels_of(replica_set.spec.template)
@@ -40,18 +37,16 @@ def replicas_status(replica_set: ReplicaSet, pods: Sequence[Pod]) -> ReplicaSetS
         fully_labeled_replicas=sum(labels.items() <= pod.metadata.labels.items() for pod in active),
         ready_replicas=ready,
         available_replicas=ready,
-        terminating_replicas=_leaving(pods),
+        terminating_replicas=_terminating(pods),
     )
 
 
 def finished(job: Job) -> bool:
-    """Whether it is complete, or has failed for good."""
     ended = ("Complete", "Failed")
     return any(each.type in ended and each.status == "True" for each in job.status.conditions)
 
 
 def job_status(job: Job, pods: Sequence[Pod], *, now: float) -> JobStatus:
-    """What its pods have come to."""
     succeeded = int(any(pod.status.phase == "Succeeded" for pod in pods))
     failed = sum(pod.status.phase == "Failed" for pod in pods)
     active = [pod for pod in pods if not pod.over and not pod.deleting]
@@ -87,15 +82,15 @@ def job_status(job: Job, pods: Sequence[Pod], *, now: float) -> JobStatus:
         succeeded=succeeded,
         failed=failed,
         ready=sum(pod.ready for pod in active),
-        terminating=_leaving(pods),
+        terminating=_terminating(pods),
         conditions=conditions,
     )
 
 
 def job_pod_delay(job: Job, pods: Sequence[Pod], *, now: float) -> float | None:
-    """Seconds until it should have a new pod; None: it has one, or needs none any more.
+    """Return the seconds until a new pod is due; None where none is needed.
 
-    A pod that was deleted is replaced at once, one that failed after a back-off.
+    A deleted pod is replaced at once, a failed one after a back-off.
     """
     if finished(job) or any(pod.status.phase == "Succeeded" for pod in pods):
         return None
@@ -105,23 +100,22 @@ def job_pod_delay(job: Job, pods: Sequence[Pod], *, now: float) -> float | None:
     if not failed:
         return 0.0
     wait = min(LONGEST_RETRY, FIRST_RETRY * 2.0 ** (len(failed) - 1))
-    return max(0.0, max(map(_ended, failed)) + wait - now)
+    return max(0.0, max(map(_ended_at, failed)) + wait - now)
 
 
 def new_pod(owner: ReplicaSet | Job) -> Plain:
-    """A new pod from its template."""
     meta, template = owner.metadata, owner.spec.template
     if isinstance(owner, ReplicaSet):
         return pod_of(template, meta, owner=owned_by("ReplicaSet", meta), labels={})
     return pod_of(template, meta, owner=owned_by("Job", meta, group="batch"), labels={})
 
 
-def _leaving(pods: Sequence[Pod]) -> int:
+def _terminating(pods: Sequence[Pod]) -> int:
     return sum(pod.deleting and not pod.over for pod in pods)
 
 
 def _least_useful_first(pods: Sequence[Pod]) -> list[Pod]:
-    """Unbound ones, then those that are not ready, then the younger ones."""
+    """Unbound pods, then pods that are not ready, then younger ones."""
     young_first = sorted(pods, key=_creation, reverse=True)
     return sorted(young_first, key=lambda pod: (bool(pod.spec.node_name), pod.ready))
 
@@ -130,7 +124,7 @@ def _creation(pod: Pod) -> tuple[str, str]:
     return (pod.metadata.creation_timestamp, pod.metadata.name)
 
 
-def _ended(pod: Pod) -> float:
+def _ended_at(pod: Pod) -> float:
     ends = [
         parse_time(status.state.terminated.finished_at)
         for status in pod.status.container_statuses

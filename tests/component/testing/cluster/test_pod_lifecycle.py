@@ -67,7 +67,7 @@ class PodWorld:
         wanted = msgspec.to_builtins(pod("p", node="n1", phase="Pending", restart_policy=policy))
         wanted["spec"]["initContainers"] = [{"name": name} for name in init]
         self.life = PodLifecycle(
-            msgspec.convert(wanted, Pod), machine=self.machine, now=T0, on_change=self.count_change
+            msgspec.convert(wanted, Pod), host=self.machine, now=T0, on_change=self.count_change
         )
 
     def count_change(self) -> None:
@@ -109,10 +109,10 @@ def test_init_containers_run_one_by_one_before_the_others() -> None:
     world = PodWorld(
         SteadyWorld(pull_seconds=1.0, init_seconds=4.0, ready_seconds=1.0), init=("a", "b")
     )
-    states = [[box.state for box in world.life.boxes]]
+    states = [[box.state for box in world.life.containers]]
     for moment in (1, 5, 6, 10, 11):
         world.at(moment)
-        states.append([box.state for box in world.life.boxes])
+        states.append([box.state for box in world.life.containers])
     waiting, creating, running, ended = (
         ContainerPhase.WAITING,
         ContainerPhase.CREATING,
@@ -142,7 +142,7 @@ def test_a_crashing_container_restarts_with_a_growing_delay() -> None:
         due = world.life.next
         assert due is not None
         world.at(due - T0)
-        box = world.life.boxes[0]
+        box = world.life.containers[0]
         if box.state is ContainerPhase.RUNNING and (
             not starts or box.started_at - T0 != starts[-1]
         ):
@@ -183,7 +183,7 @@ def test_a_pod_stops_by_itself_or_is_killed_after_its_grace_period(
     assert world.life.next == T0 + 10 + gone_after
     world.at(10 + gone_after)
     assert world.life.gone
-    last = world.life.boxes[0].last
+    last = world.life.containers[0].last
     assert last is not None
     assert last.code == code
 
@@ -203,8 +203,8 @@ def test_a_reboot_restarts_everything_from_the_first_init_container() -> None:
     assert _conditions(status)["Ready"] == "True"
     assert (before["restartCount"], after["restartCount"]) == (0, 1)
     assert before["containerID"] != after["containerID"]
-    assert world.life.boxes[0].restarts == 1
-    instance = world.life.boxes[1].instance
+    assert world.life.containers[0].restarts == 1
+    instance = world.life.containers[1].instance
     assert instance is not None
     assert (instance.boot_id, instance.attempt) == ("boot-2", 1)
 

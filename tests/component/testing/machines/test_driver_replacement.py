@@ -11,7 +11,7 @@ from libs.host.machine import InlineOffload
 from libs.host.tree import Tree
 from libs.kube.resources import NODES as WHOLE_NODES
 from libs.testing.cluster.views import JOBS
-from libs.testing.machines.incidents import IncidentKind
+from libs.testing.machines.state import IncidentKind
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.world import run_world
 from tests.component.testing.machines.world import (

@@ -13,8 +13,8 @@ from libs.host.machine import InlineOffload, ThreadOffload
 from libs.host.machine import Machine as HostMachine
 from libs.testing.env import make_env
 from libs.testing.machines.agent_process import AgentKilled
-from libs.testing.machines.incidents import IncidentKind
 from libs.testing.machines.machine import SimulatedMachine
+from libs.testing.machines.state import IncidentKind
 from libs.testing.machines.system import System
 from libs.testing.simulation import Sim, run
 from tests.unit.testing.machines.builders import machine, uid
@@ -74,7 +74,7 @@ def test_a_killed_agent_holds_no_device_and_its_calls_fail(tmp_path: Path) -> No
         world.kill(host)
         assert len(holders(host.tree)) == 1
         done: list[int] = []
-        with pytest.raises(AgentKilled, match=r"sluice on n1, of boot .*, was killed"):
+        with pytest.raises(AgentKilled, match=r"sluice on n1 \(boot .*\) was killed"):
             await host.offload.do(lambda: done.append(1))
         assert done == []
         await other.offload.do(other.gpus.describe)

@@ -17,8 +17,8 @@ from libs.host.gate import GateAnswer
 from libs.host.holders import containers, holders
 from libs.host.tree import Tree
 from libs.testing.cluster.views import Pod
-from libs.testing.machines.incidents import IncidentKind
 from libs.testing.machines.machine import SimulatedMachine
+from libs.testing.machines.state import IncidentKind
 from libs.testing.simulation import Sim, run
 from tests.unit.testing.machines.builders import (
     FakeKubelet,

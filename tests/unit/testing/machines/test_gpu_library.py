@@ -23,7 +23,7 @@ class SimulatedBench:
 
     def __init__(self, world: SimulatedMachine, *, proves: bool) -> None:
         self._there = world
-        self._site = world._site  # pyright: ignore[reportPrivateUsage]
+        self._site = world._state  # pyright: ignore[reportPrivateUsage]
         self.gpus: Gpus = world.host(InlineOffload(), proves=proves).gpus
 
     def load(self, version: str) -> None:
@@ -121,7 +121,7 @@ def test_only_the_validator_finds_a_driver_that_computes_wrongly(tmp_path: Path)
 def test_a_library_of_another_version_is_refused(tmp_path: Path) -> None:
     ((took, found),) = proving(tmp_path, ValidationEnd(7.0, "driver")).run_checks()
     assert took == 7.0
-    assert "do not go together" in found
+    assert "does not match" in found
 
 
 def test_a_broken_gpu_is_reported_once_and_hangs_until_the_next_boot(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_machine_that_is_off_has_nothing_on_it(tmp_path: Path) -> None:
         world.power_off()
         assert holders(Tree(tmp_path)) == ()
         assert world.driver is None
-        with pytest.raises(SimError, match="n1, which is off"):
+        with pytest.raises(SimError, match="n1 is off"):
             world.host(InlineOffload())
         world.power_on()
         boot = world.boot_id
