@@ -159,7 +159,7 @@ async def test_an_apply_to_a_deleted_node_without_its_uid_makes_a_ghost(
 
 
 async def test_the_client_refuses_an_apply_that_could_make_a_node(kube: Kube, node: str) -> None:
-    with pytest.raises(ValueError, match="needs a guard"):
+    with pytest.raises(ValueError, match="needs preconditions"):
         await kube.apply(NODES, desired_node(node, labels={LABEL: "a"}), force=True)
 
 

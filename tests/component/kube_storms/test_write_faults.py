@@ -73,7 +73,7 @@ def test_a_write_that_hangs_is_given_up_in_time_and_never_carried_out() -> None:
         fault = v.inject(Hang(), "create")
         error = await failure(v.kube.create(CONFIG_MAP_VIEWS, wanted("m"), namespace=NAMESPACE))
         assert type(error) is TimedOut
-        assert "no whole answer" in error.message
+        assert "no complete response" in error.message
         assert v.clock.monotonic() == 10.0
         await v.clock.sleep(600.0)
         assert fault.hit_count == v.asked["POST"] == 1

@@ -475,7 +475,7 @@ def test_an_object_without_a_revision_ends_nothing(how: str) -> None:
         else:
             server.end_watches(Gone("GET /", "expired", code=410))
             await world.clock.sleep(5.0)
-        assert "the revision '' is no number" in cache.problem
+        assert "the revision '' is not a number" in cache.problem
         server.objects["a"]["metadata"]["resourceVersion"] = revision
         await world.clock.sleep(60.0)
         assert await cache.verify_current(within=5.0)
@@ -536,7 +536,7 @@ def test_what_cannot_be_proved_is_said(how: str) -> None:
         if how == "fails":
             assert took == 0.0
             assert cache.problem == (
-                "could not ask for the present revision: "
+                "cannot read the server's current revision: "
                 "GET /api/v1/configmaps: no lists; grant it in RBAC"
             )
         else:

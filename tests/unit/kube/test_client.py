@@ -172,7 +172,10 @@ def part(revision: int, name: str, *, rest: str = "") -> CannedResponse:
 @pytest.mark.parametrize(
     ("parts", "why"),
     [
-        ([part(5, "a", rest="1"), part(5, "b", rest="2"), part(5, "a", rest="1")], "in circles"),
+        (
+            [part(5, "a", rest="1"), part(5, "b", rest="2"), part(5, "a", rest="1")],
+            "repeats a continue token",
+        ),
         ([part(5, "a", rest="1"), part(6, "b")], "different revisions: 5, 6"),
     ],
 )
@@ -189,13 +192,13 @@ def test_parts_that_do_not_belong_together_are_no_list(
 
 @pytest.mark.parametrize(("uid", "revision"), [("", "7"), ("u1", ""), ("", "")])
 def test_a_guard_that_names_nothing_is_none(uid: str, revision: str) -> None:
-    with pytest.raises(ValueError, match="guards nothing"):
+    with pytest.raises(ValueError, match="need both uid and resourceVersion"):
         Preconditions(uid=uid, resource_version=revision)
 
 
 def test_a_patch_without_a_revision_is_no_fence() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(ValueError, match="no fence"):
+        with pytest.raises(ValueError, match="needs a resourceVersion"):
             await kube.merge(NODES, "a", {"spec": {}}, resource_version="")
         assert not script.asked
 
@@ -204,7 +207,7 @@ def test_a_patch_without_a_revision_is_no_fence() -> None:
 
 def test_a_put_without_a_revision_is_no_fence() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(ValueError, match="a PUT of a Lease without resourceVersion"):
+        with pytest.raises(ValueError, match="a PUT of a Lease needs a resourceVersion"):
             await kube.replace(LEASES, {"metadata": {"name": "a"}}, namespace="x")
         assert script.asked == []
 
@@ -214,7 +217,7 @@ def test_a_put_without_a_revision_is_no_fence() -> None:
 def test_what_is_applied_names_its_kind_and_its_guard() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         wanted = {"metadata": {"name": "a", "labels": {"b": "c"}}}
-        with pytest.raises(ValueError, match="an apply to a Node needs a guard"):
+        with pytest.raises(ValueError, match="an apply to a Node needs preconditions"):
             await kube.apply(NODES, wanted, force=True)
         await kube.apply(NODES, wanted, force=True, preconditions=GUARD)
         assert script.sent() == {
@@ -245,8 +248,8 @@ def test_no_answer_in_time() -> None:
         with pytest.raises(TimedOut) as late:
             await kube.request("GET", "/version", within=2.5)
         assert str(late.value) == (
-            "GET /version: no whole answer from https://there:6443 within 2.5 s; "
-            "is the server well, and the way to it?"
+            "GET /version: no complete response from https://there:6443 within 2.5 s; "
+            "check the server and the network"
         )
         assert script.left == ["CancelledError"]
 

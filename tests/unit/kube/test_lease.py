@@ -109,7 +109,7 @@ def test_one_candidate_does_not_lead_twice_at_once() -> None:
         a = stage.add_candidate("a")
         for second in (0.0, 5.0):  # while it waits, and while it leads
             await stage.until(second)
-            with pytest.raises(RuntimeError, match="already, or waits for it"):
+            with pytest.raises(RuntimeError, match="already holds lease"):
                 async with a.lease.lead():
                     raise AssertionError("the record names us, but for another body")
         assert a.is_leading

@@ -381,7 +381,7 @@ def test_a_hanging_server_is_given_up_and_asked_again() -> None:
         world.sim.loop.call_later(40.0, setattr, server, "hanging", False)
         assert short(await world.next()) == "listed @10"
         assert 60.0 <= world.clock.monotonic() <= 63.0
-        assert "no whole answer" in world.watch.problem
+        assert "no complete response" in world.watch.problem
         assert "within 30 s" in world.watch.problem
 
     run_story(story)
