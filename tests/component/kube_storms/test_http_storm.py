@@ -126,7 +126,7 @@ async def city() -> AsyncIterator[World]:
     await made.close()
 
 
-async def test_a_server_that_was_killed_is_found_again_on_its_port(city: World) -> None:
+async def test_a_cache_reconnects_to_a_killed_server(city: World) -> None:
     await city.write("a", "1")
     await city.write("b", "1")
     async with _following(city):
@@ -152,7 +152,7 @@ async def test_a_server_that_was_killed_is_found_again_on_its_port(city: World) 
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
-async def test_a_body_that_is_cut_in_the_middle_is_asked_for_again(city: World, verb: str) -> None:
+async def test_a_body_cut_in_the_middle_is_requested_again(city: World, verb: str) -> None:
     for number in range(50):
         await city.write(f"m{number}", "1")
     fault = city.inject(Cut("body"), verb)
@@ -166,7 +166,7 @@ async def test_a_body_that_is_cut_in_the_middle_is_asked_for_again(city: World, 
         assert fault.hit_count == 1
 
 
-async def test_an_answer_that_is_cut_is_unavailable_and_the_write_is_there(city: World) -> None:
+async def test_a_write_whose_response_is_cut_over_http_is_done(city: World) -> None:
     for at, name in (("after", "a"), ("body", "b")):
         fault = city.inject(Cut("after" if at == "after" else "body"), "create")
         error = await failure(city.kube.create(CONFIG_MAP_VIEWS, wanted(name), namespace=NAMESPACE))
@@ -177,9 +177,7 @@ async def test_an_answer_that_is_cut_is_unavailable_and_the_write_is_there(city:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_after_a_storm_over_real_sockets_the_cache_is_the_server(
-    city: World, seed: int
-) -> None:
+async def test_a_cache_equals_the_server_after_a_storm_over_http(city: World, seed: int) -> None:
     drawn = random.Random(seed)
     struck: list[ActiveFault] = []
     names = [f"m{number}" for number in range(20)]
