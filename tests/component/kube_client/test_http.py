@@ -363,9 +363,7 @@ class RotatingCredentials:
     ("keys", "statuses"), [(["new"], [200]), (["old", "new"], [401, 200]), (["old"], [401]),
                            (["old", "older", "new"], [401, 401])],
 )  # fmt: skip
-async def test_rejected_credentials_refresh_once(
-    keys: list[str], statuses: list[int]
-) -> None:
+async def test_rejected_credentials_refresh_once(keys: list[str], statuses: list[int]) -> None:
     seen: list[int] = []
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:

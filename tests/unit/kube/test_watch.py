@@ -323,9 +323,7 @@ def test_a_minute_of_health_resets_the_back_off() -> None:
     ("code", "reason", "said"),
     [(401, "Unauthorized", "log in again"), (403, "Forbidden", "grant it in RBAC")],
 )
-def test_a_forbidden_watch_is_retried_with_a_reason(
-    code: int, reason: str, said: str
-) -> None:
+def test_a_forbidden_watch_is_retried_with_a_reason(code: int, reason: str, said: str) -> None:
     async def story(world: World) -> None:
         server = world.server
         for _ in range(3):
