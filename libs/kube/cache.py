@@ -1,8 +1,7 @@
-"""A copy of one kind of objects that follows the server, and says how far it can be relied upon.
+"""A cache of one kind of objects that follows the server and reports how current it is.
 
-Every question is answered from memory, with immutable views. An object moves only to later
-revisions, whether the watch tells it or a response to a write of ours. Must know nothing of what
-the objects are for.
+Lookups are answered from memory with immutable views. An object only moves to later revisions,
+whether the watch or the response to a write delivers them.
 """
 
 import asyncio
@@ -24,20 +23,23 @@ from libs.runtime.tasks import bounded
 V = TypeVar("V", bound=Object)
 
 ChangeHandler: TypeAlias = Callable[[V | None, V | None], None]
-"""Takes what an object was and what it is; None before the first and after the last. Must not
-block, nor change the cache."""
+"""Called with the old and the new object; None before creation and after deletion. Must neither
+block nor change the cache.
+"""
 
 WATCH_LAG = 1.0
-"""Seconds in which the watch is expected to tell what a probe has seen; then a list is asked for.
-Of a kind that changes often a watch does; one that is quiet for so long is small, as a rule."""
+"""Seconds for the watch to reach the revision of a probe before a new list is requested. The watch
+of a busy kind reaches it at once; a kind that stays quiet is usually small, so its list is cheap.
+"""
 
 PROBE_LIMIT = 20
-"""Objects that a probe asks for: where these are all, it is a list, and nothing need be waited
-for. Only the bookmarks of a quiet kind would tell it otherwise, one a minute."""
+"""Objects requested by a probe. If these are all there are, the probe is a complete list and there
+is nothing to wait for; a quiet kind has no events but one bookmark a minute.
+"""
 
 
 class Cache(Generic[V]):
-    """One kind, or the part of it that a namespace and selectors choose; follows while `run`."""
+    """Cache of one kind, optionally restricted by namespace and selectors, kept by `run`."""
 
     def __init__(
         self,
@@ -53,172 +55,166 @@ class Cache(Generic[V]):
         self._kube = kube
         self._resource = resource
         self._clock = env.clock
-        self._part: Mapping[str, Any] = {
+        self._selection: Mapping[str, Any] = {
             "namespace": namespace,
             "labels": labels,
             "fields": fields,
         }
         self._namespace = namespace
-        self._selected = bool(labels or fields)
-        self._watch = Reflector(kube, resource, env=env, **self._part)
-        self._held = IndexedStore[V](indexes or {})
-        self._watchers: list[ChangeHandler[V]] = []
+        self._has_selectors = bool(labels or fields)
+        self._reflector = Reflector(kube, resource, env=env, **self._selection)
+        self._store = IndexedStore[V](indexes or {})
+        self._handlers: list[ChangeHandler[V]] = []
         self._synced = asyncio.Event()
-        self._moved = asyncio.Event()
+        self._progressed = asyncio.Event()
         self._lists = 0
-        self._proof = -math.inf
-        self._doubt = ""
+        self._proven_at = -math.inf
+        self._verify_problem = ""
         self.revision = 0
-        """Everything up to this one is in here; what was learned may be newer."""
+        """The cache holds everything up to this revision; single objects may be newer."""
 
     async def run(self) -> None:
-        """Follow until cancelled."""
-        async with aclosing(self._watch.updates()) as updates:
+        async with aclosing(self._reflector.updates()) as updates:
             async for update in updates:
-                self._take(update)
-
-    # What is known.
+                self._process(update)
 
     def get(self, key: str) -> V | None:
-        """By `namespace/name`, or by the name alone where there are no namespaces."""
-        return self._held.get(key)
+        """Return the object by `namespace/name`, or by name alone if it is cluster-scoped."""
+        return self._store.get(key)
 
     def by_index(self, index: str, value: str) -> list[V]:
-        """Those that the index puts under that value."""
-        return self._held.by_index(index, value)
+        return self._store.by_index(index, value)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._store)
 
     def __iter__(self) -> Iterator[V]:
-        return iter(self._held)
+        return iter(self._store)
 
     def on_change(self, handler: ChangeHandler[V]) -> Callable[[], None]:
-        """Call `watcher` for each change from now on, until the returned function is called."""
-        self._watchers.append(handler)
-        return lambda: self._watchers.remove(handler)
+        """Call `handler` for each change from now on, until the returned function is called."""
+        self._handlers.append(handler)
+        return lambda: self._handlers.remove(handler)
 
     def record_write(self, view: V) -> None:
-        """Take in at once what the server answered to a write of ours.
+        """Store the server's response to a write at once, before the watch delivers it.
 
-        An object that is not here enters only if it is newer than all that the watch has told:
-        else it is deleted by now. And never into a part: it may not belong there.
+        An object that is not cached is added only if it is newer than everything the watch has
+        delivered: otherwise it has been deleted since. It is never added to a cache with selectors,
+        because it may not match them.
         """
-        held = self._held.get(view.metadata.key)
-        if held is not None or (self._belongs(view) and revision_of(view) > self.revision):
-            self._tell(self._held.put(view))
-
-    def _belongs(self, view: V) -> bool:
-        return not self._selected and self._namespace in ("", view.metadata.namespace)
-
-    # How far it can be relied upon.
+        metadata = view.metadata
+        selected = not self._has_selectors and self._namespace in ("", metadata.namespace)
+        if self._store.get(metadata.key) is not None or (
+            selected and revision_of(view) > self.revision
+        ):
+            self._notify(self._store.put(view))
 
     async def wait_synced(self) -> None:
-        """Return once everything was listed."""
         await self._synced.wait()
 
     @property
     def is_synced(self) -> bool:
-        """False until everything was listed, and still while the first list is told."""
+        """True once the first list is complete and its handlers have been called."""
         return self._synced.is_set()
 
     @property
     def age(self) -> float:
-        """Seconds since something proved that this is how things are; infinite before the first."""
-        return self._clock.monotonic() - self._proof
+        """Seconds since the content was last proven current; infinite before the first list."""
+        return self._clock.monotonic() - self._proven_at
 
     @property
     def problem(self) -> str:
-        """What keeps it from following, in one line; empty while nothing does."""
-        return self._watch.problem or self._doubt
+        """Why the cache does not follow the server, in one line; empty if it does."""
+        return self._reflector.problem or self._verify_problem
 
     async def verify_current(self, *, within: float) -> bool:
-        """Whether this holds everything that the server has now; if not, `why` says more.
-
-        The server is asked for its revision, and that must be reached here in time.
+        """Return whether the cache reaches the server's current revision in time; else see
+        `problem`.
         """
-        asked = self._clock.monotonic()
+        requested_at = self._clock.monotonic()
         try:
-            await bounded(self._reach(asked, within), seconds=within, clock=self._clock)
+            await bounded(self._catch_up(requested_at, within), seconds=within, clock=self._clock)
         except TimeoutError:
-            self._doubt = f"what the server has was not told here within {within:g} s"
+            self._verify_problem = (
+                f"the watch did not reach the server's revision within {within:g} s"
+            )
         except KubeError as error:
-            self._doubt = f"could not ask for the present revision: {error}"
+            self._verify_problem = f"cannot read the server's current revision: {error}"
         else:
-            self._doubt = ""
+            self._verify_problem = ""
             return True
         return False
 
-    async def _reach(self, asked: float, within: float) -> None:
+    async def _catch_up(self, requested_at: float, within: float) -> None:
         page = await self._kube.list_page(
-            self._resource, limit=PROBE_LIMIT, within=within, **self._part
+            self._resource, limit=PROBE_LIMIT, within=within, **self._selection
         )
-        there = parse_revision(page.resource_version, tried=self._resource.path())
+        latest = parse_revision(page.resource_version, tried=self._resource.path())
         require_revisions(page.items, tried=self._resource.path())
-        if there >= self.revision and not page.continue_token:
-            self._watch.advance(there)
-            self._take(Listed(items=page.items, revision=there, requested_at=asked))
-        elif there >= self.revision and await self._told(there):
-            self._prove(asked)
+        if latest >= self.revision and not page.continue_token:
+            self._reflector.advance(latest)
+            self._process(Listed(items=page.items, revision=latest, requested_at=requested_at))
+        elif latest >= self.revision and await self._watch_reaches(latest):
+            self._prove(requested_at)
         else:
-            # Quiet, or cut off; or, where ours is the newer revision, a restored cluster.
+            # The kind is quiet or the watch is cut off; or, if the cache has the newer revision,
+            # the cluster was restored from a backup.
             lists = self._lists
-            self._watch.relist()
-            await self._until(lambda: self._lists > lists and self._proof >= asked)
+            self._reflector.relist()
+            await self._wait_until(lambda: self._lists > lists and self._proven_at >= requested_at)
 
-    async def _told(self, revision: int) -> bool:
-        reached = self._until(lambda: self.revision >= revision)
+    async def _watch_reaches(self, revision: int) -> bool:
+        reached = self._wait_until(lambda: self.revision >= revision)
         try:
             await bounded(reached, seconds=WATCH_LAG, clock=self._clock)
         except TimeoutError:
             return False
         return True
 
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        while not holds():
-            self._moved.clear()
-            await self._moved.wait()
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._progressed.clear()
+            await self._progressed.wait()
 
-    # What comes in.
-
-    def _take(self, update: Update[V]) -> None:
+    def _process(self, update: Update[V]) -> None:
         match update:
             case Listed(taken_back=True):
-                changes = self._held.reset(update.items)
+                changes = self._store.reset(update.items)
                 self.revision = 0
             case Listed() if update.revision < self.revision:
-                return  # asked for before the last probe, which was told more
+                return  # requested before the last probe, which returned a newer revision
             case Listed():
-                changes = self._held.replace(update.items, at=update.revision)
+                changes = self._store.replace(update.items, at=update.revision)
             case Changed():
-                changes = self._held.put(update.object)
+                changes = self._store.put(update.object)
             case Deleted():
-                changes = self._held.drop(update.object, at=update.revision)
+                changes = self._store.drop(update.object, at=update.revision)
             case Bookmark():
                 changes = []
         self.revision = max(self.revision, update.revision)
         if isinstance(update, Listed):
             self._lists += 1
             self._prove(update.requested_at)
-        elif self._watch.current:
+        elif self._reflector.current:
             self._prove(self._clock.monotonic())
         else:
-            self._moved.set()
-        self._tell(changes)
+            self._progressed.set()
+        self._notify(changes)
         if self._lists:
             self._synced.set()
 
     def _prove(self, at: float) -> None:
-        self._proof = max(self._proof, at)
-        self._moved.set()
+        self._proven_at = max(self._proven_at, at)
+        self._progressed.set()
 
-    def _tell(self, changes: list[Change[V]]) -> None:
+    def _notify(self, changes: list[Change[V]]) -> None:
         errors: list[Exception] = []
         for old, new in changes:
-            for watcher in tuple(self._watchers):
+            for handler in tuple(self._handlers):
                 try:
-                    watcher(old, new)
-                except Exception as error:  # noqa: BLE001  (the others must hear of it all the same)
+                    handler(old, new)
+                except Exception as error:  # noqa: BLE001  (the other handlers still run)
                     errors.append(error)
         if errors:
             raise errors[0]

@@ -1,7 +1,4 @@
-"""The client: the few operations that we need of an API server, each made of one request or two.
-
-What objects are for, and whether a second try is right, is not known here.
-"""
+"""The API client: each operation is one or two requests and is never retried."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -51,22 +48,22 @@ MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 _BUDGET = "DisruptionBudget"
-"""The cause by which a budget's 429 differs from that of a server that is busy."""
+"""Cause of a 429 that comes from a disruption budget rather than from a busy server."""
 
 
 class Preconditions(msgspec.Struct, frozen=True, kw_only=True):
-    """The very object, in the very state, that a write was decided on."""
+    """Identity and state of the object that a write was decided on."""
 
     uid: str
     resource_version: str
 
     def __post_init__(self) -> None:
         if not (self.uid and self.resource_version):
-            raise ValueError("a guard without uid or resourceVersion guards nothing")
+            raise ValueError("preconditions need both uid and resourceVersion")
 
 
 class Kube(ReadClient):
-    """One API server, asked by one field manager."""
+    """Client of one API server for one field manager."""
 
     async def create(
         self,
@@ -76,9 +73,9 @@ class Kube(ReadClient):
         namespace: str = "",
         within: float = DEFAULT_TIMEOUT,
     ) -> V:
-        """A new object; `AlreadyExists` where there is one of that name."""
+        """Create an object; raise `AlreadyExists` if there is one of that name."""
         path = resource.path(namespace=namespace)
-        return await self._written("POST", path, resource, wanted, within=within)
+        return await self._write("POST", path, resource, wanted, within=within)
 
     async def replace(
         self,
@@ -89,10 +86,12 @@ class Kube(ReadClient):
         subresource: str = "",
         within: float = DEFAULT_TIMEOUT,
     ) -> V:
-        """PUT the whole object, or its status; its resourceVersion must be the server's."""
-        name = _fenced(wanted, resource)
-        path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        return await self._written("PUT", path, resource, wanted, within=within)
+        """PUT the object or its status; `resourceVersion` must be the server's."""
+        metadata: Mapping[str, str] = wanted["metadata"]
+        if not metadata.get("resourceVersion"):
+            raise ValueError(f"a PUT of a {resource.kind} needs a resourceVersion")
+        path = resource.path(namespace=namespace, name=metadata["name"], subresource=subresource)
+        return await self._write("PUT", path, resource, wanted, within=within)
 
     async def merge(
         self,
@@ -105,14 +104,14 @@ class Kube(ReadClient):
         subresource: str = "",
         within: float = DEFAULT_TIMEOUT,
     ) -> V:
-        """A merge patch of an object that is still at that revision."""
+        """Send a merge patch that applies only at that revision."""
         if not resource_version:
-            raise ValueError(f"a patch of a {resource.kind} without revision would be no fence")
+            raise ValueError(f"a patch of a {resource.kind} needs a resourceVersion")
         metadata: Mapping[str, Any] = change.get("metadata") or {}
-        fenced = {**change, "metadata": {**metadata, "resourceVersion": resource_version}}
+        patch = {**change, "metadata": {**metadata, "resourceVersion": resource_version}}
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        return await self._written(
-            "PATCH", path, resource, fenced, content_type=MERGE_PATCH, within=within
+        return await self._write(
+            "PATCH", path, resource, patch, content_type=MERGE_PATCH, within=within
         )
 
     async def apply(
@@ -126,20 +125,22 @@ class Kube(ReadClient):
         subresource: str = "",
         within: float = DEFAULT_TIMEOUT,
     ) -> V:
-        """Say what this manager wants of an object: all that it owns of it, and nothing else.
+        """Apply all fields that this manager owns of an object.
 
-        Without a guard an object that is not there is created; a Node is never, so there it must
-        have one. With a guard, an object that is gone or another by now is `NotFound`.
+        Without preconditions a missing object is created; a Node never is, so it requires them.
+        With preconditions, raise `NotFound` if the object is gone or has been replaced.
         """
         if preconditions is None and not resource.creatable:
-            raise ValueError(f"an apply to a {resource.kind} needs a guard, or it could create one")
+            raise ValueError(
+                f"an apply to a {resource.kind} needs preconditions, or it could create one"
+            )
         metadata: dict[str, Any] = dict(wanted["metadata"])
         if preconditions is not None:
             metadata |= {
                 "uid": preconditions.uid,
                 "resourceVersion": preconditions.resource_version,
             }
-        whole = {
+        body = {
             **wanted,
             "apiVersion": resource.api_version,
             "kind": resource.kind,
@@ -150,13 +151,13 @@ class Kube(ReadClient):
         query = {"force": "true"} if force else {}
         until = self._clock.monotonic() + within
         try:
-            return await self._written(
-                "PATCH", path, resource, whole, query=query, content_type=APPLY_PATCH, within=within
+            return await self._write(
+                "PATCH", path, resource, body, query=query, content_type=APPLY_PATCH, within=within
             )
         except (Conflict, Invalid) as error:
-            # One code and reason for "it is gone", "it is another" and "it has changed": ask.
+            # Gone, replaced and changed objects share one code and reason: look it up.
             if preconditions is not None and not getattr(error, "claims", ()):
-                await self._doubt(
+                await self._require_uid_if_known(
                     resource, name, uid=preconditions.uid, namespace=namespace, until=until
                 )
             raise
@@ -171,7 +172,7 @@ class Kube(ReadClient):
         grace: int | None = None,
         within: float = DEFAULT_TIMEOUT,
     ) -> None:
-        """Delete the object of that uid; another of the same name is a `Conflict`."""
+        """Delete the object of that uid; raise `Conflict` if another has its name."""
         path = resource.path(namespace=namespace, name=name)
         with unknown_kind_errors(resource):
             body = _delete_options(uid=uid, grace=grace)
@@ -187,7 +188,7 @@ class Kube(ReadClient):
         grace: int | None = None,
         within: float = DEFAULT_TIMEOUT,
     ) -> EvictionResult:
-        """Ask that the pod of that uid go; what its budget says is an answer, not an error."""
+        """Evict the pod of that uid; a refusal by its disruption budget is a result."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
         body = {
             "apiVersion": "policy/v1",
@@ -197,42 +198,42 @@ class Kube(ReadClient):
         }
         until = self._clock.monotonic() + within
         try:
-            # A server tries an eviction that names another uid for ten seconds: do not let it.
-            await self._find(PODS, name, uid=uid, namespace=namespace, until=until)
+            # A server retries an eviction with a wrong uid for ten seconds: check the uid first.
+            await self._require_uid(PODS, name, uid=uid, namespace=namespace, until=until)
             try:
                 with unknown_kind_errors(PODS):
                     answer = await self.request("POST", path, body=body, within=self._left(until))
             except Conflict:
-                await self._find(PODS, name, uid=uid, namespace=namespace, until=until)
+                await self._require_uid(PODS, name, uid=uid, namespace=namespace, until=until)
                 raise
         except UnknownKind:
-            raise  # whoever answers so knows nothing of pods
+            raise  # not an API server that serves pods
         except NotFound:
             return PodGone()
-        except TooManyRequests as refused:
-            if not any(cause.reason == _BUDGET for cause in refused.causes):
+        except TooManyRequests as error:
+            if not any(cause.reason == _BUDGET for cause in error.causes):
                 raise  # the server is busy
-            return BlockedByBudget(refused.message, refused.retry_after)
+            return BlockedByBudget(error.message, error.retry_after)
         require_api_object(answer, tried=f"POST {path}")
         return Evicted()
 
-    async def _find(
+    async def _require_uid(
         self, resource: Resource[Any], name: str, *, uid: str, namespace: str, until: float
     ) -> None:
-        """`NotFound` unless the object of that uid is there, whatever its state."""
+        """Raise `NotFound` unless the object of that uid exists."""
         path = resource.path(namespace=namespace, name=name)
-        words = f"GET {path}"
+        tried = f"GET {path}"
         with unknown_kind_errors(resource):
             body = await self.request("GET", path, within=self._left(until))
-        if decode(body, Object, tried=words).metadata.uid != uid:
-            raise NotFound(words, f"{name} is not the one of uid {uid} any more", missing=name)
+        if decode(body, Object, tried=tried).metadata.uid != uid:
+            raise NotFound(tried, f"{name} no longer has uid {uid}", missing=name)
 
-    async def _doubt(
+    async def _require_uid_if_known(
         self, resource: Resource[Any], name: str, *, uid: str, namespace: str, until: float
     ) -> None:
-        """The same, but nothing where that cannot be known now."""
+        """Like `_require_uid`, but return normally if the state cannot be determined."""
         try:
-            await self._find(resource, name, uid=uid, namespace=namespace, until=until)
+            await self._require_uid(resource, name, uid=uid, namespace=namespace, until=until)
         except NotFound as error:
             if not isinstance(error, UnknownKind):
                 raise
@@ -242,7 +243,7 @@ class Kube(ReadClient):
     def _left(self, until: float) -> float:
         return max(until - self._clock.monotonic(), 0.001)
 
-    async def _written(
+    async def _write(
         self,
         method: str,
         path: str,
@@ -263,13 +264,6 @@ class Kube(ReadClient):
                 within=within,
             )
         return decode(body, resource.view, tried=f"{method} {path}")
-
-
-def _fenced(wanted: Mapping[str, Any], resource: Resource[Any]) -> str:
-    metadata: Mapping[str, str] = wanted["metadata"]
-    if not metadata.get("resourceVersion"):
-        raise ValueError(f"a PUT of a {resource.kind} without resourceVersion would be no fence")
-    return metadata["name"]
 
 
 def _delete_options(*, uid: str, grace: int | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Conditions of an object's status. Pure: nothing is written here."""
+"""Conditions of an object's status."""
 
 from typing import Literal
 
@@ -16,12 +16,12 @@ def set_condition(
     generation: int,
     now: float,
 ) -> tuple[Condition, ...]:
-    """With this condition as it is now; the very same tuple where it was so already.
+    """Return the conditions with this one set; the identical tuple if nothing changed.
 
-    Whoever compares by `is` thus writes nothing when nothing changed. The time is that of the last
-    change of the status: a new reason or message does not move it.
+    A caller that compares by `is` skips the write. The transition time moves only with the status,
+    not with reason or message.
     """
-    before = next((known for known in conditions if known.type == type), None)
+    before = next((condition for condition in conditions if condition.type == type), None)
     since = (
         before.last_transition_time
         if before is not None and before.status == status and before.last_transition_time
@@ -39,4 +39,4 @@ def set_condition(
         return (*conditions, after)
     if before == after:
         return conditions
-    return tuple(after if known is before else known for known in conditions)
+    return tuple(after if condition is before else condition for condition in conditions)

@@ -1,7 +1,4 @@
-"""How a service of a process comes to the API server: as its settings, or the pod, say.
-
-The connections are the service's own, for as long as it lives. What is asked is not known here.
-"""
+"""Connect a service to the API server, as its settings, the environment or the pod say."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,9 @@ from libs.runtime.service import Service
 
 
 async def connect(*, process: Process[Any], service: Service, kubeconfig: str) -> HttpTransport:
-    """The way to the cluster; an empty `kubeconfig`: as the environment or the pod says."""
+    """Open the service's own transport; with an empty `kubeconfig`, as the environment or the pod
+    says.
+    """
     try:
         transport = await open_transport(
             clock=process.env.clock, kubeconfig=Path(kubeconfig) if kubeconfig else None

@@ -1,8 +1,8 @@
-"""A controller's loop: keys come from a queue, a function brings each to where it should be.
+"""A controller: takes keys from a work queue and reconciles each.
 
-The function is told a key and nothing else, finds out for itself how things are, and says how it
-went. What it raises is tried again with back-off, and said once for each cause, not for each try. A
-key that hangs holds up one place until its time is over, and no other key.
+`reconcile` gets a key, reads the state itself and returns a result. An error is retried with
+back-off, and logged once per cause rather than once per attempt. A key that hangs occupies one
+worker until its timeout and delays no other key.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ _DIGITS = re.compile(r"\d+")
 
 
 class Reconciled(msgspec.Struct, frozen=True):
-    """Nothing to do until something changes."""
+    """Done until something changes."""
 
 
 class RequeueAfter(msgspec.Struct, frozen=True):
-    """Nothing to do for so many seconds, unless something changes."""
+    """Done for `seconds`, unless something changes."""
 
     seconds: float
 
 
 class ReconcileRefused(msgspec.Struct, frozen=True):
-    """It cannot be, and trying again would not help: until something changes, it stays so."""
+    """Impossible, and a retry would not help until something changes."""
 
     why: str
 
@@ -48,7 +48,7 @@ Reconcile = Callable[[K], Awaitable[ReconcileResult]]
 
 
 class Controller(Generic[K]):
-    """Works on `concurrency` keys at a time, each for `timeout` seconds at most."""
+    """Reconciles up to `concurrency` keys at a time, each for at most `timeout` seconds."""
 
     def __init__(
         self,
@@ -70,24 +70,24 @@ class Controller(Generic[K]):
         self._grace = grace
         self._clock = env.clock
         self._ids = env.ids
-        self._meter = metrics.register(name, queue)
-        self._troubles: dict[K, str] = {}
+        self._recorder = metrics.register(name, queue)
+        self._failures: dict[K, str] = {}
 
     async def run(self) -> None:
-        """Until cancelled: then no key is begun, and what is under way has `grace` seconds to end.
+        """Run until cancelled; then start no more keys and give the running ones `grace` seconds.
 
-        0 for what must stop at once, as when another may lead.
+        Use grace 0 if work must stop at once, for example after losing the lease.
         """
         workers = [
-            asyncio.create_task(self._work(), name=f"{self._name}/{number}")
+            asyncio.create_task(self._run_worker(), name=f"{self._name}/{number}")
             for number in range(self._concurrency)
         ]
         try:
             await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
         except asyncio.CancelledError:
             self._queue.close()
-            ending = bounded(asyncio.wait(workers), seconds=self._grace, clock=self._clock)
-            await attempt(ending)
+            finish = asyncio.wait(workers)
+            await attempt(bounded(finish, seconds=self._grace, clock=self._clock))
             raise
         finally:
             self._queue.close()
@@ -98,10 +98,10 @@ class Controller(Generic[K]):
             worker.result()
 
     def failures(self) -> Mapping[K, str]:
-        """The keys that failed at the last try, or were refused, and why."""
-        return self._troubles
+        """Return the keys whose last attempt failed or was refused, with the reason."""
+        return self._failures
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         while True:
             try:
                 key = await self._queue.get()
@@ -111,45 +111,45 @@ class Controller(Generic[K]):
                 with bound_contextvars(
                     controller=self._name, key=str(key), reconcile=self._ids.new()[:12]
                 ):
-                    await self._try(key)
+                    await self._process(key)
             finally:
                 self._queue.done(key)
 
-    async def _try(self, key: K) -> None:
-        began = self._clock.monotonic()
-        result = await self._result(key)
-        seconds = self._clock.monotonic() - began
+    async def _process(self, key: K) -> None:
+        started = self._clock.monotonic()
+        result = await self._call(key)
+        seconds = self._clock.monotonic() - started
         match result:
             case Reconciled():
-                ended = AttemptOutcome.DONE
-                self._went_well(key)
+                outcome = AttemptOutcome.DONE
+                self._succeeded(key)
             case RequeueAfter(after):
-                ended = AttemptOutcome.LATER
-                self._went_well(key)
+                outcome = AttemptOutcome.LATER
+                self._succeeded(key)
                 self._queue.add_after(key, after)
             case ReconcileRefused(why):
-                ended = AttemptOutcome.REFUSED
+                outcome = AttemptOutcome.REFUSED
                 self._queue.forget(key)
                 if self._is_new_cause(key, why):
                     _log.warning("reconcile was refused", why=why)
             case Exception() as error:
-                late = isinstance(error, TimeoutError) and seconds >= self._timeout
-                ended = AttemptOutcome.TIMED_OUT if late else AttemptOutcome.FAILED
-                asked = error.retry_after if isinstance(error, TooManyRequests) else None
-                wait = self._queue.retry(key, at_least=min(asked or 0.0, RETRY_CAP))
+                timed_out = isinstance(error, TimeoutError) and seconds >= self._timeout
+                outcome = AttemptOutcome.TIMED_OUT if timed_out else AttemptOutcome.FAILED
+                retry_after = error.retry_after if isinstance(error, TooManyRequests) else None
+                wait = self._queue.retry(key, at_least=min(retry_after or 0.0, RETRY_CAP))
                 if self._is_new_cause(key, describe_error(error)):
                     _log.warning("reconcile failed", exc_info=error, retry_in=round(wait, 3))
-        self._meter.record(ended, seconds=seconds)
+        self._recorder.record(outcome, seconds=seconds)
 
-    async def _result(self, key: K) -> ReconcileResult | Exception:
+    async def _call(self, key: K) -> ReconcileResult | Exception:
         results: list[ReconcileResult] = []
 
-        async def once() -> None:
-            working = self._reconcile(key)
-            results.append(await bounded(working, seconds=self._timeout, clock=self._clock))
+        async def reconcile() -> None:
+            call = self._reconcile(key)
+            results.append(await bounded(call, seconds=self._timeout, clock=self._clock))
 
         try:
-            error = await attempt(once())
+            error = await attempt(reconcile())
         except asyncio.CancelledError:
             worker = asyncio.current_task()
             if worker is None or worker.cancelling():
@@ -157,14 +157,14 @@ class Controller(Generic[K]):
             error = RuntimeError("it awaited something that was cancelled, though it was not")
         return error or results[0]
 
-    def _went_well(self, key: K) -> None:
+    def _succeeded(self, key: K) -> None:
         self._queue.forget(key)
-        trouble = self._troubles.pop(key, None)
-        if trouble is not None:
-            _log.info("reconcile went well again", trouble=trouble)
+        failure = self._failures.pop(key, None)
+        if failure is not None:
+            _log.info("reconcile went well again", trouble=failure)
 
-    def _is_new_cause(self, key: K, trouble: str) -> bool:
-        """Another cause than at the last try; numbers make no difference."""
-        before = self._troubles.get(key, "")
-        self._troubles[key] = trouble
-        return _DIGITS.sub("0", before) != _DIGITS.sub("0", trouble)
+    def _is_new_cause(self, key: K, failure: str) -> bool:
+        """Return whether the cause differs from that of the last attempt, ignoring digits."""
+        before = self._failures.get(key, "")
+        self._failures[key] = failure
+        return _DIGITS.sub("0", before) != _DIGITS.sub("0", failure)

@@ -1,4 +1,4 @@
-"""Custom kinds, as their owners describe them; what people write in them is not known here."""
+"""Resources and informers of custom kinds."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar
@@ -15,31 +15,23 @@ V = TypeVar("V", bound=views.Object)
 
 
 class CustomKind(Protocol):
-    """What has to be said of a kind for its objects to be found."""
+    """The coordinates of a custom kind."""
 
     @property
-    def name(self) -> str:
-        """As objects say it."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def group(self) -> str:
-        """Whose it is."""
-        ...
+    def group(self) -> str: ...
 
     @property
-    def version(self) -> str:
-        """The one that is read and written."""
-        ...
+    def version(self) -> str: ...
 
     @property
-    def plural(self) -> str:
-        """As paths say it."""
-        ...
+    def plural(self) -> str: ...
 
 
 class CustomObject(views.Object, frozen=True, kw_only=True):
-    """An object as somebody wrote it; by which hands is not kept."""
+    """A custom object without its managed fields."""
 
     spec: Any = None
 
@@ -49,7 +41,6 @@ class CustomObject(views.Object, frozen=True, kw_only=True):
 
 
 def custom_resource(kind: CustomKind, view: type[V]) -> Resource[V]:
-    """A kind of the whole cluster, as `view` reads it."""
     return Resource(
         group=kind.group,
         version=kind.version,
@@ -61,12 +52,10 @@ def custom_resource(kind: CustomKind, view: type[V]) -> Resource[V]:
 
 
 def custom_resources(kinds: Iterable[CustomKind], view: type[V]) -> Mapping[str, Resource[V]]:
-    """Several that are read alike, by name."""
     return {kind.name: custom_resource(kind, view) for kind in kinds}
 
 
 def informers(
     resources: Mapping[str, Resource[V]], kube: Kube, *, env: Env
 ) -> Mapping[str, Informer[V]]:
-    """The same, to be followed."""
     return {kind: Informer(kube, resource, env=env) for kind, resource in resources.items()}

@@ -1,13 +1,10 @@
-"""What a request may end in, as types: what a caller decides on is an attribute, never a text.
-
-`refusal` is the one place that reads a server's Status object.
-"""
+"""Errors of API requests by type; callers decide on attributes, never on the text."""
 
 import msgspec
 
 
 class KubeError(Exception):
-    """A request that did not end well. The text names what was tried, why it failed, what to do."""
+    """A failed request. The text names what was tried, why it failed and what to do."""
 
     def __init__(self, tried: str, message: str, *, code: int = 0, reason: str = "") -> None:
         super().__init__(f"{tried}: {message}")
@@ -18,19 +15,19 @@ class KubeError(Exception):
 
 
 class Misconfigured(KubeError):
-    """What we were given leads to no API server: a person must mend it."""
+    """The configuration leads to no API server; an operator has to fix it."""
 
 
 class Unavailable(KubeError):
-    """No answer, half an answer, or a server's own failure (5xx): it may have been carried out."""
+    """No or half a response, or a server error (5xx). The request may have been carried out."""
 
 
 class TimedOut(Unavailable):
-    """No whole answer within the request's time: the server said so (504), or nothing at all."""
+    """No complete response in time: by our deadline or the server's (504)."""
 
 
 class NotFound(KubeError):
-    """The object is not there; `missing` is the name that the server did not find."""
+    """The object does not exist; `missing` is the name that the server did not find."""
 
     def __init__(
         self, tried: str, message: str, *, code: int = 404, reason: str = "", missing: str = ""
@@ -44,7 +41,9 @@ class UnknownKind(NotFound):
 
 
 class Conflict(KubeError):
-    """409: the object is another than the request was made for, or others own what it sets."""
+    """409: the object has changed or is a different one, or other managers own the fields
+    (`claims`).
+    """
 
     def __init__(
         self,
@@ -60,15 +59,15 @@ class Conflict(KubeError):
 
 
 class AlreadyExists(Conflict):
-    """409 of a create: there is one of that name."""
+    """409 of a create: an object of that name exists."""
 
 
 class Gone(KubeError):
-    """410: the revision, or the page, is older than what the server remembers."""
+    """410: the revision or the page is older than the server's history."""
 
 
 class TooManyRequests(KubeError):
-    """429: not now. Of an eviction it may be that a budget forbids it: then a cause says so."""
+    """429. For an eviction, a cause tells a disruption budget from a busy server."""
 
     def __init__(
         self,
@@ -86,15 +85,15 @@ class TooManyRequests(KubeError):
 
 
 class Unauthorized(KubeError):
-    """401: the server does not know who asks."""
+    """401: missing or invalid credentials."""
 
 
 class Forbidden(KubeError):
-    """403: who asks may not."""
+    """403: not permitted by RBAC."""
 
 
 class Invalid(KubeError):
-    """400, 405, 406, 413, 415 or 422: the request itself is wrong, and stays so."""
+    """400, 405, 406, 413, 415 or 422: the request itself is wrong; a retry does not help."""
 
     def __init__(
         self, tried: str, message: str, *, code: int, reason: str, causes: "tuple[StatusCause, ...]"
@@ -104,14 +103,12 @@ class Invalid(KubeError):
 
 
 class FieldConflict(msgspec.Struct, frozen=True):
-    """A field that another manager owns."""
-
     manager: str
     field: str
 
 
 class StatusCause(msgspec.Struct, frozen=True, rename="camel"):
-    """One thing that the server says is wrong, and where."""
+    """A single cause in a Status."""
 
     reason: str = ""
     message: str = ""
@@ -119,7 +116,7 @@ class StatusCause(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class MalformedResponse(KubeError):
-    """An answer that is not what this client can read."""
+    """A response that this client cannot decode."""
 
 
 class _Details(msgspec.Struct, frozen=True, rename="camel"):
@@ -141,7 +138,7 @@ _decode = msgspec.json.Decoder(_Status)
 def status_error(
     tried: str, *, body: bytes, code: int = 0, retry_after: str | None = None
 ) -> KubeError:
-    """The error that an answer other than 2xx stands for; without a `code`, the body has it."""
+    """Return the error for a response other than 2xx; the body's code counts if none is given."""
     status = _read(body, code=code)
     code = code or status.code
     details = status.details or _Details()
@@ -161,11 +158,11 @@ def status_error(
     if code == 410:
         return Gone(tried, message, code=code, reason=reason)
     if code == 429:
-        wait = details.retry_after_seconds
-        if wait is None and retry_after is not None and retry_after.isdecimal():
-            wait = float(retry_after)
+        delay = details.retry_after_seconds
+        if delay is None and retry_after is not None and retry_after.isdecimal():
+            delay = float(retry_after)
         return TooManyRequests(
-            tried, message, code=code, reason=reason, retry_after=wait, causes=causes
+            tried, message, code=code, reason=reason, retry_after=delay, causes=causes
         )
     if code == 401:
         words = f"{message}: the credentials are missing, wrong or expired; log in again"
@@ -191,6 +188,6 @@ def _read(body: bytes, *, code: int) -> _Status:
 
 
 def _manager(message: str) -> str:
-    """From `conflict with "kubectl" using v1`."""
+    """Return the manager named in `conflict with "kubectl" using v1`."""
     _, _, rest = message.partition('"')
     return rest.partition('"')[0]

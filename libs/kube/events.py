@@ -1,8 +1,8 @@
-"""Events: what people read in `kubectl describe` about what we did and why.
+"""Record Kubernetes events about what was done and why.
 
-They are a courtesy: `record` never waits and never fails, what cannot be kept or written is counted
-and dropped, and the same thing said again within two minutes is one event with a higher count. That
-a state was shown at all is never decided by whether an event of it exists.
+Events are best effort: `record` never waits or fails, and events that cannot be kept or written are
+counted as dropped. Repetitions within two minutes are one event with a higher count. No decision
+depends on whether an event exists.
 """
 
 from typing import Any, Literal
@@ -21,26 +21,24 @@ from libs.runtime.tasks import attempt, bounded
 
 SOURCE = "nvidia-gpu-operator"
 REPEAT_WINDOW = 120.0
-"""What is said again so soon after the last time is the same event."""
+"""Seconds within which a repetition belongs to the same event."""
 MIN_WRITE_INTERVAL = 10.0
-"""Repetitions of one event are written no more often."""
+"""Minimum seconds between two writes of one event."""
 MAX_GROUPS = 10
-"""So many groups of messages about one thing, of one reason; all others together are one more."""
+"""Message groups per object, type and reason; further groups share one more event."""
 MAX_UNWRITTEN = 1000
 MAX_EVENTS = 4096
 MAX_TRIES = 5
 REQUEST_TIMEOUT = 3.0
 FLUSH_TIMEOUT = 3.0
 MAX_MESSAGE_BYTES = 1024
-_MANY = "\0"
-"""The group of those others."""
+_OVERFLOW = "\0"
+"""The group of all further messages."""
 
 _log = logger()
 
 
 class InvolvedObject(msgspec.Struct, frozen=True, kw_only=True):
-    """The object that an event is about."""
-
     api_version: str = "v1"
     kind: str
     name: str
@@ -49,18 +47,16 @@ class InvolvedObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventCounts(msgspec.Struct, kw_only=True):
-    """What became of what was recorded."""
-
     recorded: int = 0
     written: int = 0
-    """In how many requests; one may bring many repetitions."""
+    """Number of requests; one may carry several repetitions."""
     dropped: int = 0
 
 
 _Family = tuple[InvolvedObject, str, str]
-"""Whom it is about, type and reason."""
+"""The involved object, type and reason."""
 _Key = tuple[_Family, str]
-"""And the group of the message."""
+"""A family and the group of the message."""
 
 
 class _Event(msgspec.Struct, kw_only=True):
@@ -68,11 +64,11 @@ class _Event(msgspec.Struct, kw_only=True):
     message: str
     first: float
     last: float
-    heard: float
-    """The monotonic clock's time of `last`."""
+    last_monotonic: float
+    """Monotonic time of `last`."""
     count: int = 1
     written: int = 0
-    """The count that the server has; none if it does not have the event."""
+    """The count on the server; 0 if the event does not exist there."""
     not_before: float = 0.0
     tries: int = 0
 
@@ -82,7 +78,7 @@ class _Event(msgspec.Struct, kw_only=True):
 
 
 class EventRecorder:
-    """The recorder of one service; `run` is its task."""
+    """Records the events of one service; `run` writes them."""
 
     def __init__(self, *, kube: Kube, env: Env) -> None:
         self.counts = EventCounts()
@@ -91,12 +87,12 @@ class EventRecorder:
         self._random = env.random
         self._ids = env.ids
         self._queue: WorkQueue[_Key] = WorkQueue(clock=env.clock)
-        # What was heard last comes last.
+        # Ordered by the last occurrence.
         self._events: dict[_Key, _Event] = {}
         self._groups: dict[_Family, set[str]] = {}
         self._unwritten = 0
         self._closed = False
-        self._trouble = ""
+        self._last_error = ""
 
     def record(
         self,
@@ -107,10 +103,10 @@ class EventRecorder:
         message: str,
         group: str = "",
     ) -> None:
-        """Say it, if that is possible.
+        """Record an event, best effort.
 
-        Messages of one `group` are one event, which shows the last of them; without a group those
-        that are equal are.
+        Messages of one `group` are one event, which shows the latest; without a group, equal
+        messages are one event.
         """
         self.counts.recorded += 1
         message = _cut(message)
@@ -119,17 +115,17 @@ class EventRecorder:
         if self._closed or (self._unwritten >= MAX_UNWRITTEN and (not event or event.is_written)):
             self.counts.dropped += 1
             return
-        if key[1] == _MANY:
+        if key[1] == _OVERFLOW:
             message = _cut(f"(one of many alike) {message}")
-        self._hear(key, event, message)
+        self._add(key, event, message)
 
     async def run(self) -> None:
-        """Write until cancelled; what is unwritten then has a few seconds."""
+        """Write events until cancelled, then flush the unwritten ones within `FLUSH_TIMEOUT`."""
         try:
             while True:
                 key = await self._queue.get()
                 try:
-                    await self._look(key)
+                    await self._process(key)
                 finally:
                     self._queue.done(key)
         finally:
@@ -140,18 +136,20 @@ class EventRecorder:
 
     def _key(self, family: _Family, group: str) -> _Key:
         groups = self._groups.get(family, set())
-        return (family, group if group in groups or len(groups) < MAX_GROUPS else _MANY)
+        return (family, group if group in groups or len(groups) < MAX_GROUPS else _OVERFLOW)
 
-    def _hear(self, key: _Key, event: _Event | None, message: str) -> None:
+    def _add(self, key: _Key, event: _Event | None, message: str) -> None:
         now, monotonic = self._clock.now(), self._clock.monotonic()
         if event is None or event.is_written:
             self._unwritten += 1
         if event is None:
             name = self._name(key[0][0])
-            event = _Event(name=name, message=message, first=now, last=now, heard=monotonic)
+            event = _Event(
+                name=name, message=message, first=now, last=now, last_monotonic=monotonic
+            )
         else:
             event.count += 1
-            event.message, event.last, event.heard = message, now, monotonic
+            event.message, event.last, event.last_monotonic = message, now, monotonic
         self._events.pop(key, None)
         self._events[key] = event
         self._groups.setdefault(key[0], set()).add(key[1])
@@ -166,35 +164,37 @@ class EventRecorder:
         if not self._groups[family]:
             del self._groups[family]
 
-    async def _look(self, key: _Key) -> None:
-        """Write what is to be written, and forget what nobody says any more."""
+    async def _process(self, key: _Key) -> None:
+        """Write the event if it changed, and forget it once its repeat window is over."""
         event = self._events.get(key)
         if event is None:
             return
         if not event.is_written:
-            await self._try(key, event)
+            await self._write_or_back_off(key, event)
             if self._events.get(key) is not event:
                 return
-        until = event.heard + REPEAT_WINDOW if event.is_written else event.not_before
-        wait = until - self._clock.monotonic()
-        if event.is_written and wait <= 0:
+        until = event.last_monotonic + REPEAT_WINDOW if event.is_written else event.not_before
+        delay = until - self._clock.monotonic()
+        if event.is_written and delay <= 0:
             self._forget(key)
         else:
-            self._queue.add_after(key, wait)
+            self._queue.add_after(key, delay)
 
-    async def _try(self, key: _Key, event: _Event) -> None:
+    async def _write_or_back_off(self, key: _Key, event: _Event) -> None:
         try:
             await self._write(key, event)
         except (TooManyRequests, Unavailable) as error:
-            self._say(error)
+            self._log_error(error)
             event.tries += 1
             if event.tries == MAX_TRIES:
                 self._give_up(key)
-            asked = error.retry_after if isinstance(error, TooManyRequests) else None
-            wait = max(min(asked or 0.0, RETRY_CAP), jittered(2.0**event.tries, self._random))
-            event.not_before = self._clock.monotonic() + wait
+            retry_after = error.retry_after if isinstance(error, TooManyRequests) else None
+            delay = max(
+                min(retry_after or 0.0, RETRY_CAP), jittered(2.0**event.tries, self._random)
+            )
+            event.not_before = self._clock.monotonic() + delay
         except KubeError as error:
-            self._say(error)
+            self._log_error(error)
             self._give_up(key)
 
     async def _write(self, key: _Key, event: _Event) -> None:
@@ -209,14 +209,14 @@ class EventRecorder:
         else:
             try:
                 await self._create(key[0], event)
-            except AlreadyExists:  # an earlier try was carried out, though no answer came
+            except AlreadyExists:  # an earlier attempt succeeded without a response
                 await self._count(about, event)
         event.written = count
         event.tries = 0
         event.not_before = self._clock.monotonic() + MIN_WRITE_INTERVAL
         self._unwritten -= event.is_written
         self.counts.written += 1
-        self._trouble = ""
+        self._last_error = ""
 
     async def _create(self, family: _Family, event: _Event) -> None:
         about, kind, reason = family
@@ -238,17 +238,17 @@ class EventRecorder:
             "source": {"component": SOURCE},
             "reportingComponent": SOURCE,
             "firstTimestamp": format_time(event.first),
-            **_news(event),
+            **_mutable_fields(event),
         }
         await self._kube.create(EVENTS, body, namespace=namespace, within=REQUEST_TIMEOUT)
 
     async def _count(self, about: InvolvedObject, event: _Event) -> None:
-        # Not guarded by a revision: nobody else writes it, and the count is the whole truth.
+        # Unconditional: there is no other writer, and the count is absolute.
         await self._kube.request(
             "PATCH",
             EVENTS.path(namespace=_namespace(about), name=event.name),
             query={"fieldManager": self._kube.manager},
-            body=_news(event),
+            body=_mutable_fields(event),
             content_type=MERGE_PATCH,
             within=REQUEST_TIMEOUT,
         )
@@ -264,17 +264,17 @@ class EventRecorder:
         self.counts.dropped += 1
 
     def _name(self, about: InvolvedObject) -> str:
-        # What is cut off may leave an end that no name may have.
+        # Cutting may leave an end that is invalid in a name.
         return f"{about.name[:230].rstrip('-.')}.{self._ids.new()[:16]}"
 
-    def _say(self, error: KubeError) -> None:
-        trouble = f"{type(error).__name__}: {error.message}"
-        if trouble != self._trouble:
+    def _log_error(self, error: KubeError) -> None:
+        text = f"{type(error).__name__}: {error.message}"
+        if text != self._last_error:
             _log.warning("events are not written", exc_info=error)
-        self._trouble = trouble
+        self._last_error = text
 
 
-def _news(event: _Event) -> dict[str, Any]:
+def _mutable_fields(event: _Event) -> dict[str, Any]:
     return {
         "message": event.message,
         "lastTimestamp": format_time(event.last),
@@ -287,8 +287,8 @@ def _namespace(about: InvolvedObject) -> str:
 
 
 def _cut(message: str) -> str:
-    """Not longer than a server takes, in bytes; what cannot be written at all becomes `?`."""
-    whole = message.encode(errors="replace")
-    if len(whole) <= MAX_MESSAGE_BYTES:
-        return whole.decode()
-    return whole[: MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "…"
+    """Cut the message to the server's limit in bytes; replace unencodable characters by `?`."""
+    encoded = message.encode(errors="replace")
+    if len(encoded) <= MAX_MESSAGE_BYTES:
+        return encoded.decode()
+    return encoded[: MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "…"

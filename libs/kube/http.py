@@ -1,7 +1,7 @@
-"""The way to an API server over HTTP: one session, its connections kept, its failures in words.
+"""HTTP transport to an API server: one session with kept connections, and readable failures.
 
-How to reach the server and who we are is given (`Credentials`, for each request anew); where that
-comes from is `libs.kube.config`'s business. It has no deadlines: the client has them.
+Credentials are requested anew for each request (`libs.kube.config` reads them). Deadlines belong to
+the client.
 """
 
 import asyncio
@@ -20,61 +20,57 @@ from yarl import URL
 from libs.kube.errors import Unavailable
 from libs.kube.transport import Request, describe_request
 
-_BUFFER = 2**18
-"""Bytes that may wait to be read: enough for a page of objects to come in without a stop."""
+_READ_BUFFER = 2**18
+"""Read buffer in bytes: enough to receive a page of objects without a pause."""
 
-_IDLE = 60.0
-"""Seconds for which an unused connection is kept; the server drops it after 90."""
+_KEEPALIVE = 60.0
+"""Seconds to keep an idle connection; the server drops it after 90."""
 
 
 class RequestAuth(msgspec.Struct, frozen=True, kw_only=True):
-    """What opens the server's door for one request."""
+    """Headers and TLS context that authenticate one request."""
 
     headers: Mapping[str, str] = {}
     tls: ssl.SSLContext | None = None
 
     def __repr__(self) -> str:
-        return f"Pass({', '.join(self.headers)})"
+        return f"RequestAuth({', '.join(self.headers)})"
 
 
 class CredentialProvider(Protocol):
-    """Who we are, as of now."""
-
     async def current(self) -> RequestAuth:
-        """What to show; `Unavailable` where there is nothing."""
+        """Return the current credentials; raise `Unavailable` if there are none."""
         ...
 
     async def refresh(self, rejected: RequestAuth) -> RequestAuth | None:
-        """The server did not accept that: something else to show, if there is."""
+        """Return other credentials after a 401, or None."""
         ...
 
-    async def close(self) -> None:
-        """They will not be asked for any more."""
-        ...
+    async def close(self) -> None: ...
 
 
 class StaticToken:
-    """A bearer token that stays as it is, or none."""
+    """A bearer token that never changes, or none."""
 
     def __init__(self, token: str = "", *, tls: ssl.SSLContext | None = None) -> None:
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._pass = RequestAuth(headers=headers, tls=tls)
+        self._auth = RequestAuth(headers=headers, tls=tls)
 
     async def current(self) -> RequestAuth:
-        """Always the same."""
-        return self._pass
+        return self._auth
 
-    async def refresh(self, rejected: RequestAuth) -> RequestAuth | None:  # noqa: ARG002  (there is no other)
-        """There is no other."""
+    async def refresh(self, rejected: RequestAuth) -> RequestAuth | None:  # noqa: ARG002  (never changes)
         return None
 
     async def close(self) -> None:
-        """Nothing is open."""
+        pass
 
 
 class HttpTransport:
-    """One API server. How many requests run at a time is bounded by those who ask, not here: a
-    watch holds its connection for minutes, and must keep no request waiting.
+    """Transport to one API server.
+
+    The number of parallel requests is not limited here: a watch holds its connection for minutes
+    and must not delay a request.
     """
 
     def __init__(
@@ -97,47 +93,46 @@ class HttpTransport:
         await self.close()
 
     async def close(self) -> None:
-        """Drop all connections: what is under way fails, and so does what comes later."""
+        """Drop all connections: running and later requests fail."""
         self._closed = True
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-            await asyncio.sleep(0)  # what was aborted is closed in the loop's next turn
+            await asyncio.sleep(0)  # aborted connections close in the loop's next turn
         await self._credentials.close()
 
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncGenerator["HttpResponse"]:
-        """Send it, a second time where the server refused the first for its credentials.
+        """Send the request, once more with refreshed credentials after a 401.
 
-        So is what found its kept connection closed, but never a POST or a PATCH: it may have been
-        carried out. A PUT names its revision and a DELETE its uid, so that twice is once.
+        The session also repeats a request whose kept connection was closed, but never a POST or
+        PATCH, which may have been carried out. A PUT names its revision and a DELETE its uid, so a
+        repetition changes nothing.
         """
-        shown = await self._credentials.current()
-        response = await self._send(request, shown)
+        auth = await self._credentials.current()
+        response = await self._send(request, auth)
         try:
-            if response.status == 401 and (other := await self._credentials.refresh(shown)):
-                _leave(response)
-                response = await self._send(request, other)
+            if response.status == 401 and (refreshed := await self._credentials.refresh(auth)):
+                _abort(response)
+                response = await self._send(request, refreshed)
             yield HttpResponse(response, request, url=self.url)
         finally:
-            _leave(response)
+            _abort(response)
 
-    async def _send(self, request: Request, shown: RequestAuth) -> aiohttp.ClientResponse:
+    async def _send(self, request: Request, auth: RequestAuth) -> aiohttp.ClientResponse:
         if self._closed:
-            raise Unavailable(
-                describe_request(request), f"{self.url}: the way there was closed from here"
-            )
+            raise Unavailable(describe_request(request), f"{self.url}: this client is closed")
         session = self._session
         if session is None:
-            session = self._session = _session()
+            session = self._session = _new_session()
         try:
             return await session.request(
                 request.method,
-                _address(self.url, request),
+                _request_url(self.url, request),
                 data=request.body or None,
-                headers={**request.headers, **shown.headers},
+                headers={**request.headers, **auth.headers},
                 allow_redirects=False,
-                ssl=shown.tls or True,
+                ssl=auth.tls or True,
                 server_hostname=self._server_name,
                 proxy=self._proxy,
             )
@@ -148,7 +143,7 @@ class HttpTransport:
 
 
 class HttpResponse:
-    """An answer whose body is still on its way."""
+    """A response whose body is still arriving."""
 
     def __init__(self, response: aiohttp.ClientResponse, request: Request, *, url: str) -> None:
         self._response = response
@@ -158,28 +153,26 @@ class HttpResponse:
         self.headers = {name.lower(): value for name, value in response.headers.items()}
 
     async def body(self) -> bytes:
-        """The whole of it."""
         try:
             return await self._response.read()
         except (aiohttp.ClientError, OSError) as error:
-            raise self._cut(error) from error
+            raise self._broken_off(error) from error
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Its bytes as they come, as many at a time as there are."""
         try:
             async for chunk in self._response.content.iter_any():
                 yield chunk
         except (aiohttp.ClientError, OSError) as error:
-            raise self._cut(error) from error
+            raise self._broken_off(error) from error
 
-    def _cut(self, error: Exception) -> Unavailable:
-        why = f"{self._url}: the answer broke off: {describe_error(error)}"
+    def _broken_off(self, error: Exception) -> Unavailable:
+        why = f"{self._url}: the response broke off: {describe_error(error)}"
         return Unavailable(describe_request(self._request), why)
 
 
-def _leave(response: aiohttp.ClientResponse) -> None:
-    # A connection whose answer was read to its end went back to the pool by itself. Another is of
-    # no more use; under TLS a mere close would wait for the server's farewell, out of our sight.
+def _abort(response: aiohttp.ClientResponse) -> None:
+    # A connection whose response was read to its end is back in the pool. Abort any other: under
+    # TLS a close would wait in the background for the server's close_notify.
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
@@ -187,13 +180,13 @@ def _leave(response: aiohttp.ClientResponse) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """Why a request or its answer did not get through, for a person."""
+    """Describe why a request or its response did not get through."""
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return f"no address is known for the host {error.host}; check the name, and DNS"
+        return f"the host name {error.host} cannot be resolved; check the name and DNS"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return _certificate(error.certificate_error)
+        return _describe_certificate_error(error.certificate_error)
     if isinstance(error, aiohttp.ClientConnectorError):
-        why = _system(error.os_error)
+        why = _describe_os_error(error.os_error)
         if isinstance(error, aiohttp.ClientProxyConnectionError):
             return f"the proxy cannot be reached: {why}"
         if isinstance(error, aiohttp.ClientConnectorSSLError):
@@ -204,13 +197,13 @@ def describe_error(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientPayloadError):
         return "the connection was cut"
     if isinstance(error, OSError):
-        return _system(error)
+        return _describe_os_error(error)
     if isinstance(error, aiohttp.InvalidURL):
         return "this is not the address of a server"
     return f"{type(error).__name__}: {error}"
 
 
-def _certificate(error: Exception) -> str:
+def _describe_certificate_error(error: Exception) -> str:
     if not isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate cannot be checked: {error}"
     why = error.verify_message
@@ -219,12 +212,12 @@ def _certificate(error: Exception) -> str:
     if "expired" in why or "not yet valid" in why:
         return f"the server's certificate is out of date: {why}; check the clocks"
     return (
-        f"the server's certificate is not from an authority that we trust ({why}); "
-        f"the configured CA file must be that of this cluster"
+        f"the server's certificate is not signed by a trusted authority ({why}); "
+        f"configure the CA file of this cluster"
     )
 
 
-def _system(error: OSError) -> str:
+def _describe_os_error(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return f"{error.reason or error}".lower().replace("_", " ")
     number = error.errno
@@ -235,19 +228,19 @@ def _system(error: OSError) -> str:
     return os.strerror(number).lower() if number else f"{error}" or type(error).__name__
 
 
-def _address(url: str, request: Request) -> URL:
+def _request_url(url: str, request: Request) -> URL:
     path = quote(request.path, safe="/:@")
     query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
     return URL(f"{url}{path}{query}", encoded=True)
 
 
-def _session() -> aiohttp.ClientSession:
+def _new_session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE),
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(),
-        # To pack and unpack costs both sides more than the network does.
+        # Compression costs both sides more than the network does.
         headers={"accept-encoding": "identity", "user-agent": "sluice"},
-        read_bufsize=_BUFFER,
+        read_bufsize=_READ_BUFFER,
         trust_env=False,
     )

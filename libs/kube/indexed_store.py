@@ -1,7 +1,4 @@
-"""Objects by key and by index: what a cache holds, and which of two states of an object is later.
-
-Pure: what comes in is decided on by revisions alone. Knows neither server, clock nor watchers.
-"""
+"""Objects by key and by index, ordered by revision: the storage of a cache."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeAlias, TypeVar
@@ -11,19 +8,19 @@ from libs.kube.views import Object
 V = TypeVar("V", bound=Object)
 
 IndexFunc: TypeAlias = Callable[[V], Iterable[str]]
-"""Under which values an object is found. Pure: the same for the same object."""
+"""Return the index values of an object. Must be pure."""
 
 Change: TypeAlias = tuple[V | None, V | None]
-"""What an object was, and what it is; None where it was not, or is not any more."""
+"""The old and the new object; None before creation and after deletion."""
 
 
 class IndexedStore(Generic[V]):
-    """Says what each step has changed; no object goes back to an earlier revision."""
+    """Reports the changes of each step; no object moves to an earlier revision."""
 
     def __init__(self, indexes: Mapping[str, IndexFunc[V]]) -> None:
         self._objects: dict[str, V] = {}
         self._indexes = indexes
-        self._under: dict[str, dict[str, dict[str, V]]] = {name: {} for name in indexes}
+        self._by_index: dict[str, dict[str, dict[str, V]]] = {name: {} for name in indexes}
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -32,40 +29,38 @@ class IndexedStore(Generic[V]):
         return iter(self._objects.values())
 
     def get(self, key: str) -> V | None:
-        """The object of that key."""
         return self._objects.get(key)
 
     def by_index(self, index: str, value: str) -> list[V]:
-        """Those that the index puts under that value."""
-        return list(self._under[index].get(value, {}).values())
+        return list(self._by_index[index].get(value, {}).values())
 
     def put(self, view: V) -> list[Change[V]]:
-        """As the server has it, unless what is held is as new."""
-        held = self._objects.get(view.metadata.key)
-        if held is not None and revision_of(view) <= revision_of(held):
+        """Store an object unless the stored one is as new."""
+        stored = self._objects.get(view.metadata.key)
+        if stored is not None and revision_of(view) <= revision_of(stored):
             return []
         return [self._put(view)]
 
     def drop(self, view: V, *, at: int) -> list[Change[V]]:
-        """It is gone as of that revision, unless what is held came after."""
-        held = self._objects.get(view.metadata.key)
-        if held is None or revision_of(held) > at:
+        """Remove an object deleted at that revision, unless the stored one is newer."""
+        stored = self._objects.get(view.metadata.key)
+        if stored is None or revision_of(stored) > at:
             return []
-        return [self._drop(held)]
+        return [self._drop(stored)]
 
     def replace(self, items: Iterable[V], *, at: int) -> list[Change[V]]:
-        """These are all that there were at that revision: what is held and newer stays."""
+        """Replace the content by a list at that revision; keep stored objects that are newer."""
         listed = {item.metadata.key: item for item in items}
-        gone = [view for key, view in self._objects.items() if key not in listed]
-        changes = [change for view in gone for change in self.drop(view, at=at)]
+        missing = [view for key, view in self._objects.items() if key not in listed]
+        changes = [change for view in missing for change in self.drop(view, at=at)]
         changes.extend(change for view in listed.values() for change in self.put(view))
         return changes
 
     def reset(self, items: Iterable[V]) -> list[Change[V]]:
-        """These are all that there are, whatever was held: its revisions mean nothing now."""
+        """Replace the content by a list whatever was stored, whose revisions mean nothing now."""
         listed = {item.metadata.key: item for item in items}
-        gone = [view for key, view in self._objects.items() if key not in listed]
-        changes = [self._drop(view) for view in gone]
+        missing = [view for key, view in self._objects.items() if key not in listed]
+        changes = [self._drop(view) for view in missing]
         changes.extend(
             self._put(view) for key, view in listed.items() if self._objects.get(key) != view
         )
@@ -73,31 +68,31 @@ class IndexedStore(Generic[V]):
 
     def _put(self, view: V) -> Change[V]:
         key = view.metadata.key
-        held = self._objects.get(key)
-        if held is not None:
-            self._unlist(key, held)
+        stored = self._objects.get(key)
+        if stored is not None:
+            self._unindex(key, stored)
         self._objects[key] = view
         for name, index in self._indexes.items():
             for value in index(view):
-                self._under[name].setdefault(value, {})[key] = view
-        return held, view
+                self._by_index[name].setdefault(value, {})[key] = view
+        return stored, view
 
-    def _drop(self, held: V) -> Change[V]:
-        key = held.metadata.key
-        self._unlist(key, held)
+    def _drop(self, stored: V) -> Change[V]:
+        key = stored.metadata.key
+        self._unindex(key, stored)
         del self._objects[key]
-        return held, None
+        return stored, None
 
-    def _unlist(self, key: str, held: V) -> None:
+    def _unindex(self, key: str, stored: V) -> None:
         for name, index in self._indexes.items():
-            under = self._under[name]
-            for value in index(held):
-                found = under.get(value, {})
-                found.pop(key, None)
-                if not found:
-                    under.pop(value, None)
+            by_value = self._by_index[name]
+            for value in index(stored):
+                entries = by_value.get(value, {})
+                entries.pop(key, None)
+                if not entries:
+                    by_value.pop(value, None)
 
 
 def revision_of(view: Object) -> int:
-    """As a number; the watch has checked that it is one."""
+    """Return the revision as a number, as checked by `require_revisions`."""
     return int(view.metadata.resource_version)

@@ -1,7 +1,7 @@
-"""One kind of objects that is followed, and how far what is known of it can be relied upon.
+"""A cache of one kind that also handles kinds the server does not serve.
 
-A kind that the server does not serve is known to have no objects, and is waited for in silence:
-somebody may install its definition later. What is made of the objects is not known here.
+A kind that is not served has no objects; the informer waits without warnings for its definition to
+be installed.
 """
 
 import math
@@ -18,16 +18,13 @@ from libs.runtime.backoff import jittered
 from libs.runtime.env import Env
 
 SERVED_POLL_INTERVAL: Final = 10.0
-"""Seconds between two looks whether a kind is served by now."""
+"""Seconds between checks whether a kind is served."""
 VERIFY_TIMEOUT: Final = 5.0
-"""Seconds that a proof may take."""
 
 V = TypeVar("V", bound=Object)
 
 
 class Informer(Generic[V]):
-    """One kind, or the part of it that a namespace and selectors choose."""
-
     def __init__(
         self,
         kube: Kube,
@@ -53,57 +50,57 @@ class Informer(Generic[V]):
         self._resource = resource
         self._clock = env.clock
         self._random = env.random
-        self._follows = False
+        self._following = False
         self._absent_at: float | None = None
-        """When the server said last that it serves no such kind."""
-        self._trouble = ""
+        """Time of the last response that the kind is not served."""
+        self._problem = ""
 
     def __iter__(self) -> Iterator[V]:
         return iter(self.cache)
 
     async def run(self) -> None:
-        """Follow until cancelled, from when the server serves this kind."""
+        """Follow the kind until cancelled, starting when the server serves it."""
         if self._resource.is_custom:
             while not await self._is_served():
                 await self._clock.sleep(jittered(SERVED_POLL_INTERVAL, self._random))
-        self._follows, self._absent_at = True, None
+        self._following, self._absent_at = True, None
         await self.cache.run()
 
     @property
     def why_unknown(self) -> str:
-        """Why it is not known what there is, in words; empty: it is."""
+        """Why the content is unknown; empty if it is known."""
         if self.cache.is_synced or self._absent_at is not None:
             return ""
-        return f"{self.name}: {self.cache.problem or self._trouble or 'not listed yet'}"
+        return f"{self.name}: {self.cache.problem or self._problem or 'not listed yet'}"
 
     @property
     def age(self) -> float:
-        """Seconds since something proved that this is how things are."""
+        """Seconds since the content was last proven current."""
         absent = math.inf
         if self._absent_at is not None:
             absent = self._clock.monotonic() - self._absent_at
-        return min(absent, self.cache.age) if self._follows else absent
+        return min(absent, self.cache.age) if self._following else absent
 
     async def verify_current(self) -> str:
-        """Why it cannot be shown that this is how things are now; empty: it was."""
-        if not self._follows:
-            return f"{self.name}: served now" if await self._is_served() else self._trouble
+        """Return why the content cannot be proven current; empty if it was."""
+        if not self._following:
+            return f"{self.name}: served now" if await self._is_served() else self._problem
         if await self.cache.verify_current(within=VERIFY_TIMEOUT):
             return ""
-        # All its objects were told as deleted when its definition went.
+        # Deleting a definition deletes all its objects, so an empty cache may be an unserved kind.
         if not len(self.cache) and self._resource.is_custom and not await self._is_served():
-            return self._trouble
+            return self._problem
         return f"{self.name}: {self.cache.problem}"
 
     async def _is_served(self) -> bool:
-        asked = self._clock.monotonic()
-        self._trouble = ""
+        requested_at = self._clock.monotonic()
+        self._problem = ""
         try:
             await self._kube.list_page(self._resource, limit=1, within=VERIFY_TIMEOUT)
         except UnknownKind:
-            self._absent_at = asked
+            self._absent_at = requested_at
             return False
         except KubeError as error:
-            self._trouble = f"{self.name}: {error}"
+            self._problem = f"{self.name}: {error}"
             return False
         return True

@@ -1,4 +1,4 @@
-"""Run a body in each term in which this process leads, with a client that the term fences."""
+"""Run a function in each term in which this process leads, with a client fenced by that term."""
 
 from collections.abc import Awaitable, Callable
 
@@ -12,17 +12,17 @@ from libs.runtime.env import Env
 from libs.runtime.logs import logger
 
 STAND_BACK_SECONDS = 5.0
-"""Pause before a deposed leader is a candidate again."""
+"""Pause before a deposed leader becomes a candidate again."""
 
 _log = logger()
 
 
 class Deposed(Exception):
-    """Raised by a term's body that sees another leader: it releases the lease and stands back."""
+    """Raised by a term's function that sees another leader: it releases the lease and waits."""
 
 
 class Candidate:
-    """A process that leads whenever it holds a lease."""
+    """A process that leads whenever it holds the lease."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Candidate:
         env: Env,
     ) -> None:
         self.kube = Kube(transport, manager=manager, clock=env.clock)
-        """For reads, and for writes that need no leader: no term fences it."""
+        """Unfenced client, for reads and for writes that need no leader."""
         self._transport = transport
         self._manager = manager
         self._env = env

@@ -1,6 +1,6 @@
-"""What is measured of controllers and their queues; each series is there, at zero, from the start.
+"""Metrics of controllers and their queues; each series exists from the start.
 
-A queue is asked when somebody scrapes, so its hot path knows nothing of this.
+Queues are read on scrape, so metrics cost nothing on their hot path.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,8 +18,6 @@ _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 
 
 class AttemptOutcome(StrEnum):
-    """How a try ended, as it is counted."""
-
     DONE = "done"
     LATER = "later"
     REFUSED = "refused"
@@ -28,63 +26,68 @@ class AttemptOutcome(StrEnum):
 
 
 class ControllerMetrics:
-    """Those of all controllers of a process, by name."""
+    """The metrics of all controllers of a process, by name."""
 
     def __init__(self, metrics: Metrics, *, controllers: Iterable[str]) -> None:
         names = list(controllers)
-        self._ended = metrics.counter(
+        self._attempts = metrics.counter(
             "sluice_reconciles",
-            "Tries of a controller to bring a key where it should be, by how they ended.",
+            "Reconciles of a controller, by outcome.",
             controller=names,
-            outcome=[ended.value for ended in AttemptOutcome],
+            outcome=[outcome.value for outcome in AttemptOutcome],
         )
         self._seconds = metrics.histogram(
-            "sluice_reconcile_seconds", "How long a try took.", _BUCKETS, controller=names
+            "sluice_reconcile_seconds", "Duration of a reconcile.", _BUCKETS, controller=names
         )
         self._queues = _Queues()
         metrics.registry.register(self._queues)
 
     def register(self, controller: str, queue: WorkQueue[Any]) -> "ReconcileRecorder":
-        """The meter of one of those controllers, whose queue is shown from now on."""
-        self._queues.shown[controller] = queue
+        """Return the recorder of a controller and export its queue from now on."""
+        self._queues.queues[controller] = queue
         return ReconcileRecorder(
-            ended={ended: self._ended.labels(controller, ended.value) for ended in AttemptOutcome},
+            attempts={
+                outcome: self._attempts.labels(controller, outcome.value)
+                for outcome in AttemptOutcome
+            },
             seconds=self._seconds.labels(controller),
         )
 
 
 class ReconcileRecorder:
-    """One controller's."""
-
-    def __init__(self, *, ended: Mapping[AttemptOutcome, Counter], seconds: Histogram) -> None:
-        self._ended = ended
+    def __init__(self, *, attempts: Mapping[AttemptOutcome, Counter], seconds: Histogram) -> None:
+        self._attempts = attempts
         self._seconds = seconds
 
-    def record(self, ended: AttemptOutcome, *, seconds: float) -> None:
-        """A try ended so, after so long."""
-        self._ended[ended].inc()
+    def record(self, outcome: AttemptOutcome, *, seconds: float) -> None:
+        self._attempts[outcome].inc()
         self._seconds.observe(seconds)
 
 
-_Shown = tuple[
+_QueueMetric = tuple[
     type[GaugeMetricFamily] | type[CounterMetricFamily], str, str, Callable[[QueueStats], float]
 ]
 
-_SHOWN: tuple[_Shown, ...] = (
-    (GaugeMetricFamily, "waiting", "Keys in line.", lambda queue: queue.waiting),
-    (GaugeMetricFamily, "delayed", "Keys due later.", lambda queue: queue.delayed),
-    (GaugeMetricFamily, "working", "Keys in hands.", lambda queue: queue.working),
+_QUEUE_METRICS: tuple[_QueueMetric, ...] = (
+    (GaugeMetricFamily, "waiting", "Keys waiting in the queue.", lambda queue: queue.waiting),
+    (
+        GaugeMetricFamily,
+        "delayed",
+        "Keys added with a delay that is not over.",
+        lambda queue: queue.delayed,
+    ),
+    (GaugeMetricFamily, "working", "Keys being reconciled.", lambda queue: queue.working),
     (
         GaugeMetricFamily,
         "oldest_seconds",
-        "How long the key that waits longest has waited.",
+        "How long the oldest waiting key has waited.",
         lambda queue: queue.oldest,
     ),
-    (CounterMetricFamily, "added", "Keys put in line.", lambda queue: queue.added),
+    (CounterMetricFamily, "added", "Keys added to the queue.", lambda queue: queue.added),
     (
         CounterMetricFamily,
         "retried",
-        "Keys that were to be tried again.",
+        "Keys added again after a failure.",
         lambda queue: queue.retried,
     ),
 )
@@ -92,12 +95,12 @@ _SHOWN: tuple[_Shown, ...] = (
 
 class _Queues(Collector):
     def __init__(self) -> None:
-        self.shown: dict[str, WorkQueue[Any]] = {}
+        self.queues: dict[str, WorkQueue[Any]] = {}
 
     def collect(self) -> Iterator[Metric]:
-        standings = {name: queue.stats() for name, queue in self.shown.items()}
-        for family, name, documentation, value in _SHOWN:
-            shown = family(f"sluice_queue_{name}", documentation, labels=["controller"])
-            for controller, standing in standings.items():
-                shown.add_metric([controller], value(standing))
-            yield shown
+        stats = {name: queue.stats() for name, queue in self.queues.items()}
+        for family, name, documentation, value in _QUEUE_METRICS:
+            metric = family(f"sluice_queue_{name}", documentation, labels=["controller"])
+            for controller, queue_stats in stats.items():
+                metric.add_metric([controller], value(queue_stats))
+            yield metric

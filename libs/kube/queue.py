@@ -1,14 +1,12 @@
-"""The work queue of a controller: which key is looked at next. Keys only, never what changed.
+"""The work queue of a controller. It holds keys only, never what changed.
 
-- A key is in one pair of hands at a time; what is added while it is worked on comes again after.
-- More urgent keys go first, in the order in which they came. A waiting key that is added more
-  urgently moves to the end of that line. Every sixteenth key handed out is, of those at the head of
-  a line, the one that has waited longest: so nothing waits for ever.
-- A delay stands beside the lines: of two for one key the earlier counts, and the more urgent of
-  both. Adding the key meanwhile does not end it, for who asked for it may have had another reason.
-- `close` drops what waits. Keys are found anew at the next start; what is in hands may be finished.
-
-It must not know what a key means, nor who works on it.
+- A key is handed out to one worker at a time; if added meanwhile, it is queued again afterwards.
+- More urgent keys go first, and first in first out. A waiting key that is added more urgently
+  moves to the end of that line. Every sixteenth key handed out is, among the heads of the lines,
+  the one that has waited longest, so that none starves.
+- Delayed keys are kept apart: of two delays of one key the earlier counts, with the higher urgency
+  of both. Adding the key does not cancel its delay, which may have another reason.
+- `close` drops all waiting keys; keys already handed out may be finished.
 """
 
 import asyncio
@@ -28,42 +26,38 @@ K = TypeVar("K", bound=Hashable)
 RETRY_FIRST = 0.005
 RETRY_CAP = 300.0
 RETRY_RATE = 50.0
-"""Retries a second, all keys together, once the burst is used up."""
+"""Retries per second of all keys together, once the burst is used up."""
 RETRY_BURST = 500.0
 FAIR_TURN = 16
 
-_FEW = 64
+_MIN_HEAP = 64
 
 
 class Urgency(IntEnum):
-    """Who goes first."""
-
     LIVE = 0
-    """Something changed."""
+    """The object changed."""
     INITIAL = 1
-    """It is there, as the first list says."""
+    """The object was in the first list."""
     RESYNC = 2
-    """Looked at now and then, in case something was missed."""
+    """Periodic, in case a change was missed."""
 
 
 _QueuedKey = tuple[K, Urgency, float]
-"""A key in a line, and since when it could have been handed out."""
+"""A waiting key, its urgency, and the time since when it waits."""
 
 
 class QueueClosed(Exception):
-    """The queue hands out nothing any more."""
+    """Raised by `get` after `close`."""
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How the queue stands, for whoever measures."""
-
     waiting: int
     delayed: int
     working: int
     oldest: float
-    """Seconds that the key which has waited longest could have been handed out."""
+    """Seconds that the oldest waiting key has waited."""
     added: int
-    """How often a key was put in line, since the start."""
+    """Keys added since the start."""
     retried: int
 
 
@@ -73,25 +67,25 @@ class WorkQueue(Generic[K]):
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._lines: tuple[deque[_QueuedKey[K]], ...] = tuple(deque() for _ in Urgency)
-        # What a line holds counts only while it is the key's place here.
-        self._places: dict[K, _QueuedKey[K]] = {}
+        # An entry of a line is valid only while it is the key's entry here.
+        self._waiting: dict[K, _QueuedKey[K]] = {}
         self._working: dict[K, Urgency] = {}
         self._again: dict[K, Urgency] = {}
-        self._delays = _Delays[K](clock=clock, over=self.add)
-        self._tries: dict[K, int] = {}
-        self._allowance = _RetryBucket(clock)
-        self._takers: deque[asyncio.Future[None]] = deque()
+        self._delays = _Delays[K](clock=clock, on_due=self.add)
+        self._failures: dict[K, int] = {}
+        self._retry_bucket = _RetryBucket(clock)
+        self._getters: deque[asyncio.Future[None]] = deque()
         self._closed = False
         self._turn = 0
         self._added = 0
         self._retried = 0
 
     def add(self, key: K, urgency: Urgency = Urgency.LIVE) -> None:
-        """Have it looked at once; what waits already is raised if this is more urgent."""
-        place = self._places.get(key)
-        if place is not None:
-            if urgency < place[1]:
-                self._put(key, urgency, since=place[2])
+        """Queue the key at once; raise the urgency of a waiting one."""
+        entry = self._waiting.get(key)
+        if entry is not None:
+            if urgency < entry[1]:
+                self._put(key, urgency, since=entry[2])
         elif key in self._working:
             self._again[key] = min(urgency, self._again.get(key, urgency))
         elif not self._closed:
@@ -100,7 +94,6 @@ class WorkQueue(Generic[K]):
             self._wake()
 
     def add_after(self, key: K, seconds: float, urgency: Urgency = Urgency.LIVE) -> None:
-        """Add it then."""
         if self._closed:
             return
         if seconds <= 0:
@@ -109,97 +102,99 @@ class WorkQueue(Generic[K]):
             self._delays.add(key, urgency, due=self._clock.monotonic() + seconds)
 
     def retry(self, key: K, *, at_least: float = 0.0) -> float:
-        """Add it after its back-off, as urgent as it was handed out; gives the seconds.
+        """Add the key after its back-off, with the urgency it was handed out with; return the
+        seconds.
 
-        Longer each time until `forget`, and longer still while all keys together fail often.
+        The back-off grows until `forget`, and further while all keys together fail often.
         """
-        tries = self._tries.get(key, 0)
-        self._tries[key] = tries + 1
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
         self._retried += 1
-        own = min(RETRY_CAP, RETRY_FIRST * 2.0 ** min(tries, 32))
-        seconds = max(own, self._allowance.take(), at_least)
+        own = min(RETRY_CAP, RETRY_FIRST * 2.0 ** min(failures, 32))
+        seconds = max(own, self._retry_bucket.take(), at_least)
         self.add_after(key, seconds, self._working.get(key, Urgency.LIVE))
         return seconds
 
     def forget(self, key: K) -> None:
-        """It went well: its next retry is the first again."""
-        self._tries.pop(key, None)
+        """Reset the back-off of the key."""
+        self._failures.pop(key, None)
 
     async def get(self) -> K:
-        """The next key, as soon as there is one, to be given back by `done`; or else `Closed`."""
-        while not self._places:
+        """Wait for the next key, which must be returned with `done`; raise `QueueClosed` after
+        `close`.
+        """
+        while not self._waiting:
             if self._closed:
                 raise QueueClosed
-            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._takers.append(taker)
+            getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._getters.append(getter)
             try:
-                await taker
+                await getter
             except BaseException:
-                if taker.done() and not taker.cancelled():
-                    self._wake()  # woken and cancelled at once: the key is for the next one
+                if getter.done() and not getter.cancelled():
+                    self._wake()  # woken and cancelled at once: wake the next getter
                 raise
         return self._take()
 
     def done(self, key: K) -> None:
-        """It is out of hands; what was added meanwhile is put in line now."""
+        """Return a key; if it was added meanwhile, queue it again."""
         del self._working[key]
         again = self._again.pop(key, None)
         if again is not None:
             self.add(key, again)
 
     def close(self) -> None:
-        """Drop what waits, and end every `get`."""
+        """Drop all waiting keys and end every `get`."""
         self._closed = True
-        self._places.clear()
+        self._waiting.clear()
         self._again.clear()
         for line in self._lines:
             line.clear()
         self._delays.close()
-        while self._takers:
+        while self._getters:
             self._wake()
 
     def stats(self) -> QueueStats:
-        """As it is now."""
         now = self._clock.monotonic()
         return QueueStats(
-            waiting=len(self._places),
+            waiting=len(self._waiting),
             delayed=len(self._delays),
             working=len(self._working),
-            oldest=now - min((place[2] for place in self._places.values()), default=now),
+            oldest=now - min((entry[2] for entry in self._waiting.values()), default=now),
             added=self._added,
             retried=self._retried,
         )
 
     def _put(self, key: K, urgency: Urgency, *, since: float) -> None:
-        place = (key, urgency, since)
-        self._places[key] = place
-        self._lines[urgency].append(place)
+        entry = (key, urgency, since)
+        self._waiting[key] = entry
+        self._lines[urgency].append(entry)
 
     def _take(self) -> K:
         self._turn += 1
         lines = self._lines if self._turn < FAIR_TURN else self._longest_waiting_first()
         for line in lines:
             while line:
-                place = line.popleft()
-                key = place[0]
-                if self._places.get(key) is place:
-                    del self._places[key]
-                    self._working[key] = place[1]
+                entry = line.popleft()
+                key = entry[0]
+                if self._waiting.get(key) is entry:
+                    del self._waiting[key]
+                    self._working[key] = entry[1]
                     return key
-        raise LookupError("a key has a place, but is in no line")
+        raise LookupError("a waiting key is in no line")
 
     def _longest_waiting_first(self) -> list[deque[_QueuedKey[K]]]:
         self._turn = 0
         for line in self._lines:
-            while line and self._places.get(line[0][0]) is not line[0]:
+            while line and self._waiting.get(line[0][0]) is not line[0]:
                 line.popleft()
         return sorted(filter(None, self._lines), key=_head_since)
 
     def _wake(self) -> None:
-        while self._takers:
-            taker = self._takers.popleft()
-            if not taker.done():
-                taker.set_result(None)
+        while self._getters:
+            getter = self._getters.popleft()
+            if not getter.done():
+                getter.set_result(None)
                 return
 
 
@@ -208,17 +203,17 @@ def _head_since(line: deque[_QueuedKey[K]]) -> float:
 
 
 class _Delays(Generic[K]):
-    """Keys that are due later: one heap, and one task that sleeps until the earliest."""
+    """Delayed keys: one heap, and one task that sleeps until the earliest is due."""
 
-    def __init__(self, *, clock: Clock, over: Callable[[K, Urgency], None]) -> None:
+    def __init__(self, *, clock: Clock, on_due: Callable[[K, Urgency], None]) -> None:
         self._clock = clock
-        self._over = over
+        self._on_due = on_due
         self._due: dict[K, tuple[float, Urgency]] = {}
-        # Each key's earliest is in here; what is not that any more is skipped when it comes up.
+        # May hold outdated entries, which are skipped when they come up.
         self._heap: list[tuple[float, int, K]] = []
         self._count = itertools.count()
         self._sleeper: asyncio.Task[None] | None = None
-        self._wakes = 0.0
+        self._wakes_at = 0.0
 
     def __len__(self) -> int:
         return len(self._due)
@@ -232,59 +227,59 @@ class _Delays(Generic[K]):
                 return
         self._due[key] = (due, urgency)
         heapq.heappush(self._heap, (due, next(self._count), key))
-        if len(self._heap) > 2 * len(self._due) + _FEW:
-            self._heap = [entry for entry in self._heap if self._counts(entry)]
+        if len(self._heap) > 2 * len(self._due) + _MIN_HEAP:
+            self._heap = [entry for entry in self._heap if self._is_valid(entry)]
             heapq.heapify(self._heap)
-        self._sleep()
+        self._schedule()
 
     def close(self) -> None:
         self._due.clear()
         self._heap.clear()
-        self._wake_never()
+        self._cancel_sleeper()
 
-    def _sleep(self) -> None:
+    def _schedule(self) -> None:
         if not self._heap:
             return
         due = self._heap[0][0]
-        if self._sleeper is not None and self._wakes <= due:
+        if self._sleeper is not None and self._wakes_at <= due:
             return
-        self._wake_never()
-        self._wakes = due
-        self._sleeper = asyncio.create_task(self._until(due), name="queue/delays")
+        self._cancel_sleeper()
+        self._wakes_at = due
+        self._sleeper = asyncio.create_task(self._sleep_until(due), name="queue/delays")
 
-    def _wake_never(self) -> None:
+    def _cancel_sleeper(self) -> None:
         if self._sleeper is not None:
             self._sleeper.cancel()
             self._sleeper = None
 
-    async def _until(self, due: float) -> None:
+    async def _sleep_until(self, due: float) -> None:
         await self._clock.sleep(due - self._clock.monotonic())
         self._sleeper = None
         now = self._clock.monotonic()
         while self._heap and self._heap[0][0] <= now:
             entry = heapq.heappop(self._heap)
-            if self._counts(entry):
+            if self._is_valid(entry):
                 key = entry[2]
-                self._over(key, self._due.pop(key)[1])
-        self._sleep()
+                self._on_due(key, self._due.pop(key)[1])
+        self._schedule()
 
-    def _counts(self, entry: tuple[float, int, K]) -> bool:
+    def _is_valid(self, entry: tuple[float, int, K]) -> bool:
         due, _, key = entry
         known = self._due.get(key)
         return known is not None and known[0] == due
 
 
 class _RetryBucket:
-    """A bucket of tokens that may be overdrawn: who does waits until it would be full enough."""
+    """A token bucket that may be overdrawn at the price of a delay."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._tokens = RETRY_BURST
-        self._at = clock.monotonic()
+        self._refilled_at = clock.monotonic()
 
     def take(self) -> float:
-        """Seconds to wait for it."""
+        """Take a token and return the delay in seconds."""
         now = self._clock.monotonic()
-        self._tokens = min(RETRY_BURST, self._tokens + (now - self._at) * RETRY_RATE) - 1.0
-        self._at = now
+        self._tokens = min(RETRY_BURST, self._tokens + (now - self._refilled_at) * RETRY_RATE) - 1.0
+        self._refilled_at = now
         return max(0.0, -self._tokens / RETRY_RATE)

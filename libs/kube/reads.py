@@ -1,7 +1,4 @@
-"""What the client reads: one object, a part of a list, or all of it.
-
-Nothing is changed by any of it, and nothing is remembered.
-"""
+"""Read requests of the client: one object, a page of a list, or a whole list."""
 
 import asyncio
 from collections.abc import Mapping
@@ -24,8 +21,6 @@ V = TypeVar("V", bound=Object)
 
 
 class ReadClient(BaseClient):
-    """What may be asked of one API server."""
-
     async def get(
         self,
         resource: Resource[V],
@@ -34,7 +29,6 @@ class ReadClient(BaseClient):
         namespace: str = "",
         within: float = DEFAULT_TIMEOUT,
     ) -> V:
-        """One object as it is now."""
         path = resource.path(namespace=namespace, name=name)
         with unknown_kind_errors(resource):
             body = await self.request("GET", path, within=within)
@@ -52,11 +46,11 @@ class ReadClient(BaseClient):
         resource_version: str = "",
         within: float = 30.0,
     ) -> Page[V]:
-        """Objects of a kind, `limit` at a time; `resume` is the `rest` of the page before."""
+        """Return up to `limit` objects; `continue_token` is that of the previous page."""
         query = {"limit": str(limit), "labelSelector": labels, "fieldSelector": fields}
         query |= {"continue": continue_token, "resourceVersion": resource_version}
         path = resource.path(namespace=namespace)
-        return decode_page(await self._listed(resource, path, query, within), resource, path=path)
+        return decode_page(await self._get_list(resource, path, query, within), resource, path=path)
 
     async def list_all(
         self,
@@ -68,37 +62,39 @@ class ReadClient(BaseClient):
         limit: int = 500,
         within: float = 30.0,
     ) -> Page[V]:
-        """All objects of a kind, as of one revision; `within` is for each part of the list.
+        """Return all objects as of one revision; `within` limits each page.
 
-        While a part is read the next one is on its way. `Unreadable` where the parts do not belong
-        together.
+        The next page is requested while the current one is decoded. Raise `MalformedResponse` if
+        the pages do not belong together.
         """
         query = {"limit": str(limit), "labelSelector": labels, "fieldSelector": fields}
         path = resource.path(namespace=namespace)
-        parts: list[Page[V]] = []
-        asked = {""}
-        body = await self._listed(resource, path, query, within)
-        while rest := continue_token_of(body, path=path):
-            if rest in asked:
-                raise MalformedResponse(f"GET {path}", "the list goes round in circles")
-            asked.add(rest)
-            following = self._listed(resource, path, query | {"continue": rest}, within)
-            task = asyncio.create_task(following, name=f"the rest of {path}")
+        pages: list[Page[V]] = []
+        tokens = {""}
+        body = await self._get_list(resource, path, query, within)
+        while token := continue_token_of(body, path=path):
+            if token in tokens:
+                raise MalformedResponse(
+                    f"GET {path}", "the server repeats a continue token of this list"
+                )
+            tokens.add(token)
+            following = self._get_list(resource, path, query | {"continue": token}, within)
+            task = asyncio.create_task(following, name=f"next page of {path}")
             try:
-                await asyncio.sleep(0)  # it is sent before this part is read
-                parts.append(decode_page(body, resource, path=path))
-                del body  # megabytes: they are of use again for what comes in now
+                await asyncio.sleep(0)  # send the request before decoding this page
+                pages.append(decode_page(body, resource, path=path))
+                del body  # free megabytes before the next page arrives
                 body = await task
             finally:
                 if not task.done():
                     task.cancel()
                     await asyncio.wait({task})
-        parts.append(decode_page(body, resource, path=path))
-        return join_pages(parts, path=path)
+        pages.append(decode_page(body, resource, path=path))
+        return join_pages(pages, path=path)
 
-    async def _listed(
+    async def _get_list(
         self, resource: Resource[Any], path: str, query: Mapping[str, str], within: float
     ) -> bytes:
-        asked = {key: value for key, value in query.items() if value}
+        given = {key: value for key, value in query.items() if value}
         with unknown_kind_errors(resource):
-            return await self.request("GET", path, query=asked, within=within)
+            return await self.request("GET", path, query=given, within=within)

@@ -1,7 +1,5 @@
-"""What every operation of the client is made of: a request with a deadline, or a stream.
-
-What fails is a typed error (`errors`). Nothing is tried again here: whoever calls knows whether a
-second try is right.
+"""Requests with a deadline and streams; failures are typed errors (`errors`) and never retried
+here.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Mapping
@@ -19,13 +17,13 @@ from libs.runtime.tasks import bounded
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT = 10.0
-"""Seconds for a request where the caller says nothing else."""
+"""Default limit of a request in seconds."""
 
 JSON = "application/json"
 
 
 class BaseClient:
-    """One API server, asked in the name of one field manager."""
+    """One API server and one field manager."""
 
     def __init__(self, transport: Transport, *, manager: str, clock: Clock) -> None:
         self._transport = transport
@@ -42,18 +40,19 @@ class BaseClient:
         content_type: str = JSON,
         within: float = DEFAULT_TIMEOUT,
     ) -> bytes:
-        """The body of a good answer; a typed error otherwise, `TimedOut` after `within` seconds.
+        """Return the body of a successful response; raise a typed error, `TimedOut` after `within`
+        seconds.
 
-        What changes something tells the server the same deadline, so that it does not carry out
-        late what we have given up.
+        A change carries the same deadline to the server, which then does not carry it out after the
+        client has given up.
         """
-        asked = dict(query or {})
+        parameters = dict(query or {})
         if method != "GET":
-            asked.setdefault("timeout", f"{within:.3f}s")
+            parameters.setdefault("timeout", f"{within:.3f}s")
         request = Request(
             method=method,
             path=path,
-            query=asked,
+            query=parameters,
             headers=self._headers() | ({} if body is None else {"content-type": content_type}),
             body=b"" if body is None else msgspec.json.encode(body),
         )
@@ -63,35 +62,35 @@ class BaseClient:
     async def stream(
         self, path: str, *, query: Mapping[str, str], within: float = DEFAULT_TIMEOUT
     ) -> AsyncGenerator[Response]:
-        """An answer that goes on until somebody ends it; `within` is for its head alone."""
+        """Open a response without end; `within` limits only the wait for its head."""
         request = Request(method="GET", path=path, query=query, headers=self._headers())
         opened = self._transport.open(request)
         async with AsyncExitStack() as stack:
-            # Entered on the stack, so that it is left also when the deadline comes right then.
+            # Entered on the stack so that it is closed even if the deadline passes right then.
             entering = stack.enter_async_context(opened)
-            answer = await self._within(request, entering, within)
-            if not is_success(answer):
+            response = await self._within(request, entering, within)
+            if not is_success(response):
                 raise response_error(
-                    request, answer, await self._within(request, answer.body(), within)
+                    request, response, await self._within(request, response.body(), within)
                 )
-            yield answer
+            yield response
 
     def _headers(self) -> dict[str, str]:
-        # Where a request cannot name its field manager, the server takes this for it.
+        # The server uses the user agent as field manager where a request cannot name one.
         return {"accept": JSON, "user-agent": self.manager}
 
     async def _exchange(self, request: Request) -> bytes:
-        async with self._transport.open(request) as answer:
-            body = await answer.body()
-            if not is_success(answer):
-                raise response_error(request, answer, body)
+        async with self._transport.open(request) as response:
+            body = await response.body()
+            if not is_success(response):
+                raise response_error(request, response, body)
             return body
 
     async def _within(self, request: Request, awaitable: Awaitable[T], within: float) -> T:
         try:
             return await bounded(awaitable, seconds=within, clock=self._clock)
         except TimeoutError as error:
-            why = f"no whole answer from {self._transport} within {within:g} s"
+            why = f"no complete response from {self._transport} within {within:g} s"
             raise TimedOut(
-                describe_request(request), f"{why}; is the server well, and the way to it?"
+                describe_request(request), f"{why}; check the server and the network"
             ) from error

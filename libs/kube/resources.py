@@ -1,7 +1,4 @@
-"""The kinds that we speak of: where each lives on a server, and how it is read.
-
-A custom kind is one more `Resource`, made beside its view by whoever owns it.
-"""
+"""The built-in kinds in use; custom kinds define their own `Resource` beside their view."""
 
 from typing import Generic, TypeVar
 
@@ -13,7 +10,7 @@ V = TypeVar("V", bound=views.Object)
 
 
 class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
-    """A kind of object, as `view` reads it."""
+    """A kind of object, read as `view`."""
 
     group: str = ""
     version: str = "v1"
@@ -21,21 +18,20 @@ class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     kind: str
     namespaced: bool = True
     creatable: bool = True
-    """False for what only others bring into being: an apply must never create it."""
+    """False for kinds that an apply must never create."""
     view: type[V]
 
     @property
     def api_version(self) -> str:
-        """As an object's `apiVersion` says it."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def is_custom(self) -> bool:
-        """Whether a server has it only where somebody installed its definition."""
+        """Whether the kind needs a CustomResourceDefinition."""
         return "." in self.group and not self.group.endswith(".k8s.io")
 
     def path(self, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Of one object, or of all where there is no name."""
+        """Return the path of an object, or of the collection without a name."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if namespace:
             root = f"{root}/namespaces/{namespace}"

@@ -1,7 +1,4 @@
-"""What the server's answers are read as: pages, views, verdicts on evictions, and refusals.
-
-Pure: it knows neither requests under way nor deadlines.
-"""
+"""Decode responses: pages, views, eviction results and errors."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -20,24 +17,24 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Page(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
-    """A part of a list, as of one revision."""
+    """A page of a list at one revision."""
 
     items: tuple[V, ...]
     resource_version: str
     continue_token: str
-    """Asks for the next page; empty at the last."""
+    """Token for the next page; empty on the last."""
 
 
 class Evicted(msgspec.Struct, frozen=True):
-    """The server has marked the pod for deletion; it is gone when its grace is over."""
+    """The pod is marked for deletion and ends after its grace period."""
 
 
 class PodGone(msgspec.Struct, frozen=True):
-    """The pod of that uid is gone already."""
+    """The pod of that uid does not exist any more."""
 
 
 class BlockedByBudget(msgspec.Struct, frozen=True):
-    """A budget forbids it now, in the server's words."""
+    """A disruption budget forbids the eviction for now; `why` is the server's text."""
 
     why: str
     retry_after: float | None
@@ -48,7 +45,7 @@ EvictionResult = Evicted | PodGone | BlockedByBudget
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
-    rest: str = msgspec.field(name="continue", default="")
+    continue_token: str = msgspec.field(name="continue", default="")
 
 
 class _Confirmation(msgspec.Struct, frozen=True):
@@ -65,13 +62,13 @@ class _Listing(msgspec.Struct, Generic[V], frozen=True):
 
 
 _HEAD = 4096
-"""Bytes in which a list has begun to tell its objects."""
+"""Bytes by which a list's `items` have begun."""
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def decode(body: bytes, view: type[S], *, tried: str) -> S:
-    """The answer as a view; `Unreadable` names the field that is not what it should be."""
+    """Decode the body; `MalformedResponse` names the field at fault."""
     decoder = _decoders.get(view)
     if decoder is None:
         decoder = _decoders[view] = msgspec.json.Decoder(view)
@@ -79,45 +76,50 @@ def decode(body: bytes, view: type[S], *, tried: str) -> S:
         return decoder.decode(body)
     except ValueError as error:
         raise MalformedResponse(
-            tried, f"the answer cannot be read as {view.__name__.lstrip('_')}: {error}"
+            tried, f"the response cannot be read as {view.__name__.lstrip('_')}: {error}"
         ) from error
 
 
 def require_api_object(body: bytes, *, tried: str) -> None:
-    """`Unreadable` unless an API server wrote it: others say 200 too, and have done nothing."""
+    """Raise `MalformedResponse` unless an API server wrote it; proxies response 200 as well."""
     decode(body, _Confirmation, tried=tried)
 
 
 def decode_page(body: bytes, resource: Resource[V], *, path: str) -> Page[V]:
-    """A part of a list."""
     listing = decode(body, _Listing[resource.view], tried=f"GET {path}")
     meta = listing.metadata
     return Page(
-        items=listing.items or (), resource_version=meta.resource_version, continue_token=meta.rest
+        items=listing.items or (),
+        resource_version=meta.resource_version,
+        continue_token=meta.continue_token,
     )
 
 
-def join_pages(parts: Sequence[Page[V]], *, path: str) -> Page[V]:
-    """One list; of several revisions it would be none: a watch from the last would miss changes."""
-    revisions = {part.resource_version for part in parts}
+def join_pages(pages: Sequence[Page[V]], *, path: str) -> Page[V]:
+    """Join pages to one list. Pages of several revisions would make a watch from the last miss
+    changes.
+    """
+    revisions = {page.resource_version for page in pages}
     if len(revisions) > 1:
-        words = f"the parts of the list are of different revisions: {', '.join(sorted(revisions))}"
-        raise MalformedResponse(f"GET {path}", words)
-    items = tuple(chain.from_iterable(part.items for part in parts))
-    return msgspec.structs.replace(parts[-1], items=items)
+        message = f"the pages of the list have different revisions: {', '.join(sorted(revisions))}"
+        raise MalformedResponse(f"GET {path}", message)
+    items = tuple(chain.from_iterable(page.items for page in pages))
+    return msgspec.structs.replace(pages[-1], items=items)
 
 
 def continue_token_of(body: bytes, *, path: str) -> str:
-    """What asks for the part after this one, without reading the objects of this one."""
-    # A server writes it before the objects, which are megabytes; but of custom kinds after them.
+    """Return the token for the next page without decoding the objects of this one."""
+    # It precedes the objects, which are megabytes, except in lists of custom kinds.
     head, objects, _ = body[:_HEAD].partition(b',"items":')
     before = objects and b'"metadata":' in head
-    return decode(head + b"}" if before else body, _Head, tried=f"GET {path}").metadata.rest
+    return decode(
+        head + b"}" if before else body, _Head, tried=f"GET {path}"
+    ).metadata.continue_token
 
 
 @contextmanager
 def unknown_kind_errors(resource: Resource[Any]) -> Generator[None]:
-    """Where the server misses no object but the kind itself, say so, and what to do."""
+    """Turn a `NotFound` without an object name into `UnknownKind`, with what to do."""
     try:
         yield
     except NotFound as error:
@@ -130,16 +132,15 @@ def unknown_kind_errors(resource: Resource[Any]) -> Generator[None]:
         raise UnknownKind(error.tried, what, code=error.code, reason=error.reason) from error
 
 
-def is_success(answer: Response) -> bool:
-    """Whether it did what was asked; a redirection, which no API server gives, did not."""
-    return 200 <= answer.status < 300
+def is_success(response: Response) -> bool:
+    """Return whether the status is 2xx; an API server never redirects."""
+    return 200 <= response.status < 300
 
 
-def response_error(request: Request, answer: Response, body: bytes) -> KubeError:
-    """The error that this answer stands for."""
+def response_error(request: Request, response: Response, body: bytes) -> KubeError:
     return status_error(
         describe_request(request),
-        code=answer.status,
+        code=response.status,
         body=body,
-        retry_after=answer.headers.get("retry-after"),
+        retry_after=response.headers.get("retry-after"),
     )

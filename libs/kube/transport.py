@@ -1,7 +1,7 @@
-"""The seam between the client and a server: one request goes out, an answer comes back, no more.
+"""The interface between client and server: send one request, receive one response.
 
-Two lead through it: HTTP (`libs.kube.http`), and straight into a simulated server's handler. It
-knows no deadlines (the client has them, by its own clock) and does not judge what came back.
+Implemented by HTTP (`libs.kube.http`) and by a direct call into the simulated server. Deadlines and
+the interpretation of responses belong to the client.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -12,51 +12,46 @@ import msgspec
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of an API server."""
+    """A request to an API server."""
 
     method: str
     path: str
-    """Not quoted, without the query: `/api/v1/nodes/n1`."""
+    """Unquoted, without the query: `/api/v1/nodes/n1`."""
     query: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
-    """Beside those of authentication; names in lower case."""
+    """Without those of authentication; lower-case names."""
     body: bytes = b""
 
 
 def describe_request(request: Request) -> str:
-    """A request in words, for an error."""
     return f"{request.method} {request.path}"
 
 
 class Response(Protocol):
-    """What came back, while its `open` lasts. A connection that is cut raises `Unavailable`."""
+    """A response, valid while its `open` context lasts. A cut connection raises `Unavailable`."""
 
     @property
-    def status(self) -> int:
-        """The HTTP status."""
-        ...
+    def status(self) -> int: ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Names in lower case."""
+        """With lower-case names."""
         ...
 
-    async def body(self) -> bytes:
-        """The whole of it."""
-        ...
+    async def body(self) -> bytes: ...
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Its bytes as they come, cut anywhere."""
+        """Iterate over the bytes as they arrive, split anywhere."""
         ...
 
 
 class Transport(Protocol):
-    """A way to one API server, as one user."""
+    """A connection to one API server, as one user."""
 
     def __str__(self) -> str:
-        """Which server it leads to, for an error."""
+        """Return the server's address, for errors."""
         ...
 
     def open(self, request: Request) -> AbstractAsyncContextManager[Response]:
-        """Send it, and give the answer's head; `Unavailable` where none comes."""
+        """Send the request and return the response head; raise `Unavailable` if none arrives."""
         ...

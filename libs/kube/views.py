@@ -1,7 +1,7 @@
-"""What we read of Kubernetes objects: only the fields that we use, and tolerant of all others.
+"""Typed views of Kubernetes objects: only the fields in use, tolerant of all others.
 
-Attributes are in our spelling, the wire keeps Kubernetes'. Nothing here is ever written back whole:
-what we write are plain objects that hold only what we own.
+Attributes are snake_case, the wire camelCase. A view is never written back: writes are plain
+objects with the owned fields only.
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ import msgspec
 if TYPE_CHECKING:
     Time = str
 else:
-    Time = str | None  # Kubernetes writes null for a time that nobody has set; here it is empty
+    Time = str | None  # null on the wire if unset; decoded as empty
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
@@ -19,8 +19,6 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 class OwnerReference(View, frozen=True, kw_only=True):
-    """Whom an object belongs to."""
-
     kind: str
     name: str
     uid: str
@@ -28,7 +26,7 @@ class OwnerReference(View, frozen=True, kw_only=True):
 
 
 class ManagedFields(View, frozen=True, kw_only=True):
-    """Which fields a manager owns; `fields_v1` as the server has it."""
+    """Fields owned by a manager; `fields_v1` is undecoded."""
 
     manager: str = ""
     operation: str = ""
@@ -37,13 +35,11 @@ class ManagedFields(View, frozen=True, kw_only=True):
     fields_v1: msgspec.Raw = msgspec.Raw(b"{}")
 
     def __post_init__(self) -> None:
-        # As decoded it would keep the whole answer in memory that it was a part of.
+        # The decoded slice would keep the whole response in memory.
         msgspec.structs.force_setattr(self, "fields_v1", self.fields_v1.copy())
 
 
 class Metadata(View, frozen=True, kw_only=True):
-    """What all objects have."""
-
     name: str
     namespace: str = ""
     uid: str = ""
@@ -59,19 +55,17 @@ class Metadata(View, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, or the name alone where there are no namespaces."""
+        """`namespace/name`, or the name alone of a cluster-scoped object."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class Object(View, frozen=True, kw_only=True):
-    """Any object, by its metadata alone; what reads more of a kind extends this."""
+    """Base of all views: any object, by its metadata alone."""
 
     metadata: Metadata
 
 
 class Taint(View, frozen=True, kw_only=True):
-    """What keeps pods off a node."""
-
     key: str
     effect: str
     value: str = ""
@@ -79,8 +73,6 @@ class Taint(View, frozen=True, kw_only=True):
 
 
 class Condition(View, frozen=True, kw_only=True):
-    """One thing that is known about an object, since when and why."""
-
     type: str
     status: str
     reason: str = ""
@@ -96,27 +88,21 @@ class Condition(View, frozen=True, kw_only=True):
 if TYPE_CHECKING:
     _Conditions = tuple[Condition, ...]
 else:
-    _Conditions = tuple[Condition, ...] | None  # null where nothing is known yet; here it is empty
+    _Conditions = tuple[Condition, ...] | None  # null on the wire if unknown; decoded as empty
 
 
 class NodeSpec(View, frozen=True, kw_only=True):
-    """What is wanted of a node."""
-
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
 class NodeInfo(View, frozen=True, kw_only=True):
-    """What the kubelet says its machine is."""
-
     boot_id: str = msgspec.field(name="bootID", default="")
     kernel_version: str = ""
     architecture: str = ""
 
 
 class NodeStatus(View, frozen=True, kw_only=True):
-    """What the kubelet says of its node."""
-
     conditions: tuple[Condition, ...] = ()
     node_info: NodeInfo = NodeInfo()
     allocatable: dict[str, str] = {}
@@ -124,14 +110,12 @@ class NodeStatus(View, frozen=True, kw_only=True):
 
 
 class Node(Object, frozen=True, kw_only=True):
-    """A machine of the cluster."""
-
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
 
 class ContainerState(View, frozen=True, kw_only=True):
-    """One of three is there."""
+    """Exactly one is set."""
 
     waiting: "Waiting | None" = None
     running: "Running | None" = None
@@ -139,15 +123,11 @@ class ContainerState(View, frozen=True, kw_only=True):
 
 
 class Waiting(View, frozen=True, kw_only=True):
-    """Not running yet, or not again."""
-
     reason: str = ""
     message: str = ""
 
 
 class Running(View, frozen=True, kw_only=True):
-    """Since when."""
-
     started_at: Time = ""
 
     def __post_init__(self) -> None:
@@ -156,8 +136,6 @@ class Running(View, frozen=True, kw_only=True):
 
 
 class Terminated(View, frozen=True, kw_only=True):
-    """How it ended."""
-
     exit_code: int = 0
     reason: str = ""
     started_at: Time = ""
@@ -171,8 +149,6 @@ class Terminated(View, frozen=True, kw_only=True):
 
 
 class ContainerStatus(View, frozen=True, kw_only=True):
-    """How one container of a pod is."""
-
     name: str
     ready: bool = False
     restart_count: int = 0
@@ -181,23 +157,17 @@ class ContainerStatus(View, frozen=True, kw_only=True):
 
 
 class ResourceRequirements(View, frozen=True, kw_only=True):
-    """What a container asks for and may use."""
-
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
 
 
 class Container(View, frozen=True, kw_only=True):
-    """One container of a pod, as wanted."""
-
     name: str
     image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
 
 
 class PodSpec(View, frozen=True, kw_only=True):
-    """What is wanted of a pod."""
-
     node_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -205,8 +175,6 @@ class PodSpec(View, frozen=True, kw_only=True):
 
 
 class PodStatus(View, frozen=True, kw_only=True):
-    """What the kubelet says of a pod."""
-
     phase: str = ""
     reason: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -215,15 +183,11 @@ class PodStatus(View, frozen=True, kw_only=True):
 
 
 class Pod(Object, frozen=True, kw_only=True):
-    """Containers that live and die together on one node."""
-
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
 class LeaseSpec(View, frozen=True, kw_only=True):
-    """Who holds it, and since when."""
-
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     renew_time: str | None = None
@@ -231,14 +195,10 @@ class LeaseSpec(View, frozen=True, kw_only=True):
 
 
 class Lease(Object, frozen=True, kw_only=True):
-    """A claim that must be renewed."""
-
     spec: LeaseSpec = LeaseSpec()
 
 
 class DaemonSetStatus(View, frozen=True, kw_only=True):
-    """How far the controller is with it."""
-
     observed_generation: int = 0
     desired_number_scheduled: int = 0
     current_number_scheduled: int = 0
@@ -249,19 +209,17 @@ class DaemonSetStatus(View, frozen=True, kw_only=True):
 
 
 class DaemonSet(Object, frozen=True, kw_only=True):
-    """One pod on each node that it selects; the spec is its author's business."""
+    """The spec is not read."""
 
     status: DaemonSetStatus = DaemonSetStatus()
 
 
 class ControllerRevision(Object, frozen=True, kw_only=True):
-    """One version of a DaemonSet's template."""
-
     revision: int = 0
 
 
 class CustomResourceDefinitionStatus(View, frozen=True, kw_only=True):
-    """Whether the server serves a custom resource; it says nothing of one that was just made."""
+    """Absent in an object that was just created."""
 
     conditions: _Conditions = ()
 
@@ -271,6 +229,4 @@ class CustomResourceDefinitionStatus(View, frozen=True, kw_only=True):
 
 
 class CustomResourceDefinition(Object, frozen=True, kw_only=True):
-    """A kind that somebody added to the server."""
-
     status: CustomResourceDefinitionStatus = CustomResourceDefinitionStatus()

@@ -1,6 +1,7 @@
-"""Where the API server is and who we are there: by kubeconfig files, or by the pod that we run in.
+"""Find the API server and our credentials, from kubeconfig files or the pod's service account.
 
-What is found (`libs.kube.config.sources`) becomes a transport, and TLS. Nothing is asked yet.
+`libs.kube.config.sources` reads the configuration; this module makes a transport with TLS of it. No
+request is sent.
 """
 
 import asyncio
@@ -33,9 +34,10 @@ async def open_transport(
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> HttpTransport:
-    """A way to the cluster that is configured; `Misconfigured` says in one line why there is none.
+    """Open a transport to the configured cluster; `Misconfigured` says in one line why there is
+    none.
 
-    The first of: `kubeconfig`, $KUBECONFIG, the pod that we run in, ~/.kube/config.
+    The first of: `kubeconfig`, $KUBECONFIG, the service account of this pod, ~/.kube/config.
     """
     source = await asyncio.to_thread(
         choose_source,
@@ -44,19 +46,19 @@ async def open_transport(
         environ=os.environ if environ is None else environ,
         service_account=service_account,
     )
-    found = await source.read(anew=True)
+    config = await source.read(anew=True)
     tls = AuthLoader()
-    first = await asyncio.to_thread(tls.load, found)
+    first = await asyncio.to_thread(tls.load, config)
 
-    async def again(anew: bool) -> RequestAuth:
+    async def reload(anew: bool) -> RequestAuth:
         return await asyncio.to_thread(tls.load, await source.read(anew=anew))
 
-    log.info("the API server is %s, by %s", found.url, source)
+    log.info("the API server is %s, by %s", config.url, source)
     return HttpTransport(
-        found.url,
-        credentials=RefreshedCredentials(first, again, clock=clock),
-        proxy=found.proxy,
-        server_name=found.server_name,
+        config.url,
+        credentials=RefreshedCredentials(first, reload, clock=clock),
+        proxy=config.proxy,
+        server_name=config.server_name,
     )
 
 
@@ -67,7 +69,7 @@ def choose_source(
     environ: Mapping[str, str],
     service_account: Path,
 ) -> ConfigSource:
-    """Where to read, or `Misconfigured`: what was tried, in order, and what to do."""
+    """Return the source to read; `Misconfigured` names what was tried and what to do."""
     if kubeconfig is not None:
         return KubeconfigSource([kubeconfig], context=context)
     if listed := environ.get("KUBECONFIG"):
@@ -86,24 +88,24 @@ def choose_source(
 
 
 class AuthLoader:
-    """Makes of each reading what a request shows; the same files give the same TLS context, so
-    that connections stay open.
+    """Turns configurations into request credentials. Equal files give the same TLS context, so that
+    connections stay open.
     """
 
     def __init__(self) -> None:
-        self._made_of: object = None
+        self._loaded_from: object = None
         self._context: ssl.SSLContext | None = None
 
-    def load(self, found: ClusterConfig) -> RequestAuth:
-        """Reads files, so not on the loop. `Misconfigured` names the one that is no good."""
-        headers = {"authorization": found.token} if found.token else {}
-        if not found.url.startswith("https:"):
+    def load(self, config: ClusterConfig) -> RequestAuth:
+        """Load the credentials. Reads files, so not on the event loop."""
+        headers = {"authorization": config.token} if config.token else {}
+        if not config.url.startswith("https:"):
             return RequestAuth(headers=headers)
-        files = (found.ca_file, found.cert_file, found.key_file)
-        made_of = (found.verify, *(_content(file) for file in files))
-        if made_of != self._made_of:
-            self._context = _context(found)
-            self._made_of = made_of
+        files = (config.ca_file, config.cert_file, config.key_file)
+        loaded_from = (config.verify, *(_content(file) for file in files))
+        if loaded_from != self._loaded_from:
+            self._context = _context(config)
+            self._loaded_from = loaded_from
         return RequestAuth(headers=headers, tls=self._context)
 
 
@@ -115,22 +117,22 @@ def _content(file: str) -> bytes:
         raise Misconfigured(f"the TLS file {file}", why) from error
 
 
-def _context(found: ClusterConfig) -> ssl.SSLContext:
+def _context(config: ClusterConfig) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=found.ca_file or None)
+        context = ssl.create_default_context(cafile=config.ca_file or None)
     except ssl.SSLError as error:
-        raise Misconfigured(f"the CA file {found.ca_file}", "it holds no certificate") from error
-    except OSError as error:  # it was there a moment ago
+        raise Misconfigured(f"the CA file {config.ca_file}", "it holds no certificate") from error
+    except OSError as error:  # removed since it was read
         why = f"it cannot be read: {error.strerror}"
-        raise Misconfigured(f"the CA file {found.ca_file}", why) from error
-    if found.cert_file:
+        raise Misconfigured(f"the CA file {config.ca_file}", why) from error
+    if config.cert_file:
         try:
-            context.load_cert_chain(found.cert_file, found.key_file or None)
+            context.load_cert_chain(config.cert_file, config.key_file or None)
         except (ssl.SSLError, OSError) as error:
-            what = f"the client certificate {found.cert_file} with the key {found.key_file}"
+            what = f"the client certificate {config.cert_file} with the key {config.key_file}"
             why = f"they do not fit: {getattr(error, 'reason', None) or error}"
             raise Misconfigured(what, why) from error
-    if not found.verify:
+    if not config.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context

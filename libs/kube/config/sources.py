@@ -1,8 +1,7 @@
-"""What kubernetes_asyncio makes of kubeconfig files, or of the pod that we run in.
+"""Read a cluster configuration with kubernetes_asyncio, from kubeconfig files or the pod.
 
-It is imported here and nowhere else, and only when it is needed: it brings all its models along
-(40 MiB, half a second), and offers no smaller part. Where it says something else than a person
-needs to hear, that becomes one line here.
+kubernetes_asyncio is imported only here and only when needed: it loads all its models (40 MiB, half
+a second). Its errors become one-line `Misconfigured` errors.
 """
 
 import asyncio
@@ -17,21 +16,19 @@ from libs.kube.errors import Misconfigured
 from libs.runtime.fatal import describe_error
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its token and the cluster's CA."""
+"""Where a pod has its token and the cluster's CA."""
 
 READ_TIMEOUT = 60.0
-"""Seconds for a plugin, or whoever else gives credentials: people may have to log in."""
+"""Seconds for a credential plugin; a person may have to log in."""
 
 _HOST = "KUBERNETES_SERVICE_HOST"
 _PORT = "KUBERNETES_SERVICE_PORT"
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of the configuration."""
-
     url: str
     token: str = ""
-    """With the word before it: `Bearer …`."""
+    """With its scheme: `Bearer …`."""
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
@@ -40,19 +37,19 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     proxy: str = ""
 
     def __repr__(self) -> str:
-        return f"Found({self.url})"
+        return f"ClusterConfig({self.url})"
 
 
 class ConfigSource(Protocol):
-    """Somewhere that a configuration is read from; `str()` of it is for a person."""
+    """A source of the configuration; `str()` describes it to a person."""
 
     async def read(self, *, anew: bool) -> ClusterConfig:
-        """`anew`: forget what was read before. `Misconfigured` says what is wrong."""
+        """Read the configuration, from scratch if `anew`; raise `Misconfigured` if it is wrong."""
         ...
 
 
 class InClusterSource:
-    """The pod that we run in; its token is a file that is written anew in time."""
+    """The service account of this pod; its token file is rewritten before it expires."""
 
     def __init__(self, environ: Mapping[str, str], *, folder: Path) -> None:
         self._environ = environ
@@ -63,11 +60,10 @@ class InClusterSource:
 
     @staticmethod
     def is_available(environ: Mapping[str, str]) -> bool:
-        """Whether we run in a pod at all."""
+        """Return whether this process runs in a pod."""
         return bool(environ.get(_HOST) and environ.get(_PORT))
 
-    async def read(self, *, anew: bool) -> ClusterConfig:  # noqa: ARG002  (there is nothing to forget)
-        """The token is always read from its file."""
+    async def read(self, *, anew: bool) -> ClusterConfig:  # noqa: ARG002  (nothing is cached)
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> ClusterConfig:
@@ -85,11 +81,11 @@ class InClusterSource:
         except (ConfigException, OSError, ValueError) as error:
             why = f"{error}; the pod needs a service account, and its token mounted"
             raise Misconfigured(str(self), why) from error
-        return _found(configuration)
+        return _cluster_config(configuration)
 
 
 class KubeconfigSource:
-    """Kubeconfig files, read as one; earlier ones win."""
+    """Kubeconfig files merged into one; earlier files win."""
 
     def __init__(self, paths: Sequence[Path], *, context: str | None) -> None:
         self._paths = paths
@@ -101,9 +97,11 @@ class KubeconfigSource:
         return f"kubeconfig {os.pathsep.join(map(str, self._paths))}"
 
     async def read(self, *, anew: bool) -> ClusterConfig:
-        """Plugins and single sign-on are asked when what they gave expires, or `anew`."""
-        # The library reads files on its loop, and waits for a plugin for ever: so it gets a loop
-        # in a thread, and a limit there.
+        """Read the files; run plugins and single sign-on when their credentials expire, or if
+        `anew`.
+        """
+        # The library reads files on its loop and waits for plugins without limit: run it on a
+        # loop of its own in a thread, with a timeout.
         return await asyncio.to_thread(self._read, anew=anew)
 
     def _read(self, *, anew: bool) -> ClusterConfig:
@@ -115,13 +113,13 @@ class KubeconfigSource:
                 runner.run(self._fill(configuration))
         except Misconfigured:
             raise
-        except Exception as error:  # the library lets out whatever it meets
-            raise Misconfigured(str(self), self._words(error)) from error
-        found = _found(configuration)
-        if self._plugin and not (found.token or found.cert_file):
+        except Exception as error:  # the library raises anything
+            raise Misconfigured(str(self), self._describe(error)) from error
+        config = _cluster_config(configuration)
+        if self._plugin and not (config.token or config.cert_file):
             why = f"the plugin {self._plugin!r} gave neither a token nor a certificate"
             raise Misconfigured(str(self), why)
-        return found
+        return config
 
     async def _fill(self, configuration: Any) -> None:
         try:
@@ -137,31 +135,33 @@ class KubeconfigSource:
             raise Misconfigured(str(self), "there is no such file; give the path of one")
         merger: Any = kube_config.KubeConfigMerger(os.pathsep.join(map(str, self._paths)))
         merged = merger.config.value
-        merged["current-context"] = _current(merger.config_files.values())
+        merged["current-context"] = _current_context(merger.config_files.values())
         for user in merged["users"]:
-            user.value = _with_its_plugin(user.value, Path(user.path))
+            user.value = _with_plugin_path(user.value, Path(user.path))
         self._check(merged)
 
-        def keep(_: object) -> None:
-            """A single sign-on that is renewed goes back into the file that it came from."""
+        def save(_: object) -> None:
+            """Save a renewed single sign-on in the file it came from."""
             merger.save_changes()
 
         return kube_config.KubeConfigLoader(
             config_dict=merger.config,
             config_base_path=None,
             active_context=self._context,
-            config_persister=keep,
+            config_persister=save,
         )
 
     def _check(self, merged: Mapping[str, Any]) -> None:
-        """What the library would say in words of its own; and which plugin will be asked."""
+        """Check the context, cluster and user, for better errors than the library's; note the
+        plugin.
+        """
         contexts = _by_name(merged, "contexts", "context")
         named = self._context or merged.get("current-context") or ""
-        there = ", ".join(contexts) or "none"
+        available = ", ".join(contexts) or "none"
         if not named:
-            raise Misconfigured(str(self), f"no context is current; name one of: {there}")
+            raise Misconfigured(str(self), f"no context is current; name one of: {available}")
         if named not in contexts:
-            raise Misconfigured(str(self), f"it has no context {named!r}, but: {there}")
+            raise Misconfigured(str(self), f"it has no context {named!r}, but: {available}")
         context = contexts[named]
         cluster = _by_name(merged, "clusters", "cluster").get(context.get("cluster") or "")
         if not (cluster and cluster.get("server")):
@@ -171,7 +171,7 @@ class KubeconfigSource:
         plugin: Mapping[str, Any] = user.get("exec") or {}
         self._plugin = str(plugin.get("command") or "")
 
-    def _words(self, error: Exception) -> str:
+    def _describe(self, error: Exception) -> str:
         import yaml
         from kubernetes_asyncio.config import ConfigException
 
@@ -184,57 +184,55 @@ class KubeconfigSource:
             why = (error.strerror or "").lower()
             return f"the plugin {self._plugin!r} cannot be run ({why}); install it on the PATH"
         if isinstance(error, TimeoutError):
-            who = f"the plugin {self._plugin!r}" if self._plugin else "who gives credentials"
-            return f"{who} did not answer within {READ_TIMEOUT:g} s"
+            source = f"the plugin {self._plugin!r}" if self._plugin else "the credential source"
+            return f"{source} did not answer within {READ_TIMEOUT:g} s"
         if isinstance(error, OSError):
             return f"{error.filename or 'a file'} cannot be read: {error.strerror or error}"
         text = " ".join(str(error).split())
         if text.startswith("File does not exist"):
             return f"{text.partition(': ')[2]} is not there; mend its path"
         if isinstance(error, ConfigException):
-            told = f"the plugin {self._plugin!r} failed: "
-            return text.replace("exec: ", told, 1) if self._plugin else text
+            prefix = f"the plugin {self._plugin!r} failed: "
+            return text.replace("exec: ", prefix, 1) if self._plugin else text
         if isinstance(error, AttributeError | KeyError | TypeError | AssertionError):
             return "it is YAML, but not a kubeconfig"
         return describe_error(error)
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """A loop that ends the programs that were started on it: the library leaves a hung one."""
+    """A loop that kills the programs started on it; the library leaves hung ones behind."""
 
     def __init__(self) -> None:
         super().__init__()
         self._programs: list[asyncio.SubprocessTransport] = []
 
     async def subprocess_exec(self, *args: Any, **kwargs: Any) -> Any:
-        """As always, and remember it."""
         transport, protocol = await super().subprocess_exec(*args, **kwargs)
         self._programs.append(transport)
         return transport, protocol
 
     async def end_programs(self) -> None:
-        """Kill those that still run, and wait until they have ended."""
         for program in self._programs:
             program.close()
             while program.get_returncode() is None:  # noqa: ASYNC110  (it has no event)
                 await asyncio.sleep(0.01)
 
 
-def _current(files: Iterable[Mapping[str, Any]]) -> str:
-    """The first that is named, as kubectl has it; the library takes the last."""
+def _current_context(files: Iterable[Mapping[str, Any]]) -> str:
+    """Return the first `current-context`, as kubectl does; the library takes the last."""
     return next((named for file in files if (named := file.get("current-context"))), "")
 
 
-def _with_its_plugin(entry: Mapping[str, Any], file: Path) -> Mapping[str, Any]:
-    """A plugin given by a relative path lies beside its file, not where we were started."""
+def _with_plugin_path(entry: Mapping[str, Any], file: Path) -> Mapping[str, Any]:
+    """Resolve a relative plugin path against its file, not the working directory."""
     user: Mapping[str, Any] = entry.get("user") or {}
     plugin: Mapping[str, Any] = user.get("exec") or {}
     command = str(plugin.get("command") or "")
     if os.sep not in command:
         return entry
-    # A copy: what we make of it must not be saved into the file.
-    found = {**plugin, "command": str(file.absolute().parent / command)}
-    return {**entry, "user": {**user, "exec": found}}
+    # A copy, because the original may be saved into the file.
+    config = {**plugin, "command": str(file.absolute().parent / command)}
+    return {**entry, "user": {**user, "exec": config}}
 
 
 def _by_name(merged: Mapping[str, Any], plural: str, kind: str) -> dict[str, Mapping[str, Any]]:
@@ -247,7 +245,7 @@ def _configuration() -> Any:
     return Configuration()
 
 
-def _found(configuration: Any) -> ClusterConfig:
+def _cluster_config(configuration: Any) -> ClusterConfig:
     return ClusterConfig(
         url=configuration.host,
         token=" ".join(configuration.api_key.get("BearerToken", "").split()),

@@ -1,1 +1,1 @@
-"""Leader election by a Lease, and the fence that holds writes of a former leader back."""
+"""Leader election by a Lease, and the fence that stops writes of a former leader."""

@@ -1,14 +1,12 @@
-"""A Lease: at most one of several candidates leads, and the body of who does ends before another's.
+"""Leader election: of several candidates for a Lease at most one leads, and a leader's body ends
+before the next leader's begins. `term` has the arithmetic behind this.
 
-Why that is so stands in `term`. What a leader does, and what he writes under which name, is not
-known here.
-
-- A record that does not change for 15 s (and the skew) of our own clock belongs to nobody. It is
-  the change that counts: no clock of another machine is compared with ours.
-- A record that is not there is no free lease: whoever leads may just have lost it to a `kubectl
-  delete`, and makes it anew. So it is waited for as long. A deployment that brings an empty Lease
-  with it is led at once.
-- A renewal without an answer may have been granted: the record is read again, and tells.
+- A record that has not changed for its duration (at least 15 s) plus the clock skew, by the local
+  clock, is free. Only changes count; clocks of other machines are never compared.
+- A missing record is not free: the leader may have lost it to a `kubectl delete` and will recreate
+  it. A candidate waits as long as for an unchanged one. An existing Lease without holder is free at
+  once, so a deployment may create an empty one.
+- A renewal without a response may have succeeded; the record is read again to find out.
 """
 
 import asyncio
@@ -27,14 +25,12 @@ from libs.runtime.logs import logger
 from libs.runtime.tasks import attempt, bounded
 
 POLL_INTERVAL = 1.0
-"""Who waits looks so often."""
+"""Seconds between a candidate's reads of the record."""
 
 _log = logger()
 
 
 class LeaderElector:
-    """One candidate for one lease."""
-
     def __init__(
         self,
         *,
@@ -44,7 +40,7 @@ class LeaderElector:
         identity: str,
         env: Env,
     ) -> None:
-        # A name of its own for each process: a record that names us was written by us.
+        # Unique per process: a record that names this holder was written by it.
         self.holder = f"{identity}_{env.ids.new()[:12]}"
         self._env = env
         self._record = LeaseRecord(
@@ -52,129 +48,134 @@ class LeaderElector:
         )
         self._clock = env.clock
         self._random = env.random
-        self._trouble = ""
-        self._entered = False
+        self._logged_problem = ""
+        self._active = False
 
     @asynccontextmanager
     async def lead(self) -> AsyncGenerator[Term]:
-        """Wait until we lead; at the end of the term the body is cancelled: that is `NotLeading`.
+        """Wait for the lease, then run the body; when the term ends, cancel the body and raise
+        `NotLeading`.
 
-        However the body ends, the lease is released as soon as nothing that it sent can still be
-        carried out, so that the next one leads at once. One body at a time: a second would take the
-        record for its own.
+        However the body ends, the lease is released as soon as no request of the term can still be
+        carried out, so that the next candidate leads at once. Only one body at a time, because a
+        second would take the record for its own.
         """
-        if self._entered:
-            raise RuntimeError(f"{self.holder} holds {self._record.title} already, or waits for it")
-        self._entered = True
+        if self._active:
+            raise RuntimeError(f"{self.holder} already holds {self._record.title} or waits for it")
+        self._active = True
         try:
-            async with self._kept() as term:
+            async with self._run_term() as term:
                 yield term
         finally:
-            self._entered = False
+            self._active = False
 
     @asynccontextmanager
-    async def _kept(self) -> AsyncGenerator[Term]:
-        term, version = await self._led()
+    async def _run_term(self) -> AsyncGenerator[Term]:
+        term, version = await self._acquire()
         owner = asyncio.current_task()
         if owner is None:
-            raise RuntimeError("a lease is held by a task, which can be cancelled")
+            raise RuntimeError("a lease needs a task that can be cancelled")
         before = owner.cancelling()
-        keeping = LeaseRenewer(self._record, term, version, env=self._env)
-        keepers = keeping.start(owner)
+        renewer = LeaseRenewer(self._record, term, version, env=self._env)
+        tasks = renewer.start(owner)
         try:
             yield term
         except asyncio.CancelledError as cancelled:
-            if keeping.cut and owner.cancelling() - 1 <= before:
+            if renewer.cut and owner.cancelling() - 1 <= before:
                 raise NotLeading(
                     f"lead by {term.lease}", f"stopped: {term.end_reason}"
                 ) from cancelled
             raise
         else:
-            if keeping.cut:
+            if renewer.cut:
                 raise NotLeading(f"lead by {term.lease}", f"stopped: {term.end_reason}")
         finally:
-            term.end("the body is over")
-            for keeper in keepers:
-                keeper.cancel()
-            if keeping.cut:
+            term.end("the body has ended")
+            for task in tasks:
+                task.cancel()
+            if renewer.cut:
                 owner.uncancel()
-            await asyncio.wait(keepers)
-            await self._release(term, keeping.version)
+            await asyncio.wait(tasks)
+            await self._release(term, renewer.version)
 
-    async def _led(self) -> tuple[Term, str]:
-        """Our term, and the revision of the record that says so."""
-        sight = _LastSeen()
+    async def _acquire(self) -> tuple[Term, str]:
+        """Acquire the lease; return the term and the record's revision."""
+        last_seen = _LastSeen()
         while True:
             try:
-                there = await self._record.read()
-                sight.see(there, now=self._clock.monotonic())
-                if self._is_free(there, sight):
-                    sent = self._clock.monotonic()
-                    ours = await self._record.claim(there)
-                    term = self._begun(ours, sent=sent)
-                    if term.remaining():  # none, if we were frozen before the answer came
-                        return term, ours.metadata.resource_version
-                self._say("")
+                record = await self._record.read()
+                last_seen.update(record, now=self._clock.monotonic())
+                if self._is_free(record, last_seen):
+                    sent_at = self._clock.monotonic()
+                    written = await self._record.claim(record)
+                    term = self._begin_term(written, sent_at=sent_at)
+                    if term.remaining():  # none if the process was frozen before the response
+                        return term, written.metadata.resource_version
+                self._log_problem("")
             except Conflict:
-                pass  # somebody was faster
+                pass  # another candidate was faster
             except KubeError as error:
-                self._say(str(error))
-            until = sight.since + _patience(sight.there) - self._clock.monotonic()
+                self._log_problem(str(error))
+            until = last_seen.since + _expiry_delay(last_seen.record) - self._clock.monotonic()
             wait = jittered(POLL_INTERVAL, self._random)
             await self._clock.sleep(min(wait, until) if until > 0 else wait)
 
-    def _is_free(self, there: views.Lease | None, sight: "_LastSeen") -> bool:
-        if there is not None and there.spec.holder_identity in (None, "", self.holder):
+    def _is_free(self, record: views.Lease | None, last_seen: "_LastSeen") -> bool:
+        if record is not None and record.spec.holder_identity in (None, "", self.holder):
             return True
-        return self._clock.monotonic() - sight.since >= _patience(there)
+        return self._clock.monotonic() - last_seen.since >= _expiry_delay(record)
 
-    def _begun(self, ours: views.Lease, *, sent: float) -> Term:
-        transitions = ours.spec.lease_transitions or 0
+    def _begin_term(self, written: views.Lease, *, sent_at: float) -> Term:
+        transitions = written.spec.lease_transitions or 0
         title = self._record.title
         _log.info("lease taken", lease=title, holder=self.holder, transitions=transitions)
-        return Term(lease=title, transitions=transitions, sent=sent, clock=self._clock)
+        return Term(lease=title, transitions=transitions, sent=sent_at, clock=self._clock)
 
     async def _release(self, term: Term, version: str) -> None:
-        # Before that, what we sent may still be carried out: nobody else must lead.
+        # Until then a request of this term may still be carried out, so no other may lead.
         await self._clock.sleep(term.seconds_in_flight())
-        releasing = bounded(self._let_go(version), seconds=REQUEST_TIMEOUT, clock=self._clock)
+        releasing = bounded(self._clear_holder(version), seconds=REQUEST_TIMEOUT, clock=self._clock)
         error = await attempt(releasing)
         if error is not None:
-            _log.warning("lease not released, others wait for it", lease=term.lease, exc_info=error)
+            _log.warning(
+                "lease not released; the next leader waits until it expires",
+                lease=term.lease,
+                exc_info=error,
+            )
 
-    async def _let_go(self, version: str) -> None:
+    async def _clear_holder(self, version: str) -> None:
         if version:
             with suppress(Conflict, NotFound):
                 return await self._record.release(version=version)
-        there = await self._record.read()
-        if there is not None and there.spec.holder_identity == self.holder:
-            await self._record.release(version=there.metadata.resource_version)
+        record = await self._record.read()
+        if record is not None and record.spec.holder_identity == self.holder:
+            await self._record.release(version=record.metadata.resource_version)
         return None
 
-    def _say(self, trouble: str) -> None:
-        if trouble and trouble != self._trouble:
-            _log.warning("lease cannot be had", lease=self._record.title, why=trouble)
-        self._trouble = trouble
+    def _log_problem(self, problem: str) -> None:
+        if problem and problem != self._logged_problem:
+            _log.warning("cannot acquire the lease", lease=self._record.title, why=problem)
+        self._logged_problem = problem
 
 
 class _LastSeen:
-    """What a candidate saw last, and since when it has been so."""
+    """The record as last read, and since when it is unchanged."""
 
     def __init__(self) -> None:
-        self.there: views.Lease | None = None
+        self.record: views.Lease | None = None
         self.since = float("-inf")
-        self._mark: str | None = None
-        self._looked = float("-inf")
+        self._revision: str | None = None
+        self._read_at = float("-inf")
 
-    def see(self, there: views.Lease | None, *, now: float) -> None:
-        mark = "" if there is None else there.metadata.resource_version
-        # Absence has no revision: only who looks often knows that there was nothing in between.
-        blind = there is None and now - self._looked > CLOCK_SKEW
-        if mark != self._mark or blind:
-            self._mark, self.since = mark, now
-        self.there, self._looked = there, now
+    def update(self, record: views.Lease | None, *, now: float) -> None:
+        revision = "" if record is None else record.metadata.resource_version
+        # Absence has no revision: without frequent reads a record may have existed in between.
+        may_have_changed = record is None and now - self._read_at > CLOCK_SKEW
+        if revision != self._revision or may_have_changed:
+            self._revision, self.since = revision, now
+        self.record, self._read_at = record, now
 
 
-def _patience(there: views.Lease | None) -> float:
-    stated = 0 if there is None else there.spec.lease_duration_seconds or 0
+def _expiry_delay(record: views.Lease | None) -> float:
+    stated = 0 if record is None else record.spec.lease_duration_seconds or 0
     return max(LEASE_SECONDS, float(stated)) + CLOCK_SKEW

@@ -1,7 +1,7 @@
-"""A transport that lets changes out only while its owner leads.
+"""A transport that sends changes only while its owner leads.
 
-It is asked right before each send, so nothing that waits, sleeps or was frozen between decision and
-request gets by. What only reads passes.
+The term is checked right before each send, so no delay between decision and request gets past it.
+Reads always pass.
 """
 
 from collections.abc import AsyncGenerator
@@ -17,7 +17,7 @@ from libs.runtime.tasks import bounded
 
 
 class FencedTransport:
-    """The way out of one term: a change gets at most its 3 s, here and at the server."""
+    """The transport of one term: a change has at most 3 s, here and at the server."""
 
     def __init__(self, transport: Transport, term: Term, *, clock: Clock) -> None:
         self._transport = transport
@@ -29,32 +29,32 @@ class FencedTransport:
 
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncGenerator[Response]:
-        """Send it, or raise `NotLeading` and send nothing."""
-        async with AsyncExitStack() as opened:
+        """Send the request; raise `NotLeading` without sending a change if the term is over."""
+        async with AsyncExitStack() as stack:
             if request.method == "GET":
-                yield await opened.enter_async_context(self._transport.open(request))
+                yield await stack.enter_async_context(self._transport.open(request))
             else:
-                yield await self._change(request, opened)
+                yield await self._change(request, stack)
 
-    async def _change(self, request: Request, opened: AsyncExitStack) -> Response:
+    async def _change(self, request: Request, stack: AsyncExitStack) -> Response:
         query = {**request.query, "timeout": _at_most(request.query.get("timeout", ""))}
         request = msgspec.structs.replace(request, query=query)
         self._term.check(describe_request(request))
         number = self._term.begin_request()
-        opening = opened.enter_async_context(self._transport.open(request))
+        opening = stack.enter_async_context(self._transport.open(request))
         try:
-            answer = await bounded(opening, seconds=REQUEST_TIMEOUT, clock=self._clock)
+            response = await bounded(opening, seconds=REQUEST_TIMEOUT, clock=self._clock)
         except TimeoutError as error:
             raise TimedOut(
-                describe_request(request), f"no answer within {REQUEST_TIMEOUT:g} s"
+                describe_request(request), f"no response within {REQUEST_TIMEOUT:g} s"
             ) from error
-        if answer.status < 500:
+        if response.status < 500:
             self._term.end_request(number)
-        return answer
+        return response
 
 
-def _at_most(asked: str) -> str:
-    seconds = asked.removesuffix("s")
-    # To a server 0 is no limit at all.
+def _at_most(timeout: str) -> str:
+    seconds = timeout.removesuffix("s")
+    # 0 means no limit to a server.
     shorter = seconds.replace(".", "", 1).isdecimal() and 0 < float(seconds) < REQUEST_TIMEOUT
-    return asked if shorter else f"{REQUEST_TIMEOUT:g}s"
+    return timeout if shorter else f"{REQUEST_TIMEOUT:g}s"

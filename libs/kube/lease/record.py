@@ -1,6 +1,5 @@
-"""The Lease object, as one candidate reads and writes it; each request has its 3 s at most.
-
-It decides nothing. Every write names the revision that it was decided on.
+"""Reads and writes of the Lease object, each within 3 s; every write names the revision it was
+decided on.
 """
 
 from typing import Any
@@ -16,8 +15,6 @@ from libs.runtime.clock import Clock
 
 
 class LeaseRecord:
-    """One Lease, for one holder."""
-
     def __init__(self, *, kube: Kube, namespace: str, name: str, holder: str, clock: Clock) -> None:
         self.holder = holder
         self.title = f"lease {namespace}/{name}"
@@ -27,11 +24,9 @@ class LeaseRecord:
         self._clock = clock
 
     def now(self) -> str:
-        """Now, as the record has it."""
         return format_micro_time(self._clock.now())
 
     async def read(self, *, within: float = REQUEST_TIMEOUT) -> views.Lease | None:
-        """As it is; None where there is none."""
         path = LEASES.path(namespace=self._namespace, name=self._name)
         try:
             with unknown_kind_errors(LEASES):
@@ -42,33 +37,33 @@ class LeaseRecord:
             return None
         return decode(body, LEASES.view, tried=f"GET {path}")
 
-    async def claim(self, there: views.Lease | None) -> views.Lease:
-        """Make it ours, if it is still as it was read."""
+    async def claim(self, record: views.Lease | None) -> views.Lease:
+        """Take the lease, if the record is still as it was read."""
         stamp = self.now()
-        spec = {**self._held(stamp), "acquireTime": stamp}
-        if there is None:
+        spec = {**self._holder_fields(stamp), "acquireTime": stamp}
+        if record is None:
             return await self._create({**spec, "leaseTransitions": 0}, within=REQUEST_TIMEOUT)
-        changes = (there.spec.lease_transitions or 0) + (there.spec.holder_identity != self.holder)
-        spec["leaseTransitions"] = changes
+        transitions = (record.spec.lease_transitions or 0) + (
+            record.spec.holder_identity != self.holder
+        )
+        spec["leaseTransitions"] = transitions
         return await self._write(
-            spec, version=there.metadata.resource_version, within=REQUEST_TIMEOUT
+            spec, version=record.metadata.resource_version, within=REQUEST_TIMEOUT
         )
 
     async def renew(self, *, version: str, stamp: str, within: float) -> views.Lease:
-        """Say that we are still there."""
-        return await self._write(self._held(stamp), version=version, within=within)
+        return await self._write(self._holder_fields(stamp), version=version, within=within)
 
     async def restore(self, *, transitions: int, stamp: str, within: float) -> views.Lease:
-        """Say so where somebody deleted it."""
-        spec = {**self._held(stamp), "acquireTime": stamp, "leaseTransitions": transitions}
+        """Recreate a deleted record."""
+        spec = {**self._holder_fields(stamp), "acquireTime": stamp, "leaseTransitions": transitions}
         return await self._create(spec, within=within)
 
     async def release(self, *, version: str) -> None:
-        """Nobody holds it."""
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self.now()}
         await self._write(spec, version=version, within=REQUEST_TIMEOUT)
 
-    def _held(self, stamp: str) -> dict[str, Any]:
+    def _holder_fields(self, stamp: str) -> dict[str, Any]:
         return {
             "holderIdentity": self.holder,
             "leaseDurationSeconds": int(LEASE_SECONDS),
@@ -85,7 +80,7 @@ class LeaseRecord:
         return await self._kube.create(LEASES, body, namespace=self._namespace, within=within)
 
     async def _write(self, spec: dict[str, Any], *, version: str, within: float) -> views.Lease:
-        # Not a PUT: what others keep in its metadata stays.
+        # A patch, not a PUT: metadata of others stays.
         return await self._kube.merge(
             LEASES,
             self._name,

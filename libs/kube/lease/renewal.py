@@ -1,7 +1,7 @@
-"""How a term is kept: renewed while that goes, and its body cut off when it does not.
+"""Renew a term, and cancel its body when the term ends.
 
-A renewal that hangs does not hold up the deadline, for that is watched by another task. An error
-that nobody thought of ends the term too: nobody must lead whose renewals have died.
+A separate task watches the deadline, so a hanging renewal does not delay it. An unexpected error
+ends the term too, because nothing would renew it.
 """
 
 import asyncio
@@ -17,21 +17,19 @@ from libs.runtime.fatal import describe_error
 from libs.runtime.tasks import attempt
 
 RENEW_INTERVAL = 2.5
-"""It is renewed so often."""
+"""Seconds between renewals."""
 RETRY_INTERVAL = 0.5
-"""And so soon again after a failure."""
+"""Seconds before the next attempt after a failure."""
 
-_HOPELESS = 0.1
-"""With less than that left, no answer comes in time."""
+_MIN_SECONDS_LEFT = 0.1
+"""With fewer seconds left, no response arrives in time."""
 
 
 class LeaseLost(Exception):
-    """The record names another, or nobody."""
+    """The record names another holder, or none."""
 
 
 class LeaseRenewer:
-    """Keeps one term."""
-
     def __init__(
         self,
         record: LeaseRecord,
@@ -41,19 +39,19 @@ class LeaseRenewer:
         env: Env,
     ) -> None:
         self.version = version
-        """Of the record as we wrote it last; empty where that is not certain."""
+        """Revision of the record as last written; empty if unknown."""
         self.cut = False
-        """Whether the body was cancelled from here."""
+        """Whether the renewer cancelled the body."""
         self._record = record
         self._term = term
         self._clock = env.clock
         self._random = env.random
-        self._trouble = ""
-        # When the renewals of which nothing is known were sent, by the time that they bear.
+        self._problem = ""
+        # Send times of renewals without a response, by the renew time they wrote.
         self._unanswered: dict[str, float] = {}
 
     def start(self, owner: asyncio.Task[object]) -> list[asyncio.Task[None]]:
-        """Two tasks, which end by themselves only after they have cut the owner off."""
+        """Start the two tasks; they end by themselves only after cancelling the owner."""
 
         def cut(why: str) -> None:
             if not self._term.end_reason:
@@ -71,56 +69,55 @@ class LeaseRenewer:
         pause = jittered(RENEW_INTERVAL, self._random)
         while True:
             await self._clock.sleep(pause)
-            sure = bool(self.version)
+            version_known = bool(self.version)
             error = await attempt(self._renew())
             match error:
                 case None:
-                    self._trouble = ""
+                    self._problem = ""
                     pause = jittered(RENEW_INTERVAL, self._random)
                 case LeaseLost():
                     return cut(str(error))
-                case Conflict() | NotFound() if sure:
-                    pause = 0.0  # the record is not what we thought: look at once
+                case Conflict() | NotFound() if version_known:
+                    pause = 0.0  # the record changed: read it at once
                 case KubeError():
-                    self._trouble = f": {error}"
+                    self._problem = f": {error}"
                     pause = jittered(RETRY_INTERVAL, self._random)
                 case _:
-                    return cut(
-                        f"the renewals of {self._record.title} broke: {describe_error(error)}"
-                    )
+                    why = describe_error(error)
+                    return cut(f"renewing {self._record.title} failed unexpectedly: {why}")
 
     async def _deadline(self, cut: Callable[[str], None]) -> None:
         while left := self._term.remaining():
             await self._clock.sleep(left)
-        cut(f"{self._record.title} was not renewed for {TERM_SECONDS:g} s{self._trouble}")
+        cut(f"{self._record.title} was not renewed for {TERM_SECONDS:g} s{self._problem}")
 
     async def _renew(self) -> None:
-        if self._within() < _HOPELESS:
+        if self._within() < _MIN_SECONDS_LEFT:
             return
         if not self.version:
-            there = await self._record.read(within=self._within())
-            if there is None:
-                await self._written(self._restore)
+            record = await self._record.read(within=self._within())
+            if record is None:
+                await self._write(self._restore)
                 return
-            self._recognize(there)
-        await self._written(self._prolong)
+            self._recognize(record)
+        await self._write(self._prolong)
 
-    def _recognize(self, there: views.Lease) -> None:
-        holder = there.spec.holder_identity
+    def _recognize(self, record: views.Lease) -> None:
+        holder = record.spec.holder_identity
         if holder != self._record.holder:
-            raise LeaseLost(f"{self._record.title} is held by {holder or 'nobody'} now")
-        self.version = there.metadata.resource_version
-        sent = self._unanswered.get(there.spec.renew_time or "")
+            raise LeaseLost(f"{self._record.title} is held by {holder or 'no one'} now")
+        self.version = record.metadata.resource_version
+        sent = self._unanswered.get(record.spec.renew_time or "")
         if sent is not None:
             self._term.renew(sent)
 
-    async def _written(self, write: Callable[[str, str], Awaitable[views.Lease]]) -> None:
+    async def _write(self, write: Callable[[str, str], Awaitable[views.Lease]]) -> None:
         version, self.version = self.version, ""
         stamp, sent = self._record.now(), self._clock.monotonic()
-        # Should two bear one time, because the wall clock was set back, the earlier one counts.
+        # If the wall clock was set back and two share a time, the earlier one counts.
         self._unanswered.setdefault(stamp, sent)
-        ours = await write(version, stamp)
-        self.version = ours.metadata.resource_version
+        written = await write(version, stamp)
+        self.version = written.metadata.resource_version
         self._unanswered.clear()
         self._term.renew(sent)
 

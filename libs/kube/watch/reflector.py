@@ -1,7 +1,7 @@
-"""List and watch: what a kind of objects is, and then each change of it, for ever.
+"""List and watch: all objects of a kind, then each change.
 
-It resumes where it was, lists again where the server has forgotten, and backs off; none of its
-troubles ends it. What is made of the updates (`libs.kube.cache`) is not decided here.
+The reflector resumes at its last revision, lists again where the server has lost its history, and
+backs off; no error ends it.
 """
 
 import logging
@@ -43,49 +43,51 @@ V = TypeVar("V", bound=Object)
 log = logging.getLogger("sluice.kube")
 
 WATCH_SECONDS = (240.0, 360.0)
-"""Seconds after which the server is asked to end a watch, drawn so that a fleet's do not align."""
+"""Range in seconds of a watch's requested duration, random so that a fleet's watches do not align.
+"""
 
 SILENCE_GRACE = 15.0
-"""Seconds beyond its asked life after which a silent watch is taken for dead."""
+"""Seconds after its requested end at which a silent watch counts as dead."""
 
 BACKOFF_RESET_SECONDS = 60.0
-"""A watch that lived so many seconds makes the next failure the first again."""
+"""A watch that lived so many seconds resets the back-off."""
 
 MAX_RETRY_AFTER = 60.0
-"""A server that asks for more seconds than these before the next try is asked earlier."""
+"""Upper limit in seconds of the server's Retry-After."""
 
-_DISBELIEVED = 2
-"""So many lists in a row that are older than what was seen are taken for a server that lags; one
-more, and the cluster was taken back to an earlier state."""
+_MAX_OLDER_LISTS = 2
+"""Lists in a row older than the known revision that count as a lagging server; with one more, the
+cluster was restored to an earlier state.
+"""
 
 
 class Listed(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
-    """All objects as of one revision: what is not in it is not there."""
+    """All objects as of one revision."""
 
     items: tuple[V, ...]
     revision: int
     requested_at: float
-    """When, by the monotonic clock: it is at least as new as that."""
+    """Monotonic time of the request: the list is at least as new."""
     taken_back: bool = False
-    """The cluster was restored to an earlier state: revisions seen before mean nothing now."""
+    """The cluster was restored to an earlier state; earlier revisions mean nothing now."""
 
 
 class Changed(msgspec.Struct, Generic[V], frozen=True):
-    """An object is new, or other than before."""
+    """An object was added or modified."""
 
     object: V
     revision: int
 
 
 class Deleted(msgspec.Struct, Generic[V], frozen=True):
-    """An object is gone, or is not selected any more; as it was last."""
+    """An object was deleted or is no longer selected; `object` is its last state."""
 
     object: V
     revision: int
 
 
 class Bookmark(msgspec.Struct, frozen=True):
-    """Everything up to this revision was told."""
+    """Everything up to this revision has been delivered."""
 
     revision: int
 
@@ -94,7 +96,7 @@ Update = Listed[V] | Changed[V] | Deleted[V] | Bookmark
 
 
 class Reflector(Generic[V]):
-    """One kind, or the part of it that a namespace and selectors choose."""
+    """List and watch of one kind, optionally restricted by namespace and selectors."""
 
     def __init__(
         self,
@@ -114,55 +116,57 @@ class Reflector(Generic[V]):
         self._labels = labels
         self._fields = fields
         self._path = resource.path(namespace=namespace)
-        self._tried = f"watch {self._path}"
+        self._description = f"watch {self._path}"
         self._decoder = event_decoder(resource.view)
         self._backoff = Backoff(env.random)
         self._revision = 0
-        self._told = 0
+        self._seen = 0
         self._list_wanted = True
-        self._older = 0
-        self._vigil: IdleTimeout | None = None
-        self._opened: float | None = None
+        self._older_lists = 0
+        self._idle_timeout: IdleTimeout | None = None
+        self._opened_at: float | None = None
         self.problem = ""
-        """What is wrong, in one line; empty while it watches."""
+        """Why it does not watch, in one line; empty while it does."""
         self.current = False
-        """Whether what it tells is of now: what a resumed watch begins with is old news."""
+        """Whether its updates are of now: a resumed watch begins with old ones."""
 
     async def updates(self) -> AsyncGenerator[Update[V]]:
-        """From where it was left, or from a list. Close it (`aclosing`) where you leave it."""
+        """Iterate over updates from the last revision, or from a list. Close the iterator
+        (`aclosing`).
+        """
         while True:
             clean = False
             at_least = 0.0
             try:
                 if self._list_wanted:
                     yield await self._list()
-                async with aclosing(self._follow()) as followed:
-                    async for update in followed:
+                async with aclosing(self._follow()) as updates:
+                    async for update in updates:
                         yield update
                 clean = True
-            except _Asked:
+            except _RelistRequested:
                 continue
             except KubeError as error:
                 if isinstance(error, Gone | MalformedResponse):
                     self._list_wanted = True
                 if isinstance(error, TooManyRequests):
                     at_least = min(error.retry_after or 0.0, MAX_RETRY_AFTER)
-                self._say(str(error))
+                self._set_problem(str(error))
             await self._pause(clean=clean, at_least=at_least)
 
     def relist(self) -> None:
-        """Do not wait for the watch to tell: ask for everything."""
+        """Interrupt the watch and list again."""
         self._list_wanted = True
-        if self._vigil is not None:
-            self._vigil.abort(self._asked())
+        if self._idle_timeout is not None:
+            self._idle_timeout.abort(self._relist_requested())
 
     def advance(self, revision: int) -> None:
-        """Its owner knows everything up to that revision from elsewhere."""
+        """Skip updates up to that revision, which the owner has from elsewhere."""
         self._revision = max(self._revision, revision)
 
     async def _list(self) -> Listed[V]:
-        """Always as of now, never what the server has at hand: so it is a proof."""
-        asked = self._clock.monotonic()
+        """List the current state, never the server's cache, so that the result proves the state."""
+        requested_at = self._clock.monotonic()
         known = self._revision
         self._list_wanted = False
         try:
@@ -172,31 +176,31 @@ class Reflector(Generic[V]):
                 labels=self._labels,
                 fields=self._fields,
             )
-            revision = parse_revision(listed.resource_version, tried=self._tried)
-            require_revisions(listed.items, tried=self._tried)
+            revision = parse_revision(listed.resource_version, tried=self._description)
+            require_revisions(listed.items, tried=self._description)
             taken_back = revision < known
-            if taken_back and self._older < _DISBELIEVED:
-                self._older += 1
+            if taken_back and self._older_lists < _MAX_OLDER_LISTS:
+                self._older_lists += 1
                 raise self._went_back(f"a list is as of revision {revision}", known)
         except BaseException:
             self._list_wanted = True
             raise
-        self._older = 0
-        self._told = revision
+        self._older_lists = 0
+        self._seen = revision
         self._revision = revision if taken_back else max(self._revision, revision)
         return Listed(
-            items=listed.items, revision=revision, requested_at=asked, taken_back=taken_back
+            items=listed.items, revision=revision, requested_at=requested_at, taken_back=taken_back
         )
 
     async def _follow(self) -> AsyncGenerator[Update[V]]:
-        self._opened = None
+        self._opened_at = None
         self.current = False
-        life = round(self._random.uniform(*WATCH_SECONDS))
+        duration = round(self._random.uniform(*WATCH_SECONDS))
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": str(self._revision),
-            "timeoutSeconds": str(life),
+            "timeoutSeconds": str(duration),
             "labelSelector": self._labels,
             "fieldSelector": self._fields,
         }
@@ -204,49 +208,53 @@ class Reflector(Generic[V]):
         async with AsyncExitStack() as stack:
             with unknown_kind_errors(self._resource):
                 opening = self._kube.stream(self._path, query=query)
-                answer = await stack.enter_async_context(opening)
-            vigil = IdleTimeout(seconds=life + SILENCE_GRACE, clock=self._clock)
-            self._vigil = await stack.enter_async_context(vigil)
-            stack.callback(setattr, self, "_vigil", None)
-            self._opened = self._clock.monotonic()
-            self._say("")
-            chunks = answer.chunks()
+                response = await stack.enter_async_context(opening)
+            timeout = IdleTimeout(seconds=duration + SILENCE_GRACE, clock=self._clock)
+            self._idle_timeout = await stack.enter_async_context(timeout)
+            stack.callback(setattr, self, "_idle_timeout", None)
+            self._opened_at = self._clock.monotonic()
+            self._set_problem("")
+            chunks = response.chunks()
             stack.push_async_callback(_close, chunks)
             lines = LineBuffer()
-            while (chunk := await self._next(chunks, vigil)) is not None:
+            while (chunk := await self._next(chunks, timeout)) is not None:
                 for line in lines.feed(chunk):
                     update = self._update(line)
                     if update is not None:
                         yield update
             if lines.has_partial:
-                raise Unavailable(self._tried, "the connection was cut in the middle of a line")
+                raise Unavailable(
+                    self._description, "the connection was cut in the middle of a line"
+                )
 
-    async def _next(self, chunks: AsyncIterator[bytes], vigil: IdleTimeout) -> bytes | None:
-        """None at the end."""
+    async def _next(self, chunks: AsyncIterator[bytes], timeout: IdleTimeout) -> bytes | None:
+        """Return the next chunk; None at the end."""
         if self._list_wanted:
-            raise self._asked()
+            raise self._relist_requested()
         try:
-            return await vigil.wait(anext(chunks, None))
+            return await timeout.wait(anext(chunks, None))
         except TimeoutError as error:
-            raise TimedOut(self._tried, str(error)) from error
+            raise TimedOut(self._description, str(error)) from error
 
     def _update(self, line: bytes) -> Update[V] | None:
-        """None for what was told before: revisions only grow."""
+        """Return the update; None if it was delivered before (revisions only grow)."""
         try:
             event: WireEvent[V] = self._decoder.decode(line)
         except ValueError as error:
-            raise MalformedResponse(self._tried, f"a line that is no event: {error}") from error
+            raise MalformedResponse(
+                self._description, f"a line is not a watch event: {error}"
+            ) from error
         if isinstance(event, ErrorEvent):
-            raise status_error(self._tried, body=bytes(event.object))
-        revision = parse_revision(event.object.metadata.resource_version, tried=self._tried)
+            raise status_error(self._description, body=bytes(event.object))
+        revision = parse_revision(event.object.metadata.resource_version, tried=self._description)
         if isinstance(event, BookmarkEvent):
-            if revision < self._told:
-                raise self._went_back(f"a bookmark is of revision {revision}", self._told)
-            self._told = revision
+            if revision < self._seen:
+                raise self._went_back(f"a bookmark is of revision {revision}", self._seen)
+            self._seen = revision
             self._revision = max(self._revision, revision)
             self.current = True
             return Bookmark(self._revision)
-        self._told = max(self._told, revision)
+        self._seen = max(self._seen, revision)
         if revision <= self._revision:
             return None
         self._revision = revision
@@ -254,14 +262,14 @@ class Reflector(Generic[V]):
             return Deleted[V](event.object, revision)
         return Changed[V](event.object, revision)
 
-    def _asked(self) -> "_Asked":
-        return _Asked(self._tried, "a new list was asked for")
+    def _relist_requested(self) -> "_RelistRequested":
+        return _RelistRequested(self._description, "a new list was requested")
 
     def _went_back(self, what: str, known: int) -> Gone:
-        seen = f"but {known} was seen before: a server that lags, or a restored cluster"
-        return Gone(self._tried, f"{what}, {seen}")
+        seen = f"but {known} was seen before: the server lags or the cluster was restored"
+        return Gone(self._description, f"{what}, {seen}")
 
-    def _say(self, why: str) -> None:
+    def _set_problem(self, why: str) -> None:
         if why == self.problem:
             return
         if why:
@@ -271,8 +279,8 @@ class Reflector(Generic[V]):
         self.problem = why
 
     async def _pause(self, *, clean: bool, at_least: float) -> None:
-        lived = 0.0 if self._opened is None else self._clock.monotonic() - self._opened
-        self._opened = None
+        lived = 0.0 if self._opened_at is None else self._clock.monotonic() - self._opened_at
+        self._opened_at = None
         if lived >= BACKOFF_RESET_SECONDS:
             self._backoff.reset()
             if clean:
@@ -280,8 +288,8 @@ class Reflector(Generic[V]):
         await self._clock.sleep(max(at_least, self._backoff.next()))
 
 
-class _Asked(KubeError):
-    """Ends a watch from our side."""
+class _RelistRequested(KubeError):
+    """Ends a watch in favour of a new list."""
 
 
 async def _close(chunks: AsyncIterator[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""A watch's lines as the server writes them. Pure."""
+"""Decode the lines of a watch."""
 
 from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
@@ -12,20 +12,14 @@ V = TypeVar("V", bound=Object)
 
 
 class AddedEvent(msgspec.Struct, Generic[V], frozen=True, tag_field="type", tag="ADDED"):
-    """An object that is new, or newly selected."""
-
     object: V
 
 
 class ModifiedEvent(msgspec.Struct, Generic[V], frozen=True, tag_field="type", tag="MODIFIED"):
-    """An object that is other than before."""
-
     object: V
 
 
 class DeletedEvent(msgspec.Struct, Generic[V], frozen=True, tag_field="type", tag="DELETED"):
-    """An object that is gone, or is not selected any more."""
-
     object: V
 
 
@@ -38,14 +32,10 @@ class _Revised(msgspec.Struct, frozen=True):
 
 
 class BookmarkEvent(msgspec.Struct, frozen=True, tag_field="type", tag="BOOKMARK"):
-    """A bookmark."""
-
     object: _Revised
 
 
 class ErrorEvent(msgspec.Struct, frozen=True, tag_field="type", tag="ERROR"):
-    """The end of the watch, and why."""
-
     object: msgspec.Raw
 
 
@@ -53,21 +43,23 @@ WireEvent = AddedEvent[V] | ModifiedEvent[V] | DeletedEvent[V] | BookmarkEvent |
 
 
 def parse_revision(revision: str, *, tried: str) -> int:
-    """Revisions are numbers that grow: so it always was, and Kubernetes 1.35 made it a promise."""
+    """Return the revision as a number; Kubernetes 1.35 guarantees that revisions are growing
+    numbers.
+    """
     if not revision.isdecimal():
-        raise MalformedResponse(tried, f"the revision {revision!r} is no number")
+        raise MalformedResponse(tried, f"the revision {revision!r} is not a number")
     return int(revision)
 
 
 def require_revisions(items: Iterable[Object], *, tried: str) -> None:
-    """Whether each has a revision: what has none cannot be followed."""
+    """Raise `MalformedResponse` unless every item has a revision."""
     for item in items:
         parse_revision(item.metadata.resource_version, tried=tried)
 
 
 def event_decoder(view: type[V]) -> msgspec.json.Decoder[Any]:
-    """For one line of a watch; a type that it does not know is an error."""
-    # The type is the first field of an event, so it is read in one go.
+    """Return a decoder for one line; an unknown event type is an error."""
+    # `type` is the first field of an event, so msgspec decodes it in one pass.
     event: Any = (
         AddedEvent[view] | ModifiedEvent[view] | DeletedEvent[view] | BookmarkEvent | ErrorEvent
     )
@@ -75,24 +67,23 @@ def event_decoder(view: type[V]) -> msgspec.json.Decoder[Any]:
 
 
 class LineBuffer:
-    """What is fed in comes out by whole lines; a long line is put together only once."""
+    """Splits chunks into lines; a long line is joined only once."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that this completes, without their ends; none of them is empty."""
+        """Return the lines completed by this chunk, without newlines and empty lines."""
         if b"\n" not in chunk:
             if chunk:
                 self._parts.append(chunk)
             return []
         if self._parts:
             chunk = b"".join((*self._parts, chunk))
-        *whole, rest = chunk.split(b"\n")
+        *lines, rest = chunk.split(b"\n")
         self._parts = [rest] if rest else []
-        return [line for line in whole if line]
+        return [line for line in lines if line]
 
     @property
     def has_partial(self) -> bool:
-        """Whether a line has begun that has not ended."""
         return bool(self._parts)

@@ -141,7 +141,12 @@ async def test_an_apply_without_a_uid_recreates_a_deleted_node(
     assert made["metadata"]["labels"] == {LABEL: "a"}
 
 
-async def test_an_apply_with_the_uid_of_a_deleted_node_is_not_found(kube: Kube, node: str) -> None:
+async def test_the_client_refuses_an_apply_that_could_make_a_node(kube: Kube, node: str) -> None:
+    with pytest.raises(ValueError, match="needs preconditions"):
+        await kube.apply(NODES, desired_node(node, labels={LABEL: "a"}), force=True)
+
+
+async def test_an_apply_with_the_uid_of_a_deleted_node_finds_nothing(kube: Kube, node: str) -> None:
     before = await settled_node(kube, node)
     await kube.delete(NODES, node, uid=before.metadata.uid)
 

@@ -96,7 +96,7 @@ async def came_in(way: HttpTransport, clock: SystemClock | None = None) -> bool:
 # Where it comes from.
 
 
-async def test_nothing_is_configured(tmp_path: Path) -> None:
+async def test_no_configuration(tmp_path: Path) -> None:
     assert await why({"HOME": str(tmp_path)}) == (
         "looking for a cluster: no kubeconfig was given, $KUBECONFIG is not set, this is no pod "
         f"($KUBERNETES_SERVICE_HOST is not set), and there is no {tmp_path}/.kube/config; "
@@ -104,7 +104,7 @@ async def test_nothing_is_configured(tmp_path: Path) -> None:
     )
 
 
-async def test_the_first_that_is_there_is_taken(tmp_path: Path) -> None:
+async def test_the_first_source_wins(tmp_path: Path) -> None:
     def environ(**more: str) -> dict[str, str]:
         return {"HOME": str(tmp_path), **more}
 
@@ -126,7 +126,7 @@ async def test_the_first_that_is_there_is_taken(tmp_path: Path) -> None:
     assert "Service token file does not exist" in await why(pod, service_account=account)
 
 
-async def test_several_files_are_read_as_one(tmp_path: Path) -> None:
+async def test_several_files_are_merged(tmp_path: Path) -> None:
     gate = TokenServer()
     async with serve(gate) as url:
         first = kubeconfig(tmp_path / "first", user={"token": "bad"}, cluster={"server": url})
@@ -146,7 +146,7 @@ async def test_several_files_are_read_as_one(tmp_path: Path) -> None:
             assert not await came_in(way)
 
 
-async def test_of_several_files_the_first_says_which_context_is_current(tmp_path: Path) -> None:
+async def test_the_first_file_sets_the_current_context(tmp_path: Path) -> None:
     first = kubeconfig(tmp_path / "first", user={}, cluster={"server": "http://127.0.0.1:1"})
     other = {"name": "other", "cluster": {"server": "http://127.0.0.1:2"}}
     second = tmp_path / "second"
@@ -165,7 +165,7 @@ async def test_of_several_files_the_first_says_which_context_is_current(tmp_path
             assert way.url == f"http://127.0.0.1:{port}"
 
 
-async def test_a_plugin_by_a_relative_path_lies_beside_its_file(tmp_path: Path) -> None:
+async def test_a_relative_plugin_path_is_relative_to_its_file(tmp_path: Path) -> None:
     user = plugin(tmp_path, f"echo '{credential(token='good')}'")
     user["exec"]["command"] = "./plugin"
     async with serve(TokenServer()) as url:
@@ -179,7 +179,7 @@ async def test_a_plugin_by_a_relative_path_lies_beside_its_file(tmp_path: Path) 
 # What is wrong with it.
 
 
-async def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+async def test_a_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "none"
     assert await why(kubeconfig=path) == (
         f"kubeconfig {path}: there is no such file; give the path of one"
@@ -196,13 +196,13 @@ async def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         ("{}", "no context is current; name one of: none"),
     ],
 )
-async def test_a_file_that_is_none(tmp_path: Path, text: str, said: str) -> None:
+async def test_a_file_that_is_not_a_kubeconfig(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
     assert await why(kubeconfig=path) == f"kubeconfig {path}: {said}"
 
 
-async def test_a_context_that_is_not_there(tmp_path: Path) -> None:
+async def test_a_missing_context(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "config")
     said = f"kubeconfig {path}: it has no context 'prod', but: here"
     assert await why(kubeconfig=path, context="prod") == said
@@ -214,7 +214,7 @@ async def test_a_context_that_is_not_there(tmp_path: Path) -> None:
     assert await why(kubeconfig=path) == said
 
 
-async def test_tls_files_that_are_no_good(tmp_path: Path, authority: CertificateAuthority) -> None:
+async def test_invalid_tls_files(tmp_path: Path, authority: CertificateAuthority) -> None:
     path, ca = tmp_path / "config", tmp_path / "ca.crt"
     server = "https://127.0.0.1:1"
     cluster = {"certificate-authority": "ca.crt"}  # beside the file that names it
@@ -233,7 +233,7 @@ async def test_tls_files_that_are_no_good(tmp_path: Path, authority: Certificate
     )
 
 
-async def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
+async def test_a_missing_token_file(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "config", user={"tokenFile": "token"})
     said = f"kubeconfig {path}: {tmp_path}/token cannot be read: No such file or directory"
     assert await why(kubeconfig=path) == said
@@ -248,14 +248,14 @@ async def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
         ("echo '{}'", "failed: malformed response. missing key 'apiVersion'"),
     ],
 )
-async def test_a_plugin_that_fails(tmp_path: Path, script: str, said: str) -> None:
+async def test_a_failing_plugin(tmp_path: Path, script: str, said: str) -> None:
     user = plugin(tmp_path, script)
     path = kubeconfig(tmp_path / "config", user=user)
     name = user["exec"]["command"]
     assert (await why(kubeconfig=path)).startswith(f"kubeconfig {path}: the plugin '{name}' {said}")
 
 
-async def test_a_plugin_that_is_missing(tmp_path: Path) -> None:
+async def test_a_missing_plugin(tmp_path: Path) -> None:
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}}
     path = kubeconfig(tmp_path / "config", user=user)
     assert await why(kubeconfig=path) == (
@@ -264,7 +264,7 @@ async def test_a_plugin_that_is_missing(tmp_path: Path) -> None:
     )
 
 
-async def test_a_plugin_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "READ_TIMEOUT", 0.2)
     user = plugin(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 600")
     path = kubeconfig(tmp_path / "config", user=user)
@@ -299,7 +299,7 @@ async def test_tokens_passwords_and_certificates(
     assert gate.seen == ["Bearer good", "Basic YTpi", ""]
 
 
-async def test_a_server_that_nobody_can_verify_may_be_trusted(
+async def test_verification_can_be_switched_off(
     tmp_path: Path, stranger: CertificateAuthority
 ) -> None:
     async with serve(TokenServer(), tls=stranger.server(names="DNS:other")) as url:
@@ -309,7 +309,7 @@ async def test_a_server_that_nobody_can_verify_may_be_trusted(
             assert await came_in(way)
 
 
-async def test_a_pod_reads_its_token_again_each_minute(
+async def test_a_pod_rereads_its_token_each_minute(
     tmp_path: Path, authority: CertificateAuthority
 ) -> None:
     gate, clock = TokenServer(), OffsetClock()
@@ -334,7 +334,7 @@ async def test_a_pod_reads_its_token_again_each_minute(
             assert gate.seen[-1] == "Bearer better"
 
 
-async def test_a_refused_token_is_read_again_once_and_that_is_said(
+async def test_a_rejected_token_is_reread_once_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = TokenServer()
@@ -358,7 +358,7 @@ async def test_a_refused_token_is_read_again_once_and_that_is_said(
             await way_after.close()
 
 
-async def test_a_plugin_is_asked_again_when_its_token_is_refused(tmp_path: Path) -> None:
+async def test_a_plugin_runs_again_when_its_token_is_rejected(tmp_path: Path) -> None:
     gate = TokenServer()
     (tmp_path / "current").write_text(
         credential(token="good", expirationTimestamp="2999-01-01T00:00:00Z")
@@ -380,7 +380,7 @@ async def test_a_plugin_is_asked_again_when_its_token_is_refused(tmp_path: Path)
             assert len(runs.read_text().split()) == 2
 
 
-async def test_credentials_that_cannot_be_read_again_stay(
+async def test_unreadable_credentials_keep_the_old_ones(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate, clock = TokenServer(), OffsetClock()

@@ -49,7 +49,7 @@ def trusting(authority: CertificateAuthority) -> StaticToken:
     return StaticToken(tls=ssl.create_default_context(cafile=authority.ca))
 
 
-async def test_what_is_asked_arrives_as_it_is() -> None:
+async def test_requests_arrive_unchanged() -> None:
     request = Request(
         method="PATCH",
         path="/api/v1/nodes/a.b-c.d",
@@ -77,7 +77,7 @@ async def test_what_is_asked_arrives_as_it_is() -> None:
     assert got["headers"]["accept-encoding"] == "identity"
 
 
-async def test_a_name_cannot_leave_its_place_in_the_path() -> None:
+async def test_a_name_is_quoted_in_the_path() -> None:
     seen: list[str] = []
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -95,7 +95,7 @@ async def test_a_name_cannot_leave_its_place_in_the_path() -> None:
     ]
 
 
-async def test_an_error_is_an_answer_too_and_redirects_are_not_followed() -> None:
+async def test_errors_are_responses_and_redirects_are_not_followed() -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/moved":
             return web.Response(status=302, headers={"Location": "/"})
@@ -109,7 +109,7 @@ async def test_an_error_is_an_answer_too_and_redirects_are_not_followed() -> Non
             assert moved.status == 302
 
 
-async def test_long_lines_survive_and_watches_keep_nobody_waiting() -> None:
+async def test_long_lines_and_watches_beside_requests() -> None:
     line = b"x" * 1_600_000
     go_on = asyncio.Event()
 
@@ -148,7 +148,7 @@ async def test_long_lines_survive_and_watches_keep_nobody_waiting() -> None:
             await other.aclose()
 
 
-async def test_connections_are_used_again() -> None:
+async def test_connections_are_reused() -> None:
     peers: set[object] = set()
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -166,7 +166,7 @@ async def test_connections_are_used_again() -> None:
         assert len(peers) == 2
 
 
-async def test_a_body_that_breaks_off_is_no_answer() -> None:
+async def test_a_truncated_body_is_an_error() -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         stream = web.StreamResponse(headers={"Content-Length": "100"})
         await stream.prepare(request)
@@ -176,13 +176,13 @@ async def test_a_body_that_breaks_off_is_no_answer() -> None:
         return stream
 
     async with serve(answer) as url, HttpTransport(url, credentials=StaticToken()) as way:
-        assert await why(way) == "the answer broke off: the connection was cut"
+        assert await why(way) == "the response broke off: the connection was cut"
         with pytest.raises(Unavailable, match="the connection was cut"):
             async with way.open(NODES) as broken:
                 assert [chunk async for chunk in broken.chunks()] == [b"half"]
 
 
-async def test_a_connection_that_is_dropped_before_the_answer() -> None:
+async def test_a_connection_dropped_before_the_response() -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.abort()
@@ -197,9 +197,7 @@ async def test_a_connection_that_is_dropped_before_the_answer() -> None:
 
 
 @pytest.mark.parametrize(("method", "times"), [("POST", 1), ("PATCH", 1), ("PUT", 2)])
-async def test_what_may_have_been_carried_out_is_sent_again_only_if_twice_is_once(
-    method: str, times: int
-) -> None:
+async def test_only_idempotent_requests_are_repeated(method: str, times: int) -> None:
     got: list[str] = []
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -219,7 +217,7 @@ async def test_what_may_have_been_carried_out_is_sent_again_only_if_twice_is_onc
     assert got == ["GET", *[method] * times]
 
 
-async def test_an_answer_that_is_no_http() -> None:
+async def test_a_response_that_is_not_http() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nXX\r\n")
@@ -233,7 +231,7 @@ async def test_an_answer_that_is_no_http() -> None:
         assert "Invalid character in chunk size" in await why(way)
 
 
-async def test_where_nobody_listens() -> None:
+async def test_a_port_without_a_listener() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}"
@@ -241,29 +239,29 @@ async def test_where_nobody_listens() -> None:
             assert await why(way) == "connection refused: nothing listens there"
 
 
-async def test_a_host_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_host(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     async with HttpTransport("https://no-such-host.invalid:6443", credentials=StaticToken()) as way:
         assert await why(way) == (
-            "no address is known for the host no-such-host.invalid; check the name, and DNS"
+            "the host name no-such-host.invalid cannot be resolved; check the name and DNS"
         )
 
 
-async def test_an_address_that_is_none() -> None:
+async def test_an_invalid_url() -> None:
     async with HttpTransport("6443", credentials=StaticToken()) as way:
         assert await why(way) == "this is not the address of a server"
 
 
-async def test_a_transport_that_was_closed_opens_nothing_again() -> None:
+async def test_a_closed_transport_sends_nothing() -> None:
     way = HttpTransport("http://127.0.0.1:1", credentials=StaticToken())
     await way.close()
-    assert await why(way) == "the way there was closed from here"
+    assert await why(way) == "this client is closed"
 
 
-async def test_the_environment_s_proxies_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     async with serve(echo) as url, HttpTransport(url, credentials=StaticToken()) as way:
@@ -285,8 +283,8 @@ async def test_tls_with_the_authority_of_this_cluster(
             assert b'"method": "GET"' in await asked(way)
         async with HttpTransport(url, credentials=trusting(stranger)) as way:
             words = await why(way)
-            assert words.startswith("the server's certificate is not from an authority that we")
-            assert words.endswith("the configured CA file must be that of this cluster")
+            assert words.startswith("the server's certificate is not signed by a trusted")
+            assert words.endswith("configure the CA file of this cluster")
 
 
 async def test_tls_with_a_certificate_for_another_name(authority: CertificateAuthority) -> None:
@@ -299,14 +297,14 @@ async def test_tls_with_a_certificate_for_another_name(authority: CertificateAut
             assert b'"method": "GET"' in await asked(way)
 
 
-async def test_tls_where_there_is_none(authority: CertificateAuthority) -> None:
+async def test_tls_to_a_plain_server(authority: CertificateAuthority) -> None:
     async with serve(echo) as url:
         wrong = url.replace("http:", "https:")
         async with HttpTransport(wrong, credentials=trusting(authority)) as way:
             assert (await why(way)).endswith("is this the server's HTTPS port?")
 
 
-async def test_tls_where_the_server_wants_a_certificate(authority: CertificateAuthority) -> None:
+async def test_tls_without_the_required_client_certificate(authority: CertificateAuthority) -> None:
     async with serve(echo, tls=authority.server(clients=True)) as url:
         async with HttpTransport(url, credentials=trusting(authority)) as way:
             assert await why(way) in (
@@ -319,7 +317,7 @@ async def test_tls_where_the_server_wants_a_certificate(authority: CertificateAu
             assert b'"method": "GET"' in await asked(way)
 
 
-async def test_a_server_that_hangs_is_named_with_the_seconds() -> None:
+async def test_a_timeout_names_server_and_seconds() -> None:
     over = asyncio.Event()
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -331,8 +329,8 @@ async def test_a_server_that_hangs_is_named_with_the_seconds() -> None:
         with pytest.raises(TimedOut) as late:
             await kube.request("GET", "/version", within=0.05)
         assert str(late.value) == (
-            f"GET /version: no whole answer from {url} within 0.05 s; "
-            f"is the server well, and the way to it?"
+            f"GET /version: no complete response from {url} within 0.05 s; "
+            f"check the server and the network"
         )
         with pytest.raises(TimedOut):
             async with kube.stream("/version", query={}, within=0.05):
@@ -365,7 +363,7 @@ class RotatingCredentials:
     ("keys", "statuses"), [(["new"], [200]), (["old", "new"], [401, 200]), (["old"], [401]),
                            (["old", "older", "new"], [401, 401])],
 )  # fmt: skip
-async def test_refused_credentials_are_renewed_once(keys: list[str], statuses: list[int]) -> None:
+async def test_rejected_credentials_refresh_once(keys: list[str], statuses: list[int]) -> None:
     seen: list[int] = []
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:

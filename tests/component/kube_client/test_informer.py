@@ -79,7 +79,7 @@ def run_story(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     run(main, seed=1)
 
 
-def test_what_the_server_does_not_serve_has_no_objects_until_it_does() -> None:
+def test_an_unserved_kind_has_no_objects_until_it_is_served() -> None:
     async def story(town: World) -> None:
         source = town.source
         await town.sleep(1)
@@ -97,7 +97,7 @@ def test_what_the_server_does_not_serve_has_no_objects_until_it_does() -> None:
     run_story(story)
 
 
-def test_what_is_not_served_any_more_is_proven_to_have_no_objects_and_comes_back() -> None:
+def test_a_removed_kind_is_proven_empty_and_comes_back() -> None:
     async def story(town: World) -> None:
         source = town.source
         await town.install()
@@ -118,7 +118,7 @@ def test_what_is_not_served_any_more_is_proven_to_have_no_objects_and_comes_back
     run_story(story)
 
 
-def test_while_the_server_does_not_answer_what_was_known_grows_old() -> None:
+def test_the_age_grows_while_the_server_does_not_respond() -> None:
     async def story(town: World) -> None:
         source = town.source
         fault = Fault(effect=RefuseRequest(500), user="reader", verbs=("list", "watch"))

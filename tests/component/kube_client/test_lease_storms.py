@@ -116,7 +116,7 @@ async def survive(sim: Sim, *, candidates: int, freezes: bool) -> World:
 
 
 @pytest.mark.parametrize("block", range(8))
-def test_no_effect_of_an_old_leader_comes_after_a_new_ones_first(block: int) -> None:
+def test_no_write_of_an_old_leader_follows_the_first_of_a_new_one(block: int) -> None:
     """Three candidates, with freezes, deletions, deaths and bodies that will not go."""
     for seed in range(block * 25, block * 25 + 25):
         stage = run(lambda sim: survive(sim, candidates=3, freezes=True), seed=seed)
@@ -124,7 +124,7 @@ def test_no_effect_of_an_old_leader_comes_after_a_new_ones_first(block: int) -> 
         assert effects(stage.server.journal, since=STORM + 35.0), seed
 
 
-def test_bodies_follow_each_other_and_never_overlap() -> None:
+def test_bodies_never_overlap() -> None:
     """Two candidates whose machines do not freeze."""
     handed_over = 0
     for seed in range(50):

@@ -182,7 +182,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.loop.close()
 
 
-def test_the_queue_does_what_its_model_does() -> None:
+def test_the_queue_equals_its_model() -> None:
     run_state_machine_as_test(
         QueueMachine, settings=settings(max_examples=150, stateful_step_count=60, deadline=None)
     )

@@ -1,4 +1,4 @@
-"""The same over real sockets: the server goes away and comes back, connections break in a body."""
+"""A cache over real sockets: the server stops and restarts, connections break in a body."""
 
 import asyncio
 import random
@@ -31,23 +31,22 @@ from tests.component.kube_storms.world import (
     CONFIG_MAP_VIEWS,
     NAMESPACE,
     ConfigMapView,
-    failure,
+    error_of,
+    manifest,
     running,
-    wanted,
 )
 from tests.support import eventually
 
 
 class ShortPauses(random.Random):
-    """Draws pauses that no test has to wait for."""
+    """Random pauses too short to slow a test."""
 
     def uniform(self, a: float, b: float) -> float:
-        """Near the lower end."""
         return a + (b - a) * 0.01
 
 
 class World:
-    """A server with a door that can be shut, and a cache that comes in by it."""
+    """A server whose port can be closed, and a cache that connects to it."""
 
     def __init__(self) -> None:
         self.clock = SystemClock()
@@ -55,7 +54,7 @@ class World:
             clock=self.clock, ids=SeededIds(random.Random(1)), random=random.Random(2)
         )
         self._port = ReservedPort()
-        self._door = AsyncExitStack()
+        self._listener = AsyncExitStack()
         token = StaticToken(self.server.token_of(CLIENT))
         self._wire = HttpTransport(f"http://127.0.0.1:{self._port.number}", credentials=token)
         self.kube = Kube(self._wire, manager=CLIENT, clock=self.clock)
@@ -65,46 +64,41 @@ class World:
             env=make_env(clock=self.clock, random=ShortPauses(3)),
             namespace=NAMESPACE,
         )
-        inside = self.server.transport(user="bystander")
-        self.bystander = Kube(inside, manager="bystander", clock=self.clock)
+        inside = self.server.transport(user="other")
+        self.other = Kube(inside, manager="other", clock=self.clock)
 
     async def open(self) -> None:
-        """Its port is always the same."""
+        """Listen, always on the same port."""
         await self.server.start()
-        await self._door.enter_async_context(serve_http(self.server, port=self._port.number))
+        await self._listener.enter_async_context(serve_http(self.server, port=self._port.number))
 
     async def kill(self) -> None:
-        """As when its process is killed."""
+        """Stop like a killed process."""
         await self.server.stop()
-        await self._door.aclose()
+        await self._listener.aclose()
 
     async def close(self) -> None:
-        """Nothing is left of it."""
         await self._wire.close()
-        await self._door.aclose()
+        await self._listener.aclose()
         self._port.release()
 
-    def inject(self, does: FaultEffect, *verbs: str) -> ActiveFault:
-        """It befalls us once."""
-        return self.server.faults.add(Fault(effect=does, verbs=verbs, user=CLIENT, times=1))
+    def inject(self, effect: FaultEffect, *verbs: str) -> ActiveFault:
+        """Add a fault that hits this client once."""
+        return self.server.faults.add(Fault(effect=effect, verbs=verbs, user=CLIENT, times=1))
 
     async def write(self, name: str, value: str) -> None:
-        """The bystander makes a map, or changes it."""
-        await self.bystander.apply(
-            CONFIG_MAP_VIEWS, wanted(name, value), force=True, namespace=NAMESPACE
+        await self.other.apply(
+            CONFIG_MAP_VIEWS, manifest(name, value), force=True, namespace=NAMESPACE
         )
 
     async def remove(self, name: str) -> None:
-        """The bystander deletes one."""
-        view = await self.bystander.get(CONFIG_MAP_VIEWS, name, namespace=NAMESPACE)
-        await self.bystander.delete(
-            CONFIG_MAP_VIEWS, name, uid=view.metadata.uid, namespace=NAMESPACE
-        )
+        view = await self.other.get(CONFIG_MAP_VIEWS, name, namespace=NAMESPACE)
+        await self.other.delete(CONFIG_MAP_VIEWS, name, uid=view.metadata.uid, namespace=NAMESPACE)
 
     async def agrees(self) -> bool:
-        """Whether the cache is what the server has, to the revision."""
-        there = (await self.bystander.list_page(CONFIG_MAP_VIEWS, namespace=NAMESPACE)).items
-        return sorted(self.cache, key=_name) == sorted(there, key=_name)
+        """Return whether the cache equals the server, revisions included."""
+        existing = (await self.other.list_page(CONFIG_MAP_VIEWS, namespace=NAMESPACE)).items
+        return sorted(self.cache, key=_name) == sorted(existing, key=_name)
 
 
 def _name(view: ConfigMapView) -> str:
@@ -112,120 +106,120 @@ def _name(view: ConfigMapView) -> str:
 
 
 @asynccontextmanager
-async def _following(city: World) -> AsyncGenerator[None]:
-    async with running(city.cache.run()):
+async def _following(world: World) -> AsyncGenerator[None]:
+    async with running(world.cache.run()):
         yield
-    await eventually(lambda: city.server.open_watches == 0)
+    await eventually(lambda: world.server.open_watches == 0)
 
 
 @pytest.fixture
-async def city() -> AsyncIterator[World]:
-    made = World()
-    await made.open()
-    yield made
-    await made.close()
+async def world() -> AsyncIterator[World]:
+    world = World()
+    await world.open()
+    yield world
+    await world.close()
 
 
-async def test_a_server_that_was_killed_is_found_again_on_its_port(city: World) -> None:
-    await city.write("a", "1")
-    await city.write("b", "1")
-    async with _following(city):
-        await city.cache.wait_synced()
+async def test_a_cache_reconnects_to_a_killed_server(world: World) -> None:
+    await world.write("a", "1")
+    await world.write("b", "1")
+    async with _following(world):
+        await world.cache.wait_synced()
         for round_ in range(3):
-            await city.kill()
-            error = await failure(
-                city.kube.create(CONFIG_MAP_VIEWS, wanted("mine"), namespace=NAMESPACE)
+            await world.kill()
+            error = await error_of(
+                world.kube.create(CONFIG_MAP_VIEWS, manifest("mine"), namespace=NAMESPACE)
             )
             assert type(error) is Unavailable
             assert "nothing listens there" in error.message
-            await eventually(lambda: "nothing listens there" in city.cache.problem)
-            await city.server.start()  # others have their ways in
-            await city.write("a", f"changed in round {round_}")
-            await city.write(f"c{round_}", "1")
-            await city.remove("b")
-            await city.write("b", f"made anew in round {round_}")
-            assert not await city.agrees()
-            await city.open()
-            await eventually(city.agrees)
-            await eventually(lambda: city.cache.problem == "")
-        assert await city.cache.verify_current(within=5.0)
+            await eventually(lambda: "nothing listens there" in world.cache.problem)
+            await world.server.start()  # the in-process transports stay connected
+            await world.write("a", f"changed in round {round_}")
+            await world.write(f"c{round_}", "1")
+            await world.remove("b")
+            await world.write("b", f"made anew in round {round_}")
+            assert not await world.agrees()
+            await world.open()
+            await eventually(world.agrees)
+            await eventually(lambda: world.cache.problem == "")
+        assert await world.cache.verify_current(within=5.0)
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
-async def test_a_body_that_is_cut_in_the_middle_is_asked_for_again(city: World, verb: str) -> None:
+async def test_a_body_cut_in_the_middle_is_requested_again(world: World, verb: str) -> None:
     for number in range(50):
-        await city.write(f"m{number}", "1")
-    fault = city.inject(Cut("body"), verb)
-    async with _following(city):
-        await city.cache.wait_synced()
-        await eventually(lambda: city.server.open_watches == 1)
-        await city.write("m7", "2")
-        await city.remove("m8")
-        await eventually(city.agrees)
-        assert len(city.cache) == 49
+        await world.write(f"m{number}", "1")
+    fault = world.inject(Cut("body"), verb)
+    async with _following(world):
+        await world.cache.wait_synced()
+        await eventually(lambda: world.server.open_watches == 1)
+        await world.write("m7", "2")
+        await world.remove("m8")
+        await eventually(world.agrees)
+        assert len(world.cache) == 49
         assert fault.hit_count == 1
 
 
-async def test_an_answer_that_is_cut_is_unavailable_and_the_write_is_there(city: World) -> None:
+async def test_a_write_whose_response_is_cut_over_http_is_done(world: World) -> None:
     for at, name in (("after", "a"), ("body", "b")):
-        fault = city.inject(Cut("after" if at == "after" else "body"), "create")
-        error = await failure(city.kube.create(CONFIG_MAP_VIEWS, wanted(name), namespace=NAMESPACE))
+        fault = world.inject(Cut("after" if at == "after" else "body"), "create")
+        error = await error_of(
+            world.kube.create(CONFIG_MAP_VIEWS, manifest(name), namespace=NAMESPACE)
+        )
         assert type(error) is Unavailable
         assert fault.hit_count == 1
-    made = [each.name for each in city.server.journal.revisions if each.user == CLIENT]
+    made = [each.name for each in world.server.journal.revisions if each.user == CLIENT]
     assert made == ["a", "b"]
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_after_a_storm_over_real_sockets_the_cache_is_the_server(
-    city: World, seed: int
-) -> None:
-    drawn = random.Random(seed)
-    struck: list[ActiveFault] = []
+async def test_a_cache_equals_the_server_after_a_storm_over_http(world: World, seed: int) -> None:
+    chance = random.Random(seed)
+    faults: list[ActiveFault] = []
     names = [f"m{number}" for number in range(20)]
-    async with _following(city):
+    async with _following(world):
         for _ in range(6):
-            for does, verbs in (
+            for effect, verbs in (
                 (Cut("before"), ()),
                 (Cut("after"), ("list",)),
                 (Cut("body"), ()),
-                (DropWatch(drawn.randrange(3), clean=drawn.random() < 0.5), ()),
+                (DropWatch(chance.randrange(3), clean=chance.random() < 0.5), ()),
                 (SlowBody(700, 0.001), ()),
-                (RefuseRequest(drawn.choice([401, 429, 500, 503])), ()),
+                (RefuseRequest(chance.choice([401, 429, 500, 503])), ()),
             ):
-                struck.append(city.inject(does, *verbs))
+                faults.append(world.inject(effect, *verbs))
             for _ in range(15):
-                name = drawn.choice(names)
-                there = {view.metadata.name for view in await _page(city)}
-                if name in there and drawn.random() < 0.4:
-                    await city.remove(name)
+                name = chance.choice(names)
+                existing = {view.metadata.name for view in await _page(world)}
+                if name in existing and chance.random() < 0.4:
+                    await world.remove(name)
                 else:
-                    await city.write(name, str(drawn.random()))
+                    await world.write(name, str(chance.random()))
                 await asyncio.sleep(0)
-            await _jolt(city, drawn)
+            await _disturb(world, chance)
 
         async def used_up() -> bool:
-            city.server.faults.drop_watches(user=CLIENT)
-            await city.cache.verify_current(within=1.0)
-            return all(active.hit_count == 1 for active in struck)
+            world.server.faults.drop_watches(user=CLIENT)
+            await world.cache.verify_current(within=1.0)
+            return all(active.hit_count == 1 for active in faults)
 
         await eventually(used_up)
-        await eventually(city.agrees)
-        assert await city.cache.verify_current(within=10.0)
+        await eventually(world.agrees)
+        assert await world.cache.verify_current(within=10.0)
 
 
-async def _page(city: World) -> tuple[ConfigMapView, ...]:
-    return (await city.bystander.list_page(CONFIG_MAP_VIEWS, namespace=NAMESPACE)).items
+async def _page(world: World) -> tuple[ConfigMapView, ...]:
+    return (await world.other.list_page(CONFIG_MAP_VIEWS, namespace=NAMESPACE)).items
 
 
-async def _jolt(city: World, drawn: random.Random) -> None:
-    match drawn.randrange(4):
+async def _disturb(world: World, chance: random.Random) -> None:
+    match chance.randrange(4):
         case 0:
-            await city.kill()
-            await city.open()
+            await world.kill()
+            await world.open()
         case 1:
-            await city.server.restart()
+            await world.server.restart()
         case 2:
-            await city.server.compact()
+            await world.server.compact()
         case _:
-            city.server.faults.drop_watches(clean=drawn.random() < 0.5)
+            world.server.faults.drop_watches(clean=chance.random() < 0.5)

@@ -1,4 +1,4 @@
-"""A write that meets one fault: what the client says of it, and whether it was carried out."""
+"""Writes under one fault each: the error, and whether the write was carried out."""
 
 import pytest
 
@@ -17,67 +17,57 @@ from tests.component.kube_storms.world import (
     CONFIG_MAP_VIEWS,
     NAMESPACE,
     World,
-    failure,
+    error_of,
+    manifest,
     run_story,
-    wanted,
 )
 
 WRITTEN = [("create", "m")]
 
 
-def test_a_write_that_is_delayed_in_the_server_is_carried_out_within_its_time() -> None:
-    async def story(v: World) -> None:
-        fault = v.inject(Delay(2.0), "create")
-        made = await v.kube.create(CONFIG_MAP_VIEWS, wanted("m"), namespace=NAMESPACE, within=3.0)
-        assert v.clock.monotonic() == 2.0
-        assert fault.hit_count == v.asked["POST"] == 1
-        assert made.data == {"value": "1"}
-        assert v.committed() == WRITTEN
-
-    run_story(story)
-
-
-def test_the_server_gives_up_a_write_when_its_client_does() -> None:
-    async def story(v: World) -> None:
-        fault = v.inject(Delay(5.0), "create")
-        error = await failure(
-            v.kube.create(CONFIG_MAP_VIEWS, wanted("m"), namespace=NAMESPACE, within=3.0)
+def test_the_server_drops_a_write_at_the_client_deadline() -> None:
+    async def story(world: World) -> None:
+        fault = world.inject(Delay(5.0), "create")
+        error = await error_of(
+            world.kube.create(CONFIG_MAP_VIEWS, manifest("m"), namespace=NAMESPACE, within=3.0)
         )
         assert type(error) is TimedOut
-        assert v.clock.monotonic() == 3.0
-        await v.clock.sleep(60.0)
-        assert fault.hit_count == v.asked["POST"] == 1
-        assert v.committed() == []
+        assert world.clock.monotonic() == 3.0
+        await world.clock.sleep(60.0)
+        assert fault.hit_count == world.requests["POST"] == 1
+        assert world.committed() == []
 
     run_story(story)
 
 
-def test_a_write_that_is_late_on_its_way_may_be_carried_out_after_its_client_gave_up() -> None:
-    async def story(v: World) -> None:
-        fault = v.inject(Delay(5.0, where="way"), "create")
-        error = await failure(
-            v.kube.create(CONFIG_MAP_VIEWS, wanted("m"), namespace=NAMESPACE, within=3.0)
+def test_a_write_delayed_on_its_way_may_succeed_after_the_timeout() -> None:
+    async def story(world: World) -> None:
+        fault = world.inject(Delay(5.0, where="way"), "create")
+        error = await error_of(
+            world.kube.create(CONFIG_MAP_VIEWS, manifest("m"), namespace=NAMESPACE, within=3.0)
         )
         assert type(error) is TimedOut
-        assert v.committed() == []
-        await v.clock.sleep(2.0)
-        await v.settle()
-        assert fault.hit_count == v.asked["POST"] == 1
-        assert v.committed() == WRITTEN
+        assert world.committed() == []
+        await world.clock.sleep(2.0)
+        await world.settle()
+        assert fault.hit_count == world.requests["POST"] == 1
+        assert world.committed() == WRITTEN
 
     run_story(story)
 
 
-def test_a_write_that_hangs_is_given_up_in_time_and_never_carried_out() -> None:
-    async def story(v: World) -> None:
-        fault = v.inject(Hang(), "create")
-        error = await failure(v.kube.create(CONFIG_MAP_VIEWS, wanted("m"), namespace=NAMESPACE))
+def test_a_hanging_write_times_out_and_never_succeeds() -> None:
+    async def story(world: World) -> None:
+        fault = world.inject(Hang(), "create")
+        error = await error_of(
+            world.kube.create(CONFIG_MAP_VIEWS, manifest("m"), namespace=NAMESPACE)
+        )
         assert type(error) is TimedOut
-        assert "no whole answer" in error.message
-        assert v.clock.monotonic() == 10.0
-        await v.clock.sleep(600.0)
-        assert fault.hit_count == v.asked["POST"] == 1
-        assert v.committed() == []
+        assert "no complete response" in error.message
+        assert world.clock.monotonic() == 10.0
+        await world.clock.sleep(600.0)
+        assert fault.hit_count == world.requests["POST"] == 1
+        assert world.committed() == []
 
     run_story(story)
 
@@ -94,107 +84,110 @@ def test_a_write_that_hangs_is_given_up_in_time_and_never_carried_out() -> None:
         (504, TimedOut),
     ],
 )
-def test_a_refused_write_is_a_typed_error_at_once_and_nothing_else(
-    code: int, kind: type[KubeError]
-) -> None:
-    async def story(v: World) -> None:
-        fault = v.inject(RefuseRequest(code), "create")
-        error = await failure(v.kube.create(CONFIG_MAP_VIEWS, wanted("m"), namespace=NAMESPACE))
+def test_a_refused_write_is_a_typed_error_without_retry(code: int, kind: type[KubeError]) -> None:
+    async def story(world: World) -> None:
+        fault = world.inject(RefuseRequest(code), "create")
+        error = await error_of(
+            world.kube.create(CONFIG_MAP_VIEWS, manifest("m"), namespace=NAMESPACE)
+        )
         assert type(error) is kind
         assert error.code == code
-        assert v.clock.monotonic() == 0.0
-        assert fault.hit_count == v.asked["POST"] == 1
-        assert v.committed() == []
-        await v.kube.create(CONFIG_MAP_VIEWS, wanted("m"), namespace=NAMESPACE)
-        assert v.committed() == WRITTEN
+        assert world.clock.monotonic() == 0.0
+        assert fault.hit_count == world.requests["POST"] == 1
+        assert world.committed() == []
+        await world.kube.create(CONFIG_MAP_VIEWS, manifest("m"), namespace=NAMESPACE)
+        assert world.committed() == WRITTEN
 
     run_story(story)
 
 
-def test_a_429_says_how_long_to_wait() -> None:
-    async def story(v: World) -> None:
-        fault = v.inject(RefuseRequest(429, retry_after=7), "create")
-        error = await failure(v.kube.create(CONFIG_MAP_VIEWS, wanted("m"), namespace=NAMESPACE))
-        assert isinstance(error, TooManyRequests)
-        assert error.retry_after == 7.0
-        assert fault.hit_count == 1
-
-    run_story(story)
-
-
-def test_a_write_that_is_cut_off_before_it_is_done_is_unavailable_and_not_there() -> None:
-    async def story(v: World) -> None:
-        fault = v.inject(Cut("before"), "create")
-        error = await failure(v.kube.create(CONFIG_MAP_VIEWS, wanted("m"), namespace=NAMESPACE))
+def test_a_write_cut_before_it_is_done_is_unavailable() -> None:
+    async def story(world: World) -> None:
+        fault = world.inject(Cut("before"), "create")
+        error = await error_of(
+            world.kube.create(CONFIG_MAP_VIEWS, manifest("m"), namespace=NAMESPACE)
+        )
         assert type(error) is Unavailable
-        assert fault.hit_count == v.asked["POST"] == 1
-        assert v.committed() == []
+        assert fault.hit_count == world.requests["POST"] == 1
+        assert world.committed() == []
 
     run_story(story)
 
 
 @pytest.mark.parametrize("at", ["after", "body"])
-def test_a_write_whose_answer_is_cut_off_is_unavailable_and_there(at: str) -> None:
-    async def story(v: World) -> None:
-        fault = v.inject(Cut("after" if at == "after" else "body"), "create")
-        error = await failure(v.kube.create(CONFIG_MAP_VIEWS, wanted("m"), namespace=NAMESPACE))
+def test_a_write_whose_response_is_cut_is_unavailable_and_done(at: str) -> None:
+    async def story(world: World) -> None:
+        fault = world.inject(Cut("after" if at == "after" else "body"), "create")
+        error = await error_of(
+            world.kube.create(CONFIG_MAP_VIEWS, manifest("m"), namespace=NAMESPACE)
+        )
         assert type(error) is Unavailable
-        again = await failure(v.kube.create(CONFIG_MAP_VIEWS, wanted("m"), namespace=NAMESPACE))
+        again = await error_of(
+            world.kube.create(CONFIG_MAP_VIEWS, manifest("m"), namespace=NAMESPACE)
+        )
         assert type(again) is AlreadyExists
         assert fault.hit_count == 1
-        assert v.asked["POST"] == 2
-        assert v.committed() == WRITTEN
+        assert world.requests["POST"] == 2
+        assert world.committed() == WRITTEN
 
     run_story(story)
 
 
-def test_an_answer_that_comes_slowly_is_waited_for_within_its_time() -> None:
-    async def story(v: World) -> None:
-        await v.kube.create(CONFIG_MAP_VIEWS, wanted("m"), namespace=NAMESPACE)
+def test_a_slow_response_is_read_within_the_timeout() -> None:
+    async def story(world: World) -> None:
+        await world.kube.create(CONFIG_MAP_VIEWS, manifest("m"), namespace=NAMESPACE)
         size = len(
-            await v.kube.request("GET", CONFIG_MAP_VIEWS.path(namespace=NAMESPACE, name="m"))
+            await world.kube.request("GET", CONFIG_MAP_VIEWS.path(namespace=NAMESPACE, name="m"))
         )
-        fault = v.inject(SlowBody(size // 4 + 1, 2.0), "get", times=None)
-        assert (await v.kube.get(CONFIG_MAP_VIEWS, "m", namespace=NAMESPACE)).data == {"value": "1"}
-        assert v.clock.monotonic() == 8.0
-        error = await failure(v.kube.get(CONFIG_MAP_VIEWS, "m", namespace=NAMESPACE, within=5.0))
+        fault = world.inject(SlowBody(size // 4 + 1, 2.0), "get", times=None)
+        assert (await world.kube.get(CONFIG_MAP_VIEWS, "m", namespace=NAMESPACE)).data == {
+            "value": "1"
+        }
+        assert world.clock.monotonic() == 8.0
+        error = await error_of(
+            world.kube.get(CONFIG_MAP_VIEWS, "m", namespace=NAMESPACE, within=5.0)
+        )
         assert type(error) is TimedOut
-        assert v.clock.monotonic() == 13.0
+        assert world.clock.monotonic() == 13.0
         assert fault.hit_count == 2
 
     run_story(story)
 
 
-def test_a_write_decided_on_a_stale_list_is_a_conflict_not_a_lost_update() -> None:
-    async def story(v: World) -> None:
-        await v.write(m="1")
-        await v.write(m="2")
-        fault = v.inject(Stale(1), times=None)
-        old = await v.kube.list_page(CONFIG_MAP_VIEWS, namespace=NAMESPACE, resource_version="0")
+def test_a_write_based_on_a_stale_list_is_a_conflict() -> None:
+    async def story(world: World) -> None:
+        await world.write(m="1")
+        await world.write(m="2")
+        fault = world.inject(Stale(1), times=None)
+        old = await world.kube.list_page(
+            CONFIG_MAP_VIEWS, namespace=NAMESPACE, resource_version="0"
+        )
         assert [view.data for view in old.items] == [{"value": "1"}]
         change, revision = {"data": {"value": "mine"}}, old.items[0].metadata.resource_version
-        error = await failure(
-            v.kube.merge(
+        error = await error_of(
+            world.kube.merge(
                 CONFIG_MAP_VIEWS, "m", change, namespace=NAMESPACE, resource_version=revision
             )
         )
         assert type(error) is Conflict
         assert fault.hit_count == 1
-        assert await v.server_objects() == {"m": "2"}
-        assert v.committed() == []
+        assert await world.server_objects() == {"m": "2"}
+        assert world.committed() == []
 
     run_story(story)
 
 
-def test_a_write_that_meets_a_restart_is_unavailable_and_what_was_there_stays() -> None:
-    async def story(v: World) -> None:
-        await v.write(a="1")
-        fault = v.inject(Restart(), "create")
-        error = await failure(v.kube.create(CONFIG_MAP_VIEWS, wanted("m"), namespace=NAMESPACE))
+def test_a_write_during_a_restart_is_unavailable() -> None:
+    async def story(world: World) -> None:
+        await world.write(a="1")
+        fault = world.inject(Restart(), "create")
+        error = await error_of(
+            world.kube.create(CONFIG_MAP_VIEWS, manifest("m"), namespace=NAMESPACE)
+        )
         assert type(error) is Unavailable
         assert fault.hit_count == 1
-        assert await v.server_objects() == {"a": "1"}
-        await v.kube.create(CONFIG_MAP_VIEWS, wanted("m"), namespace=NAMESPACE)
-        assert await v.server_objects() == {"a": "1", "m": "1"}
+        assert await world.server_objects() == {"a": "1"}
+        await world.kube.create(CONFIG_MAP_VIEWS, manifest("m"), namespace=NAMESPACE)
+        assert await world.server_objects() == {"a": "1", "m": "1"}
 
     run_story(story)

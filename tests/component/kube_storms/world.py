@@ -1,4 +1,4 @@
-"""A small place to try one fault at a time: a server, a bystander, and us with a cache."""
+"""A world for one fault at a time: a server, another writer, and a client with a cache."""
 
 import asyncio
 from collections import Counter
@@ -23,8 +23,6 @@ NAMESPACE = "default"
 
 
 class ConfigMapView(Object, frozen=True, kw_only=True):
-    """A config map with what is in it."""
-
     data: dict[str, str] = {}
 
 
@@ -34,19 +32,18 @@ CONFIG_MAP_VIEWS: Resource[ConfigMapView] = Resource(
 
 
 class CountingTransport:
-    """A transport that counts what goes through it, by verb."""
+    """Counts requests by verb."""
 
     def __init__(self, wire: Transport) -> None:
         self._wire = wire
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
 
     def __str__(self) -> str:
         return str(self._wire)
 
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncGenerator[Response]:
-        """Count it, and let it through."""
-        self.asked[_verb(request)] += 1
+        self.requests[_verb(request)] += 1
         async with self._wire.open(request) as answer:
             yield answer
 
@@ -60,15 +57,18 @@ def _verb(request: Request) -> str:
 
 
 class World:
-    """Its server has config maps only."""
+    """A server with config maps only."""
 
-    def __init__(self, sim: Sim, *, remembers: int = 1_000) -> None:
+    def __init__(self, sim: Sim, *, history_changes: int = 1_000) -> None:
         self.clock = sim.clock
         self.server = ApiServer(
-            clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), history_changes=remembers
+            clock=sim.clock,
+            ids=sim.ids,
+            random=sim.random_for("server"),
+            history_changes=history_changes,
         )
         self._wire = CountingTransport(self.server.transport(user=CLIENT))
-        self.asked = self._wire.asked
+        self.requests = self._wire.requests
         self.kube = Kube(self._wire, manager=CLIENT, clock=sim.clock)
         self.cache = Cache(
             self.kube,
@@ -76,45 +76,41 @@ class World:
             env=sim.env("cache"),
             namespace=NAMESPACE,
         )
-        self._bystander = Kube(
+        self._other = Kube(
             self.server.transport(user="bystander"), manager="bystander", clock=sim.clock
         )
 
     def inject(self, does: FaultEffect, *verbs: str, times: int | None = 1) -> ActiveFault:
-        """From now on it befalls us."""
+        """Add a fault for this client."""
         return self.server.faults.add(Fault(effect=does, verbs=verbs, user=CLIENT, times=times))
 
     async def write(self, **maps: str) -> None:
-        """The bystander makes maps or changes them: name and value."""
+        """Apply config maps as the other client: name to value."""
         for name, value in maps.items():
             path = CONFIG_MAP_VIEWS.path(namespace=NAMESPACE, name=name)
-            wanted = {"apiVersion": "v1", "kind": "ConfigMap"}
-            wanted |= {"metadata": {"name": name}, "data": {"value": value}}
-            await self._bystander.request(
+            manifest = {"apiVersion": "v1", "kind": "ConfigMap"}
+            manifest |= {"metadata": {"name": name}, "data": {"value": value}}
+            await self._other.request(
                 "PATCH",
                 path,
                 query={"fieldManager": "bystander", "force": "true"},
-                body=wanted,
+                body=manifest,
                 content_type="application/apply-patch+yaml",
             )
 
     async def remove(self, name: str) -> None:
-        """The bystander deletes one."""
-        await self._bystander.request(
-            "DELETE", CONFIG_MAP_VIEWS.path(namespace=NAMESPACE, name=name)
-        )
+        """Delete a config map as the other client."""
+        await self._other.request("DELETE", CONFIG_MAP_VIEWS.path(namespace=NAMESPACE, name=name))
 
     async def server_objects(self) -> dict[str, str]:
-        """What the server has."""
-        page = await self._bystander.list_page(CONFIG_MAP_VIEWS, namespace=NAMESPACE)
+        page = await self._other.list_page(CONFIG_MAP_VIEWS, namespace=NAMESPACE)
         return {view.metadata.name: view.data["value"] for view in page.items}
 
     def cached_objects(self) -> dict[str, str]:
-        """What our cache has."""
         return {view.metadata.name: view.data["value"] for view in self.cache}
 
     def committed(self, *, by: str = CLIENT) -> list[tuple[str, str]]:
-        """What that user has written: verb and name."""
+        """Return verb and name of the user's successful writes."""
         return [
             (str(each.verb), each.name)
             for each in self.server.journal.revisions
@@ -122,13 +118,13 @@ class World:
         ]
 
     async def settle(self) -> None:
-        """What was sent arrives."""
+        """Let everything sent arrive."""
         await self.clock.sleep(0.001)
 
 
 @asynccontextmanager
-async def running(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
-    """While it runs, and until it is stopped; where it fails, so does whoever waits here."""
+async def running(coroutine: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
+    """Run the coroutine beside the body; its error_of fails the body."""
     failed: list[Fatal] = []
     owner = asyncio.current_task()
     assert owner is not None
@@ -138,7 +134,7 @@ async def running(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
         owner.cancel()
 
     tasks = Tasks("test", failed=fail)
-    tasks.forever("beside", work)
+    tasks.forever("beside", coroutine)
     try:
         yield
     except asyncio.CancelledError:
@@ -151,31 +147,30 @@ async def running(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def following_cache(village: World) -> AsyncGenerator[None]:
-    """While our cache follows; it is not waited for."""
-    async with running(village.cache.run()):
+async def following_cache(world: World) -> AsyncGenerator[None]:
+    """Run the cache, without waiting for its first list."""
+    async with running(world.cache.run()):
         yield
-    assert village.server.open_watches == 0
+    assert world.server.open_watches == 0
 
 
-def run_story(story: Callable[[World], Awaitable[None]], *, remembers: int = 1_000) -> None:
-    """Play it, in virtual time."""
+def run_story(story: Callable[[World], Awaitable[None]], *, history_changes: int = 1_000) -> None:
+    """Run a story in virtual time."""
 
     async def main(sim: Sim) -> None:
-        await story(World(sim, remembers=remembers))
+        await story(World(sim, history_changes=history_changes))
 
     run(main, seed=1)
 
 
-async def failure(awaitable: Awaitable[Any]) -> KubeError:
-    """What it ended in."""
+async def error_of(awaitable: Awaitable[Any]) -> KubeError:
+    """Return the error that the awaitable raises."""
     try:
         await awaitable
     except KubeError as error:
         return error
-    raise AssertionError("it went well")
+    raise AssertionError("no error was raised")
 
 
-def wanted(name: str, value: str = "1") -> dict[str, Any]:
-    """A map of ours."""
+def manifest(name: str, value: str = "1") -> dict[str, Any]:
     return {"metadata": {"name": name}, "data": {"value": value}}

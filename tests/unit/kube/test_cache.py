@@ -97,7 +97,7 @@ def run_story(story: Callable[[World], Awaitable[None]], *, seed: int = 1, **how
     run(main, seed=seed)
 
 
-def test_it_answers_from_memory_by_key_and_by_index() -> None:
+def test_lookups_by_key_and_by_index() -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         server.put("a", app="x y")
@@ -120,7 +120,7 @@ def test_it_answers_from_memory_by_key_and_by_index() -> None:
     run_story(story)
 
 
-def test_it_tells_each_change_once_and_only_while_somebody_listens() -> None:
+def test_each_change_is_reported_once_until_unsubscribed() -> None:
     async def story(world: World) -> None:
         server = world.server
         server.put("a")
@@ -139,7 +139,7 @@ def test_it_tells_each_change_once_and_only_while_somebody_listens() -> None:
     run_story(story)
 
 
-def test_who_fails_over_a_change_keeps_it_from_nobody_else() -> None:
+def test_a_failing_handler_does_not_starve_the_others() -> None:
     async def story(world: World) -> None:
         world.server.put("a")
         await world.follow()
@@ -160,7 +160,7 @@ def test_who_fails_over_a_change_keeps_it_from_nobody_else() -> None:
     run_story(story)
 
 
-def test_a_new_list_tells_only_what_it_changes() -> None:
+def test_a_new_list_reports_only_differences() -> None:
     async def story(world: World) -> None:
         server = world.server
         for name in "abc":
@@ -181,7 +181,7 @@ def test_a_new_list_tells_only_what_it_changes() -> None:
     run_story(story)
 
 
-def test_the_first_list_is_told_before_it_counts_as_synced() -> None:
+def test_the_first_list_is_reported_before_the_cache_is_synced() -> None:
     async def story(world: World) -> None:
         seen: list[tuple[bool, int]] = []
         world.cache.on_change(
@@ -198,7 +198,7 @@ def test_the_first_list_is_told_before_it_counts_as_synced() -> None:
     run_story(story)
 
 
-def test_our_own_response_enters_at_once_and_is_told_once() -> None:
+def test_a_recorded_write_is_visible_at_once_and_reported_once() -> None:
     async def story(world: World) -> None:
         await world.follow()
         world.cache.record_write(view(world.server.put("a")))
@@ -211,7 +211,7 @@ def test_our_own_response_enters_at_once_and_is_told_once() -> None:
     run_story(story)
 
 
-def test_an_old_response_takes_nothing_back_and_wakes_no_dead() -> None:
+def test_an_old_response_neither_reverts_nor_revives_an_object() -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         await world.follow()
@@ -236,7 +236,7 @@ def test_an_old_response_takes_nothing_back_and_wakes_no_dead() -> None:
     run_story(story)
 
 
-def test_an_object_that_was_made_anew_outlives_the_news_of_the_old_ones_end() -> None:
+def test_a_late_deletion_does_not_remove_the_recreated_object() -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         server.put("a")
@@ -251,7 +251,7 @@ def test_an_object_that_was_made_anew_outlives_the_news_of_the_old_ones_end() ->
     run_story(story)
 
 
-def test_a_list_that_was_asked_for_before_a_write_does_not_undo_it() -> None:
+def test_a_list_requested_before_a_write_does_not_revert_it() -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         server.put("a")
@@ -271,7 +271,7 @@ def test_a_list_that_was_asked_for_before_a_write_does_not_undo_it() -> None:
     run_story(story)
 
 
-def test_a_part_learns_only_of_what_is_in_it() -> None:
+def test_a_cache_with_selectors_ignores_writes_of_unknown_objects() -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         server.put("a")
@@ -291,7 +291,7 @@ def test_a_part_learns_only_of_what_is_in_it() -> None:
     run_story(story, labels="app!=elsewhere")
 
 
-def test_a_cache_of_one_namespace_learns_of_no_other() -> None:
+def test_a_cache_of_a_namespace_ignores_other_namespaces() -> None:
     async def story(world: World) -> None:
         await world.follow()
         for namespace in ("here", "there"):
@@ -303,7 +303,7 @@ def test_a_cache_of_one_namespace_learns_of_no_other() -> None:
     run_story(story, namespace="here")
 
 
-def test_its_age_is_the_time_since_the_last_proof() -> None:
+def test_the_age_is_the_time_since_the_last_proof() -> None:
     async def story(world: World) -> None:
         server, cache, clock = world.server, world.cache, world.clock
         assert cache.age == math.inf
@@ -329,7 +329,7 @@ def test_its_age_is_the_time_since_the_last_proof() -> None:
     run_story(story)
 
 
-def test_old_news_of_a_resumed_watch_is_no_proof_of_now() -> None:
+def test_old_events_of_a_resumed_watch_prove_nothing() -> None:
     async def story(world: World) -> None:
         server, cache, clock = world.server, world.cache, world.clock
         await world.follow()
@@ -351,7 +351,7 @@ def test_old_news_of_a_resumed_watch_is_no_proof_of_now() -> None:
     run_story(story)
 
 
-def test_a_list_proves_the_time_at_which_it_was_asked_for() -> None:
+def test_a_list_proves_the_time_of_its_request() -> None:
     async def story(world: World) -> None:
         world.server.hanging = True
         world.sim.loop.call_later(1.0, setattr, world.server, "hanging", False)
@@ -366,7 +366,7 @@ def test_a_list_proves_the_time_at_which_it_was_asked_for() -> None:
     run_story(story)
 
 
-def test_a_small_kind_is_proved_by_one_question() -> None:
+def test_a_small_kind_is_proven_current_by_one_request() -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         server.put("a")
@@ -395,7 +395,7 @@ def test_a_small_kind_is_proved_by_one_question() -> None:
     run_story(story)
 
 
-def test_a_large_kind_is_proved_when_the_watch_has_told_what_the_server_has() -> None:
+def test_a_large_kind_is_proven_current_when_the_watch_catches_up() -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         for number in range(30):
@@ -412,7 +412,7 @@ def test_a_large_kind_is_proved_when_the_watch_has_told_what_the_server_has() ->
     run_story(story)
 
 
-def test_a_large_kind_that_is_quiet_is_listed_for_the_proof() -> None:
+def test_a_quiet_large_kind_is_listed_for_a_proof() -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         for number in range(30):
@@ -436,7 +436,7 @@ def test_a_large_kind_that_is_quiet_is_listed_for_the_proof() -> None:
     run_story(story)
 
 
-def test_a_list_that_a_probe_has_overtaken_changes_nothing() -> None:
+def test_a_list_older_than_a_probe_is_ignored() -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         server.put("a")
@@ -464,7 +464,7 @@ def test_a_list_that_a_probe_has_overtaken_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("how", ["probe", "list"])
-def test_an_object_without_a_revision_ends_nothing(how: str) -> None:
+def test_an_object_without_a_revision_does_not_end_the_cache(how: str) -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         server.put("a")
@@ -475,7 +475,7 @@ def test_an_object_without_a_revision_ends_nothing(how: str) -> None:
         else:
             server.end_watches(Gone("GET /", "expired", code=410))
             await world.clock.sleep(5.0)
-        assert "the revision '' is no number" in cache.problem
+        assert "the revision '' is not a number" in cache.problem
         server.objects["a"]["metadata"]["resourceVersion"] = revision
         await world.clock.sleep(60.0)
         assert await cache.verify_current(within=5.0)
@@ -484,7 +484,7 @@ def test_an_object_without_a_revision_ends_nothing(how: str) -> None:
     run_story(story)
 
 
-def test_a_restored_cluster_is_not_proved_but_listed() -> None:
+def test_a_restored_cluster_is_listed_again() -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         server.put("a")
@@ -502,7 +502,7 @@ def test_a_restored_cluster_is_not_proved_but_listed() -> None:
 
 
 @pytest.mark.parametrize("how", ["hangs", "fails", "silent"])
-def test_what_cannot_be_proved_is_said(how: str) -> None:
+def test_a_failed_proof_names_its_reason(how: str) -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         for number in range(30):
@@ -536,7 +536,7 @@ def test_what_cannot_be_proved_is_said(how: str) -> None:
         if how == "fails":
             assert took == 0.0
             assert cache.problem == (
-                "could not ask for the present revision: "
+                "cannot read the server's current revision: "
                 "GET /api/v1/configmaps: no lists; grant it in RBAC"
             )
         else:
@@ -551,7 +551,7 @@ def test_what_cannot_be_proved_is_said(how: str) -> None:
     run_story(story)
 
 
-def test_several_may_ask_for_a_proof_at_once() -> None:
+def test_concurrent_proofs() -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         for number in range(30):
@@ -565,7 +565,7 @@ def test_several_may_ask_for_a_proof_at_once() -> None:
     run_story(story)
 
 
-def test_its_trouble_is_readable() -> None:
+def test_problems_are_readable() -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         await world.follow()
@@ -601,7 +601,7 @@ class CountingTransport:
 
 
 @pytest.mark.parametrize("what", ["follow", "list", "prove"])
-def test_who_is_cancelled_leaves_nothing_behind_at_whichever_step(what: str) -> None:
+def test_cancellation_at_any_step_leaves_nothing_behind(what: str) -> None:
     async def main(sim: Sim) -> None:
         for steps in range(100):
             server = FakeApiServer(sim.clock)
@@ -627,7 +627,7 @@ def test_who_is_cancelled_leaves_nothing_behind_at_whichever_step(what: str) -> 
     run(main, seed=1)
 
 
-def test_a_cache_that_is_stopped_may_go_on() -> None:
+def test_a_stopped_cache_can_run_again() -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
         server.put("a")
@@ -644,7 +644,7 @@ def test_a_cache_that_is_stopped_may_go_on() -> None:
     run_story(story)
 
 
-def test_the_kind_by_metadata_alone_is_enough() -> None:
+def test_a_view_of_the_metadata_alone_is_enough() -> None:
     async def main(sim: Sim) -> list[str]:
         server = FakeApiServer(sim.clock)
         server.put("a")

@@ -98,7 +98,7 @@ def test_changes(
     assert changed_paths(after, before) == {path: (b, a) for path, (a, b) in changed.items()}
 
 
-def test_what_every_write_changes_is_no_news() -> None:
+def test_server_bookkeeping_is_not_a_change() -> None:
     before = {"kind": "Node", "metadata": {"name": "n", "resourceVersion": "1", "generation": 1}}
     after = {
         "apiVersion": "v1",
@@ -113,7 +113,7 @@ def test_what_every_write_changes_is_no_news() -> None:
     assert changed_paths(before, after) == {"spec.template.metadata.generation": (None, 3)}
 
 
-def test_an_object_that_comes_or_goes_changes_in_every_leaf() -> None:
+def test_creation_and_deletion_change_every_leaf() -> None:
     node = {"metadata": {"name": "n"}, "spec": {"unschedulable": True}}
     assert changed_paths(None, node) == {
         "metadata.name": (None, "n"),

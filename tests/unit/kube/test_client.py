@@ -108,7 +108,7 @@ def run_story(story: Story, *answers: CannedResponse | float) -> None:
 # Requests.
 
 
-def test_what_is_read_and_what_is_written() -> None:
+def test_requests_of_reads_and_writes() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         made = {"metadata": {"name": "a"}}
         await kube.get(NODES, "a")
@@ -145,7 +145,7 @@ def test_what_is_read_and_what_is_written() -> None:
 @pytest.mark.parametrize(
     "answer", [CannedResponse(302, b""), CannedResponse(200, b"<html>log in</html>")]
 )
-def test_what_no_api_server_answers_is_no_success(answer: CannedResponse) -> None:
+def test_responses_that_no_api_server_gives_are_errors(answer: CannedResponse) -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises((Unavailable, MalformedResponse)):
             await kube.delete(PODS, "p", namespace="x", uid="u1")
@@ -155,7 +155,7 @@ def test_what_no_api_server_answers_is_no_success(answer: CannedResponse) -> Non
     run_story(story, answer, well(config_map("p")), answer)
 
 
-def test_a_stream_that_is_sent_elsewhere_is_none() -> None:
+def test_a_redirected_stream_is_an_error() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(Unavailable, match="answered 307, which no API server does"):
             async with kube.stream("/a", query={}):
@@ -172,11 +172,14 @@ def part(revision: int, name: str, *, rest: str = "") -> CannedResponse:
 @pytest.mark.parametrize(
     ("parts", "why"),
     [
-        ([part(5, "a", rest="1"), part(5, "b", rest="2"), part(5, "a", rest="1")], "in circles"),
+        (
+            [part(5, "a", rest="1"), part(5, "b", rest="2"), part(5, "a", rest="1")],
+            "repeats a continue token",
+        ),
         ([part(5, "a", rest="1"), part(6, "b")], "different revisions: 5, 6"),
     ],
 )
-def test_parts_that_do_not_belong_together_are_no_list(
+def test_pages_that_do_not_belong_together_are_an_error(
     parts: list[CannedResponse], why: str
 ) -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
@@ -188,33 +191,33 @@ def test_parts_that_do_not_belong_together_are_no_list(
 
 
 @pytest.mark.parametrize(("uid", "revision"), [("", "7"), ("u1", ""), ("", "")])
-def test_a_guard_that_names_nothing_is_none(uid: str, revision: str) -> None:
-    with pytest.raises(ValueError, match="guards nothing"):
+def test_preconditions_require_uid_and_revision(uid: str, revision: str) -> None:
+    with pytest.raises(ValueError, match="need both uid and resourceVersion"):
         Preconditions(uid=uid, resource_version=revision)
 
 
-def test_a_patch_without_a_revision_is_no_fence() -> None:
+def test_a_merge_patch_requires_a_revision() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(ValueError, match="no fence"):
+        with pytest.raises(ValueError, match="needs a resourceVersion"):
             await kube.merge(NODES, "a", {"spec": {}}, resource_version="")
         assert not script.asked
 
     run_story(story)
 
 
-def test_a_put_without_a_revision_is_no_fence() -> None:
+def test_a_put_requires_a_revision() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(ValueError, match="a PUT of a Lease without resourceVersion"):
+        with pytest.raises(ValueError, match="a PUT of a Lease needs a resourceVersion"):
             await kube.replace(LEASES, {"metadata": {"name": "a"}}, namespace="x")
         assert script.asked == []
 
     run_story(story)
 
 
-def test_what_is_applied_names_its_kind_and_its_guard() -> None:
+def test_an_apply_contains_kind_and_preconditions() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         wanted = {"metadata": {"name": "a", "labels": {"b": "c"}}}
-        with pytest.raises(ValueError, match="an apply to a Node needs a guard"):
+        with pytest.raises(ValueError, match="an apply to a Node needs preconditions"):
             await kube.apply(NODES, wanted, force=True)
         await kube.apply(NODES, wanted, force=True, preconditions=GUARD)
         assert script.sent() == {
@@ -240,20 +243,20 @@ def test_what_is_applied_names_its_kind_and_its_guard() -> None:
 # Deadlines.
 
 
-def test_no_answer_in_time() -> None:
+def test_a_late_response_is_a_timeout() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(TimedOut) as late:
             await kube.request("GET", "/version", within=2.5)
         assert str(late.value) == (
-            "GET /version: no whole answer from https://there:6443 within 2.5 s; "
-            "is the server well, and the way to it?"
+            "GET /version: no complete response from https://there:6443 within 2.5 s; "
+            "check the server and the network"
         )
         assert script.left == ["CancelledError"]
 
     run_story(story, 60.0)
 
 
-def test_the_head_of_a_stream_comes_in_time_and_the_rest_when_it_comes() -> None:
+def test_the_deadline_of_a_stream_covers_only_its_head() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(TimedOut):
             async with kube.stream("/version", query={}, within=2.0):
@@ -265,7 +268,7 @@ def test_the_head_of_a_stream_comes_in_time_and_the_rest_when_it_comes() -> None
     run_story(story, 60.0, CannedResponse(200, b"late", late=500.0))
 
 
-def test_a_stream_that_is_refused_gives_its_reason_in_time() -> None:
+def test_a_refused_stream_names_the_reason_within_the_deadline() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(Gone):
             async with kube.stream("/a", query={}):
@@ -280,7 +283,7 @@ def test_a_stream_that_is_refused_gives_its_reason_in_time() -> None:
     )
 
 
-def test_the_transport_hears_how_a_stream_was_left() -> None:
+def test_the_transport_sees_the_error_that_ended_a_stream() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(KeyError):
             async with kube.stream("/a", query={}):
@@ -344,7 +347,7 @@ def test_each_refusal_is_a_type(answer: CannedResponse, kind: type[KubeError]) -
     run_story(story, answer)
 
 
-def test_what_a_refusal_names() -> None:
+def test_attributes_of_refusals() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(Conflict) as conflict:
             await kube.get(NODES, "a")
@@ -372,7 +375,7 @@ def test_what_a_refusal_names() -> None:
     )
 
 
-def test_a_kind_that_is_not_installed_is_not_a_missing_object() -> None:
+def test_an_unserved_kind_is_not_a_missing_object() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         said = "install the CustomResourceDefinition rollouts.sluice.dev"
         wanted: Mapping[str, Any] = {"metadata": {"name": "a", "resourceVersion": "7"}}
@@ -414,7 +417,7 @@ IMMUTABLE = error_response(422, "Invalid", causes=[{"field": "metadata.uid"}])
 @pytest.mark.parametrize(
     "there", [error_response(404, "NotFound", name="a"), well(config_map("a", uid="u2"))]
 )
-def test_a_guarded_apply_finds_that_its_object_is_gone(
+def test_an_apply_with_preconditions_to_a_missing_object_is_not_found(
     answer: CannedResponse, there: CannedResponse
 ) -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
@@ -426,7 +429,7 @@ def test_a_guarded_apply_finds_that_its_object_is_gone(
     run_story(story, answer, there)
 
 
-def test_a_guarded_apply_of_what_has_changed_is_a_conflict() -> None:
+def test_an_apply_with_preconditions_to_a_changed_object_is_a_conflict() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         for _ in range(2):
             with pytest.raises(Conflict):
@@ -441,7 +444,7 @@ def test_a_guarded_apply_of_what_has_changed_is_a_conflict() -> None:
     )
 
 
-def test_who_knows_no_nodes_does_not_know_that_one_is_gone() -> None:
+def test_a_server_without_nodes_does_not_prove_that_a_node_is_gone() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(Conflict):
             await kube.apply(NODES, {"metadata": {"name": "a"}}, force=True, preconditions=GUARD)
@@ -450,7 +453,7 @@ def test_who_knows_no_nodes_does_not_know_that_one_is_gone() -> None:
     run_story(story, STALE, NO_SUCH_PAGE)
 
 
-def test_a_conflict_about_owners_is_told_at_once() -> None:
+def test_a_field_conflict_is_raised_without_another_request() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(Conflict) as conflict:
             await kube.apply(NODES, {"metadata": {"name": "a"}}, force=False, preconditions=GUARD)
@@ -492,7 +495,7 @@ async def evict(kube: Kube, *, within: float = 10.0) -> Evicted | PodGone | Bloc
         ),
     ],
 )
-def test_what_an_eviction_comes_to(answers: list[CannedResponse], said: object) -> None:
+def test_results_of_an_eviction(answers: list[CannedResponse], said: object) -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         assert await evict(kube) == said
         assert len(script.asked) == len(answers)
@@ -500,7 +503,7 @@ def test_what_an_eviction_comes_to(answers: list[CannedResponse], said: object) 
     run_story(story, *answers)
 
 
-def test_an_eviction_names_the_pod_it_means() -> None:
+def test_an_eviction_names_the_uid() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         await evict(kube)
         assert script.words()[1] == "POST /api/v1/namespaces/x/pods/p/eviction"
@@ -524,7 +527,7 @@ def test_an_eviction_names_the_pod_it_means() -> None:
     ("answer", "kind"),
     [(NO_SUCH_PAGE, UnknownKind), (error_response(429, "TooManyRequests"), TooManyRequests)],
 )
-def test_only_a_budget_withholds_and_only_who_knows_pods_misses_one(
+def test_other_refusals_of_an_eviction_are_errors(
     before: list[CannedResponse], answer: CannedResponse, kind: type[KubeError]
 ) -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
@@ -534,7 +537,7 @@ def test_only_a_budget_withholds_and_only_who_knows_pods_misses_one(
     run_story(story, *before, answer)
 
 
-def test_an_eviction_that_the_server_cannot_judge_is_an_error_that_says_so() -> None:
+def test_an_eviction_under_several_budgets_is_a_readable_error() -> None:
     several = "This pod has more than one PodDisruptionBudget, which the eviction does not support."
 
     async def story(kube: Kube, script: ScriptedTransport) -> None:
@@ -553,7 +556,7 @@ def test_an_eviction_that_the_server_cannot_judge_is_an_error_that_says_so() -> 
     )
 
 
-def test_an_eviction_with_its_questions_keeps_one_deadline() -> None:
+def test_all_requests_of_an_eviction_share_one_deadline() -> None:
     async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(TimedOut):
             await evict(kube, within=3.0)

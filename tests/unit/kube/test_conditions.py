@@ -36,16 +36,16 @@ def set_ready(
     )
 
 
-def test_a_new_condition_comes_last_and_holds_since_now() -> None:
+def test_a_new_condition_is_appended_with_the_current_time() -> None:
     assert set_ready((OTHER,), now=NOON + 0.9) == (OTHER, READY)
 
 
-def test_where_nothing_changed_the_same_object_comes_back() -> None:
+def test_an_unchanged_condition_returns_the_identical_tuple() -> None:
     conditions = (READY, OTHER)
     assert set_ready(conditions) is conditions
 
 
-def test_what_is_no_change_of_the_status_keeps_its_time_and_its_place() -> None:
+def test_a_new_message_keeps_the_transition_time() -> None:
     for after in (
         set_ready((READY, OTHER), reason="Fine"),
         set_ready((READY, OTHER), message="4 of 4"),
@@ -56,13 +56,13 @@ def test_what_is_no_change_of_the_status_keeps_its_time_and_its_place() -> None:
         assert after[1] is OTHER
 
 
-def test_a_change_of_the_status_holds_since_now() -> None:
+def test_a_new_status_sets_the_transition_time() -> None:
     down = set_ready((OTHER, READY), status="False")
     assert (down[1].status, down[1].last_transition_time) == ("False", "2027-01-15T12:01:00Z")
     up = set_ready(down, now=NOON + 120)
     assert up[1].last_transition_time == "2027-01-15T12:02:00Z"
 
 
-def test_a_condition_that_somebody_wrote_without_a_time_gets_one() -> None:
+def test_a_condition_without_a_time_gets_one() -> None:
     (after,) = set_ready((Condition(type="Ready", status="True"),))
     assert after.last_transition_time == "2027-01-15T12:01:00Z"

@@ -100,7 +100,7 @@ def run_story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     run(main, seed=1)
 
 
-def test_done_waits_for_a_change_and_later_for_its_time() -> None:
+def test_results_done_and_requeue() -> None:
     async def tell(world: World) -> None:
         async def reconcile(key: str) -> ReconcileResult:
             return Reconciled() if key == "done" else RequeueAfter(60)
@@ -116,7 +116,7 @@ def test_done_waits_for_a_change_and_later_for_its_time() -> None:
     run_story(tell)
 
 
-def test_a_refusal_is_counted_said_once_and_not_tried_again(logged: list[Any]) -> None:
+def test_a_refusal_is_counted_logged_once_and_not_retried(logged: list[Any]) -> None:
     async def tell(world: World) -> None:
         async def reconcile(key: str) -> ReconcileResult:
             return ReconcileRefused("the pool has no nodes")
@@ -135,7 +135,7 @@ def test_a_refusal_is_counted_said_once_and_not_tried_again(logged: list[Any]) -
     ]
 
 
-def test_a_failure_is_tried_again_with_back_off_until_it_goes_well() -> None:
+def test_a_failure_is_retried_with_back_off_until_it_succeeds() -> None:
     async def tell(world: World) -> None:
         async def reconcile(key: str) -> ReconcileResult:
             if len(world.tried) % 5:
@@ -157,7 +157,7 @@ def test_a_failure_is_tried_again_with_back_off_until_it_goes_well() -> None:
 @pytest.mark.parametrize(
     "well", [Reconciled(), RequeueAfter(1000), ReconcileRefused("no")], ids=str
 )
-def test_any_answer_makes_the_next_failure_the_first_again(well: ReconcileResult) -> None:
+def test_any_result_resets_the_back_off(well: ReconcileResult) -> None:
     async def tell(world: World) -> None:
         async def reconcile(key: str) -> ReconcileResult:
             if len(world.tried) % 3 == 0:
@@ -173,7 +173,7 @@ def test_any_answer_makes_the_next_failure_the_first_again(well: ReconcileResult
     run_story(tell)
 
 
-def test_a_failure_is_said_once_for_each_cause_and_so_is_its_end(logged: list[Any]) -> None:
+def test_a_failure_is_logged_once_per_cause_and_so_is_its_end(logged: list[Any]) -> None:
     async def tell(world: World) -> None:
         causes = ["revision 17 is stale", "revision 18 is stale", "no route", "no route", ""]
 
@@ -200,7 +200,7 @@ def test_a_failure_is_said_once_for_each_cause_and_so_is_its_end(logged: list[An
     assert len({line["reconcile"] for line in logged}) == 3
 
 
-def test_each_try_has_a_name_of_its_own_in_the_log_and_leaves_none_behind() -> None:
+def test_each_attempt_has_its_own_id_in_the_log() -> None:
     async def tell(world: World) -> None:
         names: list[str] = []
 
@@ -221,9 +221,7 @@ def test_each_try_has_a_name_of_its_own_in_the_log_and_leaves_none_behind() -> N
 
 
 @pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (1e9, 300.0)])
-def test_a_server_that_says_when_is_not_asked_before_within_reason(
-    asked: float, waited: float
-) -> None:
+def test_retry_after_is_honoured_up_to_a_limit(asked: float, waited: float) -> None:
     async def tell(world: World) -> None:
         async def reconcile(key: str) -> ReconcileResult:
             if len(world.tried) == 1:
@@ -238,7 +236,7 @@ def test_a_server_that_says_when_is_not_asked_before_within_reason(
     run_story(tell)
 
 
-def test_a_key_that_hangs_holds_up_one_place_until_its_time_is_over() -> None:
+def test_a_hanging_key_occupies_one_worker_until_its_timeout() -> None:
     async def tell(world: World) -> None:
         async def reconcile(key: str) -> ReconcileResult:
             if key == "hangs":
@@ -261,7 +259,7 @@ def test_a_key_that_hangs_holds_up_one_place_until_its_time_is_over() -> None:
     run_story(tell)
 
 
-def test_a_time_out_of_its_own_is_a_failure_and_not_the_controllers() -> None:
+def test_a_timeout_inside_reconcile_counts_as_a_failure() -> None:
     async def tell(world: World) -> None:
         async def reconcile(key: str) -> ReconcileResult:
             if len(world.tried) == 1:
@@ -277,7 +275,7 @@ def test_a_time_out_of_its_own_is_a_failure_and_not_the_controllers() -> None:
     run_story(tell)
 
 
-def test_what_is_cancelled_inside_a_try_does_not_cost_a_place() -> None:
+def test_a_cancellation_inside_reconcile_does_not_cost_a_worker() -> None:
     async def tell(world: World) -> None:
         async def reconcile(key: str) -> ReconcileResult:
             if len(world.tried) <= 3:
@@ -294,7 +292,7 @@ def test_what_is_cancelled_inside_a_try_does_not_cost_a_place() -> None:
     run_story(tell)
 
 
-def test_no_more_keys_are_worked_on_at_once_than_there_are_places() -> None:
+def test_concurrency_is_limited() -> None:
     async def tell(world: World) -> None:
         busy: list[int] = [0]
         most: list[int] = []
@@ -332,7 +330,7 @@ class SlowReconciler(msgspec.Struct):
         return Reconciled()
 
 
-def test_a_stop_lets_what_is_under_way_end_begins_nothing_and_is_bounded() -> None:
+def test_a_stop_finishes_running_keys_within_the_grace_and_starts_none() -> None:
     async def tell(world: World) -> None:
         slow = SlowReconciler(world)
         world.start(slow.reconcile, concurrency=2)
@@ -348,7 +346,7 @@ def test_a_stop_lets_what_is_under_way_end_begins_nothing_and_is_bounded() -> No
     run_story(tell)
 
 
-def test_without_grace_a_stop_is_at_once() -> None:
+def test_a_stop_without_grace_is_immediate() -> None:
     async def tell(world: World) -> None:
         slow = SlowReconciler(world)
         world.start(slow.reconcile, grace=0)
@@ -360,7 +358,7 @@ def test_without_grace_a_stop_is_at_once() -> None:
     run_story(tell)
 
 
-def test_an_idle_controller_stops_at_once() -> None:
+def test_an_idle_controller_stops_immediately() -> None:
     async def tell(world: World) -> None:
         world.start(SlowReconciler(world).reconcile)
         await world.sim.clock.sleep(1)
@@ -370,7 +368,7 @@ def test_an_idle_controller_stops_at_once() -> None:
     run_story(tell)
 
 
-def test_every_series_is_there_at_zero_before_the_first_key() -> None:
+def test_every_series_exists_at_zero_from_the_start() -> None:
     async def tell(world: World) -> None:
         world.start(SlowReconciler(world).reconcile)
         for outcome in ("done", "later", "refused", "failed", "timed_out"):

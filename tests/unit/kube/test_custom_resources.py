@@ -7,13 +7,13 @@ from libs.policy.kinds import GPU_CLUSTER, NODE_SELECTING_KINDS, POLICY_KINDS
 from libs.policy.kinds.rollout import ROLLOUT
 
 
-def test_a_kind_is_found_where_its_owner_says() -> None:
+def test_a_custom_resource_has_the_path_of_its_kind() -> None:
     resource = custom_resource(GPU_CLUSTER, CustomObject)
     assert resource.path(name="a") == "/apis/nvidia.com/v1alpha1/gpuclusters/a"
     assert (resource.kind, resource.is_custom, resource.view) == ("GPUCluster", True, CustomObject)
 
 
-def test_several_are_found_by_name() -> None:
+def test_custom_resources_by_name() -> None:
     assert list(custom_resources(NODE_SELECTING_KINDS, CustomObject)) == [
         "ClusterPolicy",
         "NVIDIADriver",
@@ -23,7 +23,7 @@ def test_several_are_found_by_name() -> None:
     assert ROLLOUT not in POLICY_KINDS
 
 
-def test_of_what_is_written_the_wish_is_kept_and_not_by_which_hands() -> None:
+def test_managed_fields_are_dropped_and_the_spec_kept() -> None:
     entry = {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {}}}
     whole = {"metadata": {"name": "a", "managedFields": [entry]}, "spec": {"x": [1]}}
     read = msgspec.json.decode(msgspec.json.encode(whole), type=CustomObject)

@@ -89,7 +89,7 @@ def run_story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     run(main, seed=1)
 
 
-def test_a_name_that_is_too_long_is_cut_where_a_name_may_end() -> None:
+def test_a_long_name_is_cut_to_a_valid_one() -> None:
     async def tell(world: World) -> None:
         world.say("well", about=InvolvedObject(kind="Node", name=f"{'n' * 228}-.{'n' * 20}"))
         await world.clock.sleep(1)
@@ -99,7 +99,7 @@ def test_a_name_that_is_too_long_is_cut_where_a_name_may_end() -> None:
     run_story(tell)
 
 
-def test_an_event_of_a_node_is_in_the_default_namespace_and_bears_our_source() -> None:
+def test_an_event_of_a_node_is_in_the_default_namespace() -> None:
     async def tell(world: World) -> None:
         world.say("to 580.95", type="Warning")
         await world.clock.sleep(1)
@@ -125,7 +125,7 @@ def test_an_event_of_a_node_is_in_the_default_namespace_and_bears_our_source() -
     run_story(tell)
 
 
-def test_an_event_of_a_namespaced_object_is_beside_it() -> None:
+def test_an_event_of_a_namespaced_object_is_in_its_namespace() -> None:
     async def tell(world: World) -> None:
         world.say(
             "gone", about=InvolvedObject(kind="Pod", name="driver-x", namespace="kube-system")
@@ -136,7 +136,7 @@ def test_an_event_of_a_namespaced_object_is_beside_it() -> None:
     run_story(tell)
 
 
-def test_the_same_within_two_minutes_is_one_event_that_counts() -> None:
+def test_repetitions_within_two_minutes_are_counted_in_one_event() -> None:
     async def tell(world: World) -> None:
         for _ in range(3):
             world.say("waits for a slot")
@@ -150,7 +150,7 @@ def test_the_same_within_two_minutes_is_one_event_that_counts() -> None:
     run_story(tell)
 
 
-def test_after_two_minutes_of_silence_it_is_a_new_event() -> None:
+def test_a_repetition_after_two_minutes_is_a_new_event() -> None:
     async def tell(world: World) -> None:
         world.say("waits for a slot")
         await world.clock.sleep(REPEAT_WINDOW + 1)
@@ -161,7 +161,7 @@ def test_after_two_minutes_of_silence_it_is_a_new_event() -> None:
     run_story(tell)
 
 
-def test_what_differs_in_object_type_or_reason_is_another_event() -> None:
+def test_another_object_type_or_reason_is_another_event() -> None:
     async def tell(world: World) -> None:
         world.say("a")
         world.say("a", about=InvolvedObject(kind="Node", name="gpu-2", uid="1235"))
@@ -174,7 +174,7 @@ def test_what_differs_in_object_type_or_reason_is_another_event() -> None:
     run_story(tell)
 
 
-def test_the_messages_of_a_group_are_one_event_that_shows_the_last() -> None:
+def test_a_group_is_one_event_with_the_latest_message() -> None:
     async def tell(world: World) -> None:
         for done in range(20):
             world.say(f"{done} of 40 nodes done", group="progress")
@@ -186,7 +186,7 @@ def test_the_messages_of_a_group_are_one_event_that_shows_the_last() -> None:
     run_story(tell)
 
 
-def test_a_reconcile_that_says_it_each_second_writes_every_ten() -> None:
+def test_repetitions_are_written_every_ten_seconds() -> None:
     async def tell(world: World) -> None:
         for _ in range(100):
             world.say("waits for a slot")
@@ -199,7 +199,7 @@ def test_a_reconcile_that_says_it_each_second_writes_every_ten() -> None:
     run_story(tell)
 
 
-def test_many_different_messages_about_one_thing_share_one_event() -> None:
+def test_further_groups_of_an_object_share_one_event() -> None:
     async def tell(world: World) -> None:
         for number in range(100):
             world.say(f"holder {number} is in the way")
@@ -216,7 +216,7 @@ def test_many_different_messages_about_one_thing_share_one_event() -> None:
     run_story(tell)
 
 
-def test_when_nothing_is_said_nothing_is_written_and_nothing_is_kept() -> None:
+def test_old_events_are_forgotten() -> None:
     async def tell(world: World) -> None:
         world.say("a")
         world.say("b")
@@ -231,7 +231,7 @@ def test_when_nothing_is_said_nothing_is_written_and_nothing_is_kept() -> None:
 
 
 @pytest.mark.parametrize("message", ["x" * 5000, "ü" * 5000, "𝄞" * 5000, "\ud800" * 5000])
-def test_a_message_that_is_too_long_or_no_text_is_cut(message: str) -> None:
+def test_messages_are_cut_and_made_encodable(message: str) -> None:
     async def tell(world: World) -> None:
         world.say(message)
         await world.clock.sleep(1)
@@ -254,7 +254,7 @@ def test_a_message_that_is_too_long_or_no_text_is_cut(message: str) -> None:
     ],
     ids=str,
 )
-def test_what_fails_for_a_while_is_tried_again_and_written_once(fault: Any) -> None:
+def test_a_temporary_failure_is_retried_and_written_once(fault: Any) -> None:
     async def tell(world: World) -> None:
         world.server.faults.add(Fault(effect=fault, kind="Event", times=MAX_TRIES - 1))
         world.say("a")
@@ -268,7 +268,7 @@ def test_what_fails_for_a_while_is_tried_again_and_written_once(fault: Any) -> N
     run_story(tell)
 
 
-def test_a_server_that_says_when_is_not_asked_before() -> None:
+def test_retry_after_is_honoured() -> None:
     async def tell(world: World) -> None:
         world.server.faults.add(
             Fault(effect=RefuseRequest(429, retry_after=20), kind="Event", times=1)
@@ -283,7 +283,7 @@ def test_a_server_that_says_when_is_not_asked_before() -> None:
     run_story(tell)
 
 
-def test_what_fails_for_long_is_dropped_and_counted_and_the_next_is_written() -> None:
+def test_a_permanent_failure_drops_the_event_and_the_next_is_written() -> None:
     async def tell(world: World) -> None:
         fault = world.server.faults.add(Fault(effect=RefuseRequest(500), kind="Event"))
         world.say("a")
@@ -298,7 +298,7 @@ def test_what_fails_for_long_is_dropped_and_counted_and_the_next_is_written() ->
     run_story(tell)
 
 
-def test_a_refusal_for_good_is_not_tried_again_and_said_once(logged: list[Any]) -> None:
+def test_a_refusal_is_not_retried_and_logged_once(logged: list[Any]) -> None:
     async def tell(world: World) -> None:
         fault = world.server.faults.add(Fault(effect=RefuseRequest(403), kind="Event"))
         for number in range(5):
@@ -312,7 +312,7 @@ def test_a_refusal_for_good_is_not_tried_again_and_said_once(logged: list[Any]) 
     assert "403" in str(logged[0]["exc_info"]) or "forbidden" in str(logged[0]["exc_info"])
 
 
-def test_a_trouble_that_comes_again_is_said_again(logged: list[Any]) -> None:
+def test_a_recurring_error_is_logged_again(logged: list[Any]) -> None:
     async def tell(world: World) -> None:
         for number in range(3):
             world.server.faults.add(Fault(effect=RefuseRequest(500), kind="Event", times=2))
@@ -323,7 +323,7 @@ def test_a_trouble_that_comes_again_is_said_again(logged: list[Any]) -> None:
     assert len(logged) == 3
 
 
-def test_failures_of_long_ago_do_not_count() -> None:
+def test_a_success_resets_the_failure_count() -> None:
     async def tell(world: World) -> None:
         for _ in range(10):
             world.server.faults.add(
@@ -338,7 +338,7 @@ def test_failures_of_long_ago_do_not_count() -> None:
     run_story(tell)
 
 
-def test_what_is_said_while_it_is_being_written_is_written_too() -> None:
+def test_a_repetition_during_a_write_is_written_too() -> None:
     async def tell(world: World) -> None:
         world.server.faults.add(Fault(effect=Delay(1), kind="Event", verbs=("create",)))
         world.say("a")
@@ -354,7 +354,7 @@ def test_what_is_said_while_it_is_being_written_is_written_too() -> None:
     run_story(tell)
 
 
-def test_a_namespace_that_is_gone_costs_its_events_alone(logged: list[Any]) -> None:
+def test_a_deleted_namespace_drops_only_its_events(logged: list[Any]) -> None:
     async def tell(world: World) -> None:
         gone = InvolvedObject(kind="Pod", name="a", namespace="gone")
         for number in range(3):
@@ -368,7 +368,7 @@ def test_a_namespace_that_is_gone_costs_its_events_alone(logged: list[Any]) -> N
     assert [line["event"] for line in logged] == ["events are not written"]
 
 
-def test_an_event_that_the_server_forgot_is_made_anew_with_its_count() -> None:
+def test_an_expired_event_is_recreated_with_its_count() -> None:
     async def tell(world: World) -> None:
         world.say("a")
         await world.clock.sleep(MIN_WRITE_INTERVAL)
@@ -384,7 +384,7 @@ def test_an_event_that_the_server_forgot_is_made_anew_with_its_count() -> None:
     run_story(tell)
 
 
-def test_while_the_server_hangs_no_more_is_kept_than_fits_and_the_rest_is_counted() -> None:
+def test_unwritten_events_are_limited_and_the_rest_counted() -> None:
     async def tell(world: World) -> None:
         world.server.faults.add(Fault(effect=Hang(), kind="Event"))
         many = MAX_UNWRITTEN + 500
@@ -401,7 +401,7 @@ def test_while_the_server_hangs_no_more_is_kept_than_fits_and_the_rest_is_counte
     run_story(tell)
 
 
-def test_of_very_many_events_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_of_too_many_events_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     many = 300
     monkeypatch.setattr("libs.kube.events.MAX_EVENTS", many)
 
@@ -416,7 +416,7 @@ def test_of_very_many_events_the_oldest_are_forgotten(monkeypatch: pytest.Monkey
     run_story(tell)
 
 
-def test_at_the_end_what_is_unwritten_is_written() -> None:
+def test_unwritten_events_are_flushed_at_the_end() -> None:
     async def tell(world: World) -> None:
         world.say("a")
         await world.clock.sleep(1)
@@ -433,7 +433,7 @@ def test_at_the_end_what_is_unwritten_is_written() -> None:
     run_story(tell)
 
 
-def test_the_end_does_not_wait_long_for_a_server_that_hangs() -> None:
+def test_the_flush_is_bounded() -> None:
     async def tell(world: World) -> None:
         world.server.faults.add(Fault(effect=Hang(), kind="Event"))
         await world.clock.sleep(1)

@@ -43,7 +43,7 @@ def run_story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     run(main, seed=1)
 
 
-def test_a_change_goes_out_until_the_last_moment_and_not_after() -> None:
+def test_a_change_is_sent_until_the_end_of_the_term() -> None:
     async def tell(world: World) -> None:
         await world.clock.sleep(TERM_SECONDS - 0.001)
         await world.change()
@@ -56,7 +56,7 @@ def test_a_change_goes_out_until_the_last_moment_and_not_after() -> None:
     run_story(tell)
 
 
-def test_a_term_that_was_ended_lets_nothing_out_and_says_why() -> None:
+def test_an_ended_term_sends_nothing_and_names_the_reason() -> None:
     async def tell(world: World) -> None:
         world.term.end("held by another now")
         world.term.end("the body is over")
@@ -67,7 +67,7 @@ def test_a_term_that_was_ended_lets_nothing_out_and_says_why() -> None:
     run_story(tell)
 
 
-def test_who_only_reads_passes() -> None:
+def test_reads_always_pass() -> None:
     async def tell(world: World) -> None:
         world.term.end("over")
         world.server.weather = lambda _user, _request: RequestFault(way=2.9, work=5.0, back=1.0)
@@ -78,7 +78,7 @@ def test_who_only_reads_passes() -> None:
     run_story(tell)
 
 
-def test_a_change_has_three_seconds_here_and_there_whatever_was_asked_for() -> None:
+def test_a_change_has_at_most_three_seconds_on_both_sides() -> None:
     async def tell(world: World) -> None:
         await world.change(within=10)
         await world.change(within=0.5)
@@ -106,9 +106,7 @@ def test_a_change_has_three_seconds_here_and_there_whatever_was_asked_for() -> N
     ],
     ids=["done", "409", "429", "500", "lost", "hung"],
 )
-def test_what_may_still_be_carried_out_is_remembered_for_as_long(
-    fate: RequestFault, unsettled: float
-) -> None:
+def test_requests_without_a_response_stay_in_flight(fate: RequestFault, unsettled: float) -> None:
     async def tell(world: World) -> None:
         world.server.weather = lambda _user, _request: fate
         with suppress(KubeError):
@@ -120,7 +118,7 @@ def test_what_may_still_be_carried_out_is_remembered_for_as_long(
     run_story(tell)
 
 
-def test_a_renewal_that_is_known_too_late_does_not_wake_a_term() -> None:
+def test_a_late_renewal_does_not_revive_a_term() -> None:
     async def tell(world: World) -> None:
         world.term.renew(2.0)
         assert world.term.remaining() == 10
@@ -131,7 +129,7 @@ def test_a_renewal_that_is_known_too_late_does_not_wake_a_term() -> None:
     run_story(tell)
 
 
-def test_an_answer_is_passed_on_as_it_is() -> None:
+def test_responses_pass_unchanged() -> None:
     async def tell(world: World) -> None:
         body = await world.kube.request("POST", "/api/v1/configmaps", body=WANTED)
         assert json.loads(body) == WANTED

@@ -14,7 +14,7 @@ def lease(holder: str | None = "it_1", *, seconds: int | None = 15, namespace: s
     return msgspec.convert({"metadata": metadata, "spec": spec}, Lease)
 
 
-def test_it_is_at_work_from_its_last_change_for_as_long_as_it_says() -> None:
+def test_a_holder_is_active_for_the_lease_duration_after_each_change() -> None:
     foreign = GpuOperatorDetector()
     assert foreign.active_holders(now=0.0) == ""
     assert foreign.seconds_until_expiry(now=0.0) is None
@@ -27,13 +27,13 @@ def test_it_is_at_work_from_its_last_change_for_as_long_as_it_says() -> None:
     assert foreign.active_holders(now=82.0) == ""
 
 
-def test_what_says_nothing_of_its_length_counts_for_the_usual_one() -> None:
+def test_a_lease_without_a_duration_has_the_default() -> None:
     foreign = GpuOperatorDetector()
     foreign.observe(None, lease(seconds=None), now=0.0)
     assert (foreign.active_holders(now=16.9) != "", foreign.active_holders(now=17.0)) == (True, "")
 
 
-def test_a_lease_that_was_let_go_counts_no_more_and_a_deleted_one_for_a_while() -> None:
+def test_a_released_lease_expires_at_once_and_a_deleted_one_later() -> None:
     foreign = GpuOperatorDetector()
     foreign.observe(None, lease(), now=0.0)
     foreign.observe(lease(), lease(""), now=1.0)
@@ -43,7 +43,7 @@ def test_a_lease_that_was_let_go_counts_no_more_and_a_deleted_one_for_a_while() 
     assert (foreign.active_holders(now=26.9) != "", foreign.active_holders(now=27.0)) == (True, "")
 
 
-def test_each_namespace_has_its_own() -> None:
+def test_leases_of_several_namespaces() -> None:
     foreign = GpuOperatorDetector()
     foreign.observe(None, lease(), now=0.0)
     foreign.observe(None, lease("it_2", namespace="m"), now=5.0)

@@ -90,7 +90,7 @@ def run_story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     run(main, seed=1)
 
 
-def test_who_knows_no_leases_does_not_know_that_ours_is_gone() -> None:
+def test_a_server_without_leases_does_not_prove_that_the_lease_is_gone() -> None:
     async def tell(stage: World) -> None:
         a = stage.add_candidate("a")
         await stage.until(10.0)
@@ -104,12 +104,12 @@ def test_who_knows_no_leases_does_not_know_that_ours_is_gone() -> None:
     run_story(tell)
 
 
-def test_one_candidate_does_not_lead_twice_at_once() -> None:
+def test_a_candidate_cannot_lead_twice_at_once() -> None:
     async def tell(stage: World) -> None:
         a = stage.add_candidate("a")
         for second in (0.0, 5.0):  # while it waits, and while it leads
             await stage.until(second)
-            with pytest.raises(RuntimeError, match="already, or waits for it"):
+            with pytest.raises(RuntimeError, match="already holds lease"):
                 async with a.lease.lead():
                     raise AssertionError("the record names us, but for another body")
         assert a.is_leading
@@ -118,7 +118,7 @@ def test_one_candidate_does_not_lead_twice_at_once() -> None:
     run_story(tell)
 
 
-def test_a_lease_that_nobody_holds_is_taken_at_once() -> None:
+def test_a_free_lease_is_taken_at_once() -> None:
     async def tell(stage: World) -> None:
         stage.add_candidate("a")
         await stage.until(0.1)
@@ -129,7 +129,7 @@ def test_a_lease_that_nobody_holds_is_taken_at_once() -> None:
 
 
 @pytest.mark.parametrize(("duration", "wait"), [(15, 17), (5, 17), (30, 32)])
-def test_a_record_that_does_not_change_is_taken_after_its_time_and_the_skew(
+def test_an_unchanged_record_is_taken_after_its_duration_and_the_skew(
     duration: int, wait: int
 ) -> None:
     async def tell(stage: World) -> None:
@@ -143,7 +143,7 @@ def test_a_record_that_does_not_change_is_taken_after_its_time_and_the_skew(
     run_story(tell)
 
 
-def test_a_lease_that_is_not_there_may_be_somebodys_and_is_waited_for_as_long() -> None:
+def test_a_missing_lease_is_waited_for_like_an_unchanged_one() -> None:
     async def tell(stage: World) -> None:
         stage.server.delete()
         stage.add_candidate("a")
@@ -153,7 +153,7 @@ def test_a_lease_that_is_not_there_may_be_somebodys_and_is_waited_for_as_long() 
     run_story(tell)
 
 
-def test_a_lease_is_renewed_every_two_to_three_seconds_and_never_given_up() -> None:
+def test_a_lease_is_renewed_every_two_to_three_seconds() -> None:
     async def tell(stage: World) -> None:
         leader, other = stage.add_candidate("a"), stage.add_candidate("b")
         await stage.until(1000)
@@ -184,7 +184,7 @@ def test_a_dead_leader_is_replaced_within_twenty_seconds() -> None:
     run_story(tell)
 
 
-def test_a_leader_that_goes_is_followed_at_once() -> None:
+def test_a_released_lease_is_taken_at_once() -> None:
     async def tell(stage: World) -> None:
         leader, heir = (
             stage.add_candidate("a", write_forever),
@@ -203,7 +203,7 @@ def test_a_leader_that_goes_is_followed_at_once() -> None:
     run_story(tell)
 
 
-def test_a_leader_goes_only_when_nothing_that_it_sent_can_still_be_carried_out() -> None:
+def test_the_release_waits_for_requests_in_flight() -> None:
     """An effect on a slow way: 3 s until it arrives, 3 s until it is carried out."""
 
     async def tell(stage: World) -> None:
@@ -239,7 +239,7 @@ def test_a_leader_goes_only_when_nothing_that_it_sent_can_still_be_carried_out()
     ],
     ids=["lost", "unanswered", "late and unanswered", "hung", "500", "429", "403", "409"],
 )
-def test_the_body_ends_eight_seconds_after_the_last_good_renewal_was_sent(
+def test_the_body_ends_eight_seconds_after_sending_the_last_successful_renewal(
     fate: RequestFault,
 ) -> None:
     """From the tenth second on nothing that the leader asks of the lease goes well."""
@@ -270,7 +270,7 @@ def test_the_body_ends_eight_seconds_after_the_last_good_renewal_was_sent(
     run_story(tell)
 
 
-def test_the_first_term_too_counts_from_the_sending() -> None:
+def test_the_first_term_starts_when_the_claim_is_sent() -> None:
     async def tell(stage: World) -> None:
         late = RequestFault(back=2.5)
         stage.server.weather = lambda _, request: late if writes_lease(request) else NO_FAULT
@@ -284,7 +284,7 @@ def test_the_first_term_too_counts_from_the_sending() -> None:
     run_story(tell)
 
 
-def test_who_was_frozen_while_the_lease_was_given_does_not_begin_a_term_that_is_over() -> None:
+def test_a_process_frozen_during_the_claim_does_not_start_an_expired_term() -> None:
     async def tell(stage: World) -> None:
         slow = RequestFault(back=1.0)
         stage.server.weather = lambda _, request: slow if writes_lease(request) else NO_FAULT
@@ -299,7 +299,7 @@ def test_who_was_frozen_while_the_lease_was_given_does_not_begin_a_term_that_is_
     run_story(tell)
 
 
-def test_only_the_renewal_that_the_record_shows_makes_the_term_longer() -> None:
+def test_only_the_renewal_in_the_record_extends_the_term() -> None:
     """The first after the tenth second is granted, without an answer; those after it are lost."""
 
     async def tell(stage: World) -> None:
@@ -320,7 +320,7 @@ def test_only_the_renewal_that_the_record_shows_makes_the_term_longer() -> None:
     run_story(tell)
 
 
-def test_until_the_last_moment_all_that_is_sent_is_carried_out_before_another_leads() -> None:
+def test_every_change_of_a_term_is_carried_out_before_another_leads() -> None:
     """Requests leave until the very end, and each takes as long as one ever can."""
 
     async def tell(stage: World) -> None:
@@ -353,7 +353,7 @@ def test_until_the_last_moment_all_that_is_sent_is_carried_out_before_another_le
     run_story(tell)
 
 
-def test_a_leader_whose_lease_another_took_stops_at_its_next_renewal() -> None:
+def test_a_leader_whose_lease_was_taken_stops_at_the_next_renewal() -> None:
     async def tell(stage: World) -> None:
         leader = stage.add_candidate("a")
         await stage.until(10)
@@ -366,7 +366,7 @@ def test_a_leader_whose_lease_another_took_stops_at_its_next_renewal() -> None:
     run_story(tell)
 
 
-def test_a_lease_that_is_deleted_is_made_anew_and_nobody_else_gets_it() -> None:
+def test_a_deleted_lease_is_recreated_by_its_leader() -> None:
     async def tell(stage: World) -> None:
         leader, other = (
             stage.add_candidate("a", write_forever),
@@ -385,7 +385,7 @@ def test_a_lease_that_is_deleted_is_made_anew_and_nobody_else_gets_it() -> None:
     run_story(tell)
 
 
-def test_what_others_write_into_the_record_neither_ends_the_term_nor_is_lost() -> None:
+def test_foreign_metadata_in_the_record_is_kept() -> None:
     async def tell(stage: World) -> None:
         leader = stage.add_candidate("a")
         await stage.until(10)
@@ -400,7 +400,7 @@ def test_what_others_write_into_the_record_neither_ends_the_term_nor_is_lost() -
     run_story(tell)
 
 
-def test_a_frozen_leader_wakes_up_with_every_way_out_shut() -> None:
+def test_a_frozen_leader_cannot_send_after_waking() -> None:
     async def tell(stage: World) -> None:
         leader, heir = (
             stage.add_candidate("a", write_forever),
@@ -418,7 +418,7 @@ def test_a_frozen_leader_wakes_up_with_every_way_out_shut() -> None:
     run_story(tell)
 
 
-def test_a_body_that_breaks_gives_its_error_and_the_lease() -> None:
+def test_a_failing_body_raises_its_error_and_releases_the_lease() -> None:
     async def tell(stage: World) -> None:
         async def breaks(candidate: LeaseCandidate, term: Term, kube: Kube) -> None:
             await candidate.machine.sleep(1)
@@ -432,7 +432,7 @@ def test_a_body_that_breaks_gives_its_error_and_the_lease() -> None:
     run_story(tell)
 
 
-def test_a_body_that_swallows_its_end_is_told_at_its_own() -> None:
+def test_a_body_that_swallows_the_cancellation_gets_not_leading() -> None:
     async def tell(stage: World) -> None:
         async def swallows(candidate: LeaseCandidate, term: Term, kube: Kube) -> None:
             with suppress(asyncio.CancelledError):
@@ -447,7 +447,7 @@ def test_a_body_that_swallows_its_end_is_told_at_its_own() -> None:
     run_story(tell)
 
 
-def test_a_fault_in_the_renewals_ends_the_term_and_leaves_no_zombie() -> None:
+def test_an_unexpected_error_in_a_renewal_ends_the_term() -> None:
     async def tell(stage: World) -> None:
         leader = stage.add_candidate("a")
         await stage.until(5)

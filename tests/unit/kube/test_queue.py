@@ -34,7 +34,7 @@ async def all_there_is(queue: Queue) -> list[str]:
     return keys
 
 
-def test_what_changes_while_it_is_worked_on_comes_again_and_never_twice_at_once() -> None:
+def test_a_key_added_while_running_is_queued_again_afterwards() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         queue.add("a")
         queue.add("a")
@@ -51,7 +51,7 @@ def test_what_changes_while_it_is_worked_on_comes_again_and_never_twice_at_once(
     run_story(tell)
 
 
-def test_live_changes_go_before_the_first_list_and_that_before_a_resync() -> None:
+def test_order_of_urgencies() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         for key in ("r1", "r2"):
             queue.add(key, Urgency.RESYNC)
@@ -65,7 +65,7 @@ def test_live_changes_go_before_the_first_list_and_that_before_a_resync() -> Non
     run_story(tell)
 
 
-def test_a_raised_key_leaves_no_ghost_in_the_line_where_it_was() -> None:
+def test_a_raised_key_is_handed_out_once() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         for key in ("a", "b"):
             queue.add(key, Urgency.RESYNC)
@@ -78,7 +78,7 @@ def test_a_raised_key_leaves_no_ghost_in_the_line_where_it_was() -> None:
     run_story(tell)
 
 
-def test_what_changes_in_work_comes_again_as_urgently_as_the_most_urgent_change() -> None:
+def test_a_key_added_while_running_keeps_its_highest_urgency() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         queue.add("a", Urgency.RESYNC)
         assert await queue.get() == "a"
@@ -91,7 +91,7 @@ def test_what_changes_in_work_comes_again_as_urgently_as_the_most_urgent_change(
     run_story(tell)
 
 
-def test_under_an_unending_stream_of_changes_a_resync_waits_sixteen_turns_a_key() -> None:
+def test_a_resync_is_not_starved_by_live_changes() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         for key in ("r1", "r2"):
             queue.add(key, Urgency.RESYNC)
@@ -109,7 +109,7 @@ def test_under_an_unending_stream_of_changes_a_resync_waits_sixteen_turns_a_key(
     run_story(tell)
 
 
-def test_of_two_delays_the_earlier_counts_and_the_later_is_no_ghost() -> None:
+def test_the_earlier_of_two_delays_counts() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         queue.add_after("a", 4)
         queue.add_after("a", 1)
@@ -124,7 +124,7 @@ def test_of_two_delays_the_earlier_counts_and_the_later_is_no_ghost() -> None:
     run_story(tell)
 
 
-def test_a_delay_is_as_urgent_as_its_most_urgent_wish() -> None:
+def test_a_delay_keeps_its_highest_urgency() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         queue.add("f", Urgency.INITIAL)
         queue.add_after("a", 1, Urgency.RESYNC)
@@ -136,7 +136,7 @@ def test_a_delay_is_as_urgent_as_its_most_urgent_wish() -> None:
     run_story(tell)
 
 
-def test_a_change_does_not_end_a_delay() -> None:
+def test_a_change_does_not_cancel_a_delay() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         queue.add_after("a", 10)
         queue.add("a")
@@ -166,7 +166,7 @@ def test_a_failing_key_backs_off_to_five_minutes_until_it_is_forgotten() -> None
     run_story(tell)
 
 
-def test_a_retry_is_as_urgent_as_the_key_was_handed_out() -> None:
+def test_a_retry_keeps_the_urgency() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         queue.add("r", Urgency.RESYNC)
         assert await queue.get() == "r"
@@ -179,7 +179,7 @@ def test_a_retry_is_as_urgent_as_the_key_was_handed_out() -> None:
     run_story(tell)
 
 
-def test_many_keys_that_fail_at_once_come_again_at_the_overall_rate() -> None:
+def test_retries_of_many_keys_are_rate_limited() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         many = int(RETRY_BURST) + 1000
         for number in range(many):
@@ -195,7 +195,7 @@ def test_many_keys_that_fail_at_once_come_again_at_the_overall_rate() -> None:
     run_story(tell)
 
 
-def test_five_thousand_delays_need_one_task_and_are_on_time() -> None:
+def test_many_delays_need_one_task() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         draw = sim.random_for("delays")
         due = {str(number): draw.uniform(0, 600) for number in range(5000)}
@@ -211,7 +211,7 @@ def test_five_thousand_delays_need_one_task_and_are_on_time() -> None:
     run_story(tell)
 
 
-def test_delays_that_are_brought_forward_for_ever_do_not_pile_up() -> None:
+def test_outdated_delays_do_not_accumulate() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         for _ in range(1000):
             queue.add_after("a", 1e6)
@@ -223,7 +223,7 @@ def test_delays_that_are_brought_forward_for_ever_do_not_pile_up() -> None:
     run_story(tell)
 
 
-def test_closing_drops_what_waits_and_ends_who_waits_but_not_what_is_worked_on() -> None:
+def test_close_drops_waiting_keys_and_ends_getters() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         queue.add("worked on")
         assert await queue.get() == "worked on"
@@ -247,7 +247,7 @@ def test_closing_drops_what_waits_and_ends_who_waits_but_not_what_is_worked_on()
     run_story(tell)
 
 
-def test_the_oldest_keys_age_is_that_of_the_key_which_could_be_handed_out_longest() -> None:
+def test_the_oldest_waiting_key_is_measured() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         queue.add("a", Urgency.RESYNC)
         await sim.clock.sleep(5)

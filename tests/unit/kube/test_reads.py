@@ -57,7 +57,7 @@ class PagedServer:
         raise AssertionError("a list is no stream")
 
 
-def test_the_bytes_of_a_part_are_let_go_before_the_next_comes_in() -> None:
+def test_the_bytes_of_a_page_are_freed_before_the_next_arrives() -> None:
     async def main(sim: Sim) -> None:
         parts = PagedServer(sim, count=3)
         kube = Kube(parts, manager="sluice-test", clock=sim.clock)
@@ -76,5 +76,5 @@ def test_the_bytes_of_a_part_are_let_go_before_the_next_comes_in() -> None:
     ],
     ids=["as of built-in kinds", "as of custom kinds"],
 )
-def test_what_is_left_is_read_wherever_the_server_says_it(body: bytes) -> None:
+def test_the_continue_token_is_found_anywhere(body: bytes) -> None:
     assert continue_token_of(body, path="/apis/x") == "x"

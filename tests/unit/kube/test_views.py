@@ -18,7 +18,7 @@ def pod(**status: Any) -> Pod:
     return decode(encode({"metadata": META, "status": status}), Pod, tried="GET pod")
 
 
-def test_what_is_not_known_is_passed_over_and_what_is_missing_is_empty() -> None:
+def test_unknown_fields_are_ignored_and_missing_ones_empty() -> None:
     body = encode({"kind": "Node", "metadata": {**META, "new": [1]}, "spec": {"podCIDR": "x"}})
     node = decode(body, Node, tried="GET node")
     assert (node.metadata.key, node.spec.unschedulable, node.status.conditions) == (
@@ -29,7 +29,7 @@ def test_what_is_not_known_is_passed_over_and_what_is_missing_is_empty() -> None
     assert node.metadata.managed_fields == ()
 
 
-def test_a_time_that_nobody_has_set_is_empty() -> None:
+def test_an_unset_time_is_empty() -> None:
     condition = {"type": "Ready", "status": "False", "lastTransitionTime": None}
     states = [
         {"running": {"startedAt": None}},
@@ -48,13 +48,13 @@ def test_a_time_that_nobody_has_set_is_empty() -> None:
     assert told.conditions[0].last_transition_time == when
 
 
-def test_a_list_of_nothing() -> None:
+def test_an_empty_list() -> None:
     for items in ([], None):
         body = encode({"metadata": {"resourceVersion": "7"}, "items": items})
         assert not decode_page(body, CONFIG_MAPS, path="pods").items
 
 
-def test_whose_fields_they_are_is_kept_without_the_answer_it_came_in() -> None:
+def test_managed_fields_do_not_keep_the_response_in_memory() -> None:
     fields = {"f:metadata": {"f:labels": {"f:a": {}}}}
     managed = [{"manager": "m", "operation": "Apply", "fieldsV1": fields}, {"manager": "n"}]
     items = [{"metadata": {**META, "managedFields": managed}}, {"metadata": META}]
@@ -69,6 +69,6 @@ def test_whose_fields_they_are_is_kept_without_the_answer_it_came_in() -> None:
 
 
 @pytest.mark.parametrize("namespace", ["", "x"])
-def test_its_key_is_its_name_with_the_namespace_if_it_has_one(namespace: str) -> None:
+def test_the_key_is_namespace_and_name(namespace: str) -> None:
     view = msgspec.convert({"metadata": {"name": "a", "namespace": namespace}}, CONFIG_MAPS.view)
     assert view.metadata.key == ("x/a" if namespace else "a")

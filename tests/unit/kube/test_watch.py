@@ -74,7 +74,7 @@ def run_story(story: Story, *, seed: int = 1, **how: Any) -> None:
     run(main, seed=seed)
 
 
-def test_it_lists_and_then_tells_each_change() -> None:
+def test_a_list_is_followed_by_changes() -> None:
     async def story(world: World) -> None:
         server = world.server
         server.put("a")
@@ -91,7 +91,7 @@ def test_it_lists_and_then_tells_each_change() -> None:
     run_story(story)
 
 
-def test_a_list_comes_in_pages_as_of_one_revision() -> None:
+def test_a_list_is_read_in_pages_of_one_revision() -> None:
     async def story(world: World) -> None:
         for number in range(1001):
             world.server.put(f"n{number:04}")
@@ -106,7 +106,7 @@ def test_a_list_comes_in_pages_as_of_one_revision() -> None:
     run_story(story)
 
 
-def test_a_page_that_has_expired_starts_the_list_again() -> None:
+def test_an_expired_page_restarts_the_list() -> None:
     async def story(world: World) -> None:
         server = world.server
         for number in range(501):
@@ -127,7 +127,7 @@ def test_a_page_that_has_expired_starts_the_list_again() -> None:
     run_story(story)
 
 
-def test_selectors_go_with_both_and_are_left_out_where_there_are_none() -> None:
+def test_selectors_are_sent_with_list_and_watch() -> None:
     async def story(world: World) -> None:
         world.server.put("a")
         await world.next()
@@ -145,7 +145,7 @@ def test_selectors_go_with_both_and_are_left_out_where_there_are_none() -> None:
     run_story(story, labels="app in (a,b)", fields="spec.nodeName=n1", namespace="x")
 
 
-def test_a_watch_that_ends_in_time_goes_on_from_where_it_was() -> None:
+def test_a_watch_that_ends_in_time_resumes() -> None:
     async def story(world: World) -> None:
         server = world.server
         server.put("a")
@@ -165,7 +165,7 @@ def test_a_watch_that_ends_in_time_goes_on_from_where_it_was() -> None:
 
 
 @pytest.mark.parametrize("by", ["answer", "event"])
-def test_what_the_server_has_forgotten_is_listed(by: str) -> None:
+def test_a_lost_history_causes_a_list(by: str) -> None:
     async def story(world: World) -> None:
         server = world.server
         server.put("a")
@@ -190,7 +190,7 @@ def test_what_the_server_has_forgotten_is_listed(by: str) -> None:
      b'{"type":"ADDED","object":{"metadata":{"name":"\xff","resourceVersion":"12"}}}\n',
      b'{"type":"ADDED","object":{"metadata":{"name":"b","resourceVersion":"x"}}}\n'],
 )  # fmt: skip
-def test_a_line_that_is_no_event_is_followed_by_a_list(line: bytes) -> None:
+def test_an_unreadable_line_causes_a_list(line: bytes) -> None:
     async def story(world: World) -> None:
         server = world.server
         server.put("a")
@@ -203,7 +203,7 @@ def test_a_line_that_is_no_event_is_followed_by_a_list(line: bytes) -> None:
     run_story(story)
 
 
-def test_a_connection_that_is_cut_within_a_line_loses_nothing(
+def test_a_connection_cut_within_a_line_loses_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story(world: World) -> None:
@@ -226,7 +226,7 @@ def test_a_connection_that_is_cut_within_a_line_loses_nothing(
     ]
 
 
-def test_what_is_told_twice_is_heard_once() -> None:
+def test_repeated_events_are_ignored() -> None:
     async def story(world: World) -> None:
         server = world.server
         old = server.put("a")
@@ -244,7 +244,7 @@ def test_what_is_told_twice_is_heard_once() -> None:
     run_story(story)
 
 
-def test_a_silent_connection_is_given_up_and_the_watch_goes_on() -> None:
+def test_a_silent_connection_is_replaced() -> None:
     async def story(world: World) -> None:
         server = world.server
         await world.next()
@@ -264,7 +264,7 @@ def test_a_silent_connection_is_given_up_and_the_watch_goes_on() -> None:
     run_story(story)
 
 
-def test_time_that_its_owner_takes_is_no_silence() -> None:
+def test_time_spent_by_the_consumer_is_not_silence() -> None:
     async def story(world: World) -> None:
         server = world.server
         await world.next()
@@ -278,7 +278,7 @@ def test_time_that_its_owner_takes_is_no_silence() -> None:
     run_story(story)
 
 
-def test_failures_are_tried_again_ever_more_rarely_and_said_once(
+def test_failures_are_retried_with_back_off_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story(world: World) -> None:
@@ -302,7 +302,7 @@ def test_failures_are_tried_again_ever_more_rarely_and_said_once(
     ]
 
 
-def test_a_minute_of_health_makes_the_next_failure_the_first() -> None:
+def test_a_minute_of_health_resets_the_back_off() -> None:
     async def story(world: World) -> None:
         server = world.server
         for _ in range(10):
@@ -323,7 +323,7 @@ def test_a_minute_of_health_makes_the_next_failure_the_first() -> None:
     ("code", "reason", "said"),
     [(401, "Unauthorized", "log in again"), (403, "Forbidden", "grant it in RBAC")],
 )
-def test_who_may_not_keeps_trying_and_says_why(code: int, reason: str, said: str) -> None:
+def test_a_forbidden_watch_is_retried_with_a_reason(code: int, reason: str, said: str) -> None:
     async def story(world: World) -> None:
         server = world.server
         for _ in range(3):
@@ -349,9 +349,7 @@ def test_who_may_not_keeps_trying_and_says_why(code: int, reason: str, said: str
 
 
 @pytest.mark.parametrize(("asked", "waited"), [(20, 20.0), (86_400, 60.0)])
-def test_a_server_that_says_when_to_come_again_is_heeded_for_a_while(
-    asked: int, waited: float
-) -> None:
+def test_retry_after_is_honoured_up_to_a_limit(asked: int, waited: float) -> None:
     async def story(world: World) -> None:
         body = status_body(429, "TooManyRequests", retryAfterSeconds=asked)
         world.server.fail(CannedResponse(429, body), verb="list")
@@ -361,7 +359,7 @@ def test_a_server_that_says_when_to_come_again_is_heeded_for_a_while(
     run_story(story)
 
 
-def test_a_custom_kind_that_is_not_installed_is_named() -> None:
+def test_an_unserved_custom_kind_is_named() -> None:
     async def story(world: World) -> None:
         server = world.server
         server.fail(CannedResponse(404, b"404 page not found\n"), verb="list")
@@ -374,20 +372,20 @@ def test_a_custom_kind_that_is_not_installed_is_named() -> None:
     run_story(story, resource=ROLLOUTS)
 
 
-def test_a_hanging_server_is_given_up_and_asked_again() -> None:
+def test_a_hanging_list_times_out_and_is_retried() -> None:
     async def story(world: World) -> None:
         server = world.server
         server.hanging = True
         world.sim.loop.call_later(40.0, setattr, server, "hanging", False)
         assert short(await world.next()) == "listed @10"
         assert 60.0 <= world.clock.monotonic() <= 63.0
-        assert "no whole answer" in world.watch.problem
+        assert "no complete response" in world.watch.problem
         assert "within 30 s" in world.watch.problem
 
     run_story(story)
 
 
-def test_a_cluster_that_was_restored_is_believed_at_the_third_list() -> None:
+def test_a_restored_cluster_is_accepted_at_the_third_list() -> None:
     async def story(world: World) -> None:
         server = world.server
         server.put("a")
@@ -403,7 +401,7 @@ def test_a_cluster_that_was_restored_is_believed_at_the_third_list() -> None:
     run_story(story)
 
 
-def test_a_list_that_lags_once_is_not_believed() -> None:
+def test_a_single_older_list_is_rejected() -> None:
     async def story(world: World) -> None:
         server = world.server
         server.put("a")
@@ -418,7 +416,7 @@ def test_a_list_that_lags_once_is_not_believed() -> None:
     run_story(story)
 
 
-def test_a_bookmark_of_the_past_is_followed_by_a_list() -> None:
+def test_an_older_bookmark_causes_a_list() -> None:
     async def story(world: World) -> None:
         server = world.server
         server.put("a")
@@ -431,7 +429,7 @@ def test_a_bookmark_of_the_past_is_followed_by_a_list() -> None:
     run_story(story)
 
 
-def test_a_list_that_is_asked_for_comes_at_once() -> None:
+def test_a_requested_list_comes_at_once() -> None:
     async def story(world: World) -> None:
         server = world.server
         await world.next()
@@ -445,7 +443,7 @@ def test_a_list_that_is_asked_for_comes_at_once() -> None:
     run_story(story)
 
 
-def test_a_list_that_is_asked_for_while_the_watch_opens_comes_too() -> None:
+def test_a_list_requested_while_the_watch_opens() -> None:
     async def story(world: World) -> None:
         server = world.server
         await world.next()
@@ -458,7 +456,7 @@ def test_a_list_that_is_asked_for_while_the_watch_opens_comes_too() -> None:
     run_story(story)
 
 
-def test_who_leaves_leaves_nothing_behind_and_may_come_back() -> None:
+def test_a_closed_watch_leaves_nothing_behind_and_can_resume() -> None:
     async def story(world: World) -> None:
         server = world.server
         await world.next()

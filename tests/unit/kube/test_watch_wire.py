@@ -13,9 +13,7 @@ from libs.kube.watch.wire import LineBuffer
     begun=st.binary(max_size=3).map(lambda line: line.replace(b"\n", b"")),
     cuts=st.lists(st.integers(0, 80)),
 )
-def test_wherever_it_is_cut_the_lines_are_the_same(
-    lines: list[bytes], begun: bytes, cuts: list[int]
-) -> None:
+def test_lines_do_not_depend_on_chunks(lines: list[bytes], begun: bytes, cuts: list[int]) -> None:
     data = b"".join(line + b"\n" for line in lines) + begun
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     splitting = LineBuffer()
