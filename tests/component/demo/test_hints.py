@@ -34,7 +34,7 @@ WITHIN = 240.0
 
 pytestmark = pytest.mark.timeout(2 * WITHIN)
 
-DONE = "is on 1 of 1 nodes"
+DONE = "is complete: on 1 of 1 nodes"
 
 
 class RunningDemo:
