@@ -107,7 +107,7 @@ def test_quiesce_releases_the_gpus_and_survives_a_restart() -> None:
         async with ground.agent():
             await ground.clock.sleep(300)
             assert driver.held == 0
-            assert "told to let go" in facts(ground)[-1].nvml_error
+            assert "are released while the driver changes" in facts(ground)[-1].nvml_error
             order = await ground.send_command(Idle())
             await ground.until(lambda: ground.result(order))
             assert driver.held == 1

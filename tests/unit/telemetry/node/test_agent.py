@@ -70,12 +70,12 @@ def test_quiesce_releases_the_gpus_and_drops_the_last_sweep() -> None:
                 assert hands.held == 0
                 assert hands.page().body == b""
                 assert batches[-1].gpus == []
-                assert "told to let go" in service.unready_reasons()[0]
+                assert "are released while the driver changes" in service.unready_reasons()[0]
                 await ground.clock.sleep(4 * STALE_AFTER)
                 assert hands.held == 0
                 assert hands.page().body == b""
                 (why,) = service.unready_reasons()
-                assert "told to let go" in why
+                assert "are released while the driver changes" in why
             async with ground.agent():
                 await ground.clock.sleep(4 * STALE_AFTER)
                 assert hands.held == 0

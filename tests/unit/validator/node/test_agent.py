@@ -293,7 +293,7 @@ def test_each_command_publishes_its_events_once(works: bool) -> None:
         assert {(event.node, event.node_uid, event.writer) for event in ground.events} == {
             (NODE, UID, Writer.VALIDATOR)
         }
-        assert ground.events[0].message == "validate 1.1 begins"
+        assert ground.events[0].message == "validate 1.1 started"
         words = f"driver {VERSION} is proven" if works else "the driver is not proven: "
         assert ground.events[2].message.startswith(words)
 
@@ -310,6 +310,6 @@ def test_a_refused_command_publishes_its_reason() -> None:
             await ground.until(lambda: ground.events)
         (event,) = ground.events
         assert event.open() == taken("refused", code="other-boot")
-        assert event.message.startswith("validate 1.1 is refused: other-boot: ")
+        assert event.message.startswith("validate 1.1 refused: other-boot: ")
 
     play(story, node)
