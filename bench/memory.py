@@ -36,7 +36,7 @@ async def run(report: BenchReport) -> None:
         bare = await asyncio.to_thread(_resident, "-c", IMPORTED + LOOK)
         connected = await asyncio.to_thread(_resident, "-m", "bench.memory", server.url)
     report.figure("only imported", bare, "MiB")
-    report.figure("connected, as a component with its desk", connected, "MiB")
+    report.figure("connected, as a component with its command receiver", connected, "MiB")
     report.at_most("above that", connected - bare, 12, "MiB")
 
 
@@ -58,7 +58,7 @@ async def _component(url: str) -> None:
             bus=bus, env=make_env(clock=clock, random=chance), node_uid="uid-1", boot_id="boot-1"
         )
         with tempfile.TemporaryDirectory() as folder:
-            desk = CommandReceiver(
+            receiver = CommandReceiver(
                 bus=bus,
                 env=make_env(clock=clock, random=chance),
                 journal=FileJournal(Path(folder) / "journal", run=asyncio.to_thread),
@@ -68,10 +68,10 @@ async def _component(url: str) -> None:
                 handlers={CommandKind.IDLE: _done},
                 checks={},
             )
-            tasks = [asyncio.create_task(desk.run()), asyncio.create_task(reporter.run())]
+            tasks = [asyncio.create_task(receiver.run()), asyncio.create_task(reporter.run())]
             async with asyncio.timeout(10):
                 await bus.ensure(COMMANDS)
-                while desk.last_error:
+                while receiver.last_error:
                     await asyncio.sleep(0.05)
             print(resident())
             for task in tasks:
