@@ -10,18 +10,18 @@ from libs.policy.kinds.kind import Kind
 from libs.policy.manifests import to_json
 from libs.policy.shapes import About, Field, JsonType, Shape
 
-_INTRODUCTION = """# What people want: the policies
+_INTRODUCTION = """# Policies
 
-**Status.** Made from `libs.policy` by `make fix`; edit the model, not this page. The manifests in
-`deploy/chart/crds/` are made from the same model.
+**Status.** Generated from `libs.policy` by `make fix`; edit the model, not this page. The
+manifests in `deploy/chart/crds/` are generated from the same model.
 
-Manifests that were written for the NVIDIA GPU Operator are accepted as they are. A field of a part
-that does not exist here is accepted too, and has no effect: the table says why, and so does the
-object's status when the field is set. A value that cannot be carried out is an error in the
-object's status, with field, value and remedy: nothing new starts in its pool until it is mended.
+Manifests written for the NVIDIA GPU Operator are accepted unchanged. A field without an effect
+here is accepted too: the table gives the reason, and so does the object's status if the field
+is set. A value that cannot be used is an error in the object's status, with field, value and
+remedy; nothing new starts in its pool until it is corrected.
 
-*Default* is what holds when a field is not set. A default in **bold** is written into the object by
-the API server; the others hold without standing there.
+*Default* is the value of a field that is not set. The API server writes a default in **bold**
+into the object; other defaults are applied when the object is read.
 """
 
 _NAMES = {
