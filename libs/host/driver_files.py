@@ -26,4 +26,4 @@ def installed_digest(tree: Tree) -> str:
 def clear(tree: Tree) -> None:
     """Remove the files of a driver that is gone, except its root, which is unmounted."""
     for path in (PID, STATE, READY):
-        tree.at(path).unlink(missing_ok=True)
+        tree.remove(path)

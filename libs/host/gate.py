@@ -4,13 +4,12 @@ A driver pod's gate writes a request and waits for an answer with the pod's own 
 agent of the node answers (docs/states.md#gate), and decides when. A reboot empties the folder.
 """
 
-import os
 from collections.abc import Collection, Iterable
 from typing import Final, TypeVar
 
 import msgspec
 
-from libs.host.tree import Tree
+from libs.host.tree import Tree, Unreadable
 
 FOLDER: Final = "/run/sluice/gate"
 REQUESTS: Final = f"{FOLDER}/asking"
@@ -80,28 +79,22 @@ def is_open(tree: Tree, request: GateRequest) -> bool:
 def remove_pod(tree: Tree, pod_uid: str) -> None:
     """Remove the request and the answer of a pod that is gone."""
     for folder in (ANSWERS, REQUESTS):
-        (tree.at(folder) / _file_name(pod_uid)).unlink(missing_ok=True)
+        tree.remove(f"{folder}/{_file_name(pod_uid)}")
 
 
 def _write(tree: Tree, path: str, content: GateRequest | GateAnswer) -> None:
-    """Write the file atomically, also with respect to a power failure."""
-    folder = tree.at(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    name = _file_name(content.pod_uid)
-    unfinished = folder / f".{name}"
-    with unfinished.open("wb") as file:
-        file.write(msgspec.json.encode(content))
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(folder / name)
+    tree.write(f"{path}/{_file_name(content.pod_uid)}", msgspec.json.encode(content))
 
 
 def _read(tree: Tree, path: str, kind: type[GateFile]) -> GateFile | None:
-    """Return the content of a file; None where it is missing, malformed or of another pod."""
-    data = tree.data(path)
+    """Return the content of a file; None where it is missing, malformed or of another pod.
+
+    A driver pod can put anything here: what is not a file of the gate is passed over.
+    """
     try:
+        data = tree.data(path)
         content = None if data is None else msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError:
+    except (Unreadable, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return content if content is not None and content.pod_uid == path.rpartition("/")[2] else None
 

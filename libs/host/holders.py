@@ -9,17 +9,23 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from libs.contracts.reports import Holder
-from libs.host.tree import Tree
+from libs.host.tree import Tree, Unreadable, number
 
 DEVICE: Final = "/dev/nvidia"
 TICKS: Final = 100
 """Ticks per second in `/proc/<pid>/stat` (USER_HZ), the same on all supported architectures."""
 
-_POD: Final = re.compile(
-    r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+_CGROUP: Final = re.compile(
+    r"[0-9]+:[^:]*:(?:/[^/]*){0,5}?/(?:[^/]*-)?kubepods(?:\.slice)?"
+    r"(?:/(?:[^/]*-)?(?:burstable|besteffort|guaranteed)(?:\.slice)?)?"
+    r"/(?:[^/]*-)?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?"
+    r"(?:/(?:[a-z-]*-)?([0-9a-f]{64})(?:\.scope)?)?(?:/.*)?"
 )
-"""The uid of a static pod, which the kubelet reads from a file, is a hash without dashes."""
-_CONTAINER: Final = re.compile(r"([0-9a-f]{64})")
+"""A cgroup that a kubelet makes for a pod, below its own root.
+
+The uid of a static pod, which the kubelet reads from a file, is a hash without dashes. What is
+below the container's own cgroup is the container's to name.
+"""
 
 
 class ContainerRef(NamedTuple):
@@ -54,11 +60,11 @@ def container_starts(tree: Tree, pod_uid: str) -> Mapping[str, float]:
     return starts
 
 
-def _boot_time(tree: Tree) -> float | None:
+def _boot_time(tree: Tree) -> int | None:
     for line in (tree.text("/proc/stat") or "").splitlines():
         name, _, value = line.partition(" ")
-        if name == "btime" and value.strip().isdigit():
-            return float(value)
+        if name == "btime":
+            return number(value)
     return None
 
 
@@ -66,16 +72,20 @@ def _started_after_boot(tree: Tree, pid: str) -> float | None:
     """Return the seconds from boot to the start of a process."""
     # The process name may contain blanks and brackets: the fields begin after the last bracket.
     fields = (tree.text(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
-    return int(fields[19]) / TICKS if len(fields) > 19 and fields[19].isdigit() else None
+    ticks = number(fields[19]) if len(fields) > 19 else None
+    return None if ticks is None else ticks / TICKS
 
 
 def _processes(tree: Tree) -> Iterator[str]:
-    return (name for name in tree.names("/proc") if name.isdigit())
+    return (name for name in tree.names("/proc") if number(name) is not None)
 
 
 def _holder(tree: Tree, pid: str) -> Holder | None:
     folder = f"/proc/{pid}/fd"
-    links = (tree.link(f"{folder}/{name}") or "" for name in tree.names(folder))
+    try:
+        links = [tree.link(f"{folder}/{name}") or "" for name in tree.names(folder)]
+    except Unreadable:  # a holder missing from the list hides a reason, never a verdict
+        return None
     devices = {link for link in links if link.startswith(DEVICE)}
     if not devices:
         return None
@@ -94,8 +104,7 @@ def _container_of(tree: Tree, pid: str) -> ContainerRef:
 
     The uid has dashes, or underscores with the systemd cgroup driver.
     """
-    text = tree.text(f"/proc/{pid}/cgroup") or ""
-    pod, container = _POD.search(text), _CONTAINER.search(text)
-    if pod is None:
-        return ContainerRef("", "")
-    return ContainerRef(pod[1].replace("_", "-"), container[1] if container else "")
+    for line in (tree.text(f"/proc/{pid}/cgroup") or "").splitlines():
+        if found := _CGROUP.fullmatch(line):
+            return ContainerRef(found[1].replace("_", "-"), found[2] or "")
+    return ContainerRef("", "")

@@ -7,7 +7,6 @@ setting that permits it.
 import ctypes
 import errno
 import os
-from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
@@ -86,7 +85,10 @@ class RealLinux:
         return InUse(why) if code in (errno.EBUSY, errno.EWOULDBLOCK) else Refused(why)
 
     def unmount_below(self, path: str) -> str | None:
-        for mounted in reversed(_mounts_below(Tree(Path("/")), str(self._tree.at(path)))):
+        at = self._tree.real_path(path)
+        if at is None:
+            return None
+        for mounted in reversed(_mounts_below(Tree("/"), at)):
             if self._libc.umount2(ctypes.c_char_p(os.fsencode(mounted)), _MNT_DETACH) != 0:
                 return f"umount {mounted}: {os.strerror(ctypes.get_errno())}"
         return None

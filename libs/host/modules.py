@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from libs.host.tree import Tree
+from libs.host.tree import Tree, number
 from libs.runtime.fatal import Fatal
 
 PROC_MODULES = "/proc/modules"
@@ -45,14 +45,14 @@ def loaded(tree: Tree) -> Mapping[str, Module]:
             " /proc"
         )
     rows = (line.split() for line in text.splitlines())
-    return {row[0]: _module(tree, row) for row in rows if len(row) >= 4 and row[2].isdigit()}
+    return {row[0]: _module(tree, row) for row in rows if len(row) >= 4}
 
 
 def _module(tree: Tree, row: list[str]) -> Module:
     name, _, references, users = row[:4]
     return Module(
         name=name,
-        references=int(references),
+        references=number(references) or 0,
         users=tuple(user for user in users.split(",") if user and user != "-"),
         version=tree.word(f"/sys/module/{name}/version") or "",
     )

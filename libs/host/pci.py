@@ -1,7 +1,7 @@
 """The devices on a machine's PCI bus, from sysfs."""
 
 from libs.contracts.facts import PciDevice
-from libs.host.tree import Tree
+from libs.host.tree import Tree, number
 
 DEVICES = "/sys/bus/pci/devices"
 NVIDIA = "10de"
@@ -30,6 +30,7 @@ def _device(tree: Tree, address: str) -> PciDevice | None:
         values[name] = value.removeprefix("0x")
     driver = tree.link(f"{folder}/driver") or ""
     group = tree.link(f"{folder}/iommu_group") or ""
+    numa_node = number(tree.word(f"{folder}/numa_node"))
     return PciDevice(
         address=address,
         vendor=values["vendor"],
@@ -38,14 +39,7 @@ def _device(tree: Tree, address: str) -> PciDevice | None:
         subsystem_vendor=values["subsystem_vendor"],
         subsystem_device=values["subsystem_device"],
         driver=driver.rpartition("/")[2],
-        numa_node=_number(tree.word(f"{folder}/numa_node"), -1),
-        sriov_total_vfs=_number(tree.word(f"{folder}/sriov_totalvfs"), 0),
+        numa_node=-1 if numa_node is None else numa_node,
+        sriov_total_vfs=number(tree.word(f"{folder}/sriov_totalvfs")) or 0,
         iommu_group=group.rpartition("/")[2],
     )
-
-
-def _number(text: str | None, default: int) -> int:
-    try:
-        return int(text or "")
-    except ValueError:
-        return default

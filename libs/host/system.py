@@ -6,7 +6,7 @@ from typing import Final
 
 from libs.contracts.facts import Cpu, Kernel, Memory, OperatingSystem
 from libs.host import modules
-from libs.host.tree import Tree
+from libs.host.tree import Tree, number
 from libs.runtime.fatal import Fatal
 
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
@@ -78,14 +78,14 @@ def cpu(tree: Tree) -> Cpu | None:
     threads = (
         tree.word(f"{_CPUS}/{name}/topology/thread_siblings_list") or ""
         for name in tree.names(_CPUS)
-        if name[3:].isdigit()
+        if number(name[3:]) is not None
     )
     return Cpu(
         # Kernels before 6.1 lack the file; this process runs on the same kernel.
         architecture=tree.word(ARCHITECTURE) or os.uname().machine,
         vendor=first.get("vendor_id", ""),
-        family=_number(first.get("cpu family")),
-        model=_number(first.get("model")),
+        family=number(first.get("cpu family")) or 0,
+        model=number(first.get("model")) or 0,
         count=sum(line.startswith("processor") for line in text.splitlines()),
         multithreading=any("," in siblings or "-" in siblings for siblings in threads),
         flags=tuple(sorted(first.get("flags", "").split())),
@@ -93,11 +93,14 @@ def cpu(tree: Tree) -> Cpu | None:
 
 
 def memory(tree: Tree) -> Memory | None:
-    values = dict(line.split(":", 1) for line in (tree.text("/proc/meminfo") or "").splitlines())
-    total = _number(values.get("MemTotal", "").removesuffix("kB").strip())
+    lines = (line.partition(":") for line in (tree.text("/proc/meminfo") or "").splitlines())
+    values = {name: value for name, _, value in lines}
+    total = number(values.get("MemTotal", "").removesuffix("kB"))
     if not total:
         return None
-    nodes = [name for name in tree.names("/sys/devices/system/node") if name[4:].isdigit()]
+    nodes = [
+        name for name in tree.names("/sys/devices/system/node") if number(name[4:]) is not None
+    ]
     swaps = (tree.text("/proc/swaps") or "").splitlines()
     return Memory(bytes=total * 1024, numa_nodes=max(1, len(nodes)), swap=len(swaps) > 1)
 
@@ -114,7 +117,3 @@ def _options(tree: Tree, release: str) -> dict[str, str]:
         name.removeprefix("CONFIG_"): value.strip('"') for name, equals, value in lines if equals
     }
     return {name: values[name] for name in _OPTIONS if name in values}
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdigit() else 0

@@ -1,30 +1,52 @@
-"""Reads of a machine's files, confined to one root.
+"""A machine's files, confined to one root.
 
 In a pod the host's root is mounted at `/host`, in a test it is a folder. Paths are the machine's
-own; symbolic links are followed within the root. An unreadable file counts as missing, because
-files of the kernel come and go while they are read. Only a lack of resources in this process is an
-error, because it tells nothing about the file.
+own. Symbolic links are followed within the root, and by the kernel or by file descriptors, so that
+no link leads outside, not even one that is replaced meanwhile.
+
+A missing file is a value: `None`, no names, `False`. A file that is there and cannot be read raises
+`Unreadable`, because it must never be taken for a missing one (docs/invariants.md#i6).
 """
 
 import errno
 import os
-from pathlib import Path
+import re
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Final
 
-RESOURCE_ERRNOS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-"""This process has too many open files, or no memory."""
+from libs.host.confined import open_below
 
-MAX_LINKS = 32
-"""After this many links in one path, the rest is not followed: they form a cycle."""
+MAX_BYTES: Final = 4 << 20
+"""The largest file that is read. `/proc/cpuinfo` of a machine with 1,024 threads has 2 MiB."""
+MAX_NAMES: Final = 100_000
+"""The most names that are read from a folder."""
+_MAX_LINKS: Final = 40
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
+
+_MISSING: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ESRCH))
+"""ESRCH: files in `/proc` of a process that has ended."""
+_RESOURCES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+"""This process lacks resources, which says nothing about the file."""
+_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+"""Without O_NONBLOCK, opening a FIFO waits for a writer."""
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+
+
+class Unreadable(OSError):
+    """A file or folder exists but cannot be read; nothing is known about its content."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(errno.EIO, reason, path)
+
+    def __str__(self) -> str:
+        return f"{self.filename} cannot be read: {self.strerror}"
 
 
 class Tree:
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._root = str(root).rstrip("/")
-
-    def at(self, path: str) -> Path:
-        """Return the path in this process, with every link followed within the root."""
-        return Path(self._resolved(path, last=True))
+    def __init__(self, root: "str | os.PathLike[str]") -> None:
+        self.root = os.fspath(root)
 
     def text(self, path: str) -> str | None:
         data = self.data(path)
@@ -36,77 +58,224 @@ class Tree:
         return None if text is None else text.strip()
 
     def data(self, path: str) -> bytes | None:
-        try:
-            with open(self._resolved(path, last=True), "rb") as file:
-                return file.read()
-        except OSError as error:
-            _raise_if_out_of_resources(error)
-            return None
+        with self._reading(path), self._opened(path, _READ) as file:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise Unreadable(path, "it is not a regular file")
+            data = b""
+            while chunk := os.read(file, min(1 << 16, MAX_BYTES + 1 - len(data))):
+                data += chunk
+            if len(data) > MAX_BYTES:
+                raise Unreadable(path, f"it is larger than {MAX_BYTES >> 20} MiB")
+            return data
+        return None
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Return the sorted names in a folder; empty if it is missing."""
-        try:
-            return tuple(sorted(os.listdir(self._resolved(path, last=True))))
-        except OSError as error:
-            _raise_if_out_of_resources(error)
-            return ()
+        """Return the sorted names in a folder; empty if it is missing.
+
+        A name that is not UTF-8 is left out: nothing that Sluice looks for has one.
+        """
+        with self._reading(path), self._opened(path, _READ | os.O_DIRECTORY) as folder:
+            names: list[str] = []
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if len(names) == MAX_NAMES:
+                        raise Unreadable(path, f"it has more than {MAX_NAMES} entries")
+                    names.append(entry.name)
+            return tuple(sorted(name for name in names if name.isascii() or _is_utf8(name)))
+        return ()
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(self._resolved(path, last=True))
+        return self._status(path) is not None
 
     def link(self, path: str) -> str | None:
         """Return the unresolved target of a link; None if the path is not a link."""
-        try:
-            return os.readlink(self._resolved(path, last=False))
-        except OSError as error:
-            _raise_if_out_of_resources(error)
-            return None
+        with self._reading(path), self._opened(path, os.O_PATH | os.O_NOFOLLOW) as file:
+            if stat.S_ISLNK(os.fstat(file).st_mode):
+                return os.fsencode(os.readlink("", dir_fd=file)).decode(errors="replace")
+        return None
 
     def modified_at(self, path: str) -> float | None:
         """Return the modification time in unix seconds; None if the file is missing."""
-        try:
-            return os.stat(self._resolved(path, last=True)).st_mtime
-        except OSError as error:
-            _raise_if_out_of_resources(error)
-            return None
+        status = self._status(path)
+        return None if status is None else status.st_mtime
+
+    def mode(self, path: str) -> int | None:
+        """Return the permissions of a file; None if it is missing."""
+        status = self._status(path)
+        return None if status is None else stat.S_IMODE(status.st_mode)
+
+    def owner(self, path: str) -> tuple[int, int] | None:
+        """Return the user and the group of a file; None if it is missing."""
+        status = self._status(path)
+        return None if status is None else (status.st_uid, status.st_gid)
+
+    def is_folder(self, path: str) -> bool:
+        status = self._status(path)
+        return status is not None and stat.S_ISDIR(status.st_mode)
 
     def free_bytes(self, path: str) -> int | None:
         """Return the free space of the file system at a path; None if the path is missing."""
-        try:
-            stats = os.statvfs(self._resolved(path, last=True))
-        except OSError as error:
-            _raise_if_out_of_resources(error)
-            return None
-        return stats.f_bavail * stats.f_frsize
+        with self._reading(path), self._opened(path, os.O_PATH) as file:
+            stats = os.fstatvfs(file)
+            return stats.f_bavail * stats.f_frsize
+        return None
 
-    def _resolved(self, path: str, *, last: bool) -> str:
-        """Resolve `path` below the root; with `last`, follow a link at its very end too.
+    def real_path(self, path: str) -> str | None:
+        """Return the path in this process, without links; None if it is missing."""
+        with self._reading(path), self._opened(path, os.O_PATH) as file:
+            return os.readlink(f"/proc/self/fd/{file}")
+        return None
 
-        Uses plain strings for speed: an agent reads thousands of these files every few seconds.
+    def write(
+        self, path: str, data: bytes, *, mode: int = 0o644, owner: tuple[int, int] | None = None
+    ) -> None:
+        """Replace a file atomically, also with respect to a power failure.
+
+        The target of a link is replaced, within the root. Missing folders are made.
         """
-        pending = _parts(path)
-        resolved: list[str] = []
-        links = 0
-        while pending:
-            name = pending.pop(0)
-            if name == "..":
-                resolved = resolved[:-1]
-                continue
-            resolved.append(name)
-            if (pending or last) and links < MAX_LINKS:
-                current = "/".join((self._root, *resolved))
-                if os.path.islink(current):
-                    links += 1
-                    target = os.readlink(current)
-                    resolved = [] if target.startswith("/") else resolved[:-1]
-                    pending = [*_parts(target), *pending]
-        return "/".join((self._root, *resolved))
+        folder, name = self._split(self._follow(path))
+        self.make_folders(folder)
+        unfinished = _unfinished(name)
+        with self._opened(folder, os.O_RDONLY | os.O_DIRECTORY) as parent:
+            # A process that was killed may have left one; anything else there is not ours to write.
+            _unlink(unfinished, parent)
+            file = os.open(unfinished, _CREATE | os.O_CLOEXEC, 0o600, dir_fd=parent)
+            try:
+                if owner is not None:
+                    os.fchown(file, *owner)
+                os.fchmod(file, mode)
+                _write_all(file, data)
+                os.fsync(file)
+                os.rename(unfinished, name, src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                _unlink(unfinished, parent)
+                raise
+            finally:
+                os.close(file)
+            os.fsync(parent)
+
+    def remove_unfinished(self, path: str) -> None:
+        """Remove what a `write` to this path left behind when the process was killed."""
+        folder, name = self._split(self._follow(path))
+        self.remove(f"{folder}/{_unfinished(name)}")
+
+    def append(self, path: str, data: bytes, *, after: int) -> None:
+        """Write durably behind the first `after` bytes of a file; what followed them is cut off."""
+        folder, name = self._split(path)
+        self.make_folders(folder)
+        with self._opened(folder, os.O_RDONLY | os.O_DIRECTORY) as parent:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            file = os.open(name, flags, 0o600, dir_fd=parent)
+            try:
+                if not stat.S_ISREG(os.fstat(file).st_mode):
+                    raise Unreadable(path, "it is not a regular file")
+                os.ftruncate(file, after)
+                os.lseek(file, after, os.SEEK_SET)
+                _write_all(file, data)
+                os.fsync(file)
+            finally:
+                os.close(file)
+            os.fsync(parent)
+
+    def make_folders(self, path: str) -> None:
+        """Make a folder and all above it; those that exist stay as they are."""
+        if self.is_folder(path):
+            return
+        above, name = self._split(path)
+        self.make_folders(above)
+        with self._opened(above, os.O_PATH | os.O_DIRECTORY) as parent:
+            try:
+                os.mkdir(name, dir_fd=parent)
+            except FileExistsError:
+                if not self.is_folder(path):
+                    raise
+
+    def remove(self, path: str) -> None:
+        """Remove a file or a link, never what a link leads to; a missing one is fine."""
+        self._remove(path, folder=False)
+
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder; a missing one is fine."""
+        self._remove(path, folder=True)
+
+    def _remove(self, path: str, *, folder: bool) -> None:
+        above, name = self._split(path)
+        with (
+            suppress(FileNotFoundError),
+            self._opened(above, os.O_PATH | os.O_DIRECTORY) as parent,
+        ):
+            (os.rmdir if folder else os.unlink)(name, dir_fd=parent)
+
+    def _status(self, path: str) -> os.stat_result | None:
+        with self._reading(path), self._opened(path, os.O_PATH) as file:
+            return os.fstat(file)
+        return None
+
+    def _follow(self, path: str) -> str:
+        """Return the path that a link leads to, and the links that follow it."""
+        for _ in range(_MAX_LINKS):
+            target = self.link(path)
+            if target is None:
+                return path
+            path = target if target.startswith("/") else f"{self._split(path)[0]}/{target}"
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
+    def _split(self, path: str) -> tuple[str, str]:
+        folder, _, name = path.rstrip("/").rpartition("/")
+        if name in ("", ".", ".."):
+            raise ValueError(f"{path!r} names no file")
+        return folder or "/", name
+
+    @contextmanager
+    def _opened(self, path: str, flags: int) -> Generator[int]:
+        root = os.open(self.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            file = open_below(root, path, flags | os.O_CLOEXEC)
+        finally:
+            os.close(root)
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+    @contextmanager
+    def _reading(self, path: str) -> Generator[None]:
+        """Suppress the errors of a missing file; make `Unreadable` of all that concern the file."""
+        try:
+            yield
+        except Unreadable:
+            raise
+        except OSError as error:
+            if error.errno in _RESOURCES:
+                raise
+            if error.errno not in _MISSING:
+                raise Unreadable(path, error.strerror or str(error)) from error
 
 
-def _raise_if_out_of_resources(error: OSError) -> None:
-    if error.errno in RESOURCE_ERRNOS:
-        raise error
+def number(text: str | None) -> int | None:
+    """Return the value of a decimal number as the kernel writes it; None for anything else."""
+    found = _NUMBER.fullmatch(text.strip()) if text else None
+    return int(found[0]) if found else None
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in ("", ".")]
+def _write_all(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _unfinished(name: str) -> str:
+    return f".{name}.unfinished"
+
+
+def _unlink(name: str, folder: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -123,7 +123,7 @@ class SwapHandler:
 
         def open_gate() -> None:
             # An earlier container may have ended without removing its ready file.
-            self._machine.tree.at(driver_files.READY).unlink(missing_ok=True)
+            self._machine.tree.remove(driver_files.READY)
             admit(self._machine, answer, seen)
 
         await self._machine.offload.do(open_gate)

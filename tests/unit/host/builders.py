@@ -16,7 +16,7 @@ def tree(root: Path, files: dict[str, str] | None = None, **links: str) -> Tree:
 def put(root: Path, path: str, text: str) -> None:
     file = root / path.lstrip("/")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
+    file.write_text(text, errors="surrogateescape")
 
 
 def link(root: Path, path: str, target: str) -> None:

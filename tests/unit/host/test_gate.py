@@ -5,6 +5,7 @@ import pytest
 from libs.host import gate
 from libs.host.gate import GateAnswer, GateRequest
 from libs.host.tree import Tree
+from tests.unit.host.builders import put
 
 OLD = GateRequest(pod_uid="old", label="d-1", started=10.0)
 NEW = GateRequest(pod_uid="new", label="d-2", started=20.0)
@@ -49,12 +50,14 @@ def test_an_answer_with_another_label_does_not_open_the_gate(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", '{"pod_uid": "other", "label": "d-2", "at": 1}', "[]"]
+    "content",
+    ["", "{", '{"pod_uid": "other", "label": "d-2", "at": 1}', "[]", "[" * 100_000, "\udcff"],
+    ids=["empty", "truncated", "of another pod", "a list", "deep", "not UTF-8"],
 )
 def test_a_malformed_answer_does_not_open_the_gate(tmp_path: Path, content: str) -> None:
     machine = Tree(tmp_path)
     gate.put_answer(machine, GateAnswer(pod_uid="new", label="d-2", at=21.0))
-    machine.at(f"{gate.ANSWERS}/new").write_text(content)
+    put(tmp_path, f"{gate.ANSWERS}/new", content)
     assert not gate.is_open(machine, NEW)
     assert gate.list_answers(machine) == ()
 
@@ -62,7 +65,7 @@ def test_a_malformed_answer_does_not_open_the_gate(tmp_path: Path, content: str)
 def test_an_interrupted_write_leaves_the_old_answer(tmp_path: Path) -> None:
     machine = Tree(tmp_path)
     gate.put_answer(machine, GateAnswer(pod_uid="new", label="d-2", at=21.0))
-    machine.at(f"{gate.ANSWERS}/.new").write_text('{"pod_u')
+    put(tmp_path, f"{gate.ANSWERS}/.new.unfinished", '{"pod_u')
     assert gate.is_open(machine, NEW)
     assert [answer.pod_uid for answer in gate.list_answers(machine)] == ["new"]
 

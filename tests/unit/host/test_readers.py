@@ -7,7 +7,7 @@ import pytest
 
 from libs.contracts.facts import Cpu, Kernel, Memory, OperatingSystem, PciDevice
 from libs.host import holders, modules, pci, system
-from libs.host.tree import Tree
+from libs.host.tree import Tree, Unreadable
 from libs.runtime.fatal import Fatal
 from tests.unit.host.builders import link, put, tree
 
@@ -252,6 +252,32 @@ def test_the_uid_of_a_static_pod_is_a_hash(tmp_path: Path) -> None:
     process(tmp_path, 5, "x", f"/kubepods/pod{'0a' * 16}/{CONTAINER}", "/dev/nvidia-uvm")
     (holder,) = holders.holders(Tree(tmp_path))
     assert holder.pod_uid == "0a" * 16
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "pod_uid"),
+    [
+        (f"/kubepods/pod{POD}/{CONTAINER}/kubepods/pod{'0a' * 16}/{'cd' * 32}", POD),
+        (f"/kubelet/kubepods/burstable/pod{POD}/{CONTAINER}", POD),
+        (f"/user.slice/pod{POD}/{CONTAINER}", ""),
+        (f"/system.slice/tool-pod{POD}.service", ""),
+        (f"/kubepods/pod{POD}x/{CONTAINER}", ""),
+    ],
+    ids=["named by a container", "nested kubelet", "a user's slice", "a service", "no uid"],
+)
+def test_only_a_cgroup_of_the_kubelet_names_a_pod(
+    tmp_path: Path, cgroup: str, pod_uid: str
+) -> None:
+    process(tmp_path, 5, "x", cgroup, "/dev/nvidia0")
+    assert [holder.pod_uid for holder in holders.holders(Tree(tmp_path))] == [pod_uid]
+
+
+def test_a_process_whose_cgroup_cannot_be_read_may_be_of_any_pod(tmp_path: Path) -> None:
+    process(tmp_path, 5, "x", "/")
+    (tmp_path / "proc/5/cgroup").unlink()
+    os.mkfifo(tmp_path / "proc/5/cgroup")
+    with pytest.raises(Unreadable, match="/proc/5/cgroup"):
+        holders.containers(Tree(tmp_path), POD)
 
 
 def test_holders_are_sorted_by_pid(tmp_path: Path) -> None:
