@@ -11,8 +11,8 @@ from libs.contracts.reports import PodUse, Usage
 from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.at_rest.operations import choose_operation, is_restart_only
 from libs.rollout.decision import Candidate
+from libs.rollout.eligibility import choose_operation, is_restart_only
 from libs.rollout.views.machine import DriverPod, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView

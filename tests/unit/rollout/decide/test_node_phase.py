@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from libs.contracts.node import LeaseOwner, Operation
 from libs.contracts.waits import WaitCode
-from libs.rollout.decide.node_phase import NodePhase, phase_of
 from libs.rollout.decision import NodeOutcome, Step, Wait
+from libs.rollout.step import NodePhase, phase_of
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.builders import (
     NEW,

@@ -11,7 +11,7 @@ from libs.contracts.waits import WaitCode
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout, StrategySpec
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion, WaitForCompletion
 from libs.rollout.decision import EvictPods, NodeOutcome, NoticeKind, PodRef
-from libs.rollout.in_flight import step_in_flight
+from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.views.machine import EvictionExemption, PodEviction, WorkloadPod
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView

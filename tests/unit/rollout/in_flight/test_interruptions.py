@@ -10,7 +10,7 @@ from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, Up
 from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome
-from libs.rollout.in_flight import step_in_flight
+from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness

@@ -12,10 +12,9 @@ from libs.contracts.rollout import (
     RolloutStatus,
     TargetRecord,
 )
-from libs.rollout import harm
-from libs.rollout.reconcile.block_reasons import was_enabled
-from libs.rollout.reconcile.evaluation import PoolEvaluation
-from libs.rollout.reconcile.pool_tally import PoolTally
+from libs.rollout.pool import harm
+from libs.rollout.pool.evaluation import PoolEvaluation, was_enabled
+from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolView
 

@@ -1,4 +1,6 @@
-"""Whether a node could start now, as far as the node alone is concerned, and if not, why.
+"""Which operation brings a node to its wanted driver (docs/states.md#variations).
+
+Whether a node could start now, as far as the node alone is concerned, and if not, why.
 
 The reasons are tested in the order in which they are useful to a person.
 """
@@ -11,17 +13,97 @@ from libs.contracts.node import NodeRecord, Operation
 from libs.contracts.waits import WaitCode
 from libs.policy.kinds.strategy import CordonedNodes
 from libs.policy.wanted import InstallMethod
-from libs.rollout.at_rest import preflight_check
-from libs.rollout.at_rest.operations import choose_operation
-from libs.rollout.at_rest.targets import Goal
 from libs.rollout.decision import Candidate, Wait
+from libs.rollout.node_driver import Goal, driver_pod_of, is_joining, is_occupied, passed_evidence
 from libs.rollout.node_writes import has_adopted_cordon, is_only_our_cordon
+from libs.rollout.preflight import build_check, needs_preflight, unevictable_wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import PoolView
+from libs.rollout.views.pool import Build, PoolView
 from libs.rollout.wait_reasons import wait
 
+_PRE_INSTALLED, _HOST = InstallMethod.PRE_INSTALLED, InstallMethod.HOST
+
+
+_UPGRADE = Operation.UPGRADE
+
+
+def choose_operation(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, build: Build, now: Instant
+) -> Operation | Wait:
+    """Return the lightest sound operation; a wait while the machine's contents are unknown."""
+    if pool.method is _PRE_INSTALLED:
+        return _pre_installed(node, build, now)
+    if is_joining(node, record):
+        return _first_operation(node, pool, now)
+    if pool.method is _HOST:
+        return Operation.INSTALL
+    if is_restart_only(node, record, build):
+        return Operation.RESTART
+    if build.label in (node.driver_label, _proven_label(record)):
+        return Operation.SAME_LABEL
+    return _UPGRADE
+
+
+def _proven_label(record: NodeRecord | None) -> str:
+    """Return the label it was proven to run; the label may have been removed since."""
+    return record.evidence.label if record is not None and record.evidence is not None else ""
+
+
+def _pre_installed(node: NodeView, build: Build, now: Instant) -> Operation | Wait:
+    loaded = node.loaded
+    ours = bool(node.driver_pods) or (loaded is not None and not loaded.preinstalled)
+    if ours and node.driver_label not in ("", build.label):
+        return Operation.REMOVE
+    if loaded is not None:
+        return Operation.VALIDATE
+    if not node.modules_reported:
+        return machine_unknown_wait(now)
+    return wait(
+        WaitCode.TARGET_MISSING,
+        "the policy expects a pre-installed driver, but none is loaded",
+        now,
+        who="the administrator of the machine, or the author of the policy",
+    )
+
+
+def _first_operation(node: NodeView, pool: PoolView, now: Instant) -> Operation | Wait:
+    """Only a machine that is known to be empty is brought up without evictions."""
+    occupied = is_occupied(node)
+    if occupied is None:
+        return machine_unknown_wait(now)
+    if not occupied:
+        return Operation.BRING_UP
+    return Operation.INSTALL if pool.method is _HOST else Operation.TAKE_OVER
+
+
+def machine_unknown_wait(now: Instant) -> Wait:
+    detail = "the driver agent has not reported loaded modules and GPU pods since the last boot"
+    return wait(WaitCode.AGENT_SILENT, detail, now)
+
+
+def is_restart_only(node: NodeView, record: NodeRecord | None, build: Build) -> bool:
+    """Whether the modules may stay loaded: the same installation, in the proven version.
+
+    docs/states.md#v-restart
+    """
+    if record is None or record.asked or node.safe_load or not build.install_digest:
+        return False
+    evidence, pod, loaded = passed_evidence(node, record), driver_pod_of(node), node.loaded
+    return (
+        evidence is not None
+        and evidence.boot_id == node.boot_id
+        and pod is not None
+        and pod.install_digest == build.install_digest
+        and loaded is not None
+        and loaded.version == evidence.driver_version
+        and build.label != node.driver_label
+    )
+
+
 _VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
+
+
 _HOST, _SKIP = InstallMethod.HOST, CordonedNodes.SKIP
 
 
@@ -35,7 +117,7 @@ def start_candidate(
         return validation_candidate(node, pool, goal, now)
     if operation is _REMOVE:
         return removal_candidate(node, record, pool, now)
-    checked = preflight_check.needs_preflight(node, operation)
+    checked = needs_preflight(node, operation)
     obstacle = _obstacle(
         node, record, pool, now, operation=operation, target=goal.target, checked=checked
     )
@@ -44,7 +126,7 @@ def start_candidate(
         target=goal.target,
         label=goal.label,
         outside=_outside(node, record, goal.target),
-        check=preflight_check.build_check(node, pool, goal.build) if checked else None,
+        check=build_check(node, pool, goal.build) if checked else None,
     )
 
 
@@ -52,7 +134,7 @@ def validation_candidate(
     node: NodeView, pool: PoolView, goal: Goal, now: Instant
 ) -> Candidate | Wait:
     """The running driver is validated. That takes nothing away: skip and back-off do not apply."""
-    obstacle = _not_ready(node, now) or _agent_wait(node, pool, _VALIDATE, now, checked=False)
+    obstacle = _not_ready_wait(node, now) or _agent_wait(node, pool, _VALIDATE, now, checked=False)
     return obstacle or Candidate(
         operation=_VALIDATE, target=goal.target, label=goal.label, outside=True
     )
@@ -62,8 +144,8 @@ def removal_candidate(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> Candidate | Wait:
     """The driver of the node is removed."""
-    checked = preflight_check.needs_preflight(node, _REMOVE)
-    check = preflight_check.build_check(node, pool, None) if checked else None
+    checked = needs_preflight(node, _REMOVE)
+    check = build_check(node, pool, None) if checked else None
     obstacle = _obstacle(node, record, pool, now, operation=_REMOVE, target="", checked=checked)
     return obstacle or Candidate(operation=_REMOVE, target="", label="", check=check)
 
@@ -81,7 +163,7 @@ def _obstacle(
     return (
         _blocked_wait(node, record, pool, target, now)
         or _agent_wait(node, pool, operation, now, checked=checked)
-        or (preflight_check.unevictable_wait(node, pool, now) if checked else None)
+        or (unevictable_wait(node, pool, now) if checked else None)
     )
 
 
@@ -115,14 +197,14 @@ def _blocked_wait(
             f"released, to be retried later: {record.cause or 'the upgrade did not finish in time'}"
         )
         return wait(WaitCode.BACK_OFF, obstacle, now, record.back_off_until)
-    return _not_ready(node, now)
+    return _not_ready_wait(node, now)
 
 
 def _cordon_is_ours(node: NodeView, record: NodeRecord | None) -> bool:
     return is_only_our_cordon(node) or (record is not None and has_adopted_cordon(node, record))
 
 
-def _not_ready(node: NodeView, now: Instant) -> Wait | None:
+def _not_ready_wait(node: NodeView, now: Instant) -> Wait | None:
     if node.ready:
         return None
     return wait(WaitCode.NOT_READY, "the Node is not Ready", now)

@@ -6,8 +6,7 @@ Removing a contribution undoes adding it exactly, so the sets always equal a ful
 from collections import defaultdict
 
 from libs.contracts.rollout import InFlight, RolloutStatus
-from libs.rollout.order import NodeReasons, SortedList
-from libs.rollout.reconcile.contribution import EntryResult, NodeContribution
+from libs.rollout.pool.contribution import EntryResult, NodeContribution
 
 
 class PoolTally:
@@ -17,14 +16,14 @@ class PoolTally:
         self.present = 0
         self.base_count = 0
         self.managed_count = 0
-        self.unavailable = NodeReasons()
+        self.unavailable: dict[str, str] = {}
         """By name: why the node is unavailable."""
-        self.parallel = NodeReasons()
-        """In flight and counted against `maxParallelUpgrades`, with the target."""
+        self.parallel: dict[str, str] = {}
+        """By name: in flight and counted against `maxParallelUpgrades`, with the target."""
         self.in_flight: defaultdict[str, set[str]] = defaultdict(set)
         """By target: uids that count as in flight for it."""
-        self.holders: defaultdict[str, SortedList[tuple[float, str]]] = defaultdict(SortedList)
-        """The same by start time and name."""
+        self.holders: defaultdict[str, set[tuple[float, str]]] = defaultdict(set)
+        """The same as start times and names."""
         self.recovering: set[str] = set()
         self.endings: dict[str, EntryResult] = {}
         self.differing: dict[str, InFlight] = {}
@@ -59,7 +58,7 @@ class PoolTally:
         self.base_count += contribution.counts_for_base
         self.managed_count += contribution.was_managed
         if contribution.unavailable:
-            self.unavailable.put(name, contribution.unavailable)
+            self.unavailable[name] = contribution.unavailable
         if contribution.failed_on and uid not in self._failed.get(contribution.failed_on, ()):
             self.failed[contribution.failed_on].add(uid)
         if contribution.ending is not None:
@@ -75,7 +74,7 @@ class PoolTally:
             self.in_flight[target].add(uid)
             self.holders[target].add((entry.since, contribution.name))
         if not entry.outside:
-            self.parallel.put(contribution.name, entry.target or "no driver")
+            self.parallel[contribution.name] = entry.target or "no driver"
         if contribution.is_recovery:
             self.recovering.add(uid)
         if contribution.entry_differs:
@@ -91,7 +90,7 @@ class PoolTally:
         self.base_count -= previous.counts_for_base
         self.managed_count -= previous.was_managed
         if previous.unavailable:
-            self.unavailable.drop(previous.name)
+            del self.unavailable[previous.name]
         self.endings.pop(uid, None)
         self.failed[previous.failed_on].discard(uid)
         self.validated[previous.proved_on].discard(uid)
@@ -104,7 +103,7 @@ class PoolTally:
             self.in_flight[target].discard(uid)
             self.holders[target].remove((entry.since, previous.name))
         if not entry.outside:
-            self.parallel.drop(previous.name)
+            del self.parallel[previous.name]
         self.recovering.discard(uid)
         self.differing.pop(uid, None)
         self.pending.pop(uid, None)

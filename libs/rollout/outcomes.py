@@ -1,17 +1,161 @@
-"""The outcome of each node: a step, a place in a queue, or a wait."""
+"""When to step nodes again though nothing about them changed.
+
+A heap of times; a replaced time stays in it and is skipped when it comes up.
+
+The wait of every node: its own, or that of its queue.
+
+The reason of a queue thus changes in one place. `since` is kept while the code stays the same.
+
+The outcome of each node: a step, a place in a queue, or a wait.
+"""
+
+from collections.abc import Iterator, Mapping
+from heapq import heappop, heappush
+
+from msgspec.structs import replace
 
 from libs.contracts.waits import WaitCode
-from libs.rollout.decide.node_phase import NodePhase, phase_of
-from libs.rollout.decide.pool_decider import PoolDecider
-from libs.rollout.decide.wait_tracker import WaitTracker
-from libs.rollout.decide.wake_queue import WakeQueue, next_wake
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.node_writes import upgrade_lease
-from libs.rollout.reconcile.evaluation import PoolEvaluation
-from libs.rollout.step import step
+from libs.rollout.pool.pool_decider import PoolDecider
+from libs.rollout.pool.queues import CandidateQueue
+from libs.rollout.step import NodePhase, constrain, next_wake, phase_of, step, withdrawn_entry_wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED, wait
+
+
+class WakeQueue:
+    def __init__(self) -> None:
+        self._next: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+
+    def put(self, name: str, at: float | None) -> None:
+        """Set the next time of the node; None: no timer."""
+        if self._next.get(name) == at:
+            return
+        if at is None:
+            del self._next[name]
+            return
+        self._next[name] = at
+        heappush(self._heap, (at, name))
+
+    def pop_due(self, now: float) -> list[str]:
+        """Remove and return the nodes whose time has come."""
+        names: list[str] = []
+        while self._heap and self._heap[0][0] <= now:
+            at, name = heappop(self._heap)
+            if self._next.get(name) == at:
+                del self._next[name]
+                names.append(name)
+        return names
+
+    def next_at(self) -> float | None:
+        while self._heap and self._next.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+
+class WaitTracker(Mapping[str, Wait]):
+    """By node name: every node that waits and has no step."""
+
+    def __init__(self) -> None:
+        self.codes: dict[str, WaitCode] = {}
+        """The last wait code of each node, also of those with a step."""
+        self._since: dict[str, float] = {}
+        self._own: dict[str, Wait] = {}
+        self._overrides: dict[str, Wait] = {}
+        self._queues: dict[str, CandidateQueue] = {}
+        self._published: dict[str, None] = {}
+
+    def __getitem__(self, name: str) -> Wait:
+        if name not in self._published:
+            raise KeyError(name)
+        wait = self._overrides.get(name) or self._own.get(name)
+        if wait is None:
+            return self._queues[name].wait(self._since[name])
+        return self._with_since(name, wait)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._published)
+
+    def __len__(self) -> int:
+        return len(self._published)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._published
+
+    def remember(self, name: str, wait: Wait) -> None:
+        """Restore the wait that a node had before this process started."""
+        if name not in self.codes:
+            self.codes[name], self._since[name] = wait.code, wait.since
+
+    def put(self, name: str, own: Wait | None, queue: CandidateQueue | None) -> None:
+        if own is not None:
+            self._own[name] = own
+        elif name in self._own:
+            del self._own[name]
+        if queue is not None:
+            self._queues[name] = queue
+        elif name in self._queues:
+            del self._queues[name]
+
+    def set_overrides(self, overrides: dict[str, Wait]) -> set[str]:
+        """Replace the waits that take precedence; return nodes whose wait may have changed."""
+        names = self._overrides.keys() - overrides.keys()
+        self._overrides = overrides
+        for name, wait in overrides.items():
+            if name not in self._published or self.codes.get(name) is not wait.code:
+                names.add(name)
+        return names
+
+    def forget(self, name: str) -> None:
+        for by_name in (self.codes, self._since, self._own, self._queues):
+            by_name.pop(name, None)
+        self._published.pop(name, None)
+
+    def update(self, name: str, at: float) -> Wait | None:
+        """Publish whether the node waits; return the wait if its code changed."""
+        code = self._code(name)
+        if code is None:
+            self._published.pop(name, None)
+            return None
+        self._published[name] = None
+        return self[name] if self._set_code(name, code, at) else None
+
+    def hide(self, name: str) -> None:
+        """Hide the wait: a write to the node is not answered yet."""
+        self._published.pop(name, None)
+
+    def wait_beside_step(self, name: str, wait: Wait | None, at: float) -> Wait | None:
+        """Return the wait that goes with a step, with its right `since`."""
+        self._published.pop(name, None)
+        if wait is None:
+            self.clear(name)
+            return None
+        self._set_code(name, wait.code, at)
+        return self._with_since(name, wait)
+
+    def clear(self, name: str) -> bool:
+        """Forget the wait; return whether there was one."""
+        self._since.pop(name, None)
+        return self.codes.pop(name, None) is not None
+
+    def _code(self, name: str) -> WaitCode | None:
+        wait = self._overrides.get(name) or self._own.get(name)
+        if wait is not None:
+            return wait.code
+        queue = self._queues.get(name)
+        return None if queue is None or queue.blocked_by is None else queue.blocked_by.code
+
+    def _set_code(self, name: str, code: WaitCode, at: float) -> bool:
+        if self.codes.get(name) is code:
+            return False
+        self.codes[name], self._since[name] = code, at
+        return True
+
+    def _with_since(self, name: str, wait: Wait) -> Wait:
+        since = self._since[name]
+        return wait if wait.since == since else replace(wait, since=since)
 
 
 class NodePools:
@@ -154,61 +298,3 @@ class OutcomeTracker:
 def _is_stale(outcome: NodeOutcome) -> bool:
     wait = outcome.wait if isinstance(outcome, Step) else outcome
     return isinstance(wait, Wait) and wait.code is WaitCode.STALE
-
-
-def constrain(
-    node: NodeView, outcome: NodeOutcome, evaluation: PoolEvaluation, now: Instant
-) -> NodeOutcome:
-    if outcome is None:
-        return None
-    constraints = evaluation.constraints
-    if constraints.frozen:
-        return wait(
-            WaitCode.FROZEN, "the Rollout is frozen (spec.brake: Freeze), or was a moment ago", now
-        )
-    if node.uid in evaluation.withdrawn:
-        return withdrawn_entry_wait(evaluation, now)
-    if isinstance(outcome, Wait):
-        return outcome
-    if not constraints.leading:
-        detail = "a new scheduler leads, and its epoch is not yet recorded in the Rollout"
-        return wait(WaitCode.STALE, detail, now, who=NO_ACTION_NEEDED)
-    if isinstance(outcome, Step):
-        return _constrain_step(node, outcome, evaluation, now)
-    return _constrain_candidate(node, outcome, evaluation, now)
-
-
-def _constrain_step(
-    node: NodeView, step: Step, evaluation: PoolEvaluation, now: Instant
-) -> NodeOutcome:
-    if node.uid in evaluation.retargeted:
-        detail = "the policy wants another target; the change is being recorded in the Rollout"
-        return wait(WaitCode.PROOF, detail, now, who=NO_ACTION_NEEDED)
-    return step
-
-
-def _constrain_candidate(
-    node: NodeView, candidate: Candidate, evaluation: PoolEvaluation, now: Instant
-) -> NodeOutcome:
-    if node.uid in evaluation.stored.in_flight:
-        return withdrawn_entry_wait(evaluation, now)
-    if not node.ready:
-        return wait(WaitCode.NOT_READY, "the Node is not Ready", now)
-    return candidate
-
-
-def withdrawn_entry_wait(evaluation: PoolEvaluation, now: Instant) -> Wait:
-    """Return the wait of a node whose entry in flight does not hold any more."""
-    if evaluation.blocked_by is not None:
-        return wait(
-            evaluation.blocked_by.code,
-            evaluation.blocked_by.detail,
-            now,
-            who=evaluation.blocked_by.who,
-        )
-    return wait(
-        WaitCode.BUDGET,
-        "the granted start is being withdrawn from the Rollout",
-        now,
-        who=NO_ACTION_NEEDED,
-    )

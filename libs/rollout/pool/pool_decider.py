@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from libs.contracts.rollout import Brake, InFlight, RolloutStatus
 from libs.contracts.waits import WaitCode
-from libs.rollout.allocate import Allocation, CandidateQueues, allocate
-from libs.rollout.decide.node_phase import NodePhase, rollout_counts
 from libs.rollout.decision import BudgetUsage, WriteRollout
-from libs.rollout.freshness import Freshness
-from libs.rollout.limits import stale_source
-from libs.rollout.reconcile.contribution import EntryResult, NodeContribution
-from libs.rollout.reconcile.evaluation import EMPTY_STATUS, PoolEvaluation, evaluate_pool
-from libs.rollout.reconcile.pool_tally import PoolTally
-from libs.rollout.reconcile.status import is_open, is_worth_writing, rollout_status
+from libs.rollout.limits import Freshness, stale_source
+from libs.rollout.pool.allocation import Allocation, allocate
+from libs.rollout.pool.contribution import EntryResult, NodeContribution
+from libs.rollout.pool.evaluation import EMPTY_STATUS, PoolEvaluation, evaluate_pool
+from libs.rollout.pool.queues import CandidateQueues
+from libs.rollout.pool.status import is_open, is_worth_writing, rollout_status
+from libs.rollout.pool.tally import PoolTally
+from libs.rollout.step import NodePhase, rollout_counts
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -145,7 +145,7 @@ class PoolDecider:
         self.account = BudgetUsage(
             limit=evaluation.limit,
             base=evaluation.base or self.tally.present,
-            unavailable=self.tally.unavailable.all(),
+            unavailable=dict(self.tally.unavailable),
             parallel=len(self.tally.parallel),
             parallel_limit=self.view.upgrade.max_parallel_upgrades or None,
         )

@@ -2,19 +2,27 @@
 
 Nodes are counted into their pools, each pool is evaluated, nodes are stepped, starts are granted,
 and the changes are returned. The result always equals that of `decide`.
+
+The nodes of a fleet, and the pools in which each of them counts.
+
+One pool governs a node. It also counts in the pool that selects it, the pool of its upgrade, and
+every pool that has it in flight.
+
+The complete decision (docs/states.md#deciding): steps of nodes, grants of pools, all waits.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from libs.rollout.decide.node_index import NodeIndex
-from libs.rollout.decide.outcome_tracker import NodePools, OutcomeTracker
-from libs.rollout.decide.pool_decider import PoolDecider
+from libs.contracts.node import NodeRecord
 from libs.rollout.decision import Decision, Step, Wait
-from libs.rollout.freshness import freshness
-from libs.rollout.limits import stale_source
-from libs.rollout.reconcile.contribution import contribution_of
+from libs.rollout.limits import freshness, stale_source
+from libs.rollout.node_writes import current_record, upgrade_lease
+from libs.rollout.outcomes import NodePools, OutcomeTracker
+from libs.rollout.pool.contribution import contribution_of
+from libs.rollout.pool.pool_decider import PoolDecider
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -240,3 +248,91 @@ class Decider:
             budgets={key: decider.account for key, decider in deciders},
             wake_at=self.wake_at,
         )
+
+
+class NodeIndex:
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeView] = {}
+        self.names: dict[str, str] = {}
+        """By uid."""
+        self._in_flight: defaultdict[str, set[str]] = defaultdict(set)
+        """By uid: keys of pools whose Rollout has it in flight."""
+
+    def put(self, node: NodeView) -> str:
+        """Add or replace the node; return the uid of an earlier Node of this name, else empty."""
+        previous = self.nodes.get(node.name)
+        self.nodes[node.name] = node
+        self.names[node.uid] = node.name
+        if previous is None or previous.uid == node.uid:
+            return ""
+        del self.names[previous.uid]
+        return previous.uid
+
+    def drop(self, name: str) -> str:
+        """Remove the node; return its uid if it was there, else empty."""
+        previous = self.nodes.pop(name, None)
+        if previous is None:
+            return ""
+        del self.names[previous.uid]
+        return previous.uid
+
+    def update_in_flight(
+        self, pool: str, *, out: Iterable[str] = (), into: Iterable[str] = ()
+    ) -> None:
+        for uid in out:
+            self._in_flight[uid].discard(pool)
+        for uid in into:
+            self._in_flight[uid].add(pool)
+
+    def pools_in_flight(self, uid: str) -> set[str]:
+        return self._in_flight.get(uid) or set()
+
+    def names_of(self, uids: Iterable[str]) -> list[str]:
+        return [self.names[uid] for uid in uids if uid in self.names]
+
+    def pools_of(
+        self, node: NodeView, pools: Mapping[str, PoolDecider]
+    ) -> tuple[str, tuple[str, ...]]:
+        """Return the governing pool (empty: none), and all pools in which the node counts."""
+        record, in_flight = current_record(node), self._in_flight.get(node.uid)
+        selected = node.pool if node.pool in pools else ""
+        governing = selected
+        if record is not None and record.pool != selected and record.pool in pools:
+            governing = self._governing_of_record(node, record, selected, pools)
+        elif record is None and not selected and not in_flight and node.is_managed:
+            governing = _pool_of_label(node, pools)
+        if not in_flight and governing == selected:
+            return governing, (governing,) if governing else ()
+        if not governing and in_flight:
+            governing = min(in_flight)
+        keys = {governing, selected, *(in_flight or ())}
+        return governing, tuple(sorted(keys - {""}))
+
+    def _governing_of_record(
+        self, node: NodeView, record: NodeRecord, selected: str, pools: Mapping[str, PoolDecider]
+    ) -> str:
+        """Return the governing pool of a node whose record is of another pool than selects it."""
+        if upgrade_lease(node) is not None:
+            return record.pool
+        taken_over = pools[record.pool].view.gone and selected
+        belongs = bool(node.driver_label) or not selected
+        return record.pool if belongs and not taken_over else selected
+
+
+def _pool_of_label(node: NodeView, pools: Mapping[str, PoolDecider]) -> str:
+    """Return the pool whose driver label the node has, else the first pool."""
+    for key in sorted(pools):
+        builds = pools[key].view.builds.values()
+        if any(
+            build.label == node.driver_label for variants in builds for build in variants.values()
+        ):
+            return key
+    return min(pools, default="")
+
+
+def decide(fleet: Fleet, now: Instant) -> Decision:
+    """Decide for one moment. A `Decider` decides the same incrementally."""
+    decider = Decider(fleet)
+    delta = decider.decide(now)
+    waits = decider.waits
+    return replace(delta, waits={name: waits[name] for name in sorted(waits)})

@@ -1,4 +1,7 @@
-"""The evaluation of a pool at one moment, from its Rollout and the sets of its nodes."""
+"""Why nothing starts in a pool at all: the brake, the policy, or a foreign operator.
+
+The evaluation of a pool at one moment, from its Rollout and the sets of its nodes.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -14,19 +17,48 @@ from libs.contracts.rollout import (
     RolloutStatus,
     TargetRecord,
 )
-from libs.rollout import budget, harm
-from libs.rollout.constraints import PoolConstraints
+from libs.contracts.waits import WaitCode
+from libs.policy.int_or_string import scaled_value
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.limits import stale_source
-from libs.rollout.reconcile.block_reasons import (
-    BlockReason,
-    pool_block_reason,
-    spec_of,
-    was_enabled,
-)
-from libs.rollout.reconcile.contribution import NodeContribution
-from libs.rollout.reconcile.pool_tally import PoolTally
+from libs.rollout.pool import harm
+from libs.rollout.pool.contribution import NodeContribution
+from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
-from libs.rollout.views.pool import PoolView
+from libs.rollout.views.pool import PoolConstraints, PoolView
+from libs.rollout.wait_reasons import BlockReason
+
+
+def unavailable_limit(upgrade: UpgradePolicy, *, base: int, present: int) -> int:
+    """Return how many nodes may be unavailable; without a base, relative to the nodes present."""
+    maximum = upgrade.max_unavailable
+    if scaled_value(maximum, 100) == 0:
+        return 0
+    return max(1, scaled_value(maximum, min(base, present) if base else present))
+
+
+def pool_block_reason(pool: PoolView, now: Instant) -> BlockReason | None:
+    if pool.gone:
+        return BlockReason(WaitCode.POLICY_GONE, f"the policy of pool {pool.key} was deleted")
+    if now.visibility.foreign_operator:
+        return BlockReason(WaitCode.FOREIGN_OPERATOR, now.visibility.foreign_operator)
+    if spec_of(pool).brake is Brake.PAUSE:
+        return BlockReason(WaitCode.PAUSED, f"Rollout {pool.key} is paused (spec.brake: Pause)")
+    if not pool.upgrade.auto_upgrade:
+        return BlockReason(WaitCode.PAUSED, "autoUpgrade is off in the policy")
+    if pool.held:
+        return BlockReason(WaitCode.PAUSED, "; ".join(pool.held), "the author of the policy")
+    return None
+
+
+def spec_of(pool: PoolView) -> RolloutSpec:
+    return RolloutSpec() if pool.rollout is None else pool.rollout.spec
+
+
+def was_enabled(pool: PoolView) -> bool:
+    """Whether the policy ever upgraded nodes by itself: only then are they marked."""
+    return pool.upgrade.auto_upgrade or bool(pool.rollout and pool.rollout.status.target)
+
 
 EMPTY_STATUS: Final = RolloutStatus()
 
@@ -66,7 +98,7 @@ def evaluate_pool(
     stored = pool.rollout.status if pool.rollout is not None else EMPTY_STATUS
     spec = spec_of(pool)
     base = 0 if stored.phase is RolloutPhase.COMPLETE else stored.base
-    limit = budget.unavailable_limit(pool.upgrade, base=base, present=tally.present)
+    limit = unavailable_limit(pool.upgrade, base=base, present=tally.present)
     records = _records(pool, stored, tally, base, now)
     halted = {
         target: record.halted_because

@@ -1,34 +1,58 @@
-"""The step of a node at rest: one function for each state that a node rests in."""
+"""The step of a node at rest: one function for each state that a node rests in.
+
+Done nodes whose proof does not cover the running driver: rebooted, or the driver restarted.
+
+docs/states.md#people. The `idle` in the slot names what is proven, so the driver comes back by
+itself and is then validated again, without a cordon.
+"""
+
+from msgspec.structs import replace
 
 from libs.contracts.node import NodeRecord, Operation, UpgradeState
 from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
-from libs.rollout.at_rest import idle_slots, revalidation
-from libs.rollout.at_rest.eligibility import (
+from libs.rollout.decision import NodeOutcome, Wait
+from libs.rollout.eligibility import (
     is_broken,
     removal_candidate,
     start_candidate,
     validation_candidate,
 )
-from libs.rollout.at_rest.running_driver import (
+from libs.rollout.limits import DRIVER_START, RESTARTS
+from libs.rollout.node_driver import (
+    DriverRun,
+    Goal,
     covers_run,
     current_run,
+    driver_pod_of,
+    goal_of,
     is_in_place,
     is_shut_out,
     is_unloaded,
     passed_evidence,
+    target_of,
 )
-from libs.rollout.at_rest.state_writes import mark_required, unmark_required
-from libs.rollout.at_rest.targets import Goal, goal_of, target_of
-from libs.rollout.decision import NodeOutcome, Wait
-from libs.rollout.node_writes import cordon_at_release, current_lease, current_record, write_step
+from libs.rollout.node_writes import (
+    cordon_at_release,
+    current_lease,
+    current_record,
+    mark_required,
+    owned_label,
+    unchanged_cordon,
+    unmark_required,
+    write_step,
+)
+from libs.rollout.slots import idle_step
 from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 from libs.rollout.wait_reasons import wait
 
 # Enum members used for every node, looked up once: access by the class is ten times slower.
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
+
+
 _SETTLED = Readiness.SETTLED
 
 
@@ -47,7 +71,7 @@ def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
             and build.readiness is _SETTLED
             and is_in_place(node, record, build.label, pool.method)
         ):
-            return None if lease_holder(node) else idle_slots.idle_step(node, record, now)
+            return None if lease_holder(node) else idle_step(node, record, now)
     return _step_not_in_place(node, record, pool, now)
 
 
@@ -66,7 +90,7 @@ def _step_not_in_place(
     if holder := lease_holder(node):
         who = "the owner of the lease, or an administrator, by removing it"
         return wait(WaitCode.SKIPPED, f"the node is leased by {holder}", now, who=who)
-    if idle := idle_slots.idle_step(node, record, now):
+    if idle := idle_step(node, record, now):
         return idle
     if has_nothing_of_ours(node, record, pool):
         return None
@@ -122,7 +146,7 @@ def step_done(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) 
     elif evidence is None and pool.method is InstallMethod.HOST and is_unloaded(node):
         reason = "no driver is loaded, and no validation allows loading one again"
     if not reason:
-        return revalidation.revalidate(node, record, pool, goal, now)
+        return revalidate(node, record, pool, goal, now)
     if pool.constraints.may_mark_required:
         return mark_required(node, record, pool, now, reason, cause="")
     return start_candidate(node, record, pool, goal, now)
@@ -152,7 +176,7 @@ def _settle_unwanted_change(
         if is_validated and is_in_place(node, record, goal.label, pool.method):
             return unmark_required(node, record, goal.target, now)
         if run is None or not run.ready:
-            return revalidation.driver_absent_wait(node, pool, now)
+            return driver_absent_wait(node, pool, now)
         return validation_candidate(node, pool, goal, now)
     if evidence is not None or is_broken(record):
         return None
@@ -244,3 +268,90 @@ def step_removal(
 def _has_driver(node: NodeView, record: NodeRecord) -> bool:
     """Whether a driver of ours may be installed; the label can have been removed."""
     return bool(node.driver_label) or record.started or record.evidence is not None
+
+
+RESTART_WINDOW = 3600.0
+
+
+def revalidate(
+    node: NodeView, record: NodeRecord, pool: PoolView, goal: Goal, now: Instant
+) -> NodeOutcome:
+    """Validate a node that has the right label, as soon as its driver runs."""
+    run = current_run(node, pool)
+    if run is not None and _restarted(node, record, run):
+        recent = tuple(restart for restart in record.restarts if restart > now.at - RESTART_WINDOW)
+        if run.started > now.at - RESTART_WINDOW and run.started not in recent:
+            return _count_restart(node, record, (*recent, run.started), now)
+        if len(recent) >= RESTARTS:
+            return _restarting_wait(node, recent, now)
+    if run is None or not run.ready:
+        return driver_absent_wait(node, pool, now)
+    return validation_candidate(node, pool, goal, now)
+
+
+def _restarted(node: NodeView, record: NodeRecord, run: DriverRun) -> bool:
+    """Whether this is another run than the proven one, without a boot in between."""
+    evidence = record.evidence
+    return (
+        evidence is not None and evidence.boot_id == node.boot_id and not covers_run(evidence, run)
+    )
+
+
+def _count_restart(
+    node: NodeView, record: NodeRecord, restarts: tuple[float, ...], now: Instant
+) -> NodeOutcome:
+    return write_step(
+        node,
+        replace(record, restarts=restarts[-RESTARTS:], epoch=now.epoch),
+        now,
+        because=f"the driver restarted ({len(restarts)} within an hour)",
+        lease=None,
+        cordon=unchanged_cordon(node),
+        driver_label=owned_label(node, record),
+    )
+
+
+def _restarting_wait(node: NodeView, recent: tuple[float, ...], now: Instant) -> Wait:
+    pod = driver_pod_of(node)
+    trouble = f": {pod.trouble}" if pod is not None and pod.trouble else ""
+    return wait(
+        WaitCode.DRIVER_RESTARTING,
+        f"the driver restarted {len(recent)} times within an hour{trouble}",
+        now,
+        sorted(recent)[-RESTARTS] + RESTART_WINDOW,
+    )
+
+
+def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
+    """Return the wait for a driver that does not run."""
+    if pool.method is not InstallMethod.CONTAINER:
+        if not node.modules_reported:
+            return wait(
+                WaitCode.AGENT_SILENT,
+                "the driver agent has not reported which driver is loaded",
+                now,
+            )
+        return wait(WaitCode.DRIVER_START, "no driver is loaded", now, who=_MACHINE)
+    pod, gate = driver_pod_of(node), node.gate
+    if pod is None:
+        return wait(WaitCode.GATE, "waiting for the driver pod to be created", now)
+    if pod.started is not None or pod.trouble:
+        return _starting_wait(pod, now)
+    detail = gate.why if gate is not None and gate.why else "the driver pod waits at the gate"
+    return wait(WaitCode.GATE, detail, now)
+
+
+def _starting_wait(pod: DriverPod, now: Instant) -> Wait:
+    """At rest nothing but a person ends a start that hangs."""
+    due = None if pod.started is None else pod.started + DRIVER_START
+    if pod.trouble or due is None:
+        return wait(
+            WaitCode.DRIVER_START, f"the driver does not start: {pod.trouble}", now, who=_MACHINE
+        )
+    if now.at < due:
+        return wait(WaitCode.DRIVER_START, "waiting for the driver to become ready", now, due)
+    detail = f"the driver has been starting for more than {DRIVER_START / 60:.0f} minutes"
+    return wait(WaitCode.DRIVER_START, detail, now, who=_MACHINE)
+
+
+_MACHINE = "the administrator of the machine or of the driver image"

@@ -17,19 +17,70 @@ from libs.contracts.node import (
     UpgradeState,
 )
 from libs.contracts.waits import WaitCode
-from libs.rollout.at_rest import idle_slots
+from libs.rollout.at_rest import is_unwanted
 from libs.rollout.decision import Step, Wait
-from libs.rollout.edits.notices import field_writer, request_notice
-from libs.rollout.node_writes import current_lease, unchanged_cordon, upgrade_lease, write_step
+from libs.rollout.node_writes import (
+    current_lease,
+    edit_notice,
+    field_writer,
+    request_notice,
+    unchanged_cordon,
+    upgrade_lease,
+    write_step,
+)
+from libs.rollout.slots import withdraw_commands
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import wait
 
+_UNCORDONED = frozenset(
+    {UpgradeState.UPGRADE_REQUIRED, UpgradeState.CORDON_REQUIRED, UpgradeState.UPGRADE_DONE}
+)
+"""States in which that operator has not cordoned the node, or has uncordoned it."""
+
+
+def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | None:
+    """Take the node over in `upgrade-required`, with the cordon of that operator."""
+    if not node.state or isinstance(node.record, NodeRecord) or now.visibility.foreign_operator:
+        return None
+    if is_unwanted(node, pool) or pool.gone or not pool.constraints.may_mark_required:
+        return None
+    cordon_adopted = node.cordoned and not node.initially_cordoned and node.state not in _UNCORDONED
+    record = NodeRecord(
+        node_uid=node.uid,
+        epoch=now.epoch,
+        token=highest_token(node, pool),
+        pool=pool.key,
+        state=UpgradeState.UPGRADE_REQUIRED.value,
+        since=now.at,
+        boot_id=node.boot_id,
+        cause=f"adopted in {node.state}",
+        cordon_adopted=cordon_adopted,
+    )
+    message = f"another operator left the node in {node.state}; Sluice takes it over"
+    return write_step(
+        node,
+        record,
+        now,
+        because=message,
+        lease=None,
+        cordon=True if cordon_adopted else unchanged_cordon(node),
+        driver_label="",
+        cleared=(REQUEST_ANNOTATION,) if node.request is NodeRequest.ADOPT else (),
+        notes=(
+            edit_notice(
+                node, NodeField.STATE, before=node.state, after=record.state, message=message
+            ),
+        ),
+    )
+
+
 RESTING_STATES = frozenset(
     {UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED, UpgradeState.UPGRADE_REQUIRED}
 )
 """States of a node at rest."""
+
 
 _STARTED = frozenset(
     {
@@ -74,7 +125,7 @@ def handle_lost_record(node: NodeView, pool: PoolView, reason: str, now: Instant
 def _wait_for_request(node: NodeView, reason: str, now: Instant) -> Step | Wait:
     lost = wait(WaitCode.RECORD_LOST, reason, now)
     leased = isinstance(node.lease, MalformedAnnotation) or current_lease(node) is not None
-    withdrawn = () if leased else idle_slots.withdraw_commands(node, now)
+    withdrawn = () if leased else withdraw_commands(node, now)
     if not withdrawn:
         return lost
     names = ", ".join(action.component for action in withdrawn)
