@@ -7,8 +7,8 @@ from typing import Any
 from bench.recorded import NODES as COUNT
 from bench.recorded import pages
 from bench.report import BenchReport, ratio
+from libs.kube.reads import decode_page
 from libs.kube.resources import NODES
-from libs.kube.responses import decode_page
 from libs.kube.views import Node
 from libs.policy.manifests import ParsedPolicy, parse_manifest
 from libs.policy.owners import NodeLabels

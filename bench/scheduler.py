@@ -32,7 +32,7 @@ from libs.contracts.reports import PodUse, Usage
 from libs.contracts.reports import Report as StateReport
 from libs.contracts.streams import STATE, STREAMS
 from libs.kube.client import Kube
-from libs.kube.config import open_transport
+from libs.kube.connect import open_transport
 from libs.kube.resources import NODES
 from libs.runtime.clock import SystemClock
 from libs.testing.env import make_env

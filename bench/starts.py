@@ -18,7 +18,7 @@ from bench.report import BenchReport
 from libs.contracts import subjects
 from libs.contracts.node import STATE_LABEL
 from libs.contracts.reports import StateKind
-from libs.kube.transport import Request, Response
+from libs.kube.requests import Request, Response
 from libs.testing.bus import TraceRecord
 from tests.component.scheduler.world import NEW, OLD, CuttableTransport, World, play
 

@@ -27,7 +27,7 @@ from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
 from libs.contracts.identities import Identity, Writer
 from libs.kube.client import Kube
-from libs.kube.config import open_transport
+from libs.kube.connect import open_transport
 from libs.runtime.clock import Clock, SystemClock
 from libs.testing.env import make_env
 from libs.testing.nats import NatsServer

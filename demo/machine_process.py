@@ -22,7 +22,7 @@ from libs.bus.port import Bus
 from libs.contracts.identities import Identity, Writer
 from libs.host.machine import ThreadOffload
 from libs.kube.client import Kube
-from libs.kube.config import open_transport
+from libs.kube.connect import open_transport
 from libs.kube.http import HttpTransport
 from libs.runtime.http import HttpServer, HttpSettings, Page
 from libs.runtime.logs import logger

@@ -4,10 +4,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from libs.contracts.node import DRIVER_LABEL
-from libs.kube import gpu_operator
 from libs.kube.client import Kube
-from libs.kube.custom_resources import informers
-from libs.kube.informer import Informer
+from libs.kube.informer import Informer, informers
+from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import LEASES
 from libs.policy.render.agents import AGENTS
 from libs.rollout.views.fleet import SourceState
@@ -46,7 +45,7 @@ class Informers:
         )
         """Pods in the namespace that are neither drivers nor agents: NATS, the cluster roles."""
         self.leases = Informer(
-            kube, LEASES, fields=f"metadata.name={gpu_operator.LEASE}", **cluster_wide
+            kube, LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}", **cluster_wide
         )
         self._sources: Mapping[str, tuple[Informer[Any], ...]] = {
             "nodes": (self.nodes,),

@@ -17,7 +17,7 @@ from libs.bus.slot_cache import SlotCache
 from libs.contracts import streams, subjects
 from libs.kube.client import Kube
 from libs.kube.events import EventRecorder
-from libs.kube.gpu_operator import GpuOperatorDetector
+from libs.kube.lease.record import GpuOperatorDetector
 from libs.rollout.views.fleet import Instant, Visibility
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env

@@ -13,7 +13,7 @@ from libs.bus.queries import QueryHandlers, QueryResponder
 from libs.contracts.identities import Writer
 from libs.contracts.node import NodeRecord
 from libs.kube.client import Kube
-from libs.kube.leader import Deposed
+from libs.kube.lease.election import Deposed
 from libs.rollout.decide import Decider
 from libs.rollout.views.fleet import Fleet
 from libs.runtime.logs import logger

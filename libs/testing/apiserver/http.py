@@ -12,7 +12,7 @@ from typing import cast
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from libs.kube.transport import Request
+from libs.kube.requests import Request
 from libs.testing.apiserver.objects.encoding import encoded
 from libs.testing.apiserver.requests.replies import JSON, Reply
 from libs.testing.apiserver.server import ApiServer

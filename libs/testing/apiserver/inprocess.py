@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from libs.kube.errors import Unavailable
-from libs.kube.transport import Request, Response
+from libs.kube.requests import Request, Response
 from libs.runtime.clock import Clock
 from libs.testing.apiserver.requests.replies import Reply
 from libs.testing.apiserver.storage.watches import ConnectionCut

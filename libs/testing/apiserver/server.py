@@ -6,7 +6,7 @@ Users are authenticated by a bearer token, or by their in-process transport. RBA
 import random
 from collections.abc import Mapping
 
-from libs.kube.transport import Request, Transport
+from libs.kube.requests import Request, Transport
 from libs.runtime.clock import Clock
 from libs.runtime.ids import Ids
 from libs.testing.apiserver.faults import ApiFaults

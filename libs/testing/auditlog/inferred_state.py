@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from libs.kube.times import format_time
+from libs.kube.views import format_time
 
 Tree = Mapping[str, Any]
 

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 from libs.contracts.journal import Revision
 from libs.kube import resources
-from libs.kube.changes import Changes, changed_paths
 from libs.kube.resources import Resource
 from libs.testing.auditlog import inferred_state
 from libs.testing.auditlog.audit_event import AuditEvent, revision_of, uid_of
 from libs.testing.auditlog.inferred_state import InferredState, Tree, subtree
+from libs.testing.changes import Changes, changed_paths
 
 _INDIRECT_SUBRESOURCES = frozenset({"binding", "eviction", "scale"})
 """Subresources whose response is not the object that they change."""

@@ -8,9 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from libs.kube.conditions import set_condition
-from libs.kube.times import parse_time
-from libs.kube.views import OwnerReference
+from libs.kube.views import OwnerReference, parse_time, set_condition
 from libs.testing.cluster.daemonsets.plan import resolve_percentage
 from libs.testing.cluster.views import Budget, BudgetStatus, Pod
 

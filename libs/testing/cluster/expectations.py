@@ -7,7 +7,7 @@ import msgspec
 
 from libs.kube.client import Kube
 from libs.kube.errors import NotFound
-from libs.kube.times import format_time
+from libs.kube.views import format_time
 from libs.runtime.clock import Clock
 from libs.testing.cluster.views import PODS, Pod
 

@@ -8,8 +8,8 @@ import msgspec
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import Invalid, NotFound
+from libs.kube.requests import decode
 from libs.kube.resources import Resource
-from libs.kube.responses import decode
 from libs.kube.views import Object, View
 
 V = TypeVar("V", bound=Object)

@@ -4,7 +4,7 @@ from typing import Any
 
 from libs.kube.client import Kube
 from libs.kube.errors import NotFound
-from libs.kube.times import format_time
+from libs.kube.views import format_time
 from libs.runtime.clock import Clock
 from libs.testing.cluster.controller_loop import ControllerLoop
 from libs.testing.cluster.daemonsets.plan import target_node

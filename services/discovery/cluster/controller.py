@@ -12,14 +12,14 @@ from libs.contracts.reports import Report, StateKind
 from libs.contracts.subjects import State
 from libs.kube.controller import (
     Controller,
+    ControllerMetrics,
     Reconciled,
     ReconcileRefused,
     ReconcileResult,
     RequeueAfter,
 )
 from libs.kube.errors import Forbidden, Invalid, NotFound, UnknownKind
-from libs.kube.gpu_operator import GpuOperatorDetector
-from libs.kube.metrics import ControllerMetrics
+from libs.kube.lease.record import GpuOperatorDetector
 from libs.kube.queue import WorkQueue
 from libs.kube.views import Lease
 from libs.runtime.env import Env

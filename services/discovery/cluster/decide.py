@@ -13,7 +13,7 @@ from libs.contracts.facts import Facts, LoadedDriver
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import NodeRecord
 from libs.host.pci import is_gpu
-from libs.kube.custom_resources import CustomObject
+from libs.kube.resources import CustomObject
 from libs.policy.deploy_labels import DEPLOY_PREFIX
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy

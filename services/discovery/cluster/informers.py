@@ -2,10 +2,9 @@
 
 from typing import Any, TypeVar
 
-from libs.kube import gpu_operator
 from libs.kube.client import Kube
-from libs.kube.custom_resources import informers
-from libs.kube.informer import Informer
+from libs.kube.informer import Informer, informers
+from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import LEASES, Resource
 from libs.kube.views import Object
 from libs.runtime.env import Env
@@ -22,7 +21,7 @@ class Informers:
         self.nodes = of(resources.NODES)
         self.policies = informers(resources.POLICIES, kube, env=env)
         self.gpu_clusters = of(resources.GPU_CLUSTERS)
-        self.leases = of(LEASES, fields=f"metadata.name={gpu_operator.LEASE}")
+        self.leases = of(LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}")
 
     def all(self) -> tuple[Informer[Any], ...]:
         return (self.nodes, *self.policies.values(), self.gpu_clusters, self.leases)

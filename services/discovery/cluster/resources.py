@@ -12,8 +12,7 @@ import msgspec
 
 from libs.contracts.node import RECORD_ANNOTATION
 from libs.kube import views
-from libs.kube.custom_resources import CustomObject, custom_resource, custom_resources
-from libs.kube.resources import Resource
+from libs.kube.resources import CustomObject, Resource, custom_resource, custom_resources
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from services.discovery.cluster.label_keys import CLAIM_SUFFIX, FEATURES
 

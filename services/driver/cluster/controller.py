@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from libs.kube.client import Kube
 from libs.kube.controller import (
     Controller,
+    ControllerMetrics,
     Reconciled,
     ReconcileRefused,
     ReconcileResult,
     RequeueAfter,
 )
 from libs.kube.errors import Forbidden, Invalid, UnknownKind
-from libs.kube.metrics import ControllerMetrics
 from libs.kube.queue import WorkQueue
 from libs.kube.resources import PODS
 from libs.kube.views import Lease, Object

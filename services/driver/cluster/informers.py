@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from libs.kube import gpu_operator
 from libs.kube.client import Kube
-from libs.kube.custom_resources import informers
-from libs.kube.informer import Informer
+from libs.kube.informer import Informer, informers
+from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import LEASES, Resource
 from libs.kube.views import Lease, Object
 from libs.runtime.env import Env
@@ -37,7 +36,7 @@ class Informers:
         self.daemon_sets = of(resources.DAEMON_SETS, inside=True)
         self.configs = of(resources.CONFIGS, inside=True)
         self.runtime_classes = of(resources.RUNTIME_CLASSES)
-        self.leases: Informer[Lease] = of(LEASES, fields=f"metadata.name={gpu_operator.LEASE}")
+        self.leases: Informer[Lease] = of(LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}")
         self.operands: Mapping[str, Informer[Any]] = {
             resources.DAEMON_SETS.kind: self.daemon_sets,
             resources.CONFIGS.kind: self.configs,

@@ -6,9 +6,8 @@ It reads caches, remembers since when drivers have been unreferenced, and writes
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from libs.kube.gpu_operator import GpuOperatorDetector
-from libs.kube.times import format_time
-from libs.kube.views import Object
+from libs.kube.lease.record import GpuOperatorDetector
+from libs.kube.views import Object, format_time
 from libs.policy.observed import PodProblem
 from libs.policy.pools import Pools
 from libs.policy.render.settings import RenderSettings

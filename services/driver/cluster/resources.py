@@ -12,8 +12,13 @@ import msgspec
 from libs.contracts import rollout
 from libs.contracts.node import RECORD_ANNOTATION
 from libs.kube import views
-from libs.kube.custom_resources import CustomObject, custom_resource, custom_resources
-from libs.kube.resources import CONFIG_MAPS, Resource
+from libs.kube.resources import (
+    CONFIG_MAPS,
+    CustomObject,
+    Resource,
+    custom_resource,
+    custom_resources,
+)
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.policy.render.rendered import MANAGED_BY
 

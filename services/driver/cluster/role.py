@@ -5,11 +5,11 @@ from libs.bus.slot_cache import SlotCache
 from libs.contracts.identities import Writer
 from libs.kube.client import Kube
 from libs.kube.connect import connect
+from libs.kube.controller import ControllerMetrics
 from libs.kube.events import EventRecorder
-from libs.kube.gpu_operator import GpuOperatorDetector
-from libs.kube.leader import Candidate
-from libs.kube.metrics import ControllerMetrics
-from libs.kube.transport import Transport
+from libs.kube.lease.election import Candidate
+from libs.kube.lease.record import GpuOperatorDetector
+from libs.kube.requests import Transport
 from libs.policy.kinds.common import EnvVar
 from libs.policy.render.settings import AgentImages, RenderSettings
 from libs.runtime.env import Env

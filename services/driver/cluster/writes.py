@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 from libs.kube.client import Kube
 from libs.kube.errors import NotFound, UnknownKind
 from libs.kube.informer import Informer
+from libs.kube.requests import require_api_object
 from libs.kube.resources import Resource
-from libs.kube.responses import require_api_object
 from libs.kube.views import Object
 from libs.policy.render.rendered import RenderedObject
 from services.driver.cluster import resources

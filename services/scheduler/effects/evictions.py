@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from libs.contracts.events import EvictionEvent
+from libs.kube.client import BlockedByBudget, Evicted, PodGone
 from libs.kube.errors import KubeError, TooManyRequests
 from libs.kube.lease.term import NotLeading
-from libs.kube.responses import BlockedByBudget, Evicted, PodGone
 from libs.rollout.decision import EvictPods, PodRef
 from libs.runtime.backoff import Backoff
 from libs.runtime.env import Env

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
-from libs.kube.times import parse_time
-from libs.kube.views import ContainerStatus
+from libs.kube.views import ContainerStatus, parse_time
 from libs.policy.deploy_labels import DEPLOY_PREFIX, NEVER_PAUSED_LABELS
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.render.agents import AGENTS

@@ -7,8 +7,9 @@ from libs.bus.port import Bus
 from libs.bus.reports import ReportCache
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
-from libs.kube.custom_resources import CustomObject, custom_resources, informers
-from libs.kube.transport import Transport
+from libs.kube.informer import informers
+from libs.kube.requests import Transport
+from libs.kube.resources import CustomObject, custom_resources
 from libs.policy.kinds import NODE_SELECTING_KINDS
 from libs.policy.pool_index import PoolIndex, nodes_without_recorded_pool
 from libs.runtime.env import Env

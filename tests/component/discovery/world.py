@@ -19,8 +19,8 @@ from libs.contracts.reports import Report
 from libs.contracts.streams import STATE, STREAMS
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.errors import Unavailable
+from libs.kube.requests import Request, Response, Transport
 from libs.kube.resources import LEASES, NAMESPACES
-from libs.kube.transport import Request, Response, Transport
 from libs.policy.crds import CEL_RULES, crd_manifests
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service

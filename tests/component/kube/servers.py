@@ -9,8 +9,8 @@ from libs.contracts.journal import Revision
 from libs.forecast.world import SteadyWorld
 from libs.kube.client import Kube
 from libs.kube.http import HttpTransport, StaticToken
+from libs.kube.requests import Transport
 from libs.kube.resources import NAMESPACES
-from libs.kube.transport import Transport
 from libs.policy.crds import CEL_RULES
 from libs.runtime.clock import SystemClock
 from libs.runtime.ids import SeededIds

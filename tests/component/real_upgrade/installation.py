@@ -23,7 +23,7 @@ from demo.paths import NAMESPACE, DemoPaths, kubelet_users, service_account
 from demo.process_group import ProcessGroup
 from libs.contracts.identities import Identity, Writer
 from libs.kube.client import Kube
-from libs.kube.config import open_transport
+from libs.kube.connect import open_transport
 from libs.kube.errors import NotFound, TooManyRequests
 from libs.kube.resources import LEASES
 from libs.policy.installation.objects import installation_objects

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from libs.kube.transport import Request
+from libs.kube.requests import Request
 from libs.testing.apiserver.faults import FaultTarget
 from libs.testing.apiserver.kinds.kind import ResourceKinds
 from libs.testing.apiserver.reads.reader import may_be_old

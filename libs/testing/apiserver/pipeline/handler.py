@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from libs.kube.transport import Request
+from libs.kube.requests import Request
 from libs.runtime.clock import Clock
 from libs.testing.apiserver import discovery
 from libs.testing.apiserver.faults import ApiFaults, DropWatch, FaultEffect, Hang, Stale

@@ -6,9 +6,9 @@ from typing import Any, cast
 import msgspec
 
 from libs.contracts.journal import Revision, Verb
-from libs.kube.changes import changed_paths
 from libs.testing.apiserver.pipeline.calls import ApiCall
 from libs.testing.apiserver.writes.outcome import WriteOutcome
+from libs.testing.changes import changed_paths
 
 _RECORDED_AS = {"bind": "create", "deletecollection": "delete"}
 _WITH_OPTIONS = ("delete", "deletecollection", "evict")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from libs.kube.times import parse_time
+from libs.kube.views import parse_time
 
 MINUTE = 60
 HOUR = 60 * MINUTE

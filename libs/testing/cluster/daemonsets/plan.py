@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from libs.kube.times import parse_time
+from libs.kube.views import parse_time
 from libs.testing.cluster.pod_fit import (
     DISK_PRESSURE,
     MEMORY_PRESSURE,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from libs.kube.times import format_time
+from libs.kube.views import format_time
 from libs.testing.cluster.kubelet.container_process import ContainerInstance, ContainerProcess
 
 FIRST_BACKOFF = 10.0

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from libs.kube.times import format_time
+from libs.kube.views import format_time
 from libs.testing.cluster.kubelet.container import ContainerPhase, SimulatedContainer
 
 

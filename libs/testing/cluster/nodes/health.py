@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from libs.kube.times import format_time
-from libs.kube.views import Taint
+from libs.kube.views import Taint, format_time
 from libs.testing.cluster.pod_fit import (
     DISK_PRESSURE,
     MEMORY_PRESSURE,

@@ -5,7 +5,7 @@ Each is deleted by uid, so that a new pod of the same name is not touched.
 
 from libs.kube.client import Kube
 from libs.kube.errors import Conflict, KubeError, NotFound
-from libs.kube.times import format_time
+from libs.kube.views import format_time
 from libs.runtime.clock import Clock
 from libs.testing.cluster.controller_loop import ControllerLoop
 from libs.testing.cluster.informers import ClusterInformers

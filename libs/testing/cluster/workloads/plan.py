@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from libs.kube.conditions import set_condition
-from libs.kube.times import format_time, parse_time
+from libs.kube.views import format_time, parse_time, set_condition
 from libs.testing.cluster.templates import Plain, labels_of, owned_by, pod_of
 from libs.testing.cluster.views import Job, JobStatus, Pod, ReplicaSet, ReplicaSetStatus
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from libs.kube.client import APPLY_PATCH
-from libs.kube.transport import Transport
+from libs.kube.requests import Transport
 from libs.kube.views import Object
 from libs.policy.installation.objects import installation_objects
 from services.driver.cluster import resources

@@ -14,8 +14,8 @@ from libs.contracts.journal import Revision
 from libs.contracts.node import DRIVER_LABEL
 from libs.kube.client import MERGE_PATCH
 from libs.kube.http import HttpTransport, StaticToken
+from libs.kube.requests import Transport
 from libs.kube.resources import LEASES
-from libs.kube.transport import Transport
 from libs.policy.crds import crd_manifests
 from libs.policy.installation.objects import installation_objects
 from libs.runtime.clock import SystemClock

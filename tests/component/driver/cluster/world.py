@@ -16,8 +16,8 @@ from libs.contracts.node import DRIVER_LABEL
 from libs.forecast.world import SteadyWorld, WorldOverride
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.errors import NotFound, Unavailable
+from libs.kube.requests import Request, Response, Transport
 from libs.kube.resources import LEASES, Resource
-from libs.kube.transport import Request, Response, Transport
 from libs.policy.crds import CEL_RULES, crd_manifests
 from libs.policy.installation.objects import installation_objects
 from libs.runtime.metrics import Metrics

@@ -12,8 +12,7 @@ from libs.contracts.message import encode
 from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from libs.contracts.telemetry import GpuSample
 from libs.kube.client import MERGE_PATCH, Kube
-from libs.kube.custom_resources import CustomObject, custom_resource
-from libs.kube.resources import NODES, Resource
+from libs.kube.resources import NODES, CustomObject, Resource, custom_resource
 from libs.kube.views import Object
 from libs.policy.crds import crd_manifests
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY

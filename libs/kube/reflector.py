@@ -21,14 +21,14 @@ from libs.kube.errors import (
     Unavailable,
     status_error,
 )
+from libs.kube.requests import unknown_kind_errors
 from libs.kube.resources import Resource
-from libs.kube.responses import unknown_kind_errors
 from libs.kube.views import Object
-from libs.kube.watch.idle_timeout import IdleTimeout
-from libs.kube.watch.wire import (
+from libs.kube.watch import (
     BookmarkEvent,
     DeletedEvent,
     ErrorEvent,
+    IdleTimeout,
     LineBuffer,
     WireEvent,
     event_decoder,
