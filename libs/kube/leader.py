@@ -7,7 +7,7 @@ from libs.kube.lease.election import LeaderElector
 from libs.kube.lease.fence import FencedTransport
 from libs.kube.lease.term import NotLeading
 from libs.kube.transport import Transport
-from libs.runtime.backoff import jittered
+from libs.runtime.clock import jittered
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
 

@@ -19,7 +19,7 @@ from libs.kube.errors import Conflict, KubeError, NotFound
 from libs.kube.lease.record import LeaseRecord
 from libs.kube.lease.renewal import LeaseRenewer
 from libs.kube.lease.term import CLOCK_SKEW, LEASE_SECONDS, REQUEST_TIMEOUT, NotLeading, Term
-from libs.runtime.backoff import jittered
+from libs.runtime.clock import jittered
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from libs.runtime.tasks import attempt, bounded

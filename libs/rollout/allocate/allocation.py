@@ -11,9 +11,8 @@ from typing import Final
 
 import msgspec
 
-from libs.contracts.node import NodeLease, NodeRecord, Operation
+from libs.contracts.node import NodeLease, NodeRecord, Operation, WaitCode
 from libs.contracts.rollout import InFlight
-from libs.contracts.waits import WaitCode
 from libs.rollout.allocate.headroom import Headroom
 from libs.rollout.allocate.preflight_status import PreflightPhase, preflight_status
 from libs.rollout.allocate.queues import CandidateQueue, CandidateQueues, QueueKey

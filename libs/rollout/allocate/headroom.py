@@ -3,8 +3,8 @@
 from enum import Enum, auto
 from itertools import islice
 
+from libs.contracts.node import WaitCode
 from libs.contracts.rollout import TargetRecord
-from libs.contracts.waits import WaitCode
 from libs.rollout import harm
 from libs.rollout.allocate.queues import QueueKey
 from libs.rollout.reconcile.block_reasons import BlockReason, block_reason

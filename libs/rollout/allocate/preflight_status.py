@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView

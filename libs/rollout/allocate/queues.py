@@ -5,8 +5,7 @@ A slot that is taken or returned thus changes the heads of a few queues, never e
 
 from typing import NamedTuple
 
-from libs.contracts.node import Operation
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import Operation, WaitCode
 from libs.rollout.allocate.preflight_status import PreflightPhase, PreflightStatus, preflight_status
 from libs.rollout.budget import NON_DISRUPTIVE
 from libs.rollout.decision import Candidate, Wait

@@ -1,7 +1,6 @@
 """The step of a node at rest: one function for each state that a node rests in."""
 
-from libs.contracts.node import NodeRecord, Operation, UpgradeState
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import idle_slots, revalidation
 from libs.rollout.at_rest.eligibility import (

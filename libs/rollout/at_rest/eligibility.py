@@ -7,8 +7,7 @@ from functools import lru_cache
 
 from libs.contracts.commands import CheckKind, CommandKind
 from libs.contracts.identities import Writer
-from libs.contracts.node import NodeRecord, Operation
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.policy.kinds.strategy import CordonedNodes
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import preflight_check

@@ -1,7 +1,6 @@
 """Which operation brings a node to its wanted driver (docs/states.md#variations)."""
 
-from libs.contracts.node import NodeRecord, Operation
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest.running_driver import driver_pod_of, passed_evidence
 from libs.rollout.at_rest.targets import is_joining

@@ -1,8 +1,7 @@
 """The preflight check that a driver agent makes before a cordon (docs/states.md#d-9)."""
 
 from libs.contracts.commands import PreflightCheck
-from libs.contracts.node import NodeRequest, Operation
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeRequest, Operation, WaitCode
 from libs.policy.kinds.upgrade_policy import PodDeletion
 from libs.rollout.at_rest.operations import EVICTING_OPERATIONS
 from libs.rollout.decision import Wait

@@ -6,8 +6,7 @@ itself and is then validated again, without a cordon.
 
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeRecord, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest.eligibility import validation_candidate
 from libs.rollout.at_rest.running_driver import DriverRun, covers_run, current_run, driver_pod_of

@@ -2,8 +2,7 @@
 
 import msgspec
 
-from libs.contracts.node import NodeRecord
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeRecord, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant

@@ -2,9 +2,8 @@
 
 from enum import StrEnum
 
-from libs.contracts.node import Operation, UpgradeState
+from libs.contracts.node import Operation, UpgradeState, WaitCode
 from libs.contracts.rollout import Counts
-from libs.contracts.waits import WaitCode
 from libs.rollout.decision import NodeOutcome, Wait
 from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.views.node import NodeView

@@ -1,6 +1,6 @@
 """The outcome of each node: a step, a place in a queue, or a wait."""
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.rollout.decide.node_phase import NodePhase, phase_of
 from libs.rollout.decide.pool_decider import PoolDecider
 from libs.rollout.decide.wait_tracker import WaitTracker

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from libs.contracts.node import WaitCode
 from libs.contracts.rollout import Brake, InFlight, RolloutStatus
-from libs.contracts.waits import WaitCode
 from libs.rollout.allocate import Allocation, CandidateQueues, allocate
 from libs.rollout.decide.node_phase import NodePhase, rollout_counts
 from libs.rollout.decision import BudgetUsage, WriteRollout

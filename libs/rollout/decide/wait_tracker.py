@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.rollout.allocate import CandidateQueue
 from libs.rollout.decision import Wait
 

@@ -14,8 +14,8 @@ from libs.contracts.node import (
     STATE_LABEL,
     NodeRecord,
     UpgradeState,
+    WaitCode,
 )
-from libs.contracts.waits import WaitCode
 from libs.rollout.at_rest.dispatch import is_unwanted
 from libs.rollout.at_rest.state_writes import mark_required, owned_label
 from libs.rollout.decision import Notice, Step, Wait

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, NodeRecord
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, NodeRecord, WaitCode
 from libs.rollout.decision import Notice, NoticeKind, Wait
 from libs.rollout.node_writes import upgrade_lease
 from libs.rollout.views.fleet import Instant

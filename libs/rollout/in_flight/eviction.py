@@ -7,8 +7,7 @@ from functools import partial
 
 import msgspec
 
-from libs.contracts.node import UpgradeState
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import UpgradeState, WaitCode
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
 from libs.policy.kinds.upgrade_policy import PodDeletion
 from libs.rollout import limits, slots

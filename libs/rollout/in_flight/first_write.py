@@ -6,9 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.contracts.rollout import InFlight
-from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, wait_reasons
 from libs.rollout.at_rest.running_driver import current_run

@@ -7,9 +7,8 @@ here once more.
 from collections.abc import Callable, Sequence
 
 from libs.contracts.commands import Command, CommandKind, Quiesce
-from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, UpgradeState
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Outcome as Ended
-from libs.contracts.waits import WaitCode
 from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import NodeOutcome, Step, Wait
 from libs.rollout.in_flight.in_flight_node import (

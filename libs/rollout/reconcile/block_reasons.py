@@ -2,8 +2,8 @@
 
 import msgspec
 
+from libs.contracts.node import WaitCode
 from libs.contracts.rollout import Brake, RolloutSpec
-from libs.contracts.waits import WaitCode
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import RESOLVED_BY

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.rollout.allocate import CandidateQueue
 from libs.rollout.allocate.queues import QueueKey
 from libs.rollout.decide.wait_tracker import WaitTracker

@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.rollout.decide.wake_queue import WakeQueue, next_wake
 from libs.rollout.decision import NodeOutcome, Step, Wait
 from libs.rollout.views.node import NodeView

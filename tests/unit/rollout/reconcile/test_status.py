@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from libs.contracts.node import WaitCode
 from libs.contracts.rollout import Counts, InFlight, RolloutPhase, RolloutStatus, TargetRecord
-from libs.contracts.waits import WaitCode
 from libs.rollout.reconcile.block_reasons import block_reason, pool_block_reason, was_enabled
 from libs.rollout.reconcile.contribution import contribution_of
 from libs.rollout.reconcile.evaluation import evaluate_pool
