@@ -15,7 +15,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.reports import PodUse, Usage
 from libs.contracts.reports import Report as StateReport
-from libs.contracts.streams import STATE
+from libs.contracts.subjects import STATE
 from libs.runtime.clock import SystemClock
 from libs.testing.env import make_env
 from libs.testing.nats import NatsServer

@@ -30,7 +30,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.reports import PodUse, Usage
 from libs.contracts.reports import Report as StateReport
-from libs.contracts.streams import STATE, STREAMS
+from libs.contracts.subjects import STATE, STREAMS
 from libs.kube.client import Kube
 from libs.kube.connect import open_transport
 from libs.kube.resources import NODES

@@ -12,7 +12,7 @@ from demo.environment import SERVICES, DemoEnvironment
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.node import STATE_LABEL
-from libs.contracts.streams import EVENTS
+from libs.contracts.subjects import EVENTS
 from libs.testing.realkube.binaries import find_binaries
 
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from math import inf
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.forecast.options import pause_reason
 from libs.forecast.percentiles import Percentiles
 from libs.forecast.pods import PodEffects

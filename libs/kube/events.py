@@ -14,7 +14,7 @@ from libs.kube.errors import AlreadyExists, KubeError, NotFound, TooManyRequests
 from libs.kube.queue import RETRY_CAP, WorkQueue
 from libs.kube.resources import EVENTS
 from libs.kube.views import format_time
-from libs.runtime.backoff import jittered
+from libs.runtime.clock import jittered
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from libs.runtime.tasks import attempt, bounded

@@ -13,7 +13,7 @@ from libs.kube.client import Kube
 from libs.kube.errors import KubeError, UnknownKind
 from libs.kube.resources import Resource
 from libs.kube.views import Object
-from libs.runtime.backoff import jittered
+from libs.runtime.clock import jittered
 from libs.runtime.env import Env
 
 SERVED_POLL_INTERVAL: Final = 10.0

@@ -35,7 +35,7 @@ from libs.kube.watch import (
     parse_revision,
     require_revisions,
 )
-from libs.runtime.backoff import Backoff
+from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
 
 V = TypeVar("V", bound=Object)

@@ -8,8 +8,7 @@ itself and is then validated again, without a cordon.
 
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, Operation, UpgradeState
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, Wait
 from libs.rollout.eligibility import (

@@ -26,8 +26,8 @@ from libs.contracts.node import (
     NodeRecord,
     NodeRequest,
     UpgradeState,
+    WaitCode,
 )
-from libs.contracts.waits import WaitCode
 from libs.rollout.at_rest import is_unwanted
 from libs.rollout.decision import Notice, Step, Wait
 from libs.rollout.limits import next_back_off

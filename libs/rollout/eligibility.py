@@ -9,8 +9,7 @@ from functools import lru_cache
 
 from libs.contracts.commands import CheckKind, CommandKind
 from libs.contracts.identities import Writer
-from libs.contracts.node import NodeRecord, Operation
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.policy.kinds.strategy import CordonedNodes
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Candidate, Wait

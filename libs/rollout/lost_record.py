@@ -15,8 +15,8 @@ from libs.contracts.node import (
     NodeRecord,
     NodeRequest,
     UpgradeState,
+    WaitCode,
 )
-from libs.contracts.waits import WaitCode
 from libs.rollout.at_rest import is_unwanted
 from libs.rollout.decision import Step, Wait
 from libs.rollout.node_writes import (

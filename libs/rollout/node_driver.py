@@ -6,9 +6,8 @@ Which target a node gets, and whether its build is known and settled (docs/state
 import msgspec
 
 from libs.contracts.facts import Gate
-from libs.contracts.node import NodeRecord
+from libs.contracts.node import NodeRecord, WaitCode
 from libs.contracts.reports import Evidence
-from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant

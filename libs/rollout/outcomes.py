@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.node_writes import upgrade_lease
 from libs.rollout.pool.pool_decider import PoolDecider

@@ -12,8 +12,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
-from libs.contracts.node import NodeRequest, Operation
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeRequest, Operation, WaitCode
 from libs.policy.kinds.upgrade_policy import PodDeletion
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.views.fleet import Instant

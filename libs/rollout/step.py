@@ -6,9 +6,8 @@ The phase of a node, as counted in the status of its pool's Rollout.
 from enum import StrEnum
 from typing import Final
 
-from libs.contracts.node import Operation, UpgradeState
+from libs.contracts.node import Operation, UpgradeState, WaitCode
 from libs.contracts.rollout import Counts
-from libs.contracts.waits import WaitCode
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.edits import handle_edits

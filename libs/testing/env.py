@@ -3,8 +3,7 @@
 import random as randomness
 
 from libs.runtime.clock import Clock, SystemClock
-from libs.runtime.env import Env
-from libs.runtime.ids import Ids, RandomIds
+from libs.runtime.env import Env, Ids, RandomIds
 from libs.runtime.metrics import Metrics
 
 

@@ -9,8 +9,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from libs.runtime.env import Env
-from libs.runtime.ids import SeededIds
+from libs.runtime.env import Env, SeededIds
 from libs.runtime.metrics import Metrics
 from libs.testing.errors import SimError, TaskLeaked
 from libs.testing.task_tracking import describe_waiting

@@ -10,11 +10,10 @@ from typing import Final
 
 from libs.bus.events import EventPublisher
 from libs.bus.heartbeats import HeartbeatMonitor
-from libs.bus.port import Bus
+from libs.bus.port import Bus, BusRetry
 from libs.bus.reports import ReportCache
-from libs.bus.retry import BusRetry
 from libs.bus.slot_cache import SlotCache
-from libs.contracts import streams, subjects
+from libs.contracts import subjects
 from libs.kube.client import Kube
 from libs.kube.events import EventRecorder
 from libs.kube.lease.record import GpuOperatorDetector
@@ -85,7 +84,7 @@ class Inputs:
         """Ensure that the streams exist, and follow them from their start."""
         retry = BusRetry(env=self.env)
         service.ready_when("bus", lambda: retry.reason or None)
-        for stream in streams.STREAMS:
+        for stream in subjects.STREAMS:
             await retry.until_success(partial(self.bus.ensure, stream))
         await retry.until_success(lambda: service.enter("beats", self.heartbeats))
         await service.enter("reports", self.reports)
@@ -148,9 +147,9 @@ class Inputs:
         at = {"cluster": self.bus.identity.cluster, "node": name, "component": subjects.ANY}
         reports = subjects.State(**at, kind=subjects.ANY)
         answers = subjects.State(**at, kind=subjects.ANY, asker=subjects.ANY)
-        await self.bus.purge(streams.STATE, str(reports))
-        await self.bus.purge(streams.STATE, str(answers))
-        await self.bus.purge(streams.COMMANDS, str(subjects.Command(**at)))
+        await self.bus.purge(subjects.STATE, str(reports))
+        await self.bus.purge(subjects.STATE, str(answers))
+        await self.bus.purge(subjects.COMMANDS, str(subjects.Command(**at)))
         self.reports.forget(name)
         self.heartbeats.forget(name)
         self.slot_cache.forget(name)

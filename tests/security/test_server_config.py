@@ -15,7 +15,7 @@ from libs.bus.port import SubjectForbidden
 from libs.bus.server_config import User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
-from libs.contracts.streams import STREAMS
+from libs.contracts.subjects import STREAMS
 from libs.testing.env import make_env
 from libs.testing.nats import binary
 from tests.security.identities import A_DRIVER, B_DRIVER, CTL, SCHEDULER, state

@@ -21,7 +21,7 @@ from libs.bus.port import FromSequence, StoredMessage
 from libs.bus.server_config import Nkey, User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
-from libs.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS
+from libs.contracts.subjects import COMMANDS, EVENTS, STATE, STREAMS
 from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 from tests.security.identities import (

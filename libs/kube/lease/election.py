@@ -27,7 +27,7 @@ from libs.kube.lease.term import (
     Term,
 )
 from libs.kube.requests import Transport
-from libs.runtime.backoff import jittered
+from libs.runtime.clock import jittered
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from libs.runtime.tasks import attempt, bounded

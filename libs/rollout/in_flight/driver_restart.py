@@ -5,9 +5,8 @@ All of it in the state `pod-restart-required`, and on the machine in one op of t
 """
 
 from libs.contracts.commands import Command, CommandKind, Install, Swap
-from libs.contracts.node import Operation, UpgradeState
+from libs.contracts.node import Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Outcome as Ended
-from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
 from libs.rollout.decision import DeleteDriverPod, NodeOutcome, PodRef, Step

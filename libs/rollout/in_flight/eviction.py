@@ -8,9 +8,8 @@ from functools import partial
 import msgspec
 
 from libs.contracts.commands import Command, CommandKind, Quiesce
-from libs.contracts.node import UpgradeState
+from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.reports import Outcome as Ended
-from libs.contracts.waits import WaitCode
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
 from libs.policy.kinds.upgrade_policy import PodDeletion
 from libs.rollout import limits, slots

@@ -5,8 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.contracts.node import NodeLease, NodeRecord, Operation, UpgradeState
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeLease, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.rollout import limits, wait_reasons
 from libs.rollout.decision import Notice, NoticeKind, Step, Wait
 from libs.rollout.node_writes import needs_cordon, record_in_state, unchanged_cordon, write_step

@@ -15,9 +15,9 @@ from libs.contracts.node import (
     NodeRecord,
     Operation,
     UpgradeState,
+    WaitCode,
 )
 from libs.contracts.reports import Evidence
-from libs.contracts.waits import WaitCode
 from libs.rollout import limits, slots
 from libs.rollout.decision import Action, EvictPods, NodeOutcome, Step, WriteNode, WriteSlot
 from libs.rollout.in_flight.in_flight_node import (

@@ -18,9 +18,9 @@ from libs.contracts.node import (
     NodeRecord,
     Operation,
     UpgradeState,
+    WaitCode,
 )
 from libs.contracts.rollout import InFlight
-from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait

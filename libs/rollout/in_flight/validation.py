@@ -7,10 +7,9 @@ docs/invariants.md#i3
 import msgspec
 
 from libs.contracts.commands import Command, CommandKind, Idle, Validate
-from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, WaitCode
 from libs.contracts.reports import Evidence
 from libs.contracts.reports import Outcome as Ended
-from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
 from libs.rollout.decision import NodeOutcome, Step, WriteSlot

@@ -14,9 +14,8 @@ from typing import Final
 
 import msgspec
 
-from libs.contracts.node import NodeLease, NodeRecord, Operation
+from libs.contracts.node import NodeLease, NodeRecord, Operation, WaitCode
 from libs.contracts.rollout import InFlight, TargetRecord
-from libs.contracts.waits import WaitCode
 from libs.rollout.decision import AskPreflight, Candidate, Step, Wait
 from libs.rollout.limits import Freshness
 from libs.rollout.pool import harm

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from libs.contracts.node import WaitCode
 from libs.contracts.rollout import (
     Brake,
     InFlight,
@@ -17,7 +18,6 @@ from libs.contracts.rollout import (
     RolloutStatus,
     TargetRecord,
 )
-from libs.contracts.waits import WaitCode
 from libs.policy.int_or_string import scaled_value
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.limits import stale_source

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from libs.contracts.node import WaitCode
 from libs.contracts.rollout import Brake, InFlight, RolloutStatus
-from libs.contracts.waits import WaitCode
 from libs.rollout.decision import BudgetUsage, WriteRollout
 from libs.rollout.limits import Freshness, stale_source
 from libs.rollout.pool.allocation import Allocation, allocate

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
-from libs.contracts.node import Operation
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import Operation, WaitCode
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.node_writes import NON_DISRUPTIVE, current_record
 from libs.rollout.pool.contribution import NodeContribution

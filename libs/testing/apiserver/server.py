@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from libs.kube.requests import Request, Transport
 from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Ids
 from libs.testing.apiserver.faults import ApiFaults
 from libs.testing.apiserver.inprocess import InProcessTransport
 from libs.testing.apiserver.journal import RevisionJournal

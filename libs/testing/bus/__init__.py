@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from libs.bus.permissions import Permissions
 from libs.contracts.identities import Identity
-from libs.contracts.streams import Stream
+from libs.contracts.subjects import Stream
 from libs.runtime.env import Env
 from libs.testing.bus.broker import Broker
 from libs.testing.bus.faults import BusFaults, FaultSampler

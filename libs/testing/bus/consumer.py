@@ -4,8 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from libs.bus.port import Follower, FromSequence, FromTime, LastPerSubject, StartFrom, StoredMessage
-from libs.contracts.streams import Stream
-from libs.contracts.subjects import matches
+from libs.contracts.subjects import Stream, matches
 from libs.runtime.clock import Clock
 from libs.testing.bus.broker import Broker
 from libs.testing.bus.streams import LocalStream

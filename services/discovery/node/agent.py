@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-from libs.bus.agent import Agent
-from libs.bus.agent_settings import AgentSettings
-from libs.bus.commands.op import Op, OpDone
+from libs.bus.agent import Agent, AgentSettings
+from libs.bus.commands.executor import Op, OpDone
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.bus.reporter import Reporter

@@ -3,9 +3,8 @@
 It is the only component that changes the machine's driver, and does so by command alone.
 """
 
-from libs.bus.agent import Agent
-from libs.bus.agent_settings import AgentSettings
-from libs.bus.commands.op import Op, OpDone, OpFailed
+from libs.bus.agent import Agent, AgentSettings
+from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.contracts.commands import CheckKind, CommandKind

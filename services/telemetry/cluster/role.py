@@ -3,8 +3,7 @@
 It writes nothing, so any number of replicas may run: each exports the whole fleet.
 """
 
-from libs.bus.port import Bus
-from libs.bus.retry import BusRetry
+from libs.bus.port import Bus, BusRetry
 from libs.bus.telemetry import TelemetryCollector
 from libs.contracts.telemetry import Batch
 from libs.kube.cache import Cache

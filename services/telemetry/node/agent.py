@@ -8,9 +8,8 @@ from typing import Any, Final, Literal
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from libs.bus.agent import Agent
-from libs.bus.agent_settings import AgentSettings
-from libs.bus.commands.op import Op, OpDone
+from libs.bus.agent import Agent, AgentSettings
+from libs.bus.commands.executor import Op, OpDone
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.bus.telemetry import TelemetrySender

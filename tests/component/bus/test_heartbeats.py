@@ -2,8 +2,8 @@
 
 from libs.bus.heartbeats import Heartbeat, HeartbeatMonitor
 from libs.bus.port import Bus
-from libs.contracts.beats import Beat
 from libs.contracts.identities import Identity, Writer
+from libs.contracts.reports import Beat
 from libs.runtime.clock import SystemClock
 from libs.runtime.tasks import Tasks
 from libs.testing.env import make_env

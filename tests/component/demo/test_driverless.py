@@ -11,7 +11,7 @@ from libs.contracts.facts import Facts, LoadedDriver
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Revision, Verb
 from libs.contracts.reports import Report, Usage
-from libs.contracts.streams import STREAMS
+from libs.contracts.subjects import STREAMS
 from libs.runtime.tasks import Tasks
 from libs.testing.bus import LocalServer
 from libs.testing.simulation import Sim, run

@@ -16,7 +16,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Revision
 from libs.contracts.message import encode
 from libs.contracts.reports import Report
-from libs.contracts.streams import STATE, STREAMS
+from libs.contracts.subjects import STATE, STREAMS
 from libs.kube.client import MERGE_PATCH
 from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.requests import Transport

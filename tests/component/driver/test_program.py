@@ -11,12 +11,12 @@ import pytest
 
 from libs.bus.nats.bus import connect
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.streams import STREAMS
+from libs.contracts.subjects import STREAMS
 from libs.kube.client import APPLY_PATCH, Kube
 from libs.kube.resources import LEASES, NAMESPACES
 from libs.policy.crds import CEL_RULES, crd_manifests
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import SeededIds
+from libs.runtime.env import SeededIds
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.child_process import ChildProcess

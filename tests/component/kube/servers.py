@@ -13,7 +13,7 @@ from libs.kube.requests import Transport
 from libs.kube.resources import NAMESPACES
 from libs.policy.crds import CEL_RULES
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import SeededIds
+from libs.runtime.env import SeededIds
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.auditlog import AuditLogConverter

@@ -12,7 +12,7 @@ from libs.kube.client import Kube
 from libs.kube.errors import Unavailable
 from libs.kube.http import HttpTransport, StaticToken
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import SeededIds
+from libs.runtime.env import SeededIds
 from libs.testing.apiserver.faults import (
     ActiveFault,
     Cut,

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from libs.bus.agent import Agent
 from libs.bus.commands.checks import CheckHandler
-from libs.bus.commands.op import CommandHandler, Op, OpDone, OpFailed
-from libs.bus.journal import MemoryJournal
+from libs.bus.commands.executor import CommandHandler, Op, OpDone, OpFailed
 from libs.contracts.commands import (
     Check,
     CheckBody,
@@ -32,6 +31,7 @@ from libs.runtime.clock import Clock
 from libs.runtime.service import Service
 from libs.testing.bus import LocalServer
 from libs.testing.bus.local_bus import LocalBus
+from libs.testing.bus.memory_journal import MemoryJournal
 from libs.testing.cluster.kubelet.container_process import (
     ContainerInstance,
     ContainerProcess,

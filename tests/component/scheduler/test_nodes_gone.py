@@ -5,8 +5,7 @@ import pytest
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.queries import WhyAnswer, WhyQuery
 from libs.contracts.reports import Finding
-from libs.contracts.streams import COMMANDS, STATE
-from libs.contracts.subjects import Command, State
+from libs.contracts.subjects import COMMANDS, STATE, Command, State
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from services.scheduler import resources
 from tests.component.scheduler.test_upgrades import asked, brought_up

@@ -1,8 +1,8 @@
 """Writes that are refused for good are reported with the error."""
 
 from libs.contracts.events import WaitEvent as Waits
+from libs.contracts.node import WaitCode
 from libs.contracts.queries import StatusAnswer, StatusQuery, WhyAnswer, WhyQuery
-from libs.contracts.waits import WaitCode
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from tests.component.scheduler.test_upgrades import asked, brought_up, upgraded
 from tests.component.scheduler.world import NEW, OLD, POOL, USER, World, play

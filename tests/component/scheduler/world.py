@@ -19,7 +19,7 @@ from libs.contracts.events import Event
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Revision
 from libs.contracts.queries import PlanAnswer
-from libs.contracts.streams import STREAMS
+from libs.contracts.subjects import STREAMS
 from libs.forecast.world import SteadyWorld
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.errors import Unavailable

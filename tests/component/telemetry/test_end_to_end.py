@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from libs.bus.journal import MemoryJournal
 from libs.bus.slots import SlotWriter
 from libs.contracts import subjects
 from libs.contracts.commands import Command, Order, Quiesce
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.streams import STREAMS
+from libs.contracts.subjects import STREAMS
 from libs.host.holders import holders
 from libs.host.machine import InlineOffload
 from libs.host.tree import Tree
@@ -17,6 +16,7 @@ from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import LocalServer
+from libs.testing.bus.memory_journal import MemoryJournal
 from libs.testing.machines.system import System
 from libs.testing.simulation import Sim, run
 from services.telemetry.cluster import role

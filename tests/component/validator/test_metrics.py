@@ -13,7 +13,7 @@ from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.reports import Evidence, Report, ValidationStep
-from libs.contracts.streams import STATE, STREAMS
+from libs.contracts.subjects import STATE, STREAMS
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.resources import NODES
 from libs.policy.installation.rbac import RBAC_RULES

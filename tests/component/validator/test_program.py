@@ -15,10 +15,10 @@ from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.reports import Evidence, Report, ValidationStep
-from libs.contracts.streams import STATE, STREAMS
+from libs.contracts.subjects import STATE, STREAMS
 from libs.kube.client import Kube
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import SeededIds
+from libs.runtime.env import SeededIds
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.child_process import ChildProcess

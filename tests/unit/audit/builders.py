@@ -25,9 +25,9 @@ from libs.contracts.node import (
     NodeRecord,
     Operation,
     UpgradeState,
+    WaitCode,
 )
 from libs.contracts.reports import Evidence, Outcome, Result
-from libs.contracts.waits import WaitCode
 from libs.policy.shapes import IntOrString
 from libs.testing.changes import changed_paths
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from libs.runtime.ids import Ids
+from libs.runtime.env import Ids
 from libs.testing.apiserver.kinds import service_accounts
 from libs.testing.apiserver.kinds.status_errors import (
     already_exists,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Ids
 from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.kinds.names import validate_metadata
 from libs.testing.apiserver.kinds.status_errors import already_exists, invalid_object

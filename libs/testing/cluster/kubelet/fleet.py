@@ -12,7 +12,7 @@ from libs.forecast.world import WorldModel
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from libs.runtime.backoff import jittered
+from libs.runtime.clock import jittered
 from libs.runtime.env import Env
 from libs.testing.cluster.controller_loop import ControllerLoop
 from libs.testing.cluster.informers import by_node

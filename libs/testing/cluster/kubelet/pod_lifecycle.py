@@ -10,7 +10,7 @@ from typing import Any
 
 from libs.forecast.world import ProcessEnd, WorldModel
 from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Ids
 from libs.testing.cluster.kubelet.container import (
     KILLED,
     LOST,

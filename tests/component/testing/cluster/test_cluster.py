@@ -15,7 +15,7 @@ import pytest
 from libs.forecast.world import SteadyWorld
 from libs.kube.client import Kube
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import SeededIds
+from libs.runtime.env import SeededIds
 from libs.testing.apiserver.server import FIRST_NAMESPACES, ApiServer
 from libs.testing.cluster.cluster import CONTROLLERS, INFORMERS, KUBELETS, SimulatedCluster
 from libs.testing.cluster.kubelet.hardware import Hardware

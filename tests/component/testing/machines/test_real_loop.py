@@ -15,7 +15,7 @@ from libs.host.machine import Machine as HostMachine
 from libs.host.machine import ThreadOffload
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import RandomIds
+from libs.runtime.env import RandomIds
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.views import NODES, PODS

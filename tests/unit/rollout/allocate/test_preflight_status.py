@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.rollout.decision import Wait
 from libs.rollout.pool.allocation import PREFLIGHTS_AHEAD, RECHECKS_AT_ONCE
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod

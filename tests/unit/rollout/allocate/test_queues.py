@@ -1,8 +1,7 @@
 """Queues of candidates, and their preflight rechecks."""
 
 from libs.contracts.commands import PreflightCheck
-from libs.contracts.node import Operation
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import Operation, WaitCode
 from libs.rollout.decision import Candidate
 from libs.rollout.pool.contribution import contribution_of
 from libs.rollout.pool.queues import CandidateQueue, CandidateQueues, QueueKey

@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.contracts.reports import PodUse, Usage
-from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate

@@ -4,9 +4,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from libs.contracts.node import Operation
+from libs.contracts.node import Operation, WaitCode
 from libs.contracts.rollout import InFlight, RolloutStatus
-from libs.contracts.waits import WaitCode
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.pool.evaluation import PoolEvaluation, evaluate_pool
 from libs.rollout.pool.tally import PoolTally

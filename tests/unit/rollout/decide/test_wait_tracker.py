@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.rollout.decision import Wait
 from libs.rollout.outcomes import WaitTracker
 from libs.rollout.pool.queues import CandidateQueue, QueueKey

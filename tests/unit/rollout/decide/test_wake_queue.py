@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.rollout.decision import NodeOutcome, Step, Wait
 from libs.rollout.outcomes import WakeQueue
 from libs.rollout.step import next_wake

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from libs.contracts.node import WaitCode
 from libs.contracts.rollout import Counts, InFlight, RolloutPhase, RolloutStatus, TargetRecord
-from libs.contracts.waits import WaitCode
 from libs.rollout.pool.contribution import contribution_of
 from libs.rollout.pool.evaluation import evaluate_pool, pool_block_reason, was_enabled
 from libs.rollout.pool.status import is_open, is_worth_writing, rollout_status
