@@ -31,9 +31,9 @@ from libs.contracts.reports import Report, Result, StateKind, Usage
 from libs.contracts.streams import COMMANDS, EVENTS, STREAMS
 from libs.contracts.subjects import State
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 from libs.testing.proxy import Proxy
+from libs.testing.simulation import make_env
 from tests.support import eventually
 
 NODE, UID, BOOT = "gpu-1.example", "uid-1", "boot-1"
