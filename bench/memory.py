@@ -19,7 +19,7 @@ from libs.contracts.commands import CommandKind
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.subjects import COMMANDS
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 
 TITLE = "resident memory of a connected process"
 

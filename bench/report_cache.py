@@ -17,8 +17,8 @@ from libs.contracts.reports import PodUse, Usage
 from libs.contracts.reports import Report as StateReport
 from libs.contracts.subjects import STATE
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 
 TITLE = "10,000 states mirrored; a plain ordered consumer that only reads them beside it"
 STATES = 10_000

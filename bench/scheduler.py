@@ -35,8 +35,8 @@ from libs.kube.client import Kube
 from libs.kube.connect import open_transport
 from libs.kube.resources import NODES
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 
 TITLE = "a scheduler's process that leads 5,000 nodes: its memory"
 COUNT: Final = 5_000

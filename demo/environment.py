@@ -29,8 +29,8 @@ from libs.contracts.identities import Identity, Writer
 from libs.kube.client import Kube
 from libs.kube.connect import open_transport
 from libs.runtime.clock import Clock, SystemClock
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 
 SIMULATOR = "demo.simulator"
 _DISK_SPACE = 64 * 2**20

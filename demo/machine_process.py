@@ -28,8 +28,8 @@ from libs.runtime.http import HttpServer, HttpSettings, Page
 from libs.runtime.logs import logger
 from libs.runtime.process import Process, ProcessSettings
 from libs.runtime.service import Service
+from libs.testing.child_process import HOST
 from libs.testing.machines.machine import SimulatedMachine
-from libs.testing.ports import HOST
 
 _CONNECT_SECONDS = 60.0
 _EXPORTER_PATHS: Final = ("/", "/metrics", "/health")

@@ -26,8 +26,7 @@ from libs.runtime.fatal import Fatal
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service, ServicePhase
 from libs.runtime.settings import SettingsError, load
-from libs.testing.cluster.kubelet.container import KILLED
-from libs.testing.cluster.kubelet.container_process import ContainerInstance, ProcessEvents
+from libs.testing.cluster.kubelet.container import KILLED, ContainerInstance, ProcessEvents
 from libs.testing.cluster.views import EnvVar, Pod
 from libs.testing.machines.agent_process import AgentKilled
 from libs.testing.machines.machine import SimulatedMachine

@@ -15,8 +15,8 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.queries import WhyAnswer, WhyQuery
 from libs.contracts.subjects import STATE
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 from tests.support import eventually
 
 

@@ -29,9 +29,9 @@ from libs.contracts.message import encode
 from libs.contracts.reports import Report, Result, StateKind, Usage
 from libs.contracts.subjects import COMMANDS, EVENTS, STREAMS, State
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 from libs.testing.proxy import Proxy
+from libs.testing.simulation import make_env
 from tests.support import eventually
 
 NODE, UID, BOOT = "gpu-1.example", "uid-1", "boot-1"

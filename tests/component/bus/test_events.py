@@ -11,7 +11,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.subjects import EVENTS
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually
 

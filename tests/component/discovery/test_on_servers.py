@@ -27,7 +27,7 @@ from libs.runtime.clock import SystemClock
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from libs.testing.bus import LocalServer
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 from services.discovery.cluster import resources
 from services.discovery.cluster.role import LEASE, DiscoveryClusterSettings, run
 from tests.component.kube.sandbox import ADMIN, Sandbox, ServerUnderTest

@@ -20,8 +20,8 @@ from libs.runtime.env import SeededIds
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.child_process import ChildProcess
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 from services.driver.cluster import resources
 from services.driver.cluster.role import LEASE
 from tests.component.policy.strict_writes import object_path, send

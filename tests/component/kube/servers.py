@@ -19,8 +19,8 @@ from libs.testing.apiserver.server import ApiServer
 from libs.testing.auditlog import AuditLogConverter
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
-from libs.testing.env import make_env
 from libs.testing.realkube.cluster import RealKube
+from libs.testing.simulation import make_env
 from tests.component.kube import widgets
 from tests.component.kube.sandbox import ADMIN, KUBELET, ServerUnderTest
 

@@ -32,15 +32,14 @@ from libs.runtime.service import Service
 from libs.testing.bus import LocalServer
 from libs.testing.bus.local_bus import LocalBus
 from libs.testing.bus.memory_journal import MemoryJournal
-from libs.testing.cluster.kubelet.container_process import (
+from libs.testing.cluster.kubelet.container import (
     ContainerInstance,
     ContainerProcess,
     ProcessEvents,
 )
 from libs.testing.cluster.kubelet.hardware import KERNEL
 from libs.testing.cluster.views import Pod
-from libs.testing.env import make_env
-from libs.testing.simulation import Sim
+from libs.testing.simulation import Sim, make_env
 
 DRIVER_CONTAINER = "nvidia-driver-ctr"
 LOADING = 2.0

@@ -17,7 +17,7 @@ from libs.runtime.service import Service
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import LocalServer
 from libs.testing.bus.memory_journal import MemoryJournal
-from libs.testing.machines.system import System
+from libs.testing.machines.base_files import System
 from libs.testing.simulation import Sim, run
 from services.telemetry.cluster import role
 from services.telemetry.cluster.role import TelemetryClusterSettings

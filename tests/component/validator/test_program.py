@@ -22,8 +22,8 @@ from libs.runtime.env import SeededIds
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.child_process import ChildProcess
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 from tests.support import eventually
 
 PLAIN = {

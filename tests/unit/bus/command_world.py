@@ -34,8 +34,7 @@ from libs.runtime.fatal import Fatal
 from libs.runtime.tasks import Tasks
 from libs.testing.bus import BusFaults, LocalServer, TraceRecord
 from libs.testing.bus.memory_journal import MemoryJournal
-from libs.testing.env import make_env
-from libs.testing.simulation import Sim, run
+from libs.testing.simulation import Sim, make_env, run
 
 NODE = "a.example"
 UID = "uid-1"

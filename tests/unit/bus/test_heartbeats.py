@@ -14,8 +14,7 @@ from libs.contracts.message import encode
 from libs.contracts.reports import BEAT_PERIOD, SILENT_AFTER, Beat
 from libs.runtime.tasks import Tasks
 from libs.testing.bus import BusFaults, LocalBus, LocalServer
-from libs.testing.env import make_env
-from libs.testing.simulation import Sim, run
+from libs.testing.simulation import Sim, make_env, run
 
 READER = Identity(writer=Writer.SCHEDULER)
 AGENT = Identity(writer=Writer.DRIVER, node="a.example")

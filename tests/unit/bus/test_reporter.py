@@ -12,7 +12,7 @@ from libs.contracts.reports import Holders, Outcome, Report, Result, StateBody, 
 from libs.contracts.subjects import STATE
 from libs.runtime.tasks import Tasks
 from libs.testing.bus import BusFaults
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 from tests.unit.bus.command_world import AGENT, BOOT, NODE, UID, World, in_world
 
 

@@ -15,11 +15,13 @@ from libs.testing.cluster.kubelet.container import (
     KILLED,
     LOST,
     ContainerExit,
+    ContainerInstance,
     ContainerPhase,
+    PodStatusBuilder,
+    ProcessFactory,
     SimulatedContainer,
+    pod_phase,
 )
-from libs.testing.cluster.kubelet.container_process import ContainerInstance, ProcessFactory
-from libs.testing.cluster.kubelet.pod_status import PodStatusBuilder, pod_phase
 from libs.testing.cluster.views import Pod
 
 

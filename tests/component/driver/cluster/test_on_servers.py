@@ -21,7 +21,7 @@ from libs.policy.installation.objects import installation_objects
 from libs.runtime.clock import SystemClock
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 from services.driver.cluster import resources
 from services.driver.cluster.role import LEASE, DriverClusterSettings, run
 from tests.component.kube.sandbox import ADMIN, Sandbox, ServerUnderTest

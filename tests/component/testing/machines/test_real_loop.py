@@ -19,8 +19,8 @@ from libs.runtime.env import RandomIds
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.views import NODES, PODS
-from libs.testing.env import make_env
 from libs.testing.machines.machine import SimulatedMachine, process_factory
+from libs.testing.simulation import make_env
 from tests.component.policy.strict_writes import apply
 from tests.component.testing.machines.world import OLD, account, driver_sets
 from tests.support import eventually
