@@ -66,3 +66,32 @@ def printable(text: str) -> str:
     short = text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 1]}…"
     clean = short.encode("utf-8", "replace").decode()
     return "".join(letter if letter.isprintable() else "?" for letter in clean)
+
+
+class Acceptance(StrEnum):
+    """Whether a policy object takes effect."""
+
+    ACTIVE = "active"
+    IGNORED = "ignored"
+    """Another object takes precedence."""
+    DISABLED = "disabled"
+    """Objects of its kind are not used."""
+    CONFLICTING = "conflicting"
+    """It conflicts with another object, and neither takes effect."""
+    DELETING = "deleting"
+
+
+class PolicyVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str
+    name: str
+    uid: str
+    generation: int
+    acceptance: Acceptance
+    reasons: tuple[Finding, ...] = ()
+    """Why the object is not active; empty if it is."""
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """Return the findings that keep the object from being carried out."""
+        return tuple(found for found in self.findings if found.severity is Severity.ERROR)

@@ -4,13 +4,13 @@ Parsing never raises: every problem becomes a finding. Relations between several
 `libs.policy.pools`.
 """
 
-from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias, cast
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 import msgspec
 
-from libs.policy.decoder import INVALID, PolicyDecoder
-from libs.policy.findings import Finding, Severity, quote_value
+from libs.policy.findings import Finding, Severity, printable, quote_value
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import Metadata
@@ -18,7 +18,7 @@ from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.kinds.rollout import Rollout
 from libs.policy.kinds.strategy import RolloutStrategy
-from libs.policy.shapes import JsonType, Shape
+from libs.policy.shapes import About, Field, JsonType, Shape, is_int_or_percent
 from libs.policy.validation import soften_findings, validate
 
 Policy: TypeAlias = ClusterPolicy | NvidiaDriver | GpuClusterPolicy | RolloutStrategy | Rollout
@@ -138,3 +138,246 @@ def _metadata(given: Any) -> Metadata:
         creation_timestamp=text("creationTimestamp"),
         deletion_timestamp=text("deletionTimestamp"),
     )
+
+
+INVALID: Final = object()
+"""Returned instead of a value that does not fit."""
+
+_TYPE_ERRORS: Final = {
+    JsonType.BOOLEAN: ("is not true or false", "write true or false, without quotes"),
+    JsonType.INTEGER: ("is not a whole number", "write a whole number, without quotes"),
+    JsonType.NUMBER: ("is not a number", "write a number, without quotes"),
+    JsonType.TEXT: ("is not a string", "write a string; quote it if it looks like a number"),
+    JsonType.INT_OR_STRING: ("is neither a number nor a string", "write a number or a string"),
+    JsonType.LIST: ("is not a list", "write a list"),
+    JsonType.MAP: ("is not an object", "write keys with their values"),
+    JsonType.OBJECT: ("is not an object", "write fields with their values"),
+    JsonType.FREE_FORM: ("is not an object", "write fields with their values"),
+}
+
+
+class PolicyDecoder:
+    """Decode the values of one object and collect the findings about them."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self._decoders: Mapping[JsonType, Callable[[Any, Shape, About, str], Any]] = {
+            JsonType.BOOLEAN: self._boolean,
+            JsonType.INTEGER: self._integer,
+            JsonType.NUMBER: self._number,
+            JsonType.TEXT: self._text,
+            JsonType.INT_OR_STRING: self._int_or_string,
+            JsonType.LIST: self._list,
+            JsonType.MAP: self._map,
+            JsonType.FREE_FORM: self._free_form,
+        }
+
+    def decode_struct(self, value: Any, shape: Shape, path: str, moot: str | None = "") -> Any:
+        """Decode an object into the struct of `shape`, or return `INVALID`.
+
+        `moot` is the reason why the object has no effect here; with None, no notes about fields
+        without effect are added.
+        """
+        if not isinstance(value, Mapping):
+            return self._type_error(value, JsonType.OBJECT, path)
+        given = cast("Mapping[Any, Any]", value)
+        known = {field.name: field for field in shape.fields}
+        self._unknown(given, known, path)
+        decoded: dict[str, Any] = {}
+        for field in shape.fields:
+            field_path = f"{path}.{field.name}"
+            field_value = given.get(field.name)
+            target = known[field.about.alias] if field.about.alias else field
+            if field_value is None and field.about.required and not field.about.stored:
+                self.add_finding(field_path, "", "is required", "set it")
+            if field_value is None or (
+                target is not field and not self._alias(field, given, field_path)
+            ):
+                continue
+            decoded_value = self._field(field_value, target, field_path, moot)
+            if decoded_value is not INVALID:
+                decoded[target.attribute] = decoded_value
+        if any(
+            field.default is msgspec.NODEFAULT and field.attribute not in decoded
+            for field in shape.fields
+        ):
+            return INVALID
+        return shape.python_type(**decoded)
+
+    def add_finding(
+        self,
+        field: str,
+        value: str,
+        problem: str,
+        remedy: str = "",
+        severity: Severity = Severity.ERROR,
+    ) -> None:
+        self.findings.append(
+            Finding(field=field, value=value, problem=problem, remedy=remedy, severity=severity)
+        )
+
+    def _field(self, value: Any, field: Field, path: str, moot: str | None) -> Any:
+        reason = moot if moot is None else field.about.no_effect_because or moot
+        if field.shape.type is JsonType.OBJECT:
+            return self.decode_struct(value, field.shape, path, reason)
+        decoded = self._value(value, field.shape, field.about, path)
+        if decoded is INVALID or reason is None:
+            return decoded
+        if field.about.absent and decoded is True:
+            problem = f"is enabled, but {reason}"
+            self.add_finding(path, "true", problem, "set it to false", Severity.WARNING)
+        elif decoded != field.default and (reason or field.about.deprecated):
+            problem = "is deprecated" if field.about.deprecated else "is accepted"
+            problem += f" and has no effect here, because {reason}" if reason else ""
+            remedy = field.about.deprecated or "remove it, or keep it knowing that it has no effect"
+            self.add_finding(path, quote_value(value), problem, remedy, Severity.NOTE)
+        return decoded
+
+    def _alias(self, field: Field, given: Mapping[Any, Any], path: str) -> bool:
+        """Report an old spelling and return whether its value is used.
+
+        It is not used where the new spelling is set too.
+        """
+        name, value = field.about.alias, quote_value(given[field.name])
+        is_used = given.get(name) is None
+        problem = f"is an old spelling of {name}"
+        problem += "" if is_used else ", which is also set and takes precedence"
+        self.add_finding(
+            path, value, problem, f"write {name}" if is_used else "remove it", Severity.WARNING
+        )
+        return is_used
+
+    def _unknown(self, given: Mapping[Any, Any], known: Mapping[str, Field], path: str) -> None:
+        for name, value in given.items():
+            if name not in known:
+                self.add_finding(
+                    f"{path}.{printable(str(name))}",
+                    quote_value(value),
+                    "is not a field of this kind",
+                    "check the spelling, or remove it",
+                    Severity.WARNING,
+                )
+
+    def _value(self, value: Any, shape: Shape, about: About, path: str) -> Any:
+        if shape.type is JsonType.OBJECT:
+            return self.decode_struct(value, shape, path, None)
+        return self._decoders[shape.type](value, shape, about, path)
+
+    def _type_error(self, value: Any, form: JsonType, path: str) -> Any:
+        problem, remedy = _TYPE_ERRORS[form]
+        self.add_finding(path, quote_value(value), problem, remedy)
+        return INVALID
+
+    def _boolean(self, value: Any, _shape: Shape, _about: About, path: str) -> Any:
+        return value if isinstance(value, bool) else self._type_error(value, JsonType.BOOLEAN, path)
+
+    def _integer(self, value: Any, _shape: Shape, about: About, path: str) -> Any:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            return self._type_error(value, JsonType.INTEGER, path)
+        bound = 2 ** (about.bits - 1)
+        least = -bound if about.minimum is None else about.minimum
+        most = bound - 1 if about.maximum is None else about.maximum
+        if not least <= value <= most:
+            self.add_finding(
+                path, quote_value(value), f"is not from {least} to {most}", "write such a number"
+            )
+            return INVALID
+        return value
+
+    def _number(self, value: Any, _shape: Shape, _about: About, path: str) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return self._type_error(value, JsonType.NUMBER, path)
+        try:
+            return float(value)
+        except OverflowError:
+            return self._type_error(value, JsonType.NUMBER, path)
+
+    def _text(self, value: Any, shape: Shape, about: About, path: str) -> Any:
+        if not isinstance(value, str) or not _is_valid_unicode(value):
+            return self._type_error(value, JsonType.TEXT, path)
+        if shape.choices and value not in shape.choices:
+            words = ", ".join(f'"{word}"' for word in shape.choices)
+            self.add_finding(
+                path, quote_value(value), "is not an allowed value", f"write one of {words}"
+            )
+            return INVALID
+        if about.pattern and value and not re.search(about.pattern, value):
+            self.add_finding(
+                path, quote_value(value), "has the wrong format", f"it must match {about.pattern}"
+            )
+            return INVALID
+        if about.int_or_percent and value and not is_int_or_percent(value):
+            return self._not_int_or_percent(value, path)
+        return shape.python_type(value) if shape.python_type else value
+
+    def _int_or_string(self, value: Any, shape: Shape, about: About, path: str) -> Any:
+        if isinstance(value, str):
+            return (
+                self._text(value, shape, about, path)
+                if value
+                else self._not_int_or_percent(value, path)
+            )
+        if isinstance(value, bool) or not isinstance(value, int):
+            return self._type_error(value, JsonType.INT_OR_STRING, path)
+        if not -(2**31) <= value < 2**31 or (about.int_or_percent and not is_int_or_percent(value)):
+            return self._not_int_or_percent(value, path)
+        return value
+
+    def _not_int_or_percent(self, value: Any, path: str) -> Any:
+        self.add_finding(
+            path,
+            quote_value(value),
+            "is neither a number from 0 up nor a percentage from 0% to 100%",
+            'write a number like 2, or a string like "25%"',
+        )
+        return INVALID
+
+    def _list(self, value: Any, shape: Shape, about: About, path: str) -> Any:
+        if not isinstance(value, list | tuple) or shape.items is None:
+            return self._type_error(value, JsonType.LIST, path)
+        items = cast("list[Any]", value)
+        decoded_items = [
+            self._value(item, shape.items, about, f"{path}[{index}]")
+            for index, item in enumerate(items)
+        ]
+        return tuple(item for item in decoded_items if item is not INVALID)
+
+    def _map(self, value: Any, shape: Shape, about: About, path: str) -> Any:
+        if not isinstance(value, Mapping) or shape.items is None:
+            return self._type_error(value, JsonType.MAP, path)
+        decoded: dict[str, Any] = {}
+        for key, key_value in cast("Mapping[Any, Any]", value).items():
+            entry_path = f"{path}[{printable(str(key))}]"
+            if not isinstance(key, str) or not _is_valid_unicode(key):
+                self.add_finding(
+                    entry_path,
+                    quote_value(key_value),
+                    "has a key that is not a string",
+                    "use a string as the key",
+                )
+                continue
+            decoded_value = self._value(key_value, shape.items, about, entry_path)
+            if decoded_value is not INVALID:
+                decoded[key] = decoded_value
+        return decoded
+
+    def _free_form(self, value: Any, _shape: Shape, _about: About, path: str) -> Any:
+        if not isinstance(value, Mapping):
+            return self._type_error(value, JsonType.FREE_FORM, path)
+        try:
+            return msgspec.json.decode(msgspec.json.encode(value))
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            self.add_finding(
+                path, "", "cannot be written as JSON", "use strings, numbers, lists and objects"
+            )
+            return INVALID
+
+
+def _is_valid_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

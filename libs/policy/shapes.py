@@ -5,6 +5,7 @@ annotation gives the rest. `shape_of` turns a struct into plain data, from which
 decoder and the documentation page are derived.
 """
 
+import re
 import types
 from collections.abc import Mapping
 from enum import Enum, EnumType, StrEnum
@@ -182,3 +183,28 @@ def _shape(
     if annotation in _PLAIN:
         return Shape(type=_PLAIN[annotation], choices=about.choices)
     return _object(annotation, descriptions)
+
+
+_TEXT: Final = re.compile(r"([0-9]{1,9})(%?)", re.ASCII)
+
+
+def is_int_or_percent(value: IntOrString) -> bool:
+    """Report whether a value is a number from 0 up or a percentage from 0 to 100."""
+    if isinstance(value, int):
+        return value >= 0
+    found = _TEXT.fullmatch(value)
+    return found is not None and (not found[2] or int(found[1]) <= 100)
+
+
+def scaled_value(amount: IntOrString, total: int) -> int:
+    """Return the amount out of `total`, a percentage rounded up.
+
+    The amount must satisfy `is_int_or_percent`.
+    """
+    if isinstance(amount, int):
+        return amount
+    found = _TEXT.fullmatch(amount)
+    if found is None:
+        raise ValueError(f"{amount!r} is no number and no percentage; read it with is_amount first")
+    number = int(found[1])
+    return -(-number * total // 100) if found[2] else number

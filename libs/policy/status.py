@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
-from libs.policy.findings import Finding, Severity
+from libs.policy.findings import Acceptance, Finding, PolicyVerdict, Severity
 from libs.policy.kinds.common import Condition
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
-from libs.policy.observed import Observation
 from libs.policy.pools import Pool, Pools, pool_key
 from libs.policy.readiness import (
+    Observation,
     ReadinessProblem,
     agent_problems,
     pool_problems,
@@ -24,7 +24,6 @@ from libs.policy.readiness import (
 )
 from libs.policy.render.rendered import Operand, RenderResult
 from libs.policy.variants import NodeVariants
-from libs.policy.verdicts import Acceptance, PolicyVerdict
 
 _INCOMPLETE: Final = (
     "NVIDIADriver upgrade has not completed; one or more NVIDIADriver-owned Nodes are marked"

@@ -7,7 +7,6 @@ from typing import Any, Final
 import msgspec
 
 from libs.policy.findings import Finding, Severity, quote_value
-from libs.policy.int_or_string import scaled_value
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.common import Image
 from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType
@@ -15,6 +14,7 @@ from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.nvidia_driver import DriverType, NvidiaDriver
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.selectors import is_valid_selector
+from libs.policy.shapes import scaled_value
 
 OWNER_LABEL: Final = "nvidia.com/gpu-operator.driver.owner"
 """Names the NVIDIADriver that owns a node; written by Sluice only."""

@@ -3,8 +3,8 @@
 from typing import Final
 
 from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
-from libs.policy.int_or_string import scaled_value
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.policy.shapes import scaled_value
 from libs.rollout.views.node import NodeView
 
 NON_DISRUPTIVE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})

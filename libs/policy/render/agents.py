@@ -10,18 +10,18 @@ from typing import Final
 import msgspec
 
 from libs.contracts.identities import Writer
-from libs.policy.int_or_string import scaled_value
-from libs.policy.kinds.cluster_policy import ClusterPolicy, Daemonsets, UpdateStrategy
-from libs.policy.kinds.common import EnvVar, ResourceRequirements
-from libs.policy.normalize import (
+from libs.policy.digest import (
     DEFAULT_PRIORITY_CLASS,
     merge_env,
     unique,
     user_annotations,
     user_labels,
 )
+from libs.policy.installation import service_account_of
+from libs.policy.kinds.cluster_policy import ClusterPolicy, Daemonsets, UpdateStrategy
+from libs.policy.kinds.common import EnvVar, ResourceRequirements
 from libs.policy.render import agent_pods
-from libs.policy.render.pod_fields import (
+from libs.policy.render.pods import (
     COMMON_LABELS,
     JsonObject,
     downward_api_env,
@@ -33,9 +33,8 @@ from libs.policy.render.pod_fields import (
     resource_fields,
     volume_mount,
 )
-from libs.policy.render.rendered import Operand, RenderedObject
-from libs.policy.render.settings import RenderSettings
-from libs.policy.service_accounts import service_account_of
+from libs.policy.render.rendered import Operand, RenderedObject, RenderSettings
+from libs.policy.shapes import scaled_value
 from libs.policy.wanted import Operands
 
 AUDIENCE: Final = "sluice"
@@ -233,3 +232,17 @@ def _strategy(common: Daemonsets) -> JsonObject:
     # The API server refuses 0, with which no pod would ever be replaced.
     most = max(1, int(amount)) if amount.isdigit() else amount if scaled_value(amount, 100) else 1
     return {"type": common.update_strategy.value, "rollingUpdate": {"maxUnavailable": most}}
+
+
+DEPLOY_PREFIX: Final = "nvidia.com/gpu.deploy."
+"""Prefix of the labels that say whether a node gets an operand; the operand's name follows."""
+
+DEPLOY_OPERANDS: Final = f"{DEPLOY_PREFIX}operands"
+"""Set to `false` by people on a node that gets no operands at all."""
+DEPLOY_DRIVER: Final = f"{DEPLOY_PREFIX}driver"
+
+NEVER_PAUSED_LABELS: Final = frozenset(
+    (DEPLOY_OPERANDS, DEPLOY_DRIVER, *(agent.selector[0] for agent in AGENTS))
+)
+"""Labels that are not paused during an upgrade: pods selected by them stay, and nothing waits for
+them to go. The whole-node switch, the driver, and the selectors of Sluice's own agents."""

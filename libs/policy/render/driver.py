@@ -1,28 +1,37 @@
 """The DaemonSet of one driver, for one target, pool and variant."""
 
+from collections.abc import Collection, Mapping
+from typing import Final
+
 import msgspec
 
 from libs.contracts.node import DRIVER_LABEL
-from libs.policy.digest import DriverIdentity, driver_identity
+from libs.policy.digest import (
+    DEFAULT_PRIORITY_CLASS,
+    DriverIdentity,
+    driver_identity,
+    normalize,
+    unique,
+)
 from libs.policy.findings import Finding, Severity, quote_value
-from libs.policy.images import image_path
-from libs.policy.normalize import DEFAULT_PRIORITY_CLASS, normalize, unique
+from libs.policy.installation import DRIVER_ACCOUNT
 from libs.policy.pools import Pool
-from libs.policy.render.containers import (
+from libs.policy.render.pods import (
+    COMMON_LABELS,
+    SCRIPT,
+    SCRIPT_CONFIG_MAP,
+    SCRIPT_TEXT,
+    ConfigFiles,
+    JsonObject,
     ResolvedImages,
     containers,
-    init_containers,
-    resolve_images,
-)
-from libs.policy.render.files import ConfigMaps, config_files
-from libs.policy.render.pod_fields import (
-    COMMON_LABELS,
-    JsonObject,
+    driver_volumes,
     drop_empty,
+    init_containers,
     name_references,
     pod_tolerations,
+    resolve_images,
 )
-from libs.policy.render.probes import SCRIPT, SCRIPT_CONFIG_MAP, SCRIPT_TEXT
 from libs.policy.render.rendered import (
     INSTALL_ANNOTATION,
     POOL_ANNOTATION,
@@ -30,12 +39,20 @@ from libs.policy.render.rendered import (
     Operand,
     RenderedObject,
     RenderFailure,
+    RenderSettings,
 )
-from libs.policy.render.settings import RenderSettings
-from libs.policy.render.volumes import driver_volumes
-from libs.policy.service_accounts import DRIVER_ACCOUNT
-from libs.policy.variants import Variant
+from libs.policy.variants import Variant, image_path
 from libs.policy.wanted import WantedDriver
+
+_DEBIANS: Final = frozenset(("debian", "ubuntu"))
+_RED_HATS: Final = frozenset(("centos", "fedora", "ol", "rhel", "rocky"))
+_SUSES: Final = frozenset(("sl-micro", "sles"))
+
+_MODULES: Final = "kernel-module-config"
+
+ConfigMaps = Mapping[str, Collection[str]]
+"""Keys of the ConfigMaps in the operands' namespace, by ConfigMap name."""
+
 
 APP = "nvidia-driver-daemonset"
 COMPONENT = "nvidia-driver"
@@ -153,3 +170,62 @@ def _field(pool: Pool, part: str) -> str:
     """Return the path of a driver's part in the pool's policy."""
     field = _FIELDS[part]
     return field if part != "driver" or pool.kind == "ClusterPolicy" else "spec"
+
+
+def config_files(
+    driver: WantedDriver, variant: Variant, config_maps: ConfigMaps
+) -> ConfigFiles | Finding:
+    """Return the volumes and mounts, or a finding about a ConfigMap that cannot be mounted."""
+    sources = {
+        "repoConfig": (driver.repo_config, "repo-config", _repositories(variant)),
+        "certConfig": (driver.cert_config, "cert-config", _certificates(variant)),
+        "kernelModuleConfig": (driver.kernel_module_config, _MODULES, "/drivers"),
+    }
+    volumes: list[JsonObject] = []
+    mounts: list[JsonObject] = []
+    for field, (name, volume, folder) in sources.items():
+        if not name:
+            continue
+        if refusal := _problem(name, folder, variant, config_maps):
+            problem, remedy = refusal
+            return Finding(field=field, value=quote_value(name), problem=problem, remedy=remedy)
+        volumes.append({"name": volume, "configMap": {"name": name}})
+        mounts += [
+            {"name": volume, "mountPath": f"{folder}/{key}", "subPath": key, "readOnly": True}
+            for key in sorted(config_maps[name])
+        ]
+    return ConfigFiles(
+        volumes=tuple(volumes),
+        mounts=tuple(part for part in mounts if part["name"] != _MODULES),
+        modules=tuple(part for part in mounts if part["name"] == _MODULES),
+    )
+
+
+def _problem(
+    name: str, folder: str, variant: Variant, config_maps: ConfigMaps
+) -> tuple[str, str] | None:
+    """Return why a ConfigMap cannot be mounted and the remedy, or None."""
+    if not folder:
+        place = f"is not supported by the driver image of {variant.system}"
+        return place, "remove it from the policy of the pool with such nodes"
+    if not config_maps.get(name):
+        there = "is empty" if name in config_maps else "does not exist"
+        remedy = "create it in the operands' namespace, with one key per file"
+        return f"names a ConfigMap that {there}", remedy
+    return None
+
+
+def _repositories(variant: Variant) -> str:
+    if variant.system in _DEBIANS:
+        return "/etc/apt/sources.list.d"
+    if variant.system in _RED_HATS:
+        return "/etc/yum.repos.d"
+    return "/etc/zypp/repos.d" if variant.system in _SUSES else ""
+
+
+def _certificates(variant: Variant) -> str:
+    if variant.system in _DEBIANS:
+        return "/usr/local/share/ca-certificates"
+    if variant.system in _RED_HATS:
+        return "/etc/pki/ca-trust/extracted/pem"
+    return "/etc/pki/trust/anchors" if variant.system in _SUSES else ""

@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.policy.images import MissingImage, variant_image
 from libs.policy.kinds.common import Image
-from libs.policy.variants import Variant
+from libs.policy.variants import MissingImage, Variant, variant_image
 from tests.unit.policy.situations import (
     DRIVER,
     FEATURES,

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.policy.findings import Finding, Severity, quote_value
-from libs.policy.int_or_string import is_int_or_percent, scaled_value
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import Metadata
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.kinds.upgrade_policy import PodDeletion
 from libs.policy.manifests import ParsedPolicy, parse_manifest
+from libs.policy.shapes import is_int_or_percent, scaled_value
 from tests.unit.policy.crd_schemas import admit, corpus
 from tests.unit.policy.fields import cases, get, minimal_object, put, to_manifest
 
