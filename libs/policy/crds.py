@@ -6,8 +6,7 @@ from typing import Any, Final
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.common import Kind, PrinterColumn
 from libs.policy.kinds.nvidia_driver import IMMUTABLE, NO_SELECTOR_OF_DEFAULT
-from libs.policy.manifests import to_json
-from libs.policy.shapes import About, Field, JsonType, Rule, Shape
+from libs.policy.shapes import About, Field, JsonType, Rule, Shape, to_json
 
 Data = dict[str, Any]
 

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from libs.policy.findings import Finding
 from libs.policy.kinds.common import (
     ContainerSection,
     EnvVar,
@@ -21,9 +22,8 @@ from libs.policy.kinds.common import (
     Toleration,
 )
 from libs.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
-from libs.policy.manifests import to_json
-from libs.policy.shapes import shape_of
-from libs.policy.variants import MissingImage, Variant, image_path, variant_image
+from libs.policy.shapes import shape_of, to_json
+from libs.policy.variants import Variant, image_path, variant_image
 from libs.policy.wanted import InstallMethod, PodOverrides, WantedDriver
 
 DIGEST_LENGTH: Final = 32
@@ -49,69 +49,6 @@ _INSTALL_FIELDS: Final = (
 """Fields that an installation depends on, besides the images."""
 _MODULE_FIELDS: Final = ("args", "env")
 """Fields of GDS and GDRCopy containers that an installation depends on."""
-
-
-class DriverIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Identifies one driver on the nodes of one variant of one pool."""
-
-    target: str
-    variant: Variant
-    label: str
-    """The value of the label `sluice.dev/driver`."""
-    install_digest: str
-
-
-def driver_identity(pool_uid: str, driver: WantedDriver, variant: Variant) -> DriverIdentity:
-    target = target_digest(driver)
-    return DriverIdentity(
-        target=target,
-        variant=variant,
-        label=driver_label(pool_uid, target, variant),
-        install_digest=install_digest(driver, variant),
-    )
-
-
-def target_digest(driver: WantedDriver) -> str:
-    """Return the digest of the wanted driver; it is the same for all nodes of a pool."""
-    return _digest("target", to_json(normalize(driver), _SHAPE))
-
-
-def driver_label(pool_uid: str, target: str, variant: Variant) -> str:
-    """Return the value of the label `sluice.dev/driver`, which selects the driver's pods."""
-    return _digest("label", [pool_uid, target, msgspec.to_builtins(variant)])
-
-
-def install_digest(driver: WantedDriver, variant: Variant) -> str:
-    """Return the digest of what an installation depends on.
-
-    A loaded driver may stay loaded while this digest does not change.
-    """
-    wanted = normalize(driver)
-    fields: dict[str, Any] = to_json(wanted, _SHAPE)
-    material: dict[str, Any] = {name: fields[name] for name in _INSTALL_FIELDS if name in fields}
-    material["system"] = msgspec.to_builtins(variant)
-    material["image"] = _image_fields(wanted.image, variant)
-    for name, part in (("gds", wanted.gds), ("gdrcopy", wanted.gdrcopy)):
-        if part.enabled:
-            chosen = {
-                field: fields[name][field] for field in _MODULE_FIELDS if field in fields[name]
-            }
-            material[name] = {"image": _image_fields(part, variant), **chosen}
-    return _digest("install", material)
-
-
-def _image_fields(image: Image, variant: Variant) -> list[str]:
-    """Return the image's path, or its fields where they do not form a path."""
-    path = variant_image(image, variant)
-    if isinstance(path, MissingImage):
-        return [image.repository, image.image, image.version]
-    return [path]
-
-
-def _digest(kind: str, material: Any) -> str:
-    text = msgspec.json.encode([f"sluice.dev/{kind}/1", material], order="deterministic")
-    return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
-
 
 DIGEST_VARIABLE: Final = "DRIVER_CONFIG_DIGEST"
 """Holds the install digest in the driver's container and in the gate; people cannot override it."""
@@ -153,6 +90,74 @@ READINESS_PROBE: Final = Probe(timeout_seconds=5, period_seconds=10, failure_thr
 _MODULE_TYPE: Final = "KERNEL_MODULE_TYPE"
 
 SectionT = TypeVar("SectionT", bound=ContainerSection)
+
+
+class DriverIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Identifies one driver on the nodes of one variant of one pool."""
+
+    target: str
+    variant: Variant
+    label: str
+    """The value of the label `sluice.dev/driver`."""
+    install_digest: str
+
+
+def driver_identity(pool_uid: str, driver: WantedDriver, variant: Variant) -> DriverIdentity:
+    target = target_digest(driver)
+    return DriverIdentity(
+        target=target,
+        variant=variant,
+        label=driver_label(pool_uid, target, variant),
+        install_digest=install_digest(driver, variant),
+    )
+
+
+def target_digest(driver: WantedDriver) -> str:
+    """Return the digest of the wanted driver; it is the same for all nodes of a pool."""
+    _, fields = _normal_fields(driver)
+    return _digest("target", fields)
+
+
+def driver_label(pool_uid: str, target: str, variant: Variant) -> str:
+    """Return the value of the label `sluice.dev/driver`, which selects the driver's pods."""
+    return _digest("label", [pool_uid, target, msgspec.to_builtins(variant)])
+
+
+def install_digest(driver: WantedDriver, variant: Variant) -> str:
+    """Return the digest of what an installation depends on.
+
+    A loaded driver may stay loaded while this digest does not change.
+    """
+    normal, fields = _normal_fields(driver)
+    material: dict[str, Any] = {name: fields[name] for name in _INSTALL_FIELDS if name in fields}
+    material["system"] = msgspec.to_builtins(variant)
+    material["image"] = _image_fields(normal.image, variant)
+    for name, part in (("gds", normal.gds), ("gdrcopy", normal.gdrcopy)):
+        if part.enabled:
+            chosen = {
+                field: fields[name][field] for field in _MODULE_FIELDS if field in fields[name]
+            }
+            material[name] = {"image": _image_fields(part, variant), **chosen}
+    return _digest("install", material)
+
+
+def _normal_fields(driver: WantedDriver) -> tuple[WantedDriver, dict[str, Any]]:
+    """Return the normal form, as a struct and as JSON."""
+    normal = normalize(driver)
+    return normal, to_json(normal, _SHAPE)
+
+
+def _image_fields(image: Image, variant: Variant) -> list[str]:
+    """Return the image's path, or its fields where they do not form a path."""
+    path = variant_image(image, variant)
+    if isinstance(path, Finding):
+        return [image.repository, image.image, image.version]
+    return [path]
+
+
+def _digest(kind: str, material: Any) -> str:
+    text = msgspec.json.encode([f"sluice.dev/{kind}/1", material], order="deterministic")
+    return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
 
 
 def normalize(driver: WantedDriver) -> WantedDriver:
@@ -205,6 +210,16 @@ def driver_env(driver: WantedDriver) -> tuple[EnvVar, ...]:
     return (*rdma_env(driver), *(EnvVar(name=name, value=value) for name, value in flags.items()))
 
 
+def driver_variables(driver: WantedDriver) -> tuple[EnvVar, ...]:
+    """Return the driver's environment: the policy's variables over the defaults."""
+    return merge_env(driver.env, below=driver_env(driver))
+
+
+def gate_variables(driver: WantedDriver) -> tuple[EnvVar, ...]:
+    """Return the gate's environment: the policy's variables over the defaults."""
+    return merge_env(driver.manager_env, below=rdma_env(driver))
+
+
 def merge_env(
     given: Iterable[EnvVar], *, without: Iterable[str] = (), below: Iterable[EnvVar] = ()
 ) -> tuple[EnvVar, ...]:
@@ -230,11 +245,6 @@ def normalize_quantities(resources: ResourceRequirements) -> ResourceRequirement
         limits={name: str(amount) for name, amount in resources.limits.items()},
         requests={name: str(amount) for name, amount in resources.requests.items()},
     )
-
-
-def unique(names: Iterable[str]) -> tuple[str, ...]:
-    """Return each non-empty name once, in order."""
-    return tuple(dict.fromkeys(name for name in names if name))
 
 
 def user_labels(labels: Mapping[str, str]) -> dict[str, str]:
@@ -271,7 +281,7 @@ def _image(image: Image, secrets: Iterable[str]) -> Image:
         image_pull_policy=""
         if image.image_pull_policy == DEFAULT_PULL_POLICY
         else image.image_pull_policy,
-        image_pull_secrets=unique(secrets),
+        image_pull_secrets=tuple(dict.fromkeys(filter(None, secrets))),
     )
 
 

@@ -208,3 +208,21 @@ def scaled_value(amount: IntOrString, total: int) -> int:
         raise ValueError(f"{amount!r} is no number and no percentage; read it with is_amount first")
     number = int(found[1])
     return -(-number * total // 100) if found[2] else number
+
+
+def to_json(value: Any, shape: Shape | None) -> Any:
+    """Return a value of this shape as JSON data."""
+    if shape is None or shape.type is JsonType.FREE_FORM:
+        return value
+    if shape.type is JsonType.LIST:
+        return [to_json(item, shape.items) for item in value]
+    if shape.type is JsonType.MAP:
+        return {key: to_json(item, shape.items) for key, item in value.items()}
+    if shape.type is not JsonType.OBJECT:
+        return value.value if shape.python_type else value
+    fields: dict[str, Any] = {}
+    for field in shape.fields:
+        field_value = getattr(value, field.attribute)
+        if field_value is not None and (field_value != field.default or field.about.required):
+            fields[field.name] = to_json(field_value, field.shape)
+    return fields

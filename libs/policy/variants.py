@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from libs.policy.findings import Finding, quote_value
 from libs.policy.kinds.common import Image
 from libs.policy.owners import NodeLabels
 from libs.policy.pools import Pools
@@ -132,13 +133,6 @@ def labels_of_key(word: str) -> Mapping[str, str]:
     return {key: value for key, value in labels.items() if value}
 
 
-class MissingImage(msgspec.Struct, frozen=True, kw_only=True):
-    """Why no image path can be formed, and what to do."""
-
-    problem: str
-    remedy: str
-
-
 def image_path(image: Image) -> str:
     """Return the path without the variant's suffix; empty if the fields do not form one."""
     if not image.repository and not image.version:
@@ -149,27 +143,32 @@ def image_path(image: Image) -> str:
     return f"{image.repository}/{image.image}{separator}{image.version}"
 
 
-def variant_image(image: Image, variant: Variant) -> str | MissingImage:
-    """Return the path for nodes of this variant.
+def variant_image(image: Image, variant: Variant) -> str | Finding:
+    """Return the path for nodes of this variant, or why there is none.
 
     The tag ends with the operating system, after the kernel if the driver is precompiled. A digest
     has no suffix.
     """
     path = image_path(image)
     if not path:
-        return MissingImage(
+        return Finding(
+            field="image",
             problem="names no image to run",
             remedy="set repository, image and version, or a full path in image",
         )
     if "@" in path:
         if not variant.kernel:
             return path
-        return MissingImage(
+        return Finding(
+            field="image",
+            value=quote_value(path),
             problem="is a digest, which names one image; precompiled drivers need one per kernel",
             remedy="set version to a tag",
         )
     if ":" not in path.rpartition("/")[2]:
-        return MissingImage(
+        return Finding(
+            field="image",
+            value=quote_value(path),
             problem="has no tag: the tag determines the driver version",
             remedy="set repository, image and version, or a full path with a tag in image",
         )

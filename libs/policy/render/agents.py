@@ -13,27 +13,26 @@ from libs.contracts.identities import Writer
 from libs.policy.digest import (
     DEFAULT_PRIORITY_CLASS,
     merge_env,
-    unique,
     user_annotations,
     user_labels,
+    user_tolerations,
 )
 from libs.policy.installation import service_account_of
 from libs.policy.kinds.cluster_policy import ClusterPolicy, Daemonsets, UpdateStrategy
 from libs.policy.kinds.common import EnvVar, ResourceRequirements
 from libs.policy.render import agent_pods
 from libs.policy.render.pods import (
-    COMMON_LABELS,
     JsonObject,
     downward_api_env,
     drop_empty,
     env_fields,
     host_volume,
-    name_references,
     pod_tolerations,
+    pull_secrets,
     resource_fields,
     volume_mount,
 )
-from libs.policy.render.rendered import Operand, RenderedObject, RenderSettings
+from libs.policy.render.rendered import COMMON_LABELS, Operand, RenderedObject, RenderSettings
 from libs.policy.shapes import scaled_value
 from libs.policy.wanted import Operands
 
@@ -146,7 +145,9 @@ def _pod(
     secrets = [name for section in parts.sections for name in section.image_pull_secrets]
     key, value = agent.selector
     tolerations = (
-        [{"operator": "Exists"}] if parts.tolerates_all else pod_tolerations(common.tolerations)
+        [{"operator": "Exists"}]
+        if parts.tolerates_all
+        else pod_tolerations(user_tolerations(common.tolerations))
     )
     return drop_empty(
         {
@@ -158,7 +159,7 @@ def _pod(
             "tolerations": tolerations,
             "priorityClassName": common.priority_class_name or DEFAULT_PRIORITY_CLASS,
             "securityContext": common.pod_security_context,
-            "imagePullSecrets": name_references(unique((*secrets, *settings.pull_secrets))),
+            "imagePullSecrets": pull_secrets((*secrets, *settings.pull_secrets)),
             "containers": [_container(agent, parts, settings)],
             "volumes": [*parts.volumes, _state(agent), _token()],
         }
@@ -184,7 +185,7 @@ def _container(
             "image": parts.image,
             "imagePullPolicy": next(filter(None, policies), settings.pull_policy),
             "args": list(parts.args),
-            "env": [*downward_api_env(**_POD), *env_fields(fixed), *env_fields(merged)],
+            "env": [*downward_api_env(_POD), *env_fields(fixed), *env_fields(merged)],
             "ports": list(parts.ports),
             "resources": resource_fields(
                 _resources([section.resources for section in parts.sections])

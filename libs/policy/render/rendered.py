@@ -10,6 +10,11 @@ from libs.policy.findings import Finding
 from libs.policy.kinds.common import EnvVar
 
 MANAGED_BY = "sluice"
+COMMON_LABELS = {
+    "app.kubernetes.io/managed-by": MANAGED_BY,
+    "app.kubernetes.io/part-of": "gpu-operator",
+}
+"""Labels of every rendered object; scripts select operands by `part-of`."""
 POOL_ANNOTATION = "sluice.dev/pool"
 TARGET_ANNOTATION = "sluice.dev/target"
 INSTALL_ANNOTATION = "sluice.dev/install-digest"
