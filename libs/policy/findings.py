@@ -1,5 +1,6 @@
 """Findings: problems in policies, each with field, value, problem and remedy."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -44,6 +45,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def _where(self) -> str:
         value = f" ({self.value})" if self.value else ""
         return f"{self.field}{value} {self.problem}"
+
+
+def errors_of(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(found for found in findings if found.severity is Severity.ERROR)
 
 
 def quote_value(value: Any) -> str:
@@ -94,4 +99,4 @@ class PolicyVerdict(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def errors(self) -> tuple[Finding, ...]:
         """Return the findings that keep the object from being carried out."""
-        return tuple(found for found in self.findings if found.severity is Severity.ERROR)
+        return errors_of(self.findings)

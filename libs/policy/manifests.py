@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 
 import msgspec
 
-from libs.policy.findings import Finding, Severity, printable, quote_value
+from libs.policy.findings import Finding, Severity, errors_of, printable, quote_value
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import Metadata
@@ -35,7 +35,7 @@ class ParsedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def errors(self) -> tuple[Finding, ...]:
         """Return the findings that keep the object from being carried out."""
-        return tuple(found for found in self.findings if found.severity is Severity.ERROR)
+        return errors_of(self.findings)
 
 
 class PolicyMetadata(Protocol):

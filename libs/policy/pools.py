@@ -10,7 +10,14 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from libs.policy.findings import Acceptance, Finding, PolicyVerdict, Severity, quote_value
+from libs.policy.findings import (
+    Acceptance,
+    Finding,
+    PolicyVerdict,
+    Severity,
+    errors_of,
+    quote_value,
+)
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
@@ -109,7 +116,7 @@ class _Entry:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        return tuple(found for found in self.findings if found.severity is Severity.ERROR)
+        return errors_of(self.findings)
 
     def reject(self, acceptance: Acceptance, *reasons: Finding) -> None:
         self.acceptance = acceptance
@@ -133,7 +140,7 @@ class _Assembly:
         self._entries.sort(
             key=lambda entry: (entry.metadata.creation_timestamp, entry.metadata.name, entry.kind)
         )
-        self._live = [entry for entry in self._entries if not entry.metadata.deletion_timestamp]
+        self._drivers = self._of_type(NvidiaDriver)
         self._gpu_nodes = sorted(
             (node for node in nodes if node.labels.get(PRESENT_LABEL) == "true"),
             key=lambda node: node.name,
@@ -151,26 +158,7 @@ class _Assembly:
                 field = "metadata.deletionTimestamp"
                 found = _warning(field=field, value=deleted_at, problem=problem)
                 entry.reject(Acceptance.DELETING, found)
-        drivers = self._of_type(NvidiaDriver)
-        deciding = self._deciding_policy()
-        if deciding is None:
-            self._without_cluster_policy(drivers)
-        else:
-            self._with_cluster_policy(*deciding, drivers)
-        self._strategies()
-        return self._result(deciding[1] if deciding else None)
-
-    def _of_type(self, struct: type[PolicyT]) -> list[tuple[_Entry, PolicyT]]:
-        """Return the live policies of one kind."""
-        return [(entry, entry.policy) for entry in self._live if isinstance(entry.policy, struct)]
-
-    def _deciding_policy(self) -> tuple[_Entry, ClusterWidePolicy] | None:
-        """Return the oldest cluster-wide policy, and report the others as ignored."""
-        candidates = [
-            (entry, entry.policy)
-            for entry in self._live
-            if isinstance(entry.policy, ClusterPolicy | GpuClusterPolicy)
-        ]
+        candidates = self._of_type(ClusterPolicy, GpuClusterPolicy)
         for entry, _ in candidates[1:]:
             oldest = f'{candidates[0][0].kind} "{candidates[0][0].metadata.name}"'
             problem = (
@@ -178,9 +166,22 @@ class _Assembly:
             )
             found = _about_name(entry, problem, f"delete this one, or {oldest}")
             entry.reject(Acceptance.IGNORED, found)
-        return candidates[0] if candidates else None
+        if candidates:
+            self._with_cluster_policy(*candidates[0])
+        else:
+            self._without_cluster_policy()
+        self._strategies()
+        return self._result(candidates[0][1] if candidates else None)
 
-    def _without_cluster_policy(self, drivers: Sequence[tuple[_Entry, NvidiaDriver]]) -> None:
+    def _of_type(self, *structs: type[PolicyT]) -> list[tuple[_Entry, PolicyT]]:
+        """Return the live policies of these types, the oldest first."""
+        return [
+            (entry, entry.policy)
+            for entry in self._entries
+            if isinstance(entry.policy, structs) and not entry.metadata.deletion_timestamp
+        ]
+
+    def _without_cluster_policy(self) -> None:
         """Build pools without a cluster-wide policy.
 
         That policy may have been deleted by mistake or may still be created, so no node changes
@@ -188,40 +189,39 @@ class _Assembly:
         """
         problem = "does not take effect: no ClusterPolicy enables NVIDIADrivers"
         remedy = "create one with spec.driver.useNvidiaDriverCRD true, or delete this object"
-        for entry, _ in drivers:
+        for entry, _ in self._drivers:
             if not self._gpu_clusters:
                 entry.findings.append(_about_name(entry, problem, remedy, error=True))
-        self._driver_pools(drivers, None, (), settled=bool(self._gpu_clusters))
+        self._driver_pools(None, (), settled=bool(self._gpu_clusters))
 
-    def _with_cluster_policy(
-        self,
-        entry: _Entry,
-        cluster: ClusterWidePolicy,
-        drivers: Sequence[tuple[_Entry, NvidiaDriver]],
-    ) -> None:
+    def _with_cluster_policy(self, entry: _Entry, cluster: ClusterWidePolicy) -> None:
         """Build the pools that the cluster-wide policy asks for."""
         conflicts = self._gpu_cluster_conflicts(entry)
         self._owner_labels = None if conflicts else {}
         if isinstance(cluster, GpuClusterPolicy):
             policy = f'GPUClusterPolicy "{entry.metadata.name}"'
             problem = f"is not used: {policy} determines the driver"
-            _disable(drivers, problem, f"delete this one, or {policy}")
+            self._disable_drivers(problem, f"delete this one, or {policy}")
             driver, upgrade = host_driver(cluster), AutoUpgradePolicy()
         else:
             self._nodes = [node for node in self._nodes if is_for_containers(node, cluster)]
             if cluster.spec.driver.use_nvidia_driver_crd:
                 paths = [found for found in entry.errors if found.field.startswith(_HOST_PATHS)]
                 # Without any NVIDIADriver it is not known yet which driver the nodes should have.
-                settled = bool(drivers) and not conflicts
-                self._driver_pools(drivers, cluster, (*conflicts, *paths), settled=settled)
-                self._report_uncovered_nodes(entry, drivers)
+                settled = bool(self._drivers) and not conflicts
+                self._driver_pools(cluster, (*conflicts, *paths), settled=settled)
+                self._report_uncovered_nodes(entry)
                 return
             remedy = "set spec.driver.useNvidiaDriverCRD of the ClusterPolicy to true, or delete it"
             quoted = "useNvidiaDriverCRD is not enabled in ClusterPolicy"
-            _disable(drivers, "is not used", remedy, quoted)
+            self._disable_drivers("is not used", remedy, quoted)
             driver, upgrade = driver_of_cluster(cluster), cluster.spec.driver.upgrade_policy
         nodes = [node.name for node in self._nodes]
         self._add_pool(entry, driver, cluster, upgrade=upgrade, nodes=nodes)
+
+    def _disable_drivers(self, problem: str, remedy: str, quoted: str = "") -> None:
+        for entry, _ in self._drivers:
+            entry.reject(Acceptance.DISABLED, _about_name(entry, problem, remedy, quoted))
 
     def _gpu_cluster_conflicts(self, entry: _Entry) -> tuple[Finding, ...]:
         """Report GPUCluster objects, whose GPU Operator would manage the same nodes."""
@@ -236,21 +236,16 @@ class _Assembly:
         return found
 
     def _driver_pools(
-        self,
-        drivers: Sequence[tuple[_Entry, NvidiaDriver]],
-        cluster: ClusterPolicy | None,
-        held: tuple[Finding, ...],
-        *,
-        settled: bool,
+        self, cluster: ClusterPolicy | None, held: tuple[Finding, ...], *, settled: bool
     ) -> None:
         """Build a pool for each NVIDIADriver, with the nodes that it selects.
 
         Unless `settled`, nodes keep their current owners.
         """
-        live = [driver for _, driver in drivers]
+        live = [driver for _, driver in self._drivers]
         selection_errors = {
             entry.metadata.name: errors
-            for entry, _ in drivers
+            for entry, _ in self._drivers
             if (errors := [found for found in entry.errors if found.field.startswith(_SELECTION)])
         }
         ownership = assign_owners(live, self._nodes, unfit=selection_errors)
@@ -261,7 +256,7 @@ class _Assembly:
         nodes: dict[str, list[str]] = {driver.metadata.name: [] for driver in live}
         for node, owner in owners.items():
             nodes[owner].append(node)
-        for entry, driver in drivers:
+        for entry, driver in self._drivers:
             name = entry.metadata.name
             if name in ownership.conflicts:
                 entry.reject(Acceptance.CONFLICTING, *ownership.conflicts[name])
@@ -298,13 +293,11 @@ class _Assembly:
             held=(*held, *entry.errors),
         )
 
-    def _report_uncovered_nodes(
-        self, entry: _Entry, drivers: Sequence[tuple[_Entry, NvidiaDriver]]
-    ) -> None:
+    def _report_uncovered_nodes(self, entry: _Entry) -> None:
         """Warn on the cluster-wide policy about nodes that no driver selects."""
         owned = {node for pool in self._pools.values() for node in pool.nodes}
         uncovered = [node.name for node in self._nodes if node.name not in owned]
-        if not uncovered or (drivers and self._undecided):
+        if not uncovered or (self._drivers and self._undecided):
             return
         more = f" and {len(uncovered) - 1} more" if len(uncovered) > 1 else ""
         found = _warning(
@@ -370,15 +363,6 @@ class _Assembly:
             cluster=cluster,
             verdicts=tuple(sorted(verdicts, key=lambda verdict: (verdict.kind, verdict.name))),
         )
-
-
-def _disable(
-    drivers: Sequence[tuple[_Entry, NvidiaDriver]], problem: str, remedy: str, quoted: str = ""
-) -> None:
-    """Report NVIDIADrivers that the cluster-wide policy makes ineffective."""
-    for entry, _ in drivers:
-        found = _about_name(entry, problem, remedy, quoted)
-        entry.reject(Acceptance.DISABLED, found)
 
 
 def _about_name(
