@@ -5,7 +5,7 @@ Parsing never raises: every problem becomes a finding. Relations between several
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 import msgspec
@@ -19,7 +19,7 @@ from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.kinds.rollout import Rollout
 from libs.policy.kinds.strategy import RolloutStrategy
 from libs.policy.shapes import About, Field, JsonType, Shape, is_int_or_percent
-from libs.policy.validation import soften_findings, validate
+from libs.policy.validation import validate
 
 Policy: TypeAlias = ClusterPolicy | NvidiaDriver | GpuClusterPolicy | RolloutStrategy | Rollout
 
@@ -98,7 +98,7 @@ def parse_manifest(kind: str, obj: object) -> ParsedPolicy:
     return ParsedPolicy(
         kind=kind,
         policy=policy,
-        findings=(*soften_findings(policy, decoder.findings), *validate(policy)),
+        findings=validate(policy, decoder.findings),
     )
 
 
@@ -125,17 +125,25 @@ def _metadata(given: Any) -> Metadata:
 INVALID: Final = object()
 """Returned instead of a value that does not fit."""
 
-_TYPE_ERRORS: Final = {
-    JsonType.BOOLEAN: ("is not true or false", "write true or false, without quotes"),
-    JsonType.INTEGER: ("is not a whole number", "write a whole number, without quotes"),
-    JsonType.NUMBER: ("is not a number", "write a number, without quotes"),
-    JsonType.TEXT: ("is not a string", "write a string; quote it if it looks like a number"),
-    JsonType.INT_OR_STRING: ("is neither a number nor a string", "write a number or a string"),
-    JsonType.LIST: ("is not a list", "write a list"),
-    JsonType.MAP: ("is not an object", "write keys with their values"),
-    JsonType.OBJECT: ("is not an object", "write fields with their values"),
-    JsonType.FREE_FORM: ("is not an object", "write fields with their values"),
+_TYPES: Final[Mapping[JsonType, tuple[Any, str, str]]] = {
+    JsonType.BOOLEAN: (bool, "is not true or false", "write true or false, without quotes"),
+    JsonType.INTEGER: (int, "is not a whole number", "write a whole number, without quotes"),
+    JsonType.NUMBER: ((int, float), "is not a number", "write a number, without quotes"),
+    JsonType.TEXT: (str, "is not a string", "write a string; quote it if it looks like a number"),
+    JsonType.INT_OR_STRING: (
+        (int, str),
+        "is neither a number nor a string",
+        "write a number or a string",
+    ),
+    JsonType.LIST: ((list, tuple), "is not a list", "write a list"),
+    JsonType.MAP: (Mapping, "is not an object", "write keys with their values"),
+    JsonType.OBJECT: (Mapping, "is not an object", "write fields with their values"),
+    JsonType.FREE_FORM: (Mapping, "is not an object", "write fields with their values"),
 }
+"""By type: the Python type, and problem and remedy of other values."""
+
+
+_TEXT: Final = Shape(type=JsonType.TEXT)
 
 
 class PolicyDecoder:
@@ -143,16 +151,6 @@ class PolicyDecoder:
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
-        self._decoders: Mapping[JsonType, Callable[[Any, Shape, About, str], Any]] = {
-            JsonType.BOOLEAN: self._boolean,
-            JsonType.INTEGER: self._integer,
-            JsonType.NUMBER: self._number,
-            JsonType.TEXT: self._text,
-            JsonType.INT_OR_STRING: self._int_or_string,
-            JsonType.LIST: self._list,
-            JsonType.MAP: self._map,
-            JsonType.FREE_FORM: self._free_form,
-        }
 
     def decode_struct(self, value: Any, shape: Shape, path: str, moot: str | None = "") -> Any:
         """Decode an object into the struct of `shape`, or return `INVALID`.
@@ -161,7 +159,7 @@ class PolicyDecoder:
         without effect are added.
         """
         if not isinstance(value, Mapping):
-            return self._type_error(value, JsonType.OBJECT, path)
+            return self._type_error(value, shape, path)
         given = cast("Mapping[Any, Any]", value)
         known = {field.name: field for field in shape.fields}
         self._unknown(given, known, path)
@@ -243,118 +241,111 @@ class PolicyDecoder:
     def _value(self, value: Any, shape: Shape, about: About, path: str) -> Any:
         if shape.type is JsonType.OBJECT:
             return self.decode_struct(value, shape, path, None)
-        return self._decoders[shape.type](value, shape, about, path)
+        if shape.type is JsonType.INTEGER:
+            value = _whole_number(value)
+        is_boolean, wants_boolean = isinstance(value, bool), shape.type is JsonType.BOOLEAN
+        if is_boolean != wants_boolean or not isinstance(value, _TYPES[shape.type][0]):
+            return self._type_error(value, shape, path)
+        match shape.type:
+            case JsonType.INTEGER:
+                return self._integer(value, about, path)
+            case JsonType.NUMBER:
+                return self._number(value, shape, path)
+            case JsonType.TEXT:
+                return self._text(value, shape, about, path)
+            case JsonType.INT_OR_STRING:
+                return self._int_or_string(value, shape, about, path)
+            case JsonType.LIST:
+                return self._list(value, shape, about, path)
+            case JsonType.MAP:
+                return self._map(value, shape, about, path)
+            case JsonType.FREE_FORM:
+                return self._free_form(value, path)
+            case _:
+                return value
 
-    def _type_error(self, value: Any, form: JsonType, path: str) -> Any:
-        problem, remedy = _TYPE_ERRORS[form]
+    def _invalid(self, value: Any, path: str, problem: str, remedy: str) -> Any:
         self.add_finding(path, quote_value(value), problem, remedy)
         return INVALID
 
-    def _boolean(self, value: Any, _shape: Shape, _about: About, path: str) -> Any:
-        return value if isinstance(value, bool) else self._type_error(value, JsonType.BOOLEAN, path)
+    def _type_error(self, value: Any, shape: Shape, path: str) -> Any:
+        _, problem, remedy = _TYPES[shape.type]
+        return self._invalid(value, path, problem, remedy)
 
-    def _integer(self, value: Any, _shape: Shape, about: About, path: str) -> Any:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int):
-            return self._type_error(value, JsonType.INTEGER, path)
+    def _integer(self, value: int, about: About, path: str) -> Any:
         bound = 2 ** (about.bits - 1)
         least = -bound if about.minimum is None else about.minimum
         most = bound - 1 if about.maximum is None else about.maximum
-        if not least <= value <= most:
-            self.add_finding(
-                path, quote_value(value), f"is not from {least} to {most}", "write such a number"
-            )
-            return INVALID
-        return value
+        if least <= value <= most:
+            return value
+        problem = f"is not from {least} to {most}"
+        return self._invalid(value, path, problem, "write such a number")
 
-    def _number(self, value: Any, _shape: Shape, _about: About, path: str) -> Any:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return self._type_error(value, JsonType.NUMBER, path)
+    def _number(self, value: float, shape: Shape, path: str) -> Any:
         try:
             return float(value)
         except OverflowError:
-            return self._type_error(value, JsonType.NUMBER, path)
+            return self._type_error(value, shape, path)
 
-    def _text(self, value: Any, shape: Shape, about: About, path: str) -> Any:
-        if not isinstance(value, str) or not _is_valid_unicode(value):
-            return self._type_error(value, JsonType.TEXT, path)
+    def _text(self, value: str, shape: Shape, about: About, path: str) -> Any:
+        if not _is_valid_unicode(value):
+            return self._type_error(value, _TEXT, path)
         if shape.choices and value not in shape.choices:
             words = ", ".join(f'"{word}"' for word in shape.choices)
-            self.add_finding(
-                path, quote_value(value), "is not an allowed value", f"write one of {words}"
-            )
-            return INVALID
+            return self._invalid(value, path, "is not an allowed value", f"write one of {words}")
         if about.pattern and value and not re.search(about.pattern, value):
-            self.add_finding(
-                path, quote_value(value), "has the wrong format", f"it must match {about.pattern}"
-            )
-            return INVALID
+            remedy = f"it must match {about.pattern}"
+            return self._invalid(value, path, "has the wrong format", remedy)
         if about.int_or_percent and value and not is_int_or_percent(value):
             return self._not_int_or_percent(value, path)
         return shape.python_type(value) if shape.python_type else value
 
-    def _int_or_string(self, value: Any, shape: Shape, about: About, path: str) -> Any:
-        if isinstance(value, str):
-            return (
-                self._text(value, shape, about, path)
-                if value
-                else self._not_int_or_percent(value, path)
-            )
-        if isinstance(value, bool) or not isinstance(value, int):
-            return self._type_error(value, JsonType.INT_OR_STRING, path)
-        if not -(2**31) <= value < 2**31 or (about.int_or_percent and not is_int_or_percent(value)):
-            return self._not_int_or_percent(value, path)
-        return value
+    def _int_or_string(self, value: int | str, shape: Shape, about: About, path: str) -> Any:
+        if isinstance(value, str) and value:
+            return self._text(value, shape, about, path)
+        fits = isinstance(value, int) and -(2**31) <= value < 2**31
+        if fits and (not about.int_or_percent or is_int_or_percent(value)):
+            return value
+        return self._not_int_or_percent(value, path)
 
     def _not_int_or_percent(self, value: Any, path: str) -> Any:
-        self.add_finding(
-            path,
-            quote_value(value),
-            "is neither a number from 0 up nor a percentage from 0% to 100%",
-            'write a number like 2, or a string like "25%"',
+        problem = "is neither a number from 0 up nor a percentage from 0% to 100%"
+        remedy = 'write a number like 2, or a string like "25%"'
+        return self._invalid(value, path, problem, remedy)
+
+    def _list(self, value: Iterable[Any], shape: Shape, about: About, path: str) -> Any:
+        items = cast("Shape", shape.items)
+        decoded = (
+            self._value(item, items, about, f"{path}[{index}]") for index, item in enumerate(value)
         )
-        return INVALID
+        return tuple(item for item in decoded if item is not INVALID)
 
-    def _list(self, value: Any, shape: Shape, about: About, path: str) -> Any:
-        if not isinstance(value, list | tuple) or shape.items is None:
-            return self._type_error(value, JsonType.LIST, path)
-        items = cast("list[Any]", value)
-        decoded_items = [
-            self._value(item, shape.items, about, f"{path}[{index}]")
-            for index, item in enumerate(items)
-        ]
-        return tuple(item for item in decoded_items if item is not INVALID)
-
-    def _map(self, value: Any, shape: Shape, about: About, path: str) -> Any:
-        if not isinstance(value, Mapping) or shape.items is None:
-            return self._type_error(value, JsonType.MAP, path)
+    def _map(self, value: Mapping[Any, Any], shape: Shape, about: About, path: str) -> Any:
+        items = cast("Shape", shape.items)
         decoded: dict[str, Any] = {}
-        for key, key_value in cast("Mapping[Any, Any]", value).items():
+        for key, key_value in value.items():
             entry_path = f"{path}[{printable(str(key))}]"
             if not isinstance(key, str) or not _is_valid_unicode(key):
-                self.add_finding(
-                    entry_path,
-                    quote_value(key_value),
-                    "has a key that is not a string",
-                    "use a string as the key",
-                )
+                problem = "has a key that is not a string"
+                self._invalid(key_value, entry_path, problem, "use a string as the key")
                 continue
-            decoded_value = self._value(key_value, shape.items, about, entry_path)
+            decoded_value = self._value(key_value, items, about, entry_path)
             if decoded_value is not INVALID:
                 decoded[key] = decoded_value
         return decoded
 
-    def _free_form(self, value: Any, _shape: Shape, _about: About, path: str) -> Any:
-        if not isinstance(value, Mapping):
-            return self._type_error(value, JsonType.FREE_FORM, path)
+    def _free_form(self, value: Any, path: str) -> Any:
         try:
             return msgspec.json.decode(msgspec.json.encode(value))
         except (TypeError, ValueError, OverflowError, RecursionError):
-            self.add_finding(
-                path, "", "cannot be written as JSON", "use strings, numbers, lists and objects"
-            )
+            remedy = "use strings, numbers, lists and objects"
+            self.add_finding(path, "", "cannot be written as JSON", remedy)
             return INVALID
+
+
+def _whole_number(value: Any) -> Any:
+    """Return a float without a fraction as an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _is_valid_unicode(text: str) -> bool:

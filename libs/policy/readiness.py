@@ -1,6 +1,6 @@
-"""Observed state of operands and nodes, from which statuses are computed."""
+"""What is observed of operands and nodes, and the problems that keep a policy from being ready."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -57,10 +57,6 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """Whether any node has labels of Node Feature Discovery."""
 
 
-MAX_LISTED = 5
-"""Number of problems that are listed; the others are counted."""
-
-
 class ReadinessProblem(msgspec.Struct, frozen=True, kw_only=True):
     """One reason why an operand is not ready."""
 
@@ -74,13 +70,6 @@ class ReadinessProblem(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         where = f" on {self.node}" if self.node else ""
         return f"{self.operand.value}{where}: {self.cause}"
-
-
-def summarize(problems: Sequence[ReadinessProblem]) -> str:
-    """List the first problems and count the rest."""
-    words = [str(problem) for problem in problems[:MAX_LISTED]]
-    more = len(problems) - len(words)
-    return "; ".join([*words, f"and {more} more"] if more else words)
 
 
 def agent_problems(rendering: RenderResult, observed: Observation) -> list[ReadinessProblem]:
@@ -120,11 +109,6 @@ def pool_problems(
         cause = f"nothing new starts until this is fixed: {errors}"
         problems.insert(0, ReadinessProblem(operand=Operand.DRIVER, cause=cause, failed=True))
     return problems
-
-
-def ready_node_count(pool: Pool, problems: Iterable[ReadinessProblem]) -> int:
-    """Return how many nodes of a pool have none of these problems."""
-    return len(pool.nodes) - len({problem.node for problem in problems if problem.node})
 
 
 def _driver_labels(pool: Pool, variants: NodeVariants) -> Mapping[Variant, str]:

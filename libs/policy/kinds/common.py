@@ -1,7 +1,9 @@
 """Parts that several kinds share: images, environment, probes, conditions."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any
 
 import msgspec
 
@@ -206,23 +208,11 @@ class Metadata(PolicyStruct, frozen=True, kw_only=True):
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
 
-    @property
-    def age(self) -> tuple[str, str]:
-        """Return a sort key: oldest first, then by name."""
-        return self.creation_timestamp, self.name
-
-    @property
-    def deleting(self) -> bool:
-        return bool(self.deletion_timestamp)
-
 
 Conditions = Annotated[
     tuple[Condition, ...], About("The conditions of the object.", keys=("type",))
 ]
 
-
-_SHAPES: Final[dict[type[msgspec.Struct], Shape]] = {}
-"""Cache of shapes; a struct belongs to one kind, so descriptions need not be part of the key."""
 
 FieldDescriptions = Mapping[type[msgspec.Struct], Mapping[str, About]]
 
@@ -249,7 +239,8 @@ class ForeignKind(msgspec.Struct, frozen=True, kw_only=True):
     plural: str
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Kind:
     name: str
     group: str
     version: str
@@ -265,24 +256,19 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...] = ()
     """Rules for the whole spec."""
     spec_required: bool = False
-    descriptions: FieldDescriptions = {}
+    descriptions: FieldDescriptions = field(
+        default_factory=dict[type[msgspec.Struct], Mapping[str, About]]
+    )
     """Field descriptions of structs that are declared elsewhere."""
 
-    @property
+    @cached_property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}"
 
-    @property
+    @cached_property
     def spec_shape(self) -> Shape:
-        return _shape(self.spec, self.descriptions)
+        return shape_of(self.spec, self.descriptions)
 
-    @property
+    @cached_property
     def status_shape(self) -> Shape:
-        return _shape(self.status, self.descriptions)
-
-
-def _shape(struct: type[msgspec.Struct], descriptions: FieldDescriptions) -> Shape:
-    known = _SHAPES.get(struct)
-    if known is None:
-        known = _SHAPES[struct] = shape_of(struct, descriptions)
-    return known
+        return shape_of(self.status, self.descriptions)

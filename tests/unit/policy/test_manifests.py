@@ -176,9 +176,10 @@ def test_invalid_metadata_fields_are_ignored() -> None:
     }
     policy = parse_manifest("Rollout", {"metadata": whole}).policy
     assert policy is not None
-    assert policy.metadata.age == ("2026-01-01T00:00:00Z", "a")
-    assert (policy.metadata.uid, policy.metadata.generation) == ("u", 3)
-    assert policy.metadata.deleting
+    metadata = policy.metadata
+    assert (metadata.name, metadata.uid, metadata.generation) == ("a", "u", 3)
+    assert metadata.creation_timestamp == "2026-01-01T00:00:00Z"
+    assert metadata.deletion_timestamp == "2026-01-02T00:00:00Z"
     for broken in (None, [], {"name": 1, "uid": None, "generation": "x"}):
         policy = parse_manifest("Rollout", {"metadata": broken}).policy
         assert policy is not None
