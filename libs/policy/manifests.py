@@ -1,7 +1,7 @@
-"""Parse one object from the API server or a file into a policy, and values back into JSON.
+"""Parse one object from the API server or a file into a policy.
 
-Parsing never raises: every problem becomes a finding. Relations between several objects are in
-`libs.policy.pools`.
+Each field is decoded on its own, so one pass reports every problem as a finding; parsing never
+raises. Relations between several objects are in `libs.policy.pools`.
 """
 
 import re
@@ -74,32 +74,23 @@ def parse_manifest(kind: str, obj: object) -> ParsedPolicy:
     decoder = PolicyDecoder()
     if known is None:
         names = ", ".join(KINDS)
-        decoder.add_finding(
-            "kind", quote_value(kind), "is not a kind of policy", f"write one of {names}"
-        )
+        decoder.reject(kind, "kind", "is not a kind of policy", f"write one of {names}")
         return ParsedPolicy(kind=kind, policy=None, findings=tuple(decoder.findings))
     if not isinstance(obj, Mapping):
-        decoder.add_finding(
-            known.name, quote_value(obj), "is not an object", "write metadata and spec"
-        )
+        decoder.reject(obj, known.name, "is not an object", "write metadata and spec")
         return ParsedPolicy(kind=kind, policy=None, findings=tuple(decoder.findings))
     manifest = cast("Mapping[Any, Any]", obj)
     for field, wanted in (("apiVersion", known.api_version), ("kind", known.name)):
         if manifest.get(field) not in (None, wanted):
-            decoder.add_finding(
-                field, quote_value(manifest[field]), f"is not {wanted}", f"write {wanted}"
-            )
+            decoder.reject(manifest[field], field, f"is not {wanted}", f"write {wanted}")
     metadata = _metadata(manifest.get("metadata"))
     spec = manifest.get("spec")
     decoded_spec = decoder.decode_struct({} if spec is None else spec, known.spec_shape, "spec")
     policy: Policy = known.object_type(
         metadata=metadata, spec=known.spec() if decoded_spec is INVALID else decoded_spec
     )
-    return ParsedPolicy(
-        kind=kind,
-        policy=policy,
-        findings=validate(policy, decoder.findings),
-    )
+    findings = validate(policy, decoder.findings)
+    return ParsedPolicy(kind=kind, policy=policy, findings=findings)
 
 
 def _metadata(given: Any) -> Metadata:
@@ -107,20 +98,16 @@ def _metadata(given: Any) -> Metadata:
     if not isinstance(given, Mapping):
         return Metadata()
     entries = cast("Mapping[Any, Any]", given)
-
-    def text(name: str) -> str:
-        value = entries.get(name)
-        return value if isinstance(value, str) else ""
-
-    generation = entries.get("generation")
+    values: dict[str, Any] = {name: entries.get(key) for name, (key, _) in _METADATA.items()}
     return Metadata(
-        name=text("name"),
-        uid=text("uid"),
-        generation=generation if type(generation) is int else 0,
-        creation_timestamp=text("creationTimestamp"),
-        deletion_timestamp=text("deletionTimestamp"),
+        **{name: value for name, value in values.items() if type(value) is _METADATA[name][1]}
     )
 
+
+_METADATA: Final = {
+    field.name: (field.encode_name, field.type) for field in msgspec.structs.fields(Metadata)
+}
+"""JSON name and type by attribute."""
 
 INVALID: Final = object()
 """Returned instead of a value that does not fit."""
@@ -264,13 +251,14 @@ class PolicyDecoder:
             case _:
                 return value
 
-    def _invalid(self, value: Any, path: str, problem: str, remedy: str) -> Any:
+    def reject(self, value: Any, path: str, problem: str, remedy: str) -> Any:
+        """Add an error about a value, and return `INVALID`."""
         self.add_finding(path, quote_value(value), problem, remedy)
         return INVALID
 
     def _type_error(self, value: Any, shape: Shape, path: str) -> Any:
         _, problem, remedy = _TYPES[shape.type]
-        return self._invalid(value, path, problem, remedy)
+        return self.reject(value, path, problem, remedy)
 
     def _integer(self, value: int, about: About, path: str) -> Any:
         bound = 2 ** (about.bits - 1)
@@ -279,7 +267,7 @@ class PolicyDecoder:
         if least <= value <= most:
             return value
         problem = f"is not from {least} to {most}"
-        return self._invalid(value, path, problem, "write such a number")
+        return self.reject(value, path, problem, "write such a number")
 
     def _number(self, value: float, shape: Shape, path: str) -> Any:
         try:
@@ -292,10 +280,10 @@ class PolicyDecoder:
             return self._type_error(value, _TEXT, path)
         if shape.choices and value not in shape.choices:
             words = ", ".join(f'"{word}"' for word in shape.choices)
-            return self._invalid(value, path, "is not an allowed value", f"write one of {words}")
+            return self.reject(value, path, "is not an allowed value", f"write one of {words}")
         if about.pattern and value and not re.search(about.pattern, value):
             remedy = f"it must match {about.pattern}"
-            return self._invalid(value, path, "has the wrong format", remedy)
+            return self.reject(value, path, "has the wrong format", remedy)
         if about.int_or_percent and value and not is_int_or_percent(value):
             return self._not_int_or_percent(value, path)
         return shape.python_type(value) if shape.python_type else value
@@ -311,7 +299,7 @@ class PolicyDecoder:
     def _not_int_or_percent(self, value: Any, path: str) -> Any:
         problem = "is neither a number from 0 up nor a percentage from 0% to 100%"
         remedy = 'write a number like 2, or a string like "25%"'
-        return self._invalid(value, path, problem, remedy)
+        return self.reject(value, path, problem, remedy)
 
     def _list(self, value: Iterable[Any], shape: Shape, about: About, path: str) -> Any:
         items = cast("Shape", shape.items)
@@ -327,7 +315,7 @@ class PolicyDecoder:
             entry_path = f"{path}[{printable(str(key))}]"
             if not isinstance(key, str) or not _is_valid_unicode(key):
                 problem = "has a key that is not a string"
-                self._invalid(key_value, entry_path, problem, "use a string as the key")
+                self.reject(key_value, entry_path, problem, "use a string as the key")
                 continue
             decoded_value = self._value(key_value, items, about, entry_path)
             if decoded_value is not INVALID:
