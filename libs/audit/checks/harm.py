@@ -14,7 +14,7 @@ from libs.audit.replay.nodes import ReplayedNode
 from libs.audit.replay.pool_availability import in_journal_order
 from libs.contracts.node import MANAGER, Operation, UpgradeState
 from libs.contracts.paths import segments
-from libs.policy.int_or_string import scaled_value
+from libs.policy.shapes import scaled_value
 
 
 def harm(case: AuditCase) -> Iterator[AuditFinding]:

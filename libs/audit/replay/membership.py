@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from libs.audit.replay.nodes import NodeHistory
+from libs.policy.findings import Acceptance
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.manifests import ParsedPolicy, parse_manifest
 from libs.policy.owners import NodeLabels
 from libs.policy.pools import Pool, Pools, assemble_pools
 from libs.policy.validation import OWNER_LABEL, PRESENT_LABEL
-from libs.policy.verdicts import Acceptance
 
 _OWNERSHIP_LABELS: Final = frozenset({OWNER_LABEL, PRESENT_LABEL})
 

@@ -19,8 +19,7 @@ from libs.audit.replay.series import Series
 from libs.audit.replay.timeline import Timeline
 from libs.contracts.node import Operation
 from libs.contracts.records import PoolFacts
-from libs.policy.int_or_string import scaled_value
-from libs.policy.shapes import IntOrString
+from libs.policy.shapes import IntOrString, scaled_value
 
 
 class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):

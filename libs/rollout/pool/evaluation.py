@@ -18,8 +18,8 @@ from libs.contracts.rollout import (
     RolloutStatus,
     TargetRecord,
 )
-from libs.policy.int_or_string import scaled_value
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.policy.shapes import scaled_value
 from libs.rollout.limits import stale_source
 from libs.rollout.pool import harm
 from libs.rollout.pool.contribution import NodeContribution

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from libs.contracts.rollout import RolloutSpec, TargetRecord
-from libs.policy.int_or_string import scaled_value
 from libs.policy.kinds.strategy import StrategySpec
+from libs.policy.shapes import scaled_value
 
 
 def threshold(strategy: StrategySpec, *, base: int) -> int:

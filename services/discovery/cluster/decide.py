@@ -14,11 +14,11 @@ from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import NodeRecord
 from libs.host.pci import is_gpu
 from libs.kube.resources import CustomObject
-from libs.policy.deploy_labels import DEPLOY_PREFIX
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.manifests import parse_object
 from libs.policy.pools import assemble_pools
+from libs.policy.render.agents import DEPLOY_PREFIX
 from libs.policy.wanted import operands_of
 from services.discovery.cluster import feature_labels, operand_labels
 from services.discovery.cluster.label_keys import FOREIGN_PCI, PCI, YES

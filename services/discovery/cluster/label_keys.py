@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from libs.policy.deploy_labels import DEPLOY_PREFIX
+from libs.policy.render.agents import DEPLOY_PREFIX
 
 FEATURES: Final = "feature.node.kubernetes.io/"
 """Prefix of node feature discovery's labels."""

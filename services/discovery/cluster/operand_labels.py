@@ -9,11 +9,11 @@
 from collections.abc import Mapping
 from typing import Final
 
-from libs.policy.deploy_labels import DEPLOY_OPERANDS, DEPLOY_PREFIX, NEVER_PAUSED_LABELS
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.unsupported import CONTAINERS, WORKLOADS
 from libs.policy.owners import WORKLOAD_LABEL
+from libs.policy.render.agents import DEPLOY_OPERANDS, DEPLOY_PREFIX, NEVER_PAUSED_LABELS
 from libs.policy.validation import PRESENT_LABEL
 from services.discovery.cluster.label_keys import (
     MIG_CAPABLE,

@@ -12,8 +12,8 @@ from libs.contracts import node as keys
 from libs.contracts.node import DRIVER_LABEL, NodeRecord
 from libs.contracts.rollout import FINALIZER
 from libs.kube.views import parse_time
-from libs.policy.deploy_labels import DEPLOY_DRIVER, DEPLOY_OPERANDS
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.policy.render.agents import DEPLOY_DRIVER, DEPLOY_OPERANDS
 from libs.policy.validation import PRESENT_LABEL
 from libs.rollout.views.machine import PodEviction
 from libs.rollout.views.node import NodeView

@@ -5,9 +5,8 @@ from typing import Final
 
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.kube.views import ContainerStatus, parse_time
-from libs.policy.deploy_labels import DEPLOY_PREFIX, NEVER_PAUSED_LABELS
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
-from libs.policy.render.agents import AGENTS
+from libs.policy.render.agents import AGENTS, DEPLOY_PREFIX, NEVER_PAUSED_LABELS
 from libs.policy.render.driver import APP
 from libs.policy.render.rendered import INSTALL_ANNOTATION
 from libs.policy.selectors import selects

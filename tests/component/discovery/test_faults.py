@@ -3,8 +3,7 @@
 import pytest
 
 from libs.kube.client import MERGE_PATCH
-from libs.policy.installation.rbac import RBAC_RULES, RbacScope
-from libs.policy.service_accounts import service_account_of
+from libs.policy.installation import RBAC_RULES, RbacScope, service_account_of
 from libs.testing.apiserver.faults import Cut, Delay, Fault, FaultEffect, Hang, RefuseRequest
 from services.discovery.cluster import resources
 from tests.component.discovery.world import IDENTITY, USER, World, play

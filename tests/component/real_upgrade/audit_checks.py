@@ -14,8 +14,7 @@ from demo.driverless import READER, DriverlessNodes, observe_reports
 from demo.environment import bus_client
 from libs.contracts.journal import Revision
 from libs.contracts.message import encode
-from libs.policy.installation.rbac import RBAC_RULES
-from libs.policy.service_accounts import service_account_of
+from libs.policy.installation import RBAC_RULES, service_account_of
 from libs.testing.auditlog import AuditLogConverter
 from tests.component.real_upgrade.admin import MAX_UNAVAILABLE
 from tests.component.real_upgrade.installation import OURS, Installation

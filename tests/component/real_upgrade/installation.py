@@ -26,9 +26,8 @@ from libs.kube.client import Kube
 from libs.kube.connect import open_transport
 from libs.kube.errors import NotFound, TooManyRequests
 from libs.kube.resources import LEASES
-from libs.policy.installation.objects import installation_objects
+from libs.policy.installation import installation_objects, service_account_of
 from libs.policy.kinds import KINDS
-from libs.policy.service_accounts import service_account_of
 from libs.runtime.clock import SystemClock
 from libs.testing.nats import NatsServer
 from libs.testing.realkube.binaries import Binaries

@@ -16,7 +16,7 @@ from libs.contracts.reports import Evidence, Report, ValidationStep
 from libs.contracts.subjects import STATE, STREAMS
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.resources import NODES
-from libs.policy.installation.rbac import RBAC_RULES
+from libs.policy.installation import RBAC_RULES
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from libs.testing.apiserver.faults import Fault, RefuseRequest

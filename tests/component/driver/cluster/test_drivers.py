@@ -9,12 +9,11 @@ from libs.contracts.node import DRIVER_LABEL
 from libs.kube.errors import Conflict
 from libs.policy.render.rendered import TARGET_ANNOTATION
 from libs.testing.apiserver.faults import Fault, Hang, RefuseRequest
-from services.driver.cluster import garbage_collection, resources
+from services.driver.cluster import decide, resources
 from services.driver.cluster.decide import delete_operand
-from services.driver.cluster.informers import Informers
-from services.driver.cluster.metrics import DriverMetrics
 from services.driver.cluster.plan import ObjectKey
-from services.driver.cluster.writes import Writes
+from services.driver.cluster.resources import Informers
+from services.driver.cluster.writes import DriverMetrics, Writes
 from tests.component.driver.cluster.world import ROLE_SETTINGS, World, play
 from tests.unit.policy.situations import cluster_policy
 
@@ -27,7 +26,7 @@ ROLLOUT = f"clusterpolicy-{POLICY}"
 @pytest.fixture
 def short_hours(monkeypatch: pytest.MonkeyPatch) -> None:
     """They pass sooner."""
-    monkeypatch.setattr(garbage_collection, "HOUR", HOUR)
+    monkeypatch.setattr(decide, "HOUR", HOUR)
 
 
 async def begun(world: World) -> str:
@@ -74,10 +73,10 @@ def test_the_old_one_goes_an_hour_after_the_last_node_has_left_it_and_not_before
         old = await begun(world)
         await moved_on(world)
         new = await world.driver(but=[old])
-        await world.sleep(garbage_collection.HOUR + 300)
+        await world.sleep(decide.HOUR + 300)
         assert await world.exists(resources.DAEMON_SETS, old)
         await world.set_driver_label("a", new)
-        await world.sleep(garbage_collection.HOUR - 60)
+        await world.sleep(decide.HOUR - 60)
         assert await world.exists(resources.DAEMON_SETS, old)
         await world.sleep(120)
         assert await world.drivers() == [new]

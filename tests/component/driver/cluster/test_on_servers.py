@@ -17,7 +17,7 @@ from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.requests import Transport
 from libs.kube.resources import LEASES
 from libs.policy.crds import crd_manifests
-from libs.policy.installation.objects import installation_objects
+from libs.policy.installation import installation_objects
 from libs.runtime.clock import SystemClock
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service

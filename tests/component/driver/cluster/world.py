@@ -19,7 +19,7 @@ from libs.kube.errors import NotFound, Unavailable
 from libs.kube.requests import Request, Response, Transport
 from libs.kube.resources import LEASES, Resource
 from libs.policy.crds import CEL_RULES, crd_manifests
-from libs.policy.installation.objects import installation_objects
+from libs.policy.installation import installation_objects
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from libs.testing.apiserver.server import ApiServer
