@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from libs.audit.replay.nodes import NodeHistory
+from libs.audit.nodes import NodeHistory
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.manifests import ParsedPolicy, parse_manifest
 from libs.policy.owners import NodeLabels

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from libs.audit.checks.case import STALE_SECONDS, AuditCase
-from libs.audit.findings import AuditFinding, Violation
+from libs.audit.case import STALE_SECONDS, AuditCase, AuditFinding, Violation
 from libs.contracts.events import (
     CommandEvent,
     Event,

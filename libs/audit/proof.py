@@ -9,16 +9,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-from libs.audit.checks.case import (
+from libs.audit.case import (
     CHANGING_COMMANDS,
     SKEW_SECONDS,
     STALE_SECONDS,
     AuditCase,
+    AuditFinding,
+    MissingSource,
     write_violation,
 )
-from libs.audit.findings import AuditFinding, MissingSource
-from libs.audit.replay.changes import NodeChange
-from libs.audit.replay.nodes import ReplayedNode
+from libs.audit.nodes import ReplayedNode
+from libs.audit.timeline import NodeChange
 from libs.contracts.commands import Order
 from libs.contracts.identities import Writer
 from libs.contracts.journal import EntryPhase

@@ -9,11 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from libs.audit.checks.case import AuditCase, write_violation
-from libs.audit.findings import AuditFinding, Violation
-from libs.audit.replay.changes import NodeChange
-from libs.audit.replay.nodes import ReplayedNode
-from libs.audit.replay.timeline import OURS
+from libs.audit.case import AuditCase, AuditFinding, Violation, write_violation
+from libs.audit.nodes import ReplayedNode
+from libs.audit.timeline import OURS, NodeChange
 from libs.contracts.journal import Verb
 from libs.contracts.node import MANAGER, UpgradeState
 

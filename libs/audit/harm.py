@@ -6,12 +6,19 @@ counts at the start of the journal.
 
 from collections.abc import Iterator, Mapping
 
-from libs.audit.checks.case import ROUND_SECONDS, STALE_SECONDS, AuditCase, write_violation
-from libs.audit.checks.harm_counts import AT_REST, TargetCounts, UpgradeHistory, target_of
-from libs.audit.findings import AuditFinding, MissingSource, Violation
-from libs.audit.replay.changes import NodeChange, RolloutWrite
-from libs.audit.replay.nodes import ReplayedNode
-from libs.audit.replay.pool_availability import in_journal_order
+from libs.audit.case import (
+    ROUND_SECONDS,
+    STALE_SECONDS,
+    AuditCase,
+    AuditFinding,
+    MissingSource,
+    Violation,
+    write_violation,
+)
+from libs.audit.harm_counts import AT_REST, TargetCounts, UpgradeHistory, target_of
+from libs.audit.nodes import ReplayedNode
+from libs.audit.pools import in_journal_order
+from libs.audit.timeline import NodeChange, RolloutWrite
 from libs.contracts.node import MANAGER, Operation, UpgradeState
 from libs.contracts.paths import segments
 from libs.policy.int_or_string import scaled_value

@@ -12,11 +12,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from libs.audit.replay.changes import NodeChange, PolicyChange, RolloutWrite
-from libs.audit.replay.membership import PoolMembership
-from libs.audit.replay.nodes import NodeHistory, ReplayedNode
-from libs.audit.replay.series import Series
-from libs.audit.replay.timeline import Timeline
+from libs.audit.membership import PoolMembership
+from libs.audit.nodes import NodeHistory, ReplayedNode, Series
+from libs.audit.timeline import NodeChange, PolicyChange, RolloutWrite, Timeline
 from libs.contracts.node import Operation
 from libs.contracts.records import PoolFacts
 from libs.policy.int_or_string import scaled_value
