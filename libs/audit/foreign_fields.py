@@ -1,11 +1,16 @@
-"""I4, all other fields: a field that others wrote last is changed by us only in listed cases.
+"""I4: a field that others wrote last is changed by us only in listed cases, the cordon included.
 
-These are the takeovers: requests to us are cleared; a state of `upgrade-required` is a request too;
-an edit of our state or driver label is reverted once per attempt; a state that the GPU Operator
-left is adopted. A node without its record is not ours until a person asks us to adopt or forget it.
+A released node is cordoned exactly where others want it cordoned. They want what they wrote last,
+as far as a revision shows it. Cordoning a node that we have already cordoned writes nothing; the
+label `sluice.dev/keep-cordoned` expresses it instead.
+
+The listed cases for all other fields are the takeovers: requests to us are cleared; a state of
+`upgrade-required` is a request too; an edit of our state or driver label is reverted once per
+attempt; a state that the GPU Operator left is adopted. A node without its record is not ours until
+a person asks us to adopt or forget it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -32,6 +37,14 @@ from libs.contracts.node import (
 )
 from libs.contracts.paths import annotation_path, metadata_key
 
+_IN_PROGRESS: Final = frozenset(UpgradeState) - {
+    UpgradeState.UNKNOWN,
+    UpgradeState.UPGRADE_REQUIRED,
+    UpgradeState.CORDON_REQUIRED,
+    UpgradeState.UPGRADE_DONE,
+}
+"""States in which the GPU Operator has cordoned a node."""
+
 _REQUESTS: Final = frozenset(
     {REQUEST, annotation_path(REQUESTED_ANNOTATION), annotation_path(SAFE_LOAD_ANNOTATION)}
 )
@@ -41,148 +54,12 @@ _EXEMPT: Final = frozenset({UNSCHEDULABLE, LEASE, RECORD, INITIALLY_CORDONED})
 _OWNERSHIP_PATHS: Final = frozenset({STATE, DRIVER, LEASE, RECORD})
 _TAKEOVER_REQUESTS: Final = frozenset({NodeRequest.ADOPT.value, NodeRequest.FORGET.value})
 
-INCUMBENTS: Final = frozenset({"gpu-operator", "k8s-driver-manager", "nfd-master", "nfd-worker"})
+_INCUMBENTS: Final = frozenset({"gpu-operator", "k8s-driver-manager", "nfd-master", "nfd-worker"})
 """Managers whose labels our services take over when a cluster moves to Sluice."""
 _INHERITED_PREFIXES: Final = ("nvidia.com/", "feature.node.kubernetes.io/")
 
 
-class _NodeOwnership(msgspec.Struct):
-    """The part of a node's past that decides which of its fields we may write."""
-
-    known: bool = False
-    """Whether the node ever was ours."""
-    record_lost: bool = False
-    own_paths: set[str] = set()
-    """Paths that we wrote last; of a node that was ours at the start, all of them."""
-    malformed_record: bool = False
-    reverts: dict[tuple[int, bool], list[int]] = {}
-    """Positions at which we reverted an edit, by token and whether the node was in flight."""
-
-    def observe(self, change: NodeChange) -> None:
-        for path in _OWNERSHIP_PATHS & change.revision.changed.keys():
-            value = change.revision.changed[path][1]
-            if change.ours and value:
-                self.own_paths.add(path)
-            else:
-                self.own_paths.discard(path)
-            if path == RECORD:
-                self.malformed_record = bool(value) and change.after.record is None
-        self.record_lost = (self.record_lost or change.record_lost) and self._shows_ownership(
-            change
-        )
-
-    def _shows_ownership(self, change: NodeChange) -> bool:
-        """Report whether the node still shows that it was ours; otherwise it is like a new one."""
-        if change.after.upgrade is not None or self.own_paths - {DRIVER}:
-            return True
-        return DRIVER in self.own_paths and (self.malformed_record or bool(change.after.state))
-
-
-def foreign_fields(case: AuditCase) -> Iterator[AuditFinding]:
-    """Check each path of each write of ours."""
-    nodes: dict[str, _NodeOwnership] = {}
-    for change in case.timeline.changes:
-        uid = change.node.uid
-        node = nodes.get(uid)
-        if node is None:
-            ours = change.node.was_ours
-            node = _NodeOwnership(known=ours, own_paths=set(_OWNERSHIP_PATHS) if ours else set())
-            nodes[uid] = node
-        for message in _messages(change, node):
-            yield write_violation("I4", change, f"{change.node.name}: {message}")
-        node.observe(change)
-
-
-def _messages(change: NodeChange, node: _NodeOwnership) -> Iterator[str]:
-    manager = change.revision.manager
-    if change.ours:
-        yield from _form(change)
-        yield from _lost_record(change, node)
-        for path, last in change.previous_writers.items():
-            if last is None or last == MANAGER or path in _EXEMPT:
-                continue
-            rule = _RULES.get(path, _foreign_field)
-            if problem := rule(change, node, path):
-                yield f"{path}, last written by {last}, {problem}"
-        node.known = True
-    elif manager.startswith(OURS):
-        for path, last in change.previous_writers.items():
-            if last is not None and last != manager and not _is_inherited(path, last):
-                yield f"{manager} changed {path}, last written by {last}"
-
-
-def _form(change: NodeChange) -> Iterator[str]:
-    revision = change.revision
-    if revision.code == 201:
-        yield "our apply created the Node: an apply must name the uid of an existing Node"
-    elif revision.verb != Verb.APPLY:
-        yield f"we wrote it by {revision.verb} instead of by an apply, which alone tracks owners"
-
-
-def _lost_record(change: NodeChange, node: _NodeOwnership) -> Iterator[str]:
-    if change.before.request in _TAKEOVER_REQUESTS:
-        node.record_lost = False
-    elif node.record_lost:
-        yield "we wrote to it although its record is lost and there is no adopt or forget request"
-
-
-def _foreign_field(change: NodeChange, _: _NodeOwnership, path: str) -> str:
-    before, after = change.revision.changed[path]
-    return f"was changed by us from {before!r} to {after!r}"
-
-
-def _request(change: NodeChange, _: _NodeOwnership, path: str) -> str:
-    after = change.revision.changed[path][1]
-    return f"was set by us to {after!r}" if after else ""
-
-
-def _state(change: NodeChange, node: _NodeOwnership, _: str) -> str:
-    before = change.before
-    requested = (
-        before.state == UpgradeState.UPGRADE_REQUIRED or before.request in _TAKEOVER_REQUESTS
-    )
-    if requested or not node.known or before.record is None:
-        return ""
-    # An edit that its author has reverted needs no revert of ours.
-    return _revert(change, node) if before.state != before.record.state else ""
-
-
-def _driver(change: NodeChange, node: _NodeOwnership, _: str) -> str:
-    before = change.before
-    in_flight = before.upgrade is not None and before.record is not None and before.record.started
-    return _revert(change, node) if in_flight else ""
-
-
-def _revert(change: NodeChange, node: _NodeOwnership) -> str:
-    token = change.before.record.token if change.before.record else 0
-    positions = node.reverts.setdefault((token, change.before.upgrade is not None), [])
-    if change.position not in positions:  # one write may revert several edits
-        positions.append(change.position)
-    return "was reverted by us for the second time in one attempt" if len(positions) == 2 else ""
-
-
-_RULES: Final[dict[str, Callable[[NodeChange, _NodeOwnership, str], str]]] = {
-    STATE: _state,
-    DRIVER: _driver,
-    **dict.fromkeys(_REQUESTS, _request),
-}
-
-
-def _is_inherited(path: str, last: str) -> bool:
-    entry = metadata_key(path)
-    return entry is not None and last in INCUMBENTS and entry[1].startswith(_INHERITED_PREFIXES)
-
-
-IN_PROGRESS: Final = frozenset(UpgradeState) - {
-    UpgradeState.UNKNOWN,
-    UpgradeState.UPGRADE_REQUIRED,
-    UpgradeState.CORDON_REQUIRED,
-    UpgradeState.UPGRADE_DONE,
-}
-"""States in which the GPU Operator has cordoned a node."""
-
-
-class DesiredCordon(msgspec.Struct):
+class _DesiredCordon(msgspec.Struct):
     """Whether others want a node cordoned."""
 
     cordoned: bool | None
@@ -194,58 +71,58 @@ class DesiredCordon(msgspec.Struct):
     request under our cordon. An attempt without a result leaves this as it is."""
 
     @classmethod
-    def at_start(cls, history: NodeHistory) -> "DesiredCordon":
-        cordoned = history.cordoned_by_others
-        if history.is_complete and not history.at(-1).exists:
-            cordoned = False  # the journal shows its creation
-        return cls(cordoned=cordoned, ours=history.was_ours, unproven=history.at(-1).failed)
+    def at_start(cls, history: NodeHistory) -> "_DesiredCordon":
+        first = history.at(-1)
+        created = history.is_complete and not first.exists
+        cordoned = False if created else history.cordoned_by_others
+        return cls(cordoned=cordoned, ours=history.was_ours, unproven=first.failed)
 
     def observe_before_check(self, change: NodeChange) -> None:
         """Account for our first write to the node."""
-        if not change.ours or self.ours:
-            return
-        self.ours = True
         before = change.before
-        if before.state in IN_PROGRESS and before.record is None:
-            # Unless it says `initially cordoned`, the cordon was the GPU Operator's and ends with
-            # the upgrade that we took over.
-            self.cordoned = before.initially_cordoned and before.cordoned
+        if change.ours and not self.ours:
+            self.ours = True
+            if before.state in _IN_PROGRESS and before.record is None:
+                # Unless it says `initially cordoned`, the cordon was the GPU Operator's and ends
+                # with the upgrade that we took over.
+                self.cordoned = before.initially_cordoned and before.cordoned
 
     def observe_after_check(self, change: NodeChange) -> None:
         """Account for writes of others, and for the result of an attempt of ours."""
-        if not change.ours and UNSCHEDULABLE in change.revision.changed:
-            self.cordoned = change.after.cordoned
-        lost = change.before.record if change.after.record is None else None
-        if not change.ours and lost is not None and lost.cordon_adopted:
+        before, after = change.before, change.after
+        if change.ours:
+            if after.failed or change.new_state == UpgradeState.UPGRADE_DONE:
+                self.unproven = after.failed
+            if before.request and after.lease is None and after.cordoned:
+                self.unproven = self.unproven or self.cordoned is False
+            return
+        if UNSCHEDULABLE in change.revision.changed:
+            self.cordoned = after.cordoned
+        if before.record and after.record is None and before.record.cordon_adopted:
             self.cordoned = None  # only the lost record named the owner of the cordon
-        if change.ours and (change.after.failed or change.new_state == UpgradeState.UPGRADE_DONE):
-            self.unproven = change.after.failed
-        if change.ours and change.before.request and change.after.lease is None:
-            self.unproven = self.unproven or (change.after.cordoned and self.cordoned is False)
 
 
 def cordons(case: AuditCase) -> Iterator[AuditFinding]:
     """Check each write of ours that changes a cordon, or ends the lease that needed it."""
-    desired_cordons: dict[str, DesiredCordon] = {}
-    for change in case.timeline.changes:
-        desired = desired_cordons.setdefault(change.node.uid, DesiredCordon.at_start(change.node))
+    for change, desired in case.timeline.changes_with(_DesiredCordon.at_start):
         desired.observe_before_check(change)
-        if change.ours and (message := _message(change, desired)):
-            yield write_violation("I4", change, f"{change.node.name} {message}")
+        if change.ours and (problem := _cordon_problem(change, desired)):
+            yield write_violation("I4", change, f"{change.node.name} {problem}")
         desired.observe_after_check(change)
 
 
-def _message(change: NodeChange, desired: DesiredCordon) -> str:
+def _cordon_problem(change: NodeChange, desired: _DesiredCordon) -> str:
     before, after = change.before, change.after
     if not after.exists:
         return ""
-    uncordoned = before.cordoned and not after.cordoned
-    if uncordoned and before.keeps_cordon:
+    owner = change.previous_writers.get(UNSCHEDULABLE) or MANAGER
+    owner = "another manager" if owner == MANAGER else owner
+    if change.uncordoned and before.keeps_cordon:
         return "was uncordoned despite its label sluice.dev/keep-cordoned"
-    if uncordoned and desired.cordoned:
-        return f"was uncordoned, although {_owner(change)} had cordoned it"
+    if change.uncordoned and desired.cordoned:
+        return f"was uncordoned, although {owner} had cordoned it"
     if after.cordoned and not before.cordoned and not (before.upgrade or after.upgrade):
-        return f"was cordoned without a lease, after {_owner(change)} had uncordoned it"
+        return f"was cordoned without a lease, after {owner} had uncordoned it"
     # After an adopt or forget request, the person who asked decides about the cordon.
     released = (
         change.lease_ended and not after.failed and after.lease is None and not before.request
@@ -258,6 +135,104 @@ def _message(change: NodeChange, desired: DesiredCordon) -> str:
     return ""
 
 
-def _owner(change: NodeChange) -> str:
-    owner = change.previous_writers.get(UNSCHEDULABLE)
-    return owner if owner and owner != MANAGER else "another manager"
+class _NodeOwnership(msgspec.Struct):
+    """The part of a node's past that decides which of its fields we may write."""
+
+    known: bool
+    """Whether the node ever was ours."""
+    own_paths: set[str]
+    """Paths that we wrote last; of a node that was ours at the start, all of them."""
+    record_lost: bool = False
+    malformed_record: bool = False
+    reverts: dict[tuple[int, bool], list[int]] = {}
+    """Positions at which we reverted an edit, by token and whether the node was in flight."""
+
+    @classmethod
+    def at_start(cls, history: NodeHistory) -> "_NodeOwnership":
+        ours = history.was_ours
+        return cls(known=ours, own_paths=set(_OWNERSHIP_PATHS) if ours else set())
+
+    def observe(self, change: NodeChange) -> None:
+        for path in _OWNERSHIP_PATHS & change.revision.changed.keys():
+            value = change.revision.changed[path][1]
+            if change.ours and value:
+                self.own_paths.add(path)
+            else:
+                self.own_paths.discard(path)
+            if path == RECORD:
+                self.malformed_record = bool(value) and change.after.record is None
+        lost = self.record_lost or change.record_lost
+        self.record_lost = lost and self._shows_ownership(change)
+        self.known = self.known or change.ours
+
+    def _shows_ownership(self, change: NodeChange) -> bool:
+        """Report whether the node still shows that it was ours; otherwise it is like a new one."""
+        if change.after.upgrade is not None or self.own_paths - {DRIVER}:
+            return True
+        return DRIVER in self.own_paths and (self.malformed_record or bool(change.after.state))
+
+
+def foreign_fields(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check each path of each write of ours."""
+    for change, node in case.timeline.changes_with(_NodeOwnership.at_start):
+        problems: Iterator[str] = iter(())
+        if change.ours:
+            problems = _own_write(change, node)
+        elif change.revision.manager.startswith(OURS):
+            problems = _service_write(change)
+        for problem in problems:
+            yield write_violation("I4", change, f"{change.node.name}: {problem}")
+        node.observe(change)
+
+
+def _own_write(change: NodeChange, node: _NodeOwnership) -> Iterator[str]:
+    verb = change.revision.verb
+    if change.revision.code == 201:
+        yield "our apply created the Node: an apply must name the uid of an existing Node"
+    elif verb != Verb.APPLY:
+        yield f"we wrote it by {verb} instead of by an apply, which alone tracks owners"
+    if change.before.request in _TAKEOVER_REQUESTS:
+        node.record_lost = False
+    elif node.record_lost:
+        yield "we wrote to it although its record is lost and there is no adopt or forget request"
+    for path, last in change.previous_writers.items():
+        if last in (None, MANAGER) or path in _EXEMPT:
+            continue
+        if problem := _field_problem(change, node, path):
+            yield f"{path}, last written by {last}, {problem}"
+
+
+def _field_problem(change: NodeChange, node: _NodeOwnership, path: str) -> str:
+    before, (old, new) = change.before, change.revision.changed[path]
+    if path in _REQUESTS:
+        return f"was set by us to {new!r}" if new else ""
+    if path == STATE:
+        requested = (
+            before.state == UpgradeState.UPGRADE_REQUIRED or before.request in _TAKEOVER_REQUESTS
+        )
+        if requested or not node.known or before.record is None:
+            return ""
+        # An edit that its author has reverted needs no revert of ours.
+        return _revert_problem(change, node) if before.state != before.record.state else ""
+    if path == DRIVER:
+        in_flight = before.upgrade and before.record and before.record.started
+        return _revert_problem(change, node) if in_flight else ""
+    return f"was changed by us from {old!r} to {new!r}"
+
+
+def _revert_problem(change: NodeChange, node: _NodeOwnership) -> str:
+    token = change.before.record.token if change.before.record else 0
+    positions = node.reverts.setdefault((token, change.before.upgrade is not None), [])
+    if change.position not in positions:  # one write may revert several edits
+        positions.append(change.position)
+    return "was reverted by us for the second time in one attempt" if len(positions) == 2 else ""
+
+
+def _service_write(change: NodeChange) -> Iterator[str]:
+    """Check a write of one of our other services."""
+    manager = change.revision.manager
+    for path, last in change.previous_writers.items():
+        entry = metadata_key(path)
+        inherited = last in _INCUMBENTS and entry and entry[1].startswith(_INHERITED_PREFIXES)
+        if last not in (None, manager) and not inherited:
+            yield f"{manager} changed {path}, last written by {last}"

@@ -1,7 +1,16 @@
-"""I2 on Nodes: at most one lease, increasing tokens, and no change without a lease."""
+"""I2: a node obeys one lease, and an agent no older command.
+
+On Nodes: at most one lease, increasing tokens, and no change without a lease.
+
+On machines: an agent starts no op under an older epoch, order or token, or without a lease. `idle`
+is the command for a node without a lease and needs none. `quiesce` and `validate` change nothing,
+and an agent may start them if it read its slot just before the lease ended: they need the token of
+the latest lease. `swap` and `install` need the current lease.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from libs.audit.case import (
@@ -18,6 +27,8 @@ from libs.contracts.commands import CommandKind, Order
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.node import LeaseOwner
 
+_EFFECTS: Final = frozenset({EntryPhase.STARTED, EntryPhase.STEP, EntryPhase.FINISHED})
+
 
 def leases(case: AuditCase) -> Iterator[AuditFinding]:
     """Check the sequence of leases of each Node."""
@@ -25,8 +36,9 @@ def leases(case: AuditCase) -> Iterator[AuditFinding]:
     for change in case.timeline.changes:
         uid, before, after = change.node.uid, change.before, change.after
         highest = max(highest_tokens[uid], _token(before))
-        for message in _messages(change, highest):
-            yield write_violation("I2", change, f"{change.node.name}: {message}")
+        problems = _own_write(change, highest) if change.ours else _foreign_lease(change)
+        for problem in problems:
+            yield write_violation("I2", change, f"{change.node.name}: {problem}")
         if (before.upgrade or before.record) and not (after.lease or after.record):
             # Only the journals of the agents still show the last token.
             highest = _journaled_token(case, change)
@@ -44,49 +56,29 @@ def _journaled_token(case: AuditCase, change: NodeChange) -> int:
     return max((entry.token for entry in entries), default=0)
 
 
-def _messages(change: NodeChange, highest: int) -> Iterator[str]:
-    if change.ours:
-        yield from _lease(change, highest)
-        yield from _record(change)
-        yield from _unleased(change)
-    else:
-        yield from _foreign_lease(change)
-
-
-def _lease(change: NodeChange, highest: int) -> Iterator[str]:
+def _own_write(change: NodeChange, highest: int) -> Iterator[str]:
     before, after = change.before.lease, change.after.lease
-    if before == after:
-        return
-    if before and before.owner != LeaseOwner.UPGRADE:
-        yield f"the lease of {before.owner} with token {before.token} was changed by us"
-    elif before and after and (before.token, before.owner) != (after.token, after.owner):
-        yield (
-            f"token {after.token} of {after.owner} replaced token {before.token},"
-            " which was still held"
-        )
-    is_new = after and not (before and before.token == after.token)
-    if after and is_new and after.token <= highest:
-        yield f"a lease started with token {after.token}, although token {highest} was already used"
-
-
-def _record(change: NodeChange) -> Iterator[str]:
+    if before != after:
+        if before and before.owner != LeaseOwner.UPGRADE:
+            yield f"the lease of {before.owner} with token {before.token} was changed by us"
+        elif before and after and (before.token, before.owner) != (after.token, after.owner):
+            was_held = f"replaced token {before.token}, which was still held"
+            yield f"token {after.token} of {after.owner} {was_held}"
+        is_new = after and not (before and before.token == after.token)
+        if after and is_new and after.token <= highest:
+            used = f"although token {highest} was already used"
+            yield f"a lease started with token {after.token}, {used}"
     lease, record = change.after.upgrade, change.after.record
     if lease and record is None:
         yield f"it has a lease with token {lease.token} but no record"
-    if lease and record and record.token != lease.token:
+    elif lease and record and record.token != lease.token:
         yield f"its record has token {record.token}, but its lease has token {lease.token}"
-
-
-def _unleased(change: NodeChange) -> Iterator[str]:
-    if change.before.upgrade or change.after.upgrade or change.before.request:
-        return
-    if change.label_moved and not _leaves_driver(change):
-        yield (
-            f"its driver label went from {change.before.driver!r} to {change.after.driver!r}"
-            " without a lease"
-        )
-    if change.after.cordoned and not change.before.cordoned:
-        yield "it was cordoned without a lease"
+    if not (change.before.upgrade or lease or change.before.request):
+        if change.label_moved and not _leaves_driver(change):
+            labels = f"{change.before.driver!r} to {change.after.driver!r}"
+            yield f"its driver label went from {labels} without a lease"
+        if change.after.cordoned and not change.before.cordoned:
+            yield "it was cordoned without a lease"
 
 
 def _leaves_driver(change: NodeChange) -> bool:
@@ -100,45 +92,43 @@ def _leaves_driver(change: NodeChange) -> bool:
 def _foreign_lease(change: NodeChange) -> Iterator[str]:
     """Check that none of our other services changed the lease of an upgrade."""
     manager = change.revision.manager
-    upgrades = change.before.upgrade, change.after.upgrade
-    if manager.startswith(OURS) and upgrades[0] != upgrades[1] and change.after.exists:
+    changed = change.before.upgrade != change.after.upgrade and change.after.exists
+    if changed and manager.startswith(OURS):
         yield f"{manager} changed the lease of an upgrade"
-
-
-_EFFECTS: Final = frozenset({EntryPhase.STARTED, EntryPhase.STEP, EntryPhase.FINISHED})
-_NO_ORDER: Final = Order(-1, -1)
 
 
 def orders(case: AuditCase) -> Iterator[AuditFinding]:
     """Check per node, boot and component that no started op is older than an earlier entry."""
-    seen: dict[tuple[str, str, str], tuple[int, Order]] = {}
+    latest: dict[tuple[str, str, str], tuple[int, Order]] = {}
     for entry in case.entries:
         if entry.phase not in _EFFECTS:
             continue
         key = entry.node_uid, entry.boot_id, entry.component
-        epoch, order = seen.get(key, (0, _NO_ORDER))
-        if entry.phase == EntryPhase.STARTED:
-            if entry.epoch < epoch:
-                yield _violation(
-                    entry, f"under epoch {entry.epoch}, after it had seen epoch {epoch}"
-                )
-            if entry.order < order:
-                yield _violation(entry, f"after it had seen the later op {order}")
-        seen[key] = max(epoch, entry.epoch), max(order, entry.order)
+        epoch, order = latest.get(key, (0, Order(-1, -1)))
+        if entry.phase == EntryPhase.STARTED and entry.epoch < epoch:
+            problem = f"under epoch {entry.epoch}, after it had seen epoch {epoch}"
+            yield _start_violation(entry, problem)
+        if entry.phase == EntryPhase.STARTED and entry.order < order:
+            yield _start_violation(entry, f"after it had seen the later op {order}")
+        latest[key] = max(epoch, entry.epoch), max(order, entry.order)
 
 
 def token_order(case: AuditCase) -> Iterator[AuditFinding]:
     """Check per node and boot that no op starts under a token older than another component's."""
-    seen: dict[tuple[str, str], tuple[int, str]] = {}
+    latest: dict[tuple[str, str], tuple[int, str]] = {}
     for entry in sorted(case.entries, key=lambda entry: entry.time):
-        if entry.phase != EntryPhase.STARTED or entry.command == CommandKind.IDLE:
+        if not _needs_token(entry):
             continue
         key = entry.node_uid, entry.boot_id
-        token, component = seen.get(key, (0, ""))
+        token, component = latest.get(key, (0, ""))
         if entry.token < token and component != entry.component:
-            yield _violation(entry, f"when {component} already had token {token}")
+            yield _start_violation(entry, f"when {component} already had token {token}")
         if entry.token >= token:
-            seen[key] = entry.token, entry.component
+            latest[key] = entry.token, entry.component
+
+
+def _needs_token(entry: Entry) -> bool:
+    return entry.phase == EntryPhase.STARTED and entry.command != CommandKind.IDLE
 
 
 class _LeaseSpan(NamedTuple):
@@ -152,23 +142,19 @@ def under_lease(case: AuditCase) -> Iterator[AuditFinding]:
 
     An agent that lost its journal may start the op in its slot again, whatever became of the lease.
     """
-    spans: dict[str, list[_LeaseSpan]] = defaultdict(list)
-    for uid, node in case.timeline.nodes.items():
-        spans[uid] = list(_lease_spans(case, node))
+    spans = {uid: _lease_spans(case, node) for uid, node in case.timeline.nodes.items()}
     first: dict[tuple[str, str, Order], float] = {}
     for entry in case.entries:
-        if entry.phase != EntryPhase.STARTED or entry.command == CommandKind.IDLE:
-            continue
-        if entry.node_uid not in case.timeline.nodes:
+        if not _needs_token(entry) or entry.node_uid not in spans:
             continue
         since = first.setdefault((entry.node_uid, entry.component, entry.order), entry.time)
-        leases = [span for span in spans[entry.node_uid] if span.since - SKEW_SECONDS <= entry.time]
-        tokens = [lease.token for lease in leases if entry.time <= lease.until + SKEW_SECONDS]
+        begun = [span for span in spans[entry.node_uid] if span.since - SKEW_SECONDS <= entry.time]
+        tokens = [span.token for span in begun if entry.time <= span.until + SKEW_SECONDS]
         if entry.command not in CHANGING_COMMANDS:
-            tokens += [lease.token for lease in leases[-1:]]
+            tokens += [span.token for span in begun[-1:]]
         if entry.token not in tokens and not _is_repeated(case, entry, since):
-            now = f"the lease had token {tokens[-1]}" if tokens else "the node had no lease"
-            yield _violation(entry, f"under token {entry.token} when {now}")
+            lease = f"the lease had token {tokens[-1]}" if tokens else "the node had no lease"
+            yield _start_violation(entry, f"under token {entry.token} when {lease}")
 
 
 def _is_repeated(case: AuditCase, entry: Entry, since: float) -> bool:
@@ -180,20 +166,20 @@ def _is_repeated(case: AuditCase, entry: Entry, since: float) -> bool:
     )
 
 
-def _lease_spans(case: AuditCase, history: NodeHistory) -> Iterator[_LeaseSpan]:
-    token, since = None, 0.0
+def _lease_spans(case: AuditCase, history: NodeHistory) -> list[_LeaseSpan]:
+    tokens: list[tuple[int | None, float]] = [(None, 0.0)]
     for position, node in history.states():
-        new_token = node.lease.token if node.lease else None
-        if new_token == token:
-            continue
-        time = case.timeline.time_of(position)
-        if token is not None:
-            yield _LeaseSpan(token, since, time)
-        token, since = new_token, time
-    if token is not None:
-        yield _LeaseSpan(token, since, float("inf"))
+        token = node.lease.token if node.lease else None
+        if token != tokens[-1][0]:
+            tokens.append((token, case.timeline.time_of(position)))
+    tokens.append((None, float("inf")))
+    return [
+        _LeaseSpan(token, since, until)
+        for (token, since), (_, until) in pairwise(tokens)
+        if token is not None
+    ]
 
 
-def _violation(entry: Entry, problem: str) -> AuditFinding:
+def _start_violation(entry: Entry, problem: str) -> AuditFinding:
     message = f"{entry.component} of {entry.node} started {entry.command} {entry.order} {problem}"
     return agent_violation("I2", entry, message)

@@ -27,7 +27,6 @@ from libs.contracts.node import (
     UpgradeState,
 )
 from libs.contracts.paths import annotation_path, label_path, leaves, metadata_key
-from libs.policy.kinds import KINDS
 
 UNSCHEDULABLE: Final = "spec.unschedulable"
 READY: Final = "status.conditions[type=Ready].status"
@@ -224,25 +223,12 @@ class Series(Generic[Value]):
 _SECTIONS: Final = ("metadata", "spec", "status")
 
 
-class InitialObjects:
-    def __init__(self, objects: Sequence[Mapping[str, Any]]) -> None:
-        self.nodes: list[NodeHistory] = []
-        self.pods: dict[str, str] = {}
-        """Names by uid."""
-        self.manifests: dict[tuple[str, str], dict[str, Any]] = {}
-        """Rollouts, policies and strategies by kind and name."""
-        for manifest in objects:
-            kind, metadata = manifest.get("kind", ""), as_map(manifest.get("metadata"))
-            name, uid = metadata.get("name", ""), metadata.get("uid", "")
-            if kind == "Node":
-                self.nodes.append(_node_history(manifest, uid, name))
-            elif kind == "Pod":
-                self.pods[uid] = name
-            elif kind in KINDS:
-                self.manifests[kind, name] = msgspec.json.decode(msgspec.json.encode(manifest))
+def initial_history(manifest: Mapping[str, Any], uid: str, name: str) -> NodeHistory:
+    """Return the history of a Node that existed before the journal begins.
 
-
-def _node_history(manifest: Mapping[str, Any], uid: str, name: str) -> NodeHistory:
+    The managedFields name the owners of its fields. A Node without them has no known owners, so
+    none of its fields counts as foreign.
+    """
     history = NodeHistory(uid, name, is_complete=True)
     values = dict(leaves({key: as_map(manifest.get(key)) for key in _SECTIONS}))
     for condition in as_map(manifest.get("status")).get("conditions") or ():
