@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
-from demo import keys
 from demo.admin import MANAGER, USER
 from demo.node_agents import AGENT_KINDS
 from demo.paths import (
@@ -21,6 +20,7 @@ from demo.paths import (
     guarded_folder,
     kubelet_users,
     service_account,
+    write_keys,
 )
 from demo.process_group import ProcessGroup
 from libs.bus.credentials import Credentials
@@ -135,7 +135,7 @@ async def demo_environment(nodes: Sequence[str], *, seed: int) -> AsyncGenerator
         paths = DemoPaths(folder)
         for name in ("users", "keys", "machines", "oddities", "to-die"):
             (paths.folder / name).mkdir()
-        config = keys.write_keys(paths, nodes)
+        config = write_keys(paths, nodes)
         nats = await stack.enter_async_context(NatsServer(config=config, within=folder))
         processes = await stack.enter_async_context(ProcessGroup(os.environ))
         up = DemoEnvironment(paths, processes=processes, nats=nats, clock=clock, seed=seed)

@@ -4,7 +4,7 @@ from math import inf, nextafter
 
 import msgspec
 
-from demo.driverless import READER, DriverlessNodes, observe_reports, with_report_delay
+from demo.verdict import READER, DriverlessNodes, observe_reports, with_report_delay
 from libs.bus.permissions import permissions
 from libs.bus.reporter import Reporter
 from libs.contracts.facts import Facts, LoadedDriver

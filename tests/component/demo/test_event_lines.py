@@ -2,7 +2,7 @@
 
 import pytest
 
-from demo.event_lines import WAIT_SHOWN_AFTER, EventFormatter, VersionNames
+from demo.output import WAIT_SHOWN_AFTER, EventFormatter, VersionNames
 from libs.contracts.events import (
     CommandEvent,
     Event,

@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from libs.audit.replay.changes import NodeChange
-from libs.audit.replay.nodes import ReplayedNode
+from libs.audit.nodes import ReplayedNode
+from libs.audit.timeline import NodeChange
 from libs.contracts.node import Operation
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from libs.audit.checks.case import STALE_SECONDS, AuditCase
-from libs.audit.findings import AuditFinding, Violation
+from libs.audit.case import STALE_SECONDS, AuditCase, AuditFinding, Violation, event_violation
 from libs.contracts.events import (
     CommandEvent,
     Event,
@@ -27,22 +26,21 @@ _IN_PLACE: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_D
 def malformed_waits(case: AuditCase) -> Iterator[AuditFinding]:
     """Check that every wait has a known code, details, a `since`, and who can end it."""
     for event, body in case.decoded_events:
-        if isinstance(body, WaitEvent) and body.code is not None:
-            missing = list(missing_fields(body, at=event.at))
-            if missing:
-                yield _violation(event, f"the wait of {event.node} lacks {', '.join(missing)}")
+        if not isinstance(body, WaitEvent) or body.code is None:
+            continue
+        if missing := _missing_fields(body, at=event.at):
+            yield event_violation("I9", event, f"the wait of {event.node} lacks {missing}")
 
 
-def missing_fields(wait: WaitEvent, *, at: float) -> Iterator[str]:
+def _missing_fields(wait: WaitEvent, *, at: float) -> str:
     """Return what a wait lacks for a reader at this time."""
-    if wait.code is None or not wait.code.is_known:
-        yield f"a known code ({wait.code!s})"
-    if not wait.detail:
-        yield "details"
-    if not at - _YEAR < wait.since <= at:
-        yield "a since"
-    if not wait.who:
-        yield "an owner who can end it"
+    fields = {
+        f"a known code ({wait.code!s})": wait.code is not None and wait.code.is_known,
+        "details": wait.detail,
+        "a since": at - _YEAR < wait.since <= at,
+        "an owner who can end it": wait.who,
+    }
+    return ", ".join(field for field, is_present in fields.items() if not is_present)
 
 
 def unaccounted(
@@ -54,22 +52,24 @@ def unaccounted(
 ) -> Iterator[Violation]:
     """Check one decision: each node not in place, by name, has a wait or an effect in flight."""
     for node in nodes:
-        message = ""
+        problem = ""
         if node in waiting:
-            if missing := list(missing_fields(waiting[node], at=at)):
-                message = f"{node} is not in place, and its wait lacks {', '.join(missing)}"
+            if missing := _missing_fields(waiting[node], at=at):
+                problem = f"its wait lacks {missing}"
         elif node not in acting:
-            message = f"{node} is not in place, and has neither a wait nor an effect in flight"
-        if message:
+            problem = "has neither a wait nor an effect in flight"
+        if problem:
+            message = f"{node} is not in place, and {problem}"
             yield Violation(invariant="I9", node=node, time=at, message=message)
 
 
 def missing_waits(case: AuditCase) -> Iterator[AuditFinding]:
     """Check that a node not in place, and unchanged for a while at the end, has a wait."""
-    waiting: dict[str, bool] = {}
-    for event, body in case.decoded_events:
-        if isinstance(body, WaitEvent):
-            waiting[event.node] = body.code is not None
+    waiting = {
+        event.node: body.code is not None
+        for event, body in case.decoded_events
+        if isinstance(body, WaitEvent)
+    }
     written = {change.node.uid: change.revision.time for change in case.writes}
     end = case.timeline.end_time
     for uid, node in case.timeline.nodes.items():
@@ -88,16 +88,15 @@ def wrong_steps(case: AuditCase) -> Iterator[AuditFinding]:
         if not isinstance(body, StepEvent):
             continue
         change = by_revision.get(int(body.revision)) if body.revision.isdigit() else None
-        claim = f"the event claims {event.node} is {body.after or 'without a state'}"
+        problem = ""
         if change is None or change.node.name != event.node:
             named = body.revision or "none"
-            yield _violation(
-                event,
-                f"{claim}, but names revision {named}, which is no write of ours to that Node",
-            )
+            problem = f"names revision {named}, which is no write of ours to that Node"
         elif change.after.state != body.after:
-            actual = change.after.state or "no state"
-            yield _violation(event, f"{claim}, but revision {body.revision} shows {actual}")
+            problem = f"revision {body.revision} shows {change.after.state or 'no state'}"
+        if problem:
+            claim = f"the event claims {event.node} is {body.after or 'without a state'}"
+            yield event_violation("I9", event, f"{claim}, but {problem}")
 
 
 def wrong_agent_events(case: AuditCase) -> Iterator[AuditFinding]:
@@ -113,13 +112,11 @@ def wrong_agent_events(case: AuditCase) -> Iterator[AuditFinding]:
             continue
         actual = journaled.get((event.node_uid, event.writer, body.token, body.op))
         if actual != claimed:
-            entry = (
-                f"its journal says {actual.value}"
-                if actual
-                else "its journal has no end of that op"
+            claim = (
+                f"{event.writer} of {event.node} reported op {body.token}.{body.op} as {claimed}"
             )
-            op = f"{event.writer} of {event.node} reported op {body.token}.{body.op} as {claimed}"
-            yield _violation(event, f"{op}, but {entry}")
+            shown = f"says {actual.value}" if actual else "has no end of that op"
+            yield event_violation("I9", event, f"{claim}, but its journal {shown}")
 
 
 def _outcome(event: Event, body: EventBody) -> str | None:
@@ -128,7 +125,3 @@ def _outcome(event: Event, body: EventBody) -> str | None:
     if isinstance(body, EvidenceEvent) and body.passed and event.writer == Writer.VALIDATOR:
         return Outcome.DONE.value
     return None
-
-
-def _violation(event: Event, message: str) -> Violation:
-    return Violation(invariant="I9", node=event.node, time=event.at, message=message)

@@ -1,17 +1,17 @@
-"""The input of every check: one journal, replayed once for all of them."""
+"""The input and the output of every check: one journal, replayed once for all, and the findings."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Final
 
-from libs.audit.findings import Violation
-from libs.audit.replay.changes import NodeChange
-from libs.audit.replay.pool_availability import PoolAvailability
-from libs.audit.replay.timeline import Timeline
+import msgspec
+
+from libs.audit.pools import PoolAvailability
+from libs.audit.timeline import NodeChange, Timeline
 from libs.contracts.commands import CommandKind
 from libs.contracts.events import Event, EventBody, EventKind
-from libs.contracts.journal import Entry
+from libs.contracts.journal import Entry, Revision
 from libs.contracts.message import MalformedMessage
 from libs.contracts.records import AuditJournal
 
@@ -35,6 +35,55 @@ _AUDITED_EVENTS: Final = frozenset(
 )
 
 
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """A broken promise."""
+
+    invariant: str
+    node: str = ""
+    time: float = 0.0
+    revision: int = 0
+    """The revision that shows it; 0 where no revision does."""
+    message: str
+    """One sentence for people."""
+
+
+class MissingSource(msgspec.Struct, frozen=True, kw_only=True):
+    """An invariant, or a part of one, that could not be judged."""
+
+    invariant: str
+    source: str
+    """What is missing, and for which part."""
+
+
+AuditFinding = Violation | MissingSource
+
+
+def write_violation(invariant: str, change: NodeChange, message: str) -> Violation:
+    """Return a violation by a write to a Node."""
+    return revision_violation(invariant, change.revision, message, node=change.node.name)
+
+
+def revision_violation(
+    invariant: str, revision: Revision, message: str, *, node: str = ""
+) -> Violation:
+    return Violation(
+        invariant=invariant,
+        node=node,
+        time=revision.time,
+        revision=revision.revision,
+        message=message,
+    )
+
+
+def agent_violation(invariant: str, entry: Entry, message: str) -> Violation:
+    """Return a violation by an agent."""
+    return Violation(invariant=invariant, node=entry.node, time=entry.time, message=message)
+
+
+def event_violation(invariant: str, event: Event, message: str) -> Violation:
+    return Violation(invariant=invariant, node=event.node, time=event.at, message=message)
+
+
 class AuditCase:
     """One journal to be judged."""
 
@@ -43,14 +92,19 @@ class AuditCase:
         self.revisions = journal.revisions or ()
         self.entries: Sequence[Entry] = journal.entries or ()
         self.events = journal.events or ()
-        self.lost_journals = journal.lost_journals
         self.timeline = Timeline(self.revisions, journal.start)
         self.availability = PoolAvailability(self.timeline, journal.pools)
 
     @cached_property
     def decoded_events(self) -> list[tuple[Event, EventBody]]:
         """The events of the audited kinds, with their bodies."""
-        return list(_decoded(self.events))
+        decoded: list[tuple[Event, EventBody]] = []
+        for event in self.events:
+            if event.kind in _AUDITED_EVENTS:
+                # A malformed event is of a newer writer; the tests of messages find other causes.
+                with suppress(MalformedMessage):
+                    decoded.append((event, event.open()))
+        return decoded
 
     @cached_property
     def writes(self) -> list[NodeChange]:
@@ -63,49 +117,23 @@ class AuditCase:
         return [change for change in self.writes if self._lowers(change)]
 
     def _lowers(self, change: NodeChange) -> bool:
-        uid, before, after = change.node.uid, change.before, change.after
-        if before.unavailable or after.failed:
+        before, after = change.before, change.after
+        if before.unavailable or after.failed or not (after.leased_away or after.cordoned):
             return False
         # A gate may open between the decision and the write; no precondition guards against that.
         seen = self.revision_seen(change)
-        positions = (
-            change.position - 1,
-            change.position if seen is None else self.timeline.position_of(seen),
+        decided = change.position if seen is None else self.timeline.position_of(seen)
+        return not any(
+            self.availability.driverless(change.node.uid, position)
+            for position in (change.position - 1, decided)
         )
-        if any(self.availability.driverless(uid, position) for position in positions):
-            return False
-        return after.leased_away or after.cordoned
 
     def revision_seen(self, change: NodeChange) -> int | None:
         """Return the revision of Nodes on which, by its record, a write was decided."""
         return revision_in(change.after.record.seen, NODES) if change.after.record else None
 
 
-def _decoded(events: Iterable[Event]) -> Iterator[tuple[Event, EventBody]]:
-    for event in events:
-        if event.kind in _AUDITED_EVENTS:
-            # A malformed event is of a newer writer; the tests of messages find the other causes.
-            with suppress(MalformedMessage):
-                yield event, event.open()
-
-
 def revision_in(seen: Mapping[str, str], source: str) -> int | None:
     """Return the revision seen of a source; None where it is missing or no number."""
     text = seen.get(source, "")
     return int(text) if text.isascii() and text.isdigit() else None
-
-
-def write_violation(invariant: str, change: NodeChange, message: str) -> Violation:
-    """Return a violation by a write to a Node."""
-    return Violation(
-        invariant=invariant,
-        node=change.node.name,
-        time=change.revision.time,
-        revision=change.revision.revision,
-        message=message,
-    )
-
-
-def agent_violation(invariant: str, entry: Entry, message: str) -> Violation:
-    """Return a violation by an agent."""
-    return Violation(invariant=invariant, node=entry.node, time=entry.time, message=message)

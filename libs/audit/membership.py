@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from libs.audit.replay.nodes import NodeHistory
+from libs.audit.nodes import NodeHistory
 from libs.policy.findings import Acceptance
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.manifests import ParsedPolicy, parse_manifest
@@ -68,9 +68,8 @@ class PoolMembership:
             return False
         before = known.labels if known and not is_new else history.labels
         updated = {key: value for key, value in {**before, **labels}.items() if value is not None}
-        node = self._nodes[history.name] = NodeLabels(
-            name=history.name, uid=history.uid, labels=updated
-        )
+        node = NodeLabels(name=history.name, uid=history.uid, labels=updated)
+        self._nodes[history.name] = node
         if not self._policies or not (is_new or self._selecting_labels & labels.keys()):
             return False
         if not self._in_conflict:

@@ -4,18 +4,19 @@ States are decoded from labels, annotations and status. As in the engine, a leas
 another node uid counts as none.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
-from libs.audit.replay.series import Series
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import (
     DRIVER_LABEL,
     INITIALLY_CORDONED_ANNOTATION,
     KEEP_CORDONED_LABEL,
     LEASE_ANNOTATION,
+    MANAGER,
     RECORD_ANNOTATION,
     REQUEST_ANNOTATION,
     STATE_LABEL,
@@ -25,7 +26,7 @@ from libs.contracts.node import (
     Operation,
     UpgradeState,
 )
-from libs.contracts.paths import annotation_path, label_path
+from libs.contracts.paths import annotation_path, label_path, leaves, metadata_key
 
 UNSCHEDULABLE: Final = "spec.unschedulable"
 READY: Final = "status.conditions[type=Ready].status"
@@ -175,3 +176,97 @@ class NodeHistory:
     def states(self) -> Iterator[tuple[int, ReplayedNode]]:
         """Return every state, with the position from which it holds."""
         return self._states.items()
+
+
+Value = TypeVar("Value")
+
+
+class Series(Generic[Value]):
+    """Values in the order of their positions; each holds until the next one."""
+
+    def __init__(self) -> None:
+        self._positions: list[int] = []
+        self._values: list[Value] = []
+
+    @property
+    def last(self) -> Value | None:
+        return self._values[-1] if self._values else None
+
+    def append(self, position: int, value: Value) -> None:
+        self._positions.append(position)
+        self._values.append(value)
+
+    def append_newer(self, position: int, value: Value) -> None:
+        """Append a value, unless its position is not after the last one."""
+        if not self._positions or position > self._positions[-1]:
+            self.append(position, value)
+
+    def at(self, position: int) -> Value | None:
+        """Return the value that holds after a position; None before the first."""
+        count = bisect_right(self._positions, position)
+        return self._values[count - 1] if count else None
+
+    def first_after(self, position: int) -> tuple[int, Value] | None:
+        """Return the first item after a position."""
+        index = bisect_right(self._positions, position)
+        return (self._positions[index], self._values[index]) if index < len(self._values) else None
+
+    def items(self) -> Iterator[tuple[int, Value]]:
+        return zip(self._positions, self._values, strict=True)
+
+    def between(self, after: int, until: int) -> Iterator[tuple[int, Value]]:
+        """Return positions and values from after one position up to another."""
+        part = slice(bisect_right(self._positions, after), bisect_right(self._positions, until))
+        return zip(self._positions[part], self._values[part], strict=True)
+
+
+_SECTIONS: Final = ("metadata", "spec", "status")
+
+
+def initial_history(manifest: Mapping[str, Any], uid: str, name: str) -> NodeHistory:
+    """Return the history of a Node that existed before the journal begins.
+
+    The managedFields name the owners of its fields. A Node without them has no known owners, so
+    none of its fields counts as foreign.
+    """
+    history = NodeHistory(uid, name, is_complete=True)
+    values = dict(leaves({key: as_map(manifest.get(key)) for key in _SECTIONS}))
+    for condition in as_map(manifest.get("status")).get("conditions") or ():
+        if condition.get("type") == "Ready":
+            values[READY] = condition.get("status")
+    tracked = {path: value for path, value in values.items() if path in TRACKED_PATHS}
+    history.append(-1, state_after(ReplayedNode(), uid, tracked))
+    for path, value in values.items():
+        if (entry := metadata_key(path)) and entry[0] == "labels":
+            history.labels[entry[1]] = value
+    owners = _owners(as_map(manifest.get("metadata")).get("managedFields") or ())
+    for path, managers in owners.items():
+        # A field that others co-own is foreign: the server would keep it for them.
+        history.last_writers[path] = next((name for name in managers if name != MANAGER), MANAGER)
+    history.was_ours = any(MANAGER in managers for managers in owners.values())
+    if owners:
+        cordon_owner = history.last_writers.get(UNSCHEDULABLE)
+        history.cordoned_by_others = bool(values.get(UNSCHEDULABLE)) and cordon_owner != MANAGER
+    return history
+
+
+def _owners(managed_fields: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    owners: dict[str, list[str]] = {}
+    for entry in managed_fields:
+        for path, _ in leaves(_owned_keys(as_map(entry.get("fieldsV1")))):
+            owners.setdefault(path, []).append(entry.get("manager", ""))
+    return owners
+
+
+def _owned_keys(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the owned keys of maps as a tree, without the items of lists."""
+    return {
+        key.removeprefix("f:"): _owned_keys(as_map(below))
+        for key, below in fields.items()
+        if key.startswith("f:")
+    }
+
+
+def as_map(value: Any) -> Mapping[str, Any]:
+    """Return a map as it is, and anything else as an empty one."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

@@ -6,12 +6,19 @@ counts at the start of the journal.
 
 from collections.abc import Iterator, Mapping
 
-from libs.audit.checks.case import ROUND_SECONDS, STALE_SECONDS, AuditCase, write_violation
-from libs.audit.checks.harm_counts import AT_REST, TargetCounts, UpgradeHistory, target_of
-from libs.audit.findings import AuditFinding, MissingSource, Violation
-from libs.audit.replay.changes import NodeChange, RolloutWrite
-from libs.audit.replay.nodes import ReplayedNode
-from libs.audit.replay.pool_availability import in_journal_order
+from libs.audit.case import (
+    ROUND_SECONDS,
+    STALE_SECONDS,
+    AuditCase,
+    AuditFinding,
+    MissingSource,
+    revision_violation,
+    write_violation,
+)
+from libs.audit.harm_counts import AT_REST, TargetCounts, UpgradeHistory, target_of
+from libs.audit.nodes import ReplayedNode
+from libs.audit.pools import in_journal_order
+from libs.audit.timeline import NodeChange, RolloutWrite
 from libs.contracts.node import MANAGER, Operation, UpgradeState
 from libs.contracts.paths import segments
 from libs.policy.shapes import scaled_value
@@ -94,14 +101,10 @@ class _HarmReplay:
         self._releases[pool] = write.release
         self._accept_failures(pool, write.time)
         for target, record in write.initial_records.items():
-            self._counts[pool, target] = TargetCounts(
-                pool=pool,
-                target=target,
-                threshold=record.threshold,
-                allowed=[(float("-inf"), self._accepted_failures(pool, target))],
-                failed=dict.fromkeys(record.failed, -1),
-                validated=set(record.validated),
-            )
+            counts = self._new_counts(pool, target, record.threshold)
+            counts.failed = dict.fromkeys(record.failed, -1)
+            counts.validated = set(record.validated)
+            self._counts[pool, target] = counts
         yield from _forgotten_failures(write)
         for target in sorted(self._targets.get(pool, frozenset()) - write.targets):
             yield from self._drop_target(write, target)
@@ -135,17 +138,16 @@ class _HarmReplay:
         the pool.
         """
         nodes = self._case.timeline.nodes
-        for (pool, target), counts in self._counts.items():
-            if counts and pool == write.pool:
-                counts.failed = {
-                    uid: position
-                    for uid, position in counts.failed.items()
-                    if _failed_on(nodes[uid].at(write.position), target)
-                }
         threshold = self._threshold(write.pool, write.position, write.time)
-        for target in write.targets:
-            counts = self._counts.get((write.pool, target))
-            if counts and threshold:
+        for (pool, target), counts in self._counts.items():
+            if counts is None or pool != write.pool:
+                continue
+            counts.failed = {
+                uid: position
+                for uid, position in counts.failed.items()
+                if _failed_on(nodes[uid].at(write.position), target)
+            }
+            if threshold and target in write.targets:
                 counts.threshold = max(counts.threshold, threshold)
 
     def _replay_node(self, change: NodeChange) -> Iterator[AuditFinding]:
@@ -195,9 +197,8 @@ class _HarmReplay:
     def _check_grant(
         self, change: NodeChange, history: UpgradeHistory, counts: TargetCounts
     ) -> Iterator[AuditFinding]:
-        uid = change.node.uid
+        uid, record = change.node.uid, change.after.record
         action = f"{change.node.name} was granted for target {counts.target} of pool {counts.pool}"
-        record = change.after.record
         if history.failed_on not in ("", counts.target) and record and record.outside:
             counts.in_flight_uncounted.add(uid)
             if change.ours and len(counts.in_flight_uncounted) > 1:
@@ -216,8 +217,7 @@ class _HarmReplay:
         proven = counts.is_proven or self._known_position(change) < proven_until
         if change.ours and is_new and not proven and len(counts.at_risk) > allowance:
             problem = f"{allowance} nodes were in flight or had failed already"
-            message = f"{action}, which is unproven: {problem}"
-            yield write_violation("I8", change, message)
+            yield write_violation("I8", change, f"{action}, which is unproven: {problem}")
         else:
             yield from self._check_halt(change, counts, action)
 
@@ -228,8 +228,7 @@ class _HarmReplay:
         if history.is_restart(change.after.driver):
             return
         history.proven_label = ""
-        name = change.node.name
-        action = f"{name} was started on target {counts.target} of pool {counts.pool}"
+        action = f"{change.node.name} was started on target {counts.target} of pool {counts.pool}"
         yield from self._check_halt(change, counts, action)
 
     def _check_halt(
@@ -252,26 +251,23 @@ class _HarmReplay:
     def _counts_of(
         self, pool: str, target: str, *, position: int, time: float
     ) -> TargetCounts | None:
-        key = pool, target
-        if key not in self._counts:
+        if (pool, target) not in self._counts:
             threshold = self._threshold(pool, position, time)
-            allowed = [(float("-inf"), self._accepted_failures(pool, target))]
-            self._counts[key] = (
-                None
-                if threshold is None
-                else TargetCounts(pool=pool, target=target, threshold=threshold, allowed=allowed)
-            )
-        return self._counts[key]
+            counts = None if threshold is None else self._new_counts(pool, target, threshold)
+            self._counts[pool, target] = counts
+        return self._counts[pool, target]
+
+    def _new_counts(self, pool: str, target: str, threshold: int) -> TargetCounts:
+        allowed = [(float("-inf"), self._accepted_failures(pool, target))]
+        return TargetCounts(pool=pool, target=target, threshold=threshold, allowed=allowed)
 
     def _threshold(self, pool: str, position: int, time: float) -> int | None:
         """Return the highest threshold that may have held at a time; None where it is unknown."""
         availability = self._case.availability
-        base = availability.base(pool, position) or availability.largest(pool, position)
+        base = availability.base(pool, position) or availability.size(pool, position).largest
         limits = availability.limits(pool, since=time - STALE_SECONDS, until=time)
-        shares = [
-            max(1, scaled_value(item.failure_threshold, item.base or base)) for item in limits
-        ]
-        return max(shares, default=None)
+        shares = (scaled_value(facts.failure_threshold, facts.base or base) for facts in limits)
+        return max((max(1, share) for share in shares), default=None)
 
 
 def _failed_on(node: ReplayedNode, target: str) -> bool:
@@ -280,9 +276,7 @@ def _failed_on(node: ReplayedNode, target: str) -> bool:
 
 def _forgotten_failures(write: RolloutWrite) -> Iterator[AuditFinding]:
     """Check that no failure disappears from the status of a Rollout."""
-    if write.revision is None:
-        return
-    for path, (before, after) in write.revision.changed.items():
+    for path, (before, after) in write.revision.changed.items() if write.revision else ():
         if not path.startswith("status.targets") or segments(path)[-1] != "failed":
             continue
         forgotten = set(before or ()) - set(after or ())
@@ -293,11 +287,6 @@ def _forgotten_failures(write: RolloutWrite) -> Iterator[AuditFinding]:
 
 
 def _rollout_violation(write: RolloutWrite, problem: str) -> Iterator[AuditFinding]:
-    revision = write.revision
-    if revision is not None and revision.manager == MANAGER:
-        yield Violation(
-            invariant="I8",
-            time=revision.time,
-            revision=revision.revision,
-            message=f"the Rollout of pool {write.pool} {problem}",
-        )
+    if write.revision and write.revision.manager == MANAGER:
+        message = f"the Rollout of pool {write.pool} {problem}"
+        yield revision_violation("I8", write.revision, message)

@@ -6,24 +6,26 @@ deletions have no revision of their own. The state before the journal is at posi
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from libs.audit.replay.changes import (
-    NodeChange,
-    PodHistory,
-    PolicyChange,
-    RolloutWrite,
-    rollout_write,
+from libs.audit.nodes import (
+    ABSENT,
+    TRACKED_PATHS,
+    NodeHistory,
+    ReplayedNode,
+    Series,
+    as_map,
+    initial_history,
+    state_after,
 )
-from libs.audit.replay.initial_objects import InitialObjects
-from libs.audit.replay.nodes import ABSENT, TRACKED_PATHS, NodeHistory, ReplayedNode, state_after
-from libs.audit.replay.series import Series
 from libs.contracts import rollout
 from libs.contracts.journal import Revision, Verb
+from libs.contracts.node import MANAGER, NodeLease
 from libs.contracts.paths import metadata_key, set_path
+from libs.contracts.rollout import TargetRecord
 from libs.policy.kinds import KINDS
 
 OURS: Final = "sluice-"
@@ -31,6 +33,93 @@ OURS: Final = "sluice-"
 
 _UID: Final = "metadata.uid"
 _BEFORE: Final = float("-inf")
+
+State = TypeVar("State")
+
+
+class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A successful write to a Node that changed its replayed state or labels, or was ours."""
+
+    position: int
+    revision: Revision
+    node: NodeHistory
+    before: ReplayedNode
+    after: ReplayedNode
+    labels: Mapping[str, str | None] = {}
+    """The changed labels with their new values."""
+    previous_writers: Mapping[str, str | None] = {}
+    """Of a write of ours: the last writer of each path before it; None where it is unknown."""
+    ours: bool
+    """Whether the scheduler is the writer."""
+    lease_ended: NodeLease | None
+    """The lease of an upgrade that the write ended."""
+    lease_taken: NodeLease | None
+    """The lease of an upgrade that began with the write."""
+    label_moved: bool
+    """Whether the driver label changed."""
+    new_state: str | None
+    """The state, where it changed."""
+    record_lost: bool
+    """Whether another writer removed the record or made it malformed."""
+
+    @classmethod
+    def of(
+        cls, position: int, revision: Revision, node: NodeHistory, after: ReplayedNode, **paths: Any
+    ) -> "NodeChange":
+        before, ours = node.latest, revision.manager == MANAGER
+        lost = before.record is not None and after.record is None and after.exists
+        return cls(
+            position=position,
+            revision=revision,
+            node=node,
+            before=before,
+            after=after,
+            ours=ours,
+            lease_ended=before.upgrade if before.upgrade != after.lease else None,
+            lease_taken=after.upgrade if before.upgrade is None else None,
+            label_moved=before.driver != after.driver,
+            new_state=after.state if after.state != before.state else None,
+            record_lost=lost and not ours,
+            **paths,
+        )
+
+    @property
+    def uncordoned(self) -> bool:
+        return self.before.cordoned and not self.after.cordoned
+
+
+class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A write to a policy or a strategy."""
+
+    position: int
+    time: float
+    kind: str
+    name: str
+    manifest: Mapping[str, Any] | None
+    """The new object; None where it was deleted."""
+
+
+class RolloutWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """A write to a Rollout, with the part of the new object that the audit needs."""
+
+    position: int
+    time: float
+    pool: str
+    exists: bool
+    release: tuple[str, int]
+    """The target that a person released from its halt, and the number of failures accepted."""
+    base: int
+    targets: frozenset[str]
+    """The targets in its status."""
+    initial_records: Mapping[str, TargetRecord]
+    """The records of the targets; only at the start of the journal, which has no other source."""
+    revision: Revision | None
+    """None at the start of the journal."""
+
+
+class PodHistory(msgspec.Struct, kw_only=True):
+    name: str
+    deletion: Revision | None = None
 
 
 class Timeline:
@@ -52,7 +141,8 @@ class Timeline:
         self._uids: dict[str, str] = {}
         """Uids of the present Nodes by name."""
         self._manifests: dict[tuple[str, str], dict[str, Any]] = {}
-        self._replay_start(InitialObjects(start))
+        """Rollouts, policies and strategies by kind and name."""
+        self._replay_start(start)
         for position, revision in enumerate(revisions):
             self._replay(position, revision)
 
@@ -77,15 +167,28 @@ class Timeline:
     def end_time(self) -> float:
         return self._times[-1] if self._times else 0.0
 
-    def _replay_start(self, start: InitialObjects) -> None:
-        for node in start.nodes:
-            self.nodes[node.uid] = node
-            self._uids[node.name] = node.uid
-        for uid, name in start.pods.items():
-            self.pods[uid] = PodHistory(name=name)
-        for (kind, name), manifest in start.manifests.items():
-            self._manifests[kind, name] = manifest
-            self._append_object_change(-1, _BEFORE, (kind, name), manifest)
+    def changes_with(
+        self, at_start: Callable[[NodeHistory], State]
+    ) -> Iterator[tuple[NodeChange, State]]:
+        """Return each change of a Node with the state that a check keeps of that Node."""
+        states: dict[str, State] = {}
+        for change in self.changes:
+            if change.node.uid not in states:
+                states[change.node.uid] = at_start(change.node)
+            yield change, states[change.node.uid]
+
+    def _replay_start(self, start: Sequence[Mapping[str, Any]]) -> None:
+        for manifest in start:
+            kind, metadata = manifest.get("kind", ""), as_map(manifest.get("metadata"))
+            name, uid = metadata.get("name", ""), metadata.get("uid", "")
+            if kind == "Node":
+                self.nodes[uid] = initial_history(manifest, uid, name)
+                self._uids[name] = uid
+            elif kind == "Pod":
+                self.pods[uid] = PodHistory(name=name)
+            elif kind in KINDS:
+                copy = self._manifests[kind, name] = _deep_copy(manifest)
+                self._append_object_change(-1, _BEFORE, (kind, name), copy, None)
 
     def _replay(self, position: int, revision: Revision) -> None:
         self._times.append(max(revision.time, self._times[-1] if self._times else revision.time))
@@ -105,13 +208,11 @@ class Timeline:
             self._replay_object(position, revision)
 
     def _index(self, position: int, revision: Revision) -> None:
-        number = revision.revision
+        number, kind = revision.revision, revision.kind
         if not number:
             return
         self._positions.append_newer(number, position)
-        self._write_times[revision.kind].append_newer(number, revision.time)
-        if revision.namespace:
-            key = f"{revision.kind}/{revision.namespace}"
+        for key in (kind, f"{kind}/{revision.namespace}")[: 2 if revision.namespace else 1]:
             self._write_times[key].append_newer(number, revision.time)
 
     def _replay_node(self, position: int, revision: Revision) -> None:
@@ -129,14 +230,8 @@ class Timeline:
             if (entry := metadata_key(path)) and entry[0] == "labels":
                 labels[entry[1]] = value
         if after is not history.latest or ours or labels:
-            self._append_node_change(
-                position,
-                revision,
-                history,
-                after,
-                labels=labels,
-                previous_writers=previous_writers,
-            )
+            paths = {"labels": labels, "previous_writers": previous_writers}
+            self._append_node_change(position, revision, history, after, **paths)
 
     def _append_node_change(
         self,
@@ -192,18 +287,41 @@ class Timeline:
         time: float,
         key: tuple[str, str],
         manifest: Mapping[str, Any] | None,
-        revision: Revision | None = None,
+        revision: Revision | None,
     ) -> None:
         kind, name = key
         if kind == rollout.KIND:
-            write = rollout_write(position, time, name, manifest or {}, revision)
+            write = _rollout_write(position, time, name, manifest or {}, revision)
             self.object_changes.append(write)
             return
-        # A deep copy, because later writes change the manifest in place.
-        copy = None if manifest is None else msgspec.json.decode(msgspec.json.encode(manifest))
+        # A copy, because later writes change the manifest in place.
+        copy = None if manifest is None else _deep_copy(manifest)
         self.object_changes.append(
             PolicyChange(position=position, time=time, kind=kind, name=name, manifest=copy)
         )
+
+
+def _rollout_write(
+    position: int, time: float, name: str, manifest: Mapping[str, Any], revision: Revision | None
+) -> RolloutWrite:
+    """Decode a write from the whole object; an empty one was deleted."""
+    status, spec = as_map(manifest.get("status")), as_map(manifest.get("spec"))
+    release, targets = as_map(spec.get("release")), as_map(status.get("targets"))
+    return RolloutWrite(
+        position=position,
+        time=time,
+        pool=name,
+        exists=bool(manifest),
+        release=(release.get("target", ""), release.get("failures", 0)),
+        base=status.get("base") or 0,
+        targets=frozenset(targets),
+        initial_records={} if revision else msgspec.convert(targets, dict[str, TargetRecord]),
+        revision=revision,
+    )
+
+
+def _deep_copy(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    return msgspec.json.decode(msgspec.json.encode(manifest))
 
 
 def _is_status(path: str) -> bool:

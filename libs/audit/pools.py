@@ -6,35 +6,19 @@ record names, any other node to the pool by the facts or else by the policies.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import msgspec
 
-from libs.audit.replay.changes import NodeChange, PolicyChange, RolloutWrite
-from libs.audit.replay.membership import PoolMembership
-from libs.audit.replay.nodes import NodeHistory, ReplayedNode
-from libs.audit.replay.series import Series
-from libs.audit.replay.timeline import Timeline
+from libs.audit.membership import PoolMembership
+from libs.audit.nodes import NodeHistory, ReplayedNode, Series
+from libs.audit.timeline import NodeChange, PolicyChange, RolloutWrite, Timeline
 from libs.contracts.node import Operation
 from libs.contracts.records import PoolFacts
-from libs.policy.shapes import IntOrString, scaled_value
-
-
-class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a pool since a time."""
-
-    since: float
-    max_unavailable: IntOrString
-    failure_threshold: IntOrString
-    base: int | None = None
-
-    def limit(self, nodes: int) -> int:
-        """Return how many of so many nodes may be unavailable."""
-        if scaled_value(self.max_unavailable, 100) == 0:
-            return 0
-        return max(1, scaled_value(self.max_unavailable, nodes))
+from libs.policy.shapes import scaled_value
 
 
 class NodeAvailability(msgspec.Struct, frozen=True):
@@ -47,7 +31,7 @@ class NodeAvailability(msgspec.Struct, frozen=True):
 NO_POOL: Final = NodeAvailability()
 
 
-class _PoolSize(NamedTuple):
+class PoolSize(NamedTuple):
     nodes: int = 0
     unavailable: int = 0
     largest: int = 0
@@ -66,36 +50,28 @@ class PoolAvailability:
         self._members_by_facts: dict[str, str] = {}
         self._driverless: frozenset[str] = frozenset()
         self._doubtful: frozenset[str] = frozenset()
-        self._ever_driverless = frozenset[str]().union(*(item.driverless for item in facts))
+        self._ever_driverless = _union(item.driverless for item in facts)
         self._membership = PoolMembership()
         self._recorded_pools: dict[str, str] = {}
         self._members_ever: dict[str, set[str]] = defaultdict(set)
-        self._limits: dict[str, list[PoolLimits]] = defaultdict(list)
+        self._limits: dict[str, list[PoolFacts]] = defaultdict(list)
         self._bases: dict[str, Series[int]] = defaultdict(Series[int])
-        self._sizes: dict[str, Series[_PoolSize]] = defaultdict(Series[_PoolSize])
+        self._sizes: dict[str, Series[PoolSize]] = defaultdict(Series[PoolSize])
         self._nodes: dict[str, Series[NodeAvailability]] = defaultdict(Series[NodeAvailability])
         self._own_writes: dict[str, Series[str]] = defaultdict(Series[str])
         """Node uids by pool."""
         self._deletions = Series[str]()
         self._replay()
 
-    def limits(self, pool: str, *, since: float, until: float) -> list[PoolLimits]:
+    def limits(self, pool: str, *, since: float, until: float) -> list[PoolFacts]:
         """Return all limits that held within a time; none where they are unknown."""
         known = self._limits.get(pool, [])
         last = bisect_right(known, until, key=lambda item: item.since)
         first = bisect_right(known, since, key=lambda item: item.since)
         return known[max(first - 1, 0) : last]
 
-    def size(self, pool: str, position: int) -> int:
-        """Return the number of nodes in a pool."""
-        return self._size(pool, position).nodes
-
-    def largest(self, pool: str, position: int) -> int:
-        """Return the largest number of nodes in a pool up to a position."""
-        return self._size(pool, position).largest
-
-    def _size(self, pool: str, position: int) -> _PoolSize:
-        return self._sizes[pool].at(position) or _PoolSize()
+    def size(self, pool: str, position: int) -> PoolSize:
+        return self._sizes[pool].at(position) or PoolSize()
 
     def base(self, pool: str, position: int) -> int | None:
         """Return the base of a pool by the status of its Rollout."""
@@ -118,20 +94,20 @@ class PoolAvailability:
         unknown whether the writer saw it. Nor do nodes that got their driver in between: their
         agents reported that, which no revision shows.
         """
-        unavailable = NodeAvailability(pool, True)
-        count = self._size(pool, seen).unavailable
+
+        def counts(uid: str, at: int) -> bool:
+            return self.node_availability(uid, at) == NodeAvailability(pool, True)
+
+        count = self.size(pool, seen).unavailable
         last_writes = {uid: at for at, uid in self._own_writes[pool].between(seen, position)}
         last_writes.setdefault(without, seen)
         for uid, at in last_writes.items():
-            count -= self.node_availability(uid, seen) == unavailable
-            count += uid != without and self.node_availability(uid, at) == unavailable
+            count += (uid != without and counts(uid, at)) - counts(uid, seen)
         deleted = [uid for _, uid in self._deletions.between(seen, position)]
         for uid in deleted:
-            if uid != without:
-                at = last_writes.get(uid, seen)
-                count -= self.node_availability(uid, at) == unavailable
+            count -= uid != without and counts(uid, last_writes.get(uid, seen))
         for uid in self._equipped(seen, position) - last_writes.keys() - set(deleted):
-            count -= self.node_availability(uid, seen) == unavailable
+            count -= counts(uid, seen)
         return count
 
     def _equipped(self, seen: int, position: int) -> set[str]:
@@ -149,9 +125,8 @@ class PoolAvailability:
         for change in reversed(timeline.changes):
             if change.after.pool:
                 self._recorded_pools[change.node.uid] = change.after.pool
-        for history in timeline.nodes.values():
+        for uid, history in timeline.nodes.items():
             if (first := history.at(-1)).exists:
-                uid = history.uid
                 self._membership.update_node(history, {})
                 self._recorded_pools[uid] = first.pool or self._recorded_pools.get(uid, "")
                 self._update_node(-1, history, first)
@@ -170,37 +145,31 @@ class PoolAvailability:
 
     def _apply_facts(self, position: int, until: float) -> None:
         """Apply the facts up to a time."""
+        present: list[PoolFacts] = []
         while self._future_facts and self._future_facts[-1].since <= until:
-            since = self._future_facts[-1].since
-            while self._future_facts and self._future_facts[-1].since == since:
-                facts = self._future_facts.pop()
+            present.append(self._future_facts.pop())
+        for since, facts_at_once in groupby(present, key=lambda item: item.since):
+            for facts in facts_at_once:
                 self._facts[facts.key] = facts
-                self._limits[facts.key].append(
-                    PoolLimits(
-                        since=facts.since,
-                        max_unavailable=facts.max_unavailable,
-                        failure_threshold=facts.failure_threshold,
-                        base=facts.base,
-                    )
-                )
-            present = self._facts.values()
+                self._limits[facts.key].append(facts)
+            all_facts = self._facts.values()
             self._members_by_facts = {
-                uid: facts.key for facts in present for uid in facts.members or ()
+                uid: facts.key for facts in all_facts for uid in facts.members or ()
             }
-            self._driverless = frozenset[str]().union(*(facts.driverless for facts in present))
-            self._doubtful = frozenset[str]().union(*(facts.doubtful for facts in present))
+            self._driverless = _union(facts.driverless for facts in all_facts)
+            self._doubtful = _union(facts.doubtful for facts in all_facts)
             self._update_all(min(position, self._timeline.position_at(since)))
 
     def _replay_policy(self, change: PolicyChange) -> None:
         for pool in self._membership.update_policy(change.kind, change.name, change.manifest):
             if pool.key not in self._pools_with_facts:
-                self._limits[pool.key].append(
-                    PoolLimits(
-                        since=change.time,
-                        max_unavailable=pool.upgrade.max_unavailable,
-                        failure_threshold=pool.strategy.failure_threshold,
-                    )
+                limits = PoolFacts(
+                    key=pool.key,
+                    since=change.time,
+                    max_unavailable=pool.upgrade.max_unavailable,
+                    failure_threshold=pool.strategy.failure_threshold,
                 )
+                self._limits[pool.key].append(limits)
         self._update_all(change.position)
 
     def _replay_node(self, change: NodeChange) -> None:
@@ -242,10 +211,9 @@ class PoolAvailability:
             self._members_ever[after.pool].add(history.uid)
 
     def _add(self, pool: str, position: int, *, nodes: int, unavailable: int) -> None:
-        size = self._sizes[pool].last or _PoolSize()
+        size = self._sizes[pool].last or PoolSize()
         nodes += size.nodes
-        largest = max(nodes, size.largest)
-        updated = _PoolSize(nodes, size.unavailable + unavailable, largest)
+        updated = PoolSize(nodes, size.unavailable + unavailable, max(nodes, size.largest))
         self._sizes[pool].append(position, updated)
 
     def _pool_of(self, history: NodeHistory, node: ReplayedNode) -> str:
@@ -261,9 +229,20 @@ class PoolAvailability:
         return self._membership.pool_of(history.name) if has_policies else recorded
 
 
+def limit_of(facts: PoolFacts, nodes: int) -> int:
+    """Return how many of so many nodes may be unavailable."""
+    if scaled_value(facts.max_unavailable, 100) == 0:
+        return 0
+    return max(1, scaled_value(facts.max_unavailable, nodes))
+
+
 def in_journal_order(timeline: Timeline) -> Iterator[NodeChange | PolicyChange | RolloutWrite]:
     """Return all changes by position."""
     return merge(timeline.changes, timeline.object_changes, key=lambda item: item.position)
+
+
+def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset[str]().union(*sets)
 
 
 def _expects_driver(node: ReplayedNode) -> bool:
