@@ -24,9 +24,10 @@ from libs.contracts.streams import STATE, STREAMS
 from libs.forecast.world import SteadyWorld, WorldOverride
 from libs.host.machine import InlineOffload
 from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
-from libs.kube.resources import LEASES, NODES, Resource
+from libs.kube.resources import LEASES, NODES, PODS, Resource
 from libs.policy.crds import crd_manifests
 from libs.policy.installation.objects import installation_objects
+from libs.policy.render import agents
 from libs.testing.bus.local_bus import LocalBus
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.kubelet.container_process import ContainerProcess
@@ -48,6 +49,7 @@ from tests.component.processes import (
 T = TypeVar("T")
 W = TypeVar("W", bound="World")
 
+AGENT_APPS = {agent.component: agent.app for agent in agents.AGENTS}
 RBAC = "rbac.authorization.k8s.io/v1"
 MODEL = SteadyWorld(unload_seconds=1.0, load_seconds=2.0, validation_seconds=1.0)
 
@@ -76,8 +78,7 @@ class World(Backends):
         self.machines: dict[str, SimulatedMachine] = {}
         self.roles: list[Process] = []
         self.agents: list[Process] = []
-        self.entries: list[Entry] = []
-        """The journals of all agents."""
+        self.journals: dict[tuple[str, Writer], list[Entry]] = {}
 
     def _kube_for(self, user: str, manager: str) -> Kube:
         return Kube(self.server.transport(user=user), manager=manager, clock=self.sim.clock)
@@ -171,13 +172,21 @@ class World(Backends):
         machine.join(self.cluster.fleet, labels=labels)
         return machine
 
-    def start_agent(self, node: str, writer: Writer) -> Process:
-        """Start an agent on a machine whose Node exists."""
+    async def start_agent(self, node: str, writer: Writer) -> Process:
+        """Start an agent in a pod on a machine whose Node exists."""
         machine, uid = self.machines[node], self.cluster.fleet[node].node_uid
-        journal = MemoryJournal(self.entries, pause=lambda: self.sim.clock.sleep(0.001))
+        number = len(self.agents) + 1
+        pod = {
+            "metadata": {"name": f"{writer}-{number}", "labels": {"app": AGENT_APPS[writer]}},
+            "spec": {"nodeName": node, "containers": [{"name": "agent", "image": "agent:1"}]},
+        }
+        pod_uid = (await self.kube.create(PODS, pod, namespace=NAMESPACE)).metadata.uid
+        entries = self.journals.setdefault((node, writer), [])
+        journal = MemoryJournal(entries, pause=lambda: self.sim.clock.sleep(0.001))
         host = machine.host(
             InlineOffload(),
             comm=f"sluice-{writer}",
+            pod_uid=pod_uid,
             changes=writer is Writer.DRIVER,
             proves=writer is Writer.VALIDATOR,
         )
@@ -193,16 +202,20 @@ class World(Backends):
                 service=process.service,
             )
 
-        number = len(self.agents) + 1
         agent = Process(self, writer, run_agent, name=f"{writer}-{number} of {node}", node=node)
         self.agents.append(agent)
         return agent
 
-    async def stop_agents(self) -> None:
-        while self.agents:
-            agent = self.agents.pop()
-            agent.bus.kill()
-            await agent.stop()
+    async def kill_agents(self) -> None:
+        for agent in self.agents:
+            await agent.kill()
+
+    async def power_off(self, node: str) -> None:
+        """Power off a machine, and with it its agents."""
+        for agent in self.agents:
+            if agent.bus.identity.node == node:
+                await agent.kill()
+        self.machines[node].power_off()
 
     async def report(
         self, node: str, body: StateBody, *, writer: Writer, boot: str, kind: str
@@ -280,7 +293,7 @@ class World(Backends):
     async def end(self) -> None:
         for role in self.roles:
             await role.kill()
-        await self.stop_agents()
+        await self.kill_agents()
         # A leader releases the lease only when none of its writes can take effect any more.
         await self.sleep(20)
         await self.server.stop()
