@@ -35,7 +35,7 @@ from tests.component.kube.servers import RealServer
 from tests.component.policy.strict_writes import apply, send
 from tests.support import eventually
 from tests.unit.discovery.cluster.builders import (
-    CONTAINER,
+    ALL_OPERANDS,
     DEPLOY,
     PRESENT,
     SYSTEM,
@@ -46,7 +46,6 @@ from tests.unit.policy.situations import cluster_policy
 
 RBAC = "rbac.authorization.k8s.io"
 ACCOUNT = "sluice-discovery-cluster"
-ALL = {key.removeprefix(DEPLOY): "true" for key in CONTAINER}
 KERNEL = "feature.node.kubernetes.io/kernel-version."
 BOOT = {"status": {"nodeInfo": {"bootID": "boot-1"}}}
 
@@ -175,7 +174,7 @@ async def test_a_node_is_labelled_paused_edited_and_left_behind(site: Installati
     async def is_so(wanted: Mapping[str, str]) -> bool:
         return operands_in(await site.labels(name)) == wanted
 
-    mine = {**ALL, "dcgm": "false"}
+    mine = {**ALL_OPERANDS, "dcgm": "false"}
     async with site.role() as service:
         await site.report(name, SYSTEM)
         await eventually(lambda: is_so(mine), within=60)
