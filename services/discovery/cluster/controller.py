@@ -30,11 +30,9 @@ from services.discovery.cluster.decide import (
     decide,
     label_policy,
 )
-from services.discovery.cluster.informers import Informers
-from services.discovery.cluster.metrics import DiscoveryMetrics
 from services.discovery.cluster.reports import ReportReader
-from services.discovery.cluster.resources import Node
-from services.discovery.cluster.writes import Writes
+from services.discovery.cluster.resources import Informers, Node
+from services.discovery.cluster.writes import DiscoveryMetrics, Writes
 
 NAME: Final = "labels"
 """The controller's name in its metrics."""

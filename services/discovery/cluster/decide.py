@@ -21,7 +21,8 @@ from libs.policy.pools import assemble_pools
 from libs.policy.render.agents import DEPLOY_PREFIX
 from libs.policy.wanted import operands_of
 from services.discovery.cluster import feature_labels, operand_labels
-from services.discovery.cluster.label_keys import FOREIGN_PCI, PCI, YES
+from services.discovery.cluster.feature_labels import FOREIGN_PCI, PCI
+from services.discovery.cluster.operand_labels import YES
 from services.discovery.cluster.resources import Node
 
 ABSENCE_CONFIRMED: Final = 180.0

@@ -13,10 +13,8 @@ from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
 from services.discovery.cluster.controller import NAME, LabelController
-from services.discovery.cluster.informers import Informers
-from services.discovery.cluster.metrics import DiscoveryMetrics
-from services.discovery.cluster.resources import MANAGER
-from services.discovery.cluster.writes import Writes
+from services.discovery.cluster.resources import MANAGER, Informers
+from services.discovery.cluster.writes import DiscoveryMetrics, Writes
 
 LEASE: Final = "sluice-discovery-cluster"
 

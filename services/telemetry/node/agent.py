@@ -22,9 +22,8 @@ from libs.runtime.env import Env
 from libs.runtime.http import HttpServer, HttpSettings, Page
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
-from services.telemetry.node.metrics import TelemetryMetrics
 from services.telemetry.node.page import exporter_page
-from services.telemetry.node.sampler import INTERVAL, Sampler
+from services.telemetry.node.sampler import INTERVAL, Sampler, TelemetryMetrics
 
 _log = logger()
 

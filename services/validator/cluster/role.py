@@ -15,8 +15,7 @@ from libs.policy.pool_index import PoolIndex, nodes_without_recorded_pool
 from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
-from services.validator.cluster.metrics import ProofCollector
-from services.validator.cluster.proofs import NODES, SELECTOR, FleetProofs
+from services.validator.cluster.proofs import NODES, SELECTOR, FleetProofs, ProofCollector
 
 
 class ValidatorClusterSettings(ClusterSettings, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import LocalServer
 from libs.testing.simulation import Sim, run
 from services.telemetry.cluster import role
-from services.telemetry.cluster.batch_cache import SILENT_AFTER
+from services.telemetry.cluster.fleet import SILENT_AFTER
 from services.telemetry.cluster.role import TelemetryClusterSettings
 from tests.unit.policy.situations import cluster_policy
 
