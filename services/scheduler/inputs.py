@@ -15,11 +15,10 @@ from libs.bus.reports import ReportCache
 from libs.bus.slot_cache import SlotCache
 from libs.contracts import subjects
 from libs.contracts.node import DRIVER_LABEL
-from libs.kube import gpu_operator
 from libs.kube.client import Kube
 from libs.kube.events import EventRecorder
 from libs.kube.informer import Informer, informers
-from libs.kube.lease.record import GpuOperatorDetector
+from libs.kube.lease.record import GPU_OPERATOR_LEASE, GpuOperatorDetector
 from libs.kube.resources import LEASES
 from libs.policy.render.agents import AGENTS
 from libs.rollout.views.fleet import Instant, SourceState, Visibility
@@ -59,7 +58,7 @@ class Informers:
         )
         """Pods in the namespace that are neither drivers nor agents: NATS, the cluster roles."""
         self.leases = Informer(
-            kube, LEASES, fields=f"metadata.name={gpu_operator.LEASE}", **cluster_wide
+            kube, LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}", **cluster_wide
         )
         self._sources: Mapping[str, tuple[Informer[Any], ...]] = {
             "nodes": (self.nodes,),

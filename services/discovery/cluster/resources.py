@@ -11,9 +11,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from libs.contracts.node import RECORD_ANNOTATION
-from libs.kube import gpu_operator, views
+from libs.kube import views
 from libs.kube.client import Kube
 from libs.kube.informer import Informer, informers
+from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import LEASES, CustomObject, Resource, custom_resource, custom_resources
 from libs.kube.views import Object
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
@@ -123,7 +124,7 @@ class Informers:
         self.nodes = of(NODES)
         self.policies = informers(POLICIES, kube, env=env)
         self.gpu_clusters = of(GPU_CLUSTERS)
-        self.leases = of(LEASES, fields=f"metadata.name={gpu_operator.LEASE}")
+        self.leases = of(LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}")
 
     def all(self) -> tuple[Informer[Any], ...]:
         return (self.nodes, *self.policies.values(), self.gpu_clusters, self.leases)
