@@ -12,8 +12,8 @@ from libs.contracts.reports import PodUse, Usage
 from libs.contracts.rollout import RolloutStatus
 from libs.forecast.stage import Stage, StageNodeSpec
 from libs.forecast.world import SteadyWorld
+from libs.kube.reads import decode_page
 from libs.kube.resources import NODES
-from libs.kube.responses import decode_page
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.decide import Decider, decide
 from libs.rollout.views.fleet import Fleet, Instant

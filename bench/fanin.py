@@ -13,8 +13,8 @@ from libs.contracts import subjects, telemetry
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import MAJOR
 from libs.contracts.telemetry import Batch, GpuSample
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 
 TITLE = "8-GPU batches decoded into a table; an empty nats-py callback beside it (CPU seconds)"
 NODES = 1_000

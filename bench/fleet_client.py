@@ -23,7 +23,7 @@ from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.resources import NODES
 from libs.kube.views import Node
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 
 
 class _Meta(msgspec.Struct):

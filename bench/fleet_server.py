@@ -18,7 +18,7 @@ from libs.kube.client import Kube
 from libs.kube.resources import NODES
 from libs.policy.crds import CEL_RULES
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import RandomIds
+from libs.runtime.env import RandomIds
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.cluster.kubelet.hardware import KERNEL, Hardware, node

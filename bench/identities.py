@@ -19,8 +19,8 @@ from libs.bus.port import BusUnavailable
 from libs.bus.server_config import User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 
 TITLE = "9,500 nkey identities in two processes, back after kill -9 of the server"
 IDENTITIES = 9_500

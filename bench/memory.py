@@ -10,16 +10,16 @@ from pathlib import Path
 
 from bench.report import BenchReport
 from bench.resident import resident
-from libs.bus.commands.op import Op, OpDone
+from libs.bus.commands.executor import Op, OpDone
 from libs.bus.commands.receiver import CommandReceiver
 from libs.bus.journal import FileJournal
 from libs.bus.nats.bus import connect
 from libs.bus.reporter import Reporter
 from libs.contracts.commands import CommandKind
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.streams import COMMANDS
+from libs.contracts.subjects import COMMANDS
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 
 TITLE = "resident memory of a connected process"
 

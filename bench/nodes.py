@@ -14,11 +14,11 @@ from bench.recorded import pages
 from bench.report import BenchReport, ratio
 from libs.kube.client import Kube
 from libs.kube.http import HttpTransport, StaticToken
+from libs.kube.reflector import Changed, Reflector
+from libs.kube.requests import Request
 from libs.kube.resources import NODES
-from libs.kube.transport import Request
-from libs.kube.watch.reflector import Changed, Reflector
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 
 TITLE = "5,000 nodes of 19 KB: decoded and watched, beside kubernetes_asyncio"
 EVENTS = 20_000

@@ -13,7 +13,7 @@ from libs.contracts.journal import Verb
 from libs.contracts.rollout import KIND
 from libs.forecast.stage.field_paths import SCHEDULER
 from libs.forecast.stage.recorder import JournalRecorder
-from libs.kube.watch.reflector import WATCH_SECONDS
+from libs.kube.reflector import WATCH_SECONDS
 from services.scheduler.pod_cache import LIST_INTERVAL, MAX_WATCHED_NODES
 from services.scheduler.resources import POLICIES
 

@@ -7,14 +7,14 @@ from typing import Any
 from bench.recorded import NODES as COUNT
 from bench.recorded import pages
 from bench.report import BenchReport, ratio
+from libs.kube.reads import decode_page
 from libs.kube.resources import NODES
-from libs.kube.responses import decode_page
 from libs.kube.views import Node
 from libs.policy.manifests import ParsedPolicy, parse_manifest
 from libs.policy.owners import NodeLabels
 from libs.policy.pools import assemble_pools
 from libs.policy.render.operands import render_operands
-from libs.policy.render.settings import AgentImages, RenderSettings
+from libs.policy.render.rendered import AgentImages, RenderSettings
 from libs.policy.variants import assign_variants
 
 TITLE = "5,000 nodes in 20 pools: selection and rendering, beside decoding the nodes"

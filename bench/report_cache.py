@@ -15,10 +15,10 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.reports import PodUse, Usage
 from libs.contracts.reports import Report as StateReport
-from libs.contracts.streams import STATE
+from libs.contracts.subjects import STATE
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 
 TITLE = "10,000 states mirrored; a plain ordered consumer that only reads them beside it"
 STATES = 10_000

@@ -30,13 +30,13 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.reports import PodUse, Usage
 from libs.contracts.reports import Report as StateReport
-from libs.contracts.streams import STATE, STREAMS
+from libs.contracts.subjects import STATE, STREAMS
 from libs.kube.client import Kube
-from libs.kube.config import open_transport
+from libs.kube.connect import open_transport
 from libs.kube.resources import NODES
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 
 TITLE = "a scheduler's process that leads 5,000 nodes: its memory"
 COUNT: Final = 5_000

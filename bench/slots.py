@@ -14,10 +14,10 @@ from libs.contracts import subjects
 from libs.contracts.commands import Command, Order, Quiesce
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
-from libs.contracts.streams import COMMANDS
+from libs.contracts.subjects import COMMANDS
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 
 TITLE = "10,000 slots written; plain JetStream publishes with the same header beside them"
 SLOTS = 10_000

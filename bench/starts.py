@@ -18,9 +18,10 @@ from bench.report import BenchReport
 from libs.contracts import subjects
 from libs.contracts.node import STATE_LABEL
 from libs.contracts.reports import StateKind
-from libs.kube.transport import Request, Response
+from libs.kube.requests import Request, Response
 from libs.testing.bus import TraceRecord
-from tests.component.scheduler.world import NEW, OLD, CuttableTransport, World, play
+from tests.component.processes import CuttableTransport
+from tests.component.scheduler.world import NEW, OLD, World, play
 
 TITLE = "from a free place to the cordon, 100 nodes"
 NODES = 100
@@ -88,7 +89,7 @@ async def _story(world: World) -> tuple[list[CpuMoment], list[float]]:
             preflights[of.node] = wire.now()
 
     names = [f"n{number:03}" for number in range(NODES)]
-    await world.install(*names, version=OLD, maxParallelUpgrades=0, maxUnavailable="100%")
+    await world.install_fleet(*names, version=OLD, maxParallelUpgrades=0, maxUnavailable="100%")
     scheduler = world.start()
     wire = scheduler.transport = CordonTimingWire(scheduler.transport, world)
     world.bus.add_tracer(hear)

@@ -9,9 +9,8 @@ from libs.contracts.node import STATE_LABEL, UpgradeState
 from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
 from libs.kube.resources import LEASES
 from libs.policy.crds import crd_manifests
-from libs.policy.installation.objects import installation_objects
+from libs.policy.installation import installation_objects, service_account_of
 from libs.policy.kinds import KINDS
-from libs.policy.service_accounts import service_account_of
 
 USER: Final = "person"
 MANAGER: Final = "kubectl"

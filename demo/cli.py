@@ -11,12 +11,19 @@ from typing import Any, cast
 
 import msgspec
 
-from demo import hints, usage, verdict
 from demo.admin import MAX_UNAVAILABLE, POOL, DemoAdmin
-from demo.driverless import READER, DriverlessNodes, observe_reports
 from demo.environment import KILLABLE, DemoEnvironment, bus_client, demo_environment, kube_client
+from demo.output import ProcessCost, cost_lines, hint_lines, process_cost
 from demo.scenario import DemoScenario
-from demo.world import SCALE
+from demo.simulator import SCALE
+from demo.verdict import (
+    READER,
+    DriverlessNodes,
+    events_of,
+    judge_run,
+    observe_reports,
+    verdict_lines,
+)
 from libs.bus.port import BusError
 from libs.contracts.events import Event
 from libs.kube.errors import KubeError
@@ -114,7 +121,7 @@ async def run_demo(options: Options) -> int:
         costs = await asyncio.to_thread(process_costs, up)
         seconds = up.clock.monotonic() - began
         await up.processes.end()
-        found = await verdict.judge_run(
+        found = await judge_run(
             up.paths,
             nodes,
             events=events,
@@ -122,13 +129,13 @@ async def run_demo(options: Options) -> int:
             faults=bool(options.kill),
         )
     print_line("\nMemory and CPU used:")
-    for line in usage.table(costs, seconds=seconds):
+    for line in cost_lines(costs, seconds=seconds):
         print_line(line)
     print_line(f"  at rest after the upgrade: {cpu_at_rest:.2f} of a core")
     print_line(
         "\nAudit of the run, over the journals of the API server and the agents, and the events:"
     )
-    for line in verdict.lines(found):
+    for line in verdict_lines(found):
         print_line(line)
     return 0 if found.is_ok else 1
 
@@ -152,7 +159,7 @@ async def _play(
             print_line=print_line,
         )
         await _unless_failed(up, scenario.install())
-        for line in hints.lines(up, nodes):
+        for line in hint_lines(up, nodes):
             print_line(line)
         print_line("\nThe nodes start; none has a driver yet.")
         async with bus_client(up) as bus, bus_client(up, READER) as reader:
@@ -164,7 +171,7 @@ async def _play(
                 if not options.once:
                     print_line("\nThe upgrade is complete. Everything stays up until Ctrl-C.")
                     await _unless_failed(up, stop.wait())
-            return await verdict.events_of(bus), cpu_at_rest
+            return await events_of(bus), cpu_at_rest
 
 
 async def _unless_failed(up: DemoEnvironment, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -192,11 +199,11 @@ async def _cpu_at_rest(up: DemoEnvironment) -> float:
     return used / (up.clock.monotonic() - began)
 
 
-def process_costs(up: DemoEnvironment) -> dict[str, usage.ProcessCost]:
+def process_costs(up: DemoEnvironment) -> dict[str, ProcessCost]:
     """Return the costs of all processes of the demo, this one included."""
     pids = {name: process.child.pid for name, process in up.processes.processes.items()}
     pids |= {"nats-server": up.nats.pid, "demo": os.getpid()}
-    return {name: usage.process_cost(pid) for name, pid in pids.items()}
+    return {name: process_cost(pid) for name, pid in pids.items()}
 
 
 def print_line(line: str) -> None:

@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
-from demo import keys
 from demo.admin import MANAGER, USER
 from demo.node_agents import AGENT_KINDS
 from demo.paths import (
@@ -21,16 +20,17 @@ from demo.paths import (
     guarded_folder,
     kubelet_users,
     service_account,
+    write_keys,
 )
 from demo.process_group import ProcessGroup
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
 from libs.contracts.identities import Identity, Writer
 from libs.kube.client import Kube
-from libs.kube.config import open_transport
+from libs.kube.connect import open_transport
 from libs.runtime.clock import Clock, SystemClock
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 
 SIMULATOR = "demo.simulator"
 _DISK_SPACE = 64 * 2**20
@@ -135,7 +135,7 @@ async def demo_environment(nodes: Sequence[str], *, seed: int) -> AsyncGenerator
         paths = DemoPaths(folder)
         for name in ("users", "keys", "machines", "oddities", "to-die"):
             (paths.folder / name).mkdir()
-        config = keys.write_keys(paths, nodes)
+        config = write_keys(paths, nodes)
         nats = await stack.enter_async_context(NatsServer(config=config, within=folder))
         processes = await stack.enter_async_context(ProcessGroup(os.environ))
         up = DemoEnvironment(paths, processes=processes, nats=nats, clock=clock, seed=seed)

@@ -33,7 +33,7 @@ from libs.contracts.journal import Entry
 from libs.forecast.world import WorldModel
 from libs.host.machine import Offload
 from libs.runtime.env import Env
-from libs.testing.cluster.kubelet.container_process import ContainerProcess
+from libs.testing.cluster.kubelet.container import ContainerProcess
 from libs.testing.cluster.kubelet.fleet import KubeFor, KubeletFleet
 from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from libs.bus.agent_settings import AgentSettings
+from libs.bus.agent import AgentSettings
 from libs.bus.journal import FileJournal, Journal
 from libs.bus.port import Bus
 from libs.contracts.identities import Identity, Writer
@@ -21,14 +21,12 @@ from libs.host.machine import Machine as Host
 from libs.host.machine import Offload
 from libs.policy.render.agents import STATE_DIR
 from libs.runtime.clock import Clock
-from libs.runtime.env import Env
+from libs.runtime.env import Env, SeededIds
 from libs.runtime.fatal import Fatal
-from libs.runtime.ids import SeededIds
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service, ServicePhase
 from libs.runtime.settings import SettingsError, load
-from libs.testing.cluster.kubelet.container import KILLED
-from libs.testing.cluster.kubelet.container_process import ContainerInstance, ProcessEvents
+from libs.testing.cluster.kubelet.container import KILLED, ContainerInstance, ProcessEvents
 from libs.testing.cluster.views import EnvVar, Pod
 from libs.testing.machines.agent_process import AgentKilled
 from libs.testing.machines.machine import SimulatedMachine

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from libs.testing.child_process import ChildProcess
+from libs.testing.child_process import HOST, ChildProcess
 from libs.testing.errors import ServerFailed
-from libs.testing.ports import HOST
 
 _LISTENING = "http server started"
 _READY = "phase=ready"

@@ -12,8 +12,8 @@ import msgspec
 
 from demo.admin import POOL, DemoAdmin, path_of
 from demo.environment import SERVICES, DemoEnvironment
-from demo.event_lines import EventFormatter, VersionNames
 from demo.node_agents import AGENT_KINDS
+from demo.output import EventFormatter, VersionNames
 from demo.paths import NAMESPACE
 from libs.bus.events import RecordedEvent, read_events
 from libs.bus.port import Bus, FromSequence

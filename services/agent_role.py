@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from libs.bus.agent_settings import AgentSettings
+from libs.bus.agent import AgentSettings
 from libs.bus.connect import connect_bus
 from libs.bus.journal import FileJournal, Journal
 from libs.bus.port import Bus

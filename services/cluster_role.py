@@ -6,7 +6,7 @@ from libs.bus.connect import NatsSettings, connect_bus
 from libs.bus.port import Bus
 from libs.contracts.identities import Writer
 from libs.kube.connect import connect
-from libs.kube.transport import Transport
+from libs.kube.requests import Transport
 from libs.runtime.env import Env
 from libs.runtime.process import Process, ProcessSettings
 from libs.runtime.program import Role

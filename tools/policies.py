@@ -6,9 +6,8 @@ from typing import Any
 from struct_docs import table
 
 from libs.policy.kinds import KINDS
-from libs.policy.kinds.kind import Kind
-from libs.policy.manifests import to_json
-from libs.policy.shapes import About, Field, JsonType, Shape
+from libs.policy.kinds.common import Kind
+from libs.policy.shapes import About, Field, JsonType, Shape, to_json
 
 _INTRODUCTION = """# Policies
 

@@ -7,10 +7,10 @@ from typing import Any, cast
 import msgspec
 from struct_docs import GOLDEN, anchors, example, fields, heading, table
 
-from libs.contracts import catalogue, streams, subjects
+from libs.contracts import catalogue, subjects
 from libs.contracts.catalogue import FORMS, NOTIFY_SHAPES, PLANES, STORED_FORMS, MessageForm, Plane
 from libs.contracts.identities import COMPONENTS, Identity, Writer
-from libs.contracts.streams import DAY, STREAMS, Stream
+from libs.contracts.subjects import DAY, STREAMS, Stream
 
 CLUSTER, NODE = "default", "gpu-1.rack-7.example"
 
@@ -34,7 +34,7 @@ def _title(form: MessageForm) -> str:
 def _form(form: MessageForm, plane: Plane) -> list[str]:
     lines = heading(4, _title(form), form.content)
     if form.parties:
-        direction = "To" if plane.stream is streams.COMMANDS else "From"
+        direction = "To" if plane.stream is subjects.COMMANDS else "From"
         lines += [f"{direction} {_writers(form.parties)} alone.", ""]
     return lines + fields(form.content) + example(form)
 
@@ -122,14 +122,14 @@ def commands() -> list[str]:
         ("its answers to checks have one token more", f"nats sub '{state}.*'"),
         (
             "the last report of one kind",
-            f"nats stream get {streams.STATE.name} --last-for '{facts}'",
+            f"nats stream get {subjects.STATE.name} --last-for '{facts}'",
         ),
         ("who is alive on one node (up to a minute)", f"nats sub '{beats}'"),
         ("what the driver agent is told to do: its slot, by direct get",
-         f"nats req --raw '{subjects.direct_get(streams.COMMANDS.name, str(slot))}' ''"),
+         f"nats req --raw '{subjects.direct_get(subjects.COMMANDS.name, str(slot))}' ''"),
         ("each time that a slot is written", f"nats sub '{subjects.notify(slots)}'"),
         ("what happened on one node in the last hour, and from now on",
-         f"nats {inbox} sub \\\n  --stream {streams.EVENTS.name} --since 1h '{events}'"),
+         f"nats {inbox} sub \\\n  --stream {subjects.EVENTS.name} --since 1h '{events}'"),
         ("which services answer questions", f"nats {inbox} micro ls"),
         ("why a node is not where its policy wants it",
          f"nats {inbox} req --raw \\\n  '{why}' \\\n  '{question}'"),

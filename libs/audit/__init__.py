@@ -3,29 +3,21 @@
 `judge` checks one journal, `isolation` compares two runs of one seed, `unaccounted` checks one
 decision. The audit decides nothing itself and does not consult the engine: it compares what was
 written with docs/invariants.md and docs/states.md. Pure: no I/O, no clock.
+
+`timeline`, `nodes` and `pools` replay the revisions, once for all checks, into an `AuditCase`. A
+check turns that into findings; the checks of one promise are in one module.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
-from libs.audit.checks import (
-    budget,
-    cordons,
-    duplicates,
-    foreign_fields,
-    freshness,
-    harm,
-    kernel,
-    leases,
-    orders,
-    proof,
-    waits,
-    write_counts,
-)
-from libs.audit.checks.case import AuditCase
-from libs.audit.checks.isolation import isolation
-from libs.audit.checks.waits import unaccounted
-from libs.audit.findings import AuditFinding, AuditResult, MissingSource, Violation
+import msgspec
+
+from libs.audit import budget, foreign_fields, harm, leases, ops, proof, waits, write_counts
+from libs.audit.case import AuditCase, AuditFinding, MissingSource, Violation
+from libs.audit.timeline import Timeline
+from libs.audit.waits import unaccounted
+from libs.contracts.node import UpgradeState
 from libs.contracts.records import AuditJournal, DeviceHold, LostJournal, PoolFacts
 
 __all__ = [
@@ -40,45 +32,49 @@ __all__ = [
     "unaccounted",
 ]
 
-_REVISIONS: Final = "revisions"
-_ENTRIES: Final = "entries"
-_EVENTS: Final = "events"
-
 
 class _Check(NamedTuple):
     invariant: str
     needs: tuple[str, ...]
+    """The sources, as fields of `AuditJournal`."""
     find: Callable[[AuditCase], Iterator[AuditFinding]]
 
 
 _CHECKS: Final = (
-    _Check("I1", (_REVISIONS,), budget.budget),
-    _Check("I1", (_REVISIONS,), budget.readiness),
-    _Check("I2", (_REVISIONS,), leases.leases),
-    _Check("I2", (_ENTRIES,), orders.orders),
-    _Check("I2", (_ENTRIES,), orders.token_order),
-    _Check("I2", (_REVISIONS, _ENTRIES), orders.under_lease),
-    _Check("I3", (_REVISIONS,), proof.proof),
-    _Check("I4", (_REVISIONS,), cordons.cordons),
-    _Check("I4", (_REVISIONS,), foreign_fields.foreign_fields),
-    _Check("I5", (_ENTRIES,), kernel.unloads),
-    _Check("I6", (_REVISIONS,), freshness.freshness),
-    _Check("I8", (_REVISIONS,), harm.harm),
-    _Check("I9", (_EVENTS,), waits.malformed_waits),
-    _Check("I9", (_REVISIONS, _EVENTS), waits.missing_waits),
-    _Check("I9", (_REVISIONS, _EVENTS), waits.wrong_steps),
-    _Check("I9", (_ENTRIES, _EVENTS), waits.wrong_agent_events),
-    _Check("I10", (_REVISIONS,), write_counts.writes),
-    _Check("I10", (_REVISIONS,), write_counts.conflicts),
-    _Check("I10", (_REVISIONS,), write_counts.evictions),
-    _Check("I10", (_REVISIONS,), write_counts.kubernetes_events),
-    _Check("I11", (_ENTRIES,), duplicates.duplicate_results),
-    _Check("I11", (_EVENTS,), duplicates.duplicate_event_ids),
+    _Check("I1", ("revisions",), budget.budget),
+    _Check("I1", ("revisions",), budget.readiness),
+    _Check("I2", ("revisions",), leases.leases),
+    _Check("I2", ("entries",), leases.orders),
+    _Check("I2", ("entries",), leases.token_order),
+    _Check("I2", ("revisions", "entries"), leases.under_lease),
+    _Check("I3", ("revisions",), proof.proof),
+    _Check("I4", ("revisions",), foreign_fields.cordons),
+    _Check("I4", ("revisions",), foreign_fields.foreign_fields),
+    _Check("I5", ("entries",), ops.unloads),
+    _Check("I6", ("revisions",), budget.freshness),
+    _Check("I8", ("revisions",), harm.harm),
+    _Check("I9", ("events",), waits.malformed_waits),
+    _Check("I9", ("revisions", "events"), waits.missing_waits),
+    _Check("I9", ("revisions", "events"), waits.wrong_steps),
+    _Check("I9", ("entries", "events"), waits.wrong_agent_events),
+    _Check("I10", ("revisions",), write_counts.writes),
+    _Check("I10", ("revisions",), write_counts.conflicts),
+    _Check("I10", ("revisions",), write_counts.evictions),
+    _Check("I10", ("revisions",), write_counts.kubernetes_events),
+    _Check("I11", ("entries",), ops.duplicate_results),
+    _Check("I11", ("events",), ops.duplicate_event_ids),
 )
 
 
+class AuditResult(msgspec.Struct, frozen=True, kw_only=True):
+    violations: tuple[Violation, ...] = ()
+    """In the order of time."""
+    not_judged: dict[str, str] = {}
+    """The missing sources by invariant. Violations found without them are still listed."""
+
+
 def judge(journal: AuditJournal, *, faults: bool = False) -> AuditResult:
-    """Return every violation in the journal, ordered by time.
+    """Return every violation in the journal.
 
     `faults` says that faults were injected into the run: I10 is then not judged, because it limits
     the writes of an undisturbed run.
@@ -103,3 +99,43 @@ def judge(journal: AuditJournal, *, faults: bool = False) -> AuditResult:
         violations=tuple(violations),
         not_judged={name: ", ".join(dict.fromkeys(sources)) for name, sources in unjudged.items()},
     )
+
+
+def isolation(
+    with_sick: AuditJournal,
+    without_sick: AuditJournal,
+    *,
+    sick: Collection[str],
+    tolerance: float = 0.0,
+) -> tuple[Violation, ...]:
+    """Check I7: return the healthy nodes that sick nodes delayed by more than `tolerance` seconds.
+
+    Sick nodes may delay healthy ones only by the share of the budget that they occupy: the second
+    run has no sick nodes, and its budget is smaller by their number. `sick` holds their names.
+    """
+    violations: list[Violation] = []
+    actual_times = _done_times(with_sick)
+    for node, expected in sorted(_done_times(without_sick).items()):
+        actual = actual_times.get(node)
+        if node in sick or (actual is not None and actual <= expected + tolerance):
+            continue
+        late = "did not finish" if actual is None else f"finished {actual - expected:.0f} s later"
+        violations.append(
+            Violation(
+                invariant="I7",
+                node=node,
+                time=expected if actual is None else actual,
+                message=f"{node} is healthy, but {late} in the run with sick nodes",
+            )
+        )
+    return tuple(violations)
+
+
+def _done_times(journal: AuditJournal) -> dict[str, float]:
+    """Return by node name the time at which each node was last upgraded."""
+    timeline = Timeline(journal.revisions or (), journal.start)
+    return {
+        change.node.name: change.revision.time
+        for change in timeline.changes
+        if change.ours and change.new_state == UpgradeState.UPGRADE_DONE
+    }

@@ -1,22 +1,95 @@
-"""The bus side of an agent: commands, checks, reports, heartbeats and events of one component."""
+"""An agent's settings, and its side of the bus: commands, checks, reports, beats and events.
 
+Agents have no Kubernetes credentials. The Node's name comes from the downward API; its uid comes
+from the claims of the agent's bus token, or from a setting where tokens lack it.
+"""
+
+import base64
+import binascii
 from collections.abc import Mapping
 from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
 
 from libs.bus.commands.checks import CheckHandler
-from libs.bus.commands.op import CommandHandler
+from libs.bus.commands.executor import CommandHandler
 from libs.bus.commands.receiver import CommandReceiver
+from libs.bus.connect import NatsSettings
 from libs.bus.events import EventPublisher
 from libs.bus.heartbeats import Heartbeat
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.bus.reporter import Reporter
-from libs.contracts.beats import Beat
 from libs.contracts.commands import CheckKind, CommandKind
 from libs.contracts.events import CommandEvent, EventBody
 from libs.contracts.journal import Entry, EntryPhase
+from libs.contracts.reports import Beat
 from libs.runtime.env import Env
+from libs.runtime.fatal import Fatal
+from libs.runtime.process import ProcessSettings
 from libs.runtime.service import Service
+
+
+class AgentSettings(ProcessSettings, frozen=True, kw_only=True):
+    """The settings that all agents share."""
+
+    nats: NatsSettings = NatsSettings()
+    node: str
+    """The Node's name."""
+    node_uid: str = ""
+    """The Node's uid; if empty, the uid that the token claims."""
+    pod_uid: str = ""
+    namespace: str = ""
+    host_root: Path = Path("/host")
+    token_file: str = ""
+    state_dir: Path = Path("/var/lib/sluice")
+    """The directory of the journal, on the machine, so that it outlives the pod."""
+
+    @property
+    def nats_settings(self) -> NatsSettings:
+        """Return how to connect as this node, by default with the agent's token."""
+        return msgspec.structs.replace(
+            self.nats, node=self.node, token_file=self.nats.token_file or self.token_file
+        )
+
+    def resolve_node_uid(self) -> str:
+        """Return the Node's uid; raise `Fatal` if neither a setting nor the token has it."""
+        if self.node_uid:
+            return self.node_uid
+        if not self.token_file:
+            raise Fatal("the Node's uid is unknown: set SLUICE_NODE_UID, or SLUICE_TOKEN_FILE")
+        uid = _claimed_uid(self.token_file)
+        if not uid:
+            raise Fatal(
+                f"the token in {self.token_file} does not contain the Node's uid (Kubernetes"
+                " adds it from 1.30 on): set SLUICE_NODE_UID"
+            )
+        return uid
+
+
+class _NodeClaim(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _KubernetesClaim(msgspec.Struct, frozen=True):
+    node: _NodeClaim = _NodeClaim()
+
+
+class _Claims(msgspec.Struct, frozen=True):
+    kubernetes: _KubernetesClaim = msgspec.field(name="kubernetes.io", default=_KubernetesClaim())
+
+
+def _claimed_uid(path: str) -> str:
+    """Return the Node's uid in the token, unverified: verification is up to the bus server."""
+    try:
+        payload = Path(path).read_text().split(".")[1]
+        claims = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
+        return msgspec.json.decode(claims, type=_Claims).kubernetes.node.uid
+    except OSError as error:
+        raise Fatal(f"the token in {path} cannot be read: {error.strerror}") from None
+    except (IndexError, ValueError, binascii.Error, msgspec.DecodeError):
+        return ""
 
 
 class Agent:

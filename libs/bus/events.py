@@ -18,10 +18,10 @@ from libs.bus.port import (
     FromTime,
     StoredMessage,
 )
-from libs.contracts import message, streams, subjects
+from libs.contracts import message, subjects
 from libs.contracts.events import Event, EventBody
 from libs.contracts.message import decode, encode
-from libs.runtime.backoff import Backoff
+from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
 
@@ -93,7 +93,7 @@ class EventPublisher:
             writer=event.writer,
             kind=event.kind,
         )
-        await self._bus.store(streams.EVENTS, str(subject), encode(event), id=event.id)
+        await self._bus.store(subjects.EVENTS, str(subject), encode(event), id=event.id)
 
 
 class RecordedEvent(msgspec.Struct, frozen=True):
@@ -172,7 +172,7 @@ class _EventReader:
             if self._subscription is None:
                 self._complete = False
                 self._subscription = await self._bus.follow(
-                    streams.EVENTS, self._pattern, self, start=self._start
+                    subjects.EVENTS, self._pattern, self, start=self._start
                 )
             elif self._complete and not self._follow:
                 raise StopAsyncIteration

@@ -14,11 +14,10 @@ import msgspec
 
 from libs.bus.port import Bus, BusUnavailable, Closable
 from libs.contracts import subjects
-from libs.contracts.beats import PERIOD, SILENT_AFTER, Beat
 from libs.contracts.commands import Order
 from libs.contracts.message import MalformedMessage, decode, encode
-from libs.runtime.backoff import jittered
-from libs.runtime.clock import Clock
+from libs.contracts.reports import BEAT_PERIOD, SILENT_AFTER, Beat
+from libs.runtime.clock import Clock, jittered
 from libs.runtime.env import Env
 
 RECONNECT_SPREAD = 2.0
@@ -46,7 +45,7 @@ class Heartbeat:
                 with suppress(BusUnavailable):
                     await self._bus.publish(self._subject, encode(self._make_beat()))
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(jittered(PERIOD, self._random)):
+                    async with asyncio.timeout(jittered(BEAT_PERIOD, self._random)):
                         await reconnected.wait()
                 if reconnected.is_set():
                     await self._clock.sleep(self._random.uniform(0.0, RECONNECT_SPREAD))

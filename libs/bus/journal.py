@@ -9,13 +9,16 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from libs.contracts.commands import Order
+from libs.contracts.admission import AgentIdentity, BegunOp, SeenOrders, fingerprint
+from libs.contracts.commands import Command, Order
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.message import MalformedMessage, decode, encode
+from libs.contracts.reports import Refusal, Result
+from libs.runtime.clock import Clock
 
 VERSION = 1
 
@@ -23,6 +26,9 @@ LIMIT = 1024 * 1024
 """Bytes beyond which the journal is compacted to the needed entries and the newest half."""
 
 T = TypeVar("T")
+
+EntryWatcher: TypeAlias = Callable[[Entry], None]
+"""Called with each entry once it is in the journal. Must not block."""
 
 
 class JournalUnusable(Exception):
@@ -43,35 +49,6 @@ class RunBlocking(Protocol):
     """Runs a blocking function: `asyncio.to_thread`, or inline in a simulation."""
 
     def __call__(self, function: Callable[[], T], /) -> Coroutine[Any, Any, T]: ...
-
-
-class MemoryJournal:
-    """A journal for simulations, in a list that outlives the simulated process.
-
-    `pause` is awaited before and after each write, so that a kill can happen at either point.
-    """
-
-    def __init__(
-        self, entries: list[Entry], *, pause: Callable[[], Coroutine[Any, Any, None]]
-    ) -> None:
-        self._entries = entries
-        self._pause = pause
-        self._killed = False
-
-    async def open(self) -> Sequence[Entry]:
-        await self._pause()
-        return tuple(self._entries)
-
-    async def append(self, entry: Entry) -> None:
-        await self._pause()
-        if self._killed:
-            raise JournalUnusable("the process that writes this journal was killed")
-        self._entries.append(entry)
-        await self._pause()
-
-    def kill(self) -> None:
-        """Fail every later write of this process."""
-        self._killed = True
 
 
 class FileJournal:
@@ -233,3 +210,126 @@ class _File:
             f"journal {self._path}: {why}: {remedy}, or move the file away; without it, the"
             f" command in the slot counts as new"
         )
+
+
+class OpHistory:
+    """The commands that an agent has seen and executed: its journal, folded in memory.
+
+    Each entry is appended to the journal before it counts, so that a restart changes nothing. A
+    journal that failed is opened again before the next command.
+    """
+
+    def __init__(self, *, journal: Journal, clock: Clock, agent: AgentIdentity) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._agent = agent
+        self._is_open = False
+        self.seen = SeenOrders(node_uid=agent.node_uid)
+        self.last_error = ""
+        """Why the journal cannot be used; empty if it can."""
+        self.watchers: list[EntryWatcher] = []
+
+    async def open(self) -> None:
+        """Read the journal unless that is done; raise `JournalUnusable`."""
+        if self._is_open:
+            return
+        try:
+            entries = await self._journal.open()
+        except JournalUnusable as error:
+            self.last_error = str(error)
+            raise
+        for entry in entries:
+            self.seen = self.seen.after(entry)
+        self._is_open = True
+        self.last_error = ""
+
+    async def record_seen(self, command: Command) -> None:
+        """Append the command's epoch and order, if either is the highest so far."""
+        if command.epoch > self.seen.epoch or command.order > self.seen.order:
+            await self._append_command(command, EntryPhase.STEP)
+
+    async def record_started(self, command: Command) -> BegunOp:
+        return BegunOp.from_entry(
+            await self._append_command(command, EntryPhase.STARTED, detail=fingerprint(command))
+        )
+
+    async def record_step(self, command: Command, step: str) -> None:
+        await self._append_command(command, EntryPhase.STEP, detail=step)
+
+    async def record_finished(self, begun: BegunOp, result: Result) -> None:
+        await self._append(
+            self._entry(
+                epoch=result.epoch,
+                token=begun.order.token,
+                op=begun.order.op,
+                command=begun.command,
+                phase=EntryPhase.FINISHED,
+                detail=result.outcome,
+                result=result,
+            )
+        )
+
+    async def record_refused(self, refusal: Refusal) -> None:
+        await self._append(
+            self._entry(
+                epoch=refusal.epoch,
+                token=refusal.token,
+                op=refusal.op,
+                command=refusal.command,
+                phase=EntryPhase.REFUSED,
+                detail=f"{refusal.code}: {refusal.message}",
+            )
+        )
+
+    async def _append_command(
+        self, command: Command, phase: EntryPhase, *, detail: str = ""
+    ) -> Entry:
+        entry = self._entry(
+            epoch=command.epoch,
+            token=command.token,
+            op=command.op,
+            command=command.kind,
+            phase=phase,
+            detail=detail,
+        )
+        await self._append(entry)
+        return entry
+
+    def _entry(
+        self,
+        *,
+        epoch: int,
+        token: int,
+        op: int,
+        command: str,
+        phase: EntryPhase,
+        detail: str,
+        result: Result | None = None,
+    ) -> Entry:
+        agent = self._agent
+        return Entry(
+            node=agent.node,
+            node_uid=agent.node_uid,
+            boot_id=agent.boot_id,
+            component=agent.component,
+            epoch=epoch,
+            token=token,
+            op=op,
+            command=command,
+            phase=phase,
+            time=self._clock.now(),
+            detail=detail,
+            result=result,
+        )
+
+    async def _append(self, entry: Entry) -> None:
+        await self.open()
+        try:
+            await self._journal.append(entry)
+        except JournalUnusable as error:
+            self._is_open = False
+            self.last_error = str(error)
+            raise
+        self.seen = self.seen.after(entry)
+        for watcher in self.watchers:
+            watcher(entry)

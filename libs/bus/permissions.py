@@ -9,9 +9,12 @@ accounts are both needed.
 import msgspec
 
 from libs.contracts.identities import CHECK_SENDERS, COMPONENTS, Identity, Writer
-from libs.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS, Stream
 from libs.contracts.subjects import (
     ANY,
+    COMMANDS,
+    EVENTS,
+    STATE,
+    STREAMS,
     Beat,
     Check,
     Command,
@@ -19,6 +22,7 @@ from libs.contracts.subjects import (
     NotASubject,
     Query,
     State,
+    Stream,
     Subject,
     Telemetry,
     direct_get,

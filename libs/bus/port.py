@@ -1,17 +1,23 @@
-"""The interface of a bus, and its errors.
+"""The interface of a bus, its errors, and retries until it is available.
 
 A published message may be lost; a message for which `store` returned is kept; nothing is buffered
 to be sent later.
 """
 
-from collections.abc import Callable
-from typing import Protocol, TypeAlias
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from libs.contracts.identities import Identity
-from libs.contracts.streams import Stream
-from libs.runtime.clock import Clock
+from libs.contracts.subjects import Stream
+from libs.runtime.clock import Backoff, Clock
+from libs.runtime.env import Env
+
+T = TypeVar("T")
+
+log = logging.getLogger("sluice.bus")
 
 
 class BusError(Exception):
@@ -180,3 +186,28 @@ class Bus(Protocol):
     async def request(self, subject: str, data: bytes, *, timeout: float = 5.0) -> bytes:
         """Return the first answer. Raise `NoResponders`, or `BusUnavailable` without an answer."""
         ...
+
+
+class BusRetry:
+    """Retries the calls of one service's start."""
+
+    def __init__(self, *, env: Env) -> None:
+        self._clock = env.clock
+        self._random = env.random
+        self.reason = ""
+        """Why the service still waits; empty when it does not."""
+
+    async def until_success(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat an idempotent call while it raises `BusUnavailable`, and return its result."""
+        backoff = Backoff(self._random, cap=10.0)
+        while True:
+            try:
+                result = await call()
+            except BusUnavailable as error:
+                if not self.reason:
+                    log.warning("waiting for the bus before starting: %s", error)
+                self.reason = str(error)
+            else:
+                self.reason = ""
+                return result
+            await self._clock.sleep(backoff.next())

@@ -1,17 +1,19 @@
-"""Answer and send queries to a service. Queries are answered concurrently.
+"""Answer and send queries to a service, which NATS's service discovery (ADR-32) lists.
 
-An answer is sent only to an inbox that may receive answers, because the server does not check the
-reply subject of a query. Every failure is answered with a `QueryError`.
+Queries are answered concurrently, every failure with a `QueryError`. An answer is sent only to an
+inbox that may receive answers, because the server does not check the reply subject of a query.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Self, TypeAlias, overload
 
-from libs.bus import micro
-from libs.bus.micro import Endpoint, MicroService
+import msgspec
+
 from libs.bus.port import Bus, BusError, Closable, NoResponders
 from libs.contracts import subjects
 from libs.contracts.message import MalformedMessage, Message, decode, encode
@@ -31,6 +33,139 @@ from libs.runtime.clock import Clock
 from libs.runtime.env import Env
 
 log = logging.getLogger("sluice.bus")
+
+QUEUE_GROUP = "q"
+"""ADR-32's queue group: each query goes to one instance of a service."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_VERSION = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
+    r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
+)
+
+
+class MicroService(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance of a service."""
+
+    id: str
+    name: str
+    version: str
+    started: float
+    """Unix seconds."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(
+                f"service {self.name!r}: a name may contain only A-Z, a-z, 0-9, '_' and '-'"
+            )
+        if not _VERSION.fullmatch(self.version):
+            raise ValueError(
+                f"service {self.name}: version {self.version!r} is not semantic, as in 1.2.3"
+            )
+
+
+class Endpoint(msgspec.Struct, kw_only=True):
+    """One query of a service, with its statistics."""
+
+    name: str
+    subject: str
+    requests: int = 0
+    errors: int = 0
+    last_error: str = ""
+    seconds: float = 0.0
+
+
+class _Reply(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    name: str
+    id: str
+    version: str
+    metadata: dict[str, str] = {}
+
+
+class _Ping(_Reply, frozen=True, kw_only=True, tag="io.nats.micro.v1.ping_response"):
+    pass
+
+
+class _EndpointInfo(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    subject: str
+    queue_group: str = QUEUE_GROUP
+    metadata: dict[str, str] = {}
+
+
+class _Info(_Reply, frozen=True, kw_only=True, tag="io.nats.micro.v1.info_response"):
+    description: str
+    endpoints: list[_EndpointInfo]
+
+
+class _EndpointStats(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    subject: str
+    queue_group: str = QUEUE_GROUP
+    num_requests: int
+    num_errors: int
+    last_error: str
+    processing_time: int
+    average_processing_time: int
+    data: None = None
+
+
+class _Stats(_Reply, frozen=True, kw_only=True, tag="io.nats.micro.v1.stats_response"):
+    started: str
+    endpoints: list[_EndpointStats]
+
+
+def discovery_subjects(verb: str, service: MicroService) -> tuple[str, str, str]:
+    """Return a verb's subjects: for all services, for this service, for this instance."""
+    return (
+        subjects.service(verb),
+        subjects.service(verb, service.name),
+        subjects.service(verb, service.name, service.id),
+    )
+
+
+def ping(service: MicroService) -> bytes:
+    return msgspec.json.encode(_Ping(name=service.name, id=service.id, version=service.version))
+
+
+def info(service: MicroService, endpoints: Iterable[Endpoint]) -> bytes:
+    known = [_EndpointInfo(name=each.name, subject=each.subject) for each in endpoints]
+    return msgspec.json.encode(
+        _Info(
+            name=service.name,
+            id=service.id,
+            version=service.version,
+            description=f"read-only questions: {', '.join(each.name for each in known)}",
+            endpoints=known,
+        )
+    )
+
+
+def stats(service: MicroService, endpoints: Iterable[Endpoint]) -> bytes:
+    started = datetime.fromtimestamp(service.started, UTC).isoformat(timespec="microseconds")
+    return msgspec.json.encode(
+        _Stats(
+            name=service.name,
+            id=service.id,
+            version=service.version,
+            started=started.replace("+00:00", "Z"),
+            endpoints=[_stats(each) for each in endpoints],
+        )
+    )
+
+
+def _stats(endpoint: Endpoint) -> _EndpointStats:
+    nanoseconds = round(endpoint.seconds * 1e9)
+    return _EndpointStats(
+        name=endpoint.name,
+        subject=endpoint.subject,
+        num_requests=endpoint.requests,
+        num_errors=endpoint.errors,
+        last_error=endpoint.last_error,
+        processing_time=nanoseconds,
+        average_processing_time=nanoseconds // endpoint.requests if endpoint.requests else 0,
+    )
+
 
 MAX_WAITING = 64
 """Queries that may wait, for each one that may run."""
@@ -95,11 +230,11 @@ class QueryResponder:
                     await self._bus.subscribe(
                         endpoint.subject,
                         partial(self._start, partial(self._serve, verb)),
-                        group=micro.QUEUE_GROUP,
+                        group=QUEUE_GROUP,
                     )
                 )
             for verb, describe in self._descriptions().items():
-                for subject in micro.discovery_subjects(verb, self._service):
+                for subject in discovery_subjects(verb, self._service):
                     self._discovery_subscriptions.append(
                         await self._bus.subscribe(
                             subject, partial(self._start, partial(self._describe, describe))
@@ -149,9 +284,9 @@ class QueryResponder:
     def _descriptions(self) -> dict[str, Callable[[], bytes]]:
         service, endpoints = self._service, self._endpoints.values()
         return {
-            "PING": lambda: micro.ping(service),
-            "INFO": lambda: micro.info(service, endpoints),
-            "STATS": lambda: micro.stats(service, endpoints),
+            "PING": lambda: ping(service),
+            "INFO": lambda: info(service, endpoints),
+            "STATS": lambda: stats(service, endpoints),
         }
 
     async def _describe(self, describe: Callable[[], bytes], _: bytes, reply: str) -> None:

@@ -14,9 +14,8 @@ import msgspec
 from libs.bus.port import Bus, BusError, BusUnavailable
 from libs.contracts.message import encode
 from libs.contracts.reports import Report, Result, StateBody, StateKind
-from libs.contracts.streams import STATE
-from libs.contracts.subjects import State
-from libs.runtime.backoff import Backoff, jittered
+from libs.contracts.subjects import STATE, State
+from libs.runtime.clock import Backoff, jittered
 from libs.runtime.env import Env
 
 log = logging.getLogger("sluice.bus")

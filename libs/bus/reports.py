@@ -15,7 +15,7 @@ from typing import Self, TypeAlias
 import msgspec
 
 from libs.bus.port import Bus, Closable, LastPerSubject, StoredMessage
-from libs.contracts import streams, subjects
+from libs.contracts import subjects
 from libs.contracts.message import MAJOR, MalformedMessage, decode
 from libs.contracts.reports import Report
 from libs.contracts.subjects import State
@@ -70,7 +70,7 @@ class ReportCache:
 
     async def __aenter__(self) -> Self:
         self._subscription = await self._bus.follow(
-            streams.STATE, self._pattern, self, start=LastPerSubject()
+            subjects.STATE, self._pattern, self, start=LastPerSubject()
         )
         return self
 

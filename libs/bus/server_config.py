@@ -20,8 +20,18 @@ import nkeys
 from libs.bus.permissions import permissions
 from libs.contracts import subjects
 from libs.contracts.identities import COMPONENTS, Identity
-from libs.contracts.streams import COMMANDS, STREAMS
-from libs.contracts.subjects import ANY, Beat, Check, Command, Event, State, Telemetry, everything
+from libs.contracts.subjects import (
+    ANY,
+    COMMANDS,
+    STREAMS,
+    Beat,
+    Check,
+    Command,
+    Event,
+    State,
+    Telemetry,
+    everything,
+)
 
 HEADERS = 64 * 1024
 """Maximum bytes of a message's headers."""

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 
 from libs.bus.port import Bus, LastPerSubject, StoredMessage
-from libs.contracts import streams, subjects
+from libs.contracts import subjects
 from libs.contracts.commands import Command, Idle, Install, Swap, Validate
 from libs.contracts.message import MalformedMessage, decode
 
@@ -48,7 +48,7 @@ class SlotCache:
     async def follow(self, bus: Bus) -> AsyncGenerator[None]:
         """Follow the slots until the end of the block, through outages of the bus."""
         pattern = subjects.of_cluster(subjects.Command, bus.identity.cluster)
-        following = await bus.follow(streams.COMMANDS, pattern, self, start=LastPerSubject())
+        following = await bus.follow(subjects.COMMANDS, pattern, self, start=LastPerSubject())
         try:
             yield
         finally:

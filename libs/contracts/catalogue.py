@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from libs.contracts import (
-    beats,
     commands,
     events,
     journal,
@@ -17,7 +16,6 @@ from libs.contracts import (
     queries,
     reports,
     rollout,
-    streams,
     subjects,
     telemetry,
 )
@@ -55,7 +53,7 @@ class Plane(msgspec.Struct, frozen=True, kw_only=True):
     subject: type[subjects.Subject]
     writers: tuple[Writer, ...]
     readers: tuple[Writer, ...]
-    stream: streams.Stream | None = None
+    stream: subjects.Stream | None = None
     """None means core NATS: messages are not stored."""
     means: str
     forms: tuple[MessageForm, ...]
@@ -138,7 +136,7 @@ PLANES = (
         subject=subjects.Command,
         writers=(Writer.SCHEDULER,),
         readers=(*COMPONENTS, Writer.SCHEDULER, Writer.DRIVER_CLUSTER),
-        stream=streams.COMMANDS,
+        stream=subjects.COMMANDS,
         means="the slot: the current command of one component of one node",
         forms=_forms("command", commands.Command, commands.COMMANDS, _COMMAND_READERS),
     ),
@@ -146,7 +144,7 @@ PLANES = (
         subject=subjects.Check,
         writers=CHECK_SENDERS,
         readers=(*COMPONENTS, Writer.SCHEDULER),
-        stream=streams.COMMANDS,
+        stream=subjects.COMMANDS,
         means="a read-only question to a component; the answer is a report with the check's id",
         forms=_forms("check", commands.Check, commands.CHECKS, _CHECK_READERS),
     ),
@@ -154,7 +152,7 @@ PLANES = (
         subject=subjects.State,
         writers=COMPONENTS,
         readers=SERVICES,
-        stream=streams.STATE,
+        stream=subjects.STATE,
         means="the last report of each kind; answers to a check end with its sender",
         forms=_forms("state", reports.Report, reports.REPORTS, _REPORT_WRITERS),
     ),
@@ -163,7 +161,7 @@ PLANES = (
         writers=COMPONENTS,
         readers=SERVICES,
         means="heartbeats with the known kinds; silence is measured by the receiver's clock",
-        forms=(MessageForm(name="beat", message=beats.Beat),),
+        forms=(MessageForm(name="beat", message=reports.Beat),),
     ),
     Plane(
         subject=subjects.Telemetry,
@@ -176,7 +174,7 @@ PLANES = (
         subject=subjects.Event,
         writers=(*COMPONENTS, *SERVICES),
         readers=(Writer.CTL, Writer.SCHEDULER),
-        stream=streams.EVENTS,
+        stream=subjects.EVENTS,
         means="events for people, audits and replay; no decision depends on them",
         forms=_forms("event", events.Event, events.EVENTS, _EVENT_WRITERS),
     ),

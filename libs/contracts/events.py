@@ -3,7 +3,7 @@
 import msgspec
 
 from libs.contracts.message import Bodies, Data, Message, OpenEnum, raw
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 
 
 class EventKind(OpenEnum):

@@ -1,4 +1,4 @@
-"""Labels and annotations of Nodes: keys, upgrade states, the lease and the record.
+"""Labels and annotations of Nodes: keys, upgrade states, lease, record; and why a node waits.
 
 They change together with the cordon, in one apply (docs/states.md). Keys under nvidia.com are those
 of the NVIDIA GPU Operator, which existing tools select by.
@@ -132,3 +132,43 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     evidence: Evidence | None = None
     seen: dict[str, str] = {}
     """The revision of each source that the last write lowering availability was based on."""
+
+
+class WaitCode(OpenEnum):
+    """Why a node is not in its wanted state; docs/states.md says who can end each wait."""
+
+    # before the node is changed
+    BUDGET = "budget"
+    PROOF = "proof"
+    HALTED = "halted"
+    PAUSED = "paused"
+    FROZEN = "frozen"
+    SKIPPED = "skipped"
+    BACK_OFF = "back-off"
+    PREFLIGHT = "preflight"
+    AGENT_SILENT = "agent-silent"
+    NOT_READY = "not-ready"
+    TARGET_UNSETTLED = "target-unsettled"
+    TARGET_MISSING = "target-missing"
+    # during the upgrade
+    JOBS = "jobs"
+    EVICTION = "eviction"
+    PDB = "pdb"
+    OPERANDS = "operands"
+    QUIESCE = "quiesce"
+    OLD_DRIVER = "old-driver"
+    UNLOAD = "unload"
+    GATE = "gate"
+    DRIVER_START = "driver-start"
+    VALIDATION = "validation"
+    # a person has to act
+    FAILED = "failed"
+    LABEL_EDITED = "label-edited"
+    RECORD_LOST = "record-lost"
+    DRIVER_RESTARTING = "driver-restarting"
+    FOREIGN_OPERATOR = "foreign-operator"
+    POLICY_GONE = "policy-gone"
+    # the scheduler cannot read or write
+    STALE = "stale"
+    BUS = "bus"
+    REFUSED = "refused"

@@ -3,8 +3,8 @@
 from enum import StrEnum
 
 from libs.contracts.message import Data, Message, OpenEnum
+from libs.contracts.node import WaitCode
 from libs.contracts.rollout import Counts
-from libs.contracts.waits import WaitCode
 
 
 class QueryVerb(StrEnum):

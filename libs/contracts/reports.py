@@ -1,4 +1,4 @@
-"""Reports of components; the last report of each kind is current.
+"""Reports and heartbeats of components. The last report of each kind is current.
 
 Readers ignore reports whose node uid or boot id differs from the Node's. Only the component itself
 can publish on its subject, so a report whose envelope names another sender is invalid.
@@ -233,3 +233,25 @@ class Report(Message, frozen=True, kw_only=True):
     def open(self) -> StateBody:
         """Return the typed body, or raise `MalformedMessage`."""
         return REPORTS.open(self.kind, self.body)
+
+
+BEAT_PERIOD = 60.0
+"""Seconds between beats, before jitter."""
+
+SILENT_AFTER = 3 * BEAT_PERIOD
+"""Seconds without a beat after which a component counts as silent."""
+
+
+class Beat(Message, frozen=True, kw_only=True):
+    """A heartbeat: the command and check kinds a component knows, and the highest order it saw."""
+
+    node: str
+    node_uid: str
+    boot_id: str
+    component: str
+    release: str = ""
+    """The component's version of Sluice."""
+    knows: tuple[str, ...] = ()
+    epoch: int = 0
+    token: int = 0
+    op: int = 0

@@ -1,4 +1,6 @@
-"""The subjects of the bus. No other module builds or parses subjects.
+"""The subjects of the bus, and the JetStream streams that store some of them.
+
+No other module builds or parses subjects; `libs.bus` configures the server by `STREAMS`.
 
 `str(State(cluster="default", node="a.example", component="driver", kind="facts"))` is a subject;
 `parse` is the inverse. A field that is `ANY` makes a pattern. Tokens are lower-case. In a node's
@@ -245,3 +247,66 @@ def matches(pattern: str, subject: str) -> bool:
         if index >= len(have) or token not in (ANY, have[index]):
             return False
     return len(want) == len(have)
+
+
+# Streams.
+
+DAY = 86_400.0
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration of one stream."""
+
+    name: str
+    subjects: tuple[str, ...]
+    keeps: str
+    """A description of the content."""
+    per_subject: int
+    """Maximum number of messages per subject; the oldest are discarded."""
+    max_message: int
+    max_bytes: int = -1
+    max_age: float = 0.0
+    compressed: bool = False
+    deny_purge: bool = False
+    fences: bool = False
+    """Whether writers remember sequence numbers, which must not repeat if the stream is lost."""
+    notify: tuple[str, str] | None = None
+    """Republish stored messages from the first pattern to the second."""
+    max_consumers: int
+    """Set explicitly, because the server's default (1,000) may change."""
+
+
+COMMANDS = Stream(
+    name="COMMANDS",
+    subjects=(everything(Command), everything(Check)),
+    keeps="the slots: the current command of each component, and checks sent to it",
+    per_subject=1,
+    max_message=64 * 1024,
+    fences=True,
+    notify=(NOTIFY_FROM, NOTIFY_TO),
+    max_consumers=64,
+)
+
+STATE = Stream(
+    name="STATE",
+    subjects=(everything(State),),
+    keeps="the last report of each kind from each component of each node",
+    per_subject=1,
+    max_message=512 * 1024,
+    max_consumers=128,
+)
+
+EVENTS = Stream(
+    name="EVENTS",
+    subjects=(everything(Event),),
+    keeps="events for people, audits and replay; no decision depends on them",
+    per_subject=1_000,
+    max_message=64 * 1024,
+    max_bytes=1024**3,
+    max_age=30 * DAY,
+    compressed=True,
+    deny_purge=True,
+    max_consumers=256,
+)
+
+STREAMS = (COMMANDS, STATE, EVENTS)

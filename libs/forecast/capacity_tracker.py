@@ -1,8 +1,8 @@
 """Track unavailable capacity during a play, by the same rule as the budget."""
 
 from libs.forecast.play_result import CapacityLoss
-from libs.rollout import budget
 from libs.rollout.node_writes import current_record
+from libs.rollout.pool.contribution import unavailable_reason
 from libs.rollout.views.node import NodeView
 
 
@@ -18,7 +18,7 @@ class CapacityTracker:
         self._outages: list[tuple[int, float, float]] = []
 
     def observe(self, node: NodeView, at: float, *, first: bool = False) -> None:
-        if budget.unavailable_reason(node, current_record(node)):
+        if unavailable_reason(node, current_record(node)):
             self.node_lost(node.name, node.gpus, None if first else at)
         elif node.name in self._unavailable:
             since, gpus = self._unavailable.pop(node.name)

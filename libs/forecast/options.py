@@ -6,8 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.contracts.rollout import Brake
-from libs.policy.int_or_string import is_int_or_percent
-from libs.policy.shapes import IntOrString
+from libs.policy.shapes import IntOrString, is_int_or_percent
 from libs.rollout.node_writes import current_record
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView

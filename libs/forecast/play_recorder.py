@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from libs.contracts.node import UpgradeState
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import UpgradeState, WaitCode
 from libs.forecast.capacity_tracker import CapacityTracker
 from libs.forecast.play_result import NodeResult, PlayResult
 from libs.forecast.proof_tracker import ProofTracker

@@ -2,8 +2,8 @@
 
 from math import inf
 
+from libs.contracts.node import WaitCode
 from libs.contracts.rollout import RolloutStatus
-from libs.contracts.waits import WaitCode
 from libs.forecast.play_result import ProofDelay, ProofResult
 from libs.rollout.decision import Wait
 from libs.rollout.views.pool import PoolView

@@ -4,15 +4,15 @@ from collections import defaultdict
 from collections.abc import Iterable
 from math import inf
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.forecast.options import pause_reason
 from libs.forecast.percentiles import Percentiles
 from libs.forecast.pods import PodEffects
 from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
 from libs.forecast.text import format_count, format_duration, format_names
-from libs.rollout import budget
 from libs.rollout.limits import stale_source
 from libs.rollout.node_writes import current_record
+from libs.rollout.pool.contribution import unavailable_reason
 from libs.rollout.views.fleet import Fleet, Instant
 
 _ENOUGH_PLAYS = 10
@@ -134,7 +134,7 @@ def _capacity(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     if not plan.nodes:
         return []
     members = [node for node in fleet.nodes.values() if node.pool == plan.pool]
-    already = sum(bool(budget.unavailable_reason(node, current_record(node))) for node in members)
+    already = sum(bool(unavailable_reason(node, current_record(node))) for node in members)
     loss = plan.loss
     text = (
         f"At most {loss.nodes} of {format_count(len(members), 'node')} are unavailable at one"

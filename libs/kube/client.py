@@ -14,33 +14,15 @@ from libs.kube.errors import (
     UnknownKind,
 )
 from libs.kube.reads import ReadClient
-from libs.kube.requests import DEFAULT_TIMEOUT, JSON
-from libs.kube.resources import PODS, Resource
-from libs.kube.responses import (
-    BlockedByBudget,
-    Evicted,
-    EvictionResult,
-    Page,
-    PodGone,
+from libs.kube.requests import (
+    DEFAULT_TIMEOUT,
+    JSON,
     decode,
     require_api_object,
     unknown_kind_errors,
 )
+from libs.kube.resources import PODS, Resource
 from libs.kube.views import Object
-
-__all__ = [
-    "APPLY_PATCH",
-    "DEFAULT_TIMEOUT",
-    "JSON",
-    "MERGE_PATCH",
-    "BlockedByBudget",
-    "Evicted",
-    "EvictionResult",
-    "Kube",
-    "Page",
-    "PodGone",
-    "Preconditions",
-]
 
 V = TypeVar("V", bound=Object)
 
@@ -60,6 +42,24 @@ class Preconditions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not (self.uid and self.resource_version):
             raise ValueError("preconditions need both uid and resourceVersion")
+
+
+class Evicted(msgspec.Struct, frozen=True):
+    """The pod is marked for deletion and ends after its grace period."""
+
+
+class PodGone(msgspec.Struct, frozen=True):
+    """The pod of that uid does not exist any more."""
+
+
+class BlockedByBudget(msgspec.Struct, frozen=True):
+    """A disruption budget forbids the eviction for now; `why` is the server's text."""
+
+    why: str
+    retry_after: float | None
+
+
+EvictionResult = Evicted | PodGone | BlockedByBudget
 
 
 class Kube(ReadClient):

@@ -7,19 +7,115 @@ worker until its timeout and delays no other key.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
 
 import msgspec
+from prometheus_client import Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from structlog.contextvars import bound_contextvars
 
 from libs.kube.errors import TooManyRequests
-from libs.kube.metrics import AttemptOutcome, ControllerMetrics
-from libs.kube.queue import RETRY_CAP, QueueClosed, WorkQueue
+from libs.kube.queue import RETRY_CAP, QueueClosed, QueueStats, WorkQueue
 from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
 from libs.runtime.logs import logger
+from libs.runtime.metrics import Metrics
 from libs.runtime.tasks import attempt, bounded
+
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class AttemptOutcome(StrEnum):
+    DONE = "done"
+    LATER = "later"
+    REFUSED = "refused"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+
+
+class ControllerMetrics:
+    """The metrics of all controllers of a process, by name."""
+
+    def __init__(self, metrics: Metrics, *, controllers: Iterable[str]) -> None:
+        names = list(controllers)
+        self._attempts = metrics.counter(
+            "sluice_reconciles",
+            "Reconciles of a controller, by outcome.",
+            controller=names,
+            outcome=[outcome.value for outcome in AttemptOutcome],
+        )
+        self._seconds = metrics.histogram(
+            "sluice_reconcile_seconds", "Duration of a reconcile.", _BUCKETS, controller=names
+        )
+        self._queues = _Queues()
+        metrics.registry.register(self._queues)
+
+    def register(self, controller: str, queue: WorkQueue[Any]) -> "ReconcileRecorder":
+        """Return the recorder of a controller and export its queue from now on."""
+        self._queues.queues[controller] = queue
+        return ReconcileRecorder(
+            attempts={
+                outcome: self._attempts.labels(controller, outcome.value)
+                for outcome in AttemptOutcome
+            },
+            seconds=self._seconds.labels(controller),
+        )
+
+
+class ReconcileRecorder:
+    def __init__(self, *, attempts: Mapping[AttemptOutcome, Counter], seconds: Histogram) -> None:
+        self._attempts = attempts
+        self._seconds = seconds
+
+    def record(self, outcome: AttemptOutcome, *, seconds: float) -> None:
+        self._attempts[outcome].inc()
+        self._seconds.observe(seconds)
+
+
+_QueueMetric = tuple[
+    type[GaugeMetricFamily] | type[CounterMetricFamily], str, str, Callable[[QueueStats], float]
+]
+
+_QUEUE_METRICS: tuple[_QueueMetric, ...] = (
+    (GaugeMetricFamily, "waiting", "Keys waiting in the queue.", lambda queue: queue.waiting),
+    (
+        GaugeMetricFamily,
+        "delayed",
+        "Keys added with a delay that is not over.",
+        lambda queue: queue.delayed,
+    ),
+    (GaugeMetricFamily, "working", "Keys being reconciled.", lambda queue: queue.working),
+    (
+        GaugeMetricFamily,
+        "oldest_seconds",
+        "How long the oldest waiting key has waited.",
+        lambda queue: queue.oldest,
+    ),
+    (CounterMetricFamily, "added", "Keys added to the queue.", lambda queue: queue.added),
+    (
+        CounterMetricFamily,
+        "retried",
+        "Keys added again after a failure.",
+        lambda queue: queue.retried,
+    ),
+)
+
+
+class _Queues(Collector):
+    def __init__(self) -> None:
+        self.queues: dict[str, WorkQueue[Any]] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        stats = {name: queue.stats() for name, queue in self.queues.items()}
+        for family, name, documentation, value in _QUEUE_METRICS:
+            metric = family(f"sluice_queue_{name}", documentation, labels=["controller"])
+            for controller, queue_stats in stats.items():
+                metric.add_metric([controller], value(queue_stats))
+            yield metric
+
 
 K = TypeVar("K", bound=Hashable)
 

@@ -13,8 +13,8 @@ from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.errors import AlreadyExists, KubeError, NotFound, TooManyRequests, Unavailable
 from libs.kube.queue import RETRY_CAP, WorkQueue
 from libs.kube.resources import EVENTS
-from libs.kube.times import format_time
-from libs.runtime.backoff import jittered
+from libs.kube.views import format_time
+from libs.runtime.clock import jittered
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from libs.runtime.tasks import attempt, bounded

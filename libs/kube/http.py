@@ -18,7 +18,7 @@ import msgspec
 from yarl import URL
 
 from libs.kube.errors import Unavailable
-from libs.kube.transport import Request, describe_request
+from libs.kube.requests import Request, describe_request
 
 _READ_BUFFER = 2**18
 """Read buffer in bytes: enough to receive a page of objects without a pause."""

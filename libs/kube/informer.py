@@ -8,13 +8,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from libs.kube.cache import Cache
+from libs.kube.cache import Cache, IndexFunc
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError, UnknownKind
-from libs.kube.indexed_store import IndexFunc
 from libs.kube.resources import Resource
 from libs.kube.views import Object
-from libs.runtime.backoff import jittered
+from libs.runtime.clock import jittered
 from libs.runtime.env import Env
 
 SERVED_POLL_INTERVAL: Final = 10.0
@@ -104,3 +103,9 @@ class Informer(Generic[V]):
             self._problem = f"{self.name}: {error}"
             return False
         return True
+
+
+def informers(
+    resources: Mapping[str, Resource[V]], kube: Kube, *, env: Env
+) -> Mapping[str, Informer[V]]:
+    return {kind: Informer(kube, resource, env=env) for kind, resource in resources.items()}

@@ -1,23 +1,45 @@
 """Read requests of the client: one object, a page of a list, or a whole list."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from libs.kube.errors import MalformedResponse
-from libs.kube.requests import DEFAULT_TIMEOUT, BaseClient
+from libs.kube.requests import DEFAULT_TIMEOUT, BaseClient, decode, unknown_kind_errors
 from libs.kube.resources import Resource
-from libs.kube.responses import (
-    Page,
-    continue_token_of,
-    decode,
-    decode_page,
-    join_pages,
-    unknown_kind_errors,
-)
 from libs.kube.views import Object
 
 V = TypeVar("V", bound=Object)
+
+
+class Page(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
+    """A page of a list at one revision."""
+
+    items: tuple[V, ...]
+    resource_version: str
+    continue_token: str
+    """Token for the next page; empty on the last."""
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_token: str = msgspec.field(name="continue", default="")
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: _ListMeta
+
+
+class _Listing(msgspec.Struct, Generic[V], frozen=True):
+    metadata: _ListMeta
+    items: tuple[V, ...] | None = None
+
+
+_HEAD = 4096
+"""Bytes by which a list's `items` have begun."""
 
 
 class ReadClient(BaseClient):
@@ -98,3 +120,35 @@ class ReadClient(BaseClient):
         given = {key: value for key, value in query.items() if value}
         with unknown_kind_errors(resource):
             return await self.request("GET", path, query=given, within=within)
+
+
+def decode_page(body: bytes, resource: Resource[V], *, path: str) -> Page[V]:
+    listing = decode(body, _Listing[resource.view], tried=f"GET {path}")
+    meta = listing.metadata
+    return Page(
+        items=listing.items or (),
+        resource_version=meta.resource_version,
+        continue_token=meta.continue_token,
+    )
+
+
+def join_pages(pages: Sequence[Page[V]], *, path: str) -> Page[V]:
+    """Join pages to one list. Pages of several revisions would make a watch from the last miss
+    changes.
+    """
+    revisions = {page.resource_version for page in pages}
+    if len(revisions) > 1:
+        message = f"the pages of the list have different revisions: {', '.join(sorted(revisions))}"
+        raise MalformedResponse(f"GET {path}", message)
+    items = tuple(chain.from_iterable(page.items for page in pages))
+    return msgspec.structs.replace(pages[-1], items=items)
+
+
+def continue_token_of(body: bytes, *, path: str) -> str:
+    """Return the token for the next page without decoding the objects of this one."""
+    # It precedes the objects, which are megabytes, except in lists of custom kinds.
+    head, objects, _ = body[:_HEAD].partition(b',"items":')
+    before = objects and b'"metadata":' in head
+    return decode(
+        head + b"}" if before else body, _Head, tried=f"GET {path}"
+    ).metadata.continue_token

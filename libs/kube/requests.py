@@ -1,18 +1,79 @@
-"""Requests with a deadline and streams; failures are typed errors (`errors`) and never retried
-here.
+"""The interface between client and server: send one request, receive one response.
+
+Implemented by HTTP (`libs.kube.http`) and by a direct call into the simulated server. Deadlines and
+the interpretation of responses belong to the client.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from libs.kube.errors import TimedOut
-from libs.kube.responses import is_success, response_error
-from libs.kube.transport import Request, Response, Transport, describe_request
+from libs.kube.errors import (
+    KubeError,
+    MalformedResponse,
+    NotFound,
+    TimedOut,
+    UnknownKind,
+    status_error,
+)
+from libs.kube.resources import Resource
+from libs.kube.views import Object
 from libs.runtime.clock import Clock
 from libs.runtime.tasks import bounded
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to an API server."""
+
+    method: str
+    path: str
+    """Unquoted, without the query: `/api/v1/nodes/n1`."""
+    query: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    """Without those of authentication; lower-case names."""
+    body: bytes = b""
+
+
+def describe_request(request: Request) -> str:
+    return f"{request.method} {request.path}"
+
+
+class Response(Protocol):
+    """A response, valid while its `open` context lasts. A cut connection raises `Unavailable`."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """With lower-case names."""
+        ...
+
+    async def body(self) -> bytes: ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Iterate over the bytes as they arrive, split anywhere."""
+        ...
+
+
+class Transport(Protocol):
+    """A connection to one API server, as one user."""
+
+    def __str__(self) -> str:
+        """Return the server's address, for errors."""
+        ...
+
+    def open(self, request: Request) -> AbstractAsyncContextManager[Response]:
+        """Send the request and return the response head; raise `Unavailable` if none arrives."""
+        ...
+
 
 T = TypeVar("T")
 
@@ -94,3 +155,61 @@ class BaseClient:
             raise TimedOut(
                 describe_request(request), f"{why}; check the server and the network"
             ) from error
+
+
+V = TypeVar("V", bound=Object)
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class _Confirmation(msgspec.Struct, frozen=True):
+    kind: str
+
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def decode(body: bytes, view: type[S], *, tried: str) -> S:
+    """Decode the body; `MalformedResponse` names the field at fault."""
+    decoder = _decoders.get(view)
+    if decoder is None:
+        decoder = _decoders[view] = msgspec.json.Decoder(view)
+    try:
+        return decoder.decode(body)
+    except ValueError as error:
+        raise MalformedResponse(
+            tried, f"the response cannot be read as {view.__name__.lstrip('_')}: {error}"
+        ) from error
+
+
+def require_api_object(body: bytes, *, tried: str) -> None:
+    """Raise `MalformedResponse` unless an API server wrote it; proxies response 200 as well."""
+    decode(body, _Confirmation, tried=tried)
+
+
+@contextmanager
+def unknown_kind_errors(resource: Resource[Any]) -> Generator[None]:
+    """Turn a `NotFound` without an object name into `UnknownKind`, with what to do."""
+    try:
+        yield
+    except NotFound as error:
+        if error.missing:
+            raise
+        what = f"the server does not serve {resource.plural} of {resource.api_version}"
+        if resource.is_custom:
+            crd = f"{resource.plural}.{resource.group}"
+            what += f": install the CustomResourceDefinition {crd}"
+        raise UnknownKind(error.tried, what, code=error.code, reason=error.reason) from error
+
+
+def is_success(response: Response) -> bool:
+    """Return whether the status is 2xx; an API server never redirects."""
+    return 200 <= response.status < 300
+
+
+def response_error(request: Request, response: Response, body: bytes) -> KubeError:
+    return status_error(
+        describe_request(request),
+        code=response.status,
+        body=body,
+        retry_after=response.headers.get("retry-after"),
+    )

@@ -1,6 +1,7 @@
 """The built-in kinds in use; custom kinds define their own `Resource` beside their view."""
 
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -69,3 +70,44 @@ CUSTOM_RESOURCE_DEFINITIONS = Resource(
     namespaced=False,
     view=views.CustomResourceDefinition,
 )
+
+
+class CustomKind(Protocol):
+    """The coordinates of a custom kind."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def plural(self) -> str: ...
+
+
+class CustomObject(views.Object, frozen=True, kw_only=True):
+    """A custom object without its managed fields."""
+
+    spec: Any = None
+
+    def __post_init__(self) -> None:
+        lean = msgspec.structs.replace(self.metadata, managed_fields=())
+        msgspec.structs.force_setattr(self, "metadata", lean)
+
+
+def custom_resource(kind: CustomKind, view: type[V]) -> Resource[V]:
+    return Resource(
+        group=kind.group,
+        version=kind.version,
+        plural=kind.plural,
+        kind=kind.name,
+        namespaced=False,
+        view=view,
+    )
+
+
+def custom_resources(kinds: Iterable[CustomKind], view: type[V]) -> Mapping[str, Resource[V]]:
+    return {kind.name: custom_resource(kind, view) for kind in kinds}

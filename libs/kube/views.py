@@ -4,7 +4,8 @@ Attributes are snake_case, the wire camelCase. A view is never written back: wri
 objects with the owned fields only.
 """
 
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -230,3 +231,55 @@ class CustomResourceDefinitionStatus(View, frozen=True, kw_only=True):
 
 class CustomResourceDefinition(Object, frozen=True, kw_only=True):
     status: CustomResourceDefinitionStatus = CustomResourceDefinitionStatus()
+
+
+def format_time(seconds: float) -> str:
+    """Format Unix seconds as `metav1.Time` (conditions, events)."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def format_micro_time(seconds: float) -> str:
+    """Format Unix seconds as `metav1.MicroTime` (leases)."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_time(text: str) -> float:
+    """Return the Unix seconds of either format; a time without a zone is UTC."""
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+
+
+def set_condition(
+    conditions: tuple[Condition, ...],
+    *,
+    type: str,
+    status: Literal["True", "False", "Unknown"],
+    reason: str,
+    message: str,
+    generation: int,
+    now: float,
+) -> tuple[Condition, ...]:
+    """Return the conditions with this one set; the identical tuple if nothing changed.
+
+    A caller that compares by `is` skips the write. The transition time moves only with the status,
+    not with reason or message.
+    """
+    before = next((condition for condition in conditions if condition.type == type), None)
+    since = (
+        before.last_transition_time
+        if before is not None and before.status == status and before.last_transition_time
+        else format_time(now)
+    )
+    after = Condition(
+        type=type,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=since,
+        observed_generation=generation,
+    )
+    if before is None:
+        return (*conditions, after)
+    if before == after:
+        return conditions
+    return tuple(after if condition is before else condition for condition in conditions)

@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from libs.policy.kinds import KINDS
-from libs.policy.kinds.kind import Kind, PrinterColumn
+from libs.policy.kinds.common import Kind, PrinterColumn
 from libs.policy.kinds.nvidia_driver import IMMUTABLE, NO_SELECTOR_OF_DEFAULT
-from libs.policy.manifests import to_json
-from libs.policy.shapes import About, Field, JsonType, Rule, Shape
+from libs.policy.shapes import About, Field, JsonType, Rule, Shape, to_json
 
 Data = dict[str, Any]
 

@@ -7,17 +7,24 @@ fleet.
 """
 
 import hashlib
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from libs.policy.images import MissingImage, variant_image
-from libs.policy.kinds.common import Image
-from libs.policy.manifests import to_json
-from libs.policy.normalize import normalize
-from libs.policy.shapes import shape_of
-from libs.policy.variants import Variant
-from libs.policy.wanted import WantedDriver
+from libs.policy.findings import Finding
+from libs.policy.kinds.common import (
+    ContainerSection,
+    EnvVar,
+    Image,
+    Probe,
+    ResourceRequirements,
+    Toleration,
+)
+from libs.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
+from libs.policy.shapes import shape_of, to_json
+from libs.policy.variants import Variant, image_path, variant_image
+from libs.policy.wanted import InstallMethod, PodOverrides, WantedDriver
 
 DIGEST_LENGTH: Final = 32
 """Hexadecimal digits of a digest: 128 bits, short enough for a name with a prefix (63 characters).
@@ -43,6 +50,47 @@ _INSTALL_FIELDS: Final = (
 _MODULE_FIELDS: Final = ("args", "env")
 """Fields of GDS and GDRCopy containers that an installation depends on."""
 
+DIGEST_VARIABLE: Final = "DRIVER_CONFIG_DIGEST"
+"""Holds the install digest in the driver's container and in the gate; people cannot override it."""
+
+GATE_VARIABLES: Final = frozenset(
+    (DIGEST_VARIABLE, "NODE_NAME", "POD_NAME", "POD_UID", "SLUICE_DRIVER_LABEL")
+)
+"""Variables of the gate that people cannot override."""
+
+GPU_TAINT: Final = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
+"""Tolerated by every pod that runs on GPU nodes."""
+
+_RESERVED_LABELS: Final = frozenset(
+    (
+        "app",
+        "app.kubernetes.io/component",
+        "app.kubernetes.io/managed-by",
+        "app.kubernetes.io/part-of",
+        "nvidia.com/node.os-version",
+        "nvidia.com/precompiled",
+    )
+)
+_RESERVED_PREFIX: Final = "sluice.dev/"
+DEFAULT_PULL_POLICY: Final = "IfNotPresent"
+
+DEFAULT_PRIORITY_CLASS: Final = "system-node-critical"
+
+DEFAULT_ARGUMENTS: Final = ("init",)
+
+STARTUP_PROBE: Final = Probe(
+    initial_delay_seconds=60, timeout_seconds=60, period_seconds=10, failure_threshold=120
+)
+"""Default startup probe of the driver. Fields that a policy leaves out are taken from here."""
+LIVENESS_PROBE: Final = Probe(
+    initial_delay_seconds=30, timeout_seconds=10, period_seconds=30, failure_threshold=3
+)
+READINESS_PROBE: Final = Probe(timeout_seconds=5, period_seconds=10, failure_threshold=3)
+
+_MODULE_TYPE: Final = "KERNEL_MODULE_TYPE"
+
+SectionT = TypeVar("SectionT", bound=ContainerSection)
+
 
 class DriverIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Identifies one driver on the nodes of one variant of one pool."""
@@ -66,7 +114,8 @@ def driver_identity(pool_uid: str, driver: WantedDriver, variant: Variant) -> Dr
 
 def target_digest(driver: WantedDriver) -> str:
     """Return the digest of the wanted driver; it is the same for all nodes of a pool."""
-    return _digest("target", to_json(normalize(driver), _SHAPE))
+    _, fields = _normal_fields(driver)
+    return _digest("target", fields)
 
 
 def driver_label(pool_uid: str, target: str, variant: Variant) -> str:
@@ -79,24 +128,29 @@ def install_digest(driver: WantedDriver, variant: Variant) -> str:
 
     A loaded driver may stay loaded while this digest does not change.
     """
-    wanted = normalize(driver)
-    fields: dict[str, Any] = to_json(wanted, _SHAPE)
+    normal, fields = _normal_fields(driver)
     material: dict[str, Any] = {name: fields[name] for name in _INSTALL_FIELDS if name in fields}
     material["system"] = msgspec.to_builtins(variant)
-    material["image"] = _image(wanted.image, variant)
-    for name, part in (("gds", wanted.gds), ("gdrcopy", wanted.gdrcopy)):
+    material["image"] = _image_fields(normal.image, variant)
+    for name, part in (("gds", normal.gds), ("gdrcopy", normal.gdrcopy)):
         if part.enabled:
             chosen = {
                 field: fields[name][field] for field in _MODULE_FIELDS if field in fields[name]
             }
-            material[name] = {"image": _image(part, variant), **chosen}
+            material[name] = {"image": _image_fields(part, variant), **chosen}
     return _digest("install", material)
 
 
-def _image(image: Image, variant: Variant) -> list[str]:
+def _normal_fields(driver: WantedDriver) -> tuple[WantedDriver, dict[str, Any]]:
+    """Return the normal form, as a struct and as JSON."""
+    normal = normalize(driver)
+    return normal, to_json(normal, _SHAPE)
+
+
+def _image_fields(image: Image, variant: Variant) -> list[str]:
     """Return the image's path, or its fields where they do not form a path."""
     path = variant_image(image, variant)
-    if isinstance(path, MissingImage):
+    if isinstance(path, Finding):
         return [image.repository, image.image, image.version]
     return [path]
 
@@ -104,3 +158,207 @@ def _image(image: Image, variant: Variant) -> list[str]:
 def _digest(kind: str, material: Any) -> str:
     text = msgspec.json.encode([f"sluice.dev/{kind}/1", material], order="deterministic")
     return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
+
+
+def normalize(driver: WantedDriver) -> WantedDriver:
+    """Return the normal form of a driver."""
+    if driver.method is InstallMethod.PRE_INSTALLED:
+        return WantedDriver(method=driver.method, cuda=driver.cuda)
+    if driver.method is InstallMethod.HOST:
+        return WantedDriver(method=driver.method, version=driver.version, cuda=driver.cuda)
+    parts = [part for part in (driver.gds, driver.gdrcopy) if part.enabled]
+    secrets = [name for section in (driver.image, *parts) for name in section.image_pull_secrets]
+    module_type, env = _module_type(driver)
+    return msgspec.structs.replace(
+        driver,
+        version="",
+        cuda="",
+        image=_image(driver.image, secrets),
+        kernel_module_type=module_type,
+        args=() if driver.args == DEFAULT_ARGUMENTS else driver.args,
+        env=_without_defaults(env, driver_env(driver)),
+        manager_env=_without_defaults(
+            merge_env(driver.manager_env, without=GATE_VARIABLES), rdma_env(driver)
+        ),
+        resources=normalize_quantities(driver.resources),
+        host_network=driver.host_network or any(part.host_network for part in parts),
+        startup_probe=_non_default_probe(driver.startup_probe, STARTUP_PROBE),
+        liveness_probe=_optional_probe(driver.liveness_probe, LIVENESS_PROBE),
+        readiness_probe=_optional_probe(driver.readiness_probe, READINESS_PROBE),
+        rdma=driver.rdma if driver.rdma.enabled else Rdma(),
+        gds=_module_container(driver.gds) if driver.gds.enabled else Gds(),
+        gdrcopy=_module_container(driver.gdrcopy) if driver.gdrcopy.enabled else Gdrcopy(),
+        pods=_pods(driver.pods),
+    )
+
+
+def rdma_env(driver: WantedDriver) -> tuple[EnvVar, ...]:
+    """Return the RDMA defaults for the environment of the driver and its gate."""
+    if not driver.rdma.enabled:
+        return ()
+    names = ["GPU_DIRECT_RDMA_ENABLED"]
+    names += ["USE_HOST_MOFED"] if driver.rdma.use_host_mofed else []
+    return tuple(EnvVar(name=name, value="true") for name in names)
+
+
+def driver_env(driver: WantedDriver) -> tuple[EnvVar, ...]:
+    """Return the defaults for the driver's environment."""
+    parts = {"GDS_ENABLED": driver.gds.enabled, "GDRCOPY_ENABLED": driver.gdrcopy.enabled}
+    flags = {name: "true" for name, enabled in parts.items() if enabled}
+    if driver.kernel_module_type is not KernelModuleType.AUTO:
+        flags[_MODULE_TYPE] = driver.kernel_module_type.value
+    return (*rdma_env(driver), *(EnvVar(name=name, value=value) for name, value in flags.items()))
+
+
+def driver_variables(driver: WantedDriver) -> tuple[EnvVar, ...]:
+    """Return the driver's environment: the policy's variables over the defaults."""
+    return merge_env(driver.env, below=driver_env(driver))
+
+
+def gate_variables(driver: WantedDriver) -> tuple[EnvVar, ...]:
+    """Return the gate's environment: the policy's variables over the defaults."""
+    return merge_env(driver.manager_env, below=rdma_env(driver))
+
+
+def merge_env(
+    given: Iterable[EnvVar], *, without: Iterable[str] = (), below: Iterable[EnvVar] = ()
+) -> tuple[EnvVar, ...]:
+    """Merge variables so that each name occurs once; the last value wins, over those in `below`.
+
+    The result is sorted by name, unless a value refers to another variable: then the given order
+    is kept, because Kubernetes expands in order.
+    """
+    excluded = frozenset(without)
+    merged: dict[str, EnvVar] = {}
+    for variable in (*below, *given):
+        if variable.name and variable.name not in excluded:
+            merged.pop(variable.name, None)
+            merged[variable.name] = variable
+    if _has_references(merged.values()):
+        return tuple(merged.values())
+    return tuple(merged[name] for name in sorted(merged))
+
+
+def normalize_quantities(resources: ResourceRequirements) -> ResourceRequirements:
+    """Return the quantities as strings, as Kubernetes writes numbers."""
+    return ResourceRequirements(
+        limits={name: str(amount) for name, amount in resources.limits.items()},
+        requests={name: str(amount) for name, amount in resources.requests.items()},
+    )
+
+
+def user_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels without reserved keys."""
+    return {
+        key: value for key, value in user_annotations(labels).items() if key not in _RESERVED_LABELS
+    }
+
+
+def user_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations without reserved keys."""
+    return {
+        key: value for key, value in annotations.items() if not key.startswith(_RESERVED_PREFIX)
+    }
+
+
+def user_tolerations(given: Iterable[Toleration]) -> tuple[Toleration, ...]:
+    """Return the distinct tolerations that are added to `GPU_TAINT`."""
+    normalized = (
+        msgspec.structs.replace(toleration, operator="")
+        if toleration.operator == "Equal"
+        else toleration
+        for toleration in given
+    )
+    return tuple(toleration for toleration in dict.fromkeys(normalized) if toleration != GPU_TAINT)
+
+
+def _image(image: Image, secrets: Iterable[str]) -> Image:
+    path = image_path(image)
+    return Image(
+        repository="" if path else image.repository,
+        image=path or image.image,
+        version="" if path else image.version,
+        image_pull_policy=""
+        if image.image_pull_policy == DEFAULT_PULL_POLICY
+        else image.image_pull_policy,
+        image_pull_secrets=tuple(dict.fromkeys(filter(None, secrets))),
+    )
+
+
+def _module_container(part: SectionT) -> SectionT:
+    """Normalize a GDS or GDRCopy container; pod-wide fields are already part of the driver."""
+    image = _image(part, ())
+    return msgspec.structs.replace(
+        part,
+        repository=image.repository,
+        image=image.image,
+        version=image.version,
+        image_pull_policy=image.image_pull_policy,
+        image_pull_secrets=(),
+        resources=normalize_quantities(part.resources),
+        env=merge_env(part.env, without=(DIGEST_VARIABLE,)),
+        host_network=False,
+    )
+
+
+def _module_type(driver: WantedDriver) -> tuple[KernelModuleType, tuple[EnvVar, ...]]:
+    """Return the kernel module type and the environment, with the type in only one of the two.
+
+    A variable that equals a value of the field moves into the field; any other value stays a
+    variable and overrides the field.
+    """
+    env = merge_env(driver.env, without=(DIGEST_VARIABLE,))
+    value = {variable.name: variable.value for variable in env}.get(_MODULE_TYPE)
+    if value is None:
+        return driver.kernel_module_type, env
+    if value in (KernelModuleType.OPEN, KernelModuleType.PROPRIETARY) and not _has_references(env):
+        return KernelModuleType(value), tuple(
+            variable for variable in env if variable.name != _MODULE_TYPE
+        )
+    return KernelModuleType.AUTO, env
+
+
+def _without_defaults(env: tuple[EnvVar, ...], ours: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:
+    """Drop variables that repeat a default."""
+    return (
+        env if _has_references(env) else tuple(variable for variable in env if variable not in ours)
+    )
+
+
+def _has_references(env: Iterable[EnvVar]) -> bool:
+    """Report whether a value refers to another variable, so that the order matters."""
+    return any("$(" in variable.value for variable in env)
+
+
+def _optional_probe(probe: Probe | None, ours: Probe) -> Probe | None:
+    """Normalize a probe that exists only if a policy sets one of its fields.
+
+    `success_threshold` is set in the result, so that it differs from no probe at all.
+    """
+    if probe in (None, Probe()):
+        return None
+    normalized = _non_default_probe(probe, ours) or Probe()
+    return msgspec.structs.replace(normalized, success_threshold=normalized.success_threshold or 1)
+
+
+def _non_default_probe(probe: Probe | None, ours: Probe) -> Probe | None:
+    """Return the probe's fields that differ from Sluice's and from Kubernetes' defaults."""
+    if probe is None:
+        return None
+    defaults = {**msgspec.structs.asdict(ours), "success_threshold": 1}
+    fields = msgspec.structs.asdict(probe)
+    normalized = Probe(
+        **{name: value for name, value in fields.items() if value not in (None, defaults[name])}
+    )
+    return None if normalized == Probe() else normalized
+
+
+def _pods(pods: PodOverrides) -> PodOverrides:
+    priority = pods.priority_class_name
+    return msgspec.structs.replace(
+        pods,
+        labels=user_labels(pods.labels),
+        annotations=user_annotations(pods.annotations),
+        tolerations=user_tolerations(pods.tolerations),
+        priority_class_name="" if priority == DEFAULT_PRIORITY_CLASS else priority,
+    )

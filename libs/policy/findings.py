@@ -1,5 +1,6 @@
 """Findings: problems in policies, each with field, value, problem and remedy."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -46,6 +47,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.field}{value} {self.problem}"
 
 
+def errors_of(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(found for found in findings if found.severity is Severity.ERROR)
+
+
 def quote_value(value: Any) -> str:
     """Return a value of any type as text for a finding."""
     if isinstance(value, dict):
@@ -66,3 +71,32 @@ def printable(text: str) -> str:
     short = text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 1]}…"
     clean = short.encode("utf-8", "replace").decode()
     return "".join(letter if letter.isprintable() else "?" for letter in clean)
+
+
+class Acceptance(StrEnum):
+    """Whether a policy object takes effect."""
+
+    ACTIVE = "active"
+    IGNORED = "ignored"
+    """Another object takes precedence."""
+    DISABLED = "disabled"
+    """Objects of its kind are not used."""
+    CONFLICTING = "conflicting"
+    """It conflicts with another object, and neither takes effect."""
+    DELETING = "deleting"
+
+
+class PolicyVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str
+    name: str
+    uid: str
+    generation: int
+    acceptance: Acceptance
+    reasons: tuple[Finding, ...] = ()
+    """Why the object is not active; empty if it is."""
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """Return the findings that keep the object from being carried out."""
+        return errors_of(self.findings)

@@ -5,36 +5,28 @@ policies conflict, all nodes keep their owners.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeVar
 
 import msgspec
 
-from libs.policy.findings import Finding, quote_value
+from libs.policy.findings import (
+    Acceptance,
+    Finding,
+    PolicyVerdict,
+    Severity,
+    errors_of,
+    quote_value,
+)
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
-from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER, NvidiaDriver
+from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.kinds.rollout import ROLLOUT
-from libs.policy.kinds.strategy import ROLLOUT_STRATEGY, RolloutStrategy, StrategySpec
+from libs.policy.kinds.strategy import RolloutStrategy, StrategySpec
 from libs.policy.kinds.upgrade_policy import AutoUpgradePolicy, UpgradePolicy
-from libs.policy.manifests import ParsedPolicy
-from libs.policy.owners import (
-    NodeLabels,
-    Ownership,
-    assign_owners,
-    current_owners,
-    is_for_containers,
-)
-from libs.policy.precedence import (
-    ClusterWidePolicy,
-    deciding_policy,
-    disable_drivers,
-    gpu_cluster_conflicts,
-    live_policies,
-    of_kind,
-    report_unrequested_drivers,
-    warning,
-)
+from libs.policy.manifests import ParsedPolicy, Policy
+from libs.policy.owners import NodeLabels, assign_owners, current_owners, is_for_containers
 from libs.policy.validation import PRESENT_LABEL
-from libs.policy.verdicts import Acceptance, PolicyVerdict, VerdictCollector
 from libs.policy.wanted import (
     Operands,
     WantedDriver,
@@ -43,6 +35,16 @@ from libs.policy.wanted import (
     host_driver,
     operands_of,
 )
+
+ClusterWidePolicy = ClusterPolicy | GpuClusterPolicy
+PolicyT = TypeVar("PolicyT", bound=Policy)
+
+_SELECTION: Final = ("spec.nodeSelector", "spec.default")
+"""Prefixes of the fields that select a driver's nodes."""
+
+_HOST_PATHS: Final = "spec.hostPaths"
+
+_warning: Final = partial(Finding, severity=Severity.WARNING)
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +103,27 @@ def assemble_pools(
     return _Assembly(policies, nodes, gpu_clusters).assemble()
 
 
+class _Entry:
+    """A policy object and the verdict on it so far."""
+
+    def __init__(self, kind: str, policy: Policy, findings: Iterable[Finding]) -> None:
+        self.kind = kind
+        self.policy = policy
+        self.metadata = policy.metadata
+        self.acceptance = Acceptance.ACTIVE
+        self.reasons: list[Finding] = []
+        self.findings = list(findings)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return errors_of(self.findings)
+
+    def reject(self, acceptance: Acceptance, *reasons: Finding) -> None:
+        self.acceptance = acceptance
+        self.reasons.extend(reasons)
+        self.findings.extend(reason for reason in reasons if reason not in self.findings)
+
+
 class _Assembly:
     def __init__(
         self,
@@ -108,13 +131,16 @@ class _Assembly:
         nodes: Iterable[NodeLabels],
         gpu_clusters: Sequence[str],
     ) -> None:
-        self._collector = VerdictCollector()
-        self._policies = [
-            parsed for parsed in policies if parsed.policy and parsed.kind != ROLLOUT.name
+        self._entries = [
+            _Entry(parsed.kind, parsed.policy, parsed.findings)
+            for parsed in policies
+            if parsed.policy and parsed.kind != ROLLOUT.name
         ]
-        self._policies.sort(
-            key=lambda parsed: parsed.policy.metadata.age if parsed.policy else ("", "")
+        # The oldest first: it takes precedence.
+        self._entries.sort(
+            key=lambda entry: (entry.metadata.creation_timestamp, entry.metadata.name, entry.kind)
         )
+        self._drivers = self._of_type(NvidiaDriver)
         self._gpu_nodes = sorted(
             (node for node in nodes if node.labels.get(PRESENT_LABEL) == "true"),
             key=lambda node: node.name,
@@ -126,93 +152,101 @@ class _Assembly:
         self._undecided = False
 
     def assemble(self) -> Pools:
-        for parsed in self._policies:
-            self._collector.add_policy(parsed)
-        self._policies = live_policies(self._policies, self._collector)
-        drivers = of_kind(self._policies, NVIDIA_DRIVER.name, NvidiaDriver)
-        deciding = deciding_policy(self._policies, self._collector)
-        if deciding is None:
-            self._without_cluster_policy(drivers)
+        for entry in self._entries:
+            if deleted_at := entry.metadata.deletion_timestamp:
+                problem = "is set: the object is being deleted and no longer takes effect"
+                field = "metadata.deletionTimestamp"
+                found = _warning(field=field, value=deleted_at, problem=problem)
+                entry.reject(Acceptance.DELETING, found)
+        candidates = self._of_type(ClusterPolicy, GpuClusterPolicy)
+        for entry, _ in candidates[1:]:
+            oldest = f'{candidates[0][0].kind} "{candidates[0][0].metadata.name}"'
+            problem = (
+                f"is ignored: {oldest} is older, and only one cluster-wide policy takes effect"
+            )
+            found = _about_name(entry, problem, f"delete this one, or {oldest}")
+            entry.reject(Acceptance.IGNORED, found)
+        if candidates:
+            self._with_cluster_policy(*candidates[0])
         else:
-            self._with_cluster_policy(*deciding, drivers)
+            self._without_cluster_policy()
         self._strategies()
-        return self._result(deciding[1] if deciding else None)
+        return self._result(candidates[0][1] if candidates else None)
 
-    def _without_cluster_policy(self, drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]]) -> None:
+    def _of_type(self, *structs: type[PolicyT]) -> list[tuple[_Entry, PolicyT]]:
+        """Return the live policies of these types, the oldest first."""
+        return [
+            (entry, entry.policy)
+            for entry in self._entries
+            if isinstance(entry.policy, structs) and not entry.metadata.deletion_timestamp
+        ]
+
+    def _without_cluster_policy(self) -> None:
         """Build pools without a cluster-wide policy.
 
         That policy may have been deleted by mistake or may still be created, so no node changes
         its owner, and no driver changes because default paths apply.
         """
-        if not self._gpu_clusters:
-            report_unrequested_drivers(drivers, self._collector)
-        self._driver_pools(drivers, None, (), settled=bool(self._gpu_clusters))
+        problem = "does not take effect: no ClusterPolicy enables NVIDIADrivers"
+        remedy = "create one with spec.driver.useNvidiaDriverCRD true, or delete this object"
+        for entry, _ in self._drivers:
+            if not self._gpu_clusters:
+                entry.findings.append(_about_name(entry, problem, remedy, error=True))
+        self._driver_pools(None, (), settled=bool(self._gpu_clusters))
 
-    def _with_cluster_policy(
-        self,
-        parsed: ParsedPolicy,
-        cluster: ClusterWidePolicy,
-        drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]],
-    ) -> None:
+    def _with_cluster_policy(self, entry: _Entry, cluster: ClusterWidePolicy) -> None:
         """Build the pools that the cluster-wide policy asks for."""
-        conflicts = gpu_cluster_conflicts(parsed, self._gpu_clusters, self._collector)
+        conflicts = self._gpu_cluster_conflicts(entry)
         self._owner_labels = None if conflicts else {}
         if isinstance(cluster, GpuClusterPolicy):
-            disable_drivers(drivers, parsed, cluster, self._collector)
-            self._cluster_pool(parsed, cluster, host_driver(cluster), AutoUpgradePolicy())
-            return
-        self._nodes = [node for node in self._nodes if is_for_containers(node, cluster)]
-        if cluster.spec.driver.use_nvidia_driver_crd:
-            paths = [found for found in parsed.errors if found.field.startswith("spec.hostPaths")]
-            # Without any NVIDIADriver it is not known yet which driver the nodes should have.
-            self._driver_pools(
-                drivers, cluster, (*conflicts, *paths), settled=bool(drivers) and not conflicts
-            )
-            self._report_uncovered_nodes(parsed, drivers)
-            return
-        disable_drivers(drivers, parsed, cluster, self._collector)
-        upgrade = cluster.spec.driver.upgrade_policy
-        self._cluster_pool(parsed, cluster, driver_of_cluster(cluster), upgrade)
+            policy = f'GPUClusterPolicy "{entry.metadata.name}"'
+            problem = f"is not used: {policy} determines the driver"
+            self._disable_drivers(problem, f"delete this one, or {policy}")
+            driver, upgrade = host_driver(cluster), AutoUpgradePolicy()
+        else:
+            self._nodes = [node for node in self._nodes if is_for_containers(node, cluster)]
+            if cluster.spec.driver.use_nvidia_driver_crd:
+                paths = [found for found in entry.errors if found.field.startswith(_HOST_PATHS)]
+                # Without any NVIDIADriver it is not known yet which driver the nodes should have.
+                settled = bool(self._drivers) and not conflicts
+                self._driver_pools(cluster, (*conflicts, *paths), settled=settled)
+                self._report_uncovered_nodes(entry)
+                return
+            remedy = "set spec.driver.useNvidiaDriverCRD of the ClusterPolicy to true, or delete it"
+            quoted = "useNvidiaDriverCRD is not enabled in ClusterPolicy"
+            self._disable_drivers("is not used", remedy, quoted)
+            driver, upgrade = driver_of_cluster(cluster), cluster.spec.driver.upgrade_policy
+        nodes = [node.name for node in self._nodes]
+        self._add_pool(entry, driver, cluster, upgrade=upgrade, nodes=nodes)
 
-    def _cluster_pool(
-        self,
-        parsed: ParsedPolicy,
-        policy: ClusterWidePolicy,
-        driver: WantedDriver,
-        upgrade: UpgradePolicy,
-    ) -> None:
-        """Build the pool of a policy that has every GPU node."""
-        key = pool_key(parsed.kind, policy.metadata.name)
-        self._pools[key] = Pool(
-            key=key,
-            kind=parsed.kind,
-            name=policy.metadata.name,
-            uid=policy.metadata.uid,
-            driver=driver,
-            operands=operands_of(policy),
-            upgrade=upgrade,
-            strategy=StrategySpec(pool=key),
-            nodes=tuple(node.name for node in self._nodes),
-            held=self._collector.errors(parsed),
+    def _disable_drivers(self, problem: str, remedy: str, quoted: str = "") -> None:
+        for entry, _ in self._drivers:
+            entry.reject(Acceptance.DISABLED, _about_name(entry, problem, remedy, quoted))
+
+    def _gpu_cluster_conflicts(self, entry: _Entry) -> tuple[Finding, ...]:
+        """Report GPUCluster objects, whose GPU Operator would manage the same nodes."""
+        quoted = 'conflicting GPUCluster resource "{}" detected; {} and GPUCluster cannot co-exist'
+        problem, remedy = "does not take effect", "delete one of the two"
+        found = tuple(
+            _about_name(entry, problem, remedy, quoted.format(name, entry.kind), error=True)
+            for name in self._gpu_clusters
         )
+        if found:
+            entry.reject(Acceptance.CONFLICTING, *found)
+        return found
 
     def _driver_pools(
-        self,
-        drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]],
-        cluster: ClusterPolicy | None,
-        held: tuple[Finding, ...],
-        *,
-        settled: bool,
+        self, cluster: ClusterPolicy | None, held: tuple[Finding, ...], *, settled: bool
     ) -> None:
         """Build a pool for each NVIDIADriver, with the nodes that it selects.
 
         Unless `settled`, nodes keep their current owners.
         """
-        live = [driver for _, driver in drivers]
+        live = [driver for _, driver in self._drivers]
         selection_errors = {
-            driver.metadata.name: found
-            for parsed, driver in drivers
-            if (found := _selection_errors(parsed))
+            entry.metadata.name: errors
+            for entry, _ in self._drivers
+            if (errors := [found for found in entry.errors if found.field.startswith(_SELECTION)])
         }
         ownership = assign_owners(live, self._nodes, unfit=selection_errors)
         settled = settled and not ownership.conflicts
@@ -222,55 +256,64 @@ class _Assembly:
         nodes: dict[str, list[str]] = {driver.metadata.name: [] for driver in live}
         for node, owner in owners.items():
             nodes[owner].append(node)
-        for parsed, driver in drivers:
-            name = driver.metadata.name
-            self._report_conflicts(parsed, name, ownership)
-            key = pool_key(parsed.kind, name)
-            self._pools[key] = Pool(
-                key=key,
-                kind=parsed.kind,
-                name=name,
-                uid=driver.metadata.uid,
-                driver=driver_of_pool(driver, cluster),
-                operands=operands_of(cluster),
-                upgrade=driver.spec.upgrade_policy,
-                strategy=StrategySpec(pool=key),
-                nodes=tuple(nodes[name]),
-                held=(*held, *self._collector.errors(parsed)),
-            )
+        for entry, driver in self._drivers:
+            name = entry.metadata.name
+            if name in ownership.conflicts:
+                entry.reject(Acceptance.CONFLICTING, *ownership.conflicts[name])
+            elif ownership.conflicts:
+                others = " ".join(ownership.conflicts)
+                problem = f"keeps its current nodes: NVIDIADrivers [{others}] conflict"
+                remedy = "resolve their conflict; new nodes then get their driver"
+                entry.findings.append(_about_name(entry, problem, remedy))
+            wanted, upgrade = driver_of_pool(driver, cluster), driver.spec.upgrade_policy
+            self._add_pool(entry, wanted, cluster, upgrade=upgrade, nodes=nodes[name], held=held)
 
-    def _report_uncovered_nodes(
-        self, parsed: ParsedPolicy, drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]]
+    def _add_pool(
+        self,
+        entry: _Entry,
+        driver: WantedDriver,
+        cluster: ClusterWidePolicy | None,
+        *,
+        upgrade: UpgradePolicy,
+        nodes: Iterable[str],
+        held: Iterable[Finding] = (),
     ) -> None:
+        """Add the pool of a policy, which its errors hold too."""
+        key = pool_key(entry.kind, entry.metadata.name)
+        self._pools[key] = Pool(
+            key=key,
+            kind=entry.kind,
+            name=entry.metadata.name,
+            uid=entry.metadata.uid,
+            driver=driver,
+            operands=operands_of(cluster),
+            upgrade=upgrade,
+            strategy=StrategySpec(pool=key),
+            nodes=tuple(nodes),
+            held=(*held, *entry.errors),
+        )
+
+    def _report_uncovered_nodes(self, entry: _Entry) -> None:
         """Warn on the cluster-wide policy about nodes that no driver selects."""
         owned = {node for pool in self._pools.values() for node in pool.nodes}
         uncovered = [node.name for node in self._nodes if node.name not in owned]
-        if not uncovered or (drivers and self._undecided):
+        if not uncovered or (self._drivers and self._undecided):
             return
         more = f" and {len(uncovered) - 1} more" if len(uncovered) > 1 else ""
-        problem = f"leaves GPU nodes without a driver: no NVIDIADriver selects {uncovered[0]}{more}"
-        remedy = "create one that selects them, or one with spec.default true"
-        found = warning("spec.driver.useNvidiaDriverCRD", "true", problem, remedy)
-        self._collector.add_findings(parsed, found)
-
-    def _report_conflicts(self, parsed: ParsedPolicy, name: str, ownership: Ownership) -> None:
-        if name in ownership.conflicts:
-            self._collector.set_acceptance(
-                parsed, Acceptance.CONFLICTING, *ownership.conflicts[name]
-            )
-        elif ownership.conflicts:
-            others = " ".join(ownership.conflicts)
-            problem = f"keeps its current nodes: NVIDIADrivers [{others}] conflict"
-            remedy = "resolve their conflict; new nodes then get their driver"
-            self._collector.add_findings(
-                parsed, warning("metadata.name", quote_value(name), problem, remedy)
-            )
+        found = _warning(
+            field="spec.driver.useNvidiaDriverCRD",
+            value="true",
+            problem="leaves GPU nodes without a driver: no NVIDIADriver selects"
+            f" {uncovered[0]}{more}",
+            remedy="create one that selects them, or one with spec.default true",
+        )
+        entry.findings.append(found)
 
     def _strategies(self) -> None:
         """Apply the oldest strategy that names a pool; its errors hold the pool."""
         first: dict[str, str] = {}
-        for parsed, strategy in of_kind(self._policies, ROLLOUT_STRATEGY.name, RolloutStrategy):
-            key, name = strategy.spec.pool, strategy.metadata.name
+        for entry, strategy in self._of_type(RolloutStrategy):
+            key, name = strategy.spec.pool, entry.metadata.name
             pool = self._pools.get(key)
             if pool is None:
                 known = ", ".join(sorted(self._pools)) or "there are none"
@@ -280,19 +323,37 @@ class _Assembly:
                 remedy = f'delete this one, or "{first[key]}"'
             else:
                 first[key] = name
-                held = tuple(_with_strategy_name(name, found) for found in parsed.errors)
+                suffix = f' of RolloutStrategy "{name}"'
+                held = [
+                    msgspec.structs.replace(found, field=found.field + suffix)
+                    for found in entry.errors
+                ]
                 self._pools[key] = msgspec.structs.replace(
                     pool, strategy=strategy.spec, held=(*pool.held, *held)
                 )
                 continue
-            found = warning("spec.pool", quote_value(key), problem, remedy)
-            self._collector.set_acceptance(parsed, Acceptance.IGNORED, found)
+            found = _warning(
+                field="spec.pool", value=quote_value(key), problem=problem, remedy=remedy
+            )
+            entry.reject(Acceptance.IGNORED, found)
 
     def _result(self, cluster: ClusterWidePolicy | None) -> Pools:
         pools = tuple(self._pools[key] for key in sorted(self._pools))
         owners = {node: pool.key for pool in pools for node in pool.nodes}
         undecided = {node.name for node in self._nodes} if self._undecided else set[str]()
         unowned = [node.name for node in self._gpu_nodes if node.name not in owners]
+        verdicts = [
+            PolicyVerdict(
+                kind=entry.kind,
+                name=entry.metadata.name,
+                uid=entry.metadata.uid,
+                generation=entry.metadata.generation,
+                acceptance=entry.acceptance,
+                reasons=tuple(entry.reasons),
+                findings=tuple(entry.findings),
+            )
+            for entry in self._entries
+        ]
         return Pools(
             pools=pools,
             owners=owners,
@@ -300,18 +361,19 @@ class _Assembly:
             undecided=tuple(name for name in unowned if name in undecided),
             owner_labels=self._owner_labels,
             cluster=cluster,
-            verdicts=self._collector.verdicts(),
+            verdicts=tuple(sorted(verdicts, key=lambda verdict: (verdict.kind, verdict.name))),
         )
 
 
-def _selection_errors(parsed: ParsedPolicy) -> tuple[Finding, ...]:
-    """Return the errors that make a driver's node selection unusable."""
-    return tuple(
-        found
-        for found in parsed.errors
-        if found.field.startswith(("spec.nodeSelector", "spec.default"))
+def _about_name(
+    entry: _Entry, problem: str, remedy: str, quoted: str = "", *, error: bool = False
+) -> Finding:
+    """Return a finding about a whole object: a warning, unless it is an `error`."""
+    return Finding(
+        field="metadata.name",
+        value=quote_value(entry.metadata.name),
+        problem=problem,
+        quoted=quoted,
+        remedy=remedy,
+        severity=Severity.ERROR if error else Severity.WARNING,
     )
-
-
-def _with_strategy_name(name: str, found: Finding) -> Finding:
-    return msgspec.structs.replace(found, field=f'{found.field} of RolloutStrategy "{name}"')

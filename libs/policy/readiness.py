@@ -1,19 +1,60 @@
-"""Problems that keep a policy from being ready, each with operand, node and cause."""
+"""What is observed of operands and nodes, and the problems that keep a policy from being ready."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from libs.contracts.node import UpgradeState
 from libs.policy.digest import driver_label, target_digest
-from libs.policy.observed import Observation, ObservedNode
 from libs.policy.pools import Pool
 from libs.policy.render.rendered import Operand, RenderedObject, RenderResult
 from libs.policy.variants import NodeVariants, Variant
 from libs.policy.wanted import InstallMethod
 
-MAX_LISTED = 5
-"""Number of problems that are listed; the others are counted."""
+
+class ObservedDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of a DaemonSet, as its controller reports it."""
+
+    generation: int = 1
+    observed_generation: int = 1
+    desired: int = 0
+    updated: int = 0
+    available: int = 0
+
+
+class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of a pool, from its labels and its record."""
+
+    state: str = ""
+    """The value of the public upgrade label."""
+    label: str = ""
+    """The value of the label `sluice.dev/driver`."""
+    cause: str = ""
+    """Why the node is not in its wanted state."""
+    skipped: bool = False
+    """Whether a person excluded the node."""
+
+
+class PodProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem of a DaemonSet's pod on a node."""
+
+    daemon_set: str
+    node: str
+    cause: str
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that statuses are computed from, at one moment."""
+
+    daemon_sets: Mapping[str, ObservedDaemonSet] = {}
+    """Existing DaemonSets, by name."""
+    nodes: Mapping[str, ObservedNode] = {}
+    """By name."""
+    pod_problems: tuple[PodProblem, ...] = ()
+    refused: Mapping[str, str] = {}
+    """Why the API server refused a rendered object, by kind and name (`DaemonSet/a`)."""
+    feature_labels: bool = True
+    """Whether any node has labels of Node Feature Discovery."""
 
 
 class ReadinessProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,13 +70,6 @@ class ReadinessProblem(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         where = f" on {self.node}" if self.node else ""
         return f"{self.operand.value}{where}: {self.cause}"
-
-
-def summarize(problems: Sequence[ReadinessProblem]) -> str:
-    """List the first problems and count the rest."""
-    words = [str(problem) for problem in problems[:MAX_LISTED]]
-    more = len(problems) - len(words)
-    return "; ".join([*words, f"and {more} more"] if more else words)
 
 
 def agent_problems(rendering: RenderResult, observed: Observation) -> list[ReadinessProblem]:
@@ -75,11 +109,6 @@ def pool_problems(
         cause = f"nothing new starts until this is fixed: {errors}"
         problems.insert(0, ReadinessProblem(operand=Operand.DRIVER, cause=cause, failed=True))
     return problems
-
-
-def ready_node_count(pool: Pool, problems: Iterable[ReadinessProblem]) -> int:
-    """Return how many nodes of a pool have none of these problems."""
-    return len(pool.nodes) - len({problem.node for problem in problems if problem.node})
 
 
 def _driver_labels(pool: Pool, variants: NodeVariants) -> Mapping[Variant, str]:

@@ -5,6 +5,7 @@ annotation gives the rest. `shape_of` turns a struct into plain data, from which
 decoder and the documentation page are derived.
 """
 
+import re
 import types
 from collections.abc import Mapping
 from enum import Enum, EnumType, StrEnum
@@ -182,3 +183,46 @@ def _shape(
     if annotation in _PLAIN:
         return Shape(type=_PLAIN[annotation], choices=about.choices)
     return _object(annotation, descriptions)
+
+
+_TEXT: Final = re.compile(r"([0-9]{1,9})(%?)", re.ASCII)
+
+
+def is_int_or_percent(value: IntOrString) -> bool:
+    """Report whether a value is a number from 0 up or a percentage from 0 to 100."""
+    if isinstance(value, int):
+        return value >= 0
+    found = _TEXT.fullmatch(value)
+    return found is not None and (not found[2] or int(found[1]) <= 100)
+
+
+def scaled_value(amount: IntOrString, total: int) -> int:
+    """Return the amount out of `total`, a percentage rounded up.
+
+    The amount must satisfy `is_int_or_percent`.
+    """
+    if isinstance(amount, int):
+        return amount
+    found = _TEXT.fullmatch(amount)
+    if found is None:
+        raise ValueError(f"{amount!r} is no number and no percentage; read it with is_amount first")
+    number = int(found[1])
+    return -(-number * total // 100) if found[2] else number
+
+
+def to_json(value: Any, shape: Shape | None) -> Any:
+    """Return a value of this shape as JSON data."""
+    if shape is None or shape.type is JsonType.FREE_FORM:
+        return value
+    if shape.type is JsonType.LIST:
+        return [to_json(item, shape.items) for item in value]
+    if shape.type is JsonType.MAP:
+        return {key: to_json(item, shape.items) for key, item in value.items()}
+    if shape.type is not JsonType.OBJECT:
+        return value.value if shape.python_type else value
+    fields: dict[str, Any] = {}
+    for field in shape.fields:
+        field_value = getattr(value, field.attribute)
+        if field_value is not None and (field_value != field.default or field.about.required):
+            fields[field.name] = to_json(field_value, field.shape)
+    return fields

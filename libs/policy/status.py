@@ -4,27 +4,25 @@ States, reasons and messages begin as in the GPU Operator, because scripts match
 the GPU Operator lacks (operand, node, remedy) follow.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
 
-from libs.policy.findings import Finding, Severity
+from libs.policy.findings import Acceptance, Finding, PolicyVerdict, Severity
 from libs.policy.kinds.common import Condition
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
-from libs.policy.observed import Observation
 from libs.policy.pools import Pool, Pools, pool_key
 from libs.policy.readiness import (
+    Observation,
     ReadinessProblem,
     agent_problems,
     pool_problems,
-    ready_node_count,
-    summarize,
 )
 from libs.policy.render.rendered import Operand, RenderResult
 from libs.policy.variants import NodeVariants
-from libs.policy.verdicts import Acceptance, PolicyVerdict
 
 _INCOMPLETE: Final = (
     "NVIDIADriver upgrade has not completed; one or more NVIDIADriver-owned Nodes are marked"
@@ -55,7 +53,6 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Summary(msgspec.Struct, frozen=True, kw_only=True):
     state: str
-    ready: bool
     reason: str
     message: str = ""
     degraded: str = ""
@@ -68,36 +65,45 @@ def policy_statuses(
     pools: Pools, variants: NodeVariants, rendering: RenderResult, observed: Observation
 ) -> tuple[PolicyStatus, ...]:
     """Return the status of every object that is not being deleted, by kind and name."""
-    problems_by_pool = {
-        pool.key: pool_problems(pool, variants, rendering, observed) for pool in pools.pools
-    }
     pools_by_key = {pool.key: pool for pool in pools.pools}
+    problems_by_key = {
+        key: pool_problems(pool, variants, rendering, observed)
+        for key, pool in pools_by_key.items()
+    }
+    of_agents = agent_problems(rendering, observed)
     statuses: list[PolicyStatus] = []
     for verdict in pools.verdicts:
         if verdict.acceptance is Acceptance.DELETING:
             continue
-        if verdict.kind == ROLLOUT_STRATEGY.name:
-            statuses.append(_policy_status(verdict, "", (_accepted(verdict),)))
-            continue
-        key = pool_key(verdict.kind, verdict.name)
-        pool, problems = pools_by_key.get(key), problems_by_pool.get(key, [])
-        if verdict.acceptance is not Acceptance.ACTIVE:
-            summary = _inactive_summary(verdict)
-        elif verdict.errors:
-            summary = _invalid_summary(verdict.errors, pool)
-        elif verdict.kind == NVIDIA_DRIVER.name:
-            summary = _driver_summary(pool, problems)
-        else:
-            problems = [*agent_problems(rendering, observed), *problems]
-            driver_problems: list[ReadinessProblem] = []
-            if pool is None:
-                driver_problems = [
-                    problem for found in problems_by_pool.values() for problem in found
-                ]
-            summary = _cluster_not_ready_summary(
-                verdict, pool, problems, driver_problems
-            ) or _cluster_ready_summary(verdict, pools, observed)
-        statuses.append(_policy_status(verdict, summary.state, _conditions(verdict, summary)))
+        errors = verdict.errors
+        state, conditions = "", (_accepted(verdict, errors),)
+        if verdict.kind != ROLLOUT_STRATEGY.name:
+            key = pool_key(verdict.kind, verdict.name)
+            pool, problems = pools_by_key.get(key), problems_by_key.get(key, [])
+            if verdict.acceptance is not Acceptance.ACTIVE:
+                summary = _inactive_summary(verdict)
+            elif errors:
+                summary = _invalid_summary(errors, pool)
+            elif verdict.kind == NVIDIA_DRIVER.name:
+                summary = _driver_summary(pool, problems)
+            else:
+                problems = [*of_agents, *problems]
+                of_drivers = [] if pool else list(chain.from_iterable(problems_by_key.values()))
+                if problems or of_drivers:
+                    summary = _cluster_problem_summary(verdict, pool, problems, of_drivers)
+                else:
+                    summary = _cluster_ready_summary(verdict, pools, observed)
+            state, conditions = summary.state, (*_conditions(summary), *conditions)
+        statuses.append(
+            PolicyStatus(
+                kind=verdict.kind,
+                name=verdict.name,
+                uid=verdict.uid,
+                generation=verdict.generation,
+                state=state,
+                conditions=conditions,
+            )
+        )
     return tuple(statuses)
 
 
@@ -131,64 +137,54 @@ def _inactive_summary(verdict: PolicyVerdict) -> _Summary:
     """Return the state of a policy that does not take effect."""
     message = _list_findings(verdict.reasons)
     if verdict.acceptance is Acceptance.DISABLED:
-        return _Summary(state="disabled", ready=False, reason="Reconciled", message=message)
+        return _Summary(state="disabled", reason="Reconciled", message=message)
     if verdict.acceptance is Acceptance.IGNORED:
-        return _Summary(state="ignored", ready=False, reason="Ignored", message=message)
+        return _Summary(state="ignored", reason="Ignored", message=message)
     selectors = any(found.field.startswith("spec.nodeSelector") for found in verdict.reasons)
     reason = "ConflictingNodeSelector" if selectors else "ReconcileFailed"
-    return _Summary(state="notReady", ready=False, reason=reason, message=message)
+    return _Summary(state="notReady", reason=reason, message=message)
 
 
 def _invalid_summary(errors: Sequence[Finding], pool: Pool | None) -> _Summary:
     message = _list_findings(errors)
-    harmed = message if pool and pool.nodes else ""
-    return _Summary(
-        state="notReady", ready=False, reason="ReconcileFailed", message=message, degraded=harmed
-    )
+    degraded = message if pool and pool.nodes else ""
+    return _Summary(state="notReady", reason="ReconcileFailed", message=message, degraded=degraded)
 
 
 def _driver_summary(pool: Pool | None, problems: Sequence[ReadinessProblem]) -> _Summary:
     if problems:
         return _Summary(
             state="notReady",
-            ready=False,
             reason="DriverNotReady",
-            message=f"Waiting for driver pod to be ready; {summarize(problems)}",
+            message=f"Waiting for driver pod to be ready; {_list_problems(problems)}",
             degraded=_degraded(problems),
             upgrading=_upgrading(pool, problems),
         )
-    return _Summary(
-        state="ready",
-        ready=True,
-        reason="Reconciled",
-        message="All resources have been successfully reconciled",
-    )
+    message = "All resources have been successfully reconciled"
+    return _Summary(state="ready", reason="Reconciled", message=message)
 
 
-def _cluster_not_ready_summary(
+def _cluster_problem_summary(
     verdict: PolicyVerdict,
     pool: Pool | None,
     problems: Sequence[ReadinessProblem],
-    driver_problems: Sequence[ReadinessProblem],
-) -> _Summary | None:
-    """Return the state of a cluster-wide policy with problems, or None if there are none.
+    of_drivers: Sequence[ReadinessProblem],
+) -> _Summary:
+    """Return the state of a cluster-wide policy with problems.
 
-    `driver_problems` are those of the cluster's NVIDIADrivers.
+    `of_drivers` are the problems of the cluster's NVIDIADrivers.
     """
-    all_problems = [*problems, *driver_problems]
-    if not all_problems:
-        return None
     parts = [f"{verdict.kind} is not ready"]
     if problems:
         lacking = {problem.operand for problem in problems}
         names = [operand.value for operand in Operand if operand in lacking]
         parts[0] += f"; states not ready: [{' '.join(names)}]"
-    parts += [_INCOMPLETE] if driver_problems else []
+    parts += [_INCOMPLETE] if of_drivers else []
+    all_problems = [*problems, *of_drivers]
     return _Summary(
         state="notReady",
-        ready=False,
         reason="OperandNotReady",
-        message="; ".join([*parts, summarize(all_problems)]),
+        message="; ".join([*parts, _list_problems(all_problems)]),
         degraded=_degraded(all_problems),
         upgrading=_upgrading(pool, problems),
     )
@@ -203,11 +199,11 @@ def _cluster_ready_summary(verdict: PolicyVerdict, pools: Pools, observed: Obser
         message = "No GPU node found, watching for new nodes to join the cluster."
         if not observed.feature_labels:
             reason, message = "NFDLabelsMissing", "No NFD labels found"
-    return _Summary(state="ready", ready=True, reason=reason, message=message)
+    return _Summary(state="ready", reason=reason, message=message)
 
 
 def _degraded(problems: Sequence[ReadinessProblem]) -> str:
-    return summarize([problem for problem in problems if problem.failed])
+    return _list_problems([problem for problem in problems if problem.failed])
 
 
 def _upgrading(pool: Pool | None, problems: Sequence[ReadinessProblem]) -> str:
@@ -215,76 +211,48 @@ def _upgrading(pool: Pool | None, problems: Sequence[ReadinessProblem]) -> str:
     drivers = [
         problem for problem in problems if problem.operand is Operand.DRIVER and problem.node
     ]
-    on_the_way = [problem for problem in drivers if not problem.failed]
-    if pool is None or not on_the_way:
+    upgrading = [problem for problem in drivers if not problem.failed]
+    if pool is None or not upgrading:
         return ""
-    return (
-        f"{ready_node_count(pool, drivers)} of {len(pool.nodes)} nodes are"
-        f" done; {summarize(on_the_way)}"
-    )
+    done = len(pool.nodes) - len({problem.node for problem in drivers})
+    return f"{done} of {len(pool.nodes)} nodes are done; {_list_problems(upgrading)}"
 
 
-def _conditions(verdict: PolicyVerdict, summary: _Summary) -> tuple[StatusCondition, ...]:
-    disabled, ready = summary.state == "disabled", summary.ready
+def _conditions(summary: _Summary) -> Iterator[StatusCondition]:
+    ready, disabled = summary.state == "ready", summary.state == "disabled"
     error = not ready and summary.state != "ignored"
-    reason = summary.reason
-    return (
-        StatusCondition(
-            type="Ready",
-            status=ready,
-            reason="Error" if error else reason,
-            message="" if error else summary.message,
-        ),
-        StatusCondition(
-            type="Error",
-            status=error,
-            reason="Ready" if ready else reason,
-            message=summary.message if error else "",
-        ),
-        StatusCondition(type="NotReady", status=not ready, reason=reason),
-        _lifecycle("Upgrading", summary.upgrading, yes="NodesOnTheirWay", no="NoNodeOnItsWay"),
-        _lifecycle("Degraded", summary.degraded, yes="Failed", no="NothingFailed"),
-        StatusCondition(
-            type="Disabled", status=disabled, reason="NotAsked" if disabled else "InUse"
-        ),
-        _accepted(verdict),
-    )
+    reason, message = summary.reason, summary.message
+    upgrading, degraded = summary.upgrading, summary.degraded
+    for kind, status, why, text in (
+        ("Ready", ready, "Error" if error else reason, "" if error else message),
+        ("Error", error, "Ready" if ready else reason, message if error else ""),
+        ("NotReady", not ready, reason, ""),
+        ("Upgrading", upgrading, "NodesOnTheirWay" if upgrading else "NoNodeOnItsWay", upgrading),
+        ("Degraded", degraded, "Failed" if degraded else "NothingFailed", degraded),
+        ("Disabled", disabled, "NotAsked" if disabled else "InUse", ""),
+    ):
+        yield StatusCondition(type=kind, status=bool(status), reason=why, message=text)
 
 
-def _policy_status(
-    verdict: PolicyVerdict, state: str, conditions: tuple[StatusCondition, ...]
-) -> PolicyStatus:
-    return PolicyStatus(
-        kind=verdict.kind,
-        name=verdict.name,
-        uid=verdict.uid,
-        generation=verdict.generation,
-        state=state,
-        conditions=conditions,
-    )
-
-
-def _lifecycle(kind: str, because: str, *, yes: str, no: str) -> StatusCondition:
-    return StatusCondition(
-        type=kind, status=bool(because), reason=yes if because else no, message=because
-    )
-
-
-def _accepted(verdict: PolicyVerdict) -> StatusCondition:
+def _accepted(verdict: PolicyVerdict, errors: Sequence[Finding]) -> StatusCondition:
     """Return the condition Accepted: errors and warnings are listed, notes are counted."""
     warnings = [finding for finding in verdict.findings if finding.severity is Severity.WARNING]
     notes = sum(finding.severity is Severity.NOTE for finding in verdict.findings)
     counted = f"{notes} fields that are set have no effect here" if notes else ""
-    message = "; ".join(filter(None, [_list_findings([*verdict.errors, *warnings]), counted]))
-    if verdict.errors:
-        return StatusCondition(type="Accepted", status=False, reason="Invalid", message=message)
-    reason = "Warnings" if warnings else "Accepted"
-    return StatusCondition(type="Accepted", status=True, reason=reason, message=message)
+    message = "; ".join(filter(None, [_list_findings([*errors, *warnings]), counted]))
+    reason = "Invalid" if errors else "Warnings" if warnings else "Accepted"
+    return StatusCondition(type="Accepted", status=not errors, reason=reason, message=message)
+
+
+def _list_problems(problems: Sequence[ReadinessProblem]) -> str:
+    return _first([str(problem) for problem in problems], 5)
 
 
 def _list_findings(findings: Sequence[Finding]) -> str:
-    """List the first findings and count the rest."""
-    most = 10
-    more = len(findings) - most
-    words = [found.for_scripts for found in findings[:most]]
-    return "; ".join([*words, f"and {more} more"] if more > 0 else words)
+    return _first([finding.for_scripts for finding in findings], 10)
+
+
+def _first(texts: Sequence[str], count: int) -> str:
+    """List the first texts and count the rest."""
+    more = [f"and {len(texts) - count} more"] if len(texts) > count else []
+    return "; ".join([*texts[:count], *more])

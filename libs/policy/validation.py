@@ -7,7 +7,6 @@ from typing import Any, Final
 import msgspec
 
 from libs.policy.findings import Finding, Severity, quote_value
-from libs.policy.int_or_string import scaled_value
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.common import Image
 from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType
@@ -15,6 +14,7 @@ from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.nvidia_driver import DriverType, NvidiaDriver
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.selectors import is_valid_selector
+from libs.policy.shapes import scaled_value
 
 OWNER_LABEL: Final = "nvidia.com/gpu-operator.driver.owner"
 """Names the NVIDIADriver that owns a node; written by Sluice only."""
@@ -39,26 +39,27 @@ _SANDBOX_SECTIONS: Final = frozenset(
 """Sections that have an effect only if sandboxWorkloads is enabled."""
 
 
-def soften_findings(policy: Any, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Turn warnings into notes where the switch has no effect in the GPU Operator either."""
-    idle = isinstance(policy, ClusterPolicy) and not policy.spec.sandbox_workloads.enabled
-    for found in findings:
-        section = found.field.split(".")[1:2]
-        if idle and found.severity is Severity.WARNING and _SANDBOX_SECTIONS.intersection(section):
-            yield msgspec.structs.replace(found, severity=Severity.NOTE)
-        else:
-            yield found
+def validate(policy: Any, decoded: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings of decoding, and those about fields that contradict each other."""
+    match policy:
+        case ClusterPolicy():
+            if not policy.spec.sandbox_workloads.enabled:
+                decoded = map(_without_sandbox_warning, decoded)
+            return (*decoded, *_cluster_policy(policy))
+        case NvidiaDriver():
+            return (*decoded, *_nvidia_driver(policy))
+        case GpuClusterPolicy():
+            return (*decoded, *_gpu_cluster_policy(policy))
+        case _:
+            return tuple(decoded)
 
 
-def validate(policy: Any) -> tuple[Finding, ...]:
-    """Return the findings about fields that contradict each other."""
-    if isinstance(policy, ClusterPolicy):
-        return tuple(_cluster_policy(policy))
-    if isinstance(policy, NvidiaDriver):
-        return tuple(_nvidia_driver(policy))
-    if isinstance(policy, GpuClusterPolicy):
-        return tuple(_gpu_cluster_policy(policy))
-    return ()
+def _without_sandbox_warning(found: Finding) -> Finding:
+    """Turn a warning into a note where the switch has no effect in the GPU Operator either."""
+    section = found.field.split(".")[1:2]
+    if found.severity is Severity.WARNING and _SANDBOX_SECTIONS.intersection(section):
+        return msgspec.structs.replace(found, severity=Severity.NOTE)
+    return found
 
 
 def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:

@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from libs.policy.findings import Finding, quote_value
+from libs.policy.kinds.common import Image
 from libs.policy.owners import NodeLabels
 from libs.policy.pools import Pools
 from libs.policy.wanted import InstallMethod, WantedDriver
@@ -129,3 +131,46 @@ def labels_of_key(word: str) -> Mapping[str, str]:
     labels: dict[str, str] = dict(zip(_SYSTEM_LABELS, word.split("/"), strict=False))
     labels[f"{OS_VERSION_LABEL}.major"] = labels.get(OS_VERSION_LABEL, "").partition(".")[0]
     return {key: value for key, value in labels.items() if value}
+
+
+def image_path(image: Image) -> str:
+    """Return the path without the variant's suffix; empty if the fields do not form one."""
+    if not image.repository and not image.version:
+        return image.image
+    if not (image.repository and image.image and image.version):
+        return ""
+    separator = "@" if image.version.startswith("sha256:") else ":"
+    return f"{image.repository}/{image.image}{separator}{image.version}"
+
+
+def variant_image(image: Image, variant: Variant) -> str | Finding:
+    """Return the path for nodes of this variant, or why there is none.
+
+    The tag ends with the operating system, after the kernel if the driver is precompiled. A digest
+    has no suffix.
+    """
+    path = image_path(image)
+    if not path:
+        return Finding(
+            field="image",
+            problem="names no image to run",
+            remedy="set repository, image and version, or a full path in image",
+        )
+    if "@" in path:
+        if not variant.kernel:
+            return path
+        return Finding(
+            field="image",
+            value=quote_value(path),
+            problem="is a digest, which names one image; precompiled drivers need one per kernel",
+            remedy="set version to a tag",
+        )
+    if ":" not in path.rpartition("/")[2]:
+        return Finding(
+            field="image",
+            value=quote_value(path),
+            problem="has no tag: the tag determines the driver version",
+            remedy="set repository, image and version, or a full path with a tag in image",
+        )
+    kernel = f"-{variant.kernel}" if variant.kernel else ""
+    return f"{path}{kernel}-{variant.os_tag}"

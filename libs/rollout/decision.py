@@ -6,9 +6,8 @@ from enum import StrEnum
 import msgspec
 
 from libs.contracts.commands import Command, PreflightCheck
-from libs.contracts.node import NodeLease, NodeRecord, Operation
+from libs.contracts.node import NodeLease, NodeRecord, Operation, WaitCode
 from libs.contracts.rollout import Brake, RolloutStatus
-from libs.contracts.waits import WaitCode
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -2,27 +2,48 @@
 
 A deadline is computed once, when the state is written. A Freeze extends all of them; a bus outage
 extends those of states that a report would end.
+
+Whether the sources are recent enough to take capacity away (docs/states.md#freshness).
 """
 
 from typing import Final
+
+import msgspec
 
 from libs.contracts.node import NodeRecord, UpgradeState
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolView
 
 QUIESCE: Final = 240.0
+
+
 UNLOAD: Final = 120.0
+
+
 DRIVER_START: Final = 30 * 60.0
+
+
 VALIDATION: Final = 600.0
+
 
 FORCED: Final = 120.0
 """Pods deleted by force that are still there after this time fail the node."""
+
+
 TAINT: Final = 1.0
 """How long a write waits for the taint that follows our cordon, to avoid a conflict."""
+
+
 RESTARTS: Final = 3
 """So many restarts of a driver fail its node."""
+
+
 STALE_AFTER: Final = 90.0
+
+
 BACK_OFF: Final = 600.0
+
+
 LONGEST_BACK_OFF: Final = 6 * 3600.0
 
 
@@ -85,3 +106,38 @@ def stale_source(now: Instant) -> str:
         if source.proved < oldest:
             return name
     return ""
+
+
+PROBE_SECONDS: Final = 10.0
+
+
+class Freshness(msgspec.Struct, frozen=True, kw_only=True):
+    """The sources to probe before a start, and why nothing may start yet."""
+
+    probes: tuple[str, ...] = ()
+    stale_reason: str = ""
+    """Why nothing that lowers capacity starts now; empty: all sources are fresh."""
+    wake_at: float | None = None
+
+
+def freshness(now: Instant) -> Freshness:
+    """Probe each source older than PROBE_SECONDS once, and give it time to answer."""
+    probes: list[str] = []
+    pending: list[tuple[float, str]] = []
+    for name, source in sorted(now.visibility.sources.items()):
+        age = now.at - source.proved
+        if age <= PROBE_SECONDS:
+            continue
+        since = source.probed
+        if since is None or since <= source.proved:
+            probes.append(name)
+        elif now.at - since < PROBE_SECONDS:
+            pending.append((since + PROBE_SECONDS, name))
+        elif age > STALE_AFTER:
+            probes.append(name)
+    names = sorted({*probes, *(name for _, name in pending)})
+    return Freshness(
+        probes=tuple(probes),
+        stale_reason=f"waiting for current data on {', '.join(names)}" if names else "",
+        wake_at=min(pending)[0] if pending else None,
+    )

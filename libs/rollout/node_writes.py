@@ -2,17 +2,33 @@
 
 Every step that writes goes through `write_step`, so that state, driver label, lease, record and
 cordon stay consistent.
+
+Notices and waits about edits and requests, with the name of their field manager.
+
+Writes to nodes at rest: `upgrade-required`, and back (docs/states.md#upgrade, step 1).
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
+from libs.contracts.node import (
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+    Operation,
+    UpgradeState,
+)
 from libs.rollout import limits
-from libs.rollout.budget import NON_DISRUPTIVE
-from libs.rollout.decision import Action, NodeApplyConfiguration, Notice, Step, WriteNode
+from libs.rollout.decision import (
+    Action,
+    NodeApplyConfiguration,
+    Notice,
+    NoticeKind,
+    Step,
+    WriteNode,
+)
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeField, NodeView
@@ -159,3 +175,103 @@ def write_step(
         uid=node.uid, revision=node.revision, applied=applied, lowers_capacity=lowers_capacity
     )
     return Step(actions=(*before, write, *notes), because=because)
+
+
+def field_writer(node: NodeView, field: NodeField) -> str:
+    """Return the manager that wrote this field last; a removal leaves no name."""
+    others = node.other_managers(field)
+    return node.last_managers.get(field) or (others[-1] if others else "an unknown manager")
+
+
+def edit_notice(
+    node: NodeView, field: NodeField, *, before: str, after: str, message: str
+) -> Notice:
+    return Notice(
+        kind=NoticeKind.EDIT,
+        field=field.value,
+        manager=field_writer(node, field),
+        before=before,
+        after=after,
+        message=message,
+    )
+
+
+def request_notice(node: NodeView, field: NodeField, asked: str, message: str) -> Notice:
+    return Notice(
+        kind=NoticeKind.REQUEST,
+        field=field.value,
+        manager=field_writer(node, field),
+        after=asked,
+        message=message,
+    )
+
+
+def owned_label(node: NodeView, record: NodeRecord) -> str:
+    """Return the driver label as far as we may apply it: a foreign value stays foreign."""
+    label = node.driver_label
+    return label if label == record.label or node.is_owned(NodeField.DRIVER) else ""
+
+
+def mark_required(
+    node: NodeView,
+    record: NodeRecord,
+    pool: PoolView,
+    now: Instant,
+    because: str,
+    *,
+    notes: tuple[Notice, ...] = (),
+    cleared: tuple[str, ...] = (),
+    **changes: Any,
+) -> Step:
+    """Write `upgrade-required`; the node keeps running as it is until the upgrade begins."""
+    fields = {
+        "state": UpgradeState.UPGRADE_REQUIRED.value,
+        "pool": pool.key,
+        "deadline": None,
+        "paused": False,
+        "restarts": (),
+        **changes,
+    }
+    return write_step(
+        node,
+        updated_record(record, node, now, **fields),
+        now,
+        because=because,
+        lease=None,
+        cordon=unchanged_cordon(node),
+        driver_label=owned_label(node, record),
+        notes=notes,
+        cleared=cleared,
+    )
+
+
+def unmark_required(node: NodeView, record: NodeRecord, target: str, now: Instant) -> Step:
+    """Write `upgrade-done`: the policy wants what the node runs, and that is proven."""
+    done = updated_record(
+        record,
+        node,
+        now,
+        state=UpgradeState.UPGRADE_DONE.value,
+        operation=None,
+        target=target,
+        label=node.driver_label,
+        label_before="",
+        cause="",
+        outside=False,
+        attempt=0,
+        edits=0,
+        back_off_until=0.0,
+        back_off_seconds=0.0,
+    )
+    return write_step(
+        node,
+        done,
+        now,
+        because="the policy wants the running, validated driver again",
+        lease=None,
+        cordon=unchanged_cordon(node),
+    )
+
+
+NON_DISRUPTIVE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
+"""A lease for one of these operations does not make its node unavailable."""

@@ -1,13 +1,14 @@
 """Building waits: code, detail, and who can end the wait (docs/states.md#waits)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 
 NO_ACTION_NEEDED: Final = "no action needed"
+
 
 RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.BUDGET: "no action needed; the author of the policy, by raising the limits",
@@ -61,3 +62,12 @@ def first_few(names: Iterable[str], limit: int = 5) -> str:
     items = list(names)
     rest = f" and {len(items) - limit} more" if len(items) > limit else ""
     return ", ".join(items[:limit]) + rest
+
+
+class BlockReason(NamedTuple):
+    """Why no candidate of a pool or a queue starts."""
+
+    code: WaitCode
+    detail: str
+    who: str = ""
+    """Empty: the entry of its code."""

@@ -1,6 +1,7 @@
-"""The clock that code is given instead of reading the operating system's."""
+"""The clock that code is given instead of the machine's, and delays between retries."""
 
 import asyncio
+import random
 import time
 from typing import Protocol
 
@@ -36,3 +37,28 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+class Backoff:
+    """Draw delays between 0 and a ceiling that doubles from `first` to `cap`, until `reset()`."""
+
+    def __init__(self, source: random.Random, *, first: float = 1.0, cap: float = 30.0) -> None:
+        self._random = source
+        self._first = first
+        self._cap = cap
+        self._tries = 0
+
+    def next(self) -> float:
+        """Return the seconds to wait before the next try."""
+        ceiling = min(self._cap, self._first * 2.0 ** min(self._tries, 64))
+        self._tries += 1
+        return self._random.uniform(0.0, ceiling)
+
+    def reset(self) -> None:
+        """Start small again, after a success."""
+        self._tries = 0
+
+
+def jittered(period: float, source: random.Random) -> float:
+    """Return the period changed by up to a fifth, so that a fleet does not act in step."""
+    return period * (1.0 + source.uniform(-0.2, 0.2))

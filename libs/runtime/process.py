@@ -4,8 +4,13 @@ Services of one process start and stop together. `libs.runtime.program` starts a
 """
 
 import asyncio
+import os
+import queue
 import random
+import signal
 import sys
+import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Generic, TypeVar
@@ -15,16 +20,61 @@ from prometheus_client import ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from libs.runtime.clock import Clock, SystemClock
-from libs.runtime.env import Env
+from libs.runtime.env import Env, RandomIds
 from libs.runtime.fatal import Fatal
 from libs.runtime.http import HttpServer, HttpSettings, Page
-from libs.runtime.ids import RandomIds
 from libs.runtime.logs import LogSettings, configure, logger
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service, ServicePhase
-from libs.runtime.shutdown import ShutdownHandler
 from libs.runtime.tasks import Tasks
 from libs.runtime.values import Duration
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class ShutdownHandler:
+    """Stop the process at the first signal; end it at once at the second."""
+
+    def __init__(self, *, grace_seconds: float) -> None:
+        self._grace_seconds = grace_seconds
+        self._first_signal = ""
+        # The thread starts early and waits on a queue, which a signal handler may use at any time.
+        self._deadline_started: queue.SimpleQueue[None] = queue.SimpleQueue()
+        threading.Thread(target=self._enforce_deadline, name="ending", daemon=True).start()
+
+    def install(self, loop: asyncio.AbstractEventLoop, stop: Callable[[str], None]) -> None:
+        """Handle this process's signals; call `stop` on the loop with the name of the signal."""
+
+        # Not `loop.add_signal_handler`: a second signal has to work while a callback hangs.
+        def handle(number: int, _frame: object) -> None:
+            name = signal.Signals(number).name
+            if self._first_signal:
+                _exit(
+                    f"{name} after {self._first_signal}: exiting with 1 at once, without draining"
+                )
+            self._first_signal = name
+            self.start_deadline()
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(stop, name)
+
+        for number in STOP_SIGNALS:
+            signal.signal(number, handle)
+
+    def start_deadline(self) -> None:
+        """Give the process `grace_seconds` from the first call on to end by itself."""
+        self._deadline_started.put(None)
+
+    def _enforce_deadline(self) -> None:
+        self._deadline_started.get()
+        time.sleep(self._grace_seconds)
+        _exit(f"the shutdown hung for {self._grace_seconds:g} s: exiting with 1 at once")
+
+
+def _exit(message: str) -> None:
+    # No logger: a thread that hangs or was interrupted may hold its lock.
+    os.write(2, f"{message}\n".encode())
+    os._exit(1)
+
 
 HANG_SECONDS = 5.0
 """After the drain deadline and this long, a thread outside the event loop ends the process."""

@@ -14,9 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from libs.testing.child_process import ChildProcess
+from libs.testing.child_process import HOST, ChildProcess, ReservedPort
 from libs.testing.errors import ServerFailed
-from libs.testing.ports import HOST, ReservedPort
 
 _READY = "Server is ready"
 _RELOADED = "Reloaded server configuration"

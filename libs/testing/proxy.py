@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Self
 
+from libs.testing.child_process import HOST, ReservedPort
 from libs.testing.errors import SimError
-from libs.testing.ports import HOST, ReservedPort
 
 Direction = Literal["up", "down"]
 """Up to the server, or down to the client."""

@@ -1,20 +1,34 @@
-"""Run a program in virtual time: hours pass at once, and a seed gives the same run everywhere.
-
-`run` gives the program a `Sim` and checks that it ends cleanly: a leaked task or an error that was
-never retrieved fails the run.
-"""
+"""Errors of the simulation itself."""
 
 import asyncio
 import random
+import random as randomness
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from libs.runtime.env import Env
-from libs.runtime.ids import SeededIds
+from libs.runtime.clock import Clock, SystemClock
+from libs.runtime.env import Env, Ids, RandomIds, SeededIds
 from libs.runtime.metrics import Metrics
 from libs.testing.errors import SimError, TaskLeaked
 from libs.testing.task_tracking import describe_waiting
 from libs.testing.virtual_loop import VirtualLoop
+
+
+def make_env(
+    *,
+    clock: Clock | None = None,
+    random: randomness.Random | None = None,
+    ids: Ids | None = None,
+    metrics: Metrics | None = None,
+) -> Env:
+    """Build an `Env` on the machine's clock, with the given parts in place of the defaults."""
+    return Env(
+        clock=clock or SystemClock(),
+        random=random or randomness.Random(1),
+        ids=ids or RandomIds(),
+        metrics=metrics or Metrics(version="test"),
+    )
+
 
 if TYPE_CHECKING:
     from types import CoroutineType

@@ -15,9 +15,8 @@ from libs.contracts.events import (
     StepEvent,
     WaitEvent,
 )
-from libs.contracts.node import NodeRecord
+from libs.contracts.node import NodeRecord, WaitCode
 from libs.contracts.rollout import RolloutPhase
-from libs.contracts.waits import WaitCode
 from libs.kube.events import InvolvedObject
 from libs.rollout.decide import DecisionDelta
 from libs.rollout.decision import Notice, Step, Wait, WriteNode, WriteRollout

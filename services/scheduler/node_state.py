@@ -10,7 +10,7 @@ import msgspec
 from libs.contracts.reports import Preflight
 from libs.rollout.decision import Wait
 from libs.rollout.views.machine import PreflightQuery
-from libs.runtime.backoff import Backoff
+from libs.runtime.clock import Backoff
 
 
 class PreflightRequest(msgspec.Struct, kw_only=True):

@@ -13,7 +13,7 @@ from libs.kube.client import Kube
 from libs.kube.errors import KubeError
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.runtime.backoff import jittered
+from libs.runtime.clock import jittered
 from libs.runtime.env import Env
 from services.scheduler import resources
 from services.scheduler.node_state import NodeStates

@@ -14,8 +14,7 @@ from libs.contracts import rollout
 from libs.contracts.message import MalformedMessage, Message, decode
 from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest
 from libs.kube import views
-from libs.kube.custom_resources import CustomObject, custom_resource, custom_resources
-from libs.kube.resources import Resource
+from libs.kube.resources import CustomObject, Resource, custom_resource, custom_resources
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.rollout.views.node import MalformedAnnotation, NodeField
 

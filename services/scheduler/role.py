@@ -1,16 +1,34 @@
-"""The scheduler's settings, and its `run`."""
+"""The scheduler's role: follows the cluster and the bus; observes, decides and acts while it leads.
 
-from libs.bus.port import Bus
-from libs.contracts.node import MANAGER
+A leader decides when something changed or came due; changes that come together are decided on
+together.
+"""
+
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
+from typing import Final
+
+from libs.bus.port import Bus, BusError
+from libs.bus.queries import QueryHandlers, QueryResponder
+from libs.contracts.identities import Writer
+from libs.contracts.node import MANAGER, NodeRecord
 from libs.kube.client import Kube
-from libs.kube.leader import Candidate
-from libs.kube.transport import Transport
+from libs.kube.lease.election import Candidate, Deposed
+from libs.kube.requests import Transport
+from libs.rollout.decide import Decider
+from libs.rollout.views.fleet import Fleet
 from libs.runtime.env import Env
+from libs.runtime.logs import logger
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
+from services.scheduler.effects.executor import Executor
+from services.scheduler.events import UpgradeEvents
 from services.scheduler.inputs import Inputs
-from services.scheduler.leader import lead_term
-from services.scheduler.queries import PlanRunner, run_in_thread
+from services.scheduler.node_state import NodeStates
+from services.scheduler.queries import PlanRunner, SchedulerQueries, run_in_thread
+from services.scheduler.resources import Node, Rollout
+from services.scheduler.snapshot.tracker import SnapshotTracker
 
 LEASE = "sluice-scheduler"
 
@@ -54,3 +72,135 @@ async def run(
     await inputs.open(service)
     inputs.start(service)
     service.run_forever("lead", sync_and_lead())
+
+
+RESYNC: Final = 5.0
+"""Maximum seconds between decisions: ages and silence grow without any change."""
+MIN_WAIT: Final = 0.001
+"""Minimum seconds between decisions, so that overdue timers cannot spin."""
+CONCURRENT_QUERIES: Final = 4
+
+_log = logger()
+
+
+async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: PlanRunner) -> None:
+    """Lead until cancelled or deposed; `kube` is fenced by the lease."""
+    rollouts, nodes = inputs.informers.rollouts, inputs.informers.nodes
+    await rollouts.verify_current()
+    epoch = next_epoch(rollouts, nodes, in_slots=inputs.slot_cache.epoch)
+    node_states = NodeStates()
+    tracker = SnapshotTracker(inputs, node_states)
+    async with AsyncExitStack() as stack:
+        stack.callback(tracker.subscribe())
+        stack.callback(inputs.on_node_change(tracker.mark_node))
+        stack.callback(inputs.pod_cache.follow, ())
+        events = UpgradeEvents(inputs, node_states, epoch=epoch)
+        events.leader_started(holder)
+        stack.callback(rollouts.cache.on_change(events.rollout_changed))
+        executor = Executor(inputs, kube, tracker=tracker, events=events, node_states=node_states)
+        loop = LeaderLoop(inputs, tracker=tracker, executor=executor, events=events, epoch=epoch)
+        queries = SchedulerQueries(
+            tracker=tracker,
+            waits=lambda: loop.decider.waits,
+            history=events.history,
+            rollout_errors=node_states.rollout_errors,
+            instant=lambda: inputs.instant(epoch),
+            holder=holder,
+            plan_runner=plan_runner,
+        )
+        await stack.enter_async_context(_serve_queries(inputs, queries.handlers()))
+        inputs.metrics.set_leading(True)
+        _log.info("leading", holder=holder, epoch=epoch)
+        await loop.run()
+
+
+def next_epoch(rollouts: Iterable[Rollout], nodes: Iterable[Node], *, in_slots: int) -> int:
+    """Return one above the highest epoch in Rollouts, Nodes and command slots."""
+    in_rollouts = (rollout.status.epoch for rollout in rollouts)
+    records = (node.record for node in nodes)
+    in_nodes = (record.epoch for record in records if isinstance(record, NodeRecord))
+    return 1 + max(in_slots, *in_rollouts, *in_nodes, 0)
+
+
+@asynccontextmanager
+async def _serve_queries(inputs: Inputs, handlers: QueryHandlers) -> AsyncGenerator[None]:
+    """Serve queries, unless the bus is unreachable when the term begins."""
+    responder = QueryResponder(
+        bus=inputs.bus,
+        env=inputs.env,
+        name=Writer.SCHEDULER.value,
+        version=version("sluice"),
+        handlers=handlers,
+        concurrent=CONCURRENT_QUERIES,
+    )
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(responder)
+        except BusError as error:
+            _log.warning("queries are not served in this term", why=str(error))
+        yield
+
+
+class LeaderLoop:
+    def __init__(
+        self,
+        inputs: Inputs,
+        *,
+        tracker: SnapshotTracker,
+        executor: Executor,
+        events: UpgradeEvents,
+        epoch: int,
+    ) -> None:
+        self._inputs = inputs
+        self._metrics = inputs.metrics
+        self._clock = inputs.env.clock
+        self._tracker = tracker
+        self._executor = executor
+        self._events = events
+        self._epoch = epoch
+        self.decider = Decider(Fleet(pools={}, nodes={}))
+
+    async def run(self) -> None:
+        """Decide until cancelled or deposed."""
+        swept_at = self._clock.monotonic()
+        try:
+            while True:
+                now = self._clock.monotonic()
+                if now - swept_at >= RESYNC:
+                    self._tracker.sweep()
+                    swept_at = now
+                seconds = self._decide()
+                # The longer a decision takes, the longer changes are collected for the next one.
+                await self._clock.sleep(self._clock.monotonic() - now)
+                await self._inputs.wake_signal.wait(min(RESYNC, seconds))
+        finally:
+            await self._executor.close()
+
+    def _decide(self) -> float:
+        """Decide and start the effects; return the seconds until the next decision is due."""
+        began = self._clock.monotonic()
+        self._apply_changes()
+        now = self._inputs.instant(self._epoch)
+        in_slots = self._inputs.slot_cache.epoch
+        if in_slots > now.epoch:
+            raise Deposed(f"the leader of epoch {in_slots} has written a command slot")
+        decision = self.decider.decide(now)
+        pools = self._tracker.pools
+        if decision.deposed:
+            in_rollouts = max(pool.rollout.status.epoch for pool in pools.values() if pool.rollout)
+            raise Deposed(f"the leader of epoch {in_rollouts} has written a Rollout")
+        self._metrics.decided(self._clock.monotonic() - began, decision.budgets, pools)
+        self._events.decided(decision)
+        self._executor.execute(decision)
+        return RESYNC if decision.wake_at is None else max(MIN_WAIT, decision.wake_at - now.at)
+
+    def _apply_changes(self) -> None:
+        changes = self._tracker.changes()
+        self.decider.update(changes.nodes, changes.nodes_gone, changes.pools, changes.pools_gone)
+        self._metrics.nodes_changed(changes.nodes, changes.nodes_gone)
+        self._events.nodes_changed(changes.nodes, changes.nodes_gone)
+        for name in changes.nodes_gone:
+            self._executor.cancel_node(name)
+        for name in sorted(self._tracker.to_purge):
+            self._executor.purge_node(name)
+        self._tracker.to_purge.clear()

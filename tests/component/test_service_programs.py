@@ -1,56 +1,114 @@
-"""The programs of the services: their settings on the command line, and what each role imports."""
+"""The programs of the services: settings, imports, and each program over NATS and HTTP."""
 
 import asyncio
 import os
+import signal
 import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
 
+import aiohttp
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from libs.contracts import subjects
+from libs.contracts.identities import Writer
+from libs.contracts.message import encode
+from libs.contracts.reports import Evidence, Report, ValidationStep
+from libs.contracts.subjects import STATE
+from libs.kube.resources import DAEMON_SETS, NODES
+from libs.policy.crds import crd_manifests
+from services.discovery.cluster import role as discovery
+from services.driver.cluster import role as driver
+from tests.component.policy.strict_writes import apply
+from tests.component.programs import NAMESPACE, Programs, address_of, run_programs
+from tests.support import eventually
+from tests.unit.fake_machine import BOOT, FakeMachine
+from tests.unit.host.builders import put
+from tests.unit.policy.situations import cluster_policy
 
 ROLES = [
     (service, role)
     for service in ("discovery", "driver", "telemetry", "validator")
     for role in ("agent", "cluster")
 ]
-IMAGES = {
-    f"SLUICE_IMAGES_{service.upper()}": "r.example/i:1"
-    for service, role in ROLES
-    if role == "agent"
-}
-NAMESPACE = {"SLUICE_NAMESPACE": "here", "SLUICE_NATS_CLUSTER": "east"}
+IMAGES = {f"images_{service}": "r.example/i:1" for service, role in ROLES if role == "agent"}
 OTHER_ROLE = {"agent": "cluster", "cluster": "node"}
+PCI_DEVICE = {
+    "class": "0x030200",
+    "vendor": "0x10de",
+    "device": "0x2330",
+    "subsystem_vendor": "0x10de",
+    "subsystem_device": "0x16c1",
+}
 
 
-async def run_python(*arguments: str, **environ: str) -> str:
+async def run_python(*arguments: str, **environ: str) -> tuple[int | None, str, str]:
+    """Return exit code, output and errors."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-W", "error", *arguments),
         env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **environ},
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
-    out, _ = await process.communicate()
-    assert process.returncode == 0
-    return out.decode()
+    out, errors = await process.communicate()
+    return process.returncode, out.decode(), errors.decode()
+
+
+async def run_program(service: str, role: str, **settings: str) -> tuple[int | None, set[str], str]:
+    """Return exit code, the printed settings and errors."""
+    environ = {f"SLUICE_{name.upper()}": value for name, value in settings.items()}
+    code, out, errors = await run_python(
+        "-m", f"services.{service}", role, "--print-config", **environ
+    )
+    return code, {line.split("#")[0].strip() for line in out.splitlines()}, errors
 
 
 @pytest.mark.parametrize(("service", "role"), ROLES)
 async def test_print_config_shows_the_settings_of_a_role(service: str, role: str) -> None:
-    environ = {"SLUICE_NODE": "a", "SLUICE_NATS_CLUSTER": "east"} if role == "agent" else NAMESPACE
-    if (service, role) == ("driver", "cluster"):
-        environ = NAMESPACE | IMAGES
-    out = await run_python("-m", f"services.{service}", role, "--print-config", **environ)
-    lines = {line.split("#")[0].strip() for line in out.splitlines()}
-    assert {f"{name}={value}" for name, value in environ.items()} <= lines
+    settings = {"nats_cluster": "east", **({"node": "a"} if role == "agent" else {})}
+    if role == "cluster":
+        settings |= {"namespace": NAMESPACE, **(IMAGES if service == "driver" else {})}
+    code, printed, _ = await run_program(service, role, **settings)
+    assert code == 0
+    assert {f"SLUICE_{name.upper()}={value}" for name, value in settings.items()} <= printed
+    if (service, role) == ("telemetry", "agent"):
+        assert {"SLUICE_EXPORTER_PORT=9400", "SLUICE_HOSTNAME_LABEL=Hostname"} <= printed
+
+
+@pytest.mark.parametrize(
+    ("role", "settings", "error"),
+    [
+        (
+            "agent",
+            {"node": "a", "hostname_label": "host"},
+            "SLUICE_HOSTNAME_LABEL='host' (environment): expected one of",
+        ),
+        ("nobody", {}, "unknown role nobody: expected one of agent, cluster\n"),
+    ],
+)
+async def test_a_wrong_setting_or_role_ends_the_program(
+    role: str, settings: dict[str, str], error: str
+) -> None:
+    code, _, errors = await run_program("telemetry", role, **settings)
+    assert code == 2
+    assert error in errors
+
+
+async def imported_by(service: str, role: str) -> set[str]:
+    code = (
+        f"import sys; from services.{service} import __main__ as program;"
+        f"program.{role}_role(); print(*sys.modules, sep='\\n')"
+    )
+    return set((await run_python("-c", code))[1].splitlines())
 
 
 @pytest.mark.parametrize(("service", "role"), ROLES)
 async def test_a_role_imports_neither_the_other_role_nor_its_libraries(
     service: str, role: str
 ) -> None:
-    code = (
-        f"import sys; from services.{service} import __main__ as program;"
-        f"program.{role}_role(); print(*sys.modules, sep='\\n')"
-    )
-    modules = set((await run_python("-c", code)).splitlines())
+    modules = await imported_by(service, role)
     assert f"services.{service}.{OTHER_ROLE[role]}" not in modules
     assert f"services.{service}.{'node' if role == 'agent' else 'cluster'}" in modules
     if role == "agent":
@@ -58,9 +116,128 @@ async def test_a_role_imports_neither_the_other_role_nor_its_libraries(
 
 
 async def test_the_gate_of_a_driver_pod_imports_neither_bus_nor_kubernetes() -> None:
-    code = (
-        "import sys; from services.driver import __main__ as program;"
-        "program.gate_role(); print(*sys.modules, sep='\\n')"
-    )
-    modules = set((await run_python("-c", code)).splitlines())
+    modules = await imported_by("driver", "gate")
+    assert "services.driver.node.gate_program" in modules
     assert not {"libs.bus", "nats", "libs.kube", "services.driver.cluster"} & modules
+
+
+@pytest.fixture
+async def programs(tmp_path: Path) -> AsyncIterator[Programs]:
+    async with run_programs(tmp_path) as programs:
+        yield programs
+
+
+async def create_node(programs: Programs, **labels: str) -> str:
+    body = {
+        "metadata": {"name": "a", "labels": labels},
+        "status": {"nodeInfo": {"bootID": BOOT}},
+    }
+    return (await programs.kube.create(NODES, body)).metadata.uid
+
+
+async def test_facts_of_a_discovery_agent_become_labels(programs: Programs) -> None:
+    machine = FakeMachine(programs.folder / "machine")
+    for name, value in PCI_DEVICE.items():
+        put(machine.root, f"/sys/bus/pci/devices/0000:01:00.0/{name}", value)
+    await programs.install(lease=discovery.LEASE)
+    uid = await create_node(programs)
+    # Both programs start before the streams exist.
+    role = await programs.start_role("discovery")
+    agent = await programs.start_agent("discovery", host=machine.root, node="a", node_uid=uid)
+    await programs.create_streams()
+
+    async def is_labelled() -> bool:
+        labels = (await programs.kube.get(NODES, "a")).metadata.labels
+        return labels.get("nvidia.com/gpu.present") == "true"
+
+    await eventually(is_labelled, within=60, every=0.05)
+    for child in (agent, role):
+        await child.end(signal.SIGTERM, code=0)
+    verbs = [
+        revision.verb
+        for revision in programs.server.journal.revisions
+        if revision.user == "discovery-cluster" and revision.kind == "Node"
+    ]
+    assert verbs == ["apply"]
+
+
+async def test_operands_do_not_wait_for_the_bus_but_readiness_does(programs: Programs) -> None:
+    await programs.nats.stop()
+    await programs.install(lease=driver.LEASE)
+    policy = cluster_policy()
+    del policy["metadata"]["uid"]
+    for obj in (*crd_manifests().values(), policy):
+        await apply(programs.server.transport(user="person"), obj)
+    child = await programs.start_role("driver", **IMAGES)
+
+    async def is_rendered() -> bool:
+        page = await programs.kube.list_page(DAEMON_SETS, namespace=NAMESPACE)
+        return "nvidia-operator-validator" in {each.metadata.name for each in page.items}
+
+    await eventually(is_rendered, within=60, every=0.05)
+    assert "driver-cluster is waiting for NATS" in child.log
+    assert "phase=ready" not in child.log
+    await programs.nats.start()
+    await programs.create_streams()
+    await child.wait_for_log("phase=ready")
+    assert "service=driver-cluster" in child.log
+    await child.end(signal.SIGTERM, code=0)
+
+
+async def test_evidence_of_a_validator_is_on_the_page_of_the_role(programs: Programs) -> None:
+    uid = await create_node(programs, **{"nvidia.com/gpu.present": "true"})
+    role = await programs.start_role("validator")
+    await role.wait_for_log("phase=ready")
+    await programs.create_streams()
+    evidence = Evidence(
+        epoch=1, token=1, op=1, passed=True, label="", node_uid=uid, boot_id=BOOT, kernel="5.15",
+        steps=(ValidationStep(name="driver", passed=True),), at=1.0,
+    )  # fmt: skip
+    report = Report.of(
+        evidence, node="a", node_uid=uid, boot_id=BOOT, component="validator", at=1.0
+    )
+    subject = subjects.State(cluster="default", node="a", component="validator", kind="evidence")
+    async with programs.connect(Writer.VALIDATOR, node="a") as bus:
+        await bus.store(STATE, str(subject), encode(report))
+    url = await address_of(role, "http server")
+    sample = 'gpu_operator_node_driver_validation{node="a"} 1.0'
+    async with aiohttp.ClientSession() as session:
+
+        async def is_shown() -> bool:
+            async with session.get(f"{url}/metrics") as response:
+                return sample in await response.text()
+
+        await eventually(is_shown, within=60, every=0.1)
+    await role.end(signal.SIGTERM, code=0)
+
+
+async def test_a_telemetry_agent_without_a_driver_serves_pages_and_is_unready(
+    programs: Programs,
+) -> None:
+    machine = FakeMachine(programs.folder / "machine")
+    exporter_settings = {"exporter_host": "127.0.0.1", "exporter_port": "0"}
+    agent = await programs.start_agent(
+        "telemetry", host=machine.root, node="a", node_uid="uid-1", **exporter_settings
+    )
+    exporter, process = [await address_of(agent, name) for name in ("exporter", "http server")]
+    async with aiohttp.ClientSession() as session:
+
+        async def get(url: str) -> tuple[int, str, str]:
+            async with session.get(url) as response:
+                return response.status, response.headers["Content-Type"], await response.text()
+
+        status, content_type, text = await get(f"{exporter}/metrics")
+        assert (status, text) == (200, "")
+        assert content_type.startswith("text/plain; version=0.0.4")
+        assert (await get(f"{exporter}/health"))[::2] == (200, "OK")
+
+        async def is_unready() -> bool:
+            status, _, text = await get(f"{process}/readyz")
+            return status == 503 and "gpus: the GPUs of a real machine cannot be queried" in text
+
+        await eventually(is_unready)
+        status, _, text = await get(f"{process}/metrics")
+        assert status == 200
+        families = {family.name for family in text_string_to_metric_families(text)}
+        assert {"sluice_telemetry_sweeps", "sluice_telemetry_unsent_batches"} <= families
+    await agent.end(signal.SIGTERM, code=0)

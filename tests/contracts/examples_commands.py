@@ -1,6 +1,5 @@
 """Examples of commands, checks and beats."""
 
-from libs.contracts.beats import Beat
 from libs.contracts.commands import (
     Check,
     CheckBody,
@@ -16,6 +15,7 @@ from libs.contracts.commands import (
     Swap,
     Validate,
 )
+from libs.contracts.reports import Beat
 from tests.contracts import examples
 from tests.contracts.examples import Example
 

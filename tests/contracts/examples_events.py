@@ -16,7 +16,7 @@ from libs.contracts.events import (
     StepEvent,
     WaitEvent,
 )
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from tests.contracts import examples
 from tests.contracts.examples import Example
 

@@ -1,5 +1,6 @@
 """Examples of queries and answers."""
 
+from libs.contracts.node import WaitCode
 from libs.contracts.queries import (
     PlanAnswer,
     PlannedNode,
@@ -13,7 +14,6 @@ from libs.contracts.queries import (
     WhyAnswer,
     WhyQuery,
 )
-from libs.contracts.waits import WaitCode
 from tests.contracts import examples
 from tests.contracts.examples import Example
 from tests.contracts.examples_stored import COUNTS

@@ -6,8 +6,7 @@ import pytest
 
 from libs.contracts import subjects
 from libs.contracts.catalogue import PLANES, Plane
-from libs.contracts.streams import COMMANDS, STREAMS, Stream
-from libs.contracts.subjects import ROOT, matches
+from libs.contracts.subjects import COMMANDS, ROOT, STREAMS, Stream, matches
 from tests.contracts.goldens import EXAMPLES, form_of, path_of
 
 NODE = "a.b"

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from libs.contracts import subjects
-from libs.contracts.beats import Beat
 from libs.contracts.identities import Identity
 from libs.contracts.message import MalformedMessage, decode
-from libs.contracts.streams import COMMANDS, EVENTS, STATE
+from libs.contracts.reports import Beat
+from libs.contracts.subjects import COMMANDS, EVENTS, STATE
 from tests.security.identities import (
     A_DRIVER,
     B_DRIVER,

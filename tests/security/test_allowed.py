@@ -14,7 +14,7 @@ from libs.bus.port import (
 )
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
-from libs.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS, Stream
+from libs.contracts.subjects import COMMANDS, EVENTS, STATE, STREAMS, Stream
 from tests.security.identities import (
     A_DRIVER,
     A_TELEMETRY,

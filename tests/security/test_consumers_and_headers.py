@@ -7,7 +7,7 @@ import pytest
 
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
-from libs.contracts.streams import COMMANDS, EVENTS, STATE, Stream
+from libs.contracts.subjects import COMMANDS, EVENTS, STATE, Stream
 from tests.security.identities import (
     A_DRIVER,
     B_DRIVER,

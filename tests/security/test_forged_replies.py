@@ -10,7 +10,7 @@ import pytest
 
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
-from libs.contracts.streams import COMMANDS, EVENTS, STATE
+from libs.contracts.subjects import COMMANDS, EVENTS, STATE
 from tests.security.identities import (
     A_DRIVER,
     A_TELEMETRY,

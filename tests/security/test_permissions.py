@@ -7,8 +7,7 @@ import pytest
 from libs.bus.permissions import Permissions, permissions
 from libs.contracts import subjects
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
-from libs.contracts.streams import COMMANDS
-from libs.contracts.subjects import ANY, NotASubject, matches
+from libs.contracts.subjects import ANY, COMMANDS, NotASubject, matches
 
 NODES = ("a", "a.b", "a-b", "ab")
 """Names that a careless pattern would take for each other."""

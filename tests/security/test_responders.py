@@ -6,8 +6,8 @@ from libs.bus.queries import QueryResponder
 from libs.contracts import subjects
 from libs.contracts.message import decode, encode
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
-from libs.contracts.streams import COMMANDS
-from libs.testing.env import make_env
+from libs.contracts.subjects import COMMANDS
+from libs.testing.simulation import make_env
 from tests.security.identities import (
     B_DRIVER,
     CTL,

@@ -15,9 +15,9 @@ from libs.bus.port import SubjectForbidden
 from libs.bus.server_config import User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
-from libs.contracts.streams import STREAMS
-from libs.testing.env import make_env
+from libs.contracts.subjects import STREAMS
 from libs.testing.nats import binary
+from libs.testing.simulation import make_env
 from tests.security.identities import A_DRIVER, B_DRIVER, CTL, SCHEDULER, state
 from tests.security.world import RawClient, World
 from tests.support import eventually

@@ -21,9 +21,9 @@ from libs.bus.port import FromSequence, StoredMessage
 from libs.bus.server_config import Nkey, User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
-from libs.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS
-from libs.testing.env import make_env
+from libs.contracts.subjects import COMMANDS, EVENTS, STATE, STREAMS
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 from tests.security.identities import (
     A_DRIVER,
     A_TELEMETRY,

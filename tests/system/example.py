@@ -6,11 +6,11 @@ from typing import Any, cast
 import msgspec
 
 from libs.bus.connect import NatsSettings, connect_bus
+from libs.bus.port import BusRetry
 from libs.bus.queries import QueryResponder
-from libs.bus.retry import BusRetry
 from libs.contracts.identities import Writer
 from libs.contracts.queries import QueryVerb, WhyAnswer, WhyQuery
-from libs.contracts.streams import STATE
+from libs.contracts.subjects import STATE
 from libs.runtime.logs import logger
 from libs.runtime.process import Process, ProcessSettings
 from libs.runtime.program import Role, run_program

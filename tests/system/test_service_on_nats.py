@@ -13,10 +13,10 @@ from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.queries import send_query
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.queries import WhyAnswer, WhyQuery
-from libs.contracts.streams import STATE
+from libs.contracts.subjects import STATE
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 from tests.support import eventually
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from libs.bus.journal import MemoryJournal
 from libs.bus.slots import SlotWriter
 from libs.contracts import subjects
 from libs.contracts.commands import Check, CheckBody, Command, CommandBody, Order
@@ -18,13 +17,14 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Entry
 from libs.contracts.message import decode, encode
 from libs.contracts.reports import Progress, Report, Result, StateBody
-from libs.contracts.streams import COMMANDS, STREAMS
+from libs.contracts.subjects import COMMANDS, STREAMS
 from libs.host.gpus.port import Gpus
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
 from libs.runtime.service import Service
 from libs.testing.bus import LocalServer
 from libs.testing.bus.local_bus import LocalBus
+from libs.testing.bus.memory_journal import MemoryJournal
 from libs.testing.simulation import Sim, run
 from tests.unit.fake_machine import BOOT, FakeMachine
 

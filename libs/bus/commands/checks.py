@@ -9,16 +9,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
-from libs.bus.commands.slot_reader import SlotReader, watch_notifications
 from libs.bus.port import Bus, BusError
 from libs.bus.reporter import RECONNECT_SPREAD, Reporter
-from libs.bus.slots import SlotValue
+from libs.bus.slots import SlotReader, SlotValue, watch_notifications
 from libs.contracts import subjects
 from libs.contracts.commands import CHECKS, Check, CheckBody, CheckKind
 from libs.contracts.identities import CHECK_SENDERS
 from libs.contracts.message import MalformedMessage
 from libs.contracts.reports import Holders, Preflight, Refusal, RefusalCode
-from libs.runtime.backoff import Backoff
+from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
 
 CheckAnswer: TypeAlias = Holders | Preflight

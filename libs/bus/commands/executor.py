@@ -1,19 +1,15 @@
-"""Execute the command in the slot: one op at a time, each started once and finished once."""
+"""Execute the command in the slot: one op at a time, each started once and finished once.
+
+`Op` is a running op as its handler sees it; the handler returns `OpDone` or `OpFailed`.
+"""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol, TypeAlias
 
-from libs.bus.commands.history import OpHistory
-from libs.bus.commands.op import (
-    CommandHandler,
-    Op,
-    OpDeadlineExceeded,
-    OpDone,
-    OpFailed,
-    OpSuperseded,
-)
-from libs.bus.journal import JournalUnusable
+import msgspec
+
+from libs.bus.journal import JournalUnusable, OpHistory
 from libs.bus.port import BusError, BusLink
 from libs.bus.reporter import Reporter
 from libs.contracts.admission import (
@@ -23,11 +19,81 @@ from libs.contracts.admission import (
     is_permanent,
     make_refusal,
 )
-from libs.contracts.commands import Command, CommandKind, Order
+from libs.contracts.commands import Command, CommandBody, CommandKind, Order
 from libs.contracts.reports import Outcome, Progress, Refusal, RefusalCode, Result, StateKind
-from libs.runtime.backoff import Backoff
+from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
+
+MAX_MESSAGE_LENGTH = 4_000
+"""Characters of a result's message that are kept; an installer's full output is in its log."""
+
+
+class OpDone(msgspec.Struct, frozen=True):
+    message: str = ""
+
+
+class OpFailed(msgspec.Struct, frozen=True):
+    """The op failed; `code` is one word for the cause."""
+
+    code: str
+    message: str
+
+
+class OpSuperseded(Exception):
+    """The slot holds another command. Handlers must let this pass; it is not a failure."""
+
+
+class OpDeadlineExceeded(Exception):
+    """The slot could not be read, or was empty, until after the op's deadline."""
+
+
+class Op:
+    """One op. `command` is replaced while it runs if a newer leader repeats the order."""
+
+    def __init__(
+        self,
+        *,
+        command: Command,
+        resumed: bool,
+        steps: tuple[str, ...],
+        away: float,
+        confirm: Callable[["Op", str], Awaitable[None]],
+        raise_if_superseded: Callable[["Op"], None],
+        progress: Callable[["Op", str, str], None],
+    ) -> None:
+        self.command = command
+        self.body: CommandBody = command.open()
+        self.is_resumed = resumed
+        """Whether an earlier process started it and did not finish it."""
+        self.steps = steps
+        """The steps in the journal."""
+        self.down_seconds_before = away
+        """`BusLink.down_seconds` when this process started or resumed the op."""
+        self._confirm = confirm
+        self._raise_if_superseded = raise_if_superseded
+        self._progress = progress
+
+    async def checkpoint(self, step: str) -> None:
+        """Return once the slot is confirmed to hold this op and the step is journalled.
+
+        Await this before each irreversible step. Raise `OpSuperseded` if the slot holds another
+        command. Wait while the slot cannot be read; raise `OpDeadlineExceeded` past the deadline,
+        which is extended by the time for which the bus is unavailable. Let both exceptions pass.
+        """
+        await self._confirm(self, step)
+
+    def raise_if_superseded(self) -> None:
+        """Raise `OpSuperseded` if the slot is known to hold another command. Never waits."""
+        self._raise_if_superseded(self)
+
+    def progress(self, phase: str, detail: str = "") -> None:
+        """Report the current phase, and what it waits for."""
+        self._progress(self, phase, detail)
+
+
+CommandHandler: TypeAlias = Callable[[Op], Awaitable[OpDone | OpFailed]]
+"""Executes ops of one kind; for a resumed op it must find out itself what is done already."""
 
 
 class CommandSource(Protocol):
@@ -42,10 +108,6 @@ class CommandSource(Protocol):
     async def read(self) -> Command | None: ...
 
     async def refuse(self, refusal: Refusal) -> None: ...
-
-
-MAX_MESSAGE_LENGTH = 4_000
-"""Characters of a result's message that are kept; an installer's full output is in its log."""
 
 
 class OpExecutor:

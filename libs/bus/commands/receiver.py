@@ -10,14 +10,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from libs.bus.commands.checks import CheckHandler, CheckReceiver
-from libs.bus.commands.executor import OpExecutor
-from libs.bus.commands.history import EntryWatcher, OpHistory
-from libs.bus.commands.op import CommandHandler
-from libs.bus.commands.slot_reader import SlotReader, watch_notifications
-from libs.bus.journal import Journal, JournalUnusable
+from libs.bus.commands.executor import CommandHandler, OpExecutor
+from libs.bus.journal import EntryWatcher, Journal, JournalUnusable, OpHistory
 from libs.bus.port import Bus, BusError
 from libs.bus.reporter import RECONNECT_SPREAD, Reporter
-from libs.bus.slots import SlotValue
+from libs.bus.slots import SlotReader, SlotValue, watch_notifications
 from libs.contracts import subjects
 from libs.contracts.admission import (
     OUTRANKED_CODES,
@@ -29,7 +26,7 @@ from libs.contracts.admission import (
 )
 from libs.contracts.commands import CheckKind, Command, CommandKind, Order
 from libs.contracts.reports import Outcome, Refusal, RefusalCode
-from libs.runtime.backoff import Backoff, jittered
+from libs.runtime.clock import Backoff, jittered
 from libs.runtime.env import Env
 
 PERIOD = 60.0

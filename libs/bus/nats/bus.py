@@ -8,11 +8,11 @@ from libs.bus.credentials import Credentials
 from libs.bus.nats.connection import Connection
 from libs.bus.nats.consumer import StreamConsumer
 from libs.bus.nats.jetstream import JetStream
-from libs.bus.nats.requests import Msg
+from libs.bus.nats.pending import Msg
 from libs.bus.port import BusLink, Closable, Follower, MessageHandler, StartFrom, StoredMessage
 from libs.contracts.identities import Identity
-from libs.contracts.streams import Stream
-from libs.runtime.backoff import Backoff
+from libs.contracts.subjects import Stream
+from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nats.aio.client import Client
-from nats.errors import ConnectionClosedError, FlushTimeoutError
+from nats.errors import ConnectionClosedError, FlushTimeoutError, NoServersError
 
 
 class PatchedClient(Client):
@@ -92,3 +92,26 @@ class PatchedClient(Client):
         """Discard the data that was not written to the socket."""
         self._pending = []
         self._pending_data_size = 0
+
+
+async def dial(client: PatchedClient, options: dict[str, Any], *, within: float) -> bool:
+    """Try each server once and return whether the client is connected.
+
+    nats-py can lose a cancellation while it connects, and reports by a callback instead of an
+    exception why each server failed.
+    """
+    connecting = asyncio.create_task(client.connect(**options), name="nats connect")
+    try:
+        await asyncio.wait({connecting}, timeout=within)
+        if connecting.done():
+            connecting.result()
+    except NoServersError:
+        return False  # the client's `error_cb` got each reason
+    else:
+        return client.is_connected
+    finally:
+        while not connecting.done():  # again and again, because a cancellation may get lost
+            connecting.cancel()
+            await asyncio.wait({connecting}, timeout=1.0)
+        if not connecting.cancelled():
+            connecting.exception()

@@ -9,21 +9,24 @@ import asyncio
 import logging
 import re
 import secrets
-from functools import partial
 from typing import Any, NoReturn
 
 from nats.errors import Error as NatsError
 from nats.errors import SlowConsumerError
 
 from libs.bus.credentials import Credentials
-from libs.bus.nats.client import PatchedClient
-from libs.bus.nats.dial import dial, retry_connect
-from libs.bus.nats.requests import Callback, Msg, PendingRequests
-from libs.bus.nats.subscriptions import NatsSubscription, PendingSubscriptions
+from libs.bus.nats.client import PatchedClient, dial
+from libs.bus.nats.pending import (
+    Callback,
+    Msg,
+    NatsSubscription,
+    PendingRequests,
+    PendingSubscriptions,
+)
 from libs.bus.port import BusLink, BusMisconfigured, BusUnavailable, NoResponders, SubjectForbidden
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
-from libs.runtime.backoff import Backoff
+from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
 
@@ -78,15 +81,24 @@ class Connection:
     async def open(self, *, wait: float) -> None:
         """Connect within `wait` seconds, or raise. Do not retry refused credentials."""
         options = await asyncio.to_thread(self._credentials.options)
-        await retry_connect(
-            partial(self._connect_once, options),
-            url=self.url,
-            identity=self.identity,
-            clock=self.clock,
-            random=self._random,
-            spread=self._spread,
-            wait=wait,
-        )
+        deadline = self.clock.monotonic() + wait
+        backoff = Backoff(self._random, first=max(1.0, self._spread), cap=max(10.0, self._spread))
+        pause = self._random.uniform(0.0, self._spread)
+        logged = ""
+        while True:
+            await self.clock.sleep(min(pause, max(0.0, deadline - self.clock.monotonic())))
+            why = await self._connect_once(options, deadline - self.clock.monotonic())
+            if not why:
+                break
+            if self.clock.monotonic() >= deadline:
+                raise BusUnavailable(
+                    f"no connection to NATS at {self.url} as {self.identity} within {wait:g} s:"
+                    f" {why}; check the address, and that the server runs"
+                )
+            if why != logged:
+                log.warning("%s is waiting for NATS at %s: %s", self.identity, self.url, why)
+                logged = why
+            pause = backoff.next()
         self._opened = True
         self.link.set(True)
 

@@ -16,7 +16,7 @@ import msgspec
 
 from libs.bus.nats.connection import Connection
 from libs.bus.nats.jetstream import NANOSECONDS, ApiError, JetStream
-from libs.bus.nats.requests import Msg
+from libs.bus.nats.pending import Msg
 from libs.bus.port import (
     BusError,
     BusMisconfigured,
@@ -30,12 +30,11 @@ from libs.bus.port import (
     SubjectForbidden,
 )
 from libs.contracts import subjects
-from libs.contracts.streams import Stream
-from libs.runtime.backoff import Backoff
-from libs.runtime.clock import Clock
+from libs.contracts.subjects import Stream
+from libs.runtime.clock import Backoff, Clock
 
 if TYPE_CHECKING:
-    from libs.bus.nats.subscriptions import NatsSubscription
+    from libs.bus.nats.pending import NatsSubscription
 
 log = logging.getLogger("sluice.bus")
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from libs.bus.nats.connection import Connection
-from libs.bus.nats.requests import Msg
+from libs.bus.nats.pending import Msg
 from libs.bus.port import (
     BusError,
     BusMisconfigured,
@@ -16,7 +16,7 @@ from libs.bus.port import (
     StoredMessage,
 )
 from libs.contracts import subjects
-from libs.contracts.streams import Stream
+from libs.contracts.subjects import Stream
 
 API_SECONDS = 5.0
 NANOSECONDS = 1_000_000_000

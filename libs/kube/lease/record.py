@@ -2,15 +2,15 @@
 decided on.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from libs.kube import views
 from libs.kube.client import Kube
 from libs.kube.errors import NotFound, UnknownKind
 from libs.kube.lease.term import LEASE_SECONDS, REQUEST_TIMEOUT
+from libs.kube.requests import decode, unknown_kind_errors
 from libs.kube.resources import LEASES
-from libs.kube.responses import decode, unknown_kind_errors
-from libs.kube.times import format_micro_time
+from libs.kube.views import Lease, format_micro_time
 from libs.runtime.clock import Clock
 
 
@@ -89,3 +89,42 @@ class LeaseRecord:
             namespace=self._namespace,
             within=within,
         )
+
+
+GPU_OPERATOR_LEASE: Final = "53822513.nvidia.com"
+"""Name of the Lease, in whatever namespace the operator runs."""
+
+MIN_LEASE_SECONDS: Final = 15.0
+"""Minimum duration, and the default for a Lease without one."""
+SKEW: Final = 2.0
+"""Allowance for clocks that run at different rates."""
+
+
+class GpuOperatorDetector:
+    """Tracks the holders of that Lease in every namespace."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, tuple[str, float]] = {}
+        """Key of the Lease to a description of its holder and the time at which that expires."""
+
+    def observe(self, before: Lease | None, after: Lease | None, *, now: float) -> None:
+        lease = after or before
+        if lease is None:
+            return
+        key, holder = lease.metadata.key, lease.spec.holder_identity
+        if holder:
+            seconds = max(MIN_LEASE_SECONDS, float(lease.spec.lease_duration_seconds or 0)) + SKEW
+            self._holders[key] = (f"{holder} holds lease {key}", now + seconds)
+        else:
+            self._holders.pop(key, None)
+
+    def active_holders(self, *, now: float) -> str:
+        """Describe the active holders; empty if there are none."""
+        return "; ".join(
+            description for description, until in self._holders.values() if until > now
+        )
+
+    def seconds_until_expiry(self, *, now: float) -> float | None:
+        """Return the seconds until the first active holder expires."""
+        remaining = [until - now for _, until in self._holders.values() if until > now]
+        return min(remaining, default=None)

@@ -11,7 +11,7 @@ from libs.kube import views
 from libs.kube.errors import Conflict, KubeError, NotFound
 from libs.kube.lease.record import LeaseRecord
 from libs.kube.lease.term import REQUEST_TIMEOUT, TERM_SECONDS, Term
-from libs.runtime.backoff import jittered
+from libs.runtime.clock import jittered
 from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
 from libs.runtime.tasks import attempt

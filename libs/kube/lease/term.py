@@ -13,9 +13,15 @@ frozen wakes up with its term over and cannot send.
 """
 
 import itertools
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 
-from libs.kube.errors import KubeError
+import msgspec
+
+from libs.kube.errors import KubeError, TimedOut
+from libs.kube.requests import Request, Response, Transport, describe_request
 from libs.runtime.clock import Clock
+from libs.runtime.tasks import bounded
 
 LEASE_SECONDS = 15.0
 """Duration in the record: others wait so long after its last change."""
@@ -82,3 +88,47 @@ class Term:
         """Return the seconds until the server can no longer carry out a change of this term."""
         last = max(self._in_flight.values(), default=0.0)
         return max(0.0, last - self._clock.monotonic())
+
+
+class FencedTransport:
+    """The transport of one term: a change has at most 3 s, here and at the server."""
+
+    def __init__(self, transport: Transport, term: Term, *, clock: Clock) -> None:
+        self._transport = transport
+        self._term = term
+        self._clock = clock
+
+    def __str__(self) -> str:
+        return f"{self._transport}, while {self._term.lease} is held"
+
+    @asynccontextmanager
+    async def open(self, request: Request) -> AsyncGenerator[Response]:
+        """Send the request; raise `NotLeading` without sending a change if the term is over."""
+        async with AsyncExitStack() as stack:
+            if request.method == "GET":
+                yield await stack.enter_async_context(self._transport.open(request))
+            else:
+                yield await self._change(request, stack)
+
+    async def _change(self, request: Request, stack: AsyncExitStack) -> Response:
+        query = {**request.query, "timeout": _at_most(request.query.get("timeout", ""))}
+        request = msgspec.structs.replace(request, query=query)
+        self._term.check(describe_request(request))
+        number = self._term.begin_request()
+        opening = stack.enter_async_context(self._transport.open(request))
+        try:
+            response = await bounded(opening, seconds=REQUEST_TIMEOUT, clock=self._clock)
+        except TimeoutError as error:
+            raise TimedOut(
+                describe_request(request), f"no response within {REQUEST_TIMEOUT:g} s"
+            ) from error
+        if response.status < 500:
+            self._term.end_request(number)
+        return response
+
+
+def _at_most(timeout: str) -> str:
+    seconds = timeout.removesuffix("s")
+    # 0 means no limit to a server.
+    shorter = seconds.replace(".", "", 1).isdecimal() and 0 < float(seconds) < REQUEST_TIMEOUT
+    return timeout if shorter else f"{REQUEST_TIMEOUT:g}s"

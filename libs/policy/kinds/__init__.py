@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
+from libs.policy.kinds.common import ForeignKind, Kind
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
-from libs.policy.kinds.kind import ForeignKind, Kind
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.rollout import ROLLOUT
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY

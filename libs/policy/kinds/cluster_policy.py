@@ -15,9 +15,17 @@ from libs.policy.kinds.agents import (
     Toolkit,
     Validator,
 )
-from libs.policy.kinds.common import NO_OPERATOR, Conditions, Labels, Metadata, Toleration
+from libs.policy.kinds.common import (
+    AGE,
+    NO_OPERATOR,
+    Conditions,
+    Kind,
+    Labels,
+    Metadata,
+    PrinterColumn,
+    Toleration,
+)
 from libs.policy.kinds.driver import DriverSection, Gdrcopy, Gds
-from libs.policy.kinds.kind import AGE, Kind, PrinterColumn
 from libs.policy.kinds.unsupported import (
     NO_VMS,
     CcManager,

@@ -1,8 +1,13 @@
 """Parts that several kinds share: images, environment, probes, conditions."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any
 
-from libs.policy.shapes import About, FreeForm, IntOrString, PolicyStruct
+import msgspec
+
+from libs.policy.shapes import About, FreeForm, IntOrString, PolicyStruct, Rule, Shape, shape_of
 
 IMAGE_PATTERN = r"[a-zA-Z0-9\-]+"
 QUANTITY_PATTERN = (
@@ -203,16 +208,67 @@ class Metadata(PolicyStruct, frozen=True, kw_only=True):
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
 
-    @property
-    def age(self) -> tuple[str, str]:
-        """Return a sort key: oldest first, then by name."""
-        return self.creation_timestamp, self.name
-
-    @property
-    def deleting(self) -> bool:
-        return bool(self.deletion_timestamp)
-
 
 Conditions = Annotated[
     tuple[Condition, ...], About("The conditions of the object.", keys=("type",))
 ]
+
+
+FieldDescriptions = Mapping[type[msgspec.Struct], Mapping[str, About]]
+
+
+class PrinterColumn(msgspec.Struct, frozen=True):
+    """A column of `kubectl get`."""
+
+    name: str
+    path: str
+    type: str = "string"
+    wide: bool = False
+    """Shown only with `-o wide`."""
+
+
+AGE = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
+
+
+class ForeignKind(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of another project; Sluice only checks whether objects of it exist."""
+
+    name: str
+    group: str
+    version: str
+    plural: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    name: str
+    group: str
+    version: str
+    plural: str
+    singular: str
+    short_names: tuple[str, ...] = ()
+    description: str
+    spec: type[msgspec.Struct]
+    status: type[msgspec.Struct]
+    object_type: Any
+    """The struct that objects of the kind are parsed into."""
+    columns: tuple[PrinterColumn, ...] = (AGE,)
+    rules: tuple[Rule, ...] = ()
+    """Rules for the whole spec."""
+    spec_required: bool = False
+    descriptions: FieldDescriptions = field(
+        default_factory=dict[type[msgspec.Struct], Mapping[str, About]]
+    )
+    """Field descriptions of structs that are declared elsewhere."""
+
+    @cached_property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}"
+
+    @cached_property
+    def spec_shape(self) -> Shape:
+        return shape_of(self.spec, self.descriptions)
+
+    @cached_property
+    def status_shape(self) -> Shape:
+        return shape_of(self.status, self.descriptions)

@@ -3,8 +3,7 @@
 from typing import Annotated
 
 from libs.policy.kinds.cluster_policy import PolicyState
-from libs.policy.kinds.common import Conditions, Metadata
-from libs.policy.kinds.kind import AGE, Kind, PrinterColumn
+from libs.policy.kinds.common import AGE, Conditions, Kind, Metadata, PrinterColumn
 from libs.policy.shapes import About, PolicyStruct
 
 

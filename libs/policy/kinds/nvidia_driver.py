@@ -4,14 +4,16 @@ from enum import StrEnum
 from typing import Annotated
 
 from libs.policy.kinds.common import (
+    AGE,
     Conditions,
     ConfigName,
+    Kind,
     Labels,
     Metadata,
+    PrinterColumn,
     Toleration,
 )
 from libs.policy.kinds.driver import NO_VGPU, DriverBase, Gdrcopy, Gds
-from libs.policy.kinds.kind import AGE, Kind, PrinterColumn
 from libs.policy.kinds.upgrade_policy import AutoUpgradePolicy
 from libs.policy.shapes import About, FreeForm, PolicyStruct, Rule
 

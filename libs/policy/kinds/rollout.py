@@ -4,8 +4,7 @@ The fields are declared in `libs.contracts.rollout`; their descriptions are here
 """
 
 from libs.contracts import rollout
-from libs.policy.kinds.common import Metadata
-from libs.policy.kinds.kind import AGE, FieldDescriptions, Kind, PrinterColumn
+from libs.policy.kinds.common import AGE, FieldDescriptions, Kind, Metadata, PrinterColumn
 from libs.policy.shapes import About, PolicyStruct
 
 _DESCRIPTIONS: FieldDescriptions = {

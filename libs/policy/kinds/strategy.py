@@ -4,8 +4,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from libs.contracts import rollout
-from libs.policy.kinds.common import Conditions, Metadata
-from libs.policy.kinds.kind import AGE, Kind, PrinterColumn
+from libs.policy.kinds.common import AGE, Conditions, Kind, Metadata, PrinterColumn
 from libs.policy.shapes import About, IntOrString, PolicyStruct, Rule
 
 

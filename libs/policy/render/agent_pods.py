@@ -8,9 +8,8 @@ import msgspec
 from libs.policy.kinds.agents import MigStrategy, Toolkit
 from libs.policy.kinds.cluster_policy import ClusterPolicy, HostPaths, Operator
 from libs.policy.kinds.common import AgentSection as Section
-from libs.policy.render.pod_fields import JsonObject, host_volume, volume_mount
-from libs.policy.render.settings import RenderSettings
-from libs.policy.render.volumes import BOTH_WAYS, FROM_HOST
+from libs.policy.render.pods import BOTH_WAYS, FROM_HOST, JsonObject, host_volume, volume_mount
+from libs.policy.render.rendered import RenderSettings
 from libs.policy.wanted import Operands, host_root, install_dir, normalize_directory
 
 HOST: Final = "/host"

@@ -10,32 +10,30 @@ from typing import Final
 import msgspec
 
 from libs.contracts.identities import Writer
-from libs.policy.int_or_string import scaled_value
-from libs.policy.kinds.cluster_policy import ClusterPolicy, Daemonsets, UpdateStrategy
-from libs.policy.kinds.common import EnvVar, ResourceRequirements
-from libs.policy.normalize import (
+from libs.policy.digest import (
     DEFAULT_PRIORITY_CLASS,
     merge_env,
-    unique,
     user_annotations,
     user_labels,
+    user_tolerations,
 )
+from libs.policy.installation import service_account_of
+from libs.policy.kinds.cluster_policy import ClusterPolicy, Daemonsets, UpdateStrategy
+from libs.policy.kinds.common import EnvVar, ResourceRequirements
 from libs.policy.render import agent_pods
-from libs.policy.render.pod_fields import (
-    COMMON_LABELS,
+from libs.policy.render.pods import (
     JsonObject,
     downward_api_env,
     drop_empty,
     env_fields,
     host_volume,
-    name_references,
     pod_tolerations,
+    pull_secrets,
     resource_fields,
     volume_mount,
 )
-from libs.policy.render.rendered import Operand, RenderedObject
-from libs.policy.render.settings import RenderSettings
-from libs.policy.service_accounts import service_account_of
+from libs.policy.render.rendered import COMMON_LABELS, Operand, RenderedObject, RenderSettings
+from libs.policy.shapes import scaled_value
 from libs.policy.wanted import Operands
 
 AUDIENCE: Final = "sluice"
@@ -147,7 +145,9 @@ def _pod(
     secrets = [name for section in parts.sections for name in section.image_pull_secrets]
     key, value = agent.selector
     tolerations = (
-        [{"operator": "Exists"}] if parts.tolerates_all else pod_tolerations(common.tolerations)
+        [{"operator": "Exists"}]
+        if parts.tolerates_all
+        else pod_tolerations(user_tolerations(common.tolerations))
     )
     return drop_empty(
         {
@@ -159,7 +159,7 @@ def _pod(
             "tolerations": tolerations,
             "priorityClassName": common.priority_class_name or DEFAULT_PRIORITY_CLASS,
             "securityContext": common.pod_security_context,
-            "imagePullSecrets": name_references(unique((*secrets, *settings.pull_secrets))),
+            "imagePullSecrets": pull_secrets((*secrets, *settings.pull_secrets)),
             "containers": [_container(agent, parts, settings)],
             "volumes": [*parts.volumes, _state(agent), _token()],
         }
@@ -185,7 +185,7 @@ def _container(
             "image": parts.image,
             "imagePullPolicy": next(filter(None, policies), settings.pull_policy),
             "args": list(parts.args),
-            "env": [*downward_api_env(**_POD), *env_fields(fixed), *env_fields(merged)],
+            "env": [*downward_api_env(_POD), *env_fields(fixed), *env_fields(merged)],
             "ports": list(parts.ports),
             "resources": resource_fields(
                 _resources([section.resources for section in parts.sections])
@@ -233,3 +233,17 @@ def _strategy(common: Daemonsets) -> JsonObject:
     # The API server refuses 0, with which no pod would ever be replaced.
     most = max(1, int(amount)) if amount.isdigit() else amount if scaled_value(amount, 100) else 1
     return {"type": common.update_strategy.value, "rollingUpdate": {"maxUnavailable": most}}
+
+
+DEPLOY_PREFIX: Final = "nvidia.com/gpu.deploy."
+"""Prefix of the labels that say whether a node gets an operand; the operand's name follows."""
+
+DEPLOY_OPERANDS: Final = f"{DEPLOY_PREFIX}operands"
+"""Set to `false` by people on a node that gets no operands at all."""
+DEPLOY_DRIVER: Final = f"{DEPLOY_PREFIX}driver"
+
+NEVER_PAUSED_LABELS: Final = frozenset(
+    (DEPLOY_OPERANDS, DEPLOY_DRIVER, *(agent.selector[0] for agent in AGENTS))
+)
+"""Labels that are not paused during an upgrade: pods selected by them stay, and nothing waits for
+them to go. The whole-node switch, the driver, and the selectors of Sluice's own agents."""

@@ -1,45 +1,80 @@
 """The DaemonSet of one driver, for one target, pool and variant."""
 
+from collections.abc import Collection, Mapping
+from typing import Final
+
 import msgspec
 
 from libs.contracts.node import DRIVER_LABEL
-from libs.policy.digest import DriverIdentity, driver_identity
-from libs.policy.findings import Finding, Severity, quote_value
-from libs.policy.images import image_path
-from libs.policy.normalize import DEFAULT_PRIORITY_CLASS, normalize, unique
+from libs.policy.digest import DriverIdentity, driver_identity, normalize
+from libs.policy.findings import Finding, quote_value
 from libs.policy.pools import Pool
-from libs.policy.render.containers import (
-    ResolvedImages,
-    containers,
-    init_containers,
-    resolve_images,
-)
-from libs.policy.render.files import ConfigMaps, config_files
-from libs.policy.render.pod_fields import (
-    COMMON_LABELS,
+from libs.policy.render.pods import (
+    DAEMONS_FILE,
+    MODULE_CONFIG,
+    READY_FILE,
+    SCRIPT,
+    SCRIPT_CONFIG_MAP,
+    ConfigFiles,
     JsonObject,
-    drop_empty,
-    name_references,
-    pod_tolerations,
+    driver_pod,
 )
-from libs.policy.render.probes import SCRIPT, SCRIPT_CONFIG_MAP, SCRIPT_TEXT
 from libs.policy.render.rendered import (
+    COMMON_LABELS,
     INSTALL_ANNOTATION,
     POOL_ANNOTATION,
     TARGET_ANNOTATION,
     Operand,
     RenderedObject,
     RenderFailure,
+    RenderSettings,
 )
-from libs.policy.render.settings import RenderSettings
-from libs.policy.render.volumes import driver_volumes
-from libs.policy.service_accounts import DRIVER_ACCOUNT
-from libs.policy.variants import Variant
+from libs.policy.variants import Variant, variant_image
 from libs.policy.wanted import WantedDriver
 
-APP = "nvidia-driver-daemonset"
-COMPONENT = "nvidia-driver"
-_FIELDS = {"driver": "spec.driver", "gds": "spec.gds", "gdrcopy": "spec.gdrcopy"}
+APP: Final = "nvidia-driver-daemonset"
+
+ConfigMaps = Mapping[str, Collection[str]]
+"""Keys of the ConfigMaps in the operands' namespace, by ConfigMap name."""
+
+_SYSTEM_FAMILIES: Final = {
+    **dict.fromkeys(("debian", "ubuntu"), "debian"),
+    **dict.fromkeys(("centos", "fedora", "ol", "rhel", "rocky"), "red-hat"),
+    **dict.fromkeys(("sl-micro", "sles"), "suse"),
+}
+_CONFIG_DIRECTORIES: Final = {
+    "debian": ("/etc/apt/sources.list.d", "/usr/local/share/ca-certificates"),
+    "red-hat": ("/etc/yum.repos.d", "/etc/pki/ca-trust/extracted/pem"),
+    "suse": ("/etc/zypp/repos.d", "/etc/pki/trust/anchors"),
+}
+"""Where systems read package repositories and certificates."""
+
+_SCRIPT_TEXT: Final = f"""#!/bin/sh
+# The driver has started once its kernel module, its daemons and nvidia-smi say so. What the
+# validator reads of the driver's extra modules is written then.
+if [ ! -f /sys/module/nvidia/refcnt ]; then
+  echo "the kernel module nvidia is not loaded yet"
+  exit 1
+fi
+if [ -f {DAEMONS_FILE} ]; then
+  status=$(cat {DAEMONS_FILE})
+  if [ "$status" != Ready ]; then
+    echo "the driver's daemons say '$status', not Ready"
+    exit 1
+  fi
+fi
+if ! nvidia-smi; then
+  echo "nvidia-smi failed"
+  exit 1
+fi
+mkdir -p /run/nvidia/validations
+cat > {READY_FILE}.new <<END
+GDRCOPY_ENABLED: ${{GDRCOPY_ENABLED:-false}}
+GDS_ENABLED: ${{GDS_ENABLED:-false}}
+GPU_DIRECT_RDMA_ENABLED: ${{GPU_DIRECT_RDMA_ENABLED:-false}}
+END
+mv {READY_FILE}.new {READY_FILE}
+"""
 
 
 def daemon_set_name(label: str) -> str:
@@ -53,41 +88,14 @@ def render_driver(
     """Render the DaemonSet, or return why it cannot be rendered."""
     driver = normalize(pool.driver)
     identity = driver_identity(pool.uid, pool.driver, variant)
-    images = resolve_images(driver, identity)
-    if not isinstance(images, ResolvedImages):
-        part, image, no_image = images
-        finding = Finding(
-            field=f"{_field(pool, part)}.image",
-            value=quote_value(image_path(image)) if image_path(image) else "",
-            problem=no_image.problem,
-            remedy=no_image.remedy,
-            severity=Severity.ERROR,
-        )
-        return RenderFailure(pool=pool.key, identity=identity, finding=finding)
-    files = config_files(driver, variant, config_maps)
+    images = _images(pool, driver, variant)
+    files = _config_files(pool, driver, variant, config_maps)
+    if isinstance(images, Finding):
+        return RenderFailure(pool=pool.key, identity=identity, finding=images)
     if isinstance(files, Finding):
-        field = f"{_field(pool, 'driver')}.{files.field}"
-        finding = msgspec.structs.replace(files, field=field)
-        return RenderFailure(pool=pool.key, identity=identity, finding=finding)
-    volumes = driver_volumes(driver)
-    pod = {
-        "hostPID": True,
-        "hostNetwork": driver.host_network or None,
-        "serviceAccountName": DRIVER_ACCOUNT,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "nodeSelector": {DRIVER_LABEL: identity.label},
-        "tolerations": pod_tolerations(driver.pods.tolerations),
-        "priorityClassName": driver.pods.priority_class_name or DEFAULT_PRIORITY_CLASS,
-        "securityContext": driver.pods.security_context,
-        "imagePullSecrets": name_references(
-            unique((*driver.image.image_pull_secrets, *settings.pull_secrets))
-        ),
-        "initContainers": init_containers(driver, identity, settings, images.driver),
-        "containers": containers(driver, identity, images, volumes, files),
-        "volumes": [*volumes.pod, *files.volumes],
-    }
-    daemon_set = _daemon_set(pool, driver, identity, settings, drop_empty(pod))
+        return RenderFailure(pool=pool.key, identity=identity, finding=files)
+    pod = driver_pod(driver, identity, settings, images, files)
+    daemon_set = _daemon_set(pool, driver, identity, settings, pod)
     return RenderedObject(operand=Operand.DRIVER, pool=pool.key, driver=identity, object=daemon_set)
 
 
@@ -101,9 +109,63 @@ def startup_probe_script(settings: RenderSettings) -> RenderedObject:
             "namespace": settings.namespace,
             "labels": COMMON_LABELS,
         },
-        "data": {SCRIPT.rpartition("/")[2]: SCRIPT_TEXT},
+        "data": {SCRIPT.rpartition("/")[2]: _SCRIPT_TEXT},
     }
     return RenderedObject(operand=Operand.DRIVER, object=script)
+
+
+def _images(pool: Pool, driver: WantedDriver, variant: Variant) -> dict[str, str] | Finding:
+    """Return the image paths of the enabled parts, or a finding about a part without an image."""
+    parts = {"driver": driver.image}
+    parts |= {"gds": driver.gds} if driver.gds.enabled else {}
+    parts |= {"gdrcopy": driver.gdrcopy} if driver.gdrcopy.enabled else {}
+    images: dict[str, str] = {}
+    for part, image in parts.items():
+        path = variant_image(image, variant)
+        if isinstance(path, Finding):
+            parent = _driver_path(pool) if part == "driver" else f"spec.{part}"
+            return msgspec.structs.replace(path, field=f"{parent}.{path.field}")
+        images[part] = path
+    return images
+
+
+def _config_files(
+    pool: Pool, driver: WantedDriver, variant: Variant, config_maps: ConfigMaps
+) -> ConfigFiles | Finding:
+    """Return the files mounted from ConfigMaps, or a finding about one that cannot be mounted."""
+    family = _SYSTEM_FAMILIES.get(variant.system, "")
+    repositories, certificates = _CONFIG_DIRECTORIES.get(family, ("", ""))
+    sources = {
+        "repoConfig": (driver.repo_config, "repo-config", repositories),
+        "certConfig": (driver.cert_config, "cert-config", certificates),
+        "kernelModuleConfig": (driver.kernel_module_config, MODULE_CONFIG, "/drivers"),
+    }
+    volumes: list[JsonObject] = []
+    mounts: list[JsonObject] = []
+    for field, (name, volume, directory) in sources.items():
+        if not name:
+            continue
+        problem = ""
+        remedy = "create it in the operands' namespace, with one key per file"
+        if not directory:
+            problem = f"is not supported by the driver image of {variant.system}"
+            remedy = "remove it from the policy of the pool with such nodes"
+        elif not config_maps.get(name):
+            state = "is empty" if name in config_maps else "does not exist"
+            problem = f"names a ConfigMap that {state}"
+        if problem:
+            return Finding(
+                field=f"{_driver_path(pool)}.{field}",
+                value=quote_value(name),
+                problem=problem,
+                remedy=remedy,
+            )
+        volumes.append({"name": volume, "configMap": {"name": name}})
+        mounts += [
+            {"name": volume, "mountPath": f"{directory}/{key}", "subPath": key, "readOnly": True}
+            for key in sorted(config_maps[name])
+        ]
+    return ConfigFiles(volumes=volumes, mounts=mounts)
 
 
 def _daemon_set(
@@ -117,7 +179,7 @@ def _daemon_set(
         **driver.pods.labels,
         **COMMON_LABELS,
         "app": APP,
-        "app.kubernetes.io/component": COMPONENT,
+        "app.kubernetes.io/component": "nvidia-driver",
         "nvidia.com/precompiled": "true" if driver.use_precompiled else "false",
         "nvidia.com/node.os-version": identity.variant.os_tag,
         DRIVER_LABEL: identity.label,
@@ -149,7 +211,6 @@ def _daemon_set(
     }
 
 
-def _field(pool: Pool, part: str) -> str:
-    """Return the path of a driver's part in the pool's policy."""
-    field = _FIELDS[part]
-    return field if part != "driver" or pool.kind == "ClusterPolicy" else "spec"
+def _driver_path(pool: Pool) -> str:
+    """Return the path of the driver's fields in the pool's policy."""
+    return "spec.driver" if pool.kind == "ClusterPolicy" else "spec"

@@ -13,16 +13,15 @@ from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY, GpuClusterP
 from libs.policy.pools import Pools
 from libs.policy.render.agent_pods import runtime_class
 from libs.policy.render.agents import render_agents
-from libs.policy.render.driver import render_driver, startup_probe_script
-from libs.policy.render.files import ConfigMaps
+from libs.policy.render.driver import ConfigMaps, render_driver, startup_probe_script
 from libs.policy.render.rendered import (
     MANAGED_BY,
     Operand,
     RenderedObject,
     RenderFailure,
     RenderResult,
+    RenderSettings,
 )
-from libs.policy.render.settings import RenderSettings
 from libs.policy.variants import NodeVariants
 from libs.policy.wanted import InstallMethod, operands_of
 

@@ -5,10 +5,16 @@ from typing import Any
 
 import msgspec
 
-from libs.policy.digest import DriverIdentity
+from libs.policy.digest import DEFAULT_PULL_POLICY, DriverIdentity
 from libs.policy.findings import Finding
+from libs.policy.kinds.common import EnvVar
 
 MANAGED_BY = "sluice"
+COMMON_LABELS = {
+    "app.kubernetes.io/managed-by": MANAGED_BY,
+    "app.kubernetes.io/part-of": "gpu-operator",
+}
+"""Labels of every rendered object; scripts select operands by `part-of`."""
 POOL_ANNOTATION = "sluice.dev/pool"
 TARGET_ANNOTATION = "sluice.dev/target"
 INSTALL_ANNOTATION = "sluice.dev/install-digest"
@@ -61,3 +67,25 @@ class RenderResult(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the cluster-wide policy has errors. Then operands without a pool are not rendered,
     and existing ones must stay unchanged.
     """
+
+
+class AgentImages(msgspec.Struct, frozen=True, kw_only=True):
+    """Full paths of Sluice's images."""
+
+    discovery: str
+    driver: str
+    """The image of the driver agent, the device plugin and the gate."""
+    validator: str
+    telemetry: str
+
+
+class RenderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    namespace: str
+    images: AgentImages
+    pull_policy: str = DEFAULT_PULL_POLICY
+    pull_secrets: tuple[str, ...] = ()
+    """Added to every pod."""
+    env: tuple[EnvVar, ...] = ()
+    """Variables of every agent, such as the address of the bus."""
+    artefacts: str = "sluice-driver-artefacts"
+    """The ConfigMap that lists the driver artefacts of the host method."""

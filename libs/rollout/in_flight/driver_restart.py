@@ -5,14 +5,12 @@ All of it in the state `pod-restart-required`, and on the machine in one op of t
 """
 
 from libs.contracts.commands import Command, CommandKind, Install, Swap
-from libs.contracts.node import Operation, UpgradeState
+from libs.contracts.node import Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Outcome as Ended
-from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
-from libs.rollout.at_rest.running_driver import waits_at_gate
 from libs.rollout.decision import DeleteDriverPod, NodeOutcome, PodRef, Step
-from libs.rollout.in_flight.eviction import evict_pods
+from libs.rollout.in_flight.eviction import evict_pods, quiesce
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
     bus_wait,
@@ -23,11 +21,38 @@ from libs.rollout.in_flight.in_flight_node import (
     write_record,
 )
 from libs.rollout.in_flight.lease_end import fail, finish_removal
-from libs.rollout.in_flight.start import quiesce, safe_load_to_clear
+from libs.rollout.in_flight.start import safe_load_to_clear
+from libs.rollout.node_driver import waits_at_gate
+from libs.rollout.node_writes import record_for_restart
 from libs.rollout.views.machine import Component, DriverPod
+
+
+def restart_again(f: InFlightNode, because: str) -> Step:
+    """Go back to the start of the driver; a deadline that was renewed once is kept."""
+    renewed = {"deadline": f.deadline} if f.record.deadline_renewed else {}
+    record = record_for_restart(
+        f.node,
+        f.record,
+        f.pool,
+        f.now,
+        old_pod_uid=f.record.old_pod_uid,
+        deadline_renewed=True,
+        label=booted_label(f),
+        **renewed,
+    )
+    return write_record(f, record, because, driver_label=record.label)
+
+
+def booted_label(f: InFlightNode) -> str:
+    """Return the label of the same target for the system that is booted now."""
+    if f.build is None or f.record.operation is Operation.VALIDATE:
+        return f.record.label
+    return f.build.label
+
 
 _PERMANENT = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 """Waiting reasons of the kubelet that do not go away by themselves."""
+
 
 _OUT = frozenset({"old-driver", "unload"})
 """Phases of a swap in which the old driver is still loaded or running."""

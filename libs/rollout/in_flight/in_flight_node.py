@@ -5,8 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.contracts.node import NodeLease, NodeRecord, Operation, UpgradeState
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeLease, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.rollout import limits, wait_reasons
 from libs.rollout.decision import Notice, NoticeKind, Step, Wait
 from libs.rollout.node_writes import needs_cordon, record_in_state, unchanged_cordon, write_step
@@ -19,6 +18,7 @@ ENDED_BY_REPORT: Final = frozenset(
     {UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED}
 )
 """States ended by a report: their deadlines are extended by bus outages."""
+
 
 DEFAULT_CODES: Final[Mapping[str, WaitCode]] = {
     UpgradeState.WAIT_FOR_JOBS_REQUIRED: WaitCode.JOBS,

@@ -15,11 +15,10 @@ from libs.contracts.node import (
     NodeRecord,
     Operation,
     UpgradeState,
+    WaitCode,
 )
 from libs.contracts.reports import Evidence
-from libs.contracts.waits import WaitCode
 from libs.rollout import limits, slots
-from libs.rollout.at_rest.running_driver import current_run
 from libs.rollout.decision import Action, EvictPods, NodeOutcome, Step, WriteNode, WriteSlot
 from libs.rollout.in_flight.in_flight_node import (
     DEFAULT_CODES,
@@ -30,11 +29,14 @@ from libs.rollout.in_flight.in_flight_node import (
     taint_wait,
     write_record,
 )
+from libs.rollout.node_driver import current_run
 from libs.rollout.node_writes import cordon_at_release, unchanged_cordon, updated_record, write_step
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.wait_reasons import first_few
 
 AGENT_SILENT_REASON: Final = "agent-silent: the driver agent has stopped sending heartbeats"
+
+
 NOT_READY_REASON: Final = "not-ready: the Node did not become Ready in time"
 
 

@@ -1,121 +1,225 @@
-"""Steps 5 and 6: components release the devices, and the driver label moves.
+"""The first write of an operation: lease, record and, where needed, the cordon
+(docs/states.md#upgrade, step 3).
+
+Steps 5 and 6: components release the devices, and the driver label moves.
 
 Moving the label is the start, the first step that cannot be undone; its preconditions are checked
 here once more.
 """
 
-from collections.abc import Callable, Sequence
+from typing import Any
 
-from libs.contracts.commands import Command, CommandKind, Quiesce
-from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, UpgradeState
-from libs.contracts.reports import Outcome as Ended
-from libs.contracts.waits import WaitCode
-from libs.rollout import limits, slots, wait_reasons
-from libs.rollout.decision import NodeOutcome, Step, Wait
-from libs.rollout.in_flight.in_flight_node import (
-    InFlightNode,
-    bus_wait,
-    enter_state,
-    recheck_at,
-    state_wait,
+from msgspec.structs import replace
+
+from libs.contracts.node import (
+    SAFE_LOAD_ANNOTATION,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+    Operation,
+    UpgradeState,
+    WaitCode,
 )
+from libs.contracts.rollout import InFlight
+from libs.policy.wanted import InstallMethod
+from libs.rollout import limits, slots, wait_reasons
+from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
+from libs.rollout.edits import consume_requests
+from libs.rollout.in_flight.in_flight_node import InFlightNode, bus_wait, enter_state, state_wait
 from libs.rollout.in_flight.lease_end import AGENT_SILENT_REASON, NOT_READY_REASON, release
-from libs.rollout.node_writes import current_driver_pod
+from libs.rollout.node_driver import current_run
+from libs.rollout.node_writes import (
+    cordon_at_release,
+    current_driver_pod,
+    current_record,
+    has_adopted_cordon,
+    is_only_our_cordon,
+    record_in_state,
+    unchanged_cordon,
+    write_step,
+)
 from libs.rollout.views.fleet import Instant
-from libs.rollout.views.machine import Component, DriverPod
+from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import Readiness
+from libs.rollout.views.pool import PoolView, Readiness
+
+_HARMLESS = frozenset({Operation.VALIDATE, Operation.REMOVE})
+"""Operations that start no node on a target."""
 
 
-def quiesce(
-    f: InFlightNode, names: Sequence[str], on_timeout: Callable[[InFlightNode, str], NodeOutcome]
-) -> NodeOutcome:
-    """Get these components to release the devices; None: they have, or are silent."""
-    pending: list[tuple[str, Component, Command]] = []
-    unsent: list[str] = []
-    for name in names:
-        component = f.node.components.get(name)
-        if component is None:
-            continue
-        command = _quiesce(f, component)
-        if command is None:
-            unsent.append(name)
-        else:
-            result = slots.command_result(component, command)
-            is_quiet = result is not None and result.outcome == Ended.DONE
-            if not (is_quiet or component.is_silent(f.now.at)):
-                pending.append((name, component, command))
-    if not unsent and not pending:
+_TAKES_NOTHING = frozenset({Operation.VALIDATE, Operation.BRING_UP})
+"""Operations under which the node stays as available as it is."""
+
+
+def begin(
+    node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
+) -> Step | Wait:
+    """Begin a granted operation, or return why the grant cannot be used now."""
+    blocked = _grant_wait(node, candidate, entry, pool, now)
+    if blocked is not None:
+        return blocked
+    if candidate.operation is Operation.REMOVE and _never_changed(node, pool):
+        return _forget(node, now)
+    return _first_write(node, candidate, entry, pool, now)
+
+
+def _grant_wait(
+    node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
+) -> Wait | None:
+    constraints, target, operation = pool.constraints, entry.target, candidate.operation
+    record, granted_kind = current_record(node), (entry.validates, entry.outside)
+    if target != candidate.target:
+        granted = target or "none"
+        detail = f"the start was granted for target {granted}, and another one is wanted now"
+    elif (operation is Operation.VALIDATE, candidate.outside) != granted_kind:
+        detail = "the start was granted for another kind of operation than the node needs now"
+    elif record is not None and record.token >= entry.token:
+        detail = "the previous upgrade of the node is being removed from the Rollout"
+    elif target in constraints.halted and operation not in _HARMLESS:
+        detail = f"target {target} is halted: {constraints.halted[target]}"
+        return wait_reasons.wait(WaitCode.HALTED, detail, now)
+    elif operation not in _TAKES_NOTHING and (source := limits.stale_source(now)):
+        return stale_source_wait(source, now)
+    elif node.uid in constraints.may_begin:
         return None
-    if f.bus_is_down:
-        return bus_wait(f)
-    overdue = [entry for entry in pending if limits.is_past(quiesce_deadline(f, entry[2]), f.now)]
-    if overdue:
-        return on_timeout(f, f"quiesce: {_describe(overdue)}")
-    return _send_quiesce(f, unsent) if unsent else _await(f, pending)
+    else:
+        detail = "the start is granted; waiting for another node to be back in service"
+    return wait_reasons.wait(WaitCode.BUDGET, detail, now)
 
 
-def _await(f: InFlightNode, pending: Sequence[tuple[str, Component, Command]]) -> Wait | Step:
-    until = min(quiesce_deadline(f, command) for _, _, command in pending)
-    if f.record.started and f.deadline is not None:
-        until = min(until, f.deadline)
-    silent_at = min(component.silent_at for _, component, _ in pending)
-    wait = state_wait(f, WaitCode.QUIESCE, _describe(pending), until=until)
-    return recheck_at(wait, silent_at, f.now)
-
-
-def quiesce_deadline(f: InFlightNode, command: Command) -> float:
-    """Return until when a component may take: derived from the deadline in its slot."""
-    sent = command.deadline - limits.QUIESCE
-    frozen = limits.deadline_extension(f.record, f.pool, f.now, reported=False)
-    return command.deadline + frozen + limits.bus_outage_seconds(f.now, sent)
-
-
-def _quiesce(f: InFlightNode, component: Component) -> Command | None:
-    """Return the command in the slot if it is of this boot and not overtaken."""
-    command = component.slot
-    if command is None or command.token != f.token or command.kind != CommandKind.QUIESCE:
-        return None
-    if (command.node_uid, command.boot_id) != (f.node.uid, f.node.boot_id):
-        return None
-    is_overtaken = slots.is_lapsed(component, command, f.now) and f.now.at < command.deadline
-    return None if is_overtaken else command
-
-
-def _describe(pending: Sequence[tuple[str, Component, Command]]) -> str:
-    """Describe which components have not released the devices yet, and why some cannot."""
-    parts: list[str] = []
-    missing: list[str] = []
-    for name, component, command in pending:
-        result = slots.command_result(component, command)
-        refused = slots.refusal_text(component, command)
-        if result is not None:
-            reason = result.message or result.outcome.value
-            parts.append(f"{name} failed to release the devices: {reason}")
-        elif refused:
-            parts.append(f"{name} {refused}")
-        else:
-            missing.append(name)
-    if missing:
-        parts.insert(0, f"GPU devices not yet released by {', '.join(missing)}")
-    return "; ".join(parts)
-
-
-def _send_quiesce(f: InFlightNode, names: Sequence[str]) -> Step:
-    deadline = f.now.at + limits.QUIESCE
-    actions = tuple(
-        slots.new_command(f.node, name, Quiesce(), f.now, token=f.token, deadline=deadline)
-        for name in names
+def _first_write(
+    node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
+) -> Step:
+    state = _first_state(node, candidate, pool)
+    label_moves = state in (UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED)
+    disruptive = candidate.operation not in _TAKES_NOTHING
+    cleared, notes = consume_requests(node)
+    lease = NodeLease(node_uid=node.uid, owner=LeaseOwner.UPGRADE, token=entry.token, since=now.at)
+    return write_step(
+        node,
+        _record(node, candidate, entry, pool, now, state=state),
+        now,
+        because=f"{candidate.operation.value} begins",
+        lease=lease,
+        cordon=True if disruptive else unchanged_cordon(node),
+        driver_label=candidate.label if label_moves else None,
+        initially_cordoned=node.initially_cordoned or (disruptive and _cordoned_by_others(node)),
+        cleared=cleared + (safe_load_to_clear(node, candidate.label) if label_moves else ()),
+        lowers_capacity=disruptive,
+        notes=notes,
     )
-    components = ", ".join(names)
-    detail = f"waiting for {components} to release the GPU devices"
-    wait = state_wait(f, WaitCode.QUIESCE, detail, until=deadline)
-    return Step(actions=actions, because=f"send quiesce to {components}", wait=wait)
+
+
+def _first_state(node: NodeView, candidate: Candidate, pool: PoolView) -> UpgradeState:
+    """Return the first state with work in it; states without work are not written."""
+    operation = candidate.operation
+    if operation is Operation.VALIDATE:
+        return UpgradeState.VALIDATION_REQUIRED
+    if operation in (Operation.RESTART, Operation.BRING_UP) or _nothing_admitted(node, operation):
+        return UpgradeState.POD_RESTART_REQUIRED
+    jobs = node.pods is None or any(pod.job for pod in node.pods)
+    if pool.upgrade.wait_for_completion.pod_selector and jobs:
+        return UpgradeState.WAIT_FOR_JOBS_REQUIRED
+    return UpgradeState.POD_DELETION_REQUIRED
+
+
+def _nothing_admitted(node: NodeView, operation: Operation) -> bool:
+    """Whether nothing is loaded and no pod was admitted since the boot: no GPU pods to evict."""
+    admitted = node.gate is not None and node.gate.admitted_pod_uid
+    nothing = node.modules_reported and node.loaded is None and not admitted
+    return nothing and operation not in (Operation.TAKE_OVER, Operation.REMOVE)
+
+
+def _record(
+    node: NodeView,
+    candidate: Candidate,
+    entry: InFlight,
+    pool: PoolView,
+    now: Instant,
+    *,
+    state: UpgradeState,
+) -> NodeRecord:
+    before = current_record(node) or _new_record(node, now)
+    before = replace(before, pool=pool.key)
+    starts_now = state == UpgradeState.POD_RESTART_REQUIRED
+    same_target = before.target == entry.target
+    old_pod = old_driver_pod(node, candidate.label, candidate.operation) if starts_now else None
+    changes: dict[str, Any] = {
+        "token": entry.token,
+        "operation": candidate.operation,
+        "target": entry.target,
+        "label": candidate.label,
+        "label_before": node.driver_label,
+        "started": starts_now,
+        "old_pod_uid": old_pod.uid if old_pod is not None else "",
+        "attempt": (before.attempt if same_target else 0) + _is_attempt(candidate, before),
+        "outside": candidate.outside,
+        "paused": state == UpgradeState.POD_DELETION_REQUIRED,
+        "back_off_until": 0.0,
+        "back_off_seconds": before.back_off_seconds if same_target else 0.0,
+        "edits": 0,
+        "evidence": None if starts_now else before.evidence,
+        "revalidated": _revalidated(node, before, candidate, pool),
+    }
+    return record_in_state(state, before, node, pool, now, **changes)
+
+
+def _new_record(node: NodeView, now: Instant) -> NodeRecord:
+    """Create a record. A cordon of ours without a record stays until there is a proof."""
+    cordon_left = node.cordoned and is_only_our_cordon(node)
+    return NodeRecord(node_uid=node.uid, epoch=now.epoch, token=0, unproven=cordon_left)
+
+
+def _is_attempt(candidate: Candidate, before: NodeRecord) -> bool:
+    """Whether this is an attempt in the strategy's count; validating a node at rest is none."""
+    at_rest = before.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
+    return not (candidate.operation is Operation.VALIDATE and at_rest)
+
+
+def _revalidated(node: NodeView, before: NodeRecord, candidate: Candidate, pool: PoolView) -> str:
+    """Return the run for which a failed node gets its one validation beside retries."""
+    is_validation = candidate.operation is Operation.VALIDATE
+    run = current_run(node, pool)
+    if is_validation and run is not None and before.state == UpgradeState.UPGRADE_FAILED:
+        return run.instance
+    return before.revalidated
+
+
+def _cordoned_by_others(node: NodeView) -> bool:
+    """Whether the node is cordoned by others than us and the adopted upgrade."""
+    record = current_record(node)
+    adopted = record is not None and has_adopted_cordon(node, record)
+    return node.cordoned and not (is_only_our_cordon(node) or adopted)
+
+
+def _never_changed(node: NodeView, pool: PoolView) -> bool:
+    """Whether the driver came with the machine: it was only validated, and stays."""
+    if pool.method is not InstallMethod.PRE_INSTALLED or node.driver_pods:
+        return False
+    return any(
+        build.label == node.driver_label
+        for variants in pool.builds.values()
+        for build in variants.values()
+    )
+
+
+def _forget(node: NodeView, now: Instant) -> Step:
+    record = current_record(node)
+    return write_step(
+        node,
+        None,
+        now,
+        because="the pre-installed driver stays; labels and annotations of Sluice are removed",
+        lease=None,
+        cordon=None if record is None else cordon_at_release(node, record, proven=True),
+        driver_label="",
+        initially_cordoned=False,
+    )
 
 
 def start(f: InFlightNode) -> NodeOutcome:
     """Step 6: move the driver label, if that is still allowed and its build is settled."""
-    outcome = _blocked(f)
+    outcome = _start_obstacle(f)
     if outcome is not None:
         return outcome
     old = old_driver_pod(f.node, f.record.label, f.record.operation)
@@ -149,7 +253,7 @@ def safe_load_to_clear(node: NodeView, label: str) -> tuple[str, ...]:
     return (SAFE_LOAD_ANNOTATION,) if waits_for_us else ()
 
 
-def _blocked(f: InFlightNode) -> NodeOutcome:
+def _start_obstacle(f: InFlightNode) -> NodeOutcome:
     """Return why the label may not move now, or the release of the node; None: it may."""
     constraints, target = f.pool.constraints, f.record.target
     if source := limits.stale_source(f.now):

@@ -7,22 +7,21 @@ docs/invariants.md#i3
 import msgspec
 
 from libs.contracts.commands import Command, CommandKind, Idle, Validate
-from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, WaitCode
 from libs.contracts.reports import Evidence
 from libs.contracts.reports import Outcome as Ended
-from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
-from libs.rollout.at_rest.running_driver import START_TOLERANCE, DriverRun, covers_run
 from libs.rollout.decision import NodeOutcome, Step, WriteSlot
 from libs.rollout.in_flight.driver_restart import (
     driver_failure,
     installs_on_host,
     is_shut_out_after_swap,
+    restart_again,
 )
 from libs.rollout.in_flight.in_flight_node import InFlightNode, bus_wait, state_wait, write_record
-from libs.rollout.in_flight.interruptions import restart_again
 from libs.rollout.in_flight.lease_end import fail, finish_upgrade
+from libs.rollout.node_driver import START_TOLERANCE, DriverRun, covers_run
 
 _CUDA_WORKS = frozenset({"cuda", "plugin"})
 """Phases of the validator after CUDA has passed."""

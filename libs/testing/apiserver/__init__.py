@@ -1,6 +1,6 @@
 """A Kubernetes API server in one process, with the semantics of a real one for what Sluice uses.
 
-What controllers do with objects is in `libs.testing.cluster`. Each package imports only those
-before it: `objects`, `schemas`, `kinds`, `storage`, `requests`, `printers`, `reads`, `writes`,
-`pipeline`, `server`. The entry points are `inprocess` and `http`.
+The trip of a request: `http` or the transport of `server`, then `handler` and `requests`, then
+`reads` or `writes`; these use the `store`, `kinds` and `objects`. Controllers are in
+`libs.testing.cluster`.
 """

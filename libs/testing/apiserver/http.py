@@ -12,13 +12,13 @@ from typing import cast
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from libs.kube.transport import Request
-from libs.testing.apiserver.objects.encoding import encoded
-from libs.testing.apiserver.requests.replies import JSON, Reply
+from libs.kube.requests import Request
+from libs.testing.apiserver.objects.json import encoded
+from libs.testing.apiserver.replies import JSON, Reply
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.apiserver.status import StatusError
-from libs.testing.apiserver.storage.watches import ConnectionCut
-from libs.testing.ports import HOST, ReservedPort
+from libs.testing.apiserver.watches import ConnectionCut
+from libs.testing.child_process import HOST, ReservedPort
 
 _AS = "/as/"
 _UNAUTHORIZED = StatusError(401, "Unauthorized", "Unauthorized")

@@ -4,13 +4,16 @@ Older records are compressed, or kept in a file if one is given, to bound the me
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, cast
 
 import msgspec
 
-from libs.contracts.journal import Revision
+from libs.contracts.journal import Revision, Verb
+from libs.testing.apiserver.requests import ApiCall
+from libs.testing.apiserver.writes.admission import WriteOutcome
+from libs.testing.changes import changed_paths
 
 _BLOCK = 1_000
 """Records that are packed together."""
@@ -72,3 +75,68 @@ class RevisionJournal:
             self._file.write(lines)
         self._packed_count += len(self._records)
         self._records.clear()
+
+
+_RECORDED_AS = {"bind": "create", "deletecollection": "delete"}
+_WITH_OPTIONS = ("delete", "deletecollection", "evict")
+
+
+def is_dry_run(call: ApiCall) -> bool:
+    """Return whether the request is a dry run, which is no write."""
+    if "dryRun" in call.request.query:
+        return True
+    if call.verb not in _WITH_OPTIONS:
+        return False
+    body = _body(call)
+    return bool(body.get("dryRun") or _map(body.get("deleteOptions")).get("dryRun"))
+
+
+def granted_revision(call: ApiCall, outcome: WriteOutcome, *, now: float) -> Revision:
+    collection = call.verb == "deletecollection"
+    return _record(
+        call,
+        outcome.code,
+        now=now,
+        revision=0 if collection else outcome.revision,
+        name=outcome.name,
+        uid=outcome.uid,
+        changed=changed_paths(outcome.before, outcome.after),
+    )
+
+
+def target_identity(call: ApiCall) -> tuple[str, str]:
+    """Return name and uid of the object in the request; empty where it names none."""
+    metadata = _map(_body(call).get("metadata"))
+    name = call.route.name or str(metadata.get("name") or "")
+    return name, str(metadata.get("uid") or "")
+
+
+def refused_revision(call: ApiCall, code: int, *, name: str, uid: str, now: float) -> Revision:
+    return _record(call, code, now=now, name=name, uid=uid)
+
+
+def _record(call: ApiCall, code: int, *, now: float, revision: int = 0, **more: Any) -> Revision:
+    route = call.route
+    return Revision(
+        revision=revision,
+        time=now,
+        user=call.user,
+        manager=call.manager,
+        verb=Verb(_RECORDED_AS.get(call.verb, call.verb)),
+        code=code,
+        kind="Binding" if route.subresource == "binding" else route.kind.kind,
+        namespace=route.namespace,
+        **more,
+    )
+
+
+def _body(call: ApiCall) -> Mapping[str, Any]:
+    """Return the body; an empty map where it is no object."""
+    try:
+        return _map(msgspec.json.decode(call.request.body))
+    except msgspec.DecodeError:
+        return {}
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}

@@ -4,29 +4,28 @@ Users are authenticated by a bearer token, or by their in-process transport. RBA
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from libs.kube.transport import Request, Transport
+from libs.kube.errors import Unavailable
+from libs.kube.requests import Request, Response, Transport
 from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Ids
 from libs.testing.apiserver.faults import ApiFaults
-from libs.testing.apiserver.inprocess import InProcessTransport
+from libs.testing.apiserver.handler import RequestHandler
 from libs.testing.apiserver.journal import RevisionJournal
 from libs.testing.apiserver.kinds.kind import ResourceKinds
-from libs.testing.apiserver.kinds.registry import StrategyRegistry
-from libs.testing.apiserver.pipeline.handler import RequestHandler
-from libs.testing.apiserver.pipeline.in_flight import InFlightRequests
-from libs.testing.apiserver.reads.reader import ObjectReader
-from libs.testing.apiserver.requests.replies import Reply, error_reply
-from libs.testing.apiserver.schemas.rules import Predicate
+from libs.testing.apiserver.kinds.schema import Predicate
+from libs.testing.apiserver.kinds.workloads import StrategyRegistry
+from libs.testing.apiserver.reads import ObjectReader
+from libs.testing.apiserver.replies import InFlightRequests, Reply, error_reply
 from libs.testing.apiserver.status import StatusError
-from libs.testing.apiserver.storage.store import Store
-from libs.testing.apiserver.storage.watches import ConnectionCut, ServerWatches
-from libs.testing.apiserver.writes.definitions import CustomDefinitions
+from libs.testing.apiserver.store import Store
+from libs.testing.apiserver.watches import ConnectionCut, ServerWatches
+from libs.testing.apiserver.writes.admission import WriteTarget
 from libs.testing.apiserver.writes.deletion import Deleter
-from libs.testing.apiserver.writes.handler import WriteHandler
+from libs.testing.apiserver.writes.handler import CustomDefinitions, WriteHandler
 from libs.testing.apiserver.writes.object_writer import ObjectWriter
-from libs.testing.apiserver.writes.outcome import WriteTarget
 from libs.testing.apiserver.writes.pod_subresources import Evictor
 
 FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -165,3 +164,61 @@ class ApiServer:
         for name in FIRST_NAMESPACES:
             namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
             writer.create(WriteTarget(kind=kind, name=name, manager="kube-apiserver"), namespace)
+
+
+Handler = Callable[[Request], Awaitable[Reply]]
+
+
+class InProcessTransport:
+    """A transport without sockets, which works on the virtual loop."""
+
+    def __init__(self, handle: Handler, *, clock: Clock) -> None:
+        self._handle = handle
+        self._clock = clock
+
+    def __str__(self) -> str:
+        return "the simulated server"
+
+    def open(self, request: Request) -> AbstractAsyncContextManager[Response]:
+        return self._open(request)
+
+    @asynccontextmanager
+    async def _open(self, request: Request) -> AsyncGenerator[Response]:
+        await self._clock.sleep(0)  # other tasks run, as while a request travels
+        try:
+            reply = await self._handle(request)
+        except ConnectionCut as error:
+            raise _cut(request) from error
+        try:
+            yield _Response(request, reply)
+        finally:
+            await reply.close()
+
+
+class _Response:
+    def __init__(self, request: Request, reply: Reply) -> None:
+        self._request = request
+        self._reply = reply
+
+    @property
+    def status(self) -> int:
+        return self._reply.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._reply.headers
+
+    async def body(self) -> bytes:
+        return b"".join([chunk async for chunk in self.chunks()])
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._reply.chunks():
+                yield chunk
+        except ConnectionCut as error:
+            raise _cut(self._request) from error
+
+
+def _cut(request: Request) -> Unavailable:
+    tried = f"{request.method} {request.path}"
+    return Unavailable(tried, "the connection was cut; the request may have been executed")

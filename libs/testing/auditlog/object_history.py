@@ -1,20 +1,118 @@
-"""The changes of objects by the events of an audit log, in the order of revisions.
+"""The state of an object after a request whose response does not show it.
 
-An object whose earlier state is unknown has no `changed`, and a response that shows no object (of a
-refusal, most deletions, evictions and bindings) has revision 0.
+Evictions, bindings, scalings and most deletions are answered with other objects than the one that
+they change.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from libs.contracts.journal import Revision
 from libs.kube import resources
-from libs.kube.changes import Changes, changed_paths
 from libs.kube.resources import Resource
-from libs.testing.auditlog import inferred_state
+from libs.kube.views import format_time
 from libs.testing.auditlog.audit_event import AuditEvent, revision_of, uid_of
-from libs.testing.auditlog.inferred_state import InferredState, Tree, subtree
+from libs.testing.changes import Changes, changed_paths
+
+Tree = Mapping[str, Any]
+
+_FINISHED = frozenset({"Succeeded", "Failed"})
+_DEFAULT_GRACE = 30
+_MARKED = ("metadata.deletionTimestamp", "metadata.deletionGracePeriodSeconds")
+
+
+@dataclass(frozen=True, slots=True)
+class InferredState:
+    """The object after a request; None where it was deleted.
+
+    `guessed` holds the paths whose values are inferred, until a response shows the object again.
+    """
+
+    after: Tree | None
+    guessed: Sequence[str] = ()
+
+
+def after_eviction(pod: Tree, *, at: float, options: Tree) -> InferredState:
+    """Return the pod marked as disrupted, and deleted."""
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "lastTransitionTime": format_time(at),
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+    deleted = after_deletion(_with_condition(pod, condition), at=at, options=options, is_pod=True)
+    return InferredState(
+        deleted.after, (*deleted.guessed, "status.conditions[type=DisruptionTarget]")
+    )
+
+
+def after_deletion(manifest: Tree, *, at: float, options: Tree, is_pod: bool) -> InferredState:
+    """Return no object, or a marked one where a kubelet or a finalizer has to finish first."""
+    metadata = subtree(manifest, "metadata")
+    if metadata.get("deletionTimestamp"):
+        return InferredState(manifest)
+    grace = _grace(manifest, options) if is_pod else 0
+    if not grace and not _has_finalizers(manifest):
+        return InferredState(None)
+    marks = {"deletionTimestamp": format_time(at + grace), "deletionGracePeriodSeconds": grace}
+    return InferredState({**manifest, "metadata": {**metadata, **marks}}, _MARKED)
+
+
+def after_binding(pod: Tree, *, at: float, node: str) -> InferredState:
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": format_time(at)}
+    bound = {**pod, "spec": {**subtree(pod, "spec"), "nodeName": node}}
+    return InferredState(
+        _with_condition(bound, condition),
+        ("spec.nodeName", "status.conditions[type=PodScheduled]"),
+    )
+
+
+def after_scaling(manifest: Tree, *, replicas: Any) -> InferredState:
+    after = {**manifest, "spec": {**subtree(manifest, "spec"), "replicas": replicas}}
+    return InferredState(after, ("spec.replicas",))
+
+
+def is_removed(manifest: Tree) -> bool:
+    """Report whether an object in a response is already deleted, because nothing holds it."""
+    metadata = subtree(manifest, "metadata")
+    return (
+        bool(metadata.get("deletionTimestamp"))
+        and not metadata.get("deletionGracePeriodSeconds")
+        and not _has_finalizers(manifest)
+    )
+
+
+def subtree(manifest: Tree, key: str) -> Tree:
+    return cast(Tree, manifest.get(key) or {})
+
+
+def _has_finalizers(manifest: Tree) -> bool:
+    return bool(
+        subtree(manifest, "metadata").get("finalizers")
+        or subtree(manifest, "spec").get("finalizers")
+    )
+
+
+def _grace(pod: Tree, options: Tree) -> int:
+    spec = subtree(pod, "spec")
+    if not spec.get("nodeName") or subtree(pod, "status").get("phase") in _FINISHED:
+        return 0
+    requested = options.get("gracePeriodSeconds")
+    return int(
+        spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE)
+        if requested is None
+        else requested
+    )
+
+
+def _with_condition(manifest: Tree, condition: Tree) -> Tree:
+    status = subtree(manifest, "status")
+    conditions = cast(list[Tree], status.get("conditions") or [])
+    others = [known for known in conditions if known["type"] != condition["type"]]
+    return {**manifest, "status": {**status, "conditions": [*others, condition]}}
+
 
 _INDIRECT_SUBRESOURCES = frozenset({"binding", "eviction", "scale"})
 """Subresources whose response is not the object that they change."""
@@ -80,7 +178,7 @@ class ObjectHistory:
             }
         elif event.code == 201:
             changed = changed_paths(None, after)
-        self._keep(event, uid, InferredState(None if inferred_state.is_removed(after) else after))
+        self._keep(event, uid, InferredState(None if is_removed(after) else after))
         return self._record(event, uid=uid, manifest=after, changed=changed)
 
     def _changed_indirectly(self, event: AuditEvent) -> Revision:
@@ -95,11 +193,7 @@ class ObjectHistory:
 
     def _deleted(self, event: AuditEvent) -> Revision:
         response = event.response_body if uid_of(event.response_body) else None
-        if (
-            response
-            and "deletionTimestamp" in response["metadata"]
-            and not inferred_state.is_removed(response)
-        ):
+        if response and "deletionTimestamp" in response["metadata"] and not is_removed(response):
             return self._written(event)
         uid = (
             uid_of(response or {})
@@ -118,7 +212,7 @@ class ObjectHistory:
         kind = str(event.response_body.get("kind", "")).removesuffix("List")
         for item in cast(list[Tree], event.response_body.get("items") or []):
             before = {"kind": kind, **_without_managed_fields(item)}
-            state = inferred_state.after_deletion(
+            state = after_deletion(
                 before, at=event.time, options=event.request_body, is_pod=kind == "Pod"
             )
             self._keep(event, uid_of(item), state)
@@ -200,14 +294,12 @@ def _requested_address(event: AuditEvent) -> _Address:
 def _inferred_state(event: AuditEvent, manifest: Tree) -> InferredState:
     if event.object_reference.subresource == "eviction":
         options = subtree(event.request_body, "deleteOptions")
-        return inferred_state.after_eviction(manifest, at=event.time, options=options)
+        return after_eviction(manifest, at=event.time, options=options)
     if event.object_reference.subresource == "binding":
-        return inferred_state.after_binding(
+        return after_binding(
             manifest, at=event.time, node=subtree(event.request_body, "target")["name"]
         )
-    return inferred_state.after_scaling(
-        manifest, replicas=subtree(event.response_body, "spec").get("replicas", 0)
-    )
+    return after_scaling(manifest, replicas=subtree(event.response_body, "spec").get("replicas", 0))
 
 
 def _without_managed_fields(manifest: Tree) -> dict[str, Any]:

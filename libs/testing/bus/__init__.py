@@ -8,13 +8,11 @@ from collections.abc import Callable
 
 from libs.bus.permissions import Permissions
 from libs.contracts.identities import Identity
-from libs.contracts.streams import Stream
+from libs.contracts.subjects import Stream
 from libs.runtime.env import Env
 from libs.testing.bus.broker import Broker
-from libs.testing.bus.faults import BusFaults, FaultSampler
 from libs.testing.bus.local_bus import LocalBus
-from libs.testing.bus.trace import BusTrace, TraceRecord
-from libs.testing.bus.transport import BusTransport
+from libs.testing.bus.transport import BusFaults, BusTrace, BusTransport, FaultSampler, TraceRecord
 
 __all__ = ["BusFaults", "LocalBus", "LocalServer", "TraceRecord"]
 

@@ -6,8 +6,7 @@ from itertools import zip_longest
 from typing import Protocol
 
 from libs.bus.port import BusError, BusMisconfigured, BusUnavailable, StoredMessage
-from libs.contracts.streams import Stream
-from libs.contracts.subjects import matches
+from libs.contracts.subjects import Stream, matches
 from libs.runtime.env import Env
 from libs.testing.bus.streams import LocalStream
 

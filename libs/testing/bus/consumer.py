@@ -4,13 +4,11 @@ from collections.abc import Callable
 from functools import partial
 
 from libs.bus.port import Follower, FromSequence, FromTime, LastPerSubject, StartFrom, StoredMessage
-from libs.contracts.streams import Stream
-from libs.contracts.subjects import matches
+from libs.contracts.subjects import Stream, matches
 from libs.runtime.clock import Clock
 from libs.testing.bus.broker import Broker
 from libs.testing.bus.streams import LocalStream
-from libs.testing.bus.trace import BusTrace
-from libs.testing.bus.transport import BusTransport
+from libs.testing.bus.transport import BusTrace, BusTransport
 
 SILENCE = 6.0
 """Seconds after which a consumer notices that its stream was lost."""

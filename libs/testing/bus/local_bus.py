@@ -17,13 +17,11 @@ from libs.bus.port import (
     SubjectForbidden,
 )
 from libs.contracts.identities import Identity
-from libs.contracts.streams import Stream
-from libs.contracts.subjects import direct_get, inbox, js_api, matches
+from libs.contracts.subjects import Stream, direct_get, inbox, js_api, matches
 from libs.runtime.clock import Clock
 from libs.testing.bus.broker import Broker
 from libs.testing.bus.consumer import LocalConsumer
-from libs.testing.bus.trace import BusTrace
-from libs.testing.bus.transport import BusTransport, fail, succeed
+from libs.testing.bus.transport import BusTrace, BusTransport, fail, succeed
 
 
 class LocalSubscription:

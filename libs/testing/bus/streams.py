@@ -3,8 +3,7 @@
 from collections import deque
 
 from libs.bus.port import BusError, BusMisconfigured, SequenceConflict, StoredMessage
-from libs.contracts.streams import Stream
-from libs.contracts.subjects import matches
+from libs.contracts.subjects import Stream, matches
 
 REMEMBERED = 120.0
 """Seconds for which messages with the same id are stored once."""

@@ -1,17 +1,87 @@
-"""The transport of an in-process connection: runs actions at the other end, in order."""
+"""A trace of the in-process bus, by which two runs can be compared byte for byte."""
 
 import asyncio
+import random as randomness
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
+
 from libs.bus.port import BusError, BusLink, BusUnavailable
 from libs.contracts.identities import Identity
 from libs.runtime.clock import Clock
-from libs.testing.bus.faults import FaultSampler
-from libs.testing.bus.trace import BusTrace
+
+
+class TraceRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    time: float
+    what: str
+    who: str
+    subject: str
+    sequence: int = 0
+    data: bytes = b""
+
+
+class BusTrace:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._watchers: list[Callable[[TraceRecord], None]] = []
+
+    def watch(self, watcher: Callable[[TraceRecord], None]) -> None:
+        self._watchers.append(watcher)
+
+    def record(
+        self, what: str, who: Identity, subject: str, data: bytes = b"", *, sequence: int = 0
+    ) -> None:
+        if self._watchers:
+            record = TraceRecord(self._clock.now(), what, str(who), subject, sequence, data)
+            for watcher in self._watchers:
+                watcher(record)
+
+
+Seconds = tuple[float, float]
+"""A range from which a duration is drawn."""
+
+
+class BusFaults(msgspec.Struct, frozen=True, kw_only=True):
+    """Probabilities from 0 to 1, and durations."""
+
+    lost: float = 0.0
+    """That a core message does not reach a subscriber."""
+    repeated: float = 0.0
+    """That a core message reaches a subscriber twice."""
+    reordered: float = 0.0
+    """That a core message reaches a subscriber after later ones."""
+    delayed: float = 0.0
+    """That a message to or from the server is late, and all behind it too."""
+    delay: Seconds = (0.01, 1.0)
+    """Delay of a delayed or reordered message."""
+    call_lost: float = 0.0
+    """That a call to a stream does not reach the server; it raises `BusUnavailable`."""
+    answer_lost: float = 0.0
+    """That a call to a stream is executed, but raises `BusUnavailable`."""
+    between_drops: Seconds | None = None
+    """Time for which an identity's link stays up; None if it does not break."""
+    dropped: Seconds = (1.0, 60.0)
+    """Time for which a broken link stays down."""
+
+
+class FaultSampler:
+    def __init__(self, faults: BusFaults, random: randomness.Random) -> None:
+        self.faults = faults
+        self.random = random
+
+    def occurs(self, probability: float) -> bool:
+        return probability > 0.0 and self.random.random() < probability
+
+    def draw_delay(self) -> float:
+        return self.draw(self.faults.delay) if self.occurs(self.faults.delayed) else 0.0
+
+    def draw(self, seconds: Seconds) -> float:
+        return self.random.uniform(*seconds)
+
 
 ChannelAction = Callable[[], object]
 

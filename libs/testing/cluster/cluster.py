@@ -12,14 +12,19 @@ from libs.forecast.world import WorldModel
 from libs.kube.client import Kube
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
-from libs.testing.cluster import disruption, garbage_collector, pod_scheduler
-from libs.testing.cluster.daemonsets import controller as daemonsets
+from libs.testing.cluster import (
+    daemonset_controller,
+    disruption,
+    garbage_collector,
+    namespaces,
+    node_lifecycle,
+    pod_removal,
+    pod_scheduler,
+    workloads,
+)
 from libs.testing.cluster.informers import ClusterInformers
-from libs.testing.cluster.kubelet.container_process import ProcessFactory, no_process
+from libs.testing.cluster.kubelet.container import ProcessFactory, no_process
 from libs.testing.cluster.kubelet.fleet import KubeFor, KubeletFleet
-from libs.testing.cluster.namespaces import controller, default_objects
-from libs.testing.cluster.nodes import lifecycle, pod_removal
-from libs.testing.cluster.workloads import controllers as workloads
 
 MANAGER = "kube-controller-manager"
 INFORMERS_USER = "system:kube-controller-manager"
@@ -36,21 +41,21 @@ class _ControllerFactory(Protocol):
 
 
 CONTROLLERS: dict[str, tuple[_ControllerFactory, str, str]] = {
-    "daemon-sets": (daemonsets.DaemonSetController, daemonsets.USER, MANAGER),
+    "daemon-sets": (daemonset_controller.DaemonSetController, daemonset_controller.USER, MANAGER),
     "replica-sets": (workloads.ReplicaSetController, workloads.REPLICA_SET_USER, MANAGER),
     "jobs": (workloads.JobController, workloads.JOB_USER, MANAGER),
     "binder": (pod_scheduler.PodScheduler, pod_scheduler.USER, pod_scheduler.MANAGER),
     "disruption": (disruption.DisruptionController, disruption.USER, MANAGER),
-    "node-lifecycle": (lifecycle.NodeLifecycleController, lifecycle.USER, MANAGER),
-    "node-ttl": (lifecycle.TtlController, lifecycle.TTL_USER, MANAGER),
+    "node-lifecycle": (node_lifecycle.NodeLifecycleController, node_lifecycle.USER, MANAGER),
+    "node-ttl": (node_lifecycle.TtlController, node_lifecycle.TTL_USER, MANAGER),
     "taint-eviction": (pod_removal.TaintEvictionController, pod_removal.EVICTION_USER, MANAGER),
     "pod-collector": (pod_removal.PodGarbageCollector, pod_removal.COLLECTOR_USER, MANAGER),
     "garbage-collector": (garbage_collector.GarbageCollector, garbage_collector.USER, MANAGER),
-    "namespaces": (controller.NamespaceController, controller.USER, MANAGER),
-    "accounts": (default_objects.DefaultAccountController, default_objects.ACCOUNT_USER, MANAGER),
+    "namespaces": (namespaces.NamespaceController, namespaces.USER, MANAGER),
+    "accounts": (namespaces.DefaultAccountController, namespaces.ACCOUNT_USER, MANAGER),
     "certificates": (
-        default_objects.RootCertificatePublisher,
-        default_objects.CERTIFICATE_USER,
+        namespaces.RootCertificatePublisher,
+        namespaces.CERTIFICATE_USER,
         MANAGER,
     ),
 }

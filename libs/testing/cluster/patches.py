@@ -8,9 +8,10 @@ import msgspec
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import Invalid, NotFound
+from libs.kube.requests import decode
 from libs.kube.resources import Resource
-from libs.kube.responses import decode
 from libs.kube.views import Object, View
+from libs.testing.cluster.views import Meta
 
 V = TypeVar("V", bound=Object)
 
@@ -76,3 +77,39 @@ def without_zeros(status: View, *, keep: Sequence[str]) -> dict[str, Any]:
     """Return the status as a patch that removes fields at zero, except those to keep."""
     fields: dict[str, Any] = msgspec.to_builtins(status)
     return {key: value if value or key in keep else None for key, value in fields.items()}
+
+
+Plain = dict[str, Any]
+
+
+def owned_by(kind: str, meta: Meta, *, group: str = "apps") -> Plain:
+    """Return the owner reference to a controller."""
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": kind,
+        "name": meta.name,
+        "uid": meta.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def labels_of(template: Mapping[str, Any]) -> dict[str, str]:
+    metadata: Mapping[str, Any] = template.get("metadata") or {}
+    return dict(metadata.get("labels") or {})
+
+
+def pod_of(
+    template: Mapping[str, Any], meta: Meta, *, owner: Plain, labels: Mapping[str, str]
+) -> Plain:
+    metadata: Plain = {
+        "generateName": f"{meta.name}-",
+        "namespace": meta.namespace,
+        "labels": {**labels_of(template), **labels},
+        "ownerReferences": [owner],
+    }
+    of_template: Mapping[str, Any] = template.get("metadata") or {}
+    if of_template.get("annotations"):
+        metadata["annotations"] = dict(of_template["annotations"])
+    spec: Plain = dict(template.get("spec") or {})
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

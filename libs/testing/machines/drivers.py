@@ -13,7 +13,7 @@ from libs.contracts.node import DRIVER_LABEL
 from libs.host import driver_files, gate, modules
 from libs.host.gate import GateRequest
 from libs.policy.render.rendered import INSTALL_ANNOTATION
-from libs.testing.cluster.kubelet.container_process import ContainerInstance, ProcessEvents
+from libs.testing.cluster.kubelet.container import ContainerInstance, ProcessEvents
 from libs.testing.cluster.views import Pod
 from libs.testing.machines.kernel import CONTROL, device
 from libs.testing.machines.processes import SimulatedProcess, workload_of

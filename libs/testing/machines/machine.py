@@ -7,11 +7,7 @@ from libs.forecast.world import WorldModel
 from libs.host.machine import Machine as HostMachine
 from libs.host.machine import Offload
 from libs.runtime.env import Env
-from libs.testing.cluster.kubelet.container_process import (
-    ContainerProcess,
-    ProcessFactory,
-    no_process,
-)
+from libs.testing.cluster.kubelet.container import ContainerProcess, ProcessFactory, no_process
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.kubelet.kubelet import SimulatedKubelet, new_boot_id
@@ -19,13 +15,12 @@ from libs.testing.cluster.views import Pod
 from libs.testing.errors import SimError
 from libs.testing.machines import drivers, processes
 from libs.testing.machines.agent_process import SimulatedAgentProcess, SimulatedLinux
-from libs.testing.machines.base_files import create_base_files
+from libs.testing.machines.base_files import PLAIN, System, create_base_files
+from libs.testing.machines.base_files import gpus as hardware
 from libs.testing.machines.gpu_library import AgentGpus, GpuReadings, ValidatorGpus
 from libs.testing.machines.host_tree import HostTree
 from libs.testing.machines.kernel import CONTROL, MEMORY, SimulatedKernel, device
 from libs.testing.machines.state import Incident, InstalledDriver, MachineState
-from libs.testing.machines.system import PLAIN, System
-from libs.testing.machines.system import gpus as hardware
 
 DISK = "/var/lib"
 """The folder that `break_disk` takes away: agents keep their journals there."""

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from libs.forecast.world import ProcessEnd
-from libs.testing.cluster.kubelet.container_process import ContainerInstance, ProcessEvents
+from libs.testing.cluster.kubelet.container import ContainerInstance, ProcessEvents
 from libs.testing.cluster.kubelet.hardware import GPU
 from libs.testing.cluster.views import Pod
 from libs.testing.machines.kernel import CONTROL, MEMORY, device

@@ -11,8 +11,7 @@ from libs.forecast.world import WorldModel
 from libs.host import modules
 from libs.runtime.clock import Clock
 from libs.testing.errors import SimError
-from libs.testing.machines.cached_tree import CachedTree, DiskTree
-from libs.testing.machines.host_tree import HostTree
+from libs.testing.machines.host_tree import CachedTree, DiskTree, HostTree
 from libs.testing.machines.kernel import SimulatedKernel
 
 if TYPE_CHECKING:

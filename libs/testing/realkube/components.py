@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from libs.testing.ports import HOST
+from libs.testing.child_process import HOST
 from libs.testing.realkube.binaries import Binaries
 
 MASTERS = "system:masters"

@@ -12,14 +12,14 @@ from libs.contracts.reports import Report, StateKind
 from libs.contracts.subjects import State
 from libs.kube.controller import (
     Controller,
+    ControllerMetrics,
     Reconciled,
     ReconcileRefused,
     ReconcileResult,
     RequeueAfter,
 )
 from libs.kube.errors import Forbidden, Invalid, NotFound, UnknownKind
-from libs.kube.gpu_operator import GpuOperatorDetector
-from libs.kube.metrics import ControllerMetrics
+from libs.kube.lease.record import GpuOperatorDetector
 from libs.kube.queue import WorkQueue
 from libs.kube.views import Lease
 from libs.runtime.env import Env
@@ -30,11 +30,9 @@ from services.discovery.cluster.decide import (
     decide,
     label_policy,
 )
-from services.discovery.cluster.informers import Informers
-from services.discovery.cluster.metrics import DiscoveryMetrics
 from services.discovery.cluster.reports import ReportReader
-from services.discovery.cluster.resources import Node
-from services.discovery.cluster.writes import Writes
+from services.discovery.cluster.resources import Informers, Node
+from services.discovery.cluster.writes import DiscoveryMetrics, Writes
 
 NAME: Final = "labels"
 """The controller's name in its metrics."""

@@ -13,15 +13,16 @@ from libs.contracts.facts import Facts, LoadedDriver
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import NodeRecord
 from libs.host.pci import is_gpu
-from libs.kube.custom_resources import CustomObject
-from libs.policy.deploy_labels import DEPLOY_PREFIX
+from libs.kube.resources import CustomObject
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.manifests import parse_object
 from libs.policy.pools import assemble_pools
+from libs.policy.render.agents import DEPLOY_PREFIX
 from libs.policy.wanted import operands_of
 from services.discovery.cluster import feature_labels, operand_labels
-from services.discovery.cluster.label_keys import FOREIGN_PCI, PCI, YES
+from services.discovery.cluster.feature_labels import FOREIGN_PCI, PCI
+from services.discovery.cluster.operand_labels import YES
 from services.discovery.cluster.resources import Node
 
 ABSENCE_CONFIRMED: Final = 180.0

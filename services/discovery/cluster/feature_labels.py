@@ -10,7 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from libs.contracts.facts import Facts, Gpu, Kernel, LoadedDriver, OperatingSystem
-from services.discovery.cluster.label_keys import FEATURES, MIG_CAPABLE, PRODUCT
+
+FEATURES: Final = "feature.node.kubernetes.io/"
+"""Prefix of node feature discovery's labels."""
+
+PCI: Final = f"{FEATURES}pci-10de.present"
+"""Set on nodes that have an NVIDIA device."""
+FOREIGN_PCI: Final = (PCI, f"{FEATURES}pci-0302_10de.present", f"{FEATURES}pci-0300_10de.present")
+"""The keys that another feature discovery may use for the same."""
+
+MIG_CAPABLE: Final = "nvidia.com/mig.capable"
+PRODUCT: Final = "nvidia.com/gpu.product"
 
 Labels = dict[str, str | None]
 

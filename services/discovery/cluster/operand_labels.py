@@ -9,23 +9,61 @@
 from collections.abc import Mapping
 from typing import Final
 
-from libs.policy.deploy_labels import DEPLOY_OPERANDS, DEPLOY_PREFIX, NEVER_PAUSED_LABELS
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.unsupported import CONTAINERS, WORKLOADS
 from libs.policy.owners import WORKLOAD_LABEL
+from libs.policy.render.agents import DEPLOY_OPERANDS, DEPLOY_PREFIX, NEVER_PAUSED_LABELS
 from libs.policy.validation import PRESENT_LABEL
-from services.discovery.cluster.label_keys import (
-    MIG_CAPABLE,
-    MIG_MANAGER,
-    NO,
-    OPERAND_KEYS,
-    OPERAND_SETS,
-    PAUSED,
-    PRODUCT,
-    VGPU_HOST,
-    YES,
+from services.discovery.cluster.feature_labels import MIG_CAPABLE, PRODUCT
+
+MIG_MANAGER: Final = f"{DEPLOY_PREFIX}mig-manager"
+VGPU_HOST: Final = "nvidia.com/vgpu.host-driver-version"
+
+YES: Final = "true"
+NO: Final = "false"
+PAUSED: Final = "paused-for-driver-upgrade"
+
+_CONTAINER: Final = (
+    "driver",
+    "gpu-feature-discovery",
+    "container-toolkit",
+    "device-plugin",
+    "dcgm",
+    "dcgm-exporter",
+    "node-status-exporter",
+    "operator-validator",
+    "client",
 )
+_PASSTHROUGH: Final = ("sandbox-validator", "vfio-manager", "kata-manager", "cc-manager", "client")
+_VGPU: Final = (
+    "sandbox-device-plugin",
+    "vgpu-manager",
+    "vgpu-device-manager",
+    "sandbox-validator",
+    "cc-manager",
+    "client",
+)
+_FOR_VMS: Final = "sandbox-device-plugin"
+_FOR_KATA: Final = "kata-sandbox-device-plugin"
+
+
+def _keys(*names: str) -> frozenset[str]:
+    return frozenset(f"{DEPLOY_PREFIX}{name}" for name in names)
+
+
+OPERAND_SETS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
+    ("container", "kubevirt"): _keys(*_CONTAINER),
+    ("container", "kata"): _keys(*_CONTAINER),
+    ("vm-passthrough", "kubevirt"): _keys(*_PASSTHROUGH, _FOR_VMS),
+    ("vm-passthrough", "kata"): _keys(*_PASSTHROUGH, _FOR_KATA),
+    ("vm-vgpu", "kubevirt"): _keys(*_VGPU),
+    ("vm-vgpu", "kata"): _keys(*_VGPU),
+}
+"""The operands of a node by workload of its GPUs and mode of virtual machines."""
+
+OPERAND_KEYS: Final = frozenset[str]().union(*OPERAND_SETS.values())
+"""Every operand's key but the MIG manager's, which depends on the model of the GPUs."""
 
 Labels = Mapping[str, str]
 Changes = dict[str, str | None]

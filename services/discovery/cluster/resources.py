@@ -6,20 +6,26 @@ is decoded. The owners of its labels come from its managedFields.
 
 from collections.abc import Iterator, Mapping, Sequence
 from sys import intern
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from libs.contracts.node import RECORD_ANNOTATION
 from libs.kube import views
-from libs.kube.custom_resources import CustomObject, custom_resource, custom_resources
-from libs.kube.resources import Resource
+from libs.kube.client import Kube
+from libs.kube.informer import Informer, informers
+from libs.kube.lease.record import GPU_OPERATOR_LEASE
+from libs.kube.resources import LEASES, CustomObject, Resource, custom_resource, custom_resources
+from libs.kube.views import Object
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
-from services.discovery.cluster.label_keys import CLAIM_SUFFIX, FEATURES
+from libs.runtime.env import Env
+from services.discovery.cluster.feature_labels import FEATURES
 
 MANAGER: Final = "sluice-discovery"
 """The field manager of this role's writes."""
 
+CLAIM_SUFFIX: Final = "nfd.node.kubernetes.io/feature-labels"
+"""Suffix of the annotation in which a feature discovery lists its labels."""
 _NVIDIA: Final = "nvidia.com/"
 
 
@@ -105,3 +111,24 @@ def _claimed(annotations: Mapping[str, str]) -> frozenset[str]:
         for name in listed.split(",")
         if name
     )
+
+
+V = TypeVar("V", bound=Object)
+
+
+class Informers:
+    def __init__(self, kube: Kube, *, env: Env) -> None:
+        def of(resource: Resource[V], *, fields: str = "") -> Informer[V]:
+            return Informer(kube, resource, env=env, fields=fields)
+
+        self.nodes = of(NODES)
+        self.policies = informers(POLICIES, kube, env=env)
+        self.gpu_clusters = of(GPU_CLUSTERS)
+        self.leases = of(LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}")
+
+    def all(self) -> tuple[Informer[Any], ...]:
+        return (self.nodes, *self.policies.values(), self.gpu_clusters, self.leases)
+
+    def why_not_synced(self) -> str:
+        """Return why some informer has no first list yet; empty once all have."""
+        return "; ".join(why for informer in self.all() if (why := informer.why_unknown))

@@ -5,18 +5,16 @@ from typing import Final
 from libs.bus.port import Bus
 from libs.bus.reports import ReportCache
 from libs.kube.client import Kube
-from libs.kube.gpu_operator import GpuOperatorDetector
-from libs.kube.leader import Candidate
-from libs.kube.metrics import ControllerMetrics
-from libs.kube.transport import Transport
+from libs.kube.controller import ControllerMetrics
+from libs.kube.lease.election import Candidate
+from libs.kube.lease.record import GpuOperatorDetector
+from libs.kube.requests import Transport
 from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
 from services.discovery.cluster.controller import NAME, LabelController
-from services.discovery.cluster.informers import Informers
-from services.discovery.cluster.metrics import DiscoveryMetrics
-from services.discovery.cluster.resources import MANAGER
-from services.discovery.cluster.writes import Writes
+from services.discovery.cluster.resources import MANAGER, Informers
+from services.discovery.cluster.writes import DiscoveryMetrics, Writes
 
 LEASE: Final = "sluice-discovery-cluster"
 

@@ -1,24 +1,62 @@
 """The discovery agent of a node: reports the facts of its machine when they change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from libs.bus.agent import Agent
-from libs.bus.agent_settings import AgentSettings
-from libs.bus.commands.op import Op, OpDone
+import msgspec
+
+from libs.bus.agent import Agent, AgentSettings
+from libs.bus.commands.executor import Op, OpDone
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.bus.reporter import Reporter
 from libs.contracts.commands import CommandKind
 from libs.contracts.events import FactsEvent
-from libs.contracts.facts import Facts, Gpu
+from libs.contracts.facts import Facts, Gpu, PciDevice
 from libs.host import pci, system
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
 from libs.runtime.service import Service
-from services.discovery.node.known_facts import KnownFacts
+
+MAX_MISSED: Final = 3
+"""Consecutive scans without a device after which it is gone."""
+
+
+class KnownFacts(msgspec.Struct, frozen=True, kw_only=True):
+    facts: Facts = Facts()
+    missed: Mapping[str, int] = {}
+    """By address of a known device: the number of latest scans without it."""
+
+    def after(self, scan: Facts) -> "KnownFacts":
+        """Merge a scan; a section that it lacks keeps its value."""
+        pci, missed = _merge_devices(self, scan.pci)
+        lacking = {
+            name: getattr(self.facts, name)
+            for name in Facts.__struct_fields__
+            if getattr(scan, name) is None
+        }
+        facts = msgspec.structs.replace(scan, **{**lacking, "pci": pci})
+        return KnownFacts(facts=facts, missed=missed)
+
+
+def _merge_devices(
+    known: KnownFacts, scanned: tuple[PciDevice, ...] | None
+) -> tuple[tuple[PciDevice, ...] | None, Mapping[str, int]]:
+    if scanned is None:
+        return known.facts.pci, known.missed
+    devices = {device.address: device for device in scanned}
+    missed: dict[str, int] = {}
+    for device in known.facts.pci or ():
+        if device.address in devices:
+            continue
+        times = known.missed.get(device.address, 0) + 1
+        if times < MAX_MISSED:
+            missed[device.address] = times
+            devices[device.address] = device
+    return tuple(devices[address] for address in sorted(devices)), missed
+
 
 INTERVAL: Final = 60.0
 """Seconds between two scans of the machine."""

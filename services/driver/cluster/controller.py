@@ -11,32 +11,35 @@ from typing import TYPE_CHECKING, Any, Final
 from libs.kube.client import Kube
 from libs.kube.controller import (
     Controller,
+    ControllerMetrics,
     Reconciled,
     ReconcileRefused,
     ReconcileResult,
     RequeueAfter,
 )
 from libs.kube.errors import Forbidden, Invalid, UnknownKind
-from libs.kube.metrics import ControllerMetrics
 from libs.kube.queue import WorkQueue
 from libs.kube.resources import PODS
 from libs.kube.views import Lease, Object
 from libs.policy.render.rendered import RenderedObject
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
-from services.driver.cluster import resources, statuses
-from services.driver.cluster.decide import ApplyOperand, DeleteOperand, OperandAction, RefuseOperand
+from services.driver.cluster import resources
+from services.driver.cluster.decide import (
+    ApplyOperand,
+    DeleteOperand,
+    OperandAction,
+    RefuseOperand,
+    without_times,
+)
 from services.driver.cluster.diff import difference
-from services.driver.cluster.events import PolicyEvents
-from services.driver.cluster.informers import Informers
-from services.driver.cluster.metrics import DriverMetrics
-from services.driver.cluster.plan import ObjectKey
+from services.driver.cluster.plan import ObjectKey, find_pod_problems
 from services.driver.cluster.planner import Planner
-from services.driver.cluster.pod_problems import find_pod_problems
-from services.driver.cluster.writes import Writes
+from services.driver.cluster.resources import Informers
+from services.driver.cluster.writes import DriverMetrics, PolicyEvents, Writes
 
 if TYPE_CHECKING:
-    from libs.policy.observed import PodProblem
+    from libs.policy.readiness import PodProblem
 
 NAME: Final = "operands"
 """The controller's name in its metrics."""
@@ -283,5 +286,5 @@ class OperandController:
 def _without_times(change: Change) -> object:
     """Make equal changes compare equal, whenever they are decided."""
     if isinstance(change, Mapping) and "conditions" in change:
-        return statuses.without_times(dict(change))
+        return without_times(dict(change))
     return change

@@ -11,16 +11,31 @@
 Whether the action is permitted now (an active GPU Operator, stale caches) is decided elsewhere.
 """
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+
 import msgspec
 
+from libs.contracts.node import DRIVER_LABEL
 from libs.kube.views import Object
+from libs.policy.kinds import KINDS
+from libs.policy.kinds.common import Condition
+from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
 from libs.policy.render.agents import AGENTS
-from libs.policy.render.rendered import RenderedObject
+from libs.policy.render.driver import daemon_set_name
+from libs.policy.render.rendered import POOL_ANNOTATION, TARGET_ANNOTATION, RenderedObject
+from libs.policy.status import PolicyStatus, StatusCondition, updated_conditions
 from services.driver.cluster.diff import difference
+from services.driver.cluster.plan import CONDITION as DEVICE_PLUGIN
+from services.driver.cluster.plan import ObjectKey, OperandPlan
 from services.driver.cluster.resources import (
     CONFIGS,
     DAEMON_SETS,
     RUNTIME_CLASSES,
+    DaemonSet,
+    Node,
+    PolicyObject,
+    Rollout,
     RuntimeClass,
     is_of_gpu_operator,
     is_ours,
@@ -95,3 +110,181 @@ def delete_operand(live: Object, *, orphan: bool, because: str) -> DeleteOperand
     return DeleteOperand(
         uid=metadata.uid, revision=metadata.resource_version, orphan=orphan, because=because
     )
+
+
+HOUR: Final = 3600.0
+SYSTEM_LABEL: Final = "nvidia.com/node.os-version"
+"""On a driver's DaemonSet: the operating system of its nodes."""
+
+
+def is_driver_daemon_set(daemon_set: DaemonSet) -> bool:
+    """Return whether we applied it for a driver."""
+    label = daemon_set.metadata.labels.get(DRIVER_LABEL, "")
+    return (
+        bool(label) and daemon_set.metadata.name == daemon_set_name(label) and is_ours(daemon_set)
+    )
+
+
+def kept_because(
+    daemon_set: DaemonSet,
+    plan: OperandPlan,
+    *,
+    nodes: Collection[Node],
+    rollouts: Iterable[Rollout],
+    commanded: Mapping[str, Collection[str]] | None,
+) -> str:
+    """Return what refers to it, or why else it stays; empty if it may be deleted.
+
+    `commanded`: by driver label, the uids of nodes whose commands refer to it; None if unknown. A
+    command for a deleted node does not count: its slots are purged without a message.
+    """
+    label = daemon_set.metadata.labels[DRIVER_LABEL]
+    pool = daemon_set.metadata.annotations.get(POOL_ANNOTATION, "")
+    target = daemon_set.metadata.annotations.get(TARGET_ANNOTATION, "")
+    if ObjectKey(DAEMON_SETS.kind, daemon_set.metadata.name) in plan.objects:
+        return "its pool wants it"
+    if not (pool and target):
+        return "it does not say for which pool and target it is"
+    if pool not in plan.targets:
+        return f"its pool {pool} is not there, or wants what cannot be done"
+    if plan.targets[pool] == target and not _is_succeeded(daemon_set, plan, pool):
+        return f"its target is what pool {pool} wants"
+    if commanded is None:
+        return "it is not known which drivers are named by commands"
+    if any(node.metadata.uid in commanded.get(label, ()) for node in nodes):
+        return "a command names it"
+    for rollout in rollouts:
+        if label in rollout.text or (rollout.metadata.name == pool and target in rollout.text):
+            return f"Rollout {rollout.metadata.name} names it"
+    # Searching the text also covers records of versions that cannot be decoded.
+    for node in nodes:
+        labelled = node.metadata.labels.get(DRIVER_LABEL) == label
+        if labelled or label in node.record or target in node.record:
+            return f"node {node.metadata.name} names it"
+    return _has_pods(daemon_set)
+
+
+def _is_succeeded(daemon_set: DaemonSet, plan: OperandPlan, pool: str) -> bool:
+    """Return whether its pool has another DaemonSet for the same operating system.
+
+    A policy that was deleted and created again has other labels. An operating system that no node
+    has at present is no reason to delete.
+    """
+    system = daemon_set.metadata.labels.get(SYSTEM_LABEL)
+    drivers = [each for each in plan.objects.values() if each.driver and each.pool == pool]
+    return any(each.object["metadata"]["labels"][SYSTEM_LABEL] == system for each in drivers)
+
+
+def _has_pods(daemon_set: DaemonSet) -> str:
+    """Return why it may have pods; empty if its controller reports none."""
+    status = daemon_set.status
+    if status.observed_generation < daemon_set.metadata.generation:
+        return "its controller has not seen it as it is"
+    pods = (
+        status.desired_number_scheduled,
+        status.current_number_scheduled,
+        status.number_misscheduled,
+    )
+    return "it has pods" if any(pods) else ""
+
+
+class UnreferencedDrivers:
+    """Tracks since when drivers' DaemonSets have been unreferenced, by uid."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def update(self, kept: Mapping[str, str], *, now: float) -> None:
+        """Replace the tracked DaemonSets: `kept` has the reason to keep each, or an empty one."""
+        self._since = {
+            uid: self._since.get(uid, now) for uid, because in kept.items() if not because
+        }
+
+    def seconds_left(self, uid: str, *, now: float) -> float | None:
+        """Return the seconds until it may be deleted; None if it is kept."""
+        since = self._since.get(uid)
+        return None if since is None else max(0.0, since + HOUR - now)
+
+    def next_due(self, *, now: float) -> float | None:
+        """Return the seconds until the first one may be deleted."""
+        left = (max(0.0, since + HOUR - now) for since in self._since.values())
+        return min(left, default=None)
+
+
+FOREIGN: Final = "ForeignOperator"
+_SHARED: Final = ("Ready", "Error")
+"""Conditions that the GPU Operator writes too."""
+
+StatusChange = dict[str, Any]
+
+
+def status_change(
+    status: PolicyStatus, policy: PolicyObject, *, namespace: str, foreign: str, now: str
+) -> StatusChange | None:
+    """Return the status fields to write; None if they are current, or the policy has changed."""
+    metadata = policy.metadata
+    if (status.uid, status.generation) != (metadata.uid, metadata.generation):
+        return None
+    live = _fields(policy.status)
+    before = conditions_of(policy.status)
+    if foreign and status.kind != ROLLOUT_STRATEGY.name:
+        return _stand_back(status, live, before, foreign=foreign, now=now)
+    wanted: StatusChange = {}
+    fields = KINDS[status.kind].status.__struct_fields__
+    if "state" in fields:
+        wanted["state"] = status.state
+    if "namespace" in fields:
+        wanted["namespace"] = namespace
+    after = updated_conditions(before, status, now=now)
+    same = all(live.get(field) == value for field, value in wanted.items())
+    if same and after == before:
+        return None
+    return {**wanted, "conditions": [_encode(condition) for condition in after]}
+
+
+def conditions_of(status: object) -> tuple[Condition, ...]:
+    """Return the conditions of a status; none if they are malformed."""
+    try:
+        return msgspec.convert(_fields(status).get("conditions") or [], tuple[Condition, ...])
+    except msgspec.ValidationError:
+        return ()
+
+
+def without_times(change: StatusChange) -> StatusChange:
+    """Remove the times of transitions, so that equal changes compare equal."""
+    conditions = [
+        msgspec.structs.replace(condition, last_transition_time="")
+        for condition in conditions_of(change)
+    ]
+    return {**change, "conditions": conditions}
+
+
+def invalid_reason(kind: str, conditions: Sequence[Condition]) -> str:
+    """Return why the policy was not accepted; empty if it was."""
+    refused = (each for each in conditions if each.type == "Accepted" and each.status == "False")
+    return next((f"{kind} cannot be carried out: {each.message}" for each in refused), "")
+
+
+def _stand_back(
+    status: PolicyStatus, live: StatusChange, before: Sequence[Condition], *, foreign: str, now: str
+) -> StatusChange | None:
+    ours = {condition.type for condition in status.conditions} | {DEVICE_PLUGIN, FOREIGN}
+    theirs = [each for each in before if each.type in _SHARED or each.type not in ours]
+    message = f"Sluice stands back and changes nothing: {foreign}"
+    condition = StatusCondition(type=FOREIGN, status=True, reason="LeaseHeld", message=message)
+    held = msgspec.structs.replace(status, conditions=(condition,))
+    after = (*theirs, *updated_conditions(before, held, now=now))
+    if after == tuple(before):
+        return None
+    # The schema requires a state.
+    state = {} if live.get("state") else {"state": "notReady"}
+    return {**state, "conditions": [_encode(each) for each in after]}
+
+
+def _fields(status: object) -> StatusChange:
+    return cast("StatusChange", status) if isinstance(status, dict) else {}
+
+
+def _encode(condition: Condition) -> StatusChange:
+    """Encode a condition with its message, which the schema requires even if it is empty."""
+    return {"message": "", **msgspec.to_builtins(condition)}

@@ -1,24 +1,25 @@
 """Plans the wanted objects and statuses from a snapshot of the cluster. Pure."""
 
-from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import DRIVER_LABEL, SKIP_LABEL, STATE_LABEL, NodeRecord, UpgradeState
+from libs.kube.views import ContainerStatus, Pod
 from libs.policy.digest import target_digest
+from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
+from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
 from libs.policy.manifests import parse_object
-from libs.policy.observed import Observation, ObservedDaemonSet, ObservedNode, PodProblem
 from libs.policy.owners import NodeLabels
 from libs.policy.pools import Pools, assemble_pools
+from libs.policy.readiness import Observation, ObservedDaemonSet, ObservedNode, PodProblem
 from libs.policy.render.operands import render_operands
-from libs.policy.render.rendered import RenderedObject
-from libs.policy.render.settings import RenderSettings
-from libs.policy.status import PolicyStatus, policy_statuses
+from libs.policy.render.rendered import Operand, RenderedObject, RenderResult, RenderSettings
+from libs.policy.status import PolicyStatus, StatusCondition, policy_statuses
 from libs.policy.validation import PRESENT_LABEL
 from libs.policy.variants import assign_variants
-from services.driver.cluster import device_plugin
 from services.driver.cluster.resources import DaemonSet, Node, PolicyObject
 
 _FEATURES: Final = "feature.node.kubernetes.io/"
@@ -72,12 +73,12 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
     ]
     pools = assemble_pools(parsed, nodes, gpu_clusters=tuple(snapshot.gpu_clusters))
     placement = assign_variants(pools, nodes)
-    rendering = device_plugin.without_device_plugin(
+    rendering = without_device_plugin(
         render_operands(pools, placement, settings, config_maps=dict(snapshot.config_maps))
     )
     observation = _observe(snapshot, pools)
     statuses = [
-        device_plugin.with_condition(status, pools)
+        with_condition(status, pools)
         for status in policy_statuses(pools, placement, rendering, observation)
     ]
     return OperandPlan(
@@ -138,3 +139,88 @@ def _failure_cause(record: str) -> str:
         return decode(NodeRecord, record.encode()).cause
     except MalformedMessage as error:
         return f"the node record is malformed: {error}"
+
+
+CONDITION: Final = "DevicePlugin"
+_CHECK: Final = "SLUICE_CHECK_PLUGIN"
+_MISSING: Final = StatusCondition(
+    type=CONDITION,
+    status=False,
+    reason="NotBuilt",
+    message=(
+        "spec.devicePlugin.enabled (true): this version of Sluice has no device plugin, so it"
+        " offers no GPU to pods: run another one, or set it to false"
+    ),
+)
+
+
+def without_device_plugin(rendering: RenderResult) -> RenderResult:
+    """Remove the plugin, and the validator's check of it."""
+    objects = [
+        _without_check(rendered) if rendered.operand is Operand.VALIDATION else rendered
+        for rendered in rendering.objects
+        if rendered.operand is not Operand.DEVICE_PLUGIN
+    ]
+    return msgspec.structs.replace(rendering, objects=tuple(objects))
+
+
+def with_condition(status: PolicyStatus, pools: Pools) -> PolicyStatus:
+    """Add a condition to the status of the policy that enables the plugin."""
+    cluster = pools.cluster
+    if cluster is None or not cluster.spec.device_plugin.enabled:
+        return status
+    if status.kind not in (CLUSTER_POLICY.name, GPU_CLUSTER_POLICY.name):
+        return status
+    if (status.name, status.uid) != (cluster.metadata.name, cluster.metadata.uid):
+        return status
+    return msgspec.structs.replace(status, conditions=(*status.conditions, _MISSING))
+
+
+def _without_check(rendered: RenderedObject) -> RenderedObject:
+    """Copy what changes: rendered objects share their parts."""
+    spec = rendered.object["spec"]
+    pod = spec["template"]["spec"]
+    pod = {**pod, "containers": [_disable_check(each) for each in pod["containers"]]}
+    spec = {**spec, "template": {**spec["template"], "spec": pod}}
+    return msgspec.structs.replace(rendered, object={**rendered.object, "spec": spec})
+
+
+def _disable_check(container: dict[str, Any]) -> dict[str, Any]:
+    env = [
+        {**variable, "value": "false"} if variable["name"] == _CHECK else variable
+        for variable in container["env"]
+    ]
+    return {**container, "env": env}
+
+
+_TRANSIENT: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
+"""Reasons to wait that end by themselves."""
+
+
+def find_pod_problems(daemon_set: str, uid: str, pods: Iterable[Pod]) -> Iterator[PodProblem]:
+    """Yield the problems of pods that the DaemonSet with this uid owns."""
+    for pod in pods:
+        owned = any(owner.uid == uid for owner in pod.metadata.owner_references)
+        cause = _cause(pod) if owned and not pod.metadata.deletion_timestamp else ""
+        if cause:
+            yield PodProblem(daemon_set=daemon_set, node=pod.spec.node_name, cause=cause)
+
+
+def _cause(pod: Pod) -> str:
+    status = pod.status
+    for container in (*status.init_container_statuses, *status.container_statuses):
+        if cause := _waiting_cause(container):
+            return f"{container.name}: {cause}"
+    for condition in status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return condition.message or condition.reason
+    if status.phase == "Failed":
+        return status.reason or "it failed"
+    return ""
+
+
+def _waiting_cause(container: ContainerStatus) -> str:
+    waiting = container.state.waiting
+    if waiting is None or waiting.reason in _TRANSIENT:
+        return ""
+    return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason

@@ -6,33 +6,31 @@ It reads caches, remembers since when drivers have been unreferenced, and writes
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from libs.kube.gpu_operator import GpuOperatorDetector
-from libs.kube.times import format_time
-from libs.kube.views import Object
-from libs.policy.observed import PodProblem
+from libs.kube.lease.record import GpuOperatorDetector
+from libs.kube.views import Object, format_time
 from libs.policy.pools import Pools
-from libs.policy.render.settings import RenderSettings
+from libs.policy.readiness import PodProblem
+from libs.policy.render.rendered import RenderSettings
 from libs.policy.validation import OWNER_LABEL
 from libs.runtime.clock import Clock
-from services.driver.cluster import statuses
 from services.driver.cluster.decide import (
     OperandAction,
+    StatusChange,
+    UnreferencedDrivers,
     decide_operand,
     decide_unwanted,
     delete_operand,
-)
-from services.driver.cluster.garbage_collection import (
-    UnreferencedDrivers,
     is_driver_daemon_set,
     kept_because,
+    status_change,
 )
-from services.driver.cluster.informers import Informers
 from services.driver.cluster.plan import ClusterSnapshot, ObjectKey, OperandPlan, make_plan
 from services.driver.cluster.resources import (
     DAEMON_SETS,
     NODES,
     RUNTIME_CLASSES,
     DaemonSet,
+    Informers,
     is_ours,
 )
 
@@ -165,12 +163,12 @@ class Planner:
         owner = owners.get(name)
         return None if node.metadata.labels.get(OWNER_LABEL) == owner else {OWNER_LABEL: owner}
 
-    def status_change(self, key: ObjectKey) -> statuses.StatusChange | None:
+    def status_change(self, key: ObjectKey) -> StatusChange | None:
         status = self.plan.statuses.get(key)
         policy = self._informers.policies[key.kind].cache.get(key.name)
         if status is None or policy is None or self._unverified:
             return None
-        return statuses.status_change(
+        return status_change(
             status,
             policy,
             namespace=self._settings.namespace,

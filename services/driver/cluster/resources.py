@@ -4,18 +4,30 @@ What it applies is read completely, for comparison; of other objects only what i
 since there may be thousands of nodes.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from libs.contracts import rollout
 from libs.contracts.node import RECORD_ANNOTATION
 from libs.kube import views
-from libs.kube.custom_resources import CustomObject, custom_resource, custom_resources
-from libs.kube.resources import CONFIG_MAPS, Resource
+from libs.kube.client import Kube
+from libs.kube.informer import Informer, informers
+from libs.kube.lease.record import GPU_OPERATOR_LEASE
+from libs.kube.resources import (
+    CONFIG_MAPS,
+    LEASES,
+    CustomObject,
+    Resource,
+    custom_resource,
+    custom_resources,
+)
+from libs.kube.views import Lease, Object
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.policy.render.rendered import MANAGED_BY
+from libs.runtime.env import Env
 
 MANAGER: Final = "sluice-driver"
 """The field manager of this role's writes."""
@@ -140,3 +152,68 @@ def is_ours(live: views.Object) -> bool:
 def is_of_gpu_operator(live: views.Object) -> bool:
     owners = {owner.kind for owner in live.metadata.owner_references}
     return bool(owners & _OF_GPU_OPERATOR) or _APPLIED_HASH in live.metadata.annotations
+
+
+MAX_AGE: Final = 10.0
+"""Seconds after which an informer must be verified before anything is deleted."""
+
+V = TypeVar("V", bound=Object)
+
+
+class Informers:
+    def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
+        def of(resource: Resource[V], *, inside: bool = False, fields: str = "") -> Informer[V]:
+            return Informer(
+                kube,
+                resource,
+                env=env,
+                namespace=namespace if inside else "",
+                fields=fields,
+            )
+
+        self.policies = informers(POLICIES, kube, env=env)
+        self.gpu_clusters = of(GPU_CLUSTERS)
+        self.rollouts = of(ROLLOUTS)
+        self.nodes = of(NODES)
+        self.daemon_sets = of(DAEMON_SETS, inside=True)
+        self.configs = of(CONFIGS, inside=True)
+        self.runtime_classes = of(RUNTIME_CLASSES)
+        self.leases: Informer[Lease] = of(LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}")
+        self.operands: Mapping[str, Informer[Any]] = {
+            DAEMON_SETS.kind: self.daemon_sets,
+            CONFIGS.kind: self.configs,
+            RUNTIME_CLASSES.kind: self.runtime_classes,
+        }
+
+    def all(self) -> tuple[Informer[Any], ...]:
+        return (
+            *self.policies.values(),
+            self.gpu_clusters,
+            self.rollouts,
+            self.nodes,
+            *self.operands.values(),
+            self.leases,
+        )
+
+    def why_not_synced(self) -> str:
+        """Return why some informer has no first list yet; empty once all have."""
+        return "; ".join(why for informer in self.all() if (why := informer.why_unknown))
+
+    async def why_stale(self) -> str:
+        """Verify old caches; return why some may be stale, empty if all are current."""
+        old = [informer for informer in self.all() if informer.age > MAX_AGE]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(informer.verify_current()) for informer in old]
+        return "; ".join(why for task in tasks if (why := task.result()))
+
+    def on_change(
+        self, handler: Callable[[Object | None, Object | None], None]
+    ) -> Callable[[], None]:
+        """Call `handler` for each change, until the returned function is called."""
+        subscriptions = [informer.cache.on_change(handler) for informer in self.all()]
+
+        def unsubscribe() -> None:
+            for each in subscriptions:
+                each()
+
+        return unsubscribe

@@ -5,24 +5,21 @@ from libs.bus.slot_cache import SlotCache
 from libs.contracts.identities import Writer
 from libs.kube.client import Kube
 from libs.kube.connect import connect
+from libs.kube.controller import ControllerMetrics
 from libs.kube.events import EventRecorder
-from libs.kube.gpu_operator import GpuOperatorDetector
-from libs.kube.leader import Candidate
-from libs.kube.metrics import ControllerMetrics
-from libs.kube.transport import Transport
+from libs.kube.lease.election import Candidate
+from libs.kube.lease.record import GpuOperatorDetector
+from libs.kube.requests import Transport
 from libs.policy.kinds.common import EnvVar
-from libs.policy.render.settings import AgentImages, RenderSettings
+from libs.policy.render.rendered import AgentImages, RenderSettings
 from libs.runtime.env import Env
 from libs.runtime.process import Process
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
 from services.driver.cluster.controller import NAME, OperandController
-from services.driver.cluster.events import PolicyEvents
-from services.driver.cluster.informers import Informers
-from services.driver.cluster.metrics import DriverMetrics
 from services.driver.cluster.planner import CommandedDrivers, Planner
-from services.driver.cluster.resources import MANAGER
-from services.driver.cluster.writes import Writes
+from services.driver.cluster.resources import MANAGER, Informers
+from services.driver.cluster.writes import DriverMetrics, PolicyEvents, Writes
 
 LEASE = "sluice-driver-cluster"
 

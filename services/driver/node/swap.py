@@ -7,7 +7,7 @@ progress shows on the machine (docs/states.md#gate-2). It never forces anything.
 from collections.abc import Callable
 from typing import Final
 
-from libs.bus.commands.op import Op, OpDone, OpFailed
+from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.contracts.commands import Swap
 from libs.host import driver_files, gate, modules
 from libs.host.gate import GateAnswer

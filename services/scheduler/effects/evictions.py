@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Final
 
 from libs.contracts.events import EvictionEvent
+from libs.kube.client import BlockedByBudget, Evicted, PodGone
 from libs.kube.errors import KubeError, TooManyRequests
 from libs.kube.lease.term import NotLeading
-from libs.kube.responses import BlockedByBudget, Evicted, PodGone
 from libs.rollout.decision import EvictPods, PodRef
-from libs.runtime.backoff import Backoff
+from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
 from services.scheduler.effects.writes import Writes
 from services.scheduler.node_state import NodeStates, PendingEviction

@@ -27,7 +27,7 @@ from libs.rollout.decision import (
     WriteRollout,
     WriteSlot,
 )
-from libs.runtime.backoff import Backoff
+from libs.runtime.clock import Backoff
 from libs.runtime.logs import logger
 from services.scheduler.effects.evictions import Evictions
 from services.scheduler.effects.writes import Writes

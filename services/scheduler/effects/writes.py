@@ -12,7 +12,7 @@ from libs.kube.client import EvictionResult, Kube, Preconditions
 from libs.kube.errors import Conflict, KubeError, NotFound, UnknownKind
 from libs.rollout.decision import NodeApplyConfiguration, PodRef, WriteNode, WriteRollout
 from services.scheduler import resources
-from services.scheduler.informers import Informers
+from services.scheduler.inputs import Informers
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.resources import ROLLOUTS, Node, Rollout
 

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
-from libs.kube.custom_resources import CustomObject
+from libs.kube.resources import CustomObject
 from libs.policy.digest import driver_identity, driver_label, target_digest
 from libs.policy.manifests import ParsedPolicy, parse_object
 from libs.policy.owners import NodeLabels

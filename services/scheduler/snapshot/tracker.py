@@ -18,13 +18,14 @@ from services.scheduler.pod_cache import FollowedNodes
 from services.scheduler.resources import DaemonSet, Node, Pod, Rollout
 from services.scheduler.snapshot.node_view import (
     NodeContext,
+    is_of_daemon_set,
+    is_over,
     is_tracked,
     node_view,
     pool_member,
     rollout_view,
     selectable_labels,
 )
-from services.scheduler.snapshot.pods import is_of_daemon_set, is_over
 from services.scheduler.snapshot.pools import (
     UNASSIGNED,
     PolicyReader,

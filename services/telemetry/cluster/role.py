@@ -3,14 +3,14 @@
 It writes nothing, so any number of replicas may run: each exports the whole fleet.
 """
 
-from libs.bus.port import Bus
-from libs.bus.retry import BusRetry
+from libs.bus.port import Bus, BusRetry
 from libs.bus.telemetry import TelemetryCollector
 from libs.contracts.telemetry import Batch
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
-from libs.kube.custom_resources import CustomObject, custom_resources, informers
-from libs.kube.transport import Transport
+from libs.kube.informer import informers
+from libs.kube.requests import Transport
+from libs.kube.resources import CustomObject, custom_resources
 from libs.policy.kinds import NODE_SELECTING_KINDS
 from libs.policy.pool_index import PoolIndex, nodes_without_recorded_pool
 from libs.runtime.env import Env

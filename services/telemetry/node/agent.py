@@ -8,9 +8,8 @@ from typing import Any, Final, Literal
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from libs.bus.agent import Agent
-from libs.bus.agent_settings import AgentSettings
-from libs.bus.commands.op import Op, OpDone
+from libs.bus.agent import Agent, AgentSettings
+from libs.bus.commands.executor import Op, OpDone
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.bus.telemetry import TelemetrySender
@@ -23,9 +22,8 @@ from libs.runtime.env import Env
 from libs.runtime.http import HttpServer, HttpSettings, Page
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
-from services.telemetry.node.metrics import TelemetryMetrics
 from services.telemetry.node.page import exporter_page
-from services.telemetry.node.sampler import INTERVAL, Sampler
+from services.telemetry.node.sampler import INTERVAL, Sampler, TelemetryMetrics
 
 _log = logger()
 

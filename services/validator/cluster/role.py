@@ -7,15 +7,15 @@ from libs.bus.port import Bus
 from libs.bus.reports import ReportCache
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
-from libs.kube.custom_resources import CustomObject, custom_resources, informers
-from libs.kube.transport import Transport
+from libs.kube.informer import informers
+from libs.kube.requests import Transport
+from libs.kube.resources import CustomObject, custom_resources
 from libs.policy.kinds import NODE_SELECTING_KINDS
 from libs.policy.pool_index import PoolIndex, nodes_without_recorded_pool
 from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
-from services.validator.cluster.metrics import ProofCollector
-from services.validator.cluster.proofs import NODES, SELECTOR, FleetProofs
+from services.validator.cluster.proofs import NODES, SELECTOR, FleetProofs, ProofCollector
 
 
 class ValidatorClusterSettings(ClusterSettings, frozen=True, kw_only=True):

@@ -6,9 +6,8 @@ machine and holds nothing between two validations.
 
 from typing import Final
 
-from libs.bus.agent import Agent
-from libs.bus.agent_settings import AgentSettings
-from libs.bus.commands.op import Op, OpDone, OpFailed
+from libs.bus.agent import Agent, AgentSettings
+from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.contracts.commands import CommandKind, Order, Validate

@@ -12,15 +12,14 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from libs.bus.commands.op import Op, OpDone
+from libs.bus.commands.executor import Op, OpDone
 from libs.bus.commands.receiver import CommandReceiver
 from libs.bus.events import RecordedEvent, read_events
 from libs.bus.journal import FileJournal
 from libs.bus.nats.bus import NatsBus, connect
-from libs.bus.port import BusError, FromSequence
+from libs.bus.port import BusError, BusRetry, FromSequence
 from libs.bus.reporter import Reporter
 from libs.bus.reports import ReportCache
-from libs.bus.retry import BusRetry
 from libs.bus.slots import SlotOutranked, SlotWriter, SlotWritten, next_order
 from libs.contracts import subjects
 from libs.contracts.commands import Command, CommandBody, CommandKind, Idle, Order, Quiesce, Swap
@@ -28,12 +27,11 @@ from libs.contracts.events import Event, FactsEvent
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.reports import Report, Result, StateKind, Usage
-from libs.contracts.streams import COMMANDS, EVENTS, STREAMS
-from libs.contracts.subjects import State
+from libs.contracts.subjects import COMMANDS, EVENTS, STREAMS, State
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 from libs.testing.proxy import Proxy
+from libs.testing.simulation import make_env
 from tests.support import eventually
 
 NODE, UID, BOOT = "gpu-1.example", "uid-1", "boot-1"

@@ -8,10 +8,10 @@ from typing import Protocol, TypeAlias
 from libs.bus.nats.bus import connect
 from libs.bus.port import Bus
 from libs.contracts.identities import Identity
-from libs.contracts.streams import Stream
+from libs.contracts.subjects import Stream
 from libs.testing.bus import LocalServer
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 
 MakeBus: TypeAlias = Callable[[Identity], Awaitable[Bus]]
 

@@ -4,15 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from libs.bus.events import ForeignEvent, MalformedEvent, RecordedEvent, StoredEvent, read_events
-from libs.bus.port import Bus, FromSequence, FromTime
-from libs.bus.retry import BusRetry
+from libs.bus.port import Bus, BusRetry, FromSequence, FromTime
 from libs.contracts import subjects
 from libs.contracts.events import Event, EventBody, FactsEvent, LeaderEvent
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
-from libs.contracts.streams import EVENTS
+from libs.contracts.subjects import EVENTS
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually
 

@@ -2,11 +2,11 @@
 
 from libs.bus.heartbeats import Heartbeat, HeartbeatMonitor
 from libs.bus.port import Bus
-from libs.contracts.beats import Beat
 from libs.contracts.identities import Identity, Writer
+from libs.contracts.reports import Beat
 from libs.runtime.clock import SystemClock
 from libs.runtime.tasks import Tasks
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually
 

@@ -18,10 +18,10 @@ from libs.bus.nats.connection import DRAIN_SECONDS
 from libs.bus.port import BusMisconfigured, BusUnavailable, SubjectForbidden
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.streams import COMMANDS, STATE
-from libs.testing.env import make_env
+from libs.contracts.subjects import COMMANDS, STATE
 from libs.testing.nats import NatsServer
 from libs.testing.proxy import Proxy
+from libs.testing.simulation import make_env
 from tests.support import eventually
 
 SCHEDULER = Identity(writer=Writer.SCHEDULER)

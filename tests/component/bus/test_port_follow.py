@@ -16,7 +16,7 @@ from libs.bus.port import (
     StartFrom,
 )
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.streams import Stream
+from libs.contracts.subjects import Stream
 from tests.component.bus.recorders import RecordingFollower
 from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually

@@ -7,8 +7,7 @@ import pytest
 
 from libs.bus.port import BusError, BusMisconfigured, BusUnavailable, SequenceConflict
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.streams import COMMANDS, EVENTS, STREAMS, Stream
-from libs.contracts.subjects import Command, Event, notify
+from libs.contracts.subjects import COMMANDS, EVENTS, STREAMS, Command, Event, Stream, notify
 from tests.component.bus.recorders import RecordingHandler
 from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually

@@ -17,8 +17,8 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import decode, encode
 from libs.contracts.queries import QueryError, QueryErrorCode, QueryVerb, WhyAnswer, WhyQuery
 from libs.runtime.clock import SystemClock
-from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
 from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually
 

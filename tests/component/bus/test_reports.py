@@ -9,7 +9,7 @@ from libs.contracts.facts import Facts
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.reports import Report
-from libs.contracts.streams import STATE
+from libs.contracts.subjects import STATE
 from libs.runtime.clock import SystemClock
 from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually

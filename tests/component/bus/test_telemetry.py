@@ -4,7 +4,7 @@ from libs.bus.port import Bus
 from libs.bus.telemetry import TelemetryCollector, TelemetrySender
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.telemetry import Batch, GpuSample
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually
 

@@ -8,11 +8,10 @@ from libs.contracts.identities import CLUSTER_WRITERS, Writer
 from libs.contracts.node import DRIVER_LABEL
 from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
 from libs.kube.errors import NotFound
+from libs.kube.requests import Transport
 from libs.kube.resources import LEASES, Resource
-from libs.kube.transport import Transport
 from libs.policy.crds import crd_manifests
-from libs.policy.installation.objects import installation_objects
-from libs.policy.service_accounts import service_account_of
+from libs.policy.installation import installation_objects, service_account_of
 from libs.testing.cluster.views import REPLICA_SETS
 from services.scheduler import resources
 from tests.component.campaign.roles import NAMESPACE

@@ -1,6 +1,6 @@
 """What the campaign reads from the bus: facts for the audit, and why nodes wait."""
 
-from demo.driverless import DriverlessNodes
+from demo.verdict import DriverlessNodes
 from libs.contracts import subjects
 from libs.contracts.events import Event, EventKind, WaitEvent
 from libs.contracts.message import decode

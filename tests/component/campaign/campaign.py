@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from demo.driverless import with_report_delay
+from demo.verdict import with_report_delay
 from libs.audit import AuditJournal, judge
 from libs.contracts.events import WaitEvent
 from libs.contracts.journal import Revision

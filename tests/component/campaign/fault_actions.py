@@ -10,7 +10,7 @@ from typing import Any, Final
 from demo.node_agents import journal_path
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.node import DRIVER_LABEL
-from libs.contracts.streams import COMMANDS
+from libs.contracts.subjects import COMMANDS
 from libs.kube.errors import NotFound
 from libs.kube.resources import LEASES
 from libs.testing.apiserver.faults import Fault, RefuseRequest, Restart

@@ -10,8 +10,8 @@ from libs.bus.slot_cache import SlotCache
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.queries import PlanAnswer
 from libs.kube.errors import Unavailable
-from libs.kube.transport import Request, Response, Transport
-from libs.policy.service_accounts import service_account_of
+from libs.kube.requests import Request, Response, Transport
+from libs.policy.installation import service_account_of
 from libs.runtime.fatal import Fatal
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service

@@ -2,7 +2,7 @@
 
 from demo.node import SimulatedNode
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.forecast.world import SteadyWorld
 from tests.component.campaign.admin import POOL
 from tests.component.campaign.bus_observer import BusObserver

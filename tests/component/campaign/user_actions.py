@@ -17,8 +17,8 @@ from libs.contracts.node import (
     STATE_LABEL,
     UpgradeState,
 )
+from libs.kube.client import Evicted
 from libs.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from libs.kube.responses import Evicted
 from libs.testing.cluster.views import BUDGETS, PODS, REPLICA_SETS, Pod
 from services.scheduler import resources
 from tests.component.campaign.admin import POOL

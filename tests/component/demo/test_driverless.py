@@ -4,14 +4,14 @@ from math import inf, nextafter
 
 import msgspec
 
-from demo.driverless import READER, DriverlessNodes, observe_reports, with_report_delay
+from demo.verdict import READER, DriverlessNodes, observe_reports, with_report_delay
 from libs.bus.permissions import permissions
 from libs.bus.reporter import Reporter
 from libs.contracts.facts import Facts, LoadedDriver
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Revision, Verb
 from libs.contracts.reports import Report, Usage
-from libs.contracts.streams import STREAMS
+from libs.contracts.subjects import STREAMS
 from libs.runtime.tasks import Tasks
 from libs.testing.bus import LocalServer
 from libs.testing.simulation import Sim, run

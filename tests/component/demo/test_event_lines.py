@@ -2,7 +2,7 @@
 
 import pytest
 
-from demo.event_lines import WAIT_SHOWN_AFTER, EventFormatter, VersionNames
+from demo.output import WAIT_SHOWN_AFTER, EventFormatter, VersionNames
 from libs.contracts.events import (
     CommandEvent,
     Event,
@@ -11,7 +11,7 @@ from libs.contracts.events import (
     StepEvent,
     WaitEvent,
 )
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 
 TARGET = "ac52af9f7449505c2f61082ac456a08c"
 LABEL = "27106d33257c983977bdb963b5a30ce5"

@@ -2,7 +2,7 @@
 
 import aiohttp
 
-from demo.machine_process import GpuExporter
+from demo.simulator import GpuExporter
 from libs.runtime.http import Page
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.bus.agent_settings import AgentSettings
+from libs.bus.agent import AgentSettings
 from libs.runtime.settings import load
 from services.discovery.node.agent import DiscoverySettings
 from services.driver.node.agent import DriverAgentSettings

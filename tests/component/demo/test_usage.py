@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from demo.usage import ProcessCost, process_cost, table
+from demo.output import ProcessCost, cost_lines, process_cost
 
 
 def test_memory_and_cpu_are_read_despite_an_odd_process_name(tmp_path: Path) -> None:
@@ -23,6 +23,6 @@ def test_the_cost_of_this_process_is_read_from_proc() -> None:
 
 
 def test_the_table_ends_with_the_total() -> None:
-    *_, last = table({"a": ProcessCost(10.0, 1.0), "b": ProcessCost(20.0, 2.0)}, seconds=30.0)
+    *_, last = cost_lines({"a": ProcessCost(10.0, 1.0), "b": ProcessCost(20.0, 2.0)}, seconds=30.0)
     assert last.startswith("  total ")
     assert last.endswith(" 30 MiB     3.0 s of CPU in 30 s: 0.10 of a core")

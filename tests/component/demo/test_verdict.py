@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from demo.paths import DemoPaths
-from demo.verdict import DemoVerdict, judge_run, lines
+from demo.verdict import DemoVerdict, judge_run, verdict_lines
 from libs.audit import AuditResult, Violation
 from libs.bus.journal import FileJournal
 from libs.contracts.journal import Entry, EntryPhase, Revision, Verb
@@ -51,10 +51,10 @@ async def write_journal(paths: DemoPaths, *entries: Entry) -> None:
 async def test_all_journals_are_read_and_a_good_run_passes(paths: DemoPaths) -> None:
     await write_journal(paths, ENTRY)
     found = await judge_run(paths, ["node-1"], events=(), pool_facts=(), faults=False)
-    assert found.is_ok, list(lines(found))
+    assert found.is_ok, list(verdict_lines(found))
     expected = "1 requests to the API server, 1 entries of agents' journals, 0 events"
     assert found.rests_on == expected
-    assert list(lines(found))[-1] == "  all invariants that could be judged hold"
+    assert list(verdict_lines(found))[-1] == "  all invariants that could be judged hold"
 
 
 async def test_an_agents_journal_can_violate_an_invariant(paths: DemoPaths) -> None:
@@ -71,13 +71,13 @@ async def test_an_incident_on_a_machine_fails_the_run(paths: DemoPaths) -> None:
     paths.incidents("node-1").write_text("two drivers: node-1: one met another\n")
     found = await judge_run(paths, ["node-1"], events=(), pool_facts=(), faults=False)
     assert not found.is_ok
-    assert "  VIOLATED  on a machine: two drivers: node-1: one met another" in lines(found)
+    assert "  VIOLATED  on a machine: two drivers: node-1: one met another" in verdict_lines(found)
 
 
 def test_violations_and_unjudged_invariants_are_printed() -> None:
     broken = Violation(invariant="I1", node="node-1", message="two at a time")
     verdict = AuditResult(violations=(broken,), not_judged={"I10": "a run without injected faults"})
-    assert list(lines(DemoVerdict(verdict=verdict, oddities=(), rests_on="much"))) == [
+    assert list(verdict_lines(DemoVerdict(verdict=verdict, oddities=(), rests_on="much"))) == [
         "  read: much",
         "  VIOLATED  I1 (node-1): two at a time",
         "  not judged: I10 (requires a run without injected faults)",

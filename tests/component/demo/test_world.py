@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from demo.world import demo_world
+from demo.simulator import demo_world
 
 LABEL = "27106d33257c983977bdb963b5a30ce5"
 

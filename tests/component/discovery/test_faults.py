@@ -2,15 +2,13 @@
 
 import pytest
 
+from libs.contracts.identities import Identity
 from libs.kube.client import MERGE_PATCH
-from libs.policy.installation.rbac import RBAC_RULES, RbacScope
-from libs.policy.service_accounts import service_account_of
+from libs.policy.installation import RBAC_RULES, RbacScope, service_account_of
 from libs.testing.apiserver.faults import Cut, Delay, Fault, FaultEffect, Hang, RefuseRequest
 from services.discovery.cluster import resources
-from tests.component.discovery.world import IDENTITY, USER, World, play
-from tests.unit.discovery.cluster.builders import CONTAINER, DEPLOY, PRESENT, SYSTEM, operands_in
-
-ALL = {key.removeprefix(DEPLOY): "true" for key in CONTAINER}
+from tests.component.discovery.world import USER, World, play
+from tests.unit.discovery.cluster.builders import ALL_OPERANDS, DEPLOY, PRESENT, SYSTEM
 
 
 @pytest.mark.parametrize(
@@ -33,9 +31,9 @@ def test_a_node_is_labelled_whatever_happens_to_the_first_tries(
         await world.node("a")
         role = await world.lead()
         world.server.faults.add(Fault(effect=strike, kind="Node", verbs=("apply",), times=times))
-        await world.report("a", SYSTEM)
+        await world.report_facts("a", SYSTEM)
         await world.sleep(30)
-        assert operands_in(await world.labels("a")) == ALL
+        assert await world.operands("a") == ALL_OPERANDS
         assert len(world.written) == 1
         assert role.transport.writes == tries
 
@@ -52,13 +50,13 @@ def test_a_refused_write_is_retried_later_and_delays_no_other_node() -> None:
             Fault(effect=RefuseRequest(403), name="a", verbs=("apply",), times=2)
         )
         for name in ("a", "b"):
-            await world.report(name, SYSTEM)
+            await world.report_facts(name, SYSTEM)
         await world.sleep(5)
         assert (await world.labels("b"))[PRESENT] == "true"
         assert PRESENT not in await world.labels("a")
         await world.sleep(130)
         assert (await world.labels("a"))[PRESENT] == "true"
-        assert [one.code for one in world.revisions if one.name == "a"] == [403, 403, 200]
+        assert [one.code for one in world.revisions() if one.name == "a"] == [403, 403, 200]
 
     play(story)
 
@@ -70,11 +68,11 @@ def test_a_node_that_changes_under_a_write_is_looked_at_anew() -> None:
         role = await world.lead()
         slow = Delay(2.0, where="way")
         world.server.faults.add(Fault(effect=slow, kind="Node", verbs=("apply",), times=1))
-        await world.report("a", SYSTEM)
+        await world.report_facts("a", SYSTEM)
         await world.sleep(1)
         await world.label("a", {f"{DEPLOY}dcgm": "false"})
         await world.sleep(5)
-        assert operands_in(await world.labels("a")) == {**ALL, "dcgm": "false"}
+        assert await world.operands("a") == {**ALL_OPERANDS, "dcgm": "false"}
         assert role.value("sluice_discovery_api_writes_total", outcome="conflict") == 1
 
     play(story)
@@ -89,9 +87,9 @@ def test_a_conflict_tells_what_a_slow_watch_does_not() -> None:
         assert world.server.faults.drop_watches(kind="Node", user=USER) == 1
         await world.sleep(2)
         await world.label("a", {f"{DEPLOY}dcgm": "false"})
-        await world.report("a", SYSTEM)
+        await world.report_facts("a", SYSTEM)
         await world.sleep(5)
-        assert operands_in(await world.labels("a")) == {**ALL, "dcgm": "false"}
+        assert await world.operands("a") == {**ALL_OPERANDS, "dcgm": "false"}
         assert role.value("sluice_discovery_api_writes_total", outcome="conflict") == 1
 
     play(story)
@@ -100,8 +98,7 @@ def test_a_conflict_tells_what_a_slow_watch_does_not() -> None:
 def test_a_sign_of_life_is_no_reason_to_look() -> None:
     async def story(world: World) -> None:
         await world.install()
-        await world.node("a")
-        await world.report("a", SYSTEM)
+        await world.node("a", SYSTEM)
         role = await world.lead()
 
         def looks() -> float | None:
@@ -128,18 +125,18 @@ def test_of_two_one_writes_and_the_other_goes_on_where_it_ended() -> None:
         await world.install()
         for name in ("a", "b"):
             await world.node(name)
-        await world.report("a", SYSTEM)
+        await world.report_facts("a", SYSTEM)
         first = await world.lead()
         second = await world.lead()
         assert (first.transport.writes, second.transport.writes) == (1, 0)
         assert (first.service.unready_reasons(), second.service.unready_reasons()) == ([], [])
         await first.kill()
-        await world.report("b", SYSTEM)
+        await world.report_facts("b", SYSTEM)
         await world.sleep(10)
-        assert operands_in(await world.labels("b")) == {}
+        assert await world.operands("b") == {}
         await world.sleep(20)
-        assert operands_in(await world.labels("b")) == ALL
-        assert world.written == [("apply", "a"), ("apply", "b")]
+        assert await world.operands("b") == ALL_OPERANDS
+        assert world.written == [("apply", "Node", "a"), ("apply", "Node", "b")]
 
     play(story)
 
@@ -148,15 +145,14 @@ def test_a_restart_writes_nothing() -> None:
     async def story(world: World) -> None:
         await world.install()
         for name in ("a", "b", "c"):
-            await world.node(name)
-            await world.report(name, SYSTEM)
+            await world.node(name, SYSTEM)
         role = await world.lead()
-        assert len(world.revisions) == 3
+        assert len(world.revisions()) == 3
         for _ in range(3):
             await role.kill()
             role = world.start()
             await world.sleep(60)
-        assert len(world.revisions) == 3
+        assert len(world.revisions()) == 3
 
     play(story)
 
@@ -169,9 +165,9 @@ def test_a_leader_cut_off_from_the_server_leads_again_and_writes_what_is_due() -
         await world.server.stop()
         await world.sleep(60)
         await world.server.start()
-        await world.report("a", SYSTEM)
+        await world.report_facts("a", SYSTEM)
         await world.sleep(60)
-        assert operands_in(await world.labels("a")) == ALL
+        assert await world.operands("a") == ALL_OPERANDS
         assert len(world.written) == 1
         assert role.service.unready_reasons() == []
 
@@ -181,16 +177,15 @@ def test_a_leader_cut_off_from_the_server_leads_again_and_writes_what_is_due() -
 def test_without_a_bus_labels_stay_and_pauses_are_kept() -> None:
     async def story(world: World) -> None:
         await world.install()
-        await world.node("a")
-        await world.report("a", SYSTEM)
+        await world.node("a", SYSTEM)
         await (await world.lead()).kill()
-        world.bus.cut(IDENTITY)
+        world.bus.cut(Identity(writer=World.WRITER))
         await world.lead()
         await world.label("a", {f"{DEPLOY}client": "paused-for-driver-upgrade"})
         await world.sleep(20)
-        assert operands_in(await world.labels("a")) == ALL
+        assert await world.operands("a") == ALL_OPERANDS
         assert len(world.written) == 2
-        world.bus.restore(IDENTITY)
+        world.bus.restore(Identity(writer=World.WRITER))
         await world.sleep(60)
         assert len(world.written) == 2
 
@@ -200,7 +195,7 @@ def test_without_a_bus_labels_stay_and_pauses_are_kept() -> None:
 def test_it_does_nothing_that_it_has_no_right_to() -> None:
     rights = {
         (right.group, resource, verb, right.scope)
-        for right in RBAC_RULES[IDENTITY.writer]
+        for right in RBAC_RULES[World.WRITER]
         for resource in right.resources
         for verb in right.verbs
         if not right.names
@@ -209,7 +204,7 @@ def test_it_does_nothing_that_it_has_no_right_to() -> None:
     async def story(world: World) -> None:
         await world.install()
         await world.node("a", **{PRESENT: "true", f"{DEPLOY}dcgm": "true"})
-        await world.report("a", SYSTEM)
+        await world.report_facts("a", SYSTEM)
         await world.lead()
         await world.label("a", {f"{DEPLOY}operands": "false"})
         await world.sleep(5)
@@ -222,7 +217,7 @@ def test_it_does_nothing_that_it_has_no_right_to() -> None:
         }
 
     play(story)
-    assert USER.rpartition(":")[2] == service_account_of(IDENTITY.writer)
+    assert USER.rpartition(":")[2] == service_account_of(World.WRITER)
     for kind in (resources.GPU_CLUSTERS, *resources.POLICIES.values()):
         for verb in ("list", "watch"):
             assert (kind.group, kind.plural, verb, RbacScope.CLUSTER) in rights

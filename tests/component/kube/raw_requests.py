@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from libs.kube.client import JSON, MERGE_PATCH, Kube
+from libs.kube.client import MERGE_PATCH, Kube
+from libs.kube.requests import JSON
 from libs.kube.resources import NODES, Resource
 
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"

@@ -9,8 +9,9 @@ import msgspec
 
 from libs.contracts.journal import Revision
 from libs.kube import views
-from libs.kube.client import JSON, Kube
+from libs.kube.client import Kube
 from libs.kube.errors import AlreadyExists, NotFound, TooManyRequests
+from libs.kube.requests import JSON, Request, Transport
 from libs.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
@@ -18,7 +19,6 @@ from libs.kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from libs.kube.transport import Request, Transport
 from libs.runtime.clock import SystemClock
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from tests.component.kube.builders import condition, kubelet_condition

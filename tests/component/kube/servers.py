@@ -9,18 +9,18 @@ from libs.contracts.journal import Revision
 from libs.forecast.world import SteadyWorld
 from libs.kube.client import Kube
 from libs.kube.http import HttpTransport, StaticToken
+from libs.kube.requests import Transport
 from libs.kube.resources import NAMESPACES
-from libs.kube.transport import Transport
 from libs.policy.crds import CEL_RULES
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import SeededIds
+from libs.runtime.env import SeededIds
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.auditlog import AuditLogConverter
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
-from libs.testing.env import make_env
 from libs.testing.realkube.cluster import RealKube
+from libs.testing.simulation import make_env
 from tests.component.kube import widgets
 from tests.component.kube.sandbox import ADMIN, KUBELET, ServerUnderTest
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from libs.kube.client import Kube, Page
+from libs.kube.client import Kube
 from libs.kube.errors import Invalid, Unavailable
+from libs.kube.reads import Page
 from libs.kube.resources import CONFIG_MAPS, NODES, PODS
 from libs.kube.views import Metadata, Object
 from tests.component.kube.builders import config_map, pod

@@ -18,8 +18,7 @@ from libs.kube.client import Kube
 from libs.kube.errors import Unavailable
 from libs.kube.resources import CONFIG_MAPS
 from libs.kube.views import Object
-from libs.testing.env import make_env
-from libs.testing.simulation import START_TIME, VirtualClock
+from libs.testing.simulation import START_TIME, VirtualClock, make_env
 from libs.testing.virtual_loop import VirtualLoop
 from tests.unit.kube.fake_api_server import (
     CannedResponse,

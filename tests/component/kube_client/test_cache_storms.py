@@ -11,9 +11,8 @@ from structlog.testing import capture_logs
 
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
-from libs.kube.controller import Controller, Reconciled, ReconcileResult
+from libs.kube.controller import Controller, ControllerMetrics, Reconciled, ReconcileResult
 from libs.kube.errors import KubeError, Unavailable
-from libs.kube.metrics import ControllerMetrics
 from libs.kube.queue import RETRY_CAP, WorkQueue
 from libs.kube.resources import CONFIG_MAPS
 from libs.kube.views import Object

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from libs.kube import config
 from libs.kube.client import Kube
-from libs.kube.config import open_transport, sources
-from libs.kube.config.credentials import REFRESH_PERIOD
+from libs.kube.connect import REFRESH_PERIOD, open_transport
 from libs.kube.errors import Misconfigured, Unauthorized
 from libs.kube.http import HttpTransport
 from libs.runtime.clock import SystemClock
@@ -265,7 +265,7 @@ async def test_a_missing_plugin(tmp_path: Path) -> None:
 
 
 async def test_a_hanging_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "READ_TIMEOUT", 0.2)
+    monkeypatch.setattr(config, "READ_TIMEOUT", 0.2)
     user = plugin(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 600")
     path = kubeconfig(tmp_path / "config", user=user)
     name = user["exec"]["command"]

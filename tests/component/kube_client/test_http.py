@@ -13,8 +13,8 @@ from aiohttp import web
 from libs.kube.client import Kube
 from libs.kube.errors import TimedOut, Unauthorized, Unavailable
 from libs.kube.http import HttpTransport, RequestAuth, StaticToken
-from libs.kube.transport import Request
-from libs.kube.watch.wire import LineBuffer
+from libs.kube.requests import Request
+from libs.kube.watch import LineBuffer
 from libs.runtime.clock import SystemClock
 from tests.component.kube_client.web import CertificateAuthority, serve
 

@@ -12,7 +12,7 @@ from libs.kube.client import Kube
 from libs.kube.errors import Unavailable
 from libs.kube.http import HttpTransport, StaticToken
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import SeededIds
+from libs.runtime.env import SeededIds
 from libs.testing.apiserver.faults import (
     ActiveFault,
     Cut,
@@ -24,8 +24,8 @@ from libs.testing.apiserver.faults import (
 )
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
-from libs.testing.env import make_env
-from libs.testing.ports import ReservedPort
+from libs.testing.child_process import ReservedPort
+from libs.testing.simulation import make_env
 from tests.component.kube_storms.world import (
     CLIENT,
     CONFIG_MAP_VIEWS,

@@ -3,15 +3,8 @@
 import pytest
 
 from libs.kube.errors import Unavailable
-from libs.testing.apiserver.faults import (
-    Cut,
-    DropWatch,
-    Hang,
-    RefuseRequest,
-    Restart,
-    SlowBody,
-)
-from libs.testing.apiserver.storage import watches
+from libs.testing.apiserver import watches
+from libs.testing.apiserver.faults import Cut, DropWatch, Hang, RefuseRequest, Restart, SlowBody
 from tests.component.kube_storms.world import (
     CONFIG_MAP_VIEWS,
     NAMESPACE,

@@ -9,8 +9,8 @@ from typing import Any
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError
+from libs.kube.requests import Request, Response, Transport
 from libs.kube.resources import CONFIG_MAPS, Resource
-from libs.kube.transport import Request, Response, Transport
 from libs.kube.views import Object
 from libs.runtime.fatal import Fatal
 from libs.runtime.tasks import Tasks

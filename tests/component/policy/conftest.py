@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.kube.transport import Transport
+from libs.kube.requests import Transport
 from tests.component.kube.sandbox import ADMIN, ServerUnderTest
 
 

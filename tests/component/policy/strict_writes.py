@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from libs.kube.client import APPLY_PATCH, JSON
-from libs.kube.transport import Request, Transport
+from libs.kube.client import APPLY_PATCH
+from libs.kube.requests import JSON, Request, Transport
 from libs.policy.kinds import KINDS
 
 Object = dict[str, Any]

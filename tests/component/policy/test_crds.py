@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from libs.kube.transport import Transport
+from libs.kube.requests import Transport
 from libs.policy.crds import crd_manifests, crd_schema
 from libs.policy.kinds import KINDS
 from tests.component.kube.raw_requests import JSON_PATCH

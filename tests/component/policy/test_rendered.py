@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from libs.kube.client import APPLY_PATCH
-from libs.kube.transport import Transport
-from libs.policy.installation.objects import installation_objects
+from libs.kube.requests import Transport
+from libs.policy.installation import installation_objects
 from tests.component.policy.strict_writes import apply, object_path, send
 from tests.unit.policy import goldens
 from tests.unit.policy.fields import MODEL, put

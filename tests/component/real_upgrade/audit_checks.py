@@ -8,14 +8,19 @@ from pathlib import Path
 
 import msgspec
 
-from demo import verdict
 from demo.admin import POOL
-from demo.driverless import READER, DriverlessNodes, observe_reports
 from demo.environment import bus_client
+from demo.verdict import (
+    READER,
+    DriverlessNodes,
+    events_of,
+    judge_run,
+    observe_reports,
+    verdict_lines,
+)
 from libs.contracts.journal import Revision
 from libs.contracts.message import encode
-from libs.policy.installation.rbac import RBAC_RULES
-from libs.policy.service_accounts import service_account_of
+from libs.policy.installation import RBAC_RULES, service_account_of
 from libs.testing.auditlog import AuditLogConverter
 from tests.component.real_upgrade.admin import MAX_UNAVAILABLE
 from tests.component.real_upgrade.installation import OURS, Installation
@@ -92,17 +97,17 @@ async def assert_audit_passes(
     """Stop everything, and audit what server, agents and services have recorded."""
     await installation.up.processes.end()
     async with bus_client(installation.up) as bus:
-        events = await verdict.events_of(bus)
+        events = await events_of(bus)
     log = await asyncio.to_thread(read_audit_log, installation.plane.audit_log)
     await asyncio.to_thread(log.keep, installation.up.paths.revisions)
-    result = await verdict.judge_run(
+    result = await judge_run(
         installation.up.paths,
         installation.nodes,
         events=events,
         pool_facts=observer.pool_facts,
         faults=False,
     )
-    assert result.is_ok, "\n".join(verdict.lines(result))
+    assert result.is_ok, "\n".join(verdict_lines(result))
     assert result.verdict.not_judged == {}, result.verdict.not_judged
     assert log.forbidden == {}, log.forbidden
     return log

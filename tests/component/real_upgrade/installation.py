@@ -16,19 +16,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from demo import keys
 from demo.admin import MANAGER, USER, DemoAdmin, path_of
 from demo.environment import SERVICES, DemoEnvironment
-from demo.paths import NAMESPACE, DemoPaths, kubelet_users, service_account
+from demo.paths import NAMESPACE, DemoPaths, kubelet_users, service_account, write_keys
 from demo.process_group import ProcessGroup
 from libs.contracts.identities import Identity, Writer
 from libs.kube.client import Kube
-from libs.kube.config import open_transport
+from libs.kube.connect import open_transport
 from libs.kube.errors import NotFound, TooManyRequests
 from libs.kube.resources import LEASES
-from libs.policy.installation.objects import installation_objects
+from libs.policy.installation import installation_objects, service_account_of
 from libs.policy.kinds import KINDS
-from libs.policy.service_accounts import service_account_of
 from libs.runtime.clock import SystemClock
 from libs.testing.nats import NatsServer
 from libs.testing.realkube.binaries import Binaries
@@ -185,7 +183,7 @@ async def provision(binaries: Binaries, nodes: Sequence[str]) -> AsyncGenerator[
             (paths.folder / name).mkdir()
         for user in groups_by_user:
             paths.kubeconfig(user).write_text(plane.kubeconfig(user).read_text())
-        nats = await stack.enter_async_context(NatsServer(config=keys.write_keys(paths, nodes)))
+        nats = await stack.enter_async_context(NatsServer(config=write_keys(paths, nodes)))
         processes = await stack.enter_async_context(ProcessGroup(os.environ))
         up = DemoEnvironment(paths, processes=processes, nats=nats, clock=clock, seed=1)
         transport = await open_transport(clock=clock, kubeconfig=paths.kubeconfig(USER))

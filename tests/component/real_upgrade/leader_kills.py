@@ -10,7 +10,7 @@ from libs.contracts.node import STATE_LABEL, UpgradeState
 from libs.kube.cache import Cache
 from libs.kube.resources import NODES
 from libs.kube.views import Node
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 from tests.component.real_upgrade.installation import Installation
 from tests.support import eventually
 

@@ -12,7 +12,7 @@ from libs.runtime.http import HttpSettings
 from libs.runtime.metrics import Metrics
 from libs.runtime.process import Process, ProcessSettings
 from libs.runtime.service import Service
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 
 
 class StoppedClock:

@@ -151,7 +151,7 @@ def test_a_port_in_use_is_logged_in_one_line(launch: Launch):
 def test_a_hanging_shutdown_is_ended_from_outside_the_loop(begin: str):
     script = (
         "import asyncio, os, signal, threading\n"
-        "from libs.runtime.shutdown import ShutdownHandler\n"
+        "from libs.runtime.process import ShutdownHandler\n"
         "handler = ShutdownHandler(grace_seconds=0.05)\n"
         "handler.install(asyncio.new_event_loop(), print)\n"
         f"{begin}\n"

@@ -4,21 +4,30 @@ import pytest
 
 from libs.contracts.events import EventKind
 from libs.contracts.events import WaitEvent as Waits
-from libs.contracts.reports import Finding
 from libs.testing.apiserver.faults import Cut, Delay, Fault, FaultEffect, Hang, RefuseRequest
 from services.scheduler import resources
-from tests.component.scheduler.test_upgrades import CORDON, LABEL, STATES, brought_up, upgraded
-from tests.component.scheduler.world import NEW, OLD, POOL, USER, World, play
+from tests.component.scheduler.world import (
+    CORDON,
+    LABEL,
+    NEW,
+    OLD,
+    OTHER,
+    POOL,
+    STATES,
+    USER,
+    World,
+    most_cordoned,
+    play,
+)
 
 LEASE_SECONDS = 15.0
-OTHER = "575.57.08"
 WRITES = 22
 """Of a whole upgrade of one node, by whatever kind: after each of them a scheduler may die."""
 
 
 def nothing_twice(world: World, name: str, *, since: int) -> None:
     """Each state was shown once, in order; one cordon, one eviction, one unload."""
-    written = [one for one in world.committed(name) if one.revision > since]
+    written = world.committed(name, since=since)
     shown = [one.changed[LABEL][1] for one in written if LABEL in one.changed]
     assert shown == STATES
     assert [one.changed[CORDON] for one in written if CORDON in one.changed] == [
@@ -27,15 +36,15 @@ def nothing_twice(world: World, name: str, *, since: int) -> None:
     ]
     assert len(written) <= 7
     assert len([one for one in world.revisions("Pod") if one.code < 300]) == 1
-    machine = world.agents.machines[name]
-    assert machine.unloads == 1
-    assert machine.loaded is not None
+    assert world.unloads(name) == 1
+    assert world.machines[name].driver is not None
+    assert world.machines[name].incidents == ()
 
 
 @pytest.mark.parametrize("after", range(0, WRITES, 3))
 def test_a_successor_continues_after_a_kill_at_any_write(after: int) -> None:
     async def story(world: World) -> None:
-        scheduler, target = await brought_up(world, "a")
+        scheduler, target = await world.complete_first_rollout("a")
         await world.start_job("train", "a")
         await scheduler.stop()
         since = world.server.revision
@@ -50,7 +59,7 @@ def test_a_successor_continues_after_a_kill_at_any_write(after: int) -> None:
         await world.until(dead)
         await doomed.kill()
         world.start()
-        await upgraded(world, "a", before=target)
+        await world.wait_until_done("a", before=target)
         await world.sleep(60)
         nothing_twice(world, "a", since=since)
 
@@ -59,14 +68,14 @@ def test_a_successor_continues_after_a_kill_at_any_write(after: int) -> None:
 
 def test_two_self_styled_leaders_duplicate_nothing() -> None:
     async def story(world: World) -> None:
-        _, target = await brought_up(world, "a")
+        _, target = await world.complete_first_rollout("a")
         await world.start_job("train", "a")
         since = world.server.revision
         other = world.start()
         await world.sleep(5)
         await world.apply_policy(NEW)
         await world.release_lease()
-        await upgraded(world, "a", before=target)
+        await world.wait_until_done("a", before=target)
         await world.sleep(60)
         nothing_twice(world, "a", since=since)
         assert (await world.rollout()).status.epoch == 2
@@ -89,7 +98,7 @@ def test_two_self_styled_leaders_duplicate_nothing() -> None:
 )
 def test_failed_writes_succeed_later_exactly_once(strike: FaultEffect) -> None:
     async def story(world: World) -> None:
-        _, target = await brought_up(world, "a")
+        _, target = await world.complete_first_rollout("a")
         await world.start_job("train", "a")
         since = world.server.revision
         for kind in ("Node", "Rollout"):
@@ -102,7 +111,7 @@ def test_failed_writes_succeed_later_exactly_once(strike: FaultEffect) -> None:
             )
             world.server.faults.add(fault)
         await world.apply_policy(NEW)
-        await upgraded(world, "a", before=target, within=1200)
+        await world.wait_until_done("a", before=target, within=1200)
         world.server.faults.clear()
         nothing_twice(world, "a", since=since)
 
@@ -111,20 +120,16 @@ def test_failed_writes_succeed_later_exactly_once(strike: FaultEffect) -> None:
 
 def test_an_upgrade_waits_while_nats_is_unreachable() -> None:
     async def story(world: World) -> None:
-        _, target = await brought_up(world, "a")
+        _, target = await world.complete_first_rollout("a")
         await world.start_job("train", "a")
         since = world.server.revision
         await world.apply_policy(NEW)
-
-        async def started() -> bool:
-            return await world.state("a") == "pod-restart-required"
-
-        await world.until(started)
+        await world.until_state("a", "pod-restart-required")
         world.bus.stop()
         await world.sleep(600)
         assert await world.state("a") == "pod-restart-required"
         world.bus.start()
-        await upgraded(world, "a", before=target)
+        await world.wait_until_done("a", before=target)
         nothing_twice(world, "a", since=since)
         await world.sleep(30)
         waits = [one.open() for one in await world.bus_events() if one.kind is EventKind.WAIT]
@@ -141,7 +146,7 @@ def test_events_of_consecutive_leaders_differ_without_a_written_epoch() -> None:
         world.server.faults.add(
             Fault(effect=RefuseRequest(500), verbs=verbs, kind="Rollout", user=USER)
         )
-        await world.install("a")
+        await world.install_fleet("a")
         told: list[int] = []
         for _ in range(2):
             scheduler = world.start()
@@ -159,12 +164,12 @@ def test_agents_obey_the_next_leader_after_a_lost_rollout() -> None:
     """Its epoch went with it; Nodes and slots remember."""
 
     async def story(world: World) -> None:
-        scheduler, target = await brought_up(world, "a")
+        scheduler, target = await world.complete_first_rollout("a")
         for version in (NEW, OLD):
             await scheduler.kill()
             scheduler = world.start()
             await world.apply_policy(version)
-            await upgraded(world, "a", before=target)
+            await world.wait_until_done("a", before=target)
             lost = await world.rollout()
             target = lost.status.target
         await scheduler.kill()
@@ -177,14 +182,14 @@ def test_agents_obey_the_next_leader_after_a_lost_rollout() -> None:
         assert (lost.status.epoch, made.status.epoch) == (3, 4)
         await world.patch(resources.ROLLOUTS, POOL, {"spec": {"brake": "None"}})
         await world.apply_policy(NEW)
-        await upgraded(world, "a", before=target)
+        await world.wait_until_done("a", before=target)
 
     play(story)
 
 
 def test_a_failing_node_does_not_delay_the_others() -> None:
     async def story(world: World) -> None:
-        _, target = await brought_up(world, "a", "b")
+        _, target = await world.complete_first_rollout("a", "b")
         for verb in ("apply", "get"):
             world.server.faults.add(
                 Fault(effect=Hang(), verbs=(verb,), kind="Node", name="a", user=USER)
@@ -196,14 +201,14 @@ def test_a_failing_node_does_not_delay_the_others() -> None:
 
         await world.until(other, within=120)
         world.server.faults.clear()
-        await upgraded(world, "a", "b", before=target)
+        await world.wait_until_done("a", "b", before=target)
 
     play(story)
 
 
 def test_a_scheduler_started_without_the_bus_waits_for_it() -> None:
     async def story(world: World) -> None:
-        await world.install("a")
+        await world.install_fleet("a")
         world.bus.stop()
         scheduler = world.start()
         await world.sleep(300)
@@ -219,34 +224,26 @@ def test_a_scheduler_started_without_the_bus_waits_for_it() -> None:
 
 def test_a_granted_node_keeps_its_grant_when_the_target_changes() -> None:
     async def story(world: World) -> None:
-        _, target = await brought_up(world, "a", "b")
+        _, target = await world.complete_first_rollout("a", "b")
         since = world.server.revision
-        finding = Finding(code="disk", message="it is full", remedy="make room")
-        for machine in world.agents.machines.values():
-            machine.findings = (finding,)
+        unblock = world.block_preflight("a", "b")
         await world.apply_policy(NEW)
         await world.sleep(60)
         stray = Fault(effect=Delay(9.0, "way"), verbs=("apply",), kind="Node", user=USER, times=1)
         active = world.server.faults.add(stray)
-        for machine in world.agents.machines.values():
-            machine.findings = ()
+        unblock()
 
         async def sent() -> bool:
             return active.hit_count == 1
 
         await world.until(sent)
-        world.agents.machines["a"].findings = (finding,)
+        # Only the kept grant lets a start now: another preflight would find this process.
+        unblock = world.block_preflight("a")
         await world.apply_policy(OTHER)
-        await world.sleep(200)
-        assert await world.state("b") == "upgrade-done"
-        world.agents.machines["a"].findings = ()
-        await upgraded(world, "a", "b", before=target)
-        written = [one for one in world.committed() if one.revision > since]
-        cordoned = list[str]()
-        for one in written:
-            if CORDON in one.changed:
-                (cordoned.append if one.changed[CORDON][1] else cordoned.remove)(one.name)
-                assert len(cordoned) <= 1
+        await world.sleep(60)
+        unblock()
+        await world.wait_until_done("a", "b", before=target)
+        assert most_cordoned(world.committed(since=since)) <= 1
 
     play(story)
 
@@ -255,7 +252,7 @@ def test_a_standby_starts_nodes_as_soon_as_it_leads() -> None:
     """One that is started anew has to hear a beat of each first, which takes up to a minute."""
 
     async def story(world: World) -> None:
-        scheduler, _ = await brought_up(world, "a")
+        scheduler, _ = await world.complete_first_rollout("a")
         other = world.start()
         await world.sleep(80)
         await scheduler.kill()
@@ -272,7 +269,7 @@ def test_a_standby_starts_nodes_as_soon_as_it_leads() -> None:
 
 def test_a_gone_pod_is_evicted_once_while_the_watch_lags() -> None:
     async def story(world: World) -> None:
-        scheduler, target = await brought_up(world, "a")
+        scheduler, target = await world.complete_first_rollout("a")
         await world.start_job("train", "a")
         faults = world.server.faults
         busy = faults.add(
@@ -290,6 +287,6 @@ def test_a_gone_pod_is_evicted_once_while_the_watch_lags() -> None:
         asked = {"kind": "eviction", "outcome": "done"}
         assert scheduler.value("sluice_scheduler_api_writes_total", **asked) == 1
         faults.clear()
-        await upgraded(world, "a", before=target)
+        await world.wait_until_done("a", before=target)
 
     play(story)

@@ -3,16 +3,12 @@
 import pytest
 
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.queries import WhyAnswer, WhyQuery
-from libs.contracts.reports import Finding
-from libs.contracts.streams import COMMANDS, STATE
-from libs.contracts.subjects import Command, State
+from libs.contracts.subjects import COMMANDS, STATE, Command, State
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from services.scheduler import resources
-from tests.component.scheduler.test_upgrades import asked, brought_up
-from tests.component.scheduler.world import DEPLOYED, NEW, USER, SchedulerProcess, World, play
+from tests.component.processes import Process
+from tests.component.scheduler.world import DEPLOYED, NEW, USER, WAITING, World, play
 
-WAITING = "sluice_scheduler_nodes_waiting"
 COUNTS = {
     "pending": "gpu_operator_nodes_upgrades_pending",
     "done": "gpu_operator_nodes_upgrades_done",
@@ -21,10 +17,10 @@ COUNTS = {
 NODE = "/api/v1/nodes/a"
 
 
-async def held_up(world: World) -> SchedulerProcess:
+async def held_up(world: World) -> Process:
     """By a finding on a, which is one of two."""
-    scheduler, _ = await brought_up(world, "a", "b")
-    world.agents.machines["a"].findings = (Finding(code="nouveau", message="it is", remedy="mend"),)
+    scheduler, _ = await world.complete_first_rollout("a", "b")
+    world.block_preflight("a")
     await world.apply_policy(NEW)
     await world.sleep(90)
     assert scheduler.value(WAITING, code="preflight") == 1
@@ -34,7 +30,7 @@ async def held_up(world: World) -> SchedulerProcess:
 def test_a_deleted_node_is_not_counted_as_waiting() -> None:
     async def story(world: World) -> None:
         scheduler = await held_up(world)
-        world.cluster.fleet["a"].power_off()
+        await world.power_off("a")
         await world.kube.request("DELETE", NODE, body={})
         await world.sleep(30)
         assert scheduler.value(WAITING, code="preflight") == 0
@@ -46,10 +42,9 @@ def test_a_deleted_node_is_not_counted_as_waiting() -> None:
 def test_a_recreated_node_does_not_inherit_the_wait() -> None:
     async def story(world: World) -> None:
         scheduler = await held_up(world)
-        before = await asked(world, WhyQuery(node="a"))
-        assert isinstance(before, WhyAnswer)
+        before = await world.why("a")
         assert before.history
-        await world.agents.stop()
+        await world.kill_agents()
         unseen = Fault(effect=RefuseRequest(500), verbs=("list", "watch"), kind="Node", user=USER)
         world.server.faults.add(unseen)
         world.server.faults.drop_watches(kind="Node", user=USER)
@@ -58,8 +53,7 @@ def test_a_recreated_node_does_not_inherit_the_wait() -> None:
         await world.sleep(5)
         world.server.faults.clear()
         await world.sleep(60)
-        now = await asked(world, WhyQuery(node="a"))
-        assert isinstance(now, WhyAnswer)
+        now = await world.why("a")
         assert now.node_uid != before.node_uid
         assert not set(before.history) & set(now.history)
         assert scheduler.value(WAITING, code="preflight") == 0
@@ -100,10 +94,10 @@ async def on_the_bus(world: World) -> list[bool]:
 
 def test_a_deleted_node_is_purged_from_the_bus() -> None:
     async def story(world: World) -> None:
-        scheduler, _ = await brought_up(world, "a", "b")
-        await world.agents.stop()
+        scheduler, _ = await world.complete_first_rollout("a", "b")
+        await world.kill_agents()
         assert await on_the_bus(world) == [True, True]
-        world.cluster.fleet["a"].power_off()
+        await world.power_off("a")
         await world.kube.request("DELETE", NODE, body={})
         await world.sleep(30)
         assert await on_the_bus(world) == [False, False]
@@ -115,13 +109,13 @@ def test_a_deleted_node_is_purged_from_the_bus() -> None:
 @pytest.mark.parametrize("while_", ["nobody leads", "the bus is away"])
 def test_a_failed_purge_is_retried(while_: str) -> None:
     async def story(world: World) -> None:
-        scheduler, _ = await brought_up(world, "a", "b")
-        await world.agents.stop()
+        scheduler, _ = await world.complete_first_rollout("a", "b")
+        await world.kill_agents()
         assert await on_the_bus(world) == [True, True]
         if while_ == "nobody leads":
             await scheduler.kill()
         world.bus.stop()
-        world.cluster.fleet["a"].power_off()
+        await world.power_off("a")
         await world.kube.request("DELETE", NODE, body={})
         await world.sleep(60)
         world.bus.start()
@@ -138,7 +132,7 @@ def test_a_failed_purge_is_retried(while_: str) -> None:
 
 def test_evictions_end_when_a_node_is_no_longer_managed() -> None:
     async def story(world: World) -> None:
-        scheduler, _ = await brought_up(world, "a")
+        scheduler, _ = await world.complete_first_rollout("a")
         await world.start_job("train", "a")
         world.server.faults.add(Fault(effect=RefuseRequest(500), verbs=("evict",), kind="Pod"))
         await world.apply_policy(NEW)

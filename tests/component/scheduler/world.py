@@ -1,227 +1,97 @@
-"""A cluster in virtual time with schedulers in it: to start, to cut off, to start again.
+"""What the tests of the scheduler add to the world: machines with all agents, and driver pods.
 
-API server, kubelets and bus are simulated; the agents are scripted; the test plays driver's cluster
-role and people.
+The test plays the driver's cluster role: it applies the DaemonSets that a policy renders to.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
-from structlog.testing import capture_logs
 
-from libs.bus.events import RecordedEvent, read_events
-from libs.bus.permissions import permissions
-from libs.bus.port import FromSequence
-from libs.contracts.events import Event
-from libs.contracts.identities import Identity, Writer
-from libs.contracts.journal import Revision
-from libs.contracts.queries import PlanAnswer
-from libs.contracts.streams import STREAMS
-from libs.forecast.world import SteadyWorld
-from libs.kube.client import MERGE_PATCH, Kube
-from libs.kube.errors import Unavailable
-from libs.kube.resources import LEASES, Resource
-from libs.kube.transport import Request, Response, Transport
-from libs.policy.crds import CEL_RULES, crd_manifests
-from libs.policy.installation.objects import installation_objects
-from libs.runtime.metrics import Metrics
-from libs.runtime.service import Service
-from libs.testing.apiserver.server import ApiServer
-from libs.testing.bus import LocalServer
-from libs.testing.cluster.cluster import SimulatedCluster
-from libs.testing.cluster.kubelet.hardware import Hardware
+from libs.bus.queries import send_query
+from libs.contracts.identities import Writer
+from libs.contracts.journal import EntryPhase, Revision
+from libs.contracts.node import STATE_LABEL
+from libs.contracts.queries import (
+    PoolStatus,
+    StatusAnswer,
+    StatusQuery,
+    WhyAnswer,
+    WhyQuery,
+)
+from libs.kube.client import MERGE_PATCH
+from libs.kube.resources import LEASES
 from libs.testing.cluster.views import REPLICA_SETS
-from libs.testing.simulation import Sim
-from libs.testing.simulation import run as simulate
 from services.scheduler import resources
-from services.scheduler.role import LEASE, SchedulerSettings, run
-from tests.component.policy.strict_writes import object_path, send
-from tests.component.scheduler.scripted_agents import COMPONENTS, ScriptedAgents, ScriptedMachine
+from services.scheduler.role import LEASE
+from tests.component import world
+from tests.component.processes import AGENTS, NAMESPACE, Process, user_of
 from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, drivers, node
 
 T = TypeVar("T")
 
-NAMESPACE = SETTINGS.namespace
-USER = f"system:serviceaccount:{NAMESPACE}:sluice-scheduler"
-RBAC = "rbac.authorization.k8s.io/v1"
+USER = user_of(Writer.SCHEDULER)
 POLICY = "cluster-policy"
 POOL = f"clusterpolicy-{POLICY}"
-OLD, NEW = "570.86.15", "580.95.05"
-STATE = "nvidia.com/gpu-driver-upgrade-state"
+OLD, NEW, OTHER = "570.86.15", "580.95.05", "575.57.08"
 DEPLOYED = {
     "kubernetes.io/os": "linux",
     "nvidia.com/gpu.deploy.operator-validator": "true",
     "nvidia.com/gpu.deploy.dcgm-exporter": "true",
 }
+STATES = [
+    "upgrade-required",
+    "pod-deletion-required",
+    "pod-restart-required",
+    "validation-required",
+    "upgrade-done",
+]
+"""The states that an upgrade of a node with pods writes."""
+LABEL = f'metadata.labels["{STATE_LABEL}"]'
+CORDON = "spec.unschedulable"
+WAITING = "sluice_scheduler_nodes_waiting"
 
 
-class CuttableTransport:
-    """A way to the server that is cut after so many writes: what was sent last was carried out."""
+class World(world.World):
+    WRITER = Writer.SCHEDULER
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-        self.writes = 0
-        self.cut_after: int | None = None
-        self.cut = asyncio.Event()
-
-    def __str__(self) -> str:
-        return "a wire of a test"
-
-    @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator[Response]:
-        """Until it is cut."""
-        if self.cut.is_set():
-            raise Unavailable(f"{request.method} {request.path}", "the process is dead")
-        self.writes += request.method != "GET" and "/leases" not in request.path
-        async with self._transport.open(request) as answer:
-            if self.cut_after is not None and self.writes > self.cut_after:
-                self.cut.set()
-            if self.cut.is_set():
-                raise Unavailable(f"{request.method} {request.path}", "the process is dead")
-            yield answer
-
-
-class SchedulerProcess:
-    """One process."""
-
-    def __init__(self, world: "World", *, name: str, cut_after: int | None = None) -> None:
-        self._world = world
-        sim = world.sim
-        self.transport = CuttableTransport(world.server.transport(user=USER))
-        self.transport.cut_after = cut_after
-        identity = Identity(writer=Writer.SCHEDULER)
-        self.bus = world.bus.connect(identity, permissions=permissions(identity))
-        self.metrics = Metrics(version="1")
-        self.service = Service("scheduler", clock=sim.clock)
-        self._settings = SchedulerSettings(namespace=NAMESPACE, pod_name=name)
-        self._task = asyncio.create_task(self._live(), name=name)
-
-    async def _live(self) -> None:
-        sim = self._world.sim
-        async with self.service as service:
-            await run(
-                self._settings,
-                kube=self.transport,
-                bus=self.bus,
-                env=sim.env(self._settings.pod_name, metrics=self.metrics),
-                service=service,
-                plan_runner=run_inline,
-            )
-
-    async def stop(self) -> None:
-        """In order: it releases the lease."""
-        self.service.stop("the test is over")
-        await self._task
-
-    async def kill(self) -> None:
-        """At once: nothing that it does from now on reaches anybody."""
-        self.transport.cut.set()
-        self.bus.kill()
-        self._task.cancel()
-        await asyncio.wait({self._task})
-
-    def value(self, name: str, **labels: str) -> float | None:
-        """Of a metric."""
-        return self.metrics.registry.get_sample_value(name, labels)
-
-
-async def run_inline(work: Callable[[], PlanAnswer]) -> PlanAnswer:
-    """There are no threads in virtual time."""
-    return work()
-
-
-class World:
-    """What a test has in its hands."""
-
-    def __init__(self, sim: Sim) -> None:
-        self.sim = sim
-        self.server = ApiServer(
-            clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), rules=CEL_RULES
-        )
-        self.bus = LocalServer(env=sim.env("bus"))
-        self.agents = ScriptedAgents(sim, self.bus)
-        self.cluster = SimulatedCluster(
-            self._kube_for,
-            model=SteadyWorld(),
-            env=sim.env("cluster"),
-            processes=self.agents.occupants,
-        )
-        self.kube = self._kube_for("person", "kubectl")
-        self.schedulers: list[SchedulerProcess] = []
-        self._told: dict[str, dict[str, str]] = {}
-
-    def _kube_for(self, user: str, manager: str) -> Kube:
-        return Kube(self.server.transport(user=user), manager=manager, clock=self.sim.clock)
-
-    # What whoever installs Sluice does.
-
-    async def install(self, *nodes: str, version: str = OLD, **upgrade: Any) -> None:
-        """Everything but the scheduler, and a policy; the nodes have their agents."""
-        for obj in installation_objects(NAMESPACE):
-            if obj["apiVersion"] != RBAC:
-                await self.apply(obj)
-        await self.kube.create(LEASES, {"metadata": {"name": LEASE}}, namespace=NAMESPACE)
-        for definition in crd_manifests().values():
-            await self.apply(definition)
-        first = self.bus.connect(Identity(writer=Writer.SCHEDULER))
-        for stream in STREAMS:
-            await first.ensure(stream)
-        first.kill()
-        await self.sleep(1)
+    async def install_fleet(self, *nodes: str, version: str = OLD, **upgrade: Any) -> None:
+        """Install everything but the scheduler, with a policy, and agents on these nodes."""
+        await self.install()
         for name in nodes:
-            await self.add_machine(name)
+            self.add_machine(name, labels={**node(name).labels, **DEPLOYED}, gpus=2)
+        await self.sleep(2)
+        for name in nodes:
+            for writer in AGENTS:
+                await self.start_agent(name, writer)
         await self.apply_policy(version, **upgrade)
 
-    async def add_machine(self, name: str, *, components: tuple[Writer, ...] = COMPONENTS) -> None:
-        """One with GPUs, as discovery labels it, with agents on it."""
-        labels = {**node(name).labels, **DEPLOYED}
-        self._told[name] = labels
-        machine = self.agents.machines[name] = ScriptedMachine(name)
-        self.cluster.fleet.add(name, Hardware(labels=labels))
-        await self.sleep(2)
-        view = await self.kube.get(resources.NODES, name)
-        machine.uid, machine.boot_id = view.metadata.uid, view.status.node_info.boot_id
-        self.agents.start(machine, components=components)
+    async def complete_first_rollout(self, *nodes: str) -> tuple[Process, str]:
+        """Bring up the nodes with the first driver; return the scheduler and the target."""
+        await self.install_fleet(*nodes)
+        process = self.start()
+        await self.wait_until_done(*nodes)
+        return process, (await self.rollout()).status.target
 
     async def apply_policy(self, version: str, **upgrade: Any) -> None:
-        """A person's patch of the policy, and what driver's cluster role makes of it."""
+        """Apply the policy and the driver DaemonSets that it renders to."""
         driver = {"repository": "r.example/nvidia", "image": "driver", "version": version}
         policy = cluster_policy(
             driver={**driver, "upgradePolicy": {"autoUpgrade": True, **upgrade}}
         )
-        answer = await self.apply(policy)
-        facts = [node(name) for name in self._told]
-        whole = {**policy, "metadata": answer["metadata"]}
-        for made in drivers(Situation([whole], facts).rendering(SETTINGS)):
-            await self.apply(made)
-
-    async def apply(self, obj: Mapping[str, Any]) -> dict[str, Any]:
-        """`kubectl apply --server-side`; uids are the server's to give."""
-        metadata = {key: value for key, value in obj["metadata"].items() if key != "uid"}
-        status, _, answer = await send(
-            self.server.transport(user="person"),
-            "PATCH",
-            object_path(dict(obj)),
-            {**obj, "metadata": metadata},
-            content="application/apply-patch+yaml",
-            force="true",
-            fieldManager="kubectl",
-        )
-        assert status in (200, 201), answer
-        return answer
+        applied = await self.apply(policy)
+        facts = [node(name) for name in self.machines]
+        situation = Situation([{**policy, "metadata": applied["metadata"]}], facts)
+        for daemon_set in drivers(situation.rendering(SETTINGS)):
+            await self.apply(daemon_set)
 
     async def start_job(self, name: str, node: str) -> None:
-        """Somebody computes there, with GPUs, and would go on elsewhere."""
+        """Start a pod with GPUs on the node; a ReplicaSet recreates it."""
         needs = {"limits": {"nvidia.com/gpu": "2"}}
         container = {"name": "main", "image": "train:1", "resources": needs}
         spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}
         labels = {"app": name}
-        wanted = {
-            "apiVersion": "apps/v1",
-            "kind": "ReplicaSet",
+        replica_set = {
             "metadata": {"name": name, "namespace": "default"},
             "spec": {
                 "replicas": 1,
@@ -229,119 +99,124 @@ class World:
                 "template": {"metadata": {"labels": labels}, "spec": spec},
             },
         }
-        await self.kube.create(REPLICA_SETS, wanted, namespace="default")
+        await self.kube.create(REPLICA_SETS, replica_set, namespace="default")
         await self.sleep(5)
 
-    async def patch(self, resource: Resource[Any], name: str, change: Any) -> None:
-        """Merge into it, whatever its revision."""
-        path = resource.path(name=name)
-        query = {"fieldManager": "kubectl"}
-        await self.kube.request("PATCH", path, query=query, body=change, content_type=MERGE_PATCH)
-
     async def release_lease(self) -> None:
-        """Somebody takes it from whoever holds it, who does not know; anybody may have it."""
-        nobody = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
+        """Take the lease from its holder, which does not know; any process may take it."""
+        body = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
         path = LEASES.path(namespace=NAMESPACE, name=LEASE)
-        await self.kube.request("PATCH", path, body=nobody, content_type=MERGE_PATCH)
+        await self.kube.request("PATCH", path, body=body, content_type=MERGE_PATCH)
 
-    # Schedulers.
+    def block_preflight(self, *nodes: str) -> Callable[[], None]:
+        """Let a process outside of pods hold GPUs, which a preflight finds; return its end."""
+        pids = {name: self.machines[name].start_process(0) for name in nodes}
 
-    def start(self, *, cut_after: int | None = None) -> SchedulerProcess:
-        """Another process."""
-        name = f"scheduler-{len(self.schedulers) + 1}"
-        self.schedulers.append(SchedulerProcess(self, name=name, cut_after=cut_after))
-        return self.schedulers[-1]
+        def end() -> None:
+            for name, pid in pids.items():
+                self.machines[name].end_process(pid)
 
-    # What is there.
+        return end
 
-    async def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-        await self.sim.clock.sleep(seconds)
+    def journalled(self, name: str, command: str, phase: EntryPhase, detail: str = "") -> int:
+        """Count such entries in the journal of the node's driver agent."""
+        return sum(
+            (entry.command, entry.phase) == (command, phase) and entry.detail.startswith(detail)
+            for entry in self.journals[name, Writer.DRIVER]
+        )
 
-    async def until(
-        self, holds: Callable[[], Coroutine[Any, Any, bool]], *, within: float = 300.0
-    ) -> float:
-        """Wait until it holds; gives the virtual seconds that took."""
-        begun = self.sim.clock.monotonic()
-        while not await holds():
-            if self.sim.clock.monotonic() - begun >= within:
-                raise AssertionError(f"not so after {within} s: {await self.bus_events()}")
-            await self.sleep(0.1)
-        return self.sim.clock.monotonic() - begun
+    def swaps(self, name: str) -> int:
+        return self.journalled(name, "swap", EntryPhase.STARTED)
+
+    def unloads(self, name: str) -> int:
+        return self.journalled(name, "swap", EntryPhase.STEP, "unload")
 
     async def state(self, name: str) -> str:
-        """The public label."""
+        """Return the node's upgrade state."""
         view = await self.kube.get(resources.NODES, name)
-        return view.metadata.labels.get(STATE, "")
+        return view.metadata.labels.get(STATE_LABEL, "")
 
-    async def wait_until_done(self, *names: str, within: float = 600.0, target: str = "") -> float:
-        """Wait until all are, on the target that the Rollout names now."""
+    async def until_state(self, name: str, state: str) -> None:
+        async def reached() -> bool:
+            return await self.state(name) == state
 
-        async def so() -> bool:
-            rollouts = await self.kube.list_page(resources.ROLLOUTS)
-            (rollout,) = rollouts.items or (None,)
-            if rollout is None or (target and rollout.status.target != target):
+        await self.until(reached)
+
+    async def wait_until_done(
+        self, *nodes: str, target: str = "", before: str = "", within: float = 600.0
+    ) -> float:
+        """Wait until the Rollout is complete, on this target, or on another one than `before`."""
+
+        async def done() -> bool:
+            rollouts = (await self.kube.list_page(resources.ROLLOUTS)).items
+            if not rollouts:
                 return False
-            counts = rollout.status.counts
-            return rollout.status.phase == "Complete" and counts.done == len(names)
+            status = rollouts[0].status
+            if status.target == before or target not in ("", status.target):
+                return False
+            return status.phase == "Complete" and status.counts.done == len(nodes)
 
-        return await self.until(so, within=within)
+        return await self.until(done, within=within)
 
     async def rollout(self) -> resources.Rollout:
-        """Of the only pool."""
         return await self.kube.get(resources.ROLLOUTS, POOL)
 
-    async def kube_events(self) -> list[tuple[str, str]]:
-        """Those for kubectl, in order: about which node, and the message."""
-        body = await self.kube.request("GET", "/api/v1/namespaces/default/events")
-        found = [
-            one for one in msgspec.json.decode(body)["items"] if one["reason"] == "GPUDriverUpgrade"
-        ]
-        found.sort(key=lambda one: int(one["metadata"]["resourceVersion"]))
-        return [(one["involvedObject"]["name"], one["message"]) for one in found]
-
-    async def bus_events(self) -> list[Event]:
-        """The events on the bus."""
-        bus = self.bus.connect(Identity(writer=Writer.CTL))
+    async def ask(self, query: Any) -> Any:
+        bus = self.connect(Writer.CTL)
+        ports: Any = {"bus": bus, "clock": self.sim.clock, "cluster": "default"}
         try:
-            async with read_events(bus=bus, cluster="default", start=FromSequence()) as entries:
-                return [one.event async for one in entries if isinstance(one, RecordedEvent)]
+            return await send_query(query, **ports, service="scheduler", timeout=10.0)
         finally:
             bus.kill()
 
-    def revisions(
-        self, kind: str = "Node", *, name: str = "", codes: Collection[int] = ()
-    ) -> list[Revision]:
-        """What schedulers wrote, or tried to."""
+    async def status(self) -> StatusAnswer:
+        answer = await self.ask(StatusQuery())
+        assert isinstance(answer, StatusAnswer)
+        return answer
+
+    async def pool_status(self) -> PoolStatus:
+        (pool,) = (await self.status()).pools
+        return pool
+
+    async def why(self, name: str) -> WhyAnswer:
+        answer = await self.ask(WhyQuery(node=name))
+        assert isinstance(answer, WhyAnswer)
+        return answer
+
+    async def kube_events(self) -> list[tuple[str, str]]:
+        """Return the Events in order: the object's name and the message."""
+        body = await self.kube.request("GET", "/api/v1/namespaces/default/events")
+        events = [
+            event
+            for event in msgspec.json.decode(body)["items"]
+            if event["reason"] == "GPUDriverUpgrade"
+        ]
+        events.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
+        return [(event["involvedObject"]["name"], event["message"]) for event in events]
+
+    def node_writes(self, name: str = "") -> list[Revision]:
+        return self.revisions("Node", name=name)
+
+    def committed(self, name: str = "", *, since: int = 0) -> list[Revision]:
+        """Return the writes to Nodes that changed something."""
         return [
-            one
-            for one in self.server.journal.revisions
-            if one.user == USER
-            and one.kind == kind
-            and name in ("", one.name)
-            and (not codes or one.code in codes)
+            revision
+            for revision in self.node_writes(name)
+            if revision.code < 300 and revision.changed and revision.revision > since
         ]
 
-    def committed(self, name: str = "") -> list[Revision]:
-        """Writes to Nodes that changed something."""
-        return [one for one in self.revisions(name=name) if one.code < 300 and one.changed]
+
+def most_cordoned(revisions: Collection[Revision]) -> int:
+    """Return how many nodes were cordoned at once."""
+    cordoned = set[str]()
+    most = 0
+    for revision in revisions:
+        if CORDON in revision.changed:
+            change = cordoned.add if revision.changed[CORDON][1] else cordoned.discard
+            change(revision.name)
+            most = max(most, len(cordoned))
+    return most
 
 
 def play(story: Callable[[World], Coroutine[Any, Any, T]], *, seed: int = 1) -> T:
-    """A story in a world of its own; what it started is stopped."""
-
-    async def main(sim: Sim) -> T:
-        world = World(sim)
-        async with world.cluster:
-            try:
-                return await story(world)
-            finally:
-                for scheduler in world.schedulers:
-                    await scheduler.kill()
-                await world.agents.stop()
-                # Who led lets go of the lease only when nothing of his can be carried out any more.
-                await world.sleep(20)
-                await world.server.stop()
-
-    with capture_logs():
-        return simulate(main, seed=seed)
+    return world.run_world(story, World, seed=seed)

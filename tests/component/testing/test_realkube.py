@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from libs.contracts.journal import Revision, Verb
-from libs.kube.changes import changed_paths
 from libs.testing.auditlog import AuditLogConverter
+from libs.testing.changes import changed_paths
+from libs.testing.child_process import ReservedPort
 from libs.testing.errors import ServerFailed
-from libs.testing.ports import ReservedPort
 from libs.testing.realkube.binaries import Binaries, find_binaries
 from libs.testing.realkube.cluster import RealKube
 from tests.component.testing.realkube_client import (

@@ -25,11 +25,11 @@ from libs.contracts.node import (
     NodeRecord,
     Operation,
     UpgradeState,
+    WaitCode,
 )
 from libs.contracts.reports import Evidence, Outcome, Result
-from libs.contracts.waits import WaitCode
-from libs.kube.changes import changed_paths
 from libs.policy.shapes import IntOrString
+from libs.testing.changes import changed_paths
 
 POOL = "clusterpolicy-main"
 TARGET = "t2"

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.audit.replay.timeline import Timeline
+from libs.audit.timeline import Timeline
 from libs.contracts.journal import Verb
 from libs.contracts.message import encode
 from libs.contracts.node import (

@@ -8,8 +8,8 @@ import pytest
 from libs.audit import judge, unaccounted
 from libs.contracts.events import CommandEvent, EvidenceEvent, StepEvent, WaitEvent
 from libs.contracts.journal import EntryPhase
+from libs.contracts.node import WaitCode
 from libs.contracts.reports import Outcome
-from libs.contracts.waits import WaitCode
 from tests.unit.audit.builders import POOL, JournalBuilder, messages, state, violations_of
 
 

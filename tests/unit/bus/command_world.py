@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from libs.bus.commands.checks import CheckHandler
-from libs.bus.commands.op import CommandHandler, Op, OpDone
+from libs.bus.commands.executor import CommandHandler, Op, OpDone
 from libs.bus.commands.receiver import CommandReceiver
-from libs.bus.journal import Journal, MemoryJournal
+from libs.bus.journal import Journal
 from libs.bus.port import BusError
 from libs.bus.reporter import Reporter
 from libs.bus.slots import SlotWriter
@@ -28,13 +28,13 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Entry
 from libs.contracts.message import decode, encode
 from libs.contracts.reports import Refusal, Report, Result, StateBody
-from libs.contracts.streams import COMMANDS, STREAMS
+from libs.contracts.subjects import COMMANDS, STREAMS
 from libs.runtime.clock import Clock
 from libs.runtime.fatal import Fatal
 from libs.runtime.tasks import Tasks
 from libs.testing.bus import BusFaults, LocalServer, TraceRecord
-from libs.testing.env import make_env
-from libs.testing.simulation import Sim, run
+from libs.testing.bus.memory_journal import MemoryJournal
+from libs.testing.simulation import Sim, make_env, run
 
 NODE = "a.example"
 UID = "uid-1"

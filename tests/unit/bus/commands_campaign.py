@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from libs.bus.commands.op import Op, OpDone, OpFailed
-from libs.bus.journal import MemoryJournal
+from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.bus.port import Bus, LastPerSubject
 from libs.contracts import subjects
 from libs.contracts.commands import Command, CommandKind, Order
@@ -21,9 +20,10 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Entry
 from libs.contracts.message import decode, encode
 from libs.contracts.reports import Refusal, RefusalCode, Report, Result, StateKind
-from libs.contracts.streams import COMMANDS, STATE, STREAMS
+from libs.contracts.subjects import COMMANDS, STATE, STREAMS
 from libs.runtime.fatal import Fatal
 from libs.testing.bus import BusFaults, LocalServer, TraceRecord
+from libs.testing.bus.memory_journal import MemoryJournal
 from libs.testing.simulation import Sim
 from tests.unit.bus.campaign_leaders import Leader, ResultObserver
 from tests.unit.bus.command_world import AGENT, NODE, SCHEDULER, SLOT, AgentProcess, persist

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.bus.agent_settings import AgentSettings
+from libs.bus.agent import AgentSettings
 from libs.bus.connect import NatsSettings
 from libs.runtime import settings
 from libs.runtime.fatal import Fatal

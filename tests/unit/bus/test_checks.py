@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from libs.bus.commands.op import Op, OpDone
+from libs.bus.commands.executor import Op, OpDone
 from libs.contracts import subjects
 from libs.contracts.commands import (
     CHECK_VALID_SECONDS,

@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-from libs.bus.commands.executor import MAX_MESSAGE_LENGTH
-from libs.bus.commands.op import Op, OpDone, OpFailed
+from libs.bus.commands.executor import MAX_MESSAGE_LENGTH, Op, OpDone, OpFailed
 from libs.bus.commands.receiver import PERIOD, CommandReceiver
-from libs.bus.journal import JournalUnusable, MemoryJournal
+from libs.bus.journal import JournalUnusable
 from libs.contracts.commands import CommandKind, Order
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.reports import Outcome, Progress, RefusalCode
-from libs.contracts.streams import COMMANDS, STATE
+from libs.contracts.subjects import COMMANDS, STATE
 from libs.testing.bus import BusFaults
+from libs.testing.bus.memory_journal import MemoryJournal
 from tests.unit.bus.command_world import (
     AGENT,
     IDLE,

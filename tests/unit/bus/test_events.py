@@ -11,7 +11,7 @@ from libs.bus.events import EventPublisher, RecordedEvent, StoredEvent, read_eve
 from libs.bus.port import BusError, FromSequence
 from libs.contracts.events import LeaderEvent
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.streams import EVENTS
+from libs.contracts.subjects import EVENTS
 from libs.testing.bus import BusFaults, LocalServer
 from libs.testing.simulation import Sim, run
 

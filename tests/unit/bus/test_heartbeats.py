@@ -8,14 +8,13 @@ import pytest
 
 from libs.bus.heartbeats import RECONNECT_SPREAD, Heartbeat, HeartbeatMonitor, IgnoredBeat
 from libs.contracts import subjects
-from libs.contracts.beats import PERIOD, SILENT_AFTER, Beat
 from libs.contracts.commands import Order
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
+from libs.contracts.reports import BEAT_PERIOD, SILENT_AFTER, Beat
 from libs.runtime.tasks import Tasks
 from libs.testing.bus import BusFaults, LocalBus, LocalServer
-from libs.testing.env import make_env
-from libs.testing.simulation import Sim, run
+from libs.testing.simulation import Sim, make_env, run
 
 READER = Identity(writer=Writer.SCHEDULER)
 AGENT = Identity(writer=Writer.DRIVER, node="a.example")
@@ -78,11 +77,11 @@ def test_a_component_beats_at_once_and_then_every_period() -> None:
     async def story(sim: Sim) -> None:
         async with world(sim) as w:
             w.agent()
-            await sim.clock.sleep(10 * PERIOD)
+            await sim.clock.sleep(10 * BEAT_PERIOD)
             gaps = [after - before for before, after in zip(w.sent, w.sent[1:], strict=False)]
             assert w.sent[0] == 0.0
             assert 8 <= len(gaps) <= 12
-            assert all(0.8 * PERIOD <= gap <= 1.2 * PERIOD for gap in gaps)
+            assert all(0.8 * BEAT_PERIOD <= gap <= 1.2 * BEAT_PERIOD for gap in gaps)
             assert len(set(gaps)) == len(gaps)
 
     in_virtual_time(story)
@@ -162,7 +161,7 @@ def test_a_component_with_some_lost_beats_is_not_silent() -> None:
         ) as w:
             w.agent()
             for _ in range(100):
-                await sim.clock.sleep(PERIOD / 2)
+                await sim.clock.sleep(BEAT_PERIOD / 2)
                 heard = w.pulses.last("a.example", "driver")
                 ago = heard.age if heard else sim.clock.monotonic()
                 assert w.pulses.is_silent("a.example", "driver") == (ago >= SILENT_AFTER)
@@ -264,7 +263,7 @@ def test_a_cancelled_heartbeat_stops_watching_the_link() -> None:
             w.sent.clear()
             w.server.stop()
             w.server.start()
-            await sim.clock.sleep(10 * PERIOD)
+            await sim.clock.sleep(10 * BEAT_PERIOD)
             assert w.sent == []
 
     in_virtual_time(story)

@@ -8,11 +8,12 @@ from typing import TypeVar
 
 import pytest
 
-from libs.bus.journal import FileJournal, JournalUnusable, MemoryJournal, compact
+from libs.bus.journal import FileJournal, JournalUnusable, compact
 from libs.contracts.admission import SeenOrders
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.message import encode
 from libs.contracts.reports import Outcome, Result
+from libs.testing.bus.memory_journal import MemoryJournal
 
 T = TypeVar("T")
 

@@ -5,8 +5,7 @@ import pytest
 from libs.bus.permissions import permissions
 from libs.contracts.catalogue import PLANES, Plane
 from libs.contracts.identities import COMPONENTS, Identity, Writer
-from libs.contracts.streams import COMMANDS
-from libs.contracts.subjects import ANY, js_api, matches, of_cluster
+from libs.contracts.subjects import ANY, COMMANDS, js_api, matches, of_cluster
 
 NODE = "gpu-1.example"
 VALUES = {

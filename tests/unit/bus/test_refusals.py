@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from libs.bus.commands.op import Op, OpDone
+from libs.bus.commands.executor import Op, OpDone
 from libs.bus.journal import JournalUnusable
 from libs.contracts.commands import Command, CommandKind
 from libs.contracts.journal import Entry, EntryPhase

@@ -9,10 +9,10 @@ from libs.contracts.facts import Facts
 from libs.contracts.identities import Writer
 from libs.contracts.message import decode
 from libs.contracts.reports import Holders, Outcome, Report, Result, StateBody, StateKind, Usage
-from libs.contracts.streams import STATE
+from libs.contracts.subjects import STATE
 from libs.runtime.tasks import Tasks
 from libs.testing.bus import BusFaults
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 from tests.unit.bus.command_world import AGENT, BOOT, NODE, UID, World, in_world
 
 

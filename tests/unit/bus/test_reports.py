@@ -14,7 +14,7 @@ from libs.contracts.facts import Facts
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.reports import Report, StateKind
-from libs.contracts.streams import STATE
+from libs.contracts.subjects import STATE
 from libs.testing.bus import BusFaults, LocalBus, LocalServer
 from libs.testing.simulation import Sim, run
 

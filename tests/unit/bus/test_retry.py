@@ -4,8 +4,7 @@ import logging
 
 import pytest
 
-from libs.bus.port import BusMisconfigured, BusUnavailable
-from libs.bus.retry import BusRetry
+from libs.bus.port import BusMisconfigured, BusRetry, BusUnavailable
 from libs.testing.simulation import Sim, run
 
 

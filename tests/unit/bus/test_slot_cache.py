@@ -22,7 +22,7 @@ from libs.contracts.commands import (
     Validate,
 )
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.streams import COMMANDS, STREAMS
+from libs.contracts.subjects import COMMANDS, STREAMS
 from libs.testing.bus import LocalServer
 from libs.testing.simulation import Sim, run
 

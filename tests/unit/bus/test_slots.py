@@ -8,7 +8,7 @@ from libs.contracts import subjects
 from libs.contracts.commands import CHECK_VALID_SECONDS, Check, Command, HoldersCheck, Order
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import decode, encode
-from libs.contracts.streams import COMMANDS, Stream
+from libs.contracts.subjects import COMMANDS, Stream
 from libs.testing.bus import LocalBus, TraceRecord
 from tests.unit.bus.command_world import (
     BOOT,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.forecast import aggregate
 from libs.forecast.percentiles import Percentiles
 from libs.forecast.play_result import CapacityLoss, NodeResult, PlayResult, ProofDelay, ProofResult

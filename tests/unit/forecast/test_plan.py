@@ -2,9 +2,9 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gate
+from libs.contracts.node import WaitCode
 from libs.contracts.reports import Finding, Preflight
 from libs.contracts.rollout import Brake, RolloutSpec
-from libs.contracts.waits import WaitCode
 from libs.forecast import DefaultAssumptions, Percentiles, plan
 from libs.forecast.world import NEVER, ProcessEnd, SteadyWorld, WorldModel, WorldOverride
 from libs.rollout.views.fleet import Fleet

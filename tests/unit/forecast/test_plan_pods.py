@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.forecast import Percentiles
 from libs.rollout.views.machine import PodEviction
 from tests.unit.forecast.builders import (

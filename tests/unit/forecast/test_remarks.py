@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.forecast.percentiles import Percentiles
 from libs.forecast.play_result import CapacityLoss, ProofDelay
 from libs.forecast.remarks import remarks

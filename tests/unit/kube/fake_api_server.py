@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from libs.kube.errors import Unavailable
-from libs.kube.transport import Request
+from libs.kube.requests import Request
 from libs.runtime.clock import Clock
 
 encode = msgspec.json.encode

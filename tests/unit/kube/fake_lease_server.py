@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from libs.contracts.journal import Revision, Verb
-from libs.kube.transport import Request, Response
+from libs.kube.requests import Request, Response
 from libs.runtime.clock import Clock
 
 NAMESPACE = "sluice"

@@ -14,12 +14,10 @@ from libs.contracts.journal import Revision
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError
 from libs.kube.lease.election import LeaderElector
-from libs.kube.lease.fence import FencedTransport
-from libs.kube.lease.term import NotLeading, Term
+from libs.kube.lease.term import FencedTransport, NotLeading, Term
+from libs.kube.requests import Request, Response, Transport
 from libs.kube.resources import CONFIG_MAPS
-from libs.kube.transport import Request, Response, Transport
-from libs.testing.env import make_env
-from libs.testing.simulation import Sim
+from libs.testing.simulation import Sim, make_env
 from tests.unit.kube.fake_lease_server import LEASE, NAMESPACE
 
 Body = Callable[["LeaseCandidate", Term, Kube], Awaitable[None]]

@@ -12,8 +12,8 @@ import pytest
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import Gone, Unavailable
+from libs.kube.requests import Request, Response
 from libs.kube.resources import CONFIG_MAPS, Resource
-from libs.kube.transport import Request, Response
 from libs.kube.views import Object
 from libs.runtime.tasks import Tasks
 from libs.testing.simulation import Sim, run

@@ -26,8 +26,8 @@ from libs.kube.errors import (
     Unavailable,
     UnknownKind,
 )
+from libs.kube.requests import Request
 from libs.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, Resource
-from libs.kube.transport import Request
 from libs.kube.views import Object
 from libs.testing.simulation import Sim, run
 from tests.unit.kube.fake_api_server import CannedResponse, JsonObject, encode, status_body

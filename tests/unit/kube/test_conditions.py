@@ -1,7 +1,6 @@
 """Conditions: since when the status is so, and nothing new when nothing changed."""
 
-from libs.kube.conditions import set_condition
-from libs.kube.views import Condition
+from libs.kube.views import Condition, set_condition
 
 NOON = 1_800_014_400.0
 READY = Condition(

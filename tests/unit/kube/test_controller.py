@@ -13,13 +13,13 @@ from structlog.testing import LogCapture
 
 from libs.kube.controller import (
     Controller,
+    ControllerMetrics,
     Reconciled,
     ReconcileRefused,
     ReconcileResult,
     RequeueAfter,
 )
 from libs.kube.errors import TooManyRequests
-from libs.kube.metrics import ControllerMetrics
 from libs.kube.queue import WorkQueue
 from libs.runtime.metrics import Metrics
 from libs.runtime.tasks import Tasks

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from libs.kube.custom_resources import CustomObject, custom_resource, custom_resources
+from libs.kube.resources import CustomObject, custom_resource, custom_resources
 from libs.policy.kinds import GPU_CLUSTER, NODE_SELECTING_KINDS, POLICY_KINDS
 from libs.policy.kinds.rollout import ROLLOUT
 

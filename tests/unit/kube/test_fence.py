@@ -9,8 +9,7 @@ import pytest
 
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError, TimedOut
-from libs.kube.lease.fence import FencedTransport
-from libs.kube.lease.term import TERM_SECONDS, NotLeading, Term
+from libs.kube.lease.term import TERM_SECONDS, FencedTransport, NotLeading, Term
 from libs.kube.resources import CONFIG_MAPS
 from libs.testing.simulation import Sim, run
 from tests.unit.kube.fake_lease_server import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from libs.kube.gpu_operator import GpuOperatorDetector
+from libs.kube.lease.record import GpuOperatorDetector
 from libs.kube.views import Lease
 
 

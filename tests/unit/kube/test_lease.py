@@ -11,7 +11,7 @@ import pytest
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError
 from libs.kube.lease.term import Term
-from libs.kube.transport import Request
+from libs.kube.requests import Request
 from libs.testing.simulation import Sim, run
 from tests.unit.kube.fake_lease_server import (
     LEASE,

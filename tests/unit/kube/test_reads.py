@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from libs.kube.client import Kube
+from libs.kube.reads import continue_token_of
+from libs.kube.requests import Request
 from libs.kube.resources import NODES
-from libs.kube.responses import continue_token_of
-from libs.kube.transport import Request
 from libs.testing.simulation import Sim, run
 from tests.unit.kube.fake_api_server import encode
 

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.kube.reads import decode_page
+from libs.kube.requests import decode
 from libs.kube.resources import CONFIG_MAPS
-from libs.kube.responses import decode, decode_page
 from libs.kube.views import Node, Pod
 from tests.unit.kube.fake_api_server import encode
 

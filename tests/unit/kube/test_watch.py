@@ -9,9 +9,9 @@ import pytest
 
 from libs.kube.client import Kube
 from libs.kube.errors import Unavailable
+from libs.kube.reflector import Bookmark, Changed, Deleted, Listed, Reflector, Update
 from libs.kube.resources import CONFIG_MAPS, Resource
 from libs.kube.views import Object
-from libs.kube.watch.reflector import Bookmark, Changed, Deleted, Listed, Reflector, Update
 from libs.testing.simulation import Sim, run
 from tests.unit.kube.fake_api_server import CannedResponse, FakeApiServer, encode, status_body
 

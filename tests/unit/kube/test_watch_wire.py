@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.kube.watch.wire import LineBuffer
+from libs.kube.watch import LineBuffer
 
 
 @given(

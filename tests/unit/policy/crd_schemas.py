@@ -8,7 +8,7 @@ import yaml
 
 from libs.policy.crds import CEL_RULES, crd_schema
 from libs.policy.kinds import KINDS
-from libs.testing.apiserver.schemas.schema import Schema, structural_schema
+from libs.testing.apiserver.kinds.schema import Schema, structural_schema
 
 Object = dict[str, Any]
 CORPUS = Path(__file__).parent / "corpus"

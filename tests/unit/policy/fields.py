@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from libs.policy.kinds import KINDS
-from libs.policy.manifests import Policy, to_json
+from libs.policy.manifests import Policy
+from libs.policy.shapes import to_json
 
 Object = dict[str, Any]
 

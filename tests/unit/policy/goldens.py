@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from libs.policy.installation.objects import installation_objects
+from libs.policy.installation import installation_objects
 from tests.unit.policy.situations import SETTINGS, SITUATIONS
 
 GOLDEN = Path(__file__).parent / "golden"

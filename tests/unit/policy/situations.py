@@ -13,8 +13,7 @@ from libs.policy.manifests import parse_manifest
 from libs.policy.owners import NodeLabels
 from libs.policy.pools import Pools, assemble_pools
 from libs.policy.render.operands import render_operands
-from libs.policy.render.rendered import RenderResult
-from libs.policy.render.settings import AgentImages, RenderSettings
+from libs.policy.render.rendered import AgentImages, RenderResult, RenderSettings
 from libs.policy.variants import NodeVariants, assign_variants
 
 CORPUS = Path(__file__).parent / "corpus"

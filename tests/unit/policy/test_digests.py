@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 
 from libs.policy.digest import (
     DIGEST_LENGTH,
+    LIVENESS_PROBE,
+    READINESS_PROBE,
+    STARTUP_PROBE,
     driver_identity,
     driver_label,
     install_digest,
+    normalize,
     target_digest,
 )
 from libs.policy.kinds.common import EnvVar, Image, Probe, ResourceRequirements, Toleration
 from libs.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
-from libs.policy.normalize import LIVENESS_PROBE, READINESS_PROBE, STARTUP_PROBE, normalize
 from libs.policy.render.driver import render_driver as rendered
 from libs.policy.render.rendered import RenderedObject
 from libs.policy.shapes import JsonType, Shape, shape_of

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.policy.images import MissingImage, variant_image
+from libs.policy.findings import Finding
 from libs.policy.kinds.common import Image
-from libs.policy.variants import Variant
+from libs.policy.variants import Variant, variant_image
 from tests.unit.policy.situations import (
     DRIVER,
     FEATURES,
@@ -56,7 +56,7 @@ def test_image_paths_of_drivers(image: Image, variant: Variant, path: str) -> No
 )
 def test_missing_and_invalid_images(image: Image, variant: Variant, problem: str) -> None:
     found = variant_image(image, variant)
-    assert isinstance(found, MissingImage)
+    assert isinstance(found, Finding)
     assert problem in found.problem
     assert found.remedy
 

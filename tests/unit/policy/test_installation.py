@@ -1,9 +1,7 @@
 """The installation: permissions of every service, and none for agents."""
 
 from libs.contracts.identities import COMPONENTS, Writer
-from libs.policy.installation.objects import installation_objects
-from libs.policy.installation.rbac import RBAC_RULES
-from libs.policy.service_accounts import service_account_of
+from libs.policy.installation import RBAC_RULES, installation_objects, service_account_of
 
 LOOK = "get list watch"
 GPU_OPERATOR = "coordination.k8s.io/leases 53822513.nvidia.com"

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.policy.findings import Finding, Severity, quote_value
-from libs.policy.int_or_string import is_int_or_percent, scaled_value
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import Metadata
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.kinds.upgrade_policy import PodDeletion
 from libs.policy.manifests import ParsedPolicy, parse_manifest
+from libs.policy.shapes import is_int_or_percent, scaled_value
 from tests.unit.policy.crd_schemas import admit, corpus
 from tests.unit.policy.fields import cases, get, minimal_object, put, to_manifest
 
@@ -176,9 +176,10 @@ def test_invalid_metadata_fields_are_ignored() -> None:
     }
     policy = parse_manifest("Rollout", {"metadata": whole}).policy
     assert policy is not None
-    assert policy.metadata.age == ("2026-01-01T00:00:00Z", "a")
-    assert (policy.metadata.uid, policy.metadata.generation) == ("u", 3)
-    assert policy.metadata.deleting
+    metadata = policy.metadata
+    assert (metadata.name, metadata.uid, metadata.generation) == ("a", "u", 3)
+    assert metadata.creation_timestamp == "2026-01-01T00:00:00Z"
+    assert metadata.deletion_timestamp == "2026-01-02T00:00:00Z"
     for broken in (None, [], {"name": 1, "uid": None, "generation": "x"}):
         policy = parse_manifest("Rollout", {"metadata": broken}).policy
         assert policy is not None

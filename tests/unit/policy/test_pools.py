@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.policy.findings import Acceptance, PolicyVerdict
 from libs.policy.kinds.common import EnvVar, Image, Toleration
 from libs.policy.kinds.strategy import OnJobTimeout, StrategySpec
 from libs.policy.manifests import ParsedPolicy, parse_manifest
 from libs.policy.owners import NodeLabels
 from libs.policy.pools import Pools, assemble_pools, pool_key
-from libs.policy.verdicts import Acceptance, PolicyVerdict
 from libs.policy.wanted import InstallMethod, Operands, PodOverrides
 from tests.unit.policy.fields import minimal_object, put
 

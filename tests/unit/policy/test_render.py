@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.policy.kinds.common import EnvVar
-from libs.policy.observed import Observation
+from libs.policy.readiness import Observation
 from libs.policy.render.rendered import RenderResult
 from libs.policy.status import policy_statuses
 from tests.unit.policy import goldens

@@ -7,7 +7,7 @@ import pytest
 
 from libs.policy.crds import CEL_RULES, crd_manifests, crd_schema
 from libs.policy.kinds import KINDS
-from libs.testing.apiserver.schemas.rules import rule_texts
+from libs.testing.apiserver.kinds.schema import rule_texts
 from tests.unit.policy.crd_schemas import admit, corpus, rejection_causes, served_schema
 from tests.unit.policy.fields import get, minimal_object, put
 

@@ -7,9 +7,9 @@ import pytest
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.common import Condition
 from libs.policy.manifests import parse_manifest
-from libs.policy.observed import Observation, ObservedDaemonSet, ObservedNode, PodProblem
 from libs.policy.owners import NodeLabels
 from libs.policy.pools import assemble_pools
+from libs.policy.readiness import Observation, ObservedDaemonSet, ObservedNode, PodProblem
 from libs.policy.status import PolicyStatus, StatusCondition, policy_statuses, updated_conditions
 from tests.unit.policy.fields import put
 from tests.unit.policy.situations import (

@@ -30,12 +30,11 @@ from libs.contracts.reports import Outcome as Ended
 from libs.contracts.rollout import InFlight, RolloutStatus
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.wanted import InstallMethod
-from libs.rollout.constraints import PoolConstraints
 from libs.rollout.decision import NodeApplyConfiguration, Step, WriteNode, WriteSlot
 from libs.rollout.views.fleet import Fleet, Instant, SourceState, Visibility
 from libs.rollout.views.machine import Component, DriverPod
 from libs.rollout.views.node import NodeField, NodeView
-from libs.rollout.views.pool import Build, PoolView, RolloutView
+from libs.rollout.views.pool import Build, PoolConstraints, PoolView, RolloutView
 
 NOW = 1_793_530_800.0
 """The default time of decisions."""

@@ -8,7 +8,7 @@ from libs.contracts.facts import LoadedDriver
 from libs.contracts.node import NodeRecord, Operation
 from libs.contracts.reports import PodUse, Usage
 from libs.rollout.decision import Candidate
-from libs.rollout.order import NodeReasons, Rank, RankedNodes, rank
+from libs.rollout.pool.queues import Rank, RankedNodes, rank
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.builders import node, record
 
@@ -79,19 +79,3 @@ def test_ranked_nodes_stay_sorted(changed: list[tuple[int, int | None]], looks: 
             assert list(line) == sorted(known.values())
     assert list(line) == sorted(known.values())
     assert (len(line), sorted(line.names())) == (len(known), sorted(known))
-
-
-@given(changes)
-def test_a_summary_lists_names_in_order(changed: list[tuple[int, int | None]]) -> None:
-    names, known = NodeReasons(), dict[str, str]()
-    for name, number in changed:
-        if number is not None:
-            known[f"n{name}"] = str(number)
-            names.put(f"n{name}", str(number))
-        elif f"n{name}" in known:
-            del known[f"n{name}"]
-            names.drop(f"n{name}")
-    assert names.all() == known
-    shown = [f"{name} ({known[name]})" for name in sorted(known)]
-    more = f" and {len(shown) - 3} more" if len(shown) > 3 else ""
-    assert names.summary() == ", ".join(shown[:3]) + more

@@ -2,8 +2,7 @@
 
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, Operation, UpgradeState
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode
 from libs.rollout.decision import NoticeKind
 from libs.rollout.step import step
 from libs.rollout.views.machine import WorkloadPod

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.rollout.wait_reasons import RESOLVED_BY, first_few, wait
 from tests.unit.rollout.builders import NOW, instant
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from libs.runtime.schema import leaves
+from libs.runtime.settings import leaves
 
 
 class Http(msgspec.Struct, frozen=True):

@@ -6,8 +6,8 @@ from libs.contracts.message import encode
 from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from libs.contracts.rollout import RolloutStatus
 from libs.kube.views import Metadata
-from services.scheduler.leader import next_epoch
 from services.scheduler.resources import Node, Rollout
+from services.scheduler.role import next_epoch
 
 
 def rollout(epoch: int) -> Rollout:

@@ -9,7 +9,7 @@ from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.policy.kinds.upgrade_policy import Drain, UpgradePolicy, WaitForCompletion
 from libs.rollout.views.machine import EvictionExemption
 from services.scheduler.resources import Pod
-from services.scheduler.snapshot.pods import driver_pod, is_over, workload_pod
+from services.scheduler.snapshot.node_view import driver_pod, is_over, workload_pod
 
 HOME = "gpu-operator"
 SET = {"kind": "DaemonSet", "name": "d", "uid": "x", "controller": True}

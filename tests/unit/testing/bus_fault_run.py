@@ -7,7 +7,7 @@ import msgspec
 
 from libs.bus.port import BusError, Closable, FromSequence, LastPerSubject
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.streams import Stream
+from libs.contracts.subjects import Stream
 from libs.testing.bus import BusFaults, LocalBus, LocalServer, TraceRecord
 from libs.testing.simulation import Sim, run
 from tests.component.bus.recorders import RecordingFollower

@@ -7,7 +7,7 @@ import pytest
 
 from libs.bus.port import BusUnavailable, FromSequence, LastPerSubject
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.streams import Stream
+from libs.contracts.subjects import Stream
 from libs.testing.bus import BusFaults, LocalServer
 from libs.testing.simulation import Sim, run
 from tests.component.bus.recorders import RecordingFollower, RecordingHandler

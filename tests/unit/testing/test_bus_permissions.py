@@ -8,8 +8,7 @@ import pytest
 from libs.bus.permissions import Permissions
 from libs.bus.port import LastPerSubject, SubjectForbidden
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.streams import Stream
-from libs.contracts.subjects import direct_get, js_api
+from libs.contracts.subjects import Stream, direct_get, js_api
 from libs.testing.bus import LocalBus, LocalServer
 from libs.testing.simulation import Sim, run
 from tests.component.bus.recorders import RecordingFollower, RecordingHandler

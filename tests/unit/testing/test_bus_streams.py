@@ -2,7 +2,7 @@
 
 import msgspec
 
-from libs.contracts.streams import Stream
+from libs.contracts.subjects import Stream
 from libs.testing.bus.streams import LocalStream
 
 KEPT = Stream(

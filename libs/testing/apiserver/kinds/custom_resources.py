@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 
 from libs.testing.apiserver.kinds.kind import NAME_FIELDS, CustomColumn, ResourceKind
+from libs.testing.apiserver.kinds.schema import Predicate, structural_schema
 from libs.testing.apiserver.kinds.strategies import KindStrategy
-from libs.testing.apiserver.objects.json_access import (
+from libs.testing.apiserver.objects.json import (
     JsonObject,
     ensure_map,
     get_map,
@@ -15,10 +16,7 @@ from libs.testing.apiserver.objects.json_access import (
     get_strings,
 )
 from libs.testing.apiserver.objects.shapes import from_schema
-from libs.testing.apiserver.schemas.causes import Cause, invalid, required
-from libs.testing.apiserver.schemas.rules import Predicate
-from libs.testing.apiserver.schemas.schema import structural_schema
-from libs.testing.apiserver.status import StatusError
+from libs.testing.apiserver.status import Cause, StatusError, invalid, required
 
 RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
 _FIXED = ("group", "scope", "names.plural", "names.kind")

@@ -11,7 +11,7 @@ import msgspec
 from libs.testing.apiserver.objects.shapes import MergeShape, builtin
 
 if TYPE_CHECKING:
-    from libs.testing.apiserver.schemas.schema import Schema
+    from libs.testing.apiserver.kinds.schema import Schema
 
 ALL = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 """The verbs of an ordinary kind, in discovery's order."""

@@ -8,16 +8,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from libs.testing.apiserver.kinds import names
-from libs.testing.apiserver.kinds.status_errors import bad_request
-from libs.testing.apiserver.objects.encoding import encoded
-from libs.testing.apiserver.objects.json_access import (
+from libs.testing.apiserver.objects.json import (
     JsonObject,
+    encoded,
     ensure_map,
     get_map,
     get_maps,
     get_strings,
 )
-from libs.testing.apiserver.schemas.causes import Cause, cause, invalid, required
+from libs.testing.apiserver.status import Cause, bad_request, cause, invalid, required
 
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[-+]\d\d:\d\d)")
 
@@ -208,3 +207,65 @@ class CustomObjectStrategy(KindStrategy):
         """Return everything but metadata, and but the status where it is a subresource."""
         excluded = {"metadata", "apiVersion", "kind", *(("status",) if self._status else ())}
         return {key: value for key, value in thing.items() if key not in excluded}
+
+
+DEFAULT = "default"
+
+_VOLUME = "kube-api-access-"
+_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+_SECONDS = 3607
+"""An hour and 7 s, by which a real server recognizes its own tokens."""
+
+
+def account_name(pod: Mapping[str, Any]) -> str:
+    return get_map(pod, "spec").get("serviceAccountName") or DEFAULT
+
+
+def mount_service_account(
+    pod: JsonObject, *, as_: str, account: Mapping[str, Any], suffix: str
+) -> None:
+    """Set the account, and mount its token unless pod or account opt out.
+
+    Replaces the changed parts of the pod, which other objects may share.
+    """
+    spec: JsonObject = {**get_map(pod, "spec"), "serviceAccountName": as_, "serviceAccount": as_}
+    pod["spec"] = spec
+    allowed = spec.get("automountServiceAccountToken")
+    if allowed is None:
+        allowed = account.get("automountServiceAccountToken")
+    if allowed is not False:
+        _mount(spec, suffix)
+
+
+def _mount(spec: JsonObject, suffix: str) -> None:
+    volumes = get_maps(spec, "volumes")
+    existing = [each["name"] for each in volumes if each["name"].startswith(_VOLUME)]
+    volume = existing[0] if existing else _VOLUME + suffix
+    mount = {"name": volume, "readOnly": True, "mountPath": _MOUNT}
+    needed = False
+    for kind in ("initContainers", "containers"):
+        given = get_maps(spec, kind)
+        mounted = [each if _mounted(each) else _with(each, mount) for each in given]
+        if mounted != given:
+            spec[kind], needed = mounted, True
+    if needed and not existing:
+        spec["volumes"] = [*volumes, _token(volume)]
+
+
+def _mounted(container: JsonObject) -> bool:
+    return any(each.get("mountPath") == _MOUNT for each in get_maps(container, "volumeMounts"))
+
+
+def _with(container: JsonObject, mount: JsonObject) -> JsonObject:
+    return {**container, "volumeMounts": [*get_maps(container, "volumeMounts"), mount]}
+
+
+def _token(volume: str) -> JsonObject:
+    here = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+    certificate = {"key": "ca.crt", "path": "ca.crt"}
+    sources: list[JsonObject] = [
+        {"serviceAccountToken": {"expirationSeconds": _SECONDS, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [certificate]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": here}]}},
+    ]
+    return {"name": volume, "projected": {"sources": sources, "defaultMode": 420}}

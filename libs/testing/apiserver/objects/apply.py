@@ -6,7 +6,6 @@ The fence, `metadata.uid` and `metadata.resourceVersion`, is checked by the call
 from dataclasses import replace
 from typing import Any, Final
 
-from libs.testing.apiserver.objects.comparison import Comparison, compare, unchanged
 from libs.testing.apiserver.objects.fields import (
     Fields,
     ShapeMismatch,
@@ -29,7 +28,14 @@ from libs.testing.apiserver.objects.managed_fields import (
     without_lost_fields,
     without_times,
 )
-from libs.testing.apiserver.objects.merge import merged, misfits, without
+from libs.testing.apiserver.objects.merge import (
+    Comparison,
+    compare,
+    merged,
+    misfits,
+    unchanged,
+    without,
+)
 from libs.testing.apiserver.objects.shapes import MergeShape, encoded
 from libs.testing.apiserver.status import StatusError
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, cast
 
-from libs.testing.apiserver.objects.comparison import Comparison, compare, unchanged
 from libs.testing.apiserver.objects.fields import (
     Fields,
     ShapeMismatch,
@@ -19,6 +18,7 @@ from libs.testing.apiserver.objects.fields import (
     ordered,
     union,
 )
+from libs.testing.apiserver.objects.merge import Comparison, compare, unchanged
 from libs.testing.apiserver.objects.shapes import MergeShape, encoded
 
 _SYSTEM: Final = (

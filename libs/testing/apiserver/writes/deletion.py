@@ -7,20 +7,19 @@ from typing import Any
 import msgspec
 
 from libs.testing.apiserver.kinds.kind import ResourceKind
-from libs.testing.apiserver.kinds.status_errors import (
+from libs.testing.apiserver.objects.json import JsonObject, decoded, encoded, get_map, get_strings
+from libs.testing.apiserver.requests import dry_run
+from libs.testing.apiserver.status import (
+    StatusError,
     bad_request,
     details,
     invalid_options,
     invalid_syntax,
+    unsupported,
 )
-from libs.testing.apiserver.objects.encoding import decoded, encoded
-from libs.testing.apiserver.objects.json_access import JsonObject, get_map, get_strings
-from libs.testing.apiserver.requests.options import dry_run
-from libs.testing.apiserver.schemas.causes import unsupported
-from libs.testing.apiserver.status import StatusError
-from libs.testing.apiserver.storage.store import StoredObject
+from libs.testing.apiserver.store import StoredObject
+from libs.testing.apiserver.writes.admission import Strategies, WriteOutcome, WriteTarget
 from libs.testing.apiserver.writes.object_writer import ObjectWriter, format_time
-from libs.testing.apiserver.writes.outcome import Strategies, WriteOutcome, WriteTarget
 
 _POLICIES = ("Foreground", "Background", "Orphan")
 _FINALIZERS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}

@@ -1,21 +1,22 @@
 """Executes each write verb on one object."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
-from libs.testing.apiserver.kinds.status_errors import bad_request, not_found
-from libs.testing.apiserver.objects.json_access import JsonObject
-from libs.testing.apiserver.requests import bodies
-from libs.testing.apiserver.requests.options import dry_run, flag
-from libs.testing.apiserver.requests.routes import Route
-from libs.testing.apiserver.storage.store import Store, StoredObject
-from libs.testing.apiserver.writes import identity
-from libs.testing.apiserver.writes.definitions import CustomDefinitions
+from libs.testing.apiserver.bodies import APPLY, parse_object, unknown_fields, unsupported_media
+from libs.testing.apiserver.kinds.custom_resources import RESOURCE, served_kind
+from libs.testing.apiserver.kinds.kind import ResourceKind, ResourceKinds
+from libs.testing.apiserver.kinds.schema import Predicate
+from libs.testing.apiserver.objects.json import JsonObject, decoded
+from libs.testing.apiserver.requests import Route, dry_run, flag
+from libs.testing.apiserver.status import bad_request, not_found
+from libs.testing.apiserver.store import Store, StoredObject
+from libs.testing.apiserver.writes.admission import WriteOutcome, WriteTarget, check_name
 from libs.testing.apiserver.writes.deletion import DeleteOptions, Deleter, delete_options
 from libs.testing.apiserver.writes.object_writer import ObjectWriter
-from libs.testing.apiserver.writes.outcome import WriteOutcome, WriteTarget
-from libs.testing.apiserver.writes.patch import APPLY, Applier, check_options, patch_function
+from libs.testing.apiserver.writes.patches import Applier, check_options, patch_function
 from libs.testing.apiserver.writes.pod_subresources import (
     BindingBody,
     EvictionBody,
@@ -23,6 +24,83 @@ from libs.testing.apiserver.writes.pod_subresources import (
     bind,
     parse_body,
 )
+
+_MANAGER = "kube-apiserver"
+
+
+class CustomDefinitions:
+    def __init__(
+        self,
+        kinds: ResourceKinds,
+        store: Store,
+        *,
+        writer: ObjectWriter,
+        rules: Mapping[str, Predicate],
+    ) -> None:
+        self._kinds = kinds
+        self._store = store
+        self._writer = writer
+        self._rules = rules
+
+    def follow(self, kind: ResourceKind, outcome: WriteOutcome) -> None:
+        """Serve what a write of a definition defines, or serve it no longer."""
+        if kind.resource != RESOURCE:
+            return
+        if outcome.gone and outcome.before is not None:
+            self._remove(outcome.before["spec"])
+            return
+        stored = self._store.of_kind(kind).get("", outcome.name)
+        if stored is None:  # after a dry run
+            return
+        definition = decoded(stored.raw)
+        spec = definition["spec"]
+        served = self._kinds.by_resource(spec["group"], spec["names"]["plural"])
+        if served is not None:
+            self._kinds.remove(served)
+        self._kinds.add(served_kind(definition, self._rules))
+        if outcome.before is None:
+            self._establish(kind, stored)
+
+    def _establish(self, kind: ResourceKind, live: StoredObject) -> None:
+        now = self._writer.now()
+        conditions = [
+            _condition("NamesAccepted", "NoConflicts", "no conflicts found", now),
+            _condition(
+                "Established",
+                "InitialNamesAccepted",
+                "the initial names have been accepted",
+                now,
+            ),
+        ]
+
+        def change(thing: JsonObject) -> JsonObject:
+            names = {"conditions": conditions, "acceptedNames": thing["spec"]["names"]}
+            return {**thing, "status": {**thing["status"], **names}}
+
+        target = WriteTarget(kind=kind, name=live.name, subresource="status", manager=_MANAGER)
+        self._writer.update(target, live, change)
+
+    def _remove(self, spec: Mapping[str, Any]) -> None:
+        kind = self._kinds.by_resource(spec["group"], spec["names"]["plural"])
+        if kind is None:
+            return
+        for stored in list(self._store.of_kind(kind).select("")):
+            target = WriteTarget(
+                kind=kind, namespace=stored.namespace, name=stored.name, manager=_MANAGER
+            )
+            self._writer.remove(target, stored)
+        self._kinds.remove(kind)
+
+
+def _condition(type: str, reason: str, message: str, now: str) -> JsonObject:
+    return {
+        "type": type,
+        "status": "True",
+        "lastTransitionTime": now,
+        "reason": reason,
+        "message": message,
+    }
+
 
 _OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 
@@ -116,7 +194,7 @@ class WriteHandler:
         if stored is not None:
             return self._writer.update(target, stored, lambda _: thing, put=True)
         metadata = thing["metadata"]
-        metadata["name"] = identity.check_name(target, metadata.get("name") or "")
+        metadata["name"] = check_name(target, metadata.get("name") or "")
         if not route.kind.put_creates or route.subresource or metadata.get("uid"):
             raise not_found(route.kind, route.name)
         return self._writer.create(target, thing)
@@ -134,13 +212,11 @@ class WriteHandler:
 
     def _body(self, request: WriteRequest) -> JsonObject:
         if request.content_type not in ("", "application/json", "*/*"):
-            raise bodies.unsupported_media(request.content_type)
+            raise unsupported_media(request.content_type)
         kind = request.route.kind
-        thing = bodies.parse_object(request.body, kind)
+        thing = parse_object(request.body, kind)
         if request.query.get("fieldValidation") == "Strict":
-            unknown = [
-                f'unknown field "{path}"' for path in bodies.unknown_fields(thing, kind.shape)
-            ]
+            unknown = [f'unknown field "{path}"' for path in unknown_fields(thing, kind.shape)]
             if unknown:
                 raise bad_request(
                     f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '

@@ -1,7 +1,4 @@
-"""Creates, updates and removes objects: defaults, field ownership, validation, storage.
-
-Nothing is awaited between reading an object and storing it, which makes resourceVersion a fence.
-"""
+"""Create, update and remove objects: what every write has in common."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -11,19 +8,25 @@ from typing import Any
 import msgspec
 
 from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Ids
 from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.kinds.names import validate_metadata
-from libs.testing.apiserver.kinds.status_errors import already_exists, invalid_object
 from libs.testing.apiserver.kinds.strategies import KindStrategy
 from libs.testing.apiserver.objects import managed_fields
-from libs.testing.apiserver.objects.encoding import decoded, encoded, ordered
-from libs.testing.apiserver.objects.json_access import JsonObject, get_map, pick
+from libs.testing.apiserver.objects.json import JsonObject, decoded, encoded, get_map, ordered, pick
 from libs.testing.apiserver.objects.shapes import encoded as typed
-from libs.testing.apiserver.storage.store import Store, StoredObject
-from libs.testing.apiserver.writes import identity
-from libs.testing.apiserver.writes.admission import CreateAdmission
-from libs.testing.apiserver.writes.outcome import Strategies, WriteOutcome, WriteTarget
+from libs.testing.apiserver.status import already_exists, invalid_object
+from libs.testing.apiserver.store import Store, StoredObject
+from libs.testing.apiserver.writes.admission import (
+    CreateAdmission,
+    Strategies,
+    WriteOutcome,
+    WriteTarget,
+    check_fence,
+    check_identity,
+    drop_empty,
+    keep_server_fields,
+)
 
 
 class ObjectWriter:
@@ -92,9 +95,9 @@ class ObjectWriter:
         kind, strategy = write.kind, self._strategies(write.kind)
         old = decoded(live.raw)
         new = change(decoded(live.raw))
-        new = {**new, "metadata": identity.drop_empty(kind, get_map(new, "metadata"))}
-        identity.check_identity(write, new)
-        identity.check_fence(kind, live, new["metadata"], put=put)
+        new = {**new, "metadata": drop_empty(kind, get_map(new, "metadata"))}
+        check_identity(write, new)
+        check_fence(kind, live, new["metadata"], put=put)
         owners = new["metadata"].get("managedFields") if applied else None
         new = _with_defaults(kind, strategy, new)
         new = self._restored(write, strategy, new, old)
@@ -159,7 +162,7 @@ class ObjectWriter:
             if _has_status_subresource(write.kind):
                 new.pop("status", None)
                 new |= pick(old, "status")
-        identity.keep_server_fields(metadata, before)
+        keep_server_fields(metadata, before)
         return new
 
     def _tracked(self, write: WriteTarget, old: JsonObject | None, new: JsonObject) -> JsonObject:

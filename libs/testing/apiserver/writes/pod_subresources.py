@@ -6,15 +6,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from libs.testing.apiserver.kinds.kind import ResourceKind, ResourceKinds
-from libs.testing.apiserver.kinds.status_errors import bad_request
-from libs.testing.apiserver.objects.encoding import decoded, encoded
-from libs.testing.apiserver.objects.json_access import JsonObject, get_map, get_maps
+from libs.testing.apiserver.objects.json import JsonObject, decoded, encoded, get_map, get_maps
 from libs.testing.apiserver.objects.selectors import from_object
-from libs.testing.apiserver.status import StatusError
-from libs.testing.apiserver.storage.store import Store, StoredObject
+from libs.testing.apiserver.status import StatusError, bad_request
+from libs.testing.apiserver.store import Store, StoredObject
+from libs.testing.apiserver.writes.admission import WriteOutcome, WriteTarget
 from libs.testing.apiserver.writes.deletion import DeleteOptions, Deleter, check_preconditions
 from libs.testing.apiserver.writes.object_writer import ObjectWriter
-from libs.testing.apiserver.writes.outcome import WriteOutcome, WriteTarget
 
 _REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
 _MANAGER = "kube-apiserver"

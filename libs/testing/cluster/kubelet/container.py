@@ -1,11 +1,66 @@
-"""One container of a pod: its phase, exits and restarts."""
+"""The interface of processes that run inside simulated containers.
 
+For a container with a process, the process decides when it is ready and how it ends; the world's
+model only says how long the start takes. For a container without one, the model decides all.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Protocol
 
-from libs.kube.times import format_time
-from libs.testing.cluster.kubelet.container_process import ContainerInstance, ContainerProcess
+import msgspec
+
+from libs.kube.views import format_time
+from libs.testing.cluster.views import Pod
+
+
+class ContainerInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """One start of one container."""
+
+    node: str
+    boot_id: str
+    pod: Pod
+    container: str
+    container_id: str
+    attempt: int
+
+
+class ProcessEvents(Protocol):
+    """What a process reports to its kubelet; ignored after the container has ended."""
+
+    def ready(self, ready: bool) -> None:
+        """Set the result of the readiness probe."""
+        ...
+
+    def exit(self, code: int) -> None:
+        """Report that the process has ended by itself."""
+        ...
+
+
+class ContainerProcess(Protocol):
+    """A process in a container. The methods return at once; work runs in tasks."""
+
+    def begin(self, instance: ContainerInstance, events: ProcessEvents, /) -> None:
+        """The container has started."""
+        ...
+
+    def stop(self, instance: ContainerInstance) -> None:
+        """Terminate; the process is killed at the end of the grace period."""
+        ...
+
+    def end(self, instance: ContainerInstance) -> None:
+        """The container is gone: exited, killed, or lost with its machine."""
+        ...
+
+
+ProcessFactory = Callable[[Pod, str], ContainerProcess | None]
+"""Creates the process for a pod's container of that name; None leaves it to the model."""
+
+
+def no_process(_pod: Pod, _container: str) -> None:
+    pass
+
 
 FIRST_BACKOFF = 10.0
 LONGEST_BACKOFF = 300.0
@@ -120,3 +175,92 @@ class SimulatedContainer:
             message = f"restarting failed container={self.name}"
             return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
         return {"waiting": {"reason": waiting}}
+
+
+def pod_phase(containers: Sequence[SimulatedContainer]) -> str:
+    """Return the pod's phase, as its containers imply it."""
+    init_containers = [container for container in containers if container.init]
+    if any(
+        container.state is ContainerPhase.ENDED and not container.done
+        for container in init_containers
+    ):
+        return "Failed"
+    if not all(container.done for container in init_containers):
+        return "Pending"
+    main_containers = [container for container in containers if not container.init]
+    if all(container.state is ContainerPhase.ENDED for container in main_containers):
+        return "Succeeded" if all(container.done for container in main_containers) else "Failed"
+    not_started = (ContainerPhase.WAITING, ContainerPhase.CREATING)
+    if any(
+        container.state in not_started and container.last is None for container in main_containers
+    ):
+        return "Pending"
+    return "Running"
+
+
+class PodStatusBuilder:
+    """Builds statuses; remembers the transition time of each condition."""
+
+    __slots__ = ("_since",)
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[str, float]] = {}
+
+    def build(
+        self,
+        containers: Sequence[SimulatedContainer],
+        *,
+        since: float,
+        now: float,
+        host_ip: str,
+        pod_ip: str,
+    ) -> dict[str, Any]:
+        """Return the kubelet's part of the pod's status."""
+        init_containers = [container for container in containers if container.init]
+        main_containers = [container for container in containers if not container.init]
+        phase = pod_phase(containers)
+        initialized = all(container.done for container in init_containers)
+        ready = (
+            bool(main_containers)
+            and all(container.ready for container in main_containers)
+            and initialized
+        )
+        reason = "PodCompleted" if phase == "Succeeded" else "ContainersNotReady"
+        started = any(
+            container.last or container.state is ContainerPhase.RUNNING for container in containers
+        )
+        waiting = "PodInitializing" if init_containers else "ContainerCreating"
+        status: dict[str, Any] = {
+            "phase": phase,
+            "startTime": format_time(since),
+            "hostIP": host_ip,
+            "hostIPs": [{"ip": host_ip}],
+            "conditions": [
+                self._condition("PodReadyToStartContainers", started, now, ""),
+                self._condition("Initialized", initialized, now, "ContainersNotInitialized"),
+                self._condition("Ready", ready, now, reason),
+                self._condition("ContainersReady", ready, now, reason),
+            ],
+            "containerStatuses": [
+                container.as_status(waiting=waiting) for container in main_containers
+            ],
+        }
+        if init_containers:
+            status["initContainerStatuses"] = [
+                container.as_status(waiting=waiting) for container in init_containers
+            ]
+        if started:
+            status |= {"podIP": pod_ip, "podIPs": [{"ip": pod_ip}]}
+        return status
+
+    def _condition(self, kind: str, is_true: bool, now: float, reason: str) -> dict[str, Any]:
+        value = "True" if is_true else "False"
+        before = self._since.get(kind)
+        if before is None or before[0] != value:
+            before = self._since[kind] = (value, now)
+        return {
+            "type": kind,
+            "status": value,
+            "lastTransitionTime": format_time(before[1]),
+            "reason": None if is_true or not reason else reason,
+        }

@@ -12,12 +12,12 @@ from libs.forecast.world import WorldModel
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from libs.runtime.backoff import jittered
+from libs.runtime.clock import jittered
 from libs.runtime.env import Env
 from libs.testing.cluster.controller_loop import ControllerLoop
 from libs.testing.cluster.informers import by_node
 from libs.testing.cluster.kubelet import hardware as hw
-from libs.testing.cluster.kubelet.container_process import ProcessFactory, no_process
+from libs.testing.cluster.kubelet.container import ProcessFactory, no_process
 from libs.testing.cluster.kubelet.kubelet import SimulatedKubelet
 from libs.testing.cluster.patches import patch_status
 from libs.testing.cluster.views import LEASES, NODES, PODS, Node, Pod

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from libs.kube.times import format_micro_time, format_time
+from libs.kube.views import format_micro_time, format_time
 
 GPU = "nvidia.com/gpu"
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 
 from libs.forecast.world import WorldModel
 from libs.kube.client import Kube
-from libs.runtime.env import Env
-from libs.runtime.ids import Ids
-from libs.testing.cluster.kubelet.container_process import ProcessFactory
+from libs.runtime.env import Env, Ids
+from libs.testing.cluster.kubelet.container import ProcessFactory
 from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.kubelet.pod_lifecycle import PodHost, PodLifecycle
 from libs.testing.cluster.views import Pod

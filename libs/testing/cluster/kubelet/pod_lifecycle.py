@@ -10,16 +10,18 @@ from typing import Any
 
 from libs.forecast.world import ProcessEnd, WorldModel
 from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Ids
 from libs.testing.cluster.kubelet.container import (
     KILLED,
     LOST,
     ContainerExit,
+    ContainerInstance,
     ContainerPhase,
+    PodStatusBuilder,
+    ProcessFactory,
     SimulatedContainer,
+    pod_phase,
 )
-from libs.testing.cluster.kubelet.container_process import ContainerInstance, ProcessFactory
-from libs.testing.cluster.kubelet.pod_status import PodStatusBuilder, pod_phase
 from libs.testing.cluster.views import Pod
 
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from libs.kube.client import APPLY_PATCH
-from libs.kube.transport import Transport
+from libs.kube.requests import Transport
 from libs.kube.views import Object
-from libs.policy.installation.objects import installation_objects
+from libs.policy.installation import installation_objects
 from services.driver.cluster import resources
 from services.driver.cluster.diff import difference
 from tests.component.kube.sandbox import ADMIN, ServerUnderTest

@@ -9,16 +9,15 @@ from libs.contracts.node import DRIVER_LABEL
 from libs.kube.errors import Conflict
 from libs.policy.render.rendered import TARGET_ANNOTATION
 from libs.testing.apiserver.faults import Fault, Hang, RefuseRequest
-from services.driver.cluster import garbage_collection, resources
+from services.driver.cluster import decide, resources
 from services.driver.cluster.decide import delete_operand
-from services.driver.cluster.informers import Informers
-from services.driver.cluster.metrics import DriverMetrics
 from services.driver.cluster.plan import ObjectKey
-from services.driver.cluster.writes import Writes
-from tests.component.driver.cluster.world import ROLE_SETTINGS, World, play
+from services.driver.cluster.resources import Informers
+from services.driver.cluster.writes import DriverMetrics, Writes
+from tests.component.driver.cluster.world import CLUSTER_POLICIES, POLICY, World, play
+from tests.component.processes import NAMESPACE
 from tests.unit.policy.situations import cluster_policy
 
-POLICY = "cluster-policy"
 HOUR = 600.0
 """An hour is shorter in tests that are not about its length."""
 ROLLOUT = f"clusterpolicy-{POLICY}"
@@ -27,13 +26,13 @@ ROLLOUT = f"clusterpolicy-{POLICY}"
 @pytest.fixture
 def short_hours(monkeypatch: pytest.MonkeyPatch) -> None:
     """They pass sooner."""
-    monkeypatch.setattr(garbage_collection, "HOUR", HOUR)
+    monkeypatch.setattr(decide, "HOUR", HOUR)
 
 
 async def begun(world: World) -> str:
     """One node that runs the driver of its policy; the name of that driver's DaemonSet."""
     await world.install()
-    world.add_machine("a")
+    world.add_kubelet("a")
     await world.apply(cluster_policy())
     await world.sleep(5)
     await world.lead()
@@ -45,8 +44,7 @@ async def begun(world: World) -> str:
 
 async def moved_on(world: World, version: str = "590.10") -> None:
     """A person wants another version."""
-    change = {"spec": {"driver": {"version": version}}}
-    await world.patch(resources.POLICIES["ClusterPolicy"], POLICY, change)
+    await world.change_policy(driver={"version": version})
     await world.sleep(5)
 
 
@@ -74,10 +72,10 @@ def test_the_old_one_goes_an_hour_after_the_last_node_has_left_it_and_not_before
         old = await begun(world)
         await moved_on(world)
         new = await world.driver(but=[old])
-        await world.sleep(garbage_collection.HOUR + 300)
+        await world.sleep(decide.HOUR + 300)
         assert await world.exists(resources.DAEMON_SETS, old)
         await world.set_driver_label("a", new)
-        await world.sleep(garbage_collection.HOUR - 60)
+        await world.sleep(decide.HOUR - 60)
         assert await world.exists(resources.DAEMON_SETS, old)
         await world.sleep(120)
         assert await world.drivers() == [new]
@@ -144,7 +142,7 @@ def test_what_was_wanted_before_the_nodes_moved_is_wanted_again_at_no_cost() -> 
     async def story(world: World) -> None:
         old = await begun(world)
         await moved_on(world)
-        before = len(world.revisions)
+        before = len(world.revisions())
         await moved_on(world, "580.95.05")
         await world.sleep(60)
         assert {kind for _, kind, _ in world.written[before:]} == {"ClusterPolicy"}
@@ -191,7 +189,7 @@ def test_a_node_that_was_missed_for_a_moment_takes_nothing_with_it() -> None:
     async def story(world: World) -> None:
         old = await begun(world)
         label = {"feature.node.kubernetes.io/system-os_release.ID": None, "sluice.dev/driver": None}
-        await world.label("a", **label)
+        await world.label("a", label)
         await world.sleep(HOUR + 300)
         assert await world.drivers() == [old]
 
@@ -205,7 +203,7 @@ def test_the_drivers_of_a_policy_that_is_deleted_stay_and_go_on() -> None:
         await moved_on(world)
         new = await world.driver(but=[old])
         others = set(await world.daemon_sets()) - {old, new}
-        await world.remove(resources.POLICIES["ClusterPolicy"], POLICY)
+        await world.remove(CLUSTER_POLICIES, POLICY)
         await world.sleep(HOUR + 300)
         found = await world.daemon_sets()
         assert set(found) == {old, new, *others}
@@ -220,7 +218,7 @@ def test_the_drivers_of_a_policy_that_is_deleted_stay_and_go_on() -> None:
 def test_a_policy_that_is_made_anew_has_drivers_of_its_own_and_the_old_ones_go() -> None:
     async def story(world: World) -> None:
         old = await begun(world)
-        await world.remove(resources.POLICIES["ClusterPolicy"], POLICY)
+        await world.remove(CLUSTER_POLICIES, POLICY)
         await world.sleep(60)
         await world.apply(cluster_policy())
         await world.sleep(10)
@@ -245,7 +243,7 @@ def test_a_delete_that_the_server_does_not_take_is_tried_again() -> None:
         world.server.faults.add(fault)
         await world.sleep(600)
         assert not await world.exists(resources.DAEMON_SETS, old)
-        assert [one.code for one in world.revisions if one.verb == "delete"] == [409, 409, 200]
+        assert [one.code for one in world.revisions() if one.verb == "delete"] == [409, 409, 200]
 
     play(story)
 
@@ -253,7 +251,7 @@ def test_a_delete_that_the_server_does_not_take_is_tried_again() -> None:
 def test_an_object_that_changed_since_the_decision_is_not_deleted() -> None:
     async def story(world: World) -> None:
         old = await begun(world)
-        env, namespace = world.sim.env(), ROLE_SETTINGS.namespace
+        env, namespace = world.sim.env(), NAMESPACE
         meters = DriverMetrics(env)
         sources = Informers(world.kube, namespace=namespace, env=env)
         hands = Writes(world.kube, informers=sources, namespace=namespace, metrics=meters)

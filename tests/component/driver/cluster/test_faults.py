@@ -7,11 +7,9 @@ import pytest
 from libs.testing.apiserver.faults import Cut, Fault, FaultEffect, Hang, RefuseRequest
 from services.driver.cluster import controller, decide, resources
 from services.driver.cluster.diff import difference
-from tests.component.driver.cluster.test_operands import AGENTS, POLICY, brought_up
-from tests.component.driver.cluster.world import USER, World, play
+from tests.component.driver.cluster.world import AGENTS, EXPORTER, POLICY, World, play
+from tests.component.processes import user_of
 from tests.unit.policy.situations import crd_mode_policy, nvidia_driver
-
-SICK = "nvidia-dcgm-exporter"
 
 
 @pytest.mark.parametrize(
@@ -21,24 +19,28 @@ def test_an_object_that_fails_holds_up_no_other_and_is_made_when_it_can_be(
     does: FaultEffect,
 ) -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
-        struck = world.server.faults.add(Fault(effect=does, name=SICK, user=USER, verbs=("apply",)))
+        await world.install_policy()
+        struck = world.server.faults.add(
+            Fault(effect=does, name=EXPORTER, user=user_of(World.WRITER), verbs=("apply",))
+        )
         await world.lead()
         found = await world.daemon_sets()
-        assert set(found) == {*AGENTS, *await world.drivers()} - {SICK}
+        assert set(found) == {*AGENTS, *await world.drivers()} - {EXPORTER}
         # Doubling, the waits allow a dozen tries in that time and no more.
         assert 2 <= struck.hit_count <= 16
         world.server.faults.clear()
         await world.sleep(300)
-        assert SICK in await world.daemon_sets()
+        assert EXPORTER in await world.daemon_sets()
 
     play(story)
 
 
 def test_what_was_carried_out_without_an_answer_is_not_written_again() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
-        world.server.faults.add(Fault(effect=Cut("after"), user=USER, verbs=("apply",)))
+        await world.install_policy()
+        world.server.faults.add(
+            Fault(effect=Cut("after"), user=user_of(World.WRITER), verbs=("apply",))
+        )
         await world.lead()
         assert len(await world.daemon_sets()) == 6
         names = [name for verb, _, name in world.written if verb == "apply"]
@@ -49,37 +51,41 @@ def test_what_was_carried_out_without_an_answer_is_not_written_again() -> None:
 
 def test_a_refused_object_is_named_in_the_status_and_retried_each_minute() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
-        refused = Fault(effect=RefuseRequest(403), name=SICK, user=USER, verbs=("apply",))
+        await world.install_policy()
+        refused = Fault(
+            effect=RefuseRequest(403), name=EXPORTER, user=user_of(World.WRITER), verbs=("apply",)
+        )
         struck = world.server.faults.add(refused)
         role = await world.lead()
         await world.sleep(600)
         assert 10 <= struck.hit_count <= 12
-        said = await world.conditions("ClusterPolicy", POLICY)
-        words = f"state-dcgm-exporter: the API server refused DaemonSet/{SICK}"
+        said = await world.conditions()
+        words = f"state-dcgm-exporter: the API server refused DaemonSet/{EXPORTER}"
         assert words in said["Degraded"]["message"]
         ((reason, message),) = await world.events()
         assert reason == "Refused"
-        assert message.startswith(f"DaemonSet/{SICK}: ")
+        assert message.startswith(f"DaemonSet/{EXPORTER}: ")
         known = {"kind": "DaemonSet", "outcome": "refused"}
         assert role.value("sluice_driver_api_writes_total", **known) == struck.hit_count
         world.server.faults.clear()
         await world.sleep(120)
-        said = await world.conditions("ClusterPolicy", POLICY)
+        said = await world.conditions()
         assert said["Degraded"]["status"] == "False"
-        assert SICK in await world.daemon_sets()
+        assert EXPORTER in await world.daemon_sets()
 
     play(story)
 
 
 def test_changes_elsewhere_do_not_hurry_what_is_refused() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
-        refused = Fault(effect=RefuseRequest(403), name=SICK, user=USER, verbs=("apply",))
+        await world.install_policy()
+        refused = Fault(
+            effect=RefuseRequest(403), name=EXPORTER, user=user_of(World.WRITER), verbs=("apply",)
+        )
         struck = world.server.faults.add(refused)
         await world.lead()
         for number in range(100):
-            await world.label("a", team=str(number))
+            await world.label("a", {"team": str(number)})
             await world.sleep(1)
         assert struck.hit_count <= 4
 
@@ -88,16 +94,21 @@ def test_changes_elsewhere_do_not_hurry_what_is_refused() -> None:
 
 def test_another_wish_is_tried_at_once() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
-        refused = Fault(effect=RefuseRequest(403), name=SICK, user=USER, verbs=("apply",), times=1)
+        await world.install_policy()
+        refused = Fault(
+            effect=RefuseRequest(403),
+            name=EXPORTER,
+            user=user_of(World.WRITER),
+            verbs=("apply",),
+            times=1,
+        )
         world.server.faults.add(refused)
         await world.lead()
-        assert SICK not in await world.daemon_sets()
+        assert EXPORTER not in await world.daemon_sets()
         env = [{"name": "A", "value": "b"}]
-        change = {"spec": {"dcgmExporter": {"env": env}}}
-        await world.patch(resources.POLICIES["ClusterPolicy"], POLICY, change)
+        await world.change_policy(dcgmExporter={"env": env})
         await world.sleep(2)
-        assert SICK in await world.daemon_sets()
+        assert EXPORTER in await world.daemon_sets()
 
     play(story)
 
@@ -107,56 +118,61 @@ def test_what_a_server_keeps_in_another_form_is_sent_once_for_each_wish(
 ) -> None:
     def otherwise(wanted: Any, there: Any) -> str:
         """As where a webhook changes what is sent, each time."""
-        sick = there.metadata.name == SICK
+        sick = there.metadata.name == EXPORTER
         return "spec.template.spec.schedulerName" if sick else difference(wanted, there)
 
     monkeypatch.setattr(decide, "difference", otherwise)
     monkeypatch.setattr(controller, "difference", otherwise)
 
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         await world.lead()
-        made = [one for one in world.revisions if one.name == SICK]
+        made = [one for one in world.revisions() if one.name == EXPORTER]
         assert [one.verb for one in made] == ["apply"]
         for number in range(20):
-            await world.label("a", team=str(number))
+            await world.label("a", {"team": str(number)})
             await world.sleep(1)
-        assert len([one for one in world.revisions if one.name == SICK]) == 1
+        assert len([one for one in world.revisions() if one.name == EXPORTER]) == 1
         edit = {"spec": {"template": {"spec": {"priorityClassName": "low"}}}}
-        await world.patch(resources.DAEMON_SETS, SICK, edit)
+        await world.patch(resources.DAEMON_SETS, EXPORTER, edit)
         await world.sleep(10)
-        assert len([one for one in world.revisions if one.name == SICK]) == 2
+        assert len([one for one in world.revisions() if one.name == EXPORTER]) == 2
 
     play(story)
 
 
 def test_a_status_that_cannot_be_written_holds_up_nothing() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
-        fault = Fault(effect=RefuseRequest(500), kind="ClusterPolicy", user=USER, verbs=("patch",))
+        await world.install_policy()
+        fault = Fault(
+            effect=RefuseRequest(500),
+            kind="ClusterPolicy",
+            user=user_of(World.WRITER),
+            verbs=("patch",),
+        )
         world.server.faults.add(fault)
         await world.lead()
         assert len(await world.daemon_sets()) == 6
-        assert await world.state("ClusterPolicy", POLICY) == ""
+        assert await world.state() == ""
         world.server.faults.clear()
         await world.sleep(300)
-        assert await world.state("ClusterPolicy", POLICY) == "notReady"
+        assert await world.state() == "notReady"
 
     play(story)
 
 
 def test_a_server_that_restarts_and_forgets_changes_nothing() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         await world.lead()
-        before = len(world.revisions)
+        before = len(world.revisions())
         for _ in range(3):
             await world.server.restart()
             await world.sleep(100)
             await world.server.compact()
             world.server.faults.drop_watches(clean=False)
             await world.sleep(100)
-        assert len(world.revisions) == before
+        assert len(world.revisions()) == before
 
     play(story)
 
@@ -164,8 +180,8 @@ def test_a_server_that_restarts_and_forgets_changes_nothing() -> None:
 async def two_drivers(world: World) -> None:
     """What writes to every kind: operands, owner labels and statuses."""
     await world.install()
-    world.add_machine("a")
-    world.add_machine("b", version="24.04", pool="canary")
+    world.add_kubelet("a")
+    world.add_kubelet("b", version="24.04", pool="canary")
     for policy in (
         crd_mode_policy(),
         nvidia_driver("canary", nodeSelector={"pool": "canary"}, version="590.10"),
@@ -229,7 +245,7 @@ def test_killed_between_any_two_writes_the_next_one_goes_on() -> None:
 
 
 async def _cut(wire: Any) -> bool:
-    return wire.is_cut
+    return wire.cut.is_set()
 
 
 def _plain(name: str) -> str:

@@ -2,16 +2,24 @@
 
 from typing import Any
 
-from libs.kube import gpu_operator
+from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import LEASES, PODS
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from services.driver.cluster import resources
-from tests.component.driver.cluster.test_operands import AGENTS, POLICY, brought_up
-from tests.component.driver.cluster.world import NAMESPACE, USER, World, play
+from tests.component.driver.cluster.world import (
+    AGENTS,
+    CLUSTER_POLICIES,
+    EXPORTER,
+    POLICY,
+    VALIDATOR,
+    World,
+    play,
+)
+from tests.component.processes import NAMESPACE, user_of
 
 ITS_NAMESPACE = "default"
 LEASE = {
-    "metadata": {"name": gpu_operator.LEASE},
+    "metadata": {"name": GPU_OPERATOR_LEASE},
     "spec": {
         "holderIdentity": "gpu-operator_1",
         "leaseDurationSeconds": 15,
@@ -19,14 +27,14 @@ LEASE = {
         "leaseTransitions": 1,
     },
 }
-WORDS = f"gpu-operator_1 holds lease {ITS_NAMESPACE}/{gpu_operator.LEASE}"
+WORDS = f"gpu-operator_1 holds lease {ITS_NAMESPACE}/{GPU_OPERATOR_LEASE}"
 
 
 async def renew(world: World, *, holder: str = "gpu-operator_1") -> None:
     """As who holds it does every few seconds."""
     stamp = f"2027-01-15T09:00:{int(world.sim.clock.monotonic()) % 60:02d}.000000Z"
     spec = {"holderIdentity": holder, "renewTime": stamp}
-    path = LEASES.path(namespace=ITS_NAMESPACE, name=gpu_operator.LEASE)
+    path = LEASES.path(namespace=ITS_NAMESPACE, name=GPU_OPERATOR_LEASE)
     await world.kube.request(
         "PATCH", path, body={"spec": spec}, content_type="application/merge-patch+json"
     )
@@ -72,14 +80,14 @@ async def its_pods(world: World, app: str) -> list[str]:
 
 async def taken_over(world: World) -> None:
     """It has labelled the nodes and made a validator, and holds its lease."""
-    await brought_up(world)
+    await world.install_policy()
     for name in ("a", "b"):
-        await world.label(name, **{"nvidia.com/gpu.deploy.operator-validator": "true"})
+        await world.label(name, {"nvidia.com/gpu.deploy.operator-validator": "true"})
     await world.kube.create(LEASES, LEASE, namespace=ITS_NAMESPACE)
-    policy = await world.kube.get(resources.POLICIES["ClusterPolicy"], POLICY)
+    policy = await world.kube.get(CLUSTER_POLICIES, POLICY)
     await world.kube.create(
         resources.DAEMON_SETS,
-        its_daemon_set("nvidia-operator-validator", uid=policy.metadata.uid),
+        its_daemon_set(VALIDATOR, uid=policy.metadata.uid),
         namespace=NAMESPACE,
     )
     await world.sleep(10)
@@ -91,12 +99,12 @@ def test_while_it_is_at_work_nothing_is_touched_and_the_status_says_so() -> None
         role = world.start()
         await at_work(world, seconds=200)
         assert {kind for _, kind, _ in world.written} == {"ClusterPolicy"}
-        assert len(world.revisions) == 1
-        said = await world.conditions("ClusterPolicy", POLICY)
+        assert len(world.revisions()) == 1
+        said = await world.conditions()
         assert list(said) == ["ForeignOperator"]
         assert said["ForeignOperator"]["status"] == "True"
         assert WORDS in said["ForeignOperator"]["message"]
-        assert list(await world.daemon_sets()) == ["nvidia-operator-validator"]
+        assert list(await world.daemon_sets()) == [VALIDATOR]
         assert role.value("gpu_operator_reconciliation_status") == 0
 
     play(story)
@@ -114,13 +122,12 @@ def test_the_status_of_a_policy_stays_as_written() -> None:
             "lastTransitionTime": "2027-01-15T08:00:00Z",
         }
         status = {"status": {"state": "ready", "conditions": [its]}}
-        kind = resources.POLICIES["ClusterPolicy"]
-        await world.patch(kind, POLICY, status, subresource="status")
+        await world.patch(CLUSTER_POLICIES, POLICY, status, subresource="status")
         await at_work(world, seconds=60)
-        said = await world.conditions("ClusterPolicy", POLICY)
+        said = await world.conditions()
         assert list(said) == ["Ready", "ForeignOperator"]
         assert said["Ready"] == its
-        assert await world.state("ClusterPolicy", POLICY) == "ready"
+        assert await world.state() == "ready"
 
     play(story)
 
@@ -130,20 +137,20 @@ def test_when_its_lease_runs_out_what_it_made_is_replaced_pod_by_pod() -> None:
         await taken_over(world)
         world.start()
         await at_work(world, seconds=60)
-        assert len(await its_pods(world, "nvidia-operator-validator")) == 2
+        assert len(await its_pods(world, VALIDATOR)) == 2
         await world.sleep(11)
         assert len(await world.daemon_sets()) == 1
         await world.sleep(60)
         found = await world.daemon_sets()
         assert sorted(found) == sorted([*AGENTS, *await world.drivers()])
-        assert found["nvidia-operator-validator"].status.updated_number_scheduled == 2
-        assert await its_pods(world, "nvidia-operator-validator") == []
+        assert found[VALIDATOR].status.updated_number_scheduled == 2
+        assert await its_pods(world, VALIDATOR) == []
         assert all(one.metadata.owner_references == () for one in found.values())
-        said = await world.conditions("ClusterPolicy", POLICY)
+        said = await world.conditions()
         assert "ForeignOperator" not in said
         assert said["Ready"]["reason"] == "Error"
         deleted = [name for verb, _, name in world.written if verb == "delete"]
-        assert deleted == ["nvidia-operator-validator"]
+        assert deleted == [VALIDATOR]
 
     play(story)
 
@@ -151,14 +158,13 @@ def test_when_its_lease_runs_out_what_it_made_is_replaced_pod_by_pod() -> None:
 def test_its_pods_outlive_its_daemon_set_and_are_adopted() -> None:
     async def story(world: World) -> None:
         await taken_over(world)
-        before = await its_pods(world, "nvidia-operator-validator")
+        before = await its_pods(world, VALIDATOR)
         assert len(before) == 2
-        policy = resources.POLICIES["ClusterPolicy"]
-        await world.patch(policy, POLICY, {"spec": {"daemonsets": {"updateStrategy": "OnDelete"}}})
+        await world.change_policy(daemonsets={"updateStrategy": "OnDelete"})
         await renew(world, holder="")
         await world.lead()
-        assert await its_pods(world, "nvidia-operator-validator") == before
-        ours = (await world.daemon_sets())["nvidia-operator-validator"]
+        assert await its_pods(world, VALIDATOR) == before
+        ours = (await world.daemon_sets())[VALIDATOR]
         page = await world.kube.list_page(
             PODS, namespace=NAMESPACE, labels="app=nvidia-operator-validator"
         )
@@ -179,7 +185,7 @@ def test_killed_after_the_old_one_went_the_next_one_makes_ours() -> None:
         found = await world.daemon_sets()
         assert sorted(found) == sorted([*AGENTS, *await world.drivers()])
         names = [name for _, kind, name in world.written if kind == "DaemonSet"]
-        assert names.count("nvidia-operator-validator") == 2
+        assert names.count(VALIDATOR) == 2
         assert len(names) == len(found) + 1
 
     play(story)
@@ -187,63 +193,68 @@ def test_killed_after_the_old_one_went_the_next_one_makes_ours() -> None:
 
 def test_a_gpu_operator_that_starts_later_holds_writes_until_it_leaves() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         await world.lead()
         await world.kube.create(LEASES, LEASE, namespace=ITS_NAMESPACE)
         await world.sleep(2)
-        await world.remove(resources.DAEMON_SETS, "nvidia-dcgm-exporter")
+        await world.remove(resources.DAEMON_SETS, EXPORTER)
         await at_work(world, seconds=60)
-        assert "nvidia-dcgm-exporter" not in await world.daemon_sets()
-        said = await world.conditions("ClusterPolicy", POLICY)
+        assert EXPORTER not in await world.daemon_sets()
+        said = await world.conditions()
         assert set(said) == {"Ready", "Error", "ForeignOperator"}
         # Deleted by a person, a lease counts for as long as its holder may take to make it anew.
-        path = LEASES.path(namespace=ITS_NAMESPACE, name=gpu_operator.LEASE)
+        path = LEASES.path(namespace=ITS_NAMESPACE, name=GPU_OPERATOR_LEASE)
         await world.kube.request("DELETE", path)
         await world.sleep(15)
-        assert "nvidia-dcgm-exporter" not in await world.daemon_sets()
+        assert EXPORTER not in await world.daemon_sets()
         await world.sleep(10)
-        assert "nvidia-dcgm-exporter" in await world.daemon_sets()
-        assert "ForeignOperator" not in await world.conditions("ClusterPolicy", POLICY)
+        assert EXPORTER in await world.daemon_sets()
+        assert "ForeignOperator" not in await world.conditions()
 
     play(story)
 
 
 def test_a_gpu_operator_that_renews_its_lease_again_holds_writes_at_once() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         await world.lead()
         await world.kube.create(LEASES, LEASE, namespace=ITS_NAMESPACE)
         await world.sleep(60)
-        assert "ForeignOperator" not in await world.conditions("ClusterPolicy", POLICY)
+        assert "ForeignOperator" not in await world.conditions()
         await renew(world)
         await world.sleep(2)
-        assert "ForeignOperator" in await world.conditions("ClusterPolicy", POLICY)
+        assert "ForeignOperator" in await world.conditions()
 
     play(story)
 
 
 def test_while_its_lease_cannot_be_seen_nothing_is_touched() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         await world.lead()
-        blind = Fault(effect=RefuseRequest(500), kind="Lease", user=USER, verbs=("list", "watch"))
+        blind = Fault(
+            effect=RefuseRequest(500),
+            kind="Lease",
+            user=user_of(World.WRITER),
+            verbs=("list", "watch"),
+        )
         world.server.faults.add(blind)
         world.server.faults.drop_watches(kind="Lease", clean=False)
         await world.sleep(120)
-        await world.remove(resources.DAEMON_SETS, "nvidia-dcgm-exporter")
+        await world.remove(resources.DAEMON_SETS, EXPORTER)
         await world.sleep(60)
-        assert "nvidia-dcgm-exporter" not in await world.daemon_sets()
+        assert EXPORTER not in await world.daemon_sets()
         world.server.faults.clear()
         await world.sleep(60)
-        assert "nvidia-dcgm-exporter" in await world.daemon_sets()
+        assert EXPORTER in await world.daemon_sets()
 
     play(story)
 
 
 def test_foreign_objects_under_our_names_are_left_alone_and_reported() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
-        theirs = its_daemon_set("nvidia-dcgm-exporter", uid="x")
+        await world.install_policy()
+        theirs = its_daemon_set(EXPORTER, uid="x")
         del theirs["metadata"]["ownerReferences"]
         await world.kube.create(resources.DAEMON_SETS, theirs, namespace=NAMESPACE)
         for name, handler in (("nvidia", "nvidia"), ("nvidia-cdi", "mine")):
@@ -251,18 +262,18 @@ def test_foreign_objects_under_our_names_are_left_alone_and_reported() -> None:
             await world.kube.create(resources.RUNTIME_CLASSES, told)
         await world.lead()
         touched = [name for _, _, name in world.written]
-        assert not {"nvidia-dcgm-exporter", "nvidia", "nvidia-cdi"} & set(touched)
-        said = await world.conditions("ClusterPolicy", POLICY)
+        assert not {EXPORTER, "nvidia", "nvidia-cdi"} & set(touched)
+        said = await world.conditions()
         assert (
             "DaemonSet nvidia-dcgm-exporter exists and was not created by Sluice"
             in said["Error"]["message"]
         )
         assert 'the handler "mine" instead of "nvidia-cdi"' in said["Error"]["message"]
         assert len(await world.events()) == 2
-        await world.remove(resources.DAEMON_SETS, "nvidia-dcgm-exporter")
+        await world.remove(resources.DAEMON_SETS, EXPORTER)
         await world.remove(resources.RUNTIME_CLASSES, "nvidia-cdi")
         await world.sleep(30)
-        said = await world.conditions("ClusterPolicy", POLICY)
+        said = await world.conditions()
         assert said["Degraded"]["status"] == "False"
         assert set(AGENTS) < set(await world.daemon_sets())
 

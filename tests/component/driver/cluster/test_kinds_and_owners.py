@@ -8,8 +8,8 @@ from libs.policy.crds import crd_manifests
 from libs.policy.validation import OWNER_LABEL
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from services.driver.cluster import resources
-from tests.component.driver.cluster.test_operands import AGENTS, POLICY
-from tests.component.driver.cluster.world import USER, World, play
+from tests.component.driver.cluster.world import AGENTS, World, play
+from tests.component.processes import user_of
 from tests.unit.policy.situations import cluster_policy, crd_mode_policy, nvidia_driver
 
 
@@ -18,20 +18,20 @@ def test_kinds_that_are_not_there_are_waited_for_in_silence(
 ) -> None:
     async def story(world: World) -> None:
         await world.install(crds=[])
-        world.add_machine("a")
+        world.add_kubelet("a")
         await world.sleep(5)
         role = await world.lead()
         assert role.service.unready_reasons() == []
         assert sorted(await world.daemon_sets()) == AGENTS
         assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
         # Each of the kinds is asked for every ten seconds, and nothing else.
-        await world.install_kinds(["clusterpolicies.nvidia.com"])
+        await world.install_crds(["clusterpolicies.nvidia.com"])
         await world.apply(cluster_policy())
         await world.sleep(30)
         assert len(await world.drivers()) == 1
-        await world.install_kinds(crd_manifests())
+        await world.install_crds(crd_manifests())
         await world.sleep(60)
-        assert await world.state("ClusterPolicy", POLICY) == "notReady"
+        assert await world.state() == "notReady"
         assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
 
     play(story)
@@ -42,11 +42,14 @@ def test_nothing_is_decided_before_it_is_known_what_there_is() -> None:
         await world.install()
         await world.apply(cluster_policy())
         blind = Fault(
-            effect=RefuseRequest(500), kind="ClusterPolicy", verbs=("get", "list"), user=USER
+            effect=RefuseRequest(500),
+            kind="ClusterPolicy",
+            verbs=("get", "list"),
+            user=user_of(World.WRITER),
         )
         world.server.faults.add(blind)
         role = await world.lead()
-        assert world.revisions == []
+        assert world.revisions() == []
         (why,) = role.service.unready_reasons()
         assert "clusterpolicies" in why
         world.server.faults.clear()
@@ -64,8 +67,8 @@ async def owners(world: World) -> dict[str, str | None]:
 
 async def two_pools(world: World) -> None:
     await world.install()
-    world.add_machine("a")
-    world.add_machine("b", pool="canary")
+    world.add_kubelet("a")
+    world.add_kubelet("b", pool="canary")
     world.cluster.fleet.add("plain")
     await world.apply(crd_mode_policy())
     await world.apply(nvidia_driver("canary", nodeSelector={"pool": "canary"}, version="590.10"))
@@ -80,7 +83,7 @@ def test_each_node_gets_its_driver_label_once() -> None:
         assert await owners(world) == {"a": "rest", "b": "canary", "plain": None}
         assert [name for _, kind, name in world.written if kind == "Node"] == ["a", "b"]
         assert len(await world.drivers()) == 2
-        await world.label("b", pool="other")
+        await world.label("b", {"pool": "other"})
         await world.sleep(10)
         assert (await owners(world))["b"] == "rest"
         assert [name for _, kind, name in world.written if kind == "Node"] == ["a", "b", "b"]
@@ -94,7 +97,7 @@ def test_contradicting_policies_change_no_node_and_both_report_it() -> None:
         await world.lead()
         before = len([one for one in world.written if one[1] == "Node"])
         await world.apply(nvidia_driver("second", nodeSelector={"pool": "canary"}))
-        await world.label("a", **{OWNER_LABEL: "rest"})
+        await world.label("a", {OWNER_LABEL: "rest"})
         await world.sleep(10)
         assert await owners(world) == {"a": "rest", "b": "canary", "plain": None}
         assert len([one for one in world.written if one[1] == "Node"]) == before
@@ -111,13 +114,18 @@ def test_an_obsolete_owner_label_is_removed_only_on_verified_caches() -> None:
         await world.lead()
         blind = [
             world.server.faults.add(
-                Fault(effect=RefuseRequest(500), kind="GPUClusterPolicy", verbs=(verb,), user=USER)
+                Fault(
+                    effect=RefuseRequest(500),
+                    kind="GPUClusterPolicy",
+                    verbs=(verb,),
+                    user=user_of(World.WRITER),
+                )
             )
             for verb in ("list", "watch")
         ]
         world.server.faults.drop_watches(kind="GPUClusterPolicy", clean=False)
         await world.sleep(60)
-        await world.label("a", **{"nvidia.com/gpu.present": None})
+        await world.label("a", {"nvidia.com/gpu.present": None})
         await world.sleep(60)
         assert (await owners(world))["a"] == "rest"
         for fault in blind:
@@ -131,7 +139,7 @@ def test_an_obsolete_owner_label_is_removed_only_on_verified_caches() -> None:
 def test_a_gpu_cluster_beside_a_policy_stops_both() -> None:
     async def story(world: World) -> None:
         await world.install()
-        world.add_machine("a")
+        world.add_kubelet("a")
         await world.apply(cluster_policy())
         definition = _gpu_clusters()
         await world.apply(definition)
@@ -145,7 +153,7 @@ def test_a_gpu_cluster_beside_a_policy_stops_both() -> None:
         await world.kube.create(api, made)
         await world.lead()
         assert await world.drivers() == []
-        said = await world.conditions("ClusterPolicy", POLICY)
+        said = await world.conditions()
         assert 'conflicting GPUCluster resource "gpu-cluster" detected' in said["Error"]["message"]
 
     play(story)

@@ -1,17 +1,14 @@
 """Several processes of the role: one writes, and another goes on when it is gone."""
 
 from libs.kube.resources import LEASES
-from services.driver.cluster import resources
 from services.driver.cluster.role import LEASE
-from tests.component.driver.cluster.test_operands import POLICY, brought_up
-from tests.component.driver.cluster.world import NAMESPACE, World, play
-
-OFF = {"spec": {"dcgmExporter": {"enabled": False}}}
+from tests.component.driver.cluster.world import EXPORTER, EXPORTER_OFF, World, play
+from tests.component.processes import NAMESPACE
 
 
 def test_of_two_one_writes_and_both_are_ready() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         first = await world.lead()
         second = await world.lead()
         assert (first.service.unready_reasons(), second.service.unready_reasons()) == ([], [])
@@ -24,15 +21,15 @@ def test_of_two_one_writes_and_both_are_ready() -> None:
 
 def test_a_standby_takes_over_when_the_leader_dies() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         first = await world.lead()
         second = await world.lead()
         await first.kill()
-        await world.patch(resources.POLICIES["ClusterPolicy"], POLICY, OFF)
+        await world.change_policy(**EXPORTER_OFF)
         await world.sleep(10)
-        assert "nvidia-dcgm-exporter" in await world.daemon_sets()
+        assert EXPORTER in await world.daemon_sets()
         await world.sleep(15)
-        assert "nvidia-dcgm-exporter" not in await world.daemon_sets()
+        assert EXPORTER not in await world.daemon_sets()
         assert second.transport.writes > 0
 
     play(story)
@@ -40,18 +37,18 @@ def test_a_standby_takes_over_when_the_leader_dies() -> None:
 
 def test_a_leader_that_was_cut_off_leads_again_when_it_is_let() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         role = await world.lead()
         await world.server.stop()
         await world.sleep(60)
         await world.server.start()
         await world.sleep(60)
         before = len(world.written)
-        await world.patch(resources.POLICIES["ClusterPolicy"], POLICY, OFF)
+        await world.change_policy(**EXPORTER_OFF)
         await world.sleep(10)
-        assert "nvidia-dcgm-exporter" not in await world.daemon_sets()
+        assert EXPORTER not in await world.daemon_sets()
         assert [one for one in world.written[before:] if one[0] == "delete"] == [
-            ("delete", "DaemonSet", "nvidia-dcgm-exporter")
+            ("delete", "DaemonSet", EXPORTER)
         ]
         assert role.service.unready_reasons() == []
 

@@ -4,30 +4,22 @@ from typing import Any
 
 from libs.forecast.world import ProcessEnd, WorldOverride
 from services.driver.cluster import resources
-from tests.component.driver.cluster.world import ROLE_SETTINGS, World, play
-from tests.unit.policy.situations import DRIVER, cluster_policy
-
-AGENTS = [
-    "gpu-feature-discovery",
-    "nvidia-container-toolkit-daemonset",
-    "nvidia-dcgm-exporter",
-    "nvidia-operator-validator",
-]
-POLICY = "cluster-policy"
-
-
-async def brought_up(world: World, **spec: Any) -> None:
-    """Two nodes of different systems, and a policy for both."""
-    await world.install()
-    world.add_machine("a")
-    world.add_machine("b", version="24.04")
-    await world.apply(cluster_policy(**spec))
-    await world.sleep(5)
+from tests.component.driver.cluster.world import (
+    AGENTS,
+    CLUSTER_POLICIES,
+    EXPORTER,
+    POLICY,
+    VALIDATOR,
+    World,
+    play,
+)
+from tests.component.processes import NAMESPACE
+from tests.unit.policy.situations import DRIVER
 
 
 def test_a_policy_brings_up_agents_and_a_driver_for_each_system() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         await world.lead()
         found = await world.daemon_sets()
         drivers = await world.drivers()
@@ -48,38 +40,38 @@ def test_a_policy_brings_up_agents_and_a_driver_for_each_system() -> None:
 
 def test_each_object_is_written_once_and_its_status_as_often_as_it_changes() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         await world.lead()
         written = world.written
         assert {verb for verb, kind, _ in written if kind in resources.OPERANDS} == {"apply"}
         assert len([kind for _, kind, _ in written if kind in resources.OPERANDS]) == 10
         statuses = [name for _, kind, name in written if kind == "ClusterPolicy"]
         assert 1 <= len(statuses) <= 3
-        assert len(world.revisions) == 10 + len(statuses)
+        assert len(world.revisions()) == 10 + len(statuses)
 
     play(story)
 
 
 def test_a_restart_writes_nothing() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         first = await world.lead()
         for stop in (first.stop, first.kill):
-            before = len(world.revisions)
+            before = len(world.revisions())
             await stop()
             first = await world.lead()
             await world.sleep(1000)
-            assert len(world.revisions) == before > 0
+            assert len(world.revisions()) == before > 0
 
     play(story)
 
 
 def test_the_status_shows_problems_and_success() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         role = await world.lead()
-        said = await world.conditions("ClusterPolicy", POLICY)
-        assert await world.state("ClusterPolicy", POLICY) == "notReady"
+        said = await world.conditions()
+        assert await world.state() == "notReady"
         assert said["Ready"]["status"] == "False"
         words = "state-driver on a: no driver is running yet"
         assert words in said["Error"]["message"]
@@ -87,11 +79,11 @@ def test_the_status_shows_problems_and_success() -> None:
         assert role.value("gpu_operator_reconciliation_status") == 0
         for node, system in (("a", "ubuntu22.04"), ("b", "ubuntu24.04")):
             await world.set_driver_label(node, await world.driver(system=system))
-            await world.label(node, **{"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"})
+            await world.label(node, {"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"})
         await world.sleep(60)
-        assert await world.state("ClusterPolicy", POLICY) == "ready"
-        view = await world.kube.get(resources.POLICIES["ClusterPolicy"], POLICY)
-        assert view.status["namespace"] == ROLE_SETTINGS.namespace
+        assert await world.state() == "ready"
+        view = await world.kube.get(CLUSTER_POLICIES, POLICY)
+        assert view.status["namespace"] == NAMESPACE
         assert role.value("gpu_operator_reconciliation_status") == 1
         assert role.value("gpu_operator_gpu_nodes_total") == 2
         assert role.value("gpu_operator_reconciliation_has_nfd_labels") == 1
@@ -106,15 +98,15 @@ def test_the_status_shows_problems_and_success() -> None:
 
 def test_pods_that_crash_are_named_with_node_and_cause_until_they_run() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         await world.lead()
         await world.sleep(60)
-        said = await world.conditions("ClusterPolicy", POLICY)
+        said = await world.conditions()
         words = "gpu-feature-discovery on a: sluice-discovery: CrashLoopBackOff: "
         assert words in said["Error"]["message"]
         assert "gpu-feature-discovery on b" not in said["Error"]["message"]
         await world.sleep(600)
-        said = await world.conditions("ClusterPolicy", POLICY)
+        said = await world.conditions()
         assert "gpu-feature-discovery" not in said["Error"]["message"]
 
     crashes = WorldOverride(
@@ -128,7 +120,7 @@ def test_pods_that_crash_are_named_with_node_and_cause_until_they_run() -> None:
 
 def test_writes_are_counted_by_kind() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         role = await world.lead()
         for kind in resources.WRITTEN:
             known = {"kind": kind, "outcome": "written"}
@@ -140,13 +132,13 @@ def test_writes_are_counted_by_kind() -> None:
 
 def test_the_missing_device_plugin_is_reported_but_not_awaited() -> None:
     async def story(world: World) -> dict[str, Any]:
-        await brought_up(world)
+        await world.install_policy()
         await world.lead()
         found = await world.daemon_sets()
-        (container,) = found["nvidia-operator-validator"].spec["template"]["spec"]["containers"]
+        (container,) = found[VALIDATOR].spec["template"]["spec"]["containers"]
         env = {one["name"]: one.get("value") for one in container["env"]}
         assert env["SLUICE_CHECK_PLUGIN"] == "false"
-        said = await world.conditions("ClusterPolicy", POLICY)
+        said = await world.conditions()
         return said["DevicePlugin"]
 
     condition = play(story)
@@ -156,23 +148,23 @@ def test_the_missing_device_plugin_is_reported_but_not_awaited() -> None:
 
 def test_a_disabled_device_plugin_is_not_reported() -> None:
     async def story(world: World) -> None:
-        await brought_up(world, devicePlugin={"enabled": False})
+        await world.install_policy(devicePlugin={"enabled": False})
         await world.lead()
-        assert "DevicePlugin" not in await world.conditions("ClusterPolicy", POLICY)
+        assert "DevicePlugin" not in await world.conditions()
 
     play(story)
 
 
 def test_an_edit_of_ours_is_taken_back_and_what_others_add_stays() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         await world.lead()
-        before = len(world.revisions)
+        before = len(world.revisions())
         name = "gpu-feature-discovery"
         added = {"metadata": {"labels": {"team": "ml"}, "annotations": {"note": "mine"}}}
         await world.patch(resources.DAEMON_SETS, name, added)
         await world.sleep(10)
-        assert len(world.revisions) == before
+        assert len(world.revisions()) == before
         changed = {"spec": {"template": {"spec": {"priorityClassName": "low"}}}}
         await world.patch(resources.DAEMON_SETS, name, changed)
         await world.sleep(10)
@@ -186,7 +178,7 @@ def test_an_edit_of_ours_is_taken_back_and_what_others_add_stays() -> None:
 
 def test_what_is_deleted_by_hand_is_made_anew() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         await world.lead()
         before = sorted(await world.daemon_sets())
         for name in before:
@@ -201,13 +193,13 @@ def test_what_is_deleted_by_hand_is_made_anew() -> None:
 
 def test_what_a_policy_switches_off_goes() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         await world.lead()
         off = {"dcgmExporter": {"enabled": False}, "cdi": {"enabled": False}}
-        await world.patch(resources.POLICIES["ClusterPolicy"], POLICY, {"spec": off})
+        await world.change_policy(**off)
         await world.sleep(30)
         found = await world.daemon_sets()
-        assert "nvidia-dcgm-exporter" not in found
+        assert EXPORTER not in found
         assert len(found) == 5
         names = ("nvidia", "nvidia-cdi", "nvidia-legacy")
         there = [await world.exists(resources.RUNTIME_CLASSES, name) for name in names]
@@ -218,15 +210,15 @@ def test_what_a_policy_switches_off_goes() -> None:
 
 def test_a_policy_with_an_error_changes_nothing_and_says_so() -> None:
     async def story(world: World) -> None:
-        await brought_up(world)
+        await world.install_policy()
         await world.lead()
         before = sorted(await world.daemon_sets())
         driver = {"image": None, "version": "590.10"}
         spec = {"driver": driver, "dcgmExporter": {"enabled": False}}
-        await world.patch(resources.POLICIES["ClusterPolicy"], POLICY, {"spec": spec})
+        await world.change_policy(**spec)
         await world.sleep(30)
         assert sorted(await world.daemon_sets()) == before
-        said = await world.conditions("ClusterPolicy", POLICY)
+        said = await world.conditions()
         assert said["Accepted"]["status"] == "False"
         assert said["Degraded"]["status"] == "True"
         ((reason, message),) = await world.events()
@@ -239,13 +231,13 @@ def test_a_policy_with_an_error_changes_nothing_and_says_so() -> None:
 def test_a_changed_file_of_people_reaches_the_driver() -> None:
     async def story(world: World) -> None:
         driver = {**DRIVER, "certConfig": {"name": "ca"}}
-        await brought_up(world, driver=driver)
+        await world.install_policy(driver=driver)
         role = await world.lead()
         assert await world.drivers() == []
-        said = await world.conditions("ClusterPolicy", POLICY)
+        said = await world.conditions()
         assert "names a ConfigMap that does not exist" in said["Error"]["message"]
         config = {"metadata": {"name": "ca"}, "data": {"ca.crt": "x"}}
-        await world.kube.create(resources.CONFIGS, config, namespace=ROLE_SETTINGS.namespace)
+        await world.kube.create(resources.CONFIGS, config, namespace=NAMESPACE)
         await world.sleep(10)
         assert len(await world.drivers()) == 2
         assert role.value("gpu_operator_reconciliation_status") == 0

@@ -12,7 +12,7 @@ import pytest
 
 from libs.kube.http import HttpTransport, StaticToken
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import SeededIds
+from libs.runtime.env import SeededIds
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.realkube.binaries import find_binaries

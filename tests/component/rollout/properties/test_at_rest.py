@@ -3,8 +3,7 @@
 from hypothesis import assume, event, given
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, Operation
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait, WriteNode

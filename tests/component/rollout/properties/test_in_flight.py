@@ -17,14 +17,13 @@ from libs.contracts.commands import (
     Validate,
 )
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import NodeRecord, Operation, UpgradeState
+from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Progress, Refusal, RefusalCode
-from libs.contracts.waits import WaitCode
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout, StrategySpec
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion, WaitForCompletion
 from libs.rollout.decision import EvictPods, NodeOutcome, Step, Wait, WriteNode, WriteSlot
-from libs.rollout.in_flight import STATES, step_in_flight
 from libs.rollout.in_flight.in_flight_node import is_old_pod
+from libs.rollout.in_flight.step import STATES, step_in_flight
 from libs.rollout.views.machine import Component, EvictionExemption, PodEviction, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from libs.contracts.node import Operation
 from libs.contracts.rollout import Brake, InFlight, RolloutStatus
-from libs.rollout import budget, harm
 from libs.rollout.decide import Decider, decide
 from libs.rollout.decision import Candidate, Decision, Step, WriteNode, WriteRollout
 from libs.rollout.node_writes import current_record, upgrade_lease
-from libs.rollout.reconcile.contribution import contribution_of
+from libs.rollout.pool import harm
+from libs.rollout.pool.contribution import contribution_of, unavailable_reason
+from libs.rollout.pool.evaluation import unavailable_limit
 from libs.rollout.step import step
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
@@ -173,7 +174,7 @@ def unavailable_uids(fleet: Fleet) -> set[str]:
         node.uid
         for node in fleet.nodes.values()
         if node.pool == POOL or has_lease_of_pool(node)
-        if budget.unavailable_reason(node, current_record(node))
+        if unavailable_reason(node, current_record(node))
     }
 
 
@@ -184,7 +185,7 @@ def has_lease_of_pool(node: NodeView) -> bool:
 
 def limit(fleet: Fleet, base: int) -> int:
     present = sum(node.pool == POOL for node in fleet.nodes.values())
-    return budget.unavailable_limit(fleet.pools[POOL].upgrade, base=base, present=present)
+    return unavailable_limit(fleet.pools[POOL].upgrade, base=base, present=present)
 
 
 def granted_entries(write: WriteRollout, fleet: Fleet) -> dict[str, InFlight]:
@@ -196,7 +197,7 @@ def becomes_unavailable(node: NodeView, pool: PoolView, now: Instant) -> bool:
     """Whether the start of an available node makes it unavailable."""
     outcome = step(node, pool, now)
     assert isinstance(outcome, Candidate)
-    if budget.unavailable_reason(node, current_record(node)):
+    if unavailable_reason(node, current_record(node)):
         return False
     return outcome.operation not in {Operation.BRING_UP, Operation.VALIDATE}
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from libs.audit import judge, unaccounted
 from libs.contracts.events import WaitEvent
-from libs.contracts.node import NodeRecord, UpgradeState
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
 from libs.forecast.stage import Stage
 from libs.rollout.decision import Decision, Wait
 from libs.rollout.node_writes import current_record, upgrade_lease

@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from libs.contracts.rollout import RolloutPhase, RolloutStatus, TargetRecord
 from libs.forecast.stage import StageNodeSpec
-from libs.policy.int_or_string import scaled_value
 from libs.policy.kinds.strategy import (
     CordonedNodes,
     OnEvictionTimeout,
@@ -14,6 +13,7 @@ from libs.policy.kinds.strategy import (
     StrategySpec,
 )
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion, UpgradePolicy, WaitForCompletion
+from libs.policy.shapes import scaled_value
 from libs.policy.wanted import InstallMethod
 from libs.rollout.views.pool import Build, PoolView, RolloutView
 

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, UpgradeState
+from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
 from libs.contracts.rollout import Brake
-from libs.contracts.waits import WaitCode
 from libs.forecast.stage import views
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait

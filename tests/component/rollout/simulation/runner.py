@@ -10,7 +10,7 @@ from traceback import format_exception
 
 import msgspec
 
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import WaitCode
 from libs.forecast.stage import Latencies, Stage, ViewUpdate
 from libs.forecast.world import FleetProfile, SeededWorld, SteadyWorld
 from libs.rollout.decide import Decider, decide

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import SeededIds
+from libs.runtime.env import SeededIds
 from libs.testing.apiserver.faults import Cut, Delay, DropWatch, Fault
 from libs.testing.apiserver.http import HttpFrontend, serve_http
 from libs.testing.apiserver.server import ApiServer

@@ -6,11 +6,10 @@ import pytest
 
 from libs.kube import resources
 from libs.kube.errors import Unavailable
+from libs.testing.apiserver import watches
 from libs.testing.apiserver.kinds.kind import ResourceKinds
-from libs.testing.apiserver.storage import watches
-from libs.testing.apiserver.storage.selection import Selection
-from libs.testing.apiserver.storage.store import StoredChange, StoredObject
-from libs.testing.apiserver.storage.watches import ServerWatch, WatchEvent
+from libs.testing.apiserver.store import Selection, StoredChange, StoredObject
+from libs.testing.apiserver.watches import ServerWatch, WatchEvent
 from tests.component.testing.apiserver.world import (
     NODES,
     ApiServerWorld,

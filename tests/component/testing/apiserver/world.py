@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from libs.kube.client import Kube
-from libs.kube.transport import Request, Response
+from libs.kube.requests import Request, Response
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.simulation import Sim, run
 

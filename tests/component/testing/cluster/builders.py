@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from libs.kube.views import Condition, OwnerReference, Taint
-from libs.testing.cluster.daemonsets.plan import HASH_LABEL
+from libs.testing.cluster.daemonset_plan import HASH_LABEL
 from libs.testing.cluster.views import (
     Container,
     DaemonSet,

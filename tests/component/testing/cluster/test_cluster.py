@@ -15,13 +15,12 @@ import pytest
 from libs.forecast.world import SteadyWorld
 from libs.kube.client import Kube
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import SeededIds
+from libs.runtime.env import SeededIds
 from libs.testing.apiserver.server import FIRST_NAMESPACES, ApiServer
 from libs.testing.cluster.cluster import CONTROLLERS, INFORMERS, KUBELETS, SimulatedCluster
 from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, REPLICA_SETS
-from libs.testing.env import make_env
-from libs.testing.simulation import Sim
+from libs.testing.simulation import Sim, make_env
 from tests.component.testing.cluster.builders import daemon_set, replica_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 from tests.support import eventually

@@ -6,7 +6,7 @@ from libs.forecast.world import ProcessEnd, SteadyWorld, WorldOverride
 from libs.kube.errors import NotFound
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
-from libs.testing.cluster.daemonsets.controller import USER as DAEMON_SETS_USER
+from libs.testing.cluster.daemonset_controller import USER as DAEMON_SETS_USER
 from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, REVISIONS
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.builders import daemon_set

@@ -6,7 +6,7 @@ from libs.forecast.world import NEVER, SteadyWorld, TimeSpan, WorldOverride
 from libs.kube.client import Evicted, PodGone
 from libs.kube.resources import NODES as WHOLE_NODES
 from libs.testing.apiserver.faults import Cut, Fault, RefuseRequest
-from libs.testing.cluster.kubelet.container_process import ContainerInstance, ProcessEvents
+from libs.testing.cluster.kubelet.container import ContainerInstance, ProcessEvents
 from libs.testing.cluster.kubelet.hardware import LEASES_IN
 from libs.testing.cluster.views import DAEMON_SETS, LEASES, NODES, PODS
 from libs.testing.simulation import Sim

@@ -5,7 +5,7 @@ import pytest
 from libs.kube.client import MERGE_PATCH
 from libs.kube.errors import Forbidden, NotFound
 from libs.kube.resources import CONFIG_MAPS, EVENTS, SERVICE_ACCOUNTS
-from libs.testing.cluster.namespaces.controller import GRACE, RETRY_AFTER
+from libs.testing.cluster.namespaces import GRACE, RETRY_AFTER
 from libs.testing.cluster.views import NAMESPACES
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.world import ClusterWorld, cluster_world, run_world

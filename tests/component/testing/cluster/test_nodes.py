@@ -2,7 +2,7 @@
 
 from libs.kube.errors import NotFound
 from libs.testing.cluster.kubelet.hardware import LEASES_IN
-from libs.testing.cluster.nodes.lifecycle import USER
+from libs.testing.cluster.node_lifecycle import USER
 from libs.testing.cluster.views import DAEMON_SETS, LEASES, NODES, REPLICA_SETS, Node
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.builders import daemon_set, replica_set

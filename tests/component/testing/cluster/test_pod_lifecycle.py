@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, WorldModel, WorldOverride
-from libs.kube.times import parse_time
-from libs.runtime.ids import SeededIds
-from libs.testing.cluster.kubelet.container import ContainerPhase
-from libs.testing.cluster.kubelet.container_process import (
+from libs.kube.views import parse_time
+from libs.runtime.env import SeededIds
+from libs.testing.cluster.kubelet.container import (
     ContainerInstance,
+    ContainerPhase,
     ContainerProcess,
     ProcessEvents,
     no_process,

@@ -10,7 +10,7 @@ from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.resources import Resource
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.cluster.cluster import SimulatedCluster
-from libs.testing.cluster.kubelet.container_process import ProcessFactory, no_process
+from libs.testing.cluster.kubelet.container import ProcessFactory, no_process
 from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.kubelet.kubelet import SimulatedKubelet
 from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, DaemonSet, Node, Pod

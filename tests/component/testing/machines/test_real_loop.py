@@ -15,12 +15,12 @@ from libs.host.machine import Machine as HostMachine
 from libs.host.machine import ThreadOffload
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import RandomIds
+from libs.runtime.env import RandomIds
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.views import NODES, PODS
-from libs.testing.env import make_env
 from libs.testing.machines.machine import SimulatedMachine, process_factory
+from libs.testing.simulation import make_env
 from tests.component.policy.strict_writes import apply
 from tests.component.testing.machines.world import OLD, account, driver_sets
 from tests.support import eventually

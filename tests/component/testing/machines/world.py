@@ -15,7 +15,7 @@ from libs.host.gate import GateAnswer, GateRequest
 from libs.host.holders import containers
 from libs.host.linux import InUse
 from libs.host.machine import InlineOffload
-from libs.policy.service_accounts import DRIVER_ACCOUNT
+from libs.policy.installation import DRIVER_ACCOUNT
 from libs.testing.cluster.views import JOBS, PODS, Pod
 from libs.testing.machines.agent_process import AgentKilled
 from libs.testing.machines.machine import SimulatedMachine, process_factory

@@ -44,6 +44,7 @@ CONTAINER = frozenset(
         "client",
     )
 )
+ALL_OPERANDS = {key.removeprefix(DEPLOY): "true" for key in CONTAINER}
 NFD = "nfd-master"
 OPERATOR = "gpu-operator"
 

@@ -10,6 +10,7 @@ from services.discovery.cluster.decide import (
     decide,
 )
 from tests.unit.discovery.cluster.builders import (
+    ALL_OPERANDS,
     CONTAINER,
     DEPLOY,
     FEATURES,
@@ -28,7 +29,6 @@ from tests.unit.discovery.cluster.builders import (
 )
 
 PAUSED = "paused-for-driver-upgrade"
-ALL = {key.removeprefix(DEPLOY): "true" for key in CONTAINER}
 READY = {PRESENT: "true", **dict.fromkeys(CONTAINER, "true")}
 PASSTHROUGH = "sandbox-validator vfio-manager kata-manager cc-manager client"
 VGPU = "sandbox-device-plugin vgpu-manager vgpu-device-manager sandbox-validator cc-manager client"
@@ -60,14 +60,14 @@ def test_a_node_with_gpus_is_labelled_as_present(
 
 
 def test_a_node_for_containers_gets_their_operands() -> None:
-    assert operands_in(labels_after(node(), PCI_ALONE)) == ALL
-    assert operands_in(labels_after(node(), PCI_ALONE, ON_HOSTS)) == ALL
+    assert operands_in(labels_after(node(), PCI_ALONE)) == ALL_OPERANDS
+    assert operands_in(labels_after(node(), PCI_ALONE, ON_HOSTS)) == ALL_OPERANDS
 
 
 @pytest.mark.parametrize(
     ("purpose", "mode", "operands"),
     [
-        ("container", "kubevirt", " ".join(ALL)),
+        ("container", "kubevirt", " ".join(ALL_OPERANDS)),
         ("vm-passthrough", "kubevirt", f"{PASSTHROUGH} sandbox-device-plugin"),
         ("vm-passthrough", "kata", f"{PASSTHROUGH} kata-sandbox-device-plugin"),
         ("vm-vgpu", "kubevirt", VGPU),
@@ -88,7 +88,7 @@ def test_what_the_gpus_of_a_node_are_for(purpose: str, mode: str, operands: str)
 
 def test_what_gpus_are_for_counts_only_where_that_is_switched_on() -> None:
     labels = {"nvidia.com/gpu.workload.config": "vm-vgpu"}
-    assert operands_in(labels_after(node(labels), PCI_ALONE)) == ALL
+    assert operands_in(labels_after(node(labels), PCI_ALONE)) == ALL_OPERANDS
 
 
 def test_a_node_that_changes_its_purpose_loses_the_operands_of_the_old_one() -> None:
@@ -110,17 +110,17 @@ def test_what_a_person_wrote_stays(value: str) -> None:
     decision = decide(before, PCI_ALONE, LABEL_POLICY)
     assert isinstance(decision.change, ApplyLabels)
     assert key not in decision.change.labels
-    assert operands_in(labels_after(before, PCI_ALONE)) == {**ALL, "driver": value}
+    assert operands_in(labels_after(before, PCI_ALONE)) == {**ALL_OPERANDS, "driver": value}
 
 
 def test_an_empty_value_is_none() -> None:
-    assert operands_in(labels_after(node({f"{DEPLOY}dcgm": ""}), PCI_ALONE)) == ALL
+    assert operands_in(labels_after(node({f"{DEPLOY}dcgm": ""}), PCI_ALONE)) == ALL_OPERANDS
 
 
 def test_a_label_that_a_person_deleted_comes_back() -> None:
     key = f"{DEPLOY}dcgm"
     labels = {name: value for name, value in READY.items() if name != key}
-    assert operands_in(labels_after(ours(labels), PCI_ALONE)) == ALL
+    assert operands_in(labels_after(ours(labels), PCI_ALONE)) == ALL_OPERANDS
 
 
 def test_operands_that_are_not_wanted_on_a_node_go_and_its_gpus_stay() -> None:
@@ -129,7 +129,7 @@ def test_operands_that_are_not_wanted_on_a_node_go_and_its_gpus_stay() -> None:
     assert operands_in(found) == {"operands": "false"}
     assert found[PRESENT] == "true"
     assert operands_in(labels_after(ours(READY | {f"{DEPLOY}operands": "true"}), PCI_ALONE)) == {
-        **ALL,
+        **ALL_OPERANDS,
         "operands": "true",
     }
 
@@ -184,7 +184,10 @@ def test_the_mig_manager_goes_where_gpus_can_be_divided(
 
 def test_the_mig_manager_is_not_swept_from_nodes_for_containers() -> None:
     labels = READY | {f"{DEPLOY}mig-manager": "true"}
-    assert operands_in(labels_after(ours(labels), PCI_ALONE)) == {**ALL, "mig-manager": "true"}
+    assert operands_in(labels_after(ours(labels), PCI_ALONE)) == {
+        **ALL_OPERANDS,
+        "mig-manager": "true",
+    }
 
 
 # Pauses.
@@ -195,14 +198,14 @@ OF_OUR_AGENTS = ("device-plugin", "operator-validator", "dcgm-exporter", "driver
 def test_what_is_not_ours_stands_aside_while_the_record_says_so() -> None:
     before = ours(READY, upgrade=record(paused=True))
     found = operands_in(labels_after(before, PCI_ALONE))
-    assert {name for name, value in found.items() if value == PAUSED} == set(ALL) - set(
+    assert {name for name, value in found.items() if value == PAUSED} == set(ALL_OPERANDS) - set(
         OF_OUR_AGENTS
     )
     assert {found[name] for name in OF_OUR_AGENTS} == {"true"}
     back = ours(labels_after(before, PCI_ALONE), upgrade=record(paused=False))
-    assert operands_in(labels_after(back, PCI_ALONE)) == ALL
+    assert operands_in(labels_after(back, PCI_ALONE)) == ALL_OPERANDS
     dropped = ours(labels_after(before, PCI_ALONE))
-    assert operands_in(labels_after(dropped, PCI_ALONE)) == ALL
+    assert operands_in(labels_after(dropped, PCI_ALONE)) == ALL_OPERANDS
 
 
 @pytest.mark.parametrize(
@@ -244,7 +247,7 @@ def test_an_operand_that_is_new_in_the_midst_of_a_pause_stands_aside_too() -> No
 def test_a_record_that_cannot_be_read_pauses_nothing_and_restores_nothing() -> None:
     labels = READY | {f"{DEPLOY}client": PAUSED}
     assert operands_in(labels_after(node(labels, upgrade="{"), PCI_ALONE)) == {
-        **ALL,
+        **ALL_OPERANDS,
         "client": PAUSED,
     }
 
@@ -258,4 +261,4 @@ def test_our_own_agents_come_back_whatever_a_record_says(upgrade: str) -> None:
 
 def test_a_pause_is_lifted_without_facts_and_without_a_policy() -> None:
     labels = READY | {f"{DEPLOY}client": PAUSED}
-    assert operands_in(labels_after(node(labels), ReportedFacts(), LabelPolicy())) == ALL
+    assert operands_in(labels_after(node(labels), ReportedFacts(), LabelPolicy())) == ALL_OPERANDS

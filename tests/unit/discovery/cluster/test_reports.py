@@ -10,8 +10,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.reports import Report
 from libs.testing.bus import LocalServer
-from libs.testing.env import make_env
-from libs.testing.simulation import Sim, run
+from libs.testing.simulation import Sim, make_env, run
 from services.discovery.cluster.decide import ReportedFacts
 from services.discovery.cluster.reports import ReportReader
 from tests.unit.discovery.cluster.builders import NIC, SYSTEM, node

@@ -7,7 +7,7 @@ from libs.contracts.identities import Writer
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.port import DriverLibrary
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 from services.discovery.node import agent
 from services.discovery.node.agent import DiscoverySettings
 from tests.unit import agent_world

@@ -1,7 +1,7 @@
 """What was seen stays until it was missed often enough."""
 
 from libs.contracts.facts import Facts, Kernel, PciDevice
-from services.discovery.node.known_facts import MAX_MISSED, KnownFacts
+from services.discovery.node.agent import MAX_MISSED, KnownFacts
 
 
 def device(address: str, driver: str = "") -> PciDevice:

@@ -10,7 +10,7 @@ import pytest
 from libs.contracts.node import DRIVER_LABEL
 from libs.policy.render.rendered import TARGET_ANNOTATION
 from services.driver.cluster import resources
-from services.driver.cluster.garbage_collection import (
+from services.driver.cluster.decide import (
     HOUR,
     UnreferencedDrivers,
     is_driver_daemon_set,

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from libs.kube.views import Pod
-from libs.policy.observed import PodProblem
-from services.driver.cluster.pod_problems import find_pod_problems
+from libs.policy.readiness import PodProblem
+from services.driver.cluster.plan import find_pod_problems
 
 
 def pod(status: dict[str, Any], *, owner: str = "u", **metadata: Any) -> Pod:

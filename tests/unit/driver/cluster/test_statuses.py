@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from libs.policy.status import PolicyStatus
-from services.driver.cluster import statuses
+from services.driver.cluster import decide
 from services.driver.cluster.plan import ObjectKey
 from tests.unit.driver.cluster.builders import plan, policy
 from tests.unit.policy.situations import SETTINGS, cluster_policy
@@ -21,7 +21,7 @@ def wanted() -> PolicyStatus:
 def change(status: Any = None, *, foreign: str = "", now: str = NOW, **metadata: Any) -> Any:
     written = {**POLICY, "metadata": {**POLICY["metadata"], **metadata}}
     there = policy("ClusterPolicy", written, status=status)
-    return statuses.status_change(
+    return decide.status_change(
         wanted(), there, namespace=SETTINGS.namespace, foreign=foreign, now=now
     )
 
@@ -67,7 +67,7 @@ def test_a_status_that_is_none_is_replaced(status: Any) -> None:
 def test_two_that_say_the_same_at_different_times_are_one() -> None:
     first, second = change(now=THEN), change(now=NOW)
     assert first != second
-    assert statuses.without_times(first) == statuses.without_times(second)
+    assert decide.without_times(first) == decide.without_times(second)
 
 
 def test_beside_an_active_gpu_operator_only_our_condition_is_written() -> None:
@@ -97,6 +97,6 @@ def test_an_object_that_cannot_be_carried_out_says_why() -> None:
         {"type": "Accepted", "status": "False", "message": "spec.x is wrong", "reason": "Invalid"}
     ]
     words = "ClusterPolicy cannot be carried out: spec.x is wrong"
-    parsed = statuses.conditions_of({"conditions": refused})
-    assert statuses.invalid_reason("ClusterPolicy", parsed) == words
-    assert statuses.invalid_reason("ClusterPolicy", statuses.conditions_of(change())) == ""
+    parsed = decide.conditions_of({"conditions": refused})
+    assert decide.invalid_reason("ClusterPolicy", parsed) == words
+    assert decide.invalid_reason("ClusterPolicy", decide.conditions_of(change())) == ""

@@ -1,7 +1,7 @@
 """Stories of the driver agent."""
 
 from libs.contracts.identities import Writer
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 from services.driver.node import agent
 from services.driver.node.agent import DriverAgentSettings
 from tests.unit import agent_world

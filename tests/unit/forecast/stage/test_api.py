@@ -11,9 +11,9 @@ from libs.contracts.paths import set_path
 from libs.contracts.rollout import Brake, RolloutStatus
 from libs.forecast.stage.field_paths import CORDON
 from libs.forecast.stage.recorder import leaves_of_rollout
-from libs.kube.changes import changed_paths
 from libs.rollout.decision import Decision, WriteRollout
 from libs.rollout.views.node import NodeField
+from libs.testing.changes import changed_paths
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, TOKEN, StageScenario
 from tests.unit.rollout.builders import POOL
 

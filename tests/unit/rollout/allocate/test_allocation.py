@@ -5,10 +5,9 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Order
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import NodeRecord, UpgradeState
+from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
 from libs.contracts.rollout import InFlight, TargetRecord
-from libs.contracts.waits import WaitCode
-from libs.rollout.allocate.allocation import next_token
+from libs.rollout.pool.allocation import next_token
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView

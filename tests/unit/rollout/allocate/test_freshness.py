@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.waits import WaitCode
-from libs.rollout.freshness import Freshness, freshness
+from libs.contracts.node import WaitCode
+from libs.rollout.limits import Freshness, freshness
 from libs.rollout.views.fleet import Instant, SourceState
 from tests.unit.rollout.allocate.builders import (
     candidate,

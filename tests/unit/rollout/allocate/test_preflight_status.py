@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.waits import WaitCode
-from libs.rollout.allocate.allocation import PREFLIGHTS_AHEAD, RECHECKS_AT_ONCE
+from libs.contracts.node import WaitCode
 from libs.rollout.decision import Wait
+from libs.rollout.pool.allocation import PREFLIGHTS_AHEAD, RECHECKS_AT_ONCE
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.builders import (

@@ -1,14 +1,13 @@
 """Queues of candidates, and their preflight rechecks."""
 
 from libs.contracts.commands import PreflightCheck
-from libs.contracts.node import Operation
-from libs.contracts.waits import WaitCode
-from libs.rollout.allocate.queues import CandidateQueue, CandidateQueues, QueueKey
+from libs.contracts.node import Operation, WaitCode
 from libs.rollout.decision import Candidate
-from libs.rollout.reconcile.block_reasons import block_reason
-from libs.rollout.reconcile.contribution import contribution_of
-from libs.rollout.reconcile.pool_tally import PoolTally
+from libs.rollout.pool.contribution import contribution_of
+from libs.rollout.pool.queues import CandidateQueue, CandidateQueues, QueueKey
+from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.node import NodeView
+from libs.rollout.wait_reasons import BlockReason
 from tests.unit.rollout.allocate.builders import FINDING, candidate, checked
 from tests.unit.rollout.builders import NEW, NOW, POOL, label_of, required
 
@@ -17,15 +16,15 @@ def test_a_queue_reports_a_change_only_when_the_block_code_changes() -> None:
     lot = QueueKey(
         validates_only=False, is_recovery=False, costs_budget=True, already_failed=False, target=NEW
     )
-    queue, reason = CandidateQueue(lot), block_reason(WaitCode.PAUSED, "the brake is Pause")
+    queue, reason = CandidateQueue(lot), BlockReason(WaitCode.PAUSED, "the brake is Pause")
     assert not CandidateQueue(lot).set_block(None)
     assert queue.set_block(reason)
     wait = queue.wait(NOW)
-    assert not queue.set_block(block_reason(WaitCode.PAUSED, "the brake is Pause"))
+    assert not queue.set_block(BlockReason(WaitCode.PAUSED, "the brake is Pause"))
     assert queue.wait(NOW) is wait
-    assert not queue.set_block(block_reason(WaitCode.PAUSED, "autoUpgrade is off"))
+    assert not queue.set_block(BlockReason(WaitCode.PAUSED, "autoUpgrade is off"))
     assert queue.wait(NOW).detail == "autoUpgrade is off"
-    assert queue.set_block(block_reason(WaitCode.HALTED, "it is halted"))
+    assert queue.set_block(BlockReason(WaitCode.HALTED, "it is halted"))
     assert queue.set_block(None)
 
 

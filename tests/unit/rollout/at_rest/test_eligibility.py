@@ -6,15 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import PreflightCheck
-from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, NodeRequest, Operation
+from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, NodeRequest, Operation, WaitCode
 from libs.contracts.reports import PodUse, Usage
-from libs.contracts.waits import WaitCode
 from libs.policy.kinds.strategy import CordonedNodes, StrategySpec
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion
-from libs.rollout.at_rest import preflight_check, step_at_rest
-from libs.rollout.at_rest.eligibility import is_broken
-from libs.rollout.at_rest.state_writes import owned_label
+from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeOutcome, Wait
+from libs.rollout.eligibility import is_broken
+from libs.rollout.node_writes import owned_label
+from libs.rollout.preflight import build_check, needs_preflight
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
@@ -259,14 +259,10 @@ def test_skip_and_back_off_do_not_hold_up_a_validation() -> None:
 
 
 def test_which_operations_need_a_preflight() -> None:
-    asked = {
-        operation
-        for operation in Operation
-        if preflight_check.needs_preflight(required(), operation)
-    }
+    asked = {operation for operation in Operation if needs_preflight(required(), operation)}
     assert asked == set(Operation) - {Operation.VALIDATE, Operation.RESTART}
     waived = required(request=NodeRequest.WITHOUT_PREFLIGHT)
-    assert not any(preflight_check.needs_preflight(waived, operation) for operation in Operation)
+    assert not any(needs_preflight(waived, operation) for operation in Operation)
 
 
 DRAINS = Drain(enable=True)
@@ -296,7 +292,7 @@ def test_which_pods_a_preflight_counts_as_removed(
 ) -> None:
     there = replace(WorkloadPod(namespace="ml", name="w", uid="uid-w"), **pod)
     view = required(pods=(there,), driver_pods=())
-    asked = preflight_check.build_check(view, pool(upgrade=upgrade), build())
+    asked = build_check(view, pool(upgrade=upgrade), build())
     assert asked.removes_pods == (("uid-w",) if goes else ())
 
 

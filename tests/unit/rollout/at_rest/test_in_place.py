@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import LeaseOwner, Operation
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import LeaseOwner, Operation, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Step, Wait

@@ -6,13 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.contracts.reports import PodUse, Usage
-from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.at_rest.operations import choose_operation, is_restart_only
 from libs.rollout.decision import Candidate
+from libs.rollout.eligibility import choose_operation, is_restart_only
 from libs.rollout.views.machine import DriverPod, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView

@@ -4,8 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import NodeRecord, Operation
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Wait, WriteNode

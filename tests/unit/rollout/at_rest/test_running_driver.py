@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.node import NodeRecord
 from libs.policy.wanted import InstallMethod
-from libs.rollout.at_rest.running_driver import (
+from libs.rollout.node_driver import (
     DriverRun,
     covers_run,
     driver_pod_of,

@@ -3,8 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, Operation
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode
 from libs.rollout.views.machine import DriverPod

@@ -6,11 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import Operation
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import Operation, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.at_rest.targets import goal_of, target_of
+from libs.rollout.node_driver import goal_of, target_of
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Readiness
 from tests.unit.rollout.builders import (

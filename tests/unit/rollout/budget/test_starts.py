@@ -3,9 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord
+from libs.contracts.node import NodeRecord, WaitCode
 from libs.contracts.rollout import RolloutPhase
-from libs.contracts.waits import WaitCode
 from libs.rollout.decide import decide
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.builders import (

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from libs.contracts.facts import Gate
 from libs.contracts.node import LeaseOwner, NodeLease, Operation, UpgradeState
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
-from libs.rollout import budget
 from libs.rollout.node_writes import current_record
+from libs.rollout.pool.contribution import counts_for_base, unavailable_reason
+from libs.rollout.pool.evaluation import unavailable_limit
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from tests.unit.rollout.builders import (
     done,
@@ -29,7 +30,7 @@ def bare(label: str = "", **changes: Any) -> NodeView:
 
 
 def reason(node: NodeView) -> str:
-    return budget.unavailable_reason(node, current_record(node))
+    return unavailable_reason(node, current_record(node))
 
 
 WAITS = UpgradeState.WAIT_FOR_JOBS_REQUIRED
@@ -111,7 +112,7 @@ def test_any_other_operation_costs_during_its_lease() -> None:
 )
 def test_the_limit(most: int | str, base: int, present: int, expected: int) -> None:
     upgrade = UpgradePolicy(max_unavailable=most)
-    assert budget.unavailable_limit(upgrade, base=base, present=present) == expected
+    assert unavailable_limit(upgrade, base=base, present=present) == expected
 
 
 @pytest.mark.parametrize(
@@ -131,4 +132,4 @@ def test_the_limit(most: int | str, base: int, present: int, expected: int) -> N
     ],
 )
 def test_a_joined_node_enters_the_base_when_it_is_done(given: NodeView, expected: bool) -> None:
-    assert budget.counts_for_base(given, current_record(given)) is expected
+    assert counts_for_base(given, current_record(given)) is expected

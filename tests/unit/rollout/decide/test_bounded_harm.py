@@ -6,7 +6,7 @@ Thousands of nodes are counted in tests/component/rollout/properties.
 import pytest
 
 from libs.contracts.rollout import RolloutPhase
-from libs.rollout import harm
+from libs.rollout.pool import harm
 from tests.unit.rollout.builders import NEW
 from tests.unit.rollout.decide.failing_pool import (
     FailingPool,

@@ -4,15 +4,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from libs.contracts.node import Operation
+from libs.contracts.node import Operation, WaitCode
 from libs.contracts.rollout import InFlight, RolloutStatus
-from libs.contracts.waits import WaitCode
-from libs.rollout.decide.outcome_tracker import constrain
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
-from libs.rollout.reconcile.block_reasons import block_reason
-from libs.rollout.reconcile.evaluation import PoolEvaluation, evaluate_pool
-from libs.rollout.reconcile.pool_tally import PoolTally
+from libs.rollout.pool.evaluation import PoolEvaluation, evaluate_pool
+from libs.rollout.pool.tally import PoolTally
+from libs.rollout.step import constrain
 from libs.rollout.views.node import NodeView
+from libs.rollout.wait_reasons import BlockReason
 from tests.unit.rollout.allocate.builders import open_pool
 from tests.unit.rollout.builders import NEW, NOW, instant, label_of, node
 from tests.unit.rollout.outcomes import wait_of
@@ -53,7 +52,7 @@ def test_a_freeze_holds_every_outcome_but_a_node_in_place() -> None:
 def test_a_withdrawn_entry_waits_with_the_reason_of_its_pool() -> None:
     dropped = frozenset({NODE.uid})
     assert codes(evaluation(withdrawn=dropped)) == [WaitCode.BUDGET] * 3
-    stop = block_reason(WaitCode.PAUSED, "the brake is Pause", "an administrator")
+    stop = BlockReason(WaitCode.PAUSED, "the brake is Pause", "an administrator")
     result = wait_of(
         constrain(NODE, WAITS, evaluation(withdrawn=dropped, blocked_by=stop), instant())
     )

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import MANAGER
-from libs.rollout.decide.node_index import NodeIndex
-from libs.rollout.decide.pool_decider import PoolDecider
+from libs.rollout.decide import NodeIndex
+from libs.rollout.pool.pool_decider import PoolDecider
 from libs.rollout.views.node import NodeField, NodeView
 from tests.unit.rollout.builders import (
     NEW,

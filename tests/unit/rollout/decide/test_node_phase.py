@@ -3,10 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import LeaseOwner, Operation
-from libs.contracts.waits import WaitCode
-from libs.rollout.decide.node_phase import NodePhase, phase_of
+from libs.contracts.node import LeaseOwner, Operation, WaitCode
 from libs.rollout.decision import NodeOutcome, Step, Wait
+from libs.rollout.step import NodePhase, phase_of
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.builders import (
     NEW,

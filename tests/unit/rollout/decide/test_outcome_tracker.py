@@ -4,9 +4,9 @@ import pytest
 
 from libs.contracts.node import LeaseOwner, UpgradeState
 from libs.contracts.rollout import InFlight
-from libs.rollout.decide.outcome_tracker import NodePools, OutcomeTracker
-from libs.rollout.decide.pool_decider import PoolDecider
-from libs.rollout.reconcile.contribution import contribution_of
+from libs.rollout.outcomes import NodePools, OutcomeTracker
+from libs.rollout.pool.contribution import contribution_of
+from libs.rollout.pool.pool_decider import PoolDecider
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.builders import candidate, entry, of_target, open_pool

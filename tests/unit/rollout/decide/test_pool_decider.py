@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from libs.contracts.rollout import Brake, InFlight, RolloutSpec, TargetRecord
 from libs.rollout.decide import decide
-from libs.rollout.decide.node_phase import NodePhase
-from libs.rollout.decide.outcome_tracker import NodePools
-from libs.rollout.decide.pool_decider import PoolDecider
 from libs.rollout.decision import BudgetUsage, WriteRollout
-from libs.rollout.freshness import freshness
-from libs.rollout.reconcile.contribution import contribution_of
+from libs.rollout.limits import freshness
+from libs.rollout.outcomes import NodePools
+from libs.rollout.pool.contribution import contribution_of
+from libs.rollout.pool.pool_decider import PoolDecider
+from libs.rollout.step import NodePhase
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.builders import candidate, decided, entry, of_target, open_pool

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable
 
+from libs.contracts.node import WaitCode
 from libs.contracts.rollout import Brake, RolloutPhase, RolloutStatus
-from libs.contracts.waits import WaitCode
 from libs.forecast.stage import Stage, StageFaults, StageNodeSpec, UserActions
 from libs.forecast.world import ProcessEnd, SteadyWorld, WorldModel, WorldOverride
 from libs.rollout.decide import Decider, decide

@@ -3,8 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import UpgradeState
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import UpgradeState, WaitCode
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.builders import code_of, decided, of_target, open_pool
 from tests.unit.rollout.builders import OLD, done, label_of, node, required

@@ -3,12 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.waits import WaitCode
-from libs.rollout.allocate import CandidateQueue
-from libs.rollout.allocate.queues import QueueKey
-from libs.rollout.decide.wait_tracker import WaitTracker
+from libs.contracts.node import WaitCode
 from libs.rollout.decision import Wait
-from libs.rollout.reconcile.block_reasons import block_reason
+from libs.rollout.outcomes import WaitTracker
+from libs.rollout.pool.queues import CandidateQueue, QueueKey
+from libs.rollout.wait_reasons import BlockReason
 from tests.unit.rollout.builders import NEW, NOW
 
 JOBS = Wait(code=WaitCode.JOBS, detail="a job", since=NOW)
@@ -68,7 +67,7 @@ def test_a_queued_node_waits_for_the_block_of_its_queue() -> None:
     waits, queue = WaitTracker(), new_queue()
     waits.put("n", None, queue)
     assert (waits.update("n", NOW), dict(waits)) == (None, {})
-    queue.set_block(block_reason(WaitCode.BUDGET, "it is full"))
+    queue.set_block(BlockReason(WaitCode.BUDGET, "it is full"))
     sent = waits.update("n", NOW)
     assert sent is not None
     assert (sent.code, sent.detail) == (WaitCode.BUDGET, "it is full")

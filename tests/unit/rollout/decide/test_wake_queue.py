@@ -2,9 +2,10 @@
 
 import pytest
 
-from libs.contracts.waits import WaitCode
-from libs.rollout.decide.wake_queue import WakeQueue, next_wake
+from libs.contracts.node import WaitCode
 from libs.rollout.decision import NodeOutcome, Step, Wait
+from libs.rollout.outcomes import WakeQueue
+from libs.rollout.step import next_wake
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.builders import NOW, component, node
 

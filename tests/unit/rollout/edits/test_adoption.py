@@ -21,7 +21,7 @@ from libs.rollout.decision import (
     WriteNode,
 )
 from libs.rollout.edits import handle_edits
-from libs.rollout.in_flight import begin
+from libs.rollout.in_flight.start import begin
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (

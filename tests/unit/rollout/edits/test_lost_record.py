@@ -27,7 +27,7 @@ from libs.rollout.decision import (
     WriteSlot,
 )
 from libs.rollout.edits import handle_edits
-from libs.rollout.edits.lost_record import highest_token
+from libs.rollout.lost_record import highest_token
 from libs.rollout.views.machine import Component
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, LeaseOwner, Operation
-from libs.rollout.edits.notices import second_edit_wait
+from libs.rollout.edits import second_edit_wait
 from libs.rollout.node_writes import current_record
 from libs.rollout.views.node import NodeField, NodeView
 from tests.unit.rollout.builders import (

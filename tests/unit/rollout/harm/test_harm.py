@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from libs.contracts.rollout import Release, RolloutSpec, TargetRecord
 from libs.policy.kinds.strategy import StrategySpec
-from libs.rollout import harm
+from libs.rollout.pool import harm
 
 NONE = RolloutSpec()
 

@@ -3,11 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.contracts.rollout import InFlight, Release, RolloutPhase, RolloutSpec, TargetRecord
-from libs.contracts.waits import WaitCode
 from libs.policy.kinds.strategy import StrategySpec
-from libs.rollout import harm
+from libs.rollout.pool import harm
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.builders import (
     candidate,

@@ -6,7 +6,7 @@ from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import NodeRecord, UpgradeState
 from libs.rollout.decision import NodeOutcome
-from libs.rollout.in_flight import step_in_flight
+from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Idle
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import Operation
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import Operation, WaitCode
 from libs.rollout.decision import WriteNode
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView

@@ -17,12 +17,12 @@ from libs.contracts.node import (
     NodeRequest,
     Operation,
     UpgradeState,
+    WaitCode,
 )
-from libs.contracts.waits import WaitCode
 from libs.policy.kinds.upgrade_policy import WaitForCompletion
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, NoticeKind
-from libs.rollout.in_flight import begin
+from libs.rollout.in_flight.start import begin
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView

@@ -6,11 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Order, Quiesce, Swap, Validate
-from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
-from libs.contracts.waits import WaitCode
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome
-from libs.rollout.in_flight import step_in_flight
+from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness

@@ -12,11 +12,11 @@ from libs.contracts.node import (
     NodeRecord,
     Operation,
     UpgradeState,
+    WaitCode,
 )
-from libs.contracts.waits import WaitCode
 from libs.rollout.decision import EvictPods, NodeOutcome, Wait, WriteNode, WriteSlot
-from libs.rollout.in_flight import step_in_flight
 from libs.rollout.in_flight.in_flight_node import recheck_at
+from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.node_writes import cordon_at_release
 from libs.rollout.views.machine import PodEviction
 from libs.rollout.views.node import NodeField, NodeView

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Order, Proven, Quiesce, Swap, Validate
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.contracts.reports import ValidationStep
-from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, Step, Wait, WriteNode
 from libs.rollout.views.node import NodeView

@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from libs.contracts.rollout import InFlight
-from libs.rollout.reconcile.contribution import contribution_of
-from libs.rollout.reconcile.evaluation import PoolEvaluation, evaluate_pool
-from libs.rollout.reconcile.pool_tally import PoolTally
+from libs.rollout.pool.contribution import contribution_of
+from libs.rollout.pool.evaluation import PoolEvaluation, evaluate_pool
+from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView

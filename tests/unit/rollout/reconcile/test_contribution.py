@@ -12,7 +12,7 @@ from libs.contracts.commands import Order, Quiesce
 from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, Operation, UpgradeState
 from libs.contracts.reports import Usage
 from libs.contracts.rollout import InFlight
-from libs.rollout.reconcile.contribution import EntryResult, NodeContribution, contribution_of
+from libs.rollout.pool.contribution import EntryResult, NodeContribution, contribution_of
 from libs.rollout.views.machine import Component
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from tests.unit.rollout.builders import (

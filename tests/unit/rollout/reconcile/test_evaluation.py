@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from libs.contracts.rollout import InFlight
-from libs.rollout.reconcile.contribution import contribution_of
-from libs.rollout.reconcile.evaluation import evaluate_pool
-from libs.rollout.reconcile.pool_tally import PoolTally
+from libs.rollout.pool.contribution import contribution_of
+from libs.rollout.pool.evaluation import evaluate_pool
+from libs.rollout.pool.tally import PoolTally
 from tests.unit.rollout.allocate.builders import candidate, entry, of_target, open_pool
 from tests.unit.rollout.builders import (
     NEW,

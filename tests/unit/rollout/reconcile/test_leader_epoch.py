@@ -3,9 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import UpgradeState
+from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.rollout import Brake, InFlight, RolloutPhase, RolloutStatus, TargetRecord
-from libs.contracts.waits import WaitCode
 from libs.rollout.decide import decide
 from libs.rollout.decision import Decision
 from libs.rollout.views.pool import PoolView

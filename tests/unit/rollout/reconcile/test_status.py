@@ -5,15 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from libs.contracts.node import WaitCode
 from libs.contracts.rollout import Counts, InFlight, RolloutPhase, RolloutStatus, TargetRecord
-from libs.contracts.waits import WaitCode
-from libs.rollout.reconcile.block_reasons import block_reason, pool_block_reason, was_enabled
-from libs.rollout.reconcile.contribution import contribution_of
-from libs.rollout.reconcile.evaluation import evaluate_pool
-from libs.rollout.reconcile.status import is_open, is_worth_writing, rollout_status
+from libs.rollout.pool.contribution import contribution_of
+from libs.rollout.pool.evaluation import evaluate_pool, pool_block_reason, was_enabled
+from libs.rollout.pool.status import is_open, is_worth_writing, rollout_status
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import RESOLVED_BY
 from tests.unit.rollout.allocate.builders import candidate, entry, of_target, open_pool
 from tests.unit.rollout.builders import (
     NEW,
@@ -147,9 +145,7 @@ def test_a_pool_without_a_rollout_was_never_enabled() -> None:
     assert not was_enabled(replace(off, rollout=None))
 
 
-def test_a_block_reason_names_its_resolver() -> None:
-    assert block_reason(WaitCode.PAUSED, "it is").who == RESOLVED_BY[WaitCode.PAUSED]
-    assert block_reason(WaitCode.PAUSED, "it is", "an unknown manager").who == "an unknown manager"
+def test_a_foreign_operator_blocks_the_pool() -> None:
     foreign = pool_block_reason(open_pool(), instant(foreign_operator="another is at work"))
     assert foreign is not None
     assert (foreign.code, foreign.detail) == (WaitCode.FOREIGN_OPERATOR, "another is at work")
@@ -224,4 +220,4 @@ def test_failures_are_known_before_and_after_the_rollout_lists_them() -> None:
     removal = entry(candidate("r"), token=TOKEN, target="")
     view = in_flight_node(name="r", record={"operation": "remove", "target": ""})
     pool = open_pool(in_flight={view.uid: removal})
-    assert "no driver" in tally_of(pool, view).parallel.summary()
+    assert "no driver" in tally_of(pool, view).parallel.values()

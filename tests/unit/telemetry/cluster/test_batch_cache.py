@@ -5,7 +5,7 @@ import tracemalloc
 
 from libs.contracts.message import MAJOR
 from libs.contracts.telemetry import Batch, GpuSample
-from services.telemetry.cluster.batch_cache import SILENT_AFTER, BatchCache
+from services.telemetry.cluster.fleet import SILENT_AFTER, BatchCache
 
 
 def batch(node: str = "a", *, run: str = "one", seq: int = 0, xids: int = 0) -> Batch:

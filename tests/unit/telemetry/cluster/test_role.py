@@ -12,8 +12,7 @@ from libs.contracts.message import encode
 from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from libs.contracts.telemetry import GpuSample
 from libs.kube.client import MERGE_PATCH, Kube
-from libs.kube.custom_resources import CustomObject, custom_resource
-from libs.kube.resources import NODES, Resource
+from libs.kube.resources import NODES, CustomObject, Resource, custom_resource
 from libs.kube.views import Object
 from libs.policy.crds import crd_manifests
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
@@ -23,7 +22,7 @@ from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import LocalServer
 from libs.testing.simulation import Sim, run
 from services.telemetry.cluster import role
-from services.telemetry.cluster.batch_cache import SILENT_AFTER
+from services.telemetry.cluster.fleet import SILENT_AFTER
 from services.telemetry.cluster.role import TelemetryClusterSettings
 from tests.unit.policy.situations import cluster_policy
 

@@ -8,8 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
-from services.telemetry.node.fields import DRIVER_VERSION, FIELDS
-from services.telemetry.node.page import bus_id, exporter_page
+from services.telemetry.node.page import DRIVER_VERSION, FIELDS, bus_id, exporter_page
 from services.telemetry.node.sampler import Sweep, XidCounts
 from services.telemetry.node.xids import xid_name
 

@@ -13,8 +13,7 @@ from libs.host.machine import Offload
 from libs.runtime.clock import Clock, SystemClock
 from libs.runtime.metrics import Metrics
 from libs.testing.simulation import Sim, run
-from services.telemetry.node.metrics import TelemetryMetrics
-from services.telemetry.node.sampler import STALE_AFTER, Sampler
+from services.telemetry.node.sampler import STALE_AFTER, Sampler, TelemetryMetrics
 from tests.support import eventually
 from tests.unit.fake_machine import FakeMachine
 from tests.unit.telemetry.node.world import GpuWorld

@@ -13,10 +13,10 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.telemetry import Batch, GpuSample
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
+from libs.runtime.env import SeededIds
 from libs.runtime.http import Page
-from libs.runtime.ids import SeededIds
 from libs.runtime.metrics import Metrics
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 from services.telemetry.node import agent
 from services.telemetry.node.agent import TelemetrySettings
 from tests.unit import agent_world

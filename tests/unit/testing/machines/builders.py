@@ -10,7 +10,7 @@ import msgspec
 from libs.contracts.node import DRIVER_LABEL
 from libs.forecast.world import SteadyWorld, WorldModel
 from libs.policy.render.rendered import INSTALL_ANNOTATION
-from libs.testing.cluster.kubelet.container_process import ContainerInstance, ContainerProcess
+from libs.testing.cluster.kubelet.container import ContainerInstance, ContainerProcess
 from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.simulation import Sim

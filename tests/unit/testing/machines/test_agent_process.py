@@ -11,12 +11,11 @@ from libs.host.holders import holders
 from libs.host.linux import InUse, NotLoaded, Unloaded
 from libs.host.machine import InlineOffload, ThreadOffload
 from libs.host.machine import Machine as HostMachine
-from libs.testing.env import make_env
 from libs.testing.machines.agent_process import AgentKilled
+from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import IncidentKind
-from libs.testing.machines.system import System
-from libs.testing.simulation import Sim, run
+from libs.testing.simulation import Sim, make_env, run
 from tests.unit.testing.machines.builders import machine, uid
 
 DRIVEN = System(driver="580.95.05")

@@ -4,9 +4,8 @@ from pathlib import Path
 
 from libs.host import pci
 from libs.host.tree import Tree
-from libs.testing.machines.base_files import NIC, create_base_files
+from libs.testing.machines.base_files import NIC, PLAIN, System, create_base_files, gpus
 from libs.testing.machines.host_tree import HostTree
-from libs.testing.machines.system import PLAIN, System, gpus
 
 
 def furnished(root: Path, made_of: System = PLAIN, *, count: int = 8) -> Tree:

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from libs.host.tree import Tree
-from libs.testing.machines.cached_tree import CachedTree
-from libs.testing.machines.host_tree import HostTree
+from libs.testing.machines.host_tree import CachedTree, HostTree
 
 
 def known(root: Path) -> tuple[HostTree, CachedTree]:

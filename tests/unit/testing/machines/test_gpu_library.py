@@ -10,9 +10,9 @@ from libs.host.holders import holders
 from libs.host.machine import InlineOffload
 from libs.host.machine import Machine as HostMachine
 from libs.host.tree import Tree
+from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import InstalledDriver
-from libs.testing.machines.system import System
 from libs.testing.simulation import Sim, run
 from tests.unit.host.gpus_suite import GpusSuite
 from tests.unit.testing.machines.builders import machine

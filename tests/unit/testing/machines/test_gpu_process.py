@@ -7,8 +7,8 @@ from typing import Any
 from libs.forecast.world import NEVER, RUNS_FOREVER, SteadyWorld, WorldOverride
 from libs.host.holders import holders
 from libs.host.tree import Tree
+from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
-from libs.testing.machines.system import System
 from libs.testing.simulation import Sim, run
 from tests.unit.testing.machines.builders import (
     FakeKubelet,

@@ -7,10 +7,9 @@ import pytest
 from libs.host import holders, modules, system
 from libs.host.linux import InUse, NotLoaded, Unloaded
 from libs.host.tree import Tree
-from libs.testing.machines.base_files import create_base_files
+from libs.testing.machines.base_files import PLAIN, create_base_files, gpus
 from libs.testing.machines.host_tree import HostTree
 from libs.testing.machines.kernel import CONTROL, MEMORY, SimulatedKernel, device
-from libs.testing.machines.system import PLAIN, gpus
 from tests.unit.testing.machines.builders import uid
 
 CARDS = gpus("n1", 2, PLAIN.gpu)

@@ -9,11 +9,11 @@ from libs.host import system
 from libs.host.holders import holders
 from libs.host.machine import InlineOffload
 from libs.host.tree import Tree
-from libs.testing.cluster.kubelet.container_process import ContainerProcess
+from libs.testing.cluster.kubelet.container import ContainerProcess
 from libs.testing.cluster.views import Pod
 from libs.testing.errors import SimError
+from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine, process_factory
-from libs.testing.machines.system import System
 from libs.testing.simulation import Sim, run
 from tests.unit.testing.machines.builders import FakeKubelet, driver_pod, job_pod, machine
 

@@ -14,7 +14,7 @@ from libs.contracts.telemetry import GpuSample
 from libs.host import driver_files
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.port import DriverLibrary
-from libs.testing.env import make_env
+from libs.testing.simulation import make_env
 from services.validator.node import agent
 from services.validator.node.agent import ValidatorSettings
 from tests.unit import agent_world

@@ -13,7 +13,7 @@ from libs.contracts.rollout import InFlight, Release, RolloutSpec
 from libs.rollout.decide import decide
 from libs.rollout.decision import AskPreflight, Decision, Step, WriteNode, WriteRollout, WriteSlot
 from libs.rollout.node_writes import upgrade_lease
-from libs.rollout.reconcile.contribution import UNBEGUN_SECONDS
+from libs.rollout.pool.contribution import UNBEGUN_SECONDS
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
 from tests.component.rollout.exploration.harm.model import (

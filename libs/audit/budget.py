@@ -1,0 +1,122 @@
+"""I1 and I6: no write of ours takes away more than the owner allowed, or on stale sources.
+
+I1: unavailable nodes are counted at the revisions on which the write was decided, plus our own
+writes since then; the limit is the highest that held since then. A node that turned NotReady, or a
+limit that was lowered, after the decision is therefore no violation.
+
+I6: the record of a lowering write names the revision of each source on which it was decided. A
+source was stale if, longer before the write than the limit, the API server had a newer object of
+its kind.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from libs.audit.case import (
+    NODES,
+    STALE_SECONDS,
+    AuditCase,
+    AuditFinding,
+    MissingSource,
+    revision_in,
+    write_violation,
+)
+from libs.audit.pools import limit_of
+from libs.audit.timeline import NodeChange
+from libs.contracts import rollout
+from libs.contracts.node import Operation
+from libs.policy.kinds import KINDS
+
+_SOURCES: Final[dict[str, tuple[str, ...]]] = {
+    NODES: ("Node",),
+    "pods": ("Pod",),
+    "daemonsets": ("DaemonSet",),
+    "configmaps": ("ConfigMap",),
+    "leases": ("Lease",),
+    "policies": tuple(kind.name for kind in KINDS.values() if kind.name != rollout.KIND),
+    **{kind.plural: (kind.name,) for kind in KINDS.values()},
+}
+"""Kinds by source. A source of one namespace is named `source/namespace`."""
+
+
+def budget(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check each lowering write against the limit of its pool."""
+    without_limits: set[str] = set()
+    for change in case.lowering_writes:
+        name, uid = change.node.name, change.node.uid
+        pool = case.availability.node_availability(uid, change.position).pool
+        revision = case.revision_seen(change)
+        seen = change.position - 1 if revision is None else case.timeline.position_of(revision)
+        limit = _highest_limit(case, pool, change, seen)
+        if limit is None:
+            without_limits.add(pool)
+            continue
+        others = case.availability.unavailable(
+            pool, seen=seen, position=change.position - 1, without=uid
+        )
+        if others + 1 > limit:
+            message = (
+                f"{name} was made unavailable, which makes {others + 1} of pool {pool};"
+                f" its limit is {limit} (decided on revision {revision or 'unknown'})"
+            )
+            yield write_violation("I1", change, message)
+    for pool in sorted(without_limits):
+        yield MissingSource(invariant="I1", source=f"the limits of pool {pool or 'without a name'}")
+
+
+def _highest_limit(case: AuditCase, pool: str, change: NodeChange, seen: int) -> int | None:
+    """Return the highest limit that held between the decision and the write."""
+    until = change.revision.time
+    since = max(case.timeline.time_of(seen), until - STALE_SECONDS)
+    size = case.availability.size(pool, seen).nodes
+    bases = [case.availability.base(pool, position) for position in (seen, change.position)]
+    highest_base = max((base for base in bases if base), default=size)
+    limits = [
+        limit_of(facts, min(facts.base or highest_base, size))
+        for facts in case.availability.limits(pool, since=since, until=until)
+    ]
+    return max(limits, default=None)
+
+
+def readiness(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check that no upgrade starts on a NotReady node: the node may come back at any moment."""
+    for change in case.writes:
+        starts = change.lease_taken and change.after.operation != Operation.VALIDATE
+        if starts and not change.before.ready:
+            message = f"{change.node.name} was leased while it was NotReady"
+            yield write_violation("I1", change, message)
+
+
+def freshness(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check the sources of each lowering write."""
+    for change in case.lowering_writes:
+        for problem in _source_problems(case, change):
+            message = f"{change.node.name} was made unavailable {problem}"
+            yield write_violation("I6", change, message)
+
+
+def _source_problems(case: AuditCase, change: NodeChange) -> Iterator[str]:
+    seen = change.after.record.seen if change.after.record else {}
+    if revision_in(seen, NODES) is None:
+        yield "by a write whose record names no revision of the Nodes"
+    before = change.revision.revision
+    for source in seen:
+        revision = revision_in(seen, source)
+        if revision is None:
+            yield f"on {seen[source]!r} of {source}, which is no revision number"
+        elif before and revision >= before:
+            yield f"on revision {revision} of {source}, which did not exist yet"
+        else:
+            yield from _staleness(case, change, source, revision)
+
+
+def _staleness(case: AuditCase, change: NodeChange, source: str, revision: int) -> Iterator[str]:
+    plural, _, namespace = source.partition("/")
+    for kind in _SOURCES.get(plural, ()):
+        newer = case.timeline.newer_than(f"{kind}/{namespace}" if namespace else kind, revision)
+        if newer and newer[1] < change.revision.time - STALE_SECONDS:
+            behind = change.revision.time - newer[1]
+            yield (
+                f"on the stale revision {revision} of {source}: revision {newer[0]} of a {kind}"
+                f" was {behind:.0f} s old"
+            )

@@ -1,0 +1,139 @@
+"""The input and the output of every check: one journal, replayed once for all, and the findings."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from libs.audit.pools import PoolAvailability
+from libs.audit.timeline import NodeChange, Timeline
+from libs.contracts.commands import CommandKind
+from libs.contracts.events import Event, EventBody, EventKind
+from libs.contracts.journal import Entry, Revision
+from libs.contracts.message import MalformedMessage
+from libs.contracts.records import AuditJournal
+
+STALE_SECONDS: Final = 90.0
+"""Nothing that lowers capacity starts on a source older than this (docs/states.md#freshness)."""
+
+ROUND_SECONDS: Final = 3.0
+"""The longest time between a decision and its write: no changing request takes longer."""
+
+SKEW_SECONDS: Final = 2.0
+"""The largest difference between the clocks of two machines."""
+
+CHANGING_COMMANDS: Final = frozenset({CommandKind.SWAP.value, CommandKind.INSTALL.value})
+"""Commands that change a machine."""
+
+NODES: Final = "nodes"
+"""The source of Nodes in the `seen` field of a record."""
+
+_AUDITED_EVENTS: Final = frozenset(
+    {EventKind.WAIT, EventKind.STEP, EventKind.COMMAND, EventKind.EVIDENCE}
+)
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """A broken promise."""
+
+    invariant: str
+    node: str = ""
+    time: float = 0.0
+    revision: int = 0
+    """The revision that shows it; 0 where no revision does."""
+    message: str
+    """One sentence for people."""
+
+
+class MissingSource(msgspec.Struct, frozen=True, kw_only=True):
+    """An invariant, or a part of one, that could not be judged."""
+
+    invariant: str
+    source: str
+    """What is missing, and for which part."""
+
+
+AuditFinding = Violation | MissingSource
+
+
+def write_violation(invariant: str, change: NodeChange, message: str) -> Violation:
+    """Return a violation by a write to a Node."""
+    return revision_violation(invariant, change.revision, message, node=change.node.name)
+
+
+def revision_violation(
+    invariant: str, revision: Revision, message: str, *, node: str = ""
+) -> Violation:
+    return Violation(
+        invariant=invariant,
+        node=node,
+        time=revision.time,
+        revision=revision.revision,
+        message=message,
+    )
+
+
+def agent_violation(invariant: str, entry: Entry, message: str) -> Violation:
+    """Return a violation by an agent."""
+    return Violation(invariant=invariant, node=entry.node, time=entry.time, message=message)
+
+
+def event_violation(invariant: str, event: Event, message: str) -> Violation:
+    return Violation(invariant=invariant, node=event.node, time=event.at, message=message)
+
+
+class AuditCase:
+    """One journal to be judged."""
+
+    def __init__(self, journal: AuditJournal) -> None:
+        self.journal = journal
+        self.revisions = journal.revisions or ()
+        self.entries: Sequence[Entry] = journal.entries or ()
+        self.events = journal.events or ()
+        self.timeline = Timeline(self.revisions, journal.start)
+        self.availability = PoolAvailability(self.timeline, journal.pools)
+
+    @cached_property
+    def decoded_events(self) -> list[tuple[Event, EventBody]]:
+        """The events of the audited kinds, with their bodies."""
+        decoded: list[tuple[Event, EventBody]] = []
+        for event in self.events:
+            if event.kind in _AUDITED_EVENTS:
+                # A malformed event is of a newer writer; the tests of messages find other causes.
+                with suppress(MalformedMessage):
+                    decoded.append((event, event.open()))
+        return decoded
+
+    @cached_property
+    def writes(self) -> list[NodeChange]:
+        """The scheduler's writes to Nodes."""
+        return [change for change in self.timeline.changes if change.ours]
+
+    @cached_property
+    def lowering_writes(self) -> list[NodeChange]:
+        """The scheduler's writes that made an available node unavailable, other than failures."""
+        return [change for change in self.writes if self._lowers(change)]
+
+    def _lowers(self, change: NodeChange) -> bool:
+        before, after = change.before, change.after
+        if before.unavailable or after.failed or not (after.leased_away or after.cordoned):
+            return False
+        # A gate may open between the decision and the write; no precondition guards against that.
+        seen = self.revision_seen(change)
+        decided = change.position if seen is None else self.timeline.position_of(seen)
+        return not any(
+            self.availability.driverless(change.node.uid, position)
+            for position in (change.position - 1, decided)
+        )
+
+    def revision_seen(self, change: NodeChange) -> int | None:
+        """Return the revision of Nodes on which, by its record, a write was decided."""
+        return revision_in(change.after.record.seen, NODES) if change.after.record else None
+
+
+def revision_in(seen: Mapping[str, str], source: str) -> int | None:
+    """Return the revision seen of a source; None where it is missing or no number."""
+    text = seen.get(source, "")
+    return int(text) if text.isascii() and text.isdigit() else None

@@ -1,0 +1,185 @@
+"""I2: a node obeys one lease, and an agent no older command.
+
+On Nodes: at most one lease, increasing tokens, and no change without a lease.
+
+On machines: an agent starts no op under an older epoch, order or token, or without a lease. `idle`
+is the command for a node without a lease and needs none. `quiesce` and `validate` change nothing,
+and an agent may start them if it read its slot just before the lease ended: they need the token of
+the latest lease. `swap` and `install` need the current lease.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from libs.audit.case import (
+    CHANGING_COMMANDS,
+    SKEW_SECONDS,
+    AuditCase,
+    AuditFinding,
+    agent_violation,
+    write_violation,
+)
+from libs.audit.nodes import NodeHistory, ReplayedNode
+from libs.audit.timeline import OURS, NodeChange
+from libs.contracts.commands import CommandKind, Order
+from libs.contracts.journal import Entry, EntryPhase
+from libs.contracts.node import LeaseOwner
+
+_EFFECTS: Final = frozenset({EntryPhase.STARTED, EntryPhase.STEP, EntryPhase.FINISHED})
+
+
+def leases(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check the sequence of leases of each Node."""
+    highest_tokens: dict[str, int] = defaultdict(int)
+    for change in case.timeline.changes:
+        uid, before, after = change.node.uid, change.before, change.after
+        highest = max(highest_tokens[uid], _token(before))
+        problems = _own_write(change, highest) if change.ours else _foreign_lease(change)
+        for problem in problems:
+            yield write_violation("I2", change, f"{change.node.name}: {problem}")
+        if (before.upgrade or before.record) and not (after.lease or after.record):
+            # Only the journals of the agents still show the last token.
+            highest = _journaled_token(case, change)
+        highest_tokens[uid] = max(highest, _token(after))
+
+
+def _token(node: ReplayedNode) -> int:
+    return max((part.token for part in (node.lease, node.record) if part), default=0)
+
+
+def _journaled_token(case: AuditCase, change: NodeChange) -> int:
+    """Return the highest token that an agent of the node has journaled so far."""
+    uid, until = change.node.uid, change.revision.time
+    entries = (entry for entry in case.entries if entry.node_uid == uid and entry.time <= until)
+    return max((entry.token for entry in entries), default=0)
+
+
+def _own_write(change: NodeChange, highest: int) -> Iterator[str]:
+    before, after = change.before.lease, change.after.lease
+    if before != after:
+        if before and before.owner != LeaseOwner.UPGRADE:
+            yield f"the lease of {before.owner} with token {before.token} was changed by us"
+        elif before and after and (before.token, before.owner) != (after.token, after.owner):
+            was_held = f"replaced token {before.token}, which was still held"
+            yield f"token {after.token} of {after.owner} {was_held}"
+        is_new = after and not (before and before.token == after.token)
+        if after and is_new and after.token <= highest:
+            used = f"although token {highest} was already used"
+            yield f"a lease started with token {after.token}, {used}"
+    lease, record = change.after.upgrade, change.after.record
+    if lease and record is None:
+        yield f"it has a lease with token {lease.token} but no record"
+    elif lease and record and record.token != lease.token:
+        yield f"its record has token {record.token}, but its lease has token {lease.token}"
+    if not (change.before.upgrade or lease or change.before.request):
+        if change.label_moved and not _leaves_driver(change):
+            labels = f"{change.before.driver!r} to {change.after.driver!r}"
+            yield f"its driver label went from {labels} without a lease"
+        if change.after.cordoned and not change.before.cordoned:
+            yield "it was cordoned without a lease"
+
+
+def _leaves_driver(change: NodeChange) -> bool:
+    """Report whether a write only drops our label from a driver that came with the machine."""
+    record = change.before.record
+    if record is None or change.after.record or change.after.driver or record.started:
+        return False
+    return record.evidence is None or not record.evidence.driver_pod_uid
+
+
+def _foreign_lease(change: NodeChange) -> Iterator[str]:
+    """Check that none of our other services changed the lease of an upgrade."""
+    manager = change.revision.manager
+    changed = change.before.upgrade != change.after.upgrade and change.after.exists
+    if changed and manager.startswith(OURS):
+        yield f"{manager} changed the lease of an upgrade"
+
+
+def orders(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check per node, boot and component that no started op is older than an earlier entry."""
+    latest: dict[tuple[str, str, str], tuple[int, Order]] = {}
+    for entry in case.entries:
+        if entry.phase not in _EFFECTS:
+            continue
+        key = entry.node_uid, entry.boot_id, entry.component
+        epoch, order = latest.get(key, (0, Order(-1, -1)))
+        if entry.phase == EntryPhase.STARTED and entry.epoch < epoch:
+            problem = f"under epoch {entry.epoch}, after it had seen epoch {epoch}"
+            yield _start_violation(entry, problem)
+        if entry.phase == EntryPhase.STARTED and entry.order < order:
+            yield _start_violation(entry, f"after it had seen the later op {order}")
+        latest[key] = max(epoch, entry.epoch), max(order, entry.order)
+
+
+def token_order(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check per node and boot that no op starts under a token older than another component's."""
+    latest: dict[tuple[str, str], tuple[int, str]] = {}
+    for entry in sorted(case.entries, key=lambda entry: entry.time):
+        if not _needs_token(entry):
+            continue
+        key = entry.node_uid, entry.boot_id
+        token, component = latest.get(key, (0, ""))
+        if entry.token < token and component != entry.component:
+            yield _start_violation(entry, f"when {component} already had token {token}")
+        if entry.token >= token:
+            latest[key] = entry.token, entry.component
+
+
+def _needs_token(entry: Entry) -> bool:
+    return entry.phase == EntryPhase.STARTED and entry.command != CommandKind.IDLE
+
+
+class _LeaseSpan(NamedTuple):
+    token: int
+    since: float
+    until: float
+
+
+def under_lease(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check that each started op has the token of the Node's lease.
+
+    An agent that lost its journal may start the op in its slot again, whatever became of the lease.
+    """
+    spans = {uid: _lease_spans(case, node) for uid, node in case.timeline.nodes.items()}
+    first: dict[tuple[str, str, Order], float] = {}
+    for entry in case.entries:
+        if not _needs_token(entry) or entry.node_uid not in spans:
+            continue
+        since = first.setdefault((entry.node_uid, entry.component, entry.order), entry.time)
+        begun = [span for span in spans[entry.node_uid] if span.since - SKEW_SECONDS <= entry.time]
+        tokens = [span.token for span in begun if entry.time <= span.until + SKEW_SECONDS]
+        if entry.command not in CHANGING_COMMANDS:
+            tokens += [span.token for span in begun[-1:]]
+        if entry.token not in tokens and not _is_repeated(case, entry, since):
+            lease = f"the lease had token {tokens[-1]}" if tokens else "the node had no lease"
+            yield _start_violation(entry, f"under token {entry.token} when {lease}")
+
+
+def _is_repeated(case: AuditCase, entry: Entry, since: float) -> bool:
+    """Report whether the agent lost its journal after it had first started the op."""
+    return any(
+        (loss.node_uid, loss.component) == (entry.node_uid, entry.component)
+        and since <= loss.time < entry.time
+        for loss in case.journal.lost_journals
+    )
+
+
+def _lease_spans(case: AuditCase, history: NodeHistory) -> list[_LeaseSpan]:
+    tokens: list[tuple[int | None, float]] = [(None, 0.0)]
+    for position, node in history.states():
+        token = node.lease.token if node.lease else None
+        if token != tokens[-1][0]:
+            tokens.append((token, case.timeline.time_of(position)))
+    tokens.append((None, float("inf")))
+    return [
+        _LeaseSpan(token, since, until)
+        for (token, since), (_, until) in pairwise(tokens)
+        if token is not None
+    ]
+
+
+def _start_violation(entry: Entry, problem: str) -> AuditFinding:
+    message = f"{entry.component} of {entry.node} started {entry.command} {entry.order} {problem}"
+    return agent_violation("I2", entry, message)

@@ -1,0 +1,272 @@
+"""The state of a Node at one moment, and its history.
+
+States are decoded from labels, annotations and status. As in the engine, a lease or a record of
+another node uid counts as none.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar, cast
+
+import msgspec
+
+from libs.contracts.message import MalformedMessage, decode
+from libs.contracts.node import (
+    DRIVER_LABEL,
+    INITIALLY_CORDONED_ANNOTATION,
+    KEEP_CORDONED_LABEL,
+    LEASE_ANNOTATION,
+    MANAGER,
+    RECORD_ANNOTATION,
+    REQUEST_ANNOTATION,
+    STATE_LABEL,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+    Operation,
+    UpgradeState,
+)
+from libs.contracts.paths import annotation_path, label_path, leaves, metadata_key
+
+UNSCHEDULABLE: Final = "spec.unschedulable"
+READY: Final = "status.conditions[type=Ready].status"
+BOOT: Final = "status.nodeInfo.bootID"
+STATE: Final = label_path(STATE_LABEL)
+DRIVER: Final = label_path(DRIVER_LABEL)
+LEASE: Final = annotation_path(LEASE_ANNOTATION)
+RECORD: Final = annotation_path(RECORD_ANNOTATION)
+REQUEST: Final = annotation_path(REQUEST_ANNOTATION)
+INITIALLY_CORDONED: Final = annotation_path(INITIALLY_CORDONED_ANNOTATION)
+KEEP_CORDONED: Final = label_path(KEEP_CORDONED_LABEL)
+
+FREE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
+"""Operations whose lease keeps the node available: it had no driver, or its driver runs on."""
+
+
+class ReplayedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A Node at one moment; the fields below the blank line are derived from those above."""
+
+    exists: bool = True
+    cordoned: bool = False
+    ready: bool = True
+    """True also where the condition is missing."""
+    boot_id: str = ""
+    state: str = ""
+    driver: str = ""
+    lease: NodeLease | None = None
+    has_malformed_lease: bool = False
+    record: NodeRecord | None = None
+    request: str = ""
+    keeps_cordon: bool = False
+    initially_cordoned: bool = False
+
+    upgrade: NodeLease | None = None
+    """The lease, where its owner is an upgrade."""
+    operation: Operation | None = None
+    """The operation under that lease."""
+    leased_away: bool = False
+    """Whether a lease makes the node unavailable; a malformed one does."""
+    failed: bool = False
+    """By the state in the record, if any: people may edit the label."""
+    unavailable: bool = False
+    """By the definition in docs/states.md, except for gates, which no revision shows."""
+
+    @property
+    def pool(self) -> str:
+        """The pool named by the record."""
+        return self.record.pool if self.record else ""
+
+
+ABSENT: Final = ReplayedNode(exists=False)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+_SIMPLE_FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
+    UNSCHEDULABLE: ("cordoned", bool),
+    READY: ("ready", lambda value: value is None or value == "True"),
+    BOOT: ("boot_id", _text),
+    STATE: ("state", _text),
+    DRIVER: ("driver", _text),
+    REQUEST: ("request", _text),
+    KEEP_CORDONED: ("keeps_cordon", lambda value: value == "true"),
+    INITIALLY_CORDONED: ("initially_cordoned", lambda value: value == "true"),
+}
+TRACKED_PATHS: Final = frozenset({*_SIMPLE_FIELDS, LEASE, RECORD})
+"""The paths whose values make up a `ReplayedNode`."""
+
+
+def state_after(before: ReplayedNode, uid: str, changed: dict[str, Any]) -> ReplayedNode:
+    """Return the state after these paths took these values; only `TRACKED_PATHS` count."""
+    updates: dict[str, Any] = {}
+    for path, value in changed.items():
+        if path in _SIMPLE_FIELDS:
+            name, read = _SIMPLE_FIELDS[path]
+            updates[name] = read(value)
+        elif path == LEASE:
+            lease = _decode(NodeLease, value)
+            updates["lease"] = lease if lease and lease.node_uid == uid else None
+            updates["has_malformed_lease"] = bool(value) and lease is None
+        elif path == RECORD:
+            record = _decode(NodeRecord, value)
+            updates["record"] = record if record and record.node_uid == uid else None
+    if all(getattr(before, name) == value for name, value in updates.items()):
+        return before
+    return _derive(msgspec.structs.replace(before, **updates))
+
+
+def _derive(node: ReplayedNode) -> ReplayedNode:
+    lease, record = node.lease, node.record
+    upgrade = lease if lease and lease.owner == LeaseOwner.UPGRADE else None
+    operation = record.operation if upgrade and record else None
+    state = record.state if record and record.state else node.state
+    leased_away = node.has_malformed_lease or (lease is not None and operation not in FREE)
+    failed = UpgradeState.UPGRADE_FAILED
+    return msgspec.structs.replace(
+        node,
+        upgrade=upgrade,
+        operation=operation,
+        leased_away=leased_away,
+        failed=state == failed,
+        unavailable=(
+            node.cordoned or not node.ready or leased_away or failed in (state, node.state)
+        ),
+    )
+
+
+def _decode(kind: type[NodeLease] | type[NodeRecord], value: Any) -> Any:
+    try:
+        return decode(kind, _text(value).encode()) if value else None
+    except MalformedMessage:
+        return None
+
+
+class NodeHistory:
+    """One Node object from its creation to its end."""
+
+    def __init__(self, uid: str, name: str, *, is_complete: bool) -> None:
+        """`is_complete`: the creation is in the journal, or the whole object in its start."""
+        self.uid = uid
+        self.name = name
+        self.is_complete = is_complete
+        self.labels: dict[str, str] = {}
+        """The labels at the start of the journal."""
+        self.last_writers: dict[str, str] = {}
+        """The manager that changed each path last."""
+        self.cordoned_by_others: bool | None = None
+        """At the start of the journal; None where it is unknown or the node did not exist."""
+        self.was_ours = False
+        """Whether the scheduler owned a field at the start of the journal."""
+        self._states = Series[ReplayedNode]()
+
+    @property
+    def latest(self) -> ReplayedNode:
+        """The state at the end of what has been replayed so far."""
+        return self._states.last or ABSENT
+
+    def append(self, position: int, node: ReplayedNode) -> None:
+        self._states.append(position, node)
+
+    def at(self, position: int) -> ReplayedNode:
+        """Return the state after the revision at a position."""
+        return self._states.at(position) or ABSENT
+
+    def states(self) -> Iterator[tuple[int, ReplayedNode]]:
+        """Return every state, with the position from which it holds."""
+        return self._states.items()
+
+
+Value = TypeVar("Value")
+
+
+class Series(Generic[Value]):
+    """Values in the order of their positions; each holds until the next one."""
+
+    def __init__(self) -> None:
+        self._positions: list[int] = []
+        self._values: list[Value] = []
+
+    @property
+    def last(self) -> Value | None:
+        return self._values[-1] if self._values else None
+
+    def append(self, position: int, value: Value) -> None:
+        self._positions.append(position)
+        self._values.append(value)
+
+    def append_newer(self, position: int, value: Value) -> None:
+        """Append a value, unless its position is not after the last one."""
+        if not self._positions or position > self._positions[-1]:
+            self.append(position, value)
+
+    def at(self, position: int) -> Value | None:
+        """Return the value that holds after a position; None before the first."""
+        count = bisect_right(self._positions, position)
+        return self._values[count - 1] if count else None
+
+    def first_after(self, position: int) -> tuple[int, Value] | None:
+        """Return the first item after a position."""
+        index = bisect_right(self._positions, position)
+        return (self._positions[index], self._values[index]) if index < len(self._values) else None
+
+    def items(self) -> Iterator[tuple[int, Value]]:
+        return zip(self._positions, self._values, strict=True)
+
+    def between(self, after: int, until: int) -> Iterator[tuple[int, Value]]:
+        """Return positions and values from after one position up to another."""
+        part = slice(bisect_right(self._positions, after), bisect_right(self._positions, until))
+        return zip(self._positions[part], self._values[part], strict=True)
+
+
+_SECTIONS: Final = ("metadata", "spec", "status")
+
+
+def initial_history(manifest: Mapping[str, Any], uid: str, name: str) -> NodeHistory:
+    """Return the history of a Node that existed before the journal begins.
+
+    The managedFields name the owners of its fields. A Node without them has no known owners, so
+    none of its fields counts as foreign.
+    """
+    history = NodeHistory(uid, name, is_complete=True)
+    values = dict(leaves({key: as_map(manifest.get(key)) for key in _SECTIONS}))
+    for condition in as_map(manifest.get("status")).get("conditions") or ():
+        if condition.get("type") == "Ready":
+            values[READY] = condition.get("status")
+    tracked = {path: value for path, value in values.items() if path in TRACKED_PATHS}
+    history.append(-1, state_after(ReplayedNode(), uid, tracked))
+    for path, value in values.items():
+        if (entry := metadata_key(path)) and entry[0] == "labels":
+            history.labels[entry[1]] = value
+    owners = _owners(as_map(manifest.get("metadata")).get("managedFields") or ())
+    for path, managers in owners.items():
+        # A field that others co-own is foreign: the server would keep it for them.
+        history.last_writers[path] = next((name for name in managers if name != MANAGER), MANAGER)
+    history.was_ours = any(MANAGER in managers for managers in owners.values())
+    if owners:
+        cordon_owner = history.last_writers.get(UNSCHEDULABLE)
+        history.cordoned_by_others = bool(values.get(UNSCHEDULABLE)) and cordon_owner != MANAGER
+    return history
+
+
+def _owners(managed_fields: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    owners: dict[str, list[str]] = {}
+    for entry in managed_fields:
+        for path, _ in leaves(_owned_keys(as_map(entry.get("fieldsV1")))):
+            owners.setdefault(path, []).append(entry.get("manager", ""))
+    return owners
+
+
+def _owned_keys(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the owned keys of maps as a tree, without the items of lists."""
+    return {
+        key.removeprefix("f:"): _owned_keys(as_map(below))
+        for key, below in fields.items()
+        if key.startswith("f:")
+    }
+
+
+def as_map(value: Any) -> Mapping[str, Any]:
+    """Return a map as it is, and anything else as an empty one."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

@@ -1,0 +1,192 @@
+"""I3: a node that we changed returns to service only on evidence.
+
+A node counts as changed from the moment its driver label moves under a lease or its record says
+`started`, until it returns on evidence. A failed node counts as changed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import msgspec
+
+from libs.audit.case import (
+    CHANGING_COMMANDS,
+    SKEW_SECONDS,
+    STALE_SECONDS,
+    AuditCase,
+    AuditFinding,
+    MissingSource,
+    write_violation,
+)
+from libs.audit.nodes import NodeHistory
+from libs.audit.timeline import NodeChange
+from libs.contracts.commands import Order
+from libs.contracts.identities import Writer
+from libs.contracts.journal import EntryPhase
+from libs.contracts.node import Operation, UpgradeState
+from libs.contracts.reports import Evidence, Outcome
+
+_DONE = UpgradeState.UPGRADE_DONE
+_Validation = tuple[str, str, Order]
+"""Node uid, boot id and order."""
+
+
+class _ProofState(msgspec.Struct):
+    """What the next evidence of a node has to prove."""
+
+    unproven: bool
+    token: int
+    """The lowest token whose evidence counts."""
+    state: str
+    """The state that we wrote last."""
+    changed: int = -1
+    """The token under which the driver was last changed."""
+    changed_at: float = float("-inf")
+    excused: bool = False
+    """Whether a person uncordoned the node although it had failed."""
+
+    @classmethod
+    def at_start(cls, history: NodeHistory) -> "_ProofState":
+        node = history.at(-1)
+        started = node.record is not None and node.record.started
+        token = node.record.token if node.record and (started or node.failed) else 0
+        return cls(started or node.failed, token + node.failed, node.state)
+
+    def observe_before_check(self, change: NodeChange) -> None:
+        """Account for a write that changes the driver, or of a person that uncordons a node."""
+        if not change.ours:
+            self.excused = self.excused or (change.uncordoned and change.before.failed)
+            return
+        lease, record, before = change.after.upgrade, change.after.record, change.before.record
+        started = record is not None and record.started
+        if lease is None or change.after.operation == Operation.VALIDATE:
+            return
+        newly = started and not (before and before.started and before.token == lease.token)
+        if newly or change.label_moved:
+            self.unproven, self.excused = True, False
+            self.token = self.changed = lease.token
+            self.changed_at = change.revision.time
+
+    def returns(self, change: NodeChange) -> bool:
+        """Report whether a write of ours returns the node to service, and so needs proof."""
+        if change.after.failed:
+            return self.unproven and change.uncordoned
+        if change.new_state == _DONE and self.state != _DONE:
+            return True  # otherwise the write only reverts an edit of the label
+        validated = change.lease_ended and change.before.operation == Operation.VALIDATE
+        if validated and change.after.state == _DONE:
+            return True
+        # An adopt or forget request hands the node over as it is, and cordoned.
+        ended = change.lease_ended if not change.before.request else None
+        if ended and ended.token == self.changed:
+            return self.unproven
+        returned = change.uncordoned or (ended and not change.after.cordoned)
+        return self.unproven and not self.excused and bool(returned)
+
+    def observe_after_check(self, change: NodeChange, *, returned: bool) -> None:
+        """Account for a return, and for a failure."""
+        if returned:
+            self.unproven = False
+        if change.after.failed and not change.before.failed:
+            record = change.after.record or change.before.record
+            self.unproven, self.token = True, record.token + 1 if record else self.token
+        self.state = change.after.state
+
+
+def proof(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check each return against the record of the node and the journals of the agents."""
+    finished = None if case.journal.entries is None else _FinishedOps(case)
+    without_boot_id: set[str] = set()
+    for change, state in case.timeline.changes_with(_ProofState.at_start):
+        name = change.node.name
+        state.observe_before_check(change)
+        if not change.ours:
+            continue
+        if returned := state.returns(change):
+            if not change.before.boot_id:
+                without_boot_id.add(name)
+            if change.before.operation == Operation.REMOVE and change.after.state != _DONE:
+                action = "was released"
+                problems = list(_removal_problems(change, finished))
+            else:
+                action = "returned to service"
+                problems = list(_evidence_problems(case, change, state))
+                if finished and not problems:
+                    problems = list(_validator_problems(change, finished))
+            if problems:
+                message = f"{name} {action} without proof: {'; '.join(problems)}"
+                yield write_violation("I3", change, message)
+        state.observe_after_check(change, returned=returned)
+    if without_boot_id:
+        names = ", ".join(sorted(without_boot_id))
+        yield MissingSource(invariant="I3", source=f"status.nodeInfo.bootID of {names}")
+    if finished is None:
+        yield MissingSource(invariant="I3", source="entries")
+
+
+def _evidence(change: NodeChange) -> Evidence | None:
+    return change.after.record.evidence if change.after.record else None
+
+
+def _evidence_problems(case: AuditCase, change: NodeChange, state: _ProofState) -> Iterator[str]:
+    before, after, evidence = change.before, change.after, _evidence(change)
+    if evidence is None:
+        yield "its record has no evidence"
+        return
+    if not evidence.passed:
+        yield "its evidence is of a failed validation"
+    if evidence.node_uid != change.node.uid:
+        yield f"its evidence is of node uid {evidence.node_uid}"
+    if before.boot_id and evidence.boot_id != before.boot_id:
+        yield f"its evidence is of boot {evidence.boot_id}, but the node runs boot {before.boot_id}"
+    label = after.driver or (before.record.label if before.record else "")
+    if evidence.label != label:
+        yield f"its evidence is for label {evidence.label!r}, but the node runs {label!r}"
+    needed = state.token
+    if change.lease_ended and before.operation == Operation.VALIDATE:
+        needed = max(needed, change.lease_ended.token)
+    if evidence.token < needed:
+        yield f"its evidence is of token {evidence.token}, but token {needed} needs new evidence"
+    if after.record and evidence.token > after.record.token:
+        yield f"its evidence is of token {evidence.token}, which was never issued"
+    if 0 < evidence.at < state.changed_at - SKEW_SECONDS:
+        yield f"its evidence is of {evidence.at:.0f}, older than the last change of the driver"
+    if not evidence.driver_pod_uid and not evidence.driver_started:
+        yield "its evidence names no instance of the driver"
+    pod = case.timeline.pods.get(evidence.driver_pod_uid)
+    if pod and pod.deletion and pod.deletion.time < change.revision.time - STALE_SECONDS:
+        yield f"the driver pod {pod.name} of its evidence was deleted at {pod.deletion.time:.0f}"
+
+
+class _FinishedOps:
+    """The ops that agents journaled as done."""
+
+    def __init__(self, case: AuditCase) -> None:
+        self.validations: dict[_Validation, list[float]] = defaultdict(list)
+        """The times at which they passed."""
+        self.swaps: set[tuple[str, int]] = set()
+        for entry in case.entries:
+            is_done = entry.result is not None and entry.result.outcome == Outcome.DONE
+            if entry.phase != EntryPhase.FINISHED or not is_done:
+                continue
+            if entry.component == Writer.VALIDATOR:
+                self.validations[entry.node_uid, entry.boot_id, entry.order].append(entry.time)
+            elif entry.component == Writer.DRIVER and entry.command in CHANGING_COMMANDS:
+                self.swaps.add((entry.node_uid, entry.token))
+
+
+def _validator_problems(change: NodeChange, finished: _FinishedOps) -> Iterator[str]:
+    """Check that the validator journaled the passed validation before the return."""
+    if (evidence := _evidence(change)) is None:
+        return
+    latest = change.revision.time + SKEW_SECONDS
+    times = finished.validations[change.node.uid, evidence.boot_id, evidence.order]
+    if not any(time <= latest for time in times):
+        yield f"its validator did not journal validation {evidence.order} as passed on this boot"
+
+
+def _removal_problems(change: NodeChange, finished: _FinishedOps | None) -> Iterator[str]:
+    """Check that the driver agent journaled the removal of the driver."""
+    token = change.lease_ended.token if change.lease_ended else 0
+    if finished and (change.node.uid, token) not in finished.swaps:
+        yield f"no driver agent journaled a finished swap under token {token}"

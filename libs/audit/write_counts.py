@@ -1,0 +1,108 @@
+"""I10: limits on our writes per node and attempt, in runs without injected faults.
+
+An attempt is everything under one token. The write that marks a node `upgrade-required` counts
+towards the attempt that follows; other writes without a lease are counted separately, with the
+same limit.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, NamedTuple, TypeVar
+
+from libs.audit.case import AuditCase, AuditFinding, Violation, revision_violation, write_violation
+from libs.audit.nodes import ReplayedNode
+from libs.audit.timeline import OURS
+from libs.contracts.journal import Verb
+from libs.contracts.node import MANAGER, UpgradeState
+
+WRITES: Final = 8
+CONFLICTS: Final = 4
+WRITES_OF_OTHERS: Final = 6
+
+Key = TypeVar("Key")
+
+
+class _Attempt(NamedTuple):
+    uid: str
+    token: int
+    leased: bool
+
+
+def _attempt(uid: str, *states: ReplayedNode) -> _Attempt:
+    leases = [state.upgrade.token for state in states if state.upgrade]
+    records = [state.record.token for state in states if state.record]
+    return _Attempt(uid, max(leases or records, default=0), bool(leases))
+
+
+def _exceeds(counts: Counter[Key], key: Key, limit: int) -> bool:
+    """Count one more, and report whether it is the first beyond the limit."""
+    counts[key] += 1
+    return counts[key] == limit + 1
+
+
+def writes(case: AuditCase) -> Iterator[AuditFinding]:
+    """Count the committed writes to Nodes: the scheduler's, and those of our other services."""
+    own: Counter[_Attempt] = Counter()
+    marked: set[str] = set()
+    others: Counter[tuple[str, int]] = Counter()
+    for change in case.timeline.changes:
+        if not change.revision.changed:
+            continue
+        attempt, problem = _attempt(change.node.uid, change.before, change.after), ""
+        if change.ours:
+            if change.new_state == UpgradeState.UPGRADE_REQUIRED and not attempt.leased:
+                marked.add(attempt.uid)
+            elif attempt.leased and attempt.uid in marked:
+                marked.discard(attempt.uid)
+                own[attempt] += 1
+            if _exceeds(own, attempt, WRITES):
+                problem = f"the scheduler wrote to it more than {WRITES} times"
+        elif (
+            change.revision.manager.startswith(OURS)
+            and attempt.token
+            and _exceeds(others, attempt[:2], WRITES_OF_OTHERS)
+        ):
+            problem = f"our other services wrote to it more than {WRITES_OF_OTHERS} times"
+        if problem:
+            message = f"{change.node.name}: {problem} in attempt {attempt.token}"
+            yield write_violation("I10", change, message)
+
+
+def conflicts(case: AuditCase) -> Iterator[AuditFinding]:
+    """Count the writes of the scheduler to Nodes that met a conflict."""
+    counts: Counter[_Attempt] = Counter()
+    for position, revision, uid in case.timeline.conflicts:
+        node = case.timeline.nodes.get(uid)
+        if node is None or revision.manager != MANAGER:
+            continue
+        attempt = _attempt(uid, node.at(position))
+        if _exceeds(counts, attempt, CONFLICTS):
+            message = f"{node.name}: more than {CONFLICTS} conflicts in attempt {attempt.token}"
+            yield Violation(invariant="I10", node=node.name, time=revision.time, message=message)
+
+
+def evictions(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check that each pod is evicted at most once."""
+    evicted: Counter[str] = Counter()
+    for revision in case.revisions:
+        granted = revision.verb == Verb.EVICT and 200 <= revision.code < 300
+        ours = revision.uid and revision.manager.startswith(OURS)
+        if granted and ours and _exceeds(evicted, revision.uid, 1):
+            message = f"pod {revision.namespace}/{revision.name} was evicted more than once"
+            yield revision_violation("I10", revision, message)
+
+
+def kubernetes_events(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check that there is at most one Kubernetes Event for each state of a Node."""
+    states = Counter(change.node.name for change in case.writes if change.new_state is not None)
+    events: Counter[str] = Counter()
+    for revision in case.revisions:
+        about, name = (
+            revision.changed.get(f"involvedObject.{field}", (None, ""))[1]
+            for field in ("kind", "name")
+        )
+        created = revision.kind == "Event" and revision.code == 201
+        ours = about == "Node" and revision.manager == MANAGER
+        if created and ours and _exceeds(events, str(name), states[str(name)]):
+            message = f"{name} had {states[str(name)]} states, but has more Kubernetes Events"
+            yield revision_violation("I10", revision, message, node=str(name))

@@ -1,1 +1,0 @@
-"""List and watch."""

@@ -1,0 +1,201 @@
+"""All objects of an installation, in the order of application."""
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Writer
+from libs.policy.render.rendered import MANAGED_BY
+
+DRIVER_ACCOUNT: Final = "nvidia-driver"
+"""The account of driver pods, named as in the GPU Operator. It has no permissions."""
+
+
+def service_account_of(writer: Writer) -> str:
+    return f"sluice-{writer.value}"
+
+
+READ_VERBS: Final = ("get", "list", "watch")
+APPLY_VERBS: Final = ("get", "list", "watch", "create", "patch")
+OWNER_VERBS: Final = (*APPLY_VERBS, "delete")
+
+
+class RbacScope(Enum):
+    CLUSTER = "cluster"
+    NAMESPACE = "namespace"
+
+
+class RbacRule(msgspec.Struct, frozen=True, kw_only=True):
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    """Object names; empty means all. Clients that list or watch must name the object in a field
+    selector."""
+    scope: RbacScope = RbacScope.CLUSTER
+
+
+_POLICIES: Final = (
+    ("nvidia.com", ("clusterpolicies", "nvidiadrivers", "gpuclusters")),
+    ("gpu.nvidia.com", ("gpuclusterpolicies",)),
+    ("sluice.dev", ("rolloutstrategies",)),
+)
+_STATUSES: Final = (
+    ("nvidia.com", ("clusterpolicies/status", "nvidiadrivers/status")),
+    ("gpu.nvidia.com", ("gpuclusterpolicies/status",)),
+    ("sluice.dev", ("rolloutstrategies/status",)),
+)
+_READ_POLICIES: Final = tuple(
+    RbacRule(group=group, resources=resources, verbs=READ_VERBS) for group, resources in _POLICIES
+)
+_READ_DRIVER_POLICIES: Final = (
+    RbacRule(group="nvidia.com", resources=("clusterpolicies", "nvidiadrivers"), verbs=READ_VERBS),
+    RbacRule(group="gpu.nvidia.com", resources=("gpuclusterpolicies",), verbs=READ_VERBS),
+)
+"""Policies that select nodes."""
+_READ_ROLLOUTS: Final = RbacRule(group="sluice.dev", resources=("rollouts",), verbs=READ_VERBS)
+_FOREIGN_LEASE: Final = RbacRule(
+    group="coordination.k8s.io",
+    resources=("leases",),
+    verbs=READ_VERBS,
+    names=("53822513.nvidia.com",),
+)
+"""The leader lease of a GPU Operator, in any namespace."""
+
+_WRITE_EVENTS: Final = RbacRule(group="", resources=("events",), verbs=("create", "patch"))
+_READ_NODES: Final = RbacRule(group="", resources=("nodes",), verbs=READ_VERBS)
+_WRITE_NODES: Final = RbacRule(group="", resources=("nodes",), verbs=(*READ_VERBS, "patch"))
+
+
+def _namespace_rule(group: str, resources: tuple[str, ...], verbs: tuple[str, ...]) -> RbacRule:
+    return RbacRule(group=group, resources=resources, verbs=verbs, scope=RbacScope.NAMESPACE)
+
+
+_LEADER_LEASE: Final = _namespace_rule(
+    "coordination.k8s.io", ("leases",), ("get", "create", "patch")
+)
+"""For leader election."""
+
+
+RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
+    Writer.DISCOVERY_CLUSTER: (
+        *_READ_POLICIES,
+        _FOREIGN_LEASE,
+        _WRITE_NODES,
+        _LEADER_LEASE,
+    ),
+    Writer.DRIVER_CLUSTER: (
+        *_READ_POLICIES,
+        _READ_ROLLOUTS,
+        _FOREIGN_LEASE,
+        _WRITE_NODES,
+        *(
+            RbacRule(group=group, resources=resources, verbs=("patch",))
+            for group, resources in _STATUSES
+        ),
+        RbacRule(group="node.k8s.io", resources=("runtimeclasses",), verbs=OWNER_VERBS),
+        _namespace_rule("apps", ("daemonsets",), OWNER_VERBS),
+        _namespace_rule("", ("configmaps",), OWNER_VERBS),
+        _namespace_rule("", ("pods",), READ_VERBS),
+        _WRITE_EVENTS,
+        _LEADER_LEASE,
+    ),
+    Writer.SCHEDULER: (
+        *_READ_POLICIES,
+        _READ_ROLLOUTS,
+        _FOREIGN_LEASE,
+        _WRITE_NODES,
+        _WRITE_EVENTS,
+        RbacRule(group="sluice.dev", resources=("rollouts",), verbs=("create", "patch")),
+        RbacRule(group="sluice.dev", resources=("rollouts/status",), verbs=("update",)),
+        RbacRule(group="", resources=("pods",), verbs=READ_VERBS),
+        RbacRule(group="", resources=("pods/eviction",), verbs=("create",)),
+        _namespace_rule("", ("pods",), ("delete",)),
+        _namespace_rule("apps", ("daemonsets",), READ_VERBS),
+        _LEADER_LEASE,
+    ),
+    Writer.VALIDATOR_CLUSTER: (_READ_NODES, *_READ_DRIVER_POLICIES),
+    Writer.TELEMETRY_CLUSTER: (_READ_NODES, *_READ_DRIVER_POLICIES),
+}
+"""Rules by service. Pods outside the operands' namespace are evicted, never deleted, even when they
+are removed without a grace period."""
+
+
+Object = dict[str, Any]
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_LABELS: Final = {"app.kubernetes.io/managed-by": MANAGED_BY}
+_PRIVILEGED: Final = {
+    f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")
+}
+"""Agents and drivers change the host, so their namespace must allow privileged pods."""
+
+
+def installation_objects(namespace: str) -> tuple[Object, ...]:
+    """Return the namespace, ServiceAccounts, roles and bindings."""
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": namespace, "labels": {**_LABELS, **_PRIVILEGED}},
+        },
+        *(_account(name, namespace) for name in _accounts()),
+        *(
+            role
+            for writer, rights in RBAC_RULES.items()
+            for role in _roles(service_account_of(writer), namespace, rights)
+        ),
+    )
+
+
+def _accounts() -> Iterator[str]:
+    """Yield the account of every pod; people use their own accounts."""
+    yield DRIVER_ACCOUNT
+    yield from (service_account_of(writer) for writer in COMPONENTS)
+    yield from (
+        service_account_of(writer) for writer in CLUSTER_WRITERS if writer is not Writer.CTL
+    )
+
+
+def _account(name: str, namespace: str) -> Object:
+    """Return a ServiceAccount without automatic tokens: a pod that needs one mounts it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": name, "namespace": namespace, "labels": _LABELS},
+        "automountServiceAccountToken": False,
+    }
+
+
+def _roles(
+    account: str, namespace: str, rules_of_account: tuple[RbacRule, ...]
+) -> Iterator[Object]:
+    for scope, kind in ((RbacScope.CLUSTER, "ClusterRole"), (RbacScope.NAMESPACE, "Role")):
+        rules = [_rule(permission) for permission in rules_of_account if permission.scope is scope]
+        if not rules:
+            continue
+        # Names of cluster-wide objects contain the namespace, so that installations can coexist.
+        is_cluster_wide = scope is RbacScope.CLUSTER
+        metadata = {
+            "name": f"{namespace}:{account}" if is_cluster_wide else account,
+            "labels": _LABELS,
+        }
+        if not is_cluster_wide:
+            metadata["namespace"] = namespace
+        api = f"{_RBAC}/v1"
+        yield {"apiVersion": api, "kind": kind, "metadata": metadata, "rules": rules}
+        yield {
+            "apiVersion": api,
+            "kind": f"{kind}Binding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": metadata["name"]},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+        }
+
+
+def _rule(permission: RbacRule) -> Object:
+    rule: Object = {"apiGroups": [permission.group], "resources": list(permission.resources)}
+    rule |= {"resourceNames": list(permission.names)} if permission.names else {}
+    return rule | {"verbs": list(permission.verbs)}

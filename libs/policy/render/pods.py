@@ -1,0 +1,355 @@
+"""The pod of a driver: image pull, gate, driver, extra kernel modules; and fields of all pods."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from libs.contracts.node import DRIVER_LABEL
+from libs.policy.digest import (
+    DEFAULT_ARGUMENTS,
+    DEFAULT_PRIORITY_CLASS,
+    DEFAULT_PULL_POLICY,
+    DIGEST_VARIABLE,
+    GPU_TAINT,
+    LIVENESS_PROBE,
+    READINESS_PROBE,
+    STARTUP_PROBE,
+    DriverIdentity,
+    driver_variables,
+    gate_variables,
+    rdma_env,
+)
+from libs.policy.installation import DRIVER_ACCOUNT
+from libs.policy.kinds.common import (
+    ContainerSection,
+    EnvVar,
+    Probe,
+    ResourceRequirements,
+    Toleration,
+)
+from libs.policy.render.rendered import RenderSettings
+from libs.policy.wanted import INSTALL_DIR, WantedDriver
+
+JsonObject = dict[str, Any]
+
+BOTH_WAYS: Final = "Bidirectional"
+FROM_HOST: Final = "HostToContainer"
+CREATE: Final = "DirectoryOrCreate"
+GATE_DIR: Final = "/run/sluice/gate"
+MODULE_CONFIG: Final = "kernel-module-config"
+SCRIPT: Final = "/usr/local/bin/startup-probe.sh"
+SCRIPT_CONFIG_MAP: Final = "nvidia-driver-startup-probe"
+READY_FILE: Final = "/run/nvidia/validations/.driver-ctr-ready"
+DAEMONS_FILE: Final = "/run/nvidia/validations/.driver-daemons-status"
+
+_MOFED: Final = "/run/mellanox/drivers"
+_PRIVILEGED: Final = {"privileged": True, "seLinuxOptions": {"level": "s0"}}
+_UNPRIVILEGED: Final = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+_PRE_STOP: Final = f"rm -f {READY_FILE} {DAEMONS_FILE}"
+_MODULE_PROBE: Final = Probe(
+    initial_delay_seconds=10, timeout_seconds=10, period_seconds=10, failure_threshold=120
+)
+
+
+class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Volumes and one mount per file: mounting a directory would hide the image's files there."""
+
+    volumes: Sequence[JsonObject]
+    mounts: Sequence[JsonObject]
+    """Mounts of the driver container. Mounts of the volume `MODULE_CONFIG` are module parameters,
+    for every container that loads one of the driver's modules.
+    """
+
+
+def drop_empty(entries: Mapping[str, Any]) -> JsonObject:
+    return {key: value for key, value in entries.items() if value not in (None, "", {}, [], ())}
+
+
+def env_fields(variables: Iterable[EnvVar]) -> list[JsonObject]:
+    return [{"name": variable.name, "value": variable.value} for variable in variables]
+
+
+def downward_api_env(fields: Mapping[str, str]) -> list[JsonObject]:
+    """Return variables that hold pod fields through the downward API."""
+    return [
+        {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+        for name, path in fields.items()
+    ]
+
+
+def pull_secrets(names: Iterable[str]) -> list[JsonObject]:
+    return [{"name": name} for name in dict.fromkeys(filter(None, names))]
+
+
+def host_volume(name: str, path: str, kind: str = "") -> JsonObject:
+    return {"name": name, "hostPath": drop_empty({"path": path, "type": kind})}
+
+
+def volume_mount(
+    name: str, path: str, *, propagation: str = "", read_only: bool = False
+) -> JsonObject:
+    mount = drop_empty({"name": name, "mountPath": path, "mountPropagation": propagation})
+    return {**mount, "readOnly": True} if read_only else mount
+
+
+def resource_fields(resources: ResourceRequirements) -> JsonObject:
+    """Return limits and requests, with numbers as strings, as Kubernetes writes them."""
+    fields = {"limits": resources.limits, "requests": resources.requests}
+    return drop_empty(
+        {
+            field: {name: str(amount) for name, amount in amounts.items()}
+            for field, amounts in fields.items()
+        }
+    )
+
+
+def pod_tolerations(tolerations: Iterable[Toleration]) -> list[JsonObject]:
+    """Return the GPU taint's toleration and the given ones."""
+    return [msgspec.to_builtins(toleration) for toleration in (GPU_TAINT, *tolerations)]
+
+
+def driver_pod(
+    driver: WantedDriver,
+    identity: DriverIdentity,
+    settings: RenderSettings,
+    images: Mapping[str, str],
+    files: ConfigFiles,
+) -> JsonObject:
+    """Return the spec of a driver's pod.
+
+    `driver` is normal; `images` are by part: `driver`, and `gds` and `gdrcopy` if enabled.
+    """
+    return drop_empty(
+        {
+            "hostPID": True,
+            "hostNetwork": driver.host_network or None,
+            "serviceAccountName": DRIVER_ACCOUNT,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "nodeSelector": {DRIVER_LABEL: identity.label},
+            "tolerations": pod_tolerations(driver.pods.tolerations),
+            "priorityClassName": driver.pods.priority_class_name or DEFAULT_PRIORITY_CLASS,
+            "securityContext": driver.pods.security_context,
+            "imagePullSecrets": pull_secrets(
+                (*driver.image.image_pull_secrets, *settings.pull_secrets)
+            ),
+            "initContainers": _init_containers(driver, identity, settings, images["driver"]),
+            "containers": _containers(driver, identity, images, files),
+            "volumes": [*_volumes(driver), *files.volumes],
+        }
+    )
+
+
+def _init_containers(
+    driver: WantedDriver, identity: DriverIdentity, settings: RenderSettings, image: str
+) -> list[JsonObject]:
+    """Return the init containers.
+
+    The driver's image is pulled while the old driver still runs; then the gate waits.
+    """
+    pull = {
+        "name": "image-pull",
+        "image": image,
+        "imagePullPolicy": driver.image.image_pull_policy or DEFAULT_PULL_POLICY,
+        "command": ["true"],
+        "securityContext": _UNPRIVILEGED,
+    }
+    pod_fields = {
+        "NODE_NAME": "spec.nodeName",
+        "POD_NAME": "metadata.name",
+        "POD_UID": "metadata.uid",
+        "SLUICE_DRIVER_LABEL": "metadata.labels['sluice.dev/driver']",
+    }
+    gate = {
+        "name": "gate",
+        "image": settings.images.driver,
+        "imagePullPolicy": settings.pull_policy,
+        "args": ["gate"],
+        "env": [
+            *env_fields(gate_variables(driver)),
+            *downward_api_env(pod_fields),
+            {"name": DIGEST_VARIABLE, "value": identity.install_digest},
+        ],
+        # The gate writes into a host directory owned by root, whatever the pod's security context.
+        "securityContext": {
+            **_UNPRIVILEGED,
+            "runAsUser": 0,
+            "runAsNonRoot": False,
+            "seLinuxOptions": {"type": "spc_t"},
+        },
+        "volumeMounts": [volume_mount("gate", GATE_DIR)],
+    }
+    return [pull, gate]
+
+
+def _containers(
+    driver: WantedDriver,
+    identity: DriverIdentity,
+    images: Mapping[str, str],
+    files: ConfigFiles,
+) -> list[JsonObject]:
+    """Return the containers that start once the gate is open."""
+    driver_mounts, mounts = _mounts(driver)
+    parameters = [mount for mount in files.mounts if mount["name"] == MODULE_CONFIG]
+    containers = [_driver(driver, identity, images["driver"], [*driver_mounts, *files.mounts])]
+    if driver.rdma.enabled:
+        containers.append(_peermem(driver, images["driver"], [*mounts, *parameters]))
+    if "gds" in images:
+        containers.append(_extra_module("nvidia_fs", driver.gds, images["gds"], mounts))
+    if "gdrcopy" in images:
+        containers.append(_extra_module("gdrdrv", driver.gdrcopy, images["gdrcopy"], mounts))
+    return containers
+
+
+def _driver(
+    driver: WantedDriver, identity: DriverIdentity, image: str, mounts: Sequence[JsonObject]
+) -> JsonObject:
+    """Return the driver's container, in which the policy's variables override the defaults.
+
+    The driver writes the digest into its state file.
+    """
+    variables = driver_variables(driver)
+    pod_fields = {"NODE_NAME": "spec.nodeName", "NODE_IP": "status.hostIP"}
+    for variable in variables:
+        pod_fields.pop(variable.name, None)
+    container = {
+        "name": "nvidia-driver-ctr",
+        "image": image,
+        "imagePullPolicy": driver.image.image_pull_policy or DEFAULT_PULL_POLICY,
+        "command": ["nvidia-driver"],
+        "args": list(driver.args or DEFAULT_ARGUMENTS),
+        "env": [
+            *downward_api_env(pod_fields),
+            {"name": DIGEST_VARIABLE, "value": identity.install_digest},
+            *env_fields(variables),
+        ],
+        "envFrom": [{"secretRef": {"name": driver.secret_env}}] if driver.secret_env else [],
+        "resources": resource_fields(driver.resources),
+        "securityContext": _PRIVILEGED,
+        "volumeMounts": list(mounts),
+        "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", _PRE_STOP]}}},
+        "startupProbe": _probe(["sh", "-c", SCRIPT], STARTUP_PROBE, driver.startup_probe),
+    }
+    # The other probes exist only if the policy sets them: a restart interrupts the driver's users.
+    if driver.liveness_probe:
+        command = ["test", "-f", "/sys/module/nvidia/refcnt"]
+        container["livenessProbe"] = _probe(command, LIVENESS_PROBE, driver.liveness_probe)
+    if driver.readiness_probe:
+        command = ["test", "-f", READY_FILE]
+        container["readinessProbe"] = _probe(command, READINESS_PROBE, driver.readiness_probe)
+    return drop_empty(container)
+
+
+def _peermem(driver: WantedDriver, image: str, mounts: list[JsonObject]) -> JsonObject:
+    return {
+        "name": "nvidia-peermem-ctr",
+        "image": image,
+        "imagePullPolicy": driver.image.image_pull_policy or DEFAULT_PULL_POLICY,
+        "command": ["nvidia-driver"],
+        "args": ["reload_nvidia_peermem"],
+        # These variables say where the network driver is that the container waits for.
+        "env": env_fields(rdma_env(driver)),
+        "securityContext": _PRIVILEGED,
+        "volumeMounts": mounts,
+        **_module_probes("nvidia_peermem"),
+    }
+
+
+def _extra_module(
+    module: str, part: ContainerSection, image: str, mounts: list[JsonObject]
+) -> JsonObject:
+    """Return a container that loads an extra module from its own image."""
+    name, command = {
+        "nvidia_fs": ("nvidia-fs-ctr", "nvidia-gds-driver"),
+        "gdrdrv": ("nvidia-gdrcopy-ctr", "nvidia-gdrcopy-driver"),
+    }[module]
+    script = (
+        "until [ -d /run/nvidia/driver/usr/src ] && [ -d /sys/module/nvidia ]; do"
+        f' echo "waiting for the driver"; sleep 10; done; exec {command} install'
+    )
+    container = {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": part.image_pull_policy or DEFAULT_PULL_POLICY,
+        "command": ["bash", "-c"],
+        "args": list(part.args) or [script],
+        "env": env_fields(part.env),
+        "resources": resource_fields(part.resources),
+        "securityContext": _PRIVILEGED,
+        "volumeMounts": mounts,
+    }
+    return drop_empty({**container, **_module_probes(module)})
+
+
+def _module_probes(module: str) -> JsonObject:
+    command = ["test", "-d", f"/sys/module/{module}"]
+    return {
+        "startupProbe": _probe(command, _MODULE_PROBE),
+        "livenessProbe": _probe(command, LIVENESS_PROBE),
+    }
+
+
+def _probe(command: list[str], defaults: Probe, overrides: Probe | None = None) -> JsonObject:
+    fields = {**msgspec.to_builtins(defaults), **msgspec.to_builtins(overrides or Probe())}
+    return {"exec": {"command": command}, **fields}
+
+
+def _volumes(driver: WantedDriver) -> list[JsonObject]:
+    """Return the pod's volumes, except those of the policy's ConfigMaps."""
+    root = driver.host_root.rstrip("/")
+    volumes = [
+        host_volume("run-nvidia", "/run/nvidia", CREATE),
+        host_volume("run-nvidia-fabricmanager", "/run/nvidia-fabricmanager", CREATE),
+        host_volume("run-nvidia-topologyd", "/run/nvidia-topologyd", CREATE),
+        host_volume("var-log", "/var/log"),
+        host_volume("dev-log", "/dev/log"),
+        host_volume("host-os-release", f"{root}/etc/os-release"),
+        host_volume("sysfs-memory-online", "/sys/devices/system/memory/auto_online_blocks"),
+        host_volume("firmware-search-path", "/sys/module/firmware_class/parameters/path"),
+        host_volume("nv-firmware", f"{driver.install_dir.rstrip('/')}/lib/firmware", CREATE),
+        host_volume("gate", GATE_DIR, CREATE),
+        {
+            "name": "driver-startup-probe-script",
+            "configMap": {"name": SCRIPT_CONFIG_MAP, "defaultMode": 0o755},
+        },
+    ]
+    if driver.install_dir != INSTALL_DIR:
+        volumes.append(host_volume("driver-install-dir", driver.install_dir, CREATE))
+    if driver.rdma.enabled and driver.rdma.use_host_mofed:
+        volumes.append(host_volume("mlnx-ofed-usr-src", f"{root}/usr/src"))
+    elif driver.rdma.enabled:
+        volumes.append(host_volume("mlnx-ofed-usr-src", f"{_MOFED}/usr/src", CREATE))
+        volumes.append(host_volume("run-mellanox-drivers", _MOFED, CREATE))
+    return volumes
+
+
+def _mounts(driver: WantedDriver) -> tuple[list[JsonObject], list[JsonObject]]:
+    """Return the mounts of the driver container, and of containers that load extra modules."""
+    shared = [volume_mount("run-nvidia", "/run/nvidia", propagation=BOTH_WAYS)]
+    if driver.install_dir != INSTALL_DIR:
+        shared.append(volume_mount("driver-install-dir", INSTALL_DIR, propagation=BOTH_WAYS))
+    shared += [volume_mount("var-log", "/var/log"), volume_mount("dev-log", "/dev/log")]
+    own = [
+        volume_mount("run-nvidia-fabricmanager", "/run/nvidia-fabricmanager"),
+        volume_mount("run-nvidia-topologyd", "/run/nvidia-topologyd"),
+        volume_mount("host-os-release", "/host-etc/os-release", read_only=True),
+        volume_mount("sysfs-memory-online", "/sys/devices/system/memory/auto_online_blocks"),
+        volume_mount("firmware-search-path", "/sys/module/firmware_class/parameters/path"),
+        volume_mount("nv-firmware", "/lib/firmware"),
+        {
+            **volume_mount("driver-startup-probe-script", SCRIPT, read_only=True),
+            "subPath": SCRIPT.rpartition("/")[2],
+        },
+    ]
+    # The sources of the network driver, which nvidia-peermem needs.
+    mofed: list[JsonObject] = []
+    if driver.rdma.enabled and not driver.rdma.use_host_mofed:
+        mofed.append(volume_mount("run-mellanox-drivers", _MOFED, propagation=FROM_HOST))
+    if driver.rdma.enabled:
+        mofed.append(volume_mount("mlnx-ofed-usr-src", f"{_MOFED}/usr/src", propagation=FROM_HOST))
+    return [*shared, *own, *mofed], [*shared, *mofed]

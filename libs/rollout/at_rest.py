@@ -1,0 +1,356 @@
+"""The step of a node at rest: one function for each state that a node rests in.
+
+Done nodes whose proof does not cover the running driver: rebooted, or the driver restarted.
+
+docs/states.md#people. The `idle` in the slot names what is proven, so the driver comes back by
+itself and is then validated again, without a cordon.
+"""
+
+from msgspec.structs import replace
+
+from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode
+from libs.policy.wanted import InstallMethod
+from libs.rollout.decision import NodeOutcome, Wait
+from libs.rollout.eligibility import (
+    is_broken,
+    removal_candidate,
+    start_candidate,
+    validation_candidate,
+)
+from libs.rollout.limits import DRIVER_START, RESTARTS
+from libs.rollout.node_driver import (
+    DriverRun,
+    Goal,
+    covers_run,
+    current_run,
+    driver_pod_of,
+    goal_of,
+    is_in_place,
+    is_shut_out,
+    is_unloaded,
+    passed_evidence,
+    target_of,
+)
+from libs.rollout.node_writes import (
+    cordon_at_release,
+    current_lease,
+    current_record,
+    mark_required,
+    owned_label,
+    unchanged_cordon,
+    unmark_required,
+    write_step,
+)
+from libs.rollout.slots import idle_step
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import DriverPod
+from libs.rollout.views.node import MalformedAnnotation, NodeView
+from libs.rollout.views.pool import PoolView, Readiness
+from libs.rollout.wait_reasons import wait
+
+# Enum members used for every node, looked up once: access by the class is ten times slower.
+_DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
+
+
+_SETTLED = Readiness.SETTLED
+
+
+def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+    """Return what a node without a lease of ours needs, or why it has to wait."""
+    record = current_record(node)
+    if (
+        record is not None
+        and record.state == node.state == _DONE
+        and node.pool == pool.key
+        and not (node.excluded or node.safe_load or pool.gone)
+    ):
+        build = pool.build(pool.target, node.variant)
+        if (
+            build is not None
+            and build.readiness is _SETTLED
+            and is_in_place(node, record, build.label, pool.method)
+        ):
+            return None if lease_holder(node) else idle_step(node, record, now)
+    return _step_not_in_place(node, record, pool, now)
+
+
+def lease_holder(node: NodeView) -> str:
+    """Return the owner of the lease, who controls the slots and the state of the node."""
+    if isinstance(node.lease, MalformedAnnotation):
+        return "an unknown owner (the lease annotation cannot be read)"
+    lease = current_lease(node)
+    return "" if lease is None else lease.owner.value
+
+
+def _step_not_in_place(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
+) -> NodeOutcome:
+    """Decide a node that is not in place, by its state."""
+    if holder := lease_holder(node):
+        who = "the owner of the lease, or an administrator, by removing it"
+        return wait(WaitCode.SKIPPED, f"the node is leased by {holder}", now, who=who)
+    if idle := idle_step(node, record, now):
+        return idle
+    if has_nothing_of_ours(node, record, pool):
+        return None
+    if pool.gone:
+        return wait(WaitCode.POLICY_GONE, f"the policy of pool {pool.key} was deleted", now)
+    if now.visibility.foreign_operator:
+        return wait(WaitCode.FOREIGN_OPERATOR, now.visibility.foreign_operator, now)
+    if is_unwanted(node, pool):
+        return step_removal(node, record, pool, now)
+    if record is None:
+        return step_new_node(node, pool, now)
+    if record.state == _DONE:
+        return step_done(node, record, pool, now)
+    if record.state == _FAILED:
+        return step_failed(node, record, pool, now)
+    return step_upgrade_required(node, record, pool, now)
+
+
+def step_new_node(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+    """Decide a node without a record, or a new Node of an old name (docs/states.md#v-bring-up)."""
+    goal = goal_of(node, pool, pool.target, now)
+    if isinstance(goal, Goal) and goal.label == node.driver_label:
+        run = current_run(node, pool)
+        if run is not None and run.ready:
+            return validation_candidate(node, pool, goal, now)
+    goal = goal_of(node, pool, target_of(node, None, pool), now)
+    return goal if isinstance(goal, Wait) else start_candidate(node, None, pool, goal, now)
+
+
+def step_done(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> NodeOutcome:
+    """Decide a node that was upgraded before: another driver is wanted, or the proof is void."""
+    goal = goal_of(node, pool, pool.target, now)
+    if isinstance(goal, Wait):
+        return goal
+    evidence = passed_evidence(node, record)
+    reason = ""
+    if goal.label != node.driver_label:
+        reason = (
+            f"the node runs {record.target or 'another driver'}; the policy wants {pool.target}"
+        )
+    elif node.safe_load:
+        reason = "the driver waits for permission to load (driver-wait-for-safe-load)"
+    elif (
+        evidence is not None
+        and evidence.kernel != node.kernel
+        and pool.method is not InstallMethod.PRE_INSTALLED
+    ):
+        reason = (
+            f"the driver is validated for kernel {evidence.kernel}, the node runs {node.kernel}"
+        )
+    elif evidence is None and is_shut_out(node):
+        reason = "the driver pod waits at the closed gate, and no validation allows opening it"
+    elif evidence is None and pool.method is InstallMethod.HOST and is_unloaded(node):
+        reason = "no driver is loaded, and no validation allows loading one again"
+    if not reason:
+        return revalidate(node, record, pool, goal, now)
+    if pool.constraints.may_mark_required:
+        return mark_required(node, record, pool, now, reason, cause="")
+    return start_candidate(node, record, pool, goal, now)
+
+
+def step_upgrade_required(
+    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
+) -> NodeOutcome:
+    """Decide a node in `upgrade-required`: it needs a change that has not begun."""
+    goal = goal_of(node, pool, target_of(node, record, pool), now)
+    if isinstance(goal, Wait):
+        return goal
+    if goal.label == node.driver_label and not (record.asked or node.safe_load):
+        outcome = _settle_unwanted_change(node, record, pool, goal, now)
+        if outcome is not None:
+            return outcome
+    return start_candidate(node, record, pool, goal, now)
+
+
+def _settle_unwanted_change(
+    node: NodeView, record: NodeRecord, pool: PoolView, goal: Goal, now: Instant
+) -> NodeOutcome:
+    """Settle a node whose required change is no longer wanted; None: it needs an operation."""
+    evidence, run = passed_evidence(node, record), current_run(node, pool)
+    if evidence is not None and evidence.kernel == node.kernel:
+        is_validated = evidence.token == record.token and not record.unproven
+        if is_validated and is_in_place(node, record, goal.label, pool.method):
+            return unmark_required(node, record, goal.target, now)
+        if run is None or not run.ready:
+            return driver_absent_wait(node, pool, now)
+        return validation_candidate(node, pool, goal, now)
+    if evidence is not None or is_broken(record):
+        return None
+    if run is None or not run.ready or run.instance == record.revalidated:
+        return None
+    return validation_candidate(node, pool, goal, now)
+
+
+def step_failed(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> NodeOutcome:
+    """Decide a node in `upgrade-failed`, which is cordoned unless a person uncordoned it."""
+    wanted = target_of(node, record, pool)
+    goal = goal_of(node, pool, wanted, now)
+    is_other_target = record.target != wanted
+    if isinstance(goal, Wait):
+        return goal if is_other_target else _failed_wait(node, record, pool, now)
+    if goal.label == node.driver_label and is_in_sync(node, record, pool):
+        return validation_candidate(node, pool, goal, now)
+    if is_other_target:
+        reason = f"failed on {record.target or 'a driver removal'}; the policy now wants {wanted}"
+        return mark_required(node, record, pool, now, reason)
+    return retry_automatically(node, record, pool, now) or _failed_wait(node, record, pool, now)
+
+
+def retry_automatically(
+    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
+) -> NodeOutcome:
+    """Retry as often as the strategy allows, and while the target is not halted."""
+    attempt, constraints = record.attempt, pool.constraints
+    if attempt > pool.strategy.retries or not constraints.admits(record.target):
+        return None
+    because = f"automatic retry after a failure ({record.cause})"
+    if constraints.paused:
+        return wait(WaitCode.PAUSED, f"{because} is paused: {constraints.paused}", now)
+    return mark_required(node, record, pool, now, because, back_off_until=0.0, back_off_seconds=0.0)
+
+
+def is_in_sync(node: NodeView, record: NodeRecord, pool: PoolView) -> bool:
+    """Whether the wanted driver runs, and this run has not failed validation before."""
+    run = current_run(node, pool)
+    if run is None or not run.ready or run.instance == record.revalidated:
+        return False
+    evidence = node.evidence
+    return evidence is None or evidence.passed or not covers_run(evidence, run)
+
+
+def _failed_wait(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> Wait:
+    reason = f"the upgrade failed: {record.cause or 'no cause recorded'}"
+    if not pool.constraints.admits(record.target):
+        reason += f"; no retry while the target is halted: {pool.constraints.halted[record.target]}"
+    elif is_shut_out(node):
+        reason += "; the driver pod waits at the closed gate, so the node cannot recover by itself"
+    return wait(WaitCode.FAILED, reason, now)
+
+
+def is_unwanted(node: NodeView, pool: PoolView) -> bool:
+    return node.excluded or node.pool != pool.key
+
+
+def has_nothing_of_ours(node: NodeView, record: NodeRecord | None, pool: PoolView) -> bool:
+    return record is None and not node.driver_label and (is_unwanted(node, pool) or pool.gone)
+
+
+def step_removal(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
+) -> NodeOutcome:
+    """Remove the driver under a lease. Where none is installed, drop what we wrote at once."""
+    if record is not None and not _has_driver(node, record):
+        return write_step(
+            node,
+            None,
+            now,
+            because="the node should have no driver, and has none",
+            lease=None,
+            cordon=cordon_at_release(node, record, proven=True),
+            driver_label="",
+            initially_cordoned=False,
+        )
+    failed = record is not None and record.state == UpgradeState.UPGRADE_FAILED
+    if record is not None and failed and record.operation is Operation.REMOVE:
+        retry = retry_automatically(node, record, pool, now)
+        return retry or wait(
+            WaitCode.FAILED,
+            f"the removal of the driver failed: {record.cause or 'no cause recorded'}",
+            now,
+        )
+    return removal_candidate(node, record, pool, now)
+
+
+def _has_driver(node: NodeView, record: NodeRecord) -> bool:
+    """Whether a driver of ours may be installed; the label can have been removed."""
+    return bool(node.driver_label) or record.started or record.evidence is not None
+
+
+RESTART_WINDOW = 3600.0
+
+
+def revalidate(
+    node: NodeView, record: NodeRecord, pool: PoolView, goal: Goal, now: Instant
+) -> NodeOutcome:
+    """Validate a node that has the right label, as soon as its driver runs."""
+    run = current_run(node, pool)
+    if run is not None and _restarted(node, record, run):
+        recent = tuple(restart for restart in record.restarts if restart > now.at - RESTART_WINDOW)
+        if run.started > now.at - RESTART_WINDOW and run.started not in recent:
+            return _count_restart(node, record, (*recent, run.started), now)
+        if len(recent) >= RESTARTS:
+            return _restarting_wait(node, recent, now)
+    if run is None or not run.ready:
+        return driver_absent_wait(node, pool, now)
+    return validation_candidate(node, pool, goal, now)
+
+
+def _restarted(node: NodeView, record: NodeRecord, run: DriverRun) -> bool:
+    """Whether this is another run than the proven one, without a boot in between."""
+    evidence = record.evidence
+    return (
+        evidence is not None and evidence.boot_id == node.boot_id and not covers_run(evidence, run)
+    )
+
+
+def _count_restart(
+    node: NodeView, record: NodeRecord, restarts: tuple[float, ...], now: Instant
+) -> NodeOutcome:
+    return write_step(
+        node,
+        replace(record, restarts=restarts[-RESTARTS:], epoch=now.epoch),
+        now,
+        because=f"the driver restarted ({len(restarts)} within an hour)",
+        lease=None,
+        cordon=unchanged_cordon(node),
+        driver_label=owned_label(node, record),
+    )
+
+
+def _restarting_wait(node: NodeView, recent: tuple[float, ...], now: Instant) -> Wait:
+    pod = driver_pod_of(node)
+    trouble = f": {pod.trouble}" if pod is not None and pod.trouble else ""
+    return wait(
+        WaitCode.DRIVER_RESTARTING,
+        f"the driver restarted {len(recent)} times within an hour{trouble}",
+        now,
+        sorted(recent)[-RESTARTS] + RESTART_WINDOW,
+    )
+
+
+def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
+    """Return the wait for a driver that does not run."""
+    if pool.method is not InstallMethod.CONTAINER:
+        if not node.modules_reported:
+            return wait(
+                WaitCode.AGENT_SILENT,
+                "the driver agent has not reported which driver is loaded",
+                now,
+            )
+        return wait(WaitCode.DRIVER_START, "no driver is loaded", now, who=_MACHINE)
+    pod, gate = driver_pod_of(node), node.gate
+    if pod is None:
+        return wait(WaitCode.GATE, "waiting for the driver pod to be created", now)
+    if pod.started is not None or pod.trouble:
+        return _starting_wait(pod, now)
+    detail = gate.why if gate is not None and gate.why else "the driver pod waits at the gate"
+    return wait(WaitCode.GATE, detail, now)
+
+
+def _starting_wait(pod: DriverPod, now: Instant) -> Wait:
+    """At rest nothing but a person ends a start that hangs."""
+    due = None if pod.started is None else pod.started + DRIVER_START
+    if pod.trouble or due is None:
+        return wait(
+            WaitCode.DRIVER_START, f"the driver does not start: {pod.trouble}", now, who=_MACHINE
+        )
+    if now.at < due:
+        return wait(WaitCode.DRIVER_START, "waiting for the driver to become ready", now, due)
+    detail = f"the driver has been starting for more than {DRIVER_START / 60:.0f} minutes"
+    return wait(WaitCode.DRIVER_START, detail, now, who=_MACHINE)
+
+
+_MACHINE = "the administrator of the machine or of the driver image"

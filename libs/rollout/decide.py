@@ -1,0 +1,338 @@
+"""Incremental decisions over a fleet: only what changed or came due is evaluated again.
+
+Nodes are counted into their pools, each pool is evaluated, nodes are stepped, starts are granted,
+and the changes are returned. The result always equals that of `decide`.
+
+The nodes of a fleet, and the pools in which each of them counts.
+
+One pool governs a node. It also counts in the pool that selects it, the pool of its upgrade, and
+every pool that has it in flight.
+
+The complete decision (docs/states.md#deciding): steps of nodes, grants of pools, all waits.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from libs.contracts.node import NodeRecord
+from libs.rollout.decision import Decision, Step, Wait
+from libs.rollout.limits import freshness, stale_source
+from libs.rollout.node_writes import current_record, upgrade_lease
+from libs.rollout.outcomes import NodePools, OutcomeTracker
+from libs.rollout.pool.contribution import contribution_of
+from libs.rollout.pool.pool_decider import PoolDecider
+from libs.rollout.views.fleet import Fleet, Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+
+_VisibilityKey = tuple[int, bool, bool, float | None, tuple[tuple[float, float], ...], str]
+
+
+class DecisionDelta(Decision, frozen=True, kw_only=True):
+    """A decision whose `waits` are only those with another code than before."""
+
+    no_longer_waiting: tuple[str, ...] = ()
+    """Nodes that neither wait any more nor have a step."""
+
+
+class Decider:
+    def __init__(self, fleet: Fleet) -> None:
+        self._index = NodeIndex()
+        self._deciders: dict[str, PoolDecider] = {}
+        self._node_pools: dict[str, NodePools] = {}
+        self._outcomes = OutcomeTracker()
+        self._dirty: set[str] = set()
+        self._visibility_key: _VisibilityKey | None = None
+        self.update(fleet.nodes.values(), (), fleet.pools.values())
+
+    @property
+    def waits(self) -> Mapping[str, Wait]:
+        """Every node that is not where its policy wants it and has no step."""
+        return self._outcomes.waits
+
+    @property
+    def nodes(self) -> Mapping[str, NodeView]:
+        return self._index.nodes
+
+    @property
+    def wake_at(self) -> float | None:
+        """When to decide again though nothing changes; None: never."""
+        times = [decider.grant.wake_at for decider in self._deciders.values()]
+        ahead = [at for at in (self._outcomes.wakes.next_at(), *times) if at is not None]
+        return min(ahead) if ahead else None
+
+    def update(
+        self,
+        nodes: Iterable[NodeView] = (),
+        nodes_gone: Iterable[str] = (),
+        pools: Iterable[PoolView] = (),
+        pools_gone: Iterable[str] = (),
+    ) -> None:
+        """Replace these nodes and pools; nothing is decided yet."""
+        for key in pools_gone:
+            self._drop_pool(key)
+        for view in pools:
+            self._update_pool(view)
+        for name in nodes_gone:
+            if uid := self._index.drop(name):
+                self._drop_node(name, uid)
+        for node in nodes:
+            if uid := self._index.put(node):
+                self._drop_node(node.name, uid)
+            if node.last_wait is not None:
+                self._outcomes.waits.remember(node.name, node.last_wait)
+            self._dirty.add(node.name)
+
+    def cancel_wake(self, name: str) -> None:
+        """Ignore timers of this node until it changes."""
+        self._outcomes.wakes.put(name, None)
+
+    def _update_pool(self, view: PoolView) -> None:
+        decider = self._deciders.get(view.key)
+        if decider is None:
+            decider = self._deciders[view.key] = PoolDecider(view)
+            self._index.update_in_flight(view.key, into=decider.in_flight)
+            self._dirty.update(self._index.nodes)
+            return
+        was_gone = decider.view.gone
+        changed = decider.update_view(view)
+        for uids in changed:
+            self._dirty.update(self._index.names_of(uids))
+        self._index.update_in_flight(view.key, out=changed.removed, into=changed.added)
+        if decider.rules_changed:
+            self._dirty |= decider.names if was_gone == view.gone else self._index.nodes.keys()
+
+    def _drop_pool(self, key: str) -> None:
+        decider = self._deciders.pop(key, None)
+        if decider is not None:
+            self._index.update_in_flight(key, out=decider.in_flight)
+            self._dirty.update(self._index.nodes)
+
+    def _drop_node(self, name: str, uid: str) -> None:
+        """Forget a Node that is gone; its entry in flight ends."""
+        membership = self._node_pools.pop(name, None)
+        if membership is not None:
+            for decider in membership.counting:
+                decider.drop(uid)
+            membership.unassign(name)
+        self._outcomes.forget(name)
+        self._dirty.discard(name)
+        for key in self._index.pools_in_flight(uid):
+            self._deciders[key].maybe_gone.add(uid)
+            self._deciders[key].dirty = True
+
+    def decide(self, now: Instant) -> DecisionDelta:
+        """Decide now; return all steps, and the waits that changed."""
+        epochs = [
+            decider.stored.epoch
+            for decider in self._deciders.values()
+            if decider.stored is not None
+        ]
+        if any(epoch > now.epoch for epoch in epochs):
+            return DecisionDelta(deposed=True)
+        leading = all(epoch == now.epoch for epoch in epochs)
+        self._refresh_visibility(now, leading=leading)
+        outcomes, nodes, node_pools = self._outcomes, self._index.nodes, self._node_pools
+        names = self._dirty.union(outcomes.wakes.pop_due(now.at))
+        self._dirty = set()
+        for name in names:
+            self._count_in_pools(nodes[name], now)
+        names |= self._evaluate(now, leading=leading)
+        names |= outcomes.to_revisit(now)
+        ordered = sorted(names)
+        for name in ordered:
+            outcomes.update(nodes[name], node_pools[name], now)
+        granted = self._grant(now)
+        if not granted <= names:
+            ordered = sorted(names | granted)
+        return self._delta(ordered, now, leading=leading)
+
+    def _refresh_visibility(self, now: Instant, *, leading: bool) -> None:
+        """Re-evaluate every node when leader or inputs change."""
+        visibility, is_stale = now.visibility, bool(stale_source(now))
+        outages = (visibility.bus_down_since, visibility.bus_outages)
+        key = (now.epoch, leading, is_stale, *outages, visibility.foreign_operator)
+        if key != self._visibility_key:
+            self._visibility_key = key
+            self._dirty.update(self._index.nodes)
+            for decider in self._deciders.values():
+                decider.dirty = True
+
+    def _count_in_pools(self, node: NodeView, now: Instant) -> None:
+        """Update the contributions of the node to all its pools."""
+        name, uid = node.name, node.uid
+        governing, keys = self._index.pools_of(node, self._deciders)
+        decider = self._deciders.get(governing)
+        if decider is not None and len(keys) == 1:
+            counting = decider.as_only_pool
+        else:
+            counting = tuple([self._deciders[key] for key in keys])
+        membership = self._node_pools.get(name)
+        if membership is None:
+            membership = self._node_pools[name] = NodePools()
+            membership.assign(name, decider, counting)
+        elif membership.governing is not decider or membership.counting != counting:
+            for counted in membership.counting:
+                if counted not in counting:
+                    counted.drop(uid)
+            membership.unassign(name)
+            membership.assign(name, decider, counting)
+        for counted in counting:
+            entry = counted.in_flight.get(uid)
+            counted.put(contribution_of(node, entry, counted.view.key, now.at))
+
+    def _evaluate(self, now: Instant, *, leading: bool) -> set[str]:
+        """Evaluate changed pools; return the nodes to step again."""
+        names = set[str]()
+        for decider in self._deciders.values():
+            if decider.maybe_gone:
+                decider.find_strays(self._index.names)
+            decider.dirty |= decider.has_pending
+            if decider.dirty:
+                uids = decider.evaluate(now, leading=leading)
+                names |= decider.names if uids is None else set(self._index.names_of(uids))
+        return names
+
+    def _grant(self, now: Instant) -> set[str]:
+        """Grant starts in changed pools; return the nodes whose wait may have changed."""
+        fresh, waits, names = freshness(now), self._outcomes.waits, set[str]()
+        for decider in self._deciders.values():
+            if not decider.dirty:
+                continue
+            names |= decider.grant.preflight_steps.keys()
+            grant = decider.allocate(self._index.nodes, waits.codes, fresh, now)
+            for queue in grant.changed_queues:
+                names.update(queue.ranking.names())
+            names |= grant.preflight_steps.keys()
+            decider.dirty = False
+        overrides: dict[str, Wait] = {}
+        for decider in self._deciders.values():
+            overrides |= decider.grant.waits
+        return (names | waits.set_overrides(overrides)) & self._index.nodes.keys()
+
+    def _delta(self, changed: Iterable[str], now: Instant, *, leading: bool) -> DecisionDelta:
+        nodes, outcomes = self._index.nodes, self._outcomes
+        all_waits, deciders = outcomes.waits, sorted(self._deciders.items())
+        # Until our epoch is in every Rollout, nothing else is written.
+        writes = [
+            decider.write if leading else decider.epoch_write(now.epoch) for _, decider in deciders
+        ]
+        preflight_steps: dict[str, Step] = {}
+        for _, decider in deciders:
+            preflight_steps |= decider.grant.preflight_steps
+        steps: dict[str, Step] = {}
+        waits: dict[str, Wait] = {}
+        cleared: list[str] = []
+        for name in changed:
+            step = outcomes.steps.get(name) or preflight_steps.get(name)
+            if nodes[name].write_pending:
+                all_waits.hide(name)
+            elif step is not None:
+                wait = all_waits.wait_beside_step(name, step.wait, now.at)
+                steps[name] = step if wait is step.wait else replace(step, wait=wait)
+            elif (wait := all_waits.update(name, now.at)) is not None:
+                waits[name] = wait
+            elif name not in all_waits and all_waits.clear(name):
+                cleared.append(name)
+        return DecisionDelta(
+            steps=steps,
+            waits=waits,
+            no_longer_waiting=tuple(cleared),
+            rollouts=tuple(write for write in writes if write is not None),
+            cancelled=tuple(sorted(outcomes.evicting)),
+            probes=tuple(
+                sorted({name for _, decider in deciders for name in decider.grant.probes})
+            ),
+            budgets={key: decider.account for key, decider in deciders},
+            wake_at=self.wake_at,
+        )
+
+
+class NodeIndex:
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeView] = {}
+        self.names: dict[str, str] = {}
+        """By uid."""
+        self._in_flight: defaultdict[str, set[str]] = defaultdict(set)
+        """By uid: keys of pools whose Rollout has it in flight."""
+
+    def put(self, node: NodeView) -> str:
+        """Add or replace the node; return the uid of an earlier Node of this name, else empty."""
+        previous = self.nodes.get(node.name)
+        self.nodes[node.name] = node
+        self.names[node.uid] = node.name
+        if previous is None or previous.uid == node.uid:
+            return ""
+        del self.names[previous.uid]
+        return previous.uid
+
+    def drop(self, name: str) -> str:
+        """Remove the node; return its uid if it was there, else empty."""
+        previous = self.nodes.pop(name, None)
+        if previous is None:
+            return ""
+        del self.names[previous.uid]
+        return previous.uid
+
+    def update_in_flight(
+        self, pool: str, *, out: Iterable[str] = (), into: Iterable[str] = ()
+    ) -> None:
+        for uid in out:
+            self._in_flight[uid].discard(pool)
+        for uid in into:
+            self._in_flight[uid].add(pool)
+
+    def pools_in_flight(self, uid: str) -> set[str]:
+        return self._in_flight.get(uid) or set()
+
+    def names_of(self, uids: Iterable[str]) -> list[str]:
+        return [self.names[uid] for uid in uids if uid in self.names]
+
+    def pools_of(
+        self, node: NodeView, pools: Mapping[str, PoolDecider]
+    ) -> tuple[str, tuple[str, ...]]:
+        """Return the governing pool (empty: none), and all pools in which the node counts."""
+        record, in_flight = current_record(node), self._in_flight.get(node.uid)
+        selected = node.pool if node.pool in pools else ""
+        governing = selected
+        if record is not None and record.pool != selected and record.pool in pools:
+            governing = self._governing_of_record(node, record, selected, pools)
+        elif record is None and not selected and not in_flight and node.is_managed:
+            governing = _pool_of_label(node, pools)
+        if not in_flight and governing == selected:
+            return governing, (governing,) if governing else ()
+        if not governing and in_flight:
+            governing = min(in_flight)
+        keys = {governing, selected, *(in_flight or ())}
+        return governing, tuple(sorted(keys - {""}))
+
+    def _governing_of_record(
+        self, node: NodeView, record: NodeRecord, selected: str, pools: Mapping[str, PoolDecider]
+    ) -> str:
+        """Return the governing pool of a node whose record is of another pool than selects it."""
+        if upgrade_lease(node) is not None:
+            return record.pool
+        taken_over = pools[record.pool].view.gone and selected
+        belongs = bool(node.driver_label) or not selected
+        return record.pool if belongs and not taken_over else selected
+
+
+def _pool_of_label(node: NodeView, pools: Mapping[str, PoolDecider]) -> str:
+    """Return the pool whose driver label the node has, else the first pool."""
+    for key in sorted(pools):
+        builds = pools[key].view.builds.values()
+        if any(
+            build.label == node.driver_label for variants in builds for build in variants.values()
+        ):
+            return key
+    return min(pools, default="")
+
+
+def decide(fleet: Fleet, now: Instant) -> Decision:
+    """Decide for one moment. A `Decider` decides the same incrementally."""
+    decider = Decider(fleet)
+    delta = decider.decide(now)
+    waits = decider.waits
+    return replace(delta, waits={name: waits[name] for name in sorted(waits)})

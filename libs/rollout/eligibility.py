@@ -1,0 +1,249 @@
+"""Which operation brings a node to its wanted driver (docs/states.md#variations).
+
+Whether a node could start now, as far as the node alone is concerned, and if not, why.
+
+The reasons are tested in the order in which they are useful to a person.
+"""
+
+from functools import lru_cache
+
+from libs.contracts.commands import CheckKind, CommandKind
+from libs.contracts.identities import Writer
+from libs.contracts.node import NodeRecord, Operation, WaitCode
+from libs.policy.kinds.strategy import CordonedNodes
+from libs.policy.wanted import InstallMethod
+from libs.rollout.decision import Candidate, Wait
+from libs.rollout.node_driver import Goal, driver_pod_of, is_joining, is_occupied, passed_evidence
+from libs.rollout.node_writes import has_adopted_cordon, is_only_our_cordon
+from libs.rollout.preflight import build_check, needs_preflight, unevictable_wait
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import Build, PoolView
+from libs.rollout.wait_reasons import wait
+
+_PRE_INSTALLED, _HOST = InstallMethod.PRE_INSTALLED, InstallMethod.HOST
+
+
+_UPGRADE = Operation.UPGRADE
+
+
+def choose_operation(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, build: Build, now: Instant
+) -> Operation | Wait:
+    """Return the lightest sound operation; a wait while the machine's contents are unknown."""
+    if pool.method is _PRE_INSTALLED:
+        return _pre_installed(node, build, now)
+    if is_joining(node, record):
+        return _first_operation(node, pool, now)
+    if pool.method is _HOST:
+        return Operation.INSTALL
+    if is_restart_only(node, record, build):
+        return Operation.RESTART
+    if build.label in (node.driver_label, _proven_label(record)):
+        return Operation.SAME_LABEL
+    return _UPGRADE
+
+
+def _proven_label(record: NodeRecord | None) -> str:
+    """Return the label it was proven to run; the label may have been removed since."""
+    return record.evidence.label if record is not None and record.evidence is not None else ""
+
+
+def _pre_installed(node: NodeView, build: Build, now: Instant) -> Operation | Wait:
+    loaded = node.loaded
+    ours = bool(node.driver_pods) or (loaded is not None and not loaded.preinstalled)
+    if ours and node.driver_label not in ("", build.label):
+        return Operation.REMOVE
+    if loaded is not None:
+        return Operation.VALIDATE
+    if not node.modules_reported:
+        return machine_unknown_wait(now)
+    return wait(
+        WaitCode.TARGET_MISSING,
+        "the policy expects a pre-installed driver, but none is loaded",
+        now,
+        who="the administrator of the machine, or the author of the policy",
+    )
+
+
+def _first_operation(node: NodeView, pool: PoolView, now: Instant) -> Operation | Wait:
+    """Only a machine that is known to be empty is brought up without evictions."""
+    occupied = is_occupied(node)
+    if occupied is None:
+        return machine_unknown_wait(now)
+    if not occupied:
+        return Operation.BRING_UP
+    return Operation.INSTALL if pool.method is _HOST else Operation.TAKE_OVER
+
+
+def machine_unknown_wait(now: Instant) -> Wait:
+    detail = "the driver agent has not reported loaded modules and GPU pods since the last boot"
+    return wait(WaitCode.AGENT_SILENT, detail, now)
+
+
+def is_restart_only(node: NodeView, record: NodeRecord | None, build: Build) -> bool:
+    """Whether the modules may stay loaded: the same installation, in the proven version.
+
+    docs/states.md#v-restart
+    """
+    if record is None or record.asked or node.safe_load or not build.install_digest:
+        return False
+    evidence, pod, loaded = passed_evidence(node, record), driver_pod_of(node), node.loaded
+    return (
+        evidence is not None
+        and evidence.boot_id == node.boot_id
+        and pod is not None
+        and pod.install_digest == build.install_digest
+        and loaded is not None
+        and loaded.version == evidence.driver_version
+        and build.label != node.driver_label
+    )
+
+
+_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
+
+
+_HOST, _SKIP = InstallMethod.HOST, CordonedNodes.SKIP
+
+
+def start_candidate(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, goal: Goal, now: Instant
+) -> Candidate | Wait:
+    operation = choose_operation(node, record, pool, goal.build, now)
+    if isinstance(operation, Wait):
+        return operation
+    if operation is _VALIDATE:
+        return validation_candidate(node, pool, goal, now)
+    if operation is _REMOVE:
+        return removal_candidate(node, record, pool, now)
+    checked = needs_preflight(node, operation)
+    obstacle = _obstacle(
+        node, record, pool, now, operation=operation, target=goal.target, checked=checked
+    )
+    return obstacle or Candidate(
+        operation=operation,
+        target=goal.target,
+        label=goal.label,
+        outside=_outside(node, record, goal.target),
+        check=build_check(node, pool, goal.build) if checked else None,
+    )
+
+
+def validation_candidate(
+    node: NodeView, pool: PoolView, goal: Goal, now: Instant
+) -> Candidate | Wait:
+    """The running driver is validated. That takes nothing away: skip and back-off do not apply."""
+    obstacle = _not_ready_wait(node, now) or _agent_wait(node, pool, _VALIDATE, now, checked=False)
+    return obstacle or Candidate(
+        operation=_VALIDATE, target=goal.target, label=goal.label, outside=True
+    )
+
+
+def removal_candidate(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
+) -> Candidate | Wait:
+    """The driver of the node is removed."""
+    checked = needs_preflight(node, _REMOVE)
+    check = build_check(node, pool, None) if checked else None
+    obstacle = _obstacle(node, record, pool, now, operation=_REMOVE, target="", checked=checked)
+    return obstacle or Candidate(operation=_REMOVE, target="", label="", check=check)
+
+
+def _obstacle(
+    node: NodeView,
+    record: NodeRecord | None,
+    pool: PoolView,
+    now: Instant,
+    *,
+    operation: Operation,
+    target: str,
+    checked: bool,
+) -> Wait | None:
+    return (
+        _blocked_wait(node, record, pool, target, now)
+        or _agent_wait(node, pool, operation, now, checked=checked)
+        or (unevictable_wait(node, pool, now) if checked else None)
+    )
+
+
+def is_broken(record: NodeRecord) -> bool:
+    """Whether the last attempt left the node without a proven driver."""
+    changed = record.started or record.unproven
+    return changed and (record.evidence is None or not record.evidence.passed)
+
+
+def _outside(node: NodeView, record: NodeRecord | None, target: str) -> bool:
+    """Whether the node started on an earlier target, failed there, and has not worked since."""
+    if record is None or (record.evidence is not None and record.evidence.passed):
+        return False
+    moved = record.started or (record.unproven and bool(node.driver_label))
+    return record.outside or (moved and record.target != target)
+
+
+def _blocked_wait(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, target: str, now: Instant
+) -> Wait | None:
+    """Return the wait for a label, a cordon, a back-off or an unready node."""
+    if node.skip:
+        return wait(WaitCode.SKIPPED, "the node has the skip label", now)
+    skips_cordoned = pool.strategy.cordoned_nodes is _SKIP
+    if skips_cordoned and node.cordoned and not _cordon_is_ours(node, record):
+        return wait(
+            WaitCode.SKIPPED, "the node is cordoned, and the strategy skips cordoned nodes", now
+        )
+    if record is not None and record.target == target and now.at < record.back_off_until:
+        obstacle = (
+            f"released, to be retried later: {record.cause or 'the upgrade did not finish in time'}"
+        )
+        return wait(WaitCode.BACK_OFF, obstacle, now, record.back_off_until)
+    return _not_ready_wait(node, now)
+
+
+def _cordon_is_ours(node: NodeView, record: NodeRecord | None) -> bool:
+    return is_only_our_cordon(node) or (record is not None and has_adopted_cordon(node, record))
+
+
+def _not_ready_wait(node: NodeView, now: Instant) -> Wait | None:
+    if node.ready:
+        return None
+    return wait(WaitCode.NOT_READY, "the Node is not Ready", now)
+
+
+def _agent_wait(
+    node: NodeView, pool: PoolView, operation: Operation, now: Instant, *, checked: bool
+) -> Wait | None:
+    """Return the wait for a required agent that is missing, silent or too old."""
+    bus_down = now.visibility.bus_down_since
+    if bus_down is not None:
+        return wait(WaitCode.BUS, "NATS is unreachable, so agents cannot report", now)
+    for name, kinds in _required_components(
+        operation, on_host=pool.method is _HOST, checked=checked
+    ):
+        component = node.components.get(name)
+        if component is None or component.last_beat is None:
+            return wait(
+                WaitCode.AGENT_SILENT, f"the {name} agent has not reported from this node yet", now
+            )
+        if component.is_silent(now.at):
+            return wait(
+                WaitCode.AGENT_SILENT, f"the {name} agent has stopped sending heartbeats", now
+            )
+        if not component.capabilities.issuperset(kinds):
+            lacking = ", ".join(kind for kind in kinds if kind not in component.capabilities)
+            detail = f"the {name} agent does not support {lacking}: upgrade the agent"
+            return wait(WaitCode.AGENT_SILENT, detail, now)
+    return None
+
+
+@lru_cache
+def _required_components(
+    operation: Operation, *, on_host: bool, checked: bool
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the components needed, with the commands and checks they must support."""
+    validator = (Writer.VALIDATOR.value, (CommandKind.VALIDATE.value,))
+    if operation is _VALIDATE:
+        return (validator,)
+    command = CommandKind.INSTALL if on_host else CommandKind.SWAP
+    checks = (CheckKind.PREFLIGHT.value,) if checked else ()
+    driver = (Writer.DRIVER.value, (command.value, *checks))
+    return (driver,) if operation is _REMOVE else (driver, validator)

@@ -1,0 +1,202 @@
+"""The driver that runs on a node now, and whether evidence covers it.
+
+Which target a node gets, and whether its build is known and settled (docs/states.md#harm).
+"""
+
+import msgspec
+
+from libs.contracts.facts import Gate
+from libs.contracts.node import NodeRecord, WaitCode
+from libs.contracts.reports import Evidence
+from libs.policy.wanted import InstallMethod
+from libs.rollout.decision import Wait
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import DriverPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import Build, PoolView, Readiness
+from libs.rollout.wait_reasons import wait
+
+_CONTAINER = InstallMethod.CONTAINER
+
+
+START_TOLERANCE = 1.0
+"""Seconds by which two reports of one start may differ: Kubernetes keeps whole seconds, and no
+driver is validated and restarted within one."""
+
+
+class DriverRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a driver: of a container in its pod, or of modules loaded by an agent."""
+
+    instance: str
+    started: float
+    pod_uid: str = ""
+    ready: bool = True
+
+
+def driver_pod_of(node: NodeView) -> DriverPod | None:
+    """Return the driver pod for the node's label that is not terminating; of several, the one that
+    is up.
+    """
+    label = node.driver_label
+    pods = [pod for pod in node.driver_pods if pod.label == label and not pod.deleting]
+    if len(pods) > 1:
+        return max(pods, key=lambda pod: (pod.ready, pod.started or 0.0, pod.uid))
+    return pods[0] if pods else None
+
+
+def is_shut_out(node: NodeView) -> bool:
+    """Whether the driver pod waits at a gate that is closed to it."""
+    return waits_at_gate(driver_pod_of(node), node.gate)
+
+
+def waits_at_gate(pod: DriverPod | None, gate: Gate | None) -> bool:
+    """Whether this pod has requested entry at the gate and was not admitted."""
+    return (
+        pod is not None
+        and gate is not None
+        and not pod.ready
+        and gate.waiting_pod_uid == pod.uid != gate.admitted_pod_uid
+    )
+
+
+def is_unloaded(node: NodeView) -> bool:
+    """Whether the agent has reported, in this boot, that no driver is loaded."""
+    return node.modules_reported and node.loaded is None
+
+
+def current_run(node: NodeView, pool: PoolView) -> DriverRun | None:
+    """Return the run of the driver of the node's label; without a container, the loaded modules."""
+    if pool.method is not _CONTAINER:
+        loaded = node.loaded
+        if loaded is None:
+            return None
+        return DriverRun(instance=f"load/{loaded.loaded_at}", started=loaded.loaded_at)
+    pod = driver_pod_of(node)
+    if pod is None or pod.started is None:
+        return None
+    return DriverRun(instance=pod.instance, started=pod.started, pod_uid=pod.uid, ready=pod.ready)
+
+
+def covers_run(evidence: Evidence, run: DriverRun) -> bool:
+    """Whether the evidence validates this run."""
+    return (
+        evidence.driver_pod_uid == run.pod_uid
+        and abs(evidence.driver_started - run.started) < START_TOLERANCE
+    )
+
+
+def passed_evidence(node: NodeView, record: NodeRecord | None) -> Evidence | None:
+    """Return the passed evidence for the node's label, of any boot and run."""
+    evidence = None if record is None else record.evidence
+    if evidence is None or not evidence.passed or evidence.node_uid != node.uid:
+        return None
+    return evidence if evidence.label == node.driver_label else None
+
+
+def is_in_place(node: NodeView, record: NodeRecord, label: str, method: InstallMethod) -> bool:
+    """Whether the driver of this label runs, and the record proves exactly this run (I3).
+
+    docs/invariants.md#i3. Tested for every node at every look, hence without helpers.
+    """
+    evidence = record.evidence
+    if (
+        evidence is None
+        or not evidence.passed
+        or evidence.label != label
+        or node.driver_label != label
+        or evidence.boot_id != node.boot_id
+        or evidence.kernel != node.kernel
+        or evidence.node_uid != node.uid
+    ):
+        return False
+    if method is _CONTAINER:
+        for pod in node.driver_pods:
+            if pod.uid == evidence.driver_pod_uid:
+                started = pod.started
+                return (
+                    pod.ready
+                    and not pod.deleting
+                    and pod.label == label
+                    and started is not None
+                    and abs(evidence.driver_started - started) < START_TOLERANCE
+                )
+        return False
+    loaded = node.loaded
+    return loaded is not None and abs(evidence.driver_started - loaded.loaded_at) < START_TOLERANCE
+
+
+_MISSING, _UNSETTLED = Readiness.MISSING, Readiness.UNSETTLED
+
+
+class Goal(msgspec.Struct, frozen=True, kw_only=True):
+    """The target that a node gets, and its build."""
+
+    target: str
+    build: Build
+
+    @property
+    def label(self) -> str:
+        return self.build.label
+
+
+def is_joining(node: NodeView, record: NodeRecord | None) -> bool:
+    """Whether the node has yet to get its first driver of ours."""
+    if record is None:
+        return True
+    return record.evidence is None and not record.started and not node.driver_label
+
+
+def target_of(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
+    """Return the wanted target; for a joining node the last-good one while it is unproven.
+
+    Before any target was proven, a joining node takes part in the rollout like any other.
+    """
+    last_good = pool.constraints.last_good
+    if pool.target in pool.constraints.proven or not is_joining(node, record):
+        return pool.target
+    if pool.method is InstallMethod.PRE_INSTALLED:
+        return pool.target  # the driver came with the machine
+    build = pool.build(last_good, node.variant)
+    exists = build is not None and build.readiness is not _MISSING
+    return last_good if exists else pool.target
+
+
+def goal_of(node: NodeView, pool: PoolView, target: str, now: Instant) -> Goal | Wait:
+    """Return what the node gets for this target; a wait while that is not certain."""
+    if not target:
+        detail = "; ".join(pool.held) or "the policy describes no driver that can be deployed"
+        return wait(WaitCode.TARGET_MISSING, detail, now)
+    if not node.variant:
+        detail = (
+            "operating system and kernel of the node are not known yet, and thus its driver build"
+        )
+        return wait(
+            WaitCode.TARGET_UNSETTLED,
+            detail,
+            now,
+            who="an administrator of the discovery agent on that node",
+        )
+    build = pool.build(target, node.variant)
+    if build is None or build.readiness is _MISSING:
+        detail = build.detail if build is not None else ""
+        detail = detail or f"target {target} has no driver build for {node.variant}"
+        return wait(WaitCode.TARGET_MISSING, detail, now)
+    if build.readiness is _UNSETTLED:
+        detail = (
+            build.detail
+            or f"the driver build of target {target} for {node.variant} is being updated"
+        )
+        return wait(WaitCode.TARGET_UNSETTLED, detail, now)
+    return Goal(target=target, build=build)
+
+
+def is_occupied(node: NodeView) -> bool | None:
+    """Whether modules are loaded or pods have GPUs; None: not reported."""
+    if node.loaded is not None:
+        return True
+    if node.pods is not None and any(pod.gpu for pod in node.pods):
+        return True
+    if node.usage is not None and any(use.gpus for use in node.usage.pods):
+        return True
+    known = node.modules_reported and (node.pods is not None or node.usage is not None)
+    return False if known else None

@@ -1,0 +1,300 @@
+"""When to step nodes again though nothing about them changed.
+
+A heap of times; a replaced time stays in it and is skipped when it comes up.
+
+The wait of every node: its own, or that of its queue.
+
+The reason of a queue thus changes in one place. `since` is kept while the code stays the same.
+
+The outcome of each node: a step, a place in a queue, or a wait.
+"""
+
+from collections.abc import Iterator, Mapping
+from heapq import heappop, heappush
+
+from msgspec.structs import replace
+
+from libs.contracts.node import WaitCode
+from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
+from libs.rollout.node_writes import upgrade_lease
+from libs.rollout.pool.pool_decider import PoolDecider
+from libs.rollout.pool.queues import CandidateQueue
+from libs.rollout.step import NodePhase, constrain, next_wake, phase_of, step, withdrawn_entry_wait
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeView
+
+
+class WakeQueue:
+    def __init__(self) -> None:
+        self._next: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+
+    def put(self, name: str, at: float | None) -> None:
+        """Set the next time of the node; None: no timer."""
+        if self._next.get(name) == at:
+            return
+        if at is None:
+            del self._next[name]
+            return
+        self._next[name] = at
+        heappush(self._heap, (at, name))
+
+    def pop_due(self, now: float) -> list[str]:
+        """Remove and return the nodes whose time has come."""
+        names: list[str] = []
+        while self._heap and self._heap[0][0] <= now:
+            at, name = heappop(self._heap)
+            if self._next.get(name) == at:
+                del self._next[name]
+                names.append(name)
+        return names
+
+    def next_at(self) -> float | None:
+        while self._heap and self._next.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+
+class WaitTracker(Mapping[str, Wait]):
+    """By node name: every node that waits and has no step."""
+
+    def __init__(self) -> None:
+        self.codes: dict[str, WaitCode] = {}
+        """The last wait code of each node, also of those with a step."""
+        self._since: dict[str, float] = {}
+        self._own: dict[str, Wait] = {}
+        self._overrides: dict[str, Wait] = {}
+        self._queues: dict[str, CandidateQueue] = {}
+        self._published: dict[str, None] = {}
+
+    def __getitem__(self, name: str) -> Wait:
+        if name not in self._published:
+            raise KeyError(name)
+        wait = self._overrides.get(name) or self._own.get(name)
+        if wait is None:
+            return self._queues[name].wait(self._since[name])
+        return self._with_since(name, wait)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._published)
+
+    def __len__(self) -> int:
+        return len(self._published)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._published
+
+    def remember(self, name: str, wait: Wait) -> None:
+        """Restore the wait that a node had before this process started."""
+        if name not in self.codes:
+            self.codes[name], self._since[name] = wait.code, wait.since
+
+    def put(self, name: str, own: Wait | None, queue: CandidateQueue | None) -> None:
+        if own is not None:
+            self._own[name] = own
+        elif name in self._own:
+            del self._own[name]
+        if queue is not None:
+            self._queues[name] = queue
+        elif name in self._queues:
+            del self._queues[name]
+
+    def set_overrides(self, overrides: dict[str, Wait]) -> set[str]:
+        """Replace the waits that take precedence; return nodes whose wait may have changed."""
+        names = self._overrides.keys() - overrides.keys()
+        self._overrides = overrides
+        for name, wait in overrides.items():
+            if name not in self._published or self.codes.get(name) is not wait.code:
+                names.add(name)
+        return names
+
+    def forget(self, name: str) -> None:
+        for by_name in (self.codes, self._since, self._own, self._queues):
+            by_name.pop(name, None)
+        self._published.pop(name, None)
+
+    def update(self, name: str, at: float) -> Wait | None:
+        """Publish whether the node waits; return the wait if its code changed."""
+        code = self._code(name)
+        if code is None:
+            self._published.pop(name, None)
+            return None
+        self._published[name] = None
+        return self[name] if self._set_code(name, code, at) else None
+
+    def hide(self, name: str) -> None:
+        """Hide the wait: a write to the node is not answered yet."""
+        self._published.pop(name, None)
+
+    def wait_beside_step(self, name: str, wait: Wait | None, at: float) -> Wait | None:
+        """Return the wait that goes with a step, with its right `since`."""
+        self._published.pop(name, None)
+        if wait is None:
+            self.clear(name)
+            return None
+        self._set_code(name, wait.code, at)
+        return self._with_since(name, wait)
+
+    def clear(self, name: str) -> bool:
+        """Forget the wait; return whether there was one."""
+        self._since.pop(name, None)
+        return self.codes.pop(name, None) is not None
+
+    def _code(self, name: str) -> WaitCode | None:
+        wait = self._overrides.get(name) or self._own.get(name)
+        if wait is not None:
+            return wait.code
+        queue = self._queues.get(name)
+        return None if queue is None or queue.blocked_by is None else queue.blocked_by.code
+
+    def _set_code(self, name: str, code: WaitCode, at: float) -> bool:
+        if self.codes.get(name) is code:
+            return False
+        self.codes[name], self._since[name] = code, at
+        return True
+
+    def _with_since(self, name: str, wait: Wait) -> Wait:
+        since = self._since[name]
+        return wait if wait.since == since else replace(wait, since=since)
+
+
+class NodePools:
+    """The pools of one node."""
+
+    __slots__ = ("counting", "governing", "phase", "selected")
+
+    def __init__(self) -> None:
+        self.governing: PoolDecider | None = None
+        """The pool whose rules the node follows."""
+        self.counting: tuple[PoolDecider, ...] = ()
+        """The pools in which it counts."""
+        self.selected: PoolDecider | None = None
+        """The pool whose status counts its phase."""
+        self.phase = NodePhase.WAITING
+
+    def assign(
+        self, name: str, decider: PoolDecider | None, counting: tuple[PoolDecider, ...]
+    ) -> None:
+        self.governing, self.counting = decider, counting
+        if decider is not None:
+            decider.names.add(name)
+
+    def unassign(self, name: str) -> None:
+        if self.governing is not None:
+            self.governing.queues.drop(name)
+            self.governing.names.discard(name)
+            self.governing.dirty = True
+        self.count_phase(None, self.phase)
+
+    def count_phase(self, selected: PoolDecider | None, phase: NodePhase) -> None:
+        previous = self.selected
+        if previous is selected and self.phase is phase:
+            return
+        if previous is not None:
+            previous.phase_counts[self.phase] -= 1
+            previous.dirty = True
+        if selected is not None:
+            selected.phase_counts[phase] += 1
+            selected.dirty = True
+        self.selected, self.phase = selected, phase
+
+
+class OutcomeTracker:
+    def __init__(self) -> None:
+        self.waits = WaitTracker()
+        self.wakes = WakeQueue()
+        self.steps: dict[str, Step] = {}
+        self.evicting: set[str] = set()
+        """Nodes with evictions that are no longer wanted."""
+        self._leased: set[str] = set()
+        self._unsettled: set[str] = set()
+        """Nodes with a wait detail that changes with time."""
+        self._tracked: set[str] = set()
+        """Nodes in any of the four sets above."""
+
+    def to_revisit(self, now: Instant) -> set[str]:
+        """Return nodes to step at every decision: their last step is not in effect yet."""
+        names = self.steps.keys() | self._unsettled
+        return names | self._leased if now.visibility.bus_down_since is not None else names
+
+    def forget(self, name: str) -> None:
+        self.waits.forget(name)
+        self.wakes.put(name, None)
+        self._untrack(name)
+
+    def update(self, node: NodeView, pools: NodePools, now: Instant) -> None:
+        """Step the node and store its outcome."""
+        name, decider = node.name, pools.governing
+        if name in self._tracked:
+            self._untrack(name)
+        if decider is None:
+            self.waits.put(name, None, None)
+            self.wakes.put(name, None)
+            if node.evictions:
+                self._track(self.evicting, name)
+            return
+        decider.dirty = True
+        evaluation = decider.evaluation
+        outcome = step(node, decider.constrained_view, now)
+        self._count(node, pools, outcome)
+        constrained = outcome if outcome is None else constrain(node, outcome, evaluation, now)
+        due = self._keep(node, decider, constrained, now)
+        leased = node.lease is not None and upgrade_lease(node) is not None
+        if leased:
+            self._track(self._leased, name)
+        if node.evictions and (evaluation.constraints.frozen or not leased):
+            self._track(self.evicting, name)
+        if outcome is not None and _is_stale(outcome):
+            self._track(self._unsettled, name)
+        for counted in pools.counting:
+            ends = counted.tally.contribution(node.uid).due
+            due = ends if due is None or (ends is not None and ends < due) else due
+        self.wakes.put(
+            name, next_wake(node, None if node.write_pending else constrained, due, now.at)
+        )
+
+    def _track(self, names: set[str], name: str) -> None:
+        names.add(name)
+        self._tracked.add(name)
+
+    def _untrack(self, name: str) -> None:
+        self._tracked.discard(name)
+        self.steps.pop(name, None)
+        for names in (self._leased, self.evicting, self._unsettled):
+            names.discard(name)
+
+    def _keep(
+        self, node: NodeView, decider: PoolDecider, outcome: NodeOutcome, now: Instant
+    ) -> float | None:
+        """Store the outcome; return when time alone changes it."""
+        name = node.name
+        if isinstance(outcome, Candidate):
+            before, contribution = self.waits.codes.get(name), decider.tally.contribution(node.uid)
+            status, queue = decider.queues.put(
+                node, outcome, contribution, decider.tally, before=before, now=now.at
+            )
+            is_blocked = status.wait is not None and decider.evaluation.blocked_by is not None
+            wait = withdrawn_entry_wait(decider.evaluation, now) if is_blocked else status.wait
+            self.waits.put(name, wait, queue)
+            return status.due
+        decider.queues.drop(name)
+        wait = outcome.wait if isinstance(outcome, Step) else outcome
+        if isinstance(outcome, Step) and outcome.actions and not node.write_pending:
+            self.steps[name], wait = outcome, None
+            self._tracked.add(name)
+        self.waits.put(name, wait, None)
+        return None
+
+    @staticmethod
+    def _count(node: NodeView, pools: NodePools, outcome: NodeOutcome) -> None:
+        decider = pools.governing
+        if decider is not None and decider.view.key == node.pool:
+            pools.count_phase(decider, phase_of(node, decider.view, outcome))
+            return
+        selected = [counted for counted in pools.counting if counted.view.key == node.pool]
+        pools.count_phase(selected[0] if selected else None, NodePhase.WAITING)
+
+
+def _is_stale(outcome: NodeOutcome) -> bool:
+    wait = outcome.wait if isinstance(outcome, Step) else outcome
+    return isinstance(wait, Wait) and wait.code is WaitCode.STALE

@@ -1,0 +1,373 @@
+"""How many more nodes may start in a pool, by each of its limits, while starts are granted.
+
+Grant starts to the candidates of a pool, in their order.
+
+A node keeps its turn while its agent has time to answer the preflight check.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import Enum, auto
+from heapq import heapify, heappop, heapreplace, merge, nsmallest
+from itertools import islice
+from operator import itemgetter
+from typing import Final
+
+import msgspec
+
+from libs.contracts.node import NodeLease, NodeRecord, Operation, WaitCode
+from libs.contracts.rollout import InFlight, TargetRecord
+from libs.rollout.decision import AskPreflight, Candidate, Step, Wait
+from libs.rollout.limits import Freshness
+from libs.rollout.pool import harm
+from libs.rollout.pool.evaluation import PoolEvaluation, lowers_capacity
+from libs.rollout.pool.queues import CandidateQueue, CandidateQueues, QueueKey, Rank
+from libs.rollout.pool.tally import PoolTally
+from libs.rollout.preflight import PreflightPhase, preflight_status
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED, BlockReason, wait
+
+_LIMITS = "the author of the policy, by raising maxUnavailable"
+
+
+class _Limit(Enum):
+    """Limits in the order in which they are reported."""
+
+    STOP = auto()
+    HALT = auto()
+    RECOVERY = auto()
+    PROOF = auto()
+    PARALLEL = auto()
+    UNAVAILABLE = auto()
+
+
+class Headroom:
+    """Headroom of one pool at one moment; each granted start reduces it."""
+
+    def __init__(self, pool: PoolView, tally: PoolTally, evaluation: PoolEvaluation) -> None:
+        self._pool = pool
+        self._tally = tally
+        self._evaluation = evaluation
+        self._recovering = bool(tally.recovering - evaluation.withdrawn)
+        self._available = evaluation.limit - len(tally.unavailable) - self._granted_available()
+        self._parallel = self._parallel_left()
+        self._starts_left: dict[str, int | None] = {}
+
+    def _granted_available(self) -> int:
+        """Return how many available nodes were granted, and become unavailable when they begin."""
+        return sum(
+            lowers_capacity(node)
+            for uid, node in self._tally.pending.items()
+            if uid not in self._evaluation.withdrawn
+        )
+
+    def _parallel_left(self) -> int | None:
+        limit = self._pool.upgrade.max_parallel_upgrades
+        if limit == 0:
+            return None
+        entries = self._evaluation.stored.in_flight
+        returned = sum(not entries[uid].outside for uid in self._evaluation.withdrawn)
+        return limit - len(self._tally.parallel) + returned
+
+    def _starts_left_on(self, target: str) -> int | None:
+        if not target:
+            return None
+        if target not in self._starts_left:
+            in_flight = self._tally.in_flight[target] - self._evaluation.withdrawn
+            if target == self._pool.target:
+                retargeted = self._evaluation.retargeted.items()
+                in_flight |= {uid for uid, entry in retargeted if not entry.outside}
+            self._starts_left[target] = harm.starts_left(self._record(target), in_flight)
+        return self._starts_left[target]
+
+    def _record(self, target: str) -> TargetRecord:
+        return self._evaluation.record(self._pool, target, self._tally.present)
+
+    def _proof_exhausted(self, key: QueueKey) -> bool:
+        left = self._starts_left_on(key.target)
+        return left is not None and left < (0 if key.already_failed else 1)
+
+    def take(self, key: QueueKey) -> None:
+        """Count a start that is granted, or held for a pending preflight check."""
+        if key.validates_only:
+            return
+        self._available -= key.costs_budget
+        if key.is_recovery:
+            self._recovering = True
+            return
+        if self._parallel is not None:
+            self._parallel -= 1
+        left = self._starts_left_on(key.target)
+        if left is not None and not key.already_failed:
+            self._starts_left[key.target] = left - 1
+
+    def is_open(self, key: QueueKey) -> bool:
+        return self._limit(key) is None
+
+    def block_reason(self, key: QueueKey) -> BlockReason | None:
+        match self._limit(key):
+            case _Limit.STOP:
+                return self._evaluation.blocked_by
+            case _Limit.HALT:
+                return self._halt_reason(key.target)
+            case _Limit.RECOVERY:
+                detail = (
+                    "waiting for another previously failed node: these are upgraded one at a time"
+                )
+                return BlockReason(WaitCode.BUDGET, detail, NO_ACTION_NEEDED)
+            case _Limit.PROOF:
+                return self._proof_reason(key.target)
+            case _Limit.PARALLEL:
+                return self._parallel_reason()
+            case _Limit.UNAVAILABLE:
+                return self._unavailable_reason()
+            case None:
+                return None
+
+    def _limit(self, key: QueueKey) -> _Limit | None:
+        """Return the first limit that blocks such a candidate."""
+        if self._evaluation.blocked_by is not None:
+            return _Limit.STOP
+        if key.validates_only:
+            return None
+        if harm.is_halted(self._record(key.target)):
+            return _Limit.HALT
+        if key.is_recovery:
+            if self._recovering:
+                return _Limit.RECOVERY
+        elif self._proof_exhausted(key):
+            return _Limit.PROOF
+        elif self._parallel is not None and self._parallel <= 0:
+            return _Limit.PARALLEL
+        return _Limit.UNAVAILABLE if key.costs_budget and self._available <= 0 else None
+
+    def _halt_reason(self, target: str) -> BlockReason:
+        detail = harm.halted_reason(self._record(target))
+        return BlockReason(WaitCode.HALTED, f"target {target} is halted: {detail}")
+
+    def _proof_reason(self, target: str) -> BlockReason:
+        record = self._record(target)
+        names = self._holders(target)
+        failed = f", {len(record.failed)} failed" if record.failed else ""
+        return BlockReason(
+            WaitCode.PROOF,
+            f"waiting for target {target} to be proven: validated on {len(record.validated)} of"
+            f" {record.threshold} nodes{failed}; in progress: {names or 'starts granted just now'}",
+            f"an administrator, by unblocking {names}" if names else NO_ACTION_NEEDED,
+        )
+
+    def _holders(self, target: str) -> str:
+        """Return the nodes that are in flight for the target, the longest first."""
+        names = ", ".join(name for _, name in nsmallest(3, self._tally.holders[target]))
+        others = len(self._tally.in_flight[target]) - 3
+        return f"{names} and {others} more" if others > 0 else names
+
+    def _parallel_reason(self) -> BlockReason:
+        limit = self._pool.upgrade.max_parallel_upgrades
+        names = _summary(self._tally.parallel) or "starts granted just now"
+        return BlockReason(
+            WaitCode.BUDGET,
+            f"maxParallelUpgrades ({limit}) is reached by {names}",
+        )
+
+    def _unavailable_reason(self) -> BlockReason:
+        limit, away = self._evaluation.limit, self._tally.unavailable
+        if limit == 0:
+            return BlockReason(
+                WaitCode.BUDGET,
+                "maxUnavailable is 0, so no available node can be upgraded",
+                _LIMITS,
+            )
+        names = _summary(away) or "starts granted just now"
+        return BlockReason(
+            WaitCode.BUDGET,
+            f"{len(away)} of at most {limit} nodes (maxUnavailable) are unavailable: {names}",
+        )
+
+
+PREFLIGHTS_AHEAD: Final = 4
+"""So many more preflight checks are requested than nodes may start."""
+
+
+RECHECKS_AT_ONCE: Final = 8
+"""So many failed preflight checks are repeated at a time."""
+
+
+def _summary(reasons: Mapping[str, str]) -> str:
+    """Name the first three nodes with their reasons, and count the others."""
+    names = ", ".join(f"{name} ({reasons[name]})" for name in nsmallest(3, reasons))
+    others = len(reasons) - 3
+    return f"{names} and {others} more" if others > 0 else names
+
+
+class Allocation(msgspec.Struct, kw_only=True):
+    """What is granted in one pool, and the waits that follow."""
+
+    entries: dict[str, InFlight] = {}
+    """By uid: nodes that start."""
+    names: list[str] = []
+    preflight_steps: dict[str, Step] = {}
+    """By name: nodes whose agent is asked."""
+    waits: dict[str, Wait] = {}
+    """By name: waits for another reason than that of the node's queue."""
+    changed_queues: list[CandidateQueue] = []
+    """Queues whose wait code changed."""
+    probes: tuple[str, ...] = ()
+    wake_at: float | None = None
+
+
+def allocate(
+    pool: PoolView,
+    tally: PoolTally,
+    evaluation: PoolEvaluation,
+    queues: CandidateQueues,
+    *,
+    nodes: Mapping[str, NodeView],
+    before: Mapping[str, WaitCode],
+    fresh: Freshness,
+    now: Instant,
+) -> Allocation:
+    """Grant starts; `before` are the wait codes of the last decision."""
+    allocation = Allocation()
+    headroom = Headroom(pool, tally, evaluation)
+    pass_ = _Pass(pool, queues, allocation, nodes=nodes, before=before, fresh=fresh, now=now)
+    pass_.grant_starts(headroom)
+    if evaluation.blocked_by is None:
+        pass_.repeat_checks()
+    return allocation
+
+
+class _Pass:
+    """One pass over the queues of a pool."""
+
+    def __init__(
+        self,
+        pool: PoolView,
+        queues: CandidateQueues,
+        allocation: Allocation,
+        *,
+        nodes: Mapping[str, NodeView],
+        before: Mapping[str, WaitCode],
+        fresh: Freshness,
+        now: Instant,
+    ) -> None:
+        self._pool = pool
+        self._nodes = nodes
+        self._queues = queues
+        self._before = before
+        self._fresh = fresh
+        self._now = now
+        self._allocation = allocation
+
+    def grant_starts(self, headroom: Headroom) -> None:
+        """Grant starts to the smallest ranks of all open queues; then check a few ahead."""
+        open_heads: list[tuple[Rank, QueueKey, CandidateQueue, Iterator[Rank]]] = []
+        blocked_heads: list[tuple[Rank, CandidateQueue, Iterator[Rank]]] = []
+        for key, queue in self._queues.queues.items():
+            if headroom.is_open(key):
+                ranks = iter(queue.ranking)
+                open_heads.append((next(ranks), key, queue, ranks))
+        heapify(open_heads)
+        while open_heads:
+            rank, key, queue, ranks = open_heads[0]
+            if not headroom.is_open(key):
+                blocked_heads.append((rank, queue, ranks))
+                heappop(open_heads)
+                continue
+            headroom.take(key)
+            self._take_turn(rank.name, key)
+            following = next(ranks, None)
+            if following is None:
+                heappop(open_heads)
+            else:
+                heapreplace(open_heads, (following, key, queue, ranks))
+        for key, queue in self._queues.queues.items():
+            if queue.set_block(headroom.block_reason(key)):
+                self._allocation.changed_queues.append(queue)
+        self._check_ahead(blocked_heads)
+
+    def _take_turn(self, name: str, key: QueueKey) -> None:
+        """Start the node whose turn it is, or hold its turn while its check is pending."""
+        node, candidate = self._nodes[name], self._queues.candidates[name]
+        if node.write_pending:
+            return
+        status = preflight_status(node, candidate, self._before.get(name), self._now.at)
+        stale_reason = "" if key.validates_only else self._fresh.stale_reason
+        if stale_reason:
+            self._allocation.probes = self._fresh.probes
+            self._allocation.wake_at = self._fresh.wake_at
+        if status.phase is PreflightPhase.NEEDED:
+            self._request_check(node, candidate, self._preflight_wait(until=None))
+        elif status.phase is PreflightPhase.PENDING:
+            self._allocation.waits[name] = self._preflight_wait(until=status.due)
+        elif stale_reason:
+            self._allocation.waits[name] = wait(WaitCode.STALE, stale_reason, self._now)
+        else:
+            self._start(node, candidate)
+
+    def _start(self, node: NodeView, candidate: Candidate) -> None:
+        self._allocation.names.append(node.name)
+        self._allocation.entries[node.uid] = InFlight(
+            node=node.name,
+            token=next_token(node),
+            target=candidate.target,
+            since=self._now.at,
+            outside=candidate.outside,
+            validates=candidate.operation is Operation.VALIDATE,
+        )
+        detail = f"starting: the start is being recorded in Rollout {self._pool.key}"
+        self._allocation.waits[node.name] = wait(
+            WaitCode.BUDGET, detail, self._now, who=NO_ACTION_NEEDED
+        )
+
+    def _preflight_wait(self, *, until: float | None) -> Wait:
+        detail = "waiting for the driver agent to answer the preflight check"
+        return wait(WaitCode.PREFLIGHT, detail, self._now, until, who=NO_ACTION_NEEDED)
+
+    def _request_check(self, node: NodeView, candidate: Candidate, wait_meanwhile: Wait) -> None:
+        if candidate.check is not None:
+            self._allocation.preflight_steps[node.name] = Step(
+                actions=(AskPreflight(boot_id=node.boot_id, check=candidate.check),),
+                because="run the preflight check before the cordon",
+                wait=wait_meanwhile,
+            )
+
+    def _check_ahead(
+        self, blocked_heads: list[tuple[Rank, CandidateQueue, Iterator[Rank]]]
+    ) -> None:
+        """Request the checks of the next candidates of queues that were open a moment ago."""
+        lines = [
+            [
+                (rank, queue),
+                *((following, queue) for following in islice(ranks, PREFLIGHTS_AHEAD - 1)),
+            ]
+            for rank, queue, ranks in blocked_heads
+        ]
+        for rank, queue in islice(merge(*lines, key=itemgetter(0)), PREFLIGHTS_AHEAD):
+            node, candidate = self._nodes[rank.name], self._queues.candidates[rank.name]
+            status = preflight_status(node, candidate, self._before.get(rank.name), self._now.at)
+            if status.phase is PreflightPhase.NEEDED:
+                self._request_check(node, candidate, queue.wait(self._now.at))
+
+    def repeat_checks(self) -> None:
+        """Repeat failed checks, a few at a time."""
+        free = max(0, RECHECKS_AT_ONCE - len(self._queues.rechecking))
+        for _, name in islice(self._queues.due, free):
+            blocked_wait = self._queues.blocked[name].wait
+            if blocked_wait is not None:
+                self._request_check(self._nodes[name], self._queues.candidates[name], blocked_wait)
+
+
+def next_token(node: NodeView) -> int:
+    """Return one more than the highest token that the node or any of its agents has."""
+    tokens = [0]
+    if isinstance(node.record, NodeRecord):
+        tokens.append(node.record.token)
+    if isinstance(node.lease, NodeLease):
+        tokens.append(node.lease.token)
+    for component in node.components.values():
+        tokens.append(component.highest_order.token)
+        if component.slot is not None and component.slot.node_uid == node.uid:
+            tokens.append(component.slot.token)
+    return 1 + max(tokens)

@@ -1,0 +1,276 @@
+"""How many nodes of a pool may be unavailable, and which ones are (docs/states.md#budget).
+
+What one node contributes to the Rollout of a pool: in flight, ended and how, unavailable and
+why.
+
+Derived from the Node's record alone, never from its state label, which people write.
+"""
+
+from enum import Enum, auto
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
+from libs.contracts.rollout import InFlight
+from libs.rollout.node_driver import is_joining, is_occupied
+from libs.rollout.node_writes import NON_DISRUPTIVE, current_record, upgrade_lease
+from libs.rollout.views.node import NodeField, NodeView
+
+_DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
+
+
+_NEVER_DONE: Final = frozenset({Operation.BRING_UP, Operation.TAKE_OVER})
+
+
+def unavailable_reason(node: NodeView, record: NodeRecord | None) -> str:
+    """Return why the node counts as unavailable; empty: it is available."""
+    if node.lease is not None and _lowered_by_lease(node, record):
+        return "in an upgrade" if _ours(node) else "leased"
+    if node.state == _FAILED or (record is not None and record.state == _FAILED):
+        return "failed"
+    if not node.ready:
+        return "not ready"
+    if node.cordoned:
+        return "cordoned"
+    no_driver = node.loaded is None and node.modules_reported
+    return "without a driver" if no_driver and _should_have(node, record) else ""
+
+
+def counts_for_base(node: NodeView, record: NodeRecord | None) -> bool:
+    """Whether the node was done in this pool before: only then a joined node counts."""
+    if node.state == _DONE:
+        return True
+    if record is None:
+        return bool(node.driver_label)
+    return bool(record.evidence or node.driver_label) and record.operation not in _NEVER_DONE
+
+
+def _lowered_by_lease(node: NodeView, record: NodeRecord | None) -> bool:
+    lease = node.lease
+    if not isinstance(lease, NodeLease):
+        return True
+    if lease.node_uid != node.uid:
+        return False
+    return (
+        lease.owner is not LeaseOwner.UPGRADE
+        or record is None
+        or record.operation not in NON_DISRUPTIVE
+    )
+
+
+def _ours(node: NodeView) -> bool:
+    return isinstance(node.lease, NodeLease) and node.lease.owner is LeaseOwner.UPGRADE
+
+
+def _should_have(node: NodeView, record: NodeRecord | None) -> bool:
+    """Whether the node had a driver or should run one; not during its first bring-up."""
+    bring_up = record is not None and record.operation is Operation.BRING_UP
+    if bring_up and node.lease is not None:
+        return False
+    return bool(node.driver_label) or (record is not None and record.evidence is not None)
+
+
+_FAILED: Final = UpgradeState.UPGRADE_FAILED
+
+
+_BEGINNING: Final = (NodeField.STATE, NodeField.LEASE, NodeField.RECORD)
+"""What an operation writes first. Cordon and driver label may have stayed from before."""
+
+
+UNBEGUN_SECONDS: Final = 60.0
+"""How long an entry is kept for a node that does not begin."""
+
+
+class EntryResult(Enum):
+    """How an entry in flight ended."""
+
+    VALIDATED = auto()
+    FAILED = auto()
+    REMOVED = auto()
+    """Neither proof nor harm: nothing irreversible was done, or it does not count."""
+
+
+class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    name: str
+    uid: str
+    present: bool = True
+    """The pool selects the node."""
+    counts_for_base: bool = False
+    was_managed: bool = False
+    """The node bears signs of an earlier rollout of this pool."""
+    unavailable: str = ""
+    entry: InFlight | None = None
+    """Its entry in flight, as the Rollout should have it."""
+    entry_differs: bool = False
+    """The Rollout has another entry."""
+    ending: EntryResult | None = None
+    leased: bool = False
+    write_pending: bool = False
+    write_unconfirmed: bool = False
+    """A write of ours was never answered and may still be carried out."""
+    ready: bool = True
+    is_unoccupied: bool = False
+    """Nothing runs on the node that could be taken away: it is brought up without a cordon."""
+    started: bool = False
+    """Past the first irreversible step, or in an operation without one."""
+    joining: bool = False
+    """The node had no driver of ours before."""
+    counted_targets: tuple[str, ...] = ()
+    """Targets for which the node counts as in flight."""
+    failed_on: str = ""
+    """The target on which it failed after the start."""
+    proved_on: str = ""
+    """The target that its entry in flight validated."""
+    is_recovery: bool = False
+    """In flight, and it had failed on an earlier target."""
+    due: float | None = None
+    """When its entry expires."""
+
+
+def contribution_of(
+    node: NodeView, entry: InFlight | None, pool: str, now: float
+) -> NodeContribution:
+    """Return the contribution of the node to this pool, whose Rollout has this entry for it."""
+    record = current_record(node)
+    here = record is None or record.pool == pool or not record.pool
+    present = node.pool == pool
+    lease = upgrade_lease(node) if here and node.lease is not None else None
+    failed_on = ""
+    if record is not None and record.started and not record.outside and record.pool == pool:
+        failed_on = record.target if record.state == _FAILED else ""
+    base = NodeContribution(
+        name=node.name,
+        uid=node.uid,
+        present=present,
+        counts_for_base=present and counts_for_base(node, record),
+        was_managed=lease is not None or (record is not None and record.pool == pool),
+        unavailable=unavailable_reason(node, record) if present or lease is not None else "",
+        write_pending=node.write_pending,
+        write_unconfirmed=node.unconfirmed_write_at is not None
+        and now < node.unconfirmed_write_at + UNBEGUN_SECONDS,
+        ready=node.ready,
+        failed_on=failed_on,
+    )
+    if lease is not None:
+        return _leased(base, node, record, lease, entry)
+    if entry is None:
+        return base
+    if here:
+        return _unleased(base, node, record, entry, now)
+    # A record from another pool says nothing about this entry.
+    arrives = present and record is not None and record.token < entry.token
+    return _unbegun(base, node, record, entry, now) if arrives else _removed(base)
+
+
+def _leased(
+    base: NodeContribution,
+    node: NodeView,
+    record: NodeRecord | None,
+    lease: NodeLease,
+    entry: InFlight | None,
+) -> NodeContribution:
+    """In flight; target and token of the record hold."""
+    if record is None:
+        if entry is None:
+            return base
+        return replace(
+            base,
+            entry=entry,
+            leased=True,
+            started=True,
+            counted_targets=_targets(entry),
+            failed_on="" if entry.outside else entry.target,
+        )
+    current = InFlight(
+        node=node.name,
+        token=lease.token,
+        target=record.target,
+        since=lease.since,
+        outside=record.outside,
+        validates=record.operation is Operation.VALIDATE,
+    )
+    started = record.started or record.operation in {Operation.VALIDATE, Operation.REMOVE}
+    if entry is None:
+        stored = current
+    elif entry.token != lease.token:
+        stored = replace(current, since=entry.since)
+    else:
+        target = record.target if started else entry.target
+        stored = replace(current, target=target, since=entry.since)
+    return replace(
+        base,
+        entry=stored,
+        entry_differs=stored != entry,
+        leased=True,
+        started=started,
+        joining=is_joining(node, record),
+        counted_targets=tuple({*_targets(stored), *_targets(current)}),
+        is_recovery=stored.outside and not stored.validates,
+    )
+
+
+def _unleased(
+    base: NodeContribution, node: NodeView, record: NodeRecord | None, entry: InFlight, now: float
+) -> NodeContribution:
+    """Not begun yet, or ended."""
+    if record is None:
+        if not entry.target and not node.driver_label:
+            return _removed(base)
+        # Values that a first write leaves; what others wrote there says nothing.
+        was_begun = any(node.has_our_value(field) for field in _BEGINNING)
+        agents = node.components.values()
+        if was_begun or any(agent.highest_order.token >= entry.token for agent in agents):
+            return _ended(base, EntryResult.FAILED, entry, entry.target)
+        return _unbegun(base, node, None, entry, now)
+    if record.token < entry.token:
+        return _unbegun(base, node, record, entry, now)
+    proof = record.evidence
+    if proof is not None and proof.passed and proof.token >= entry.token:
+        return _ended(base, EntryResult.VALIDATED, entry, record.target)
+    if record.started:
+        return _ended(base, EntryResult.FAILED, entry, record.target)
+    return _removed(base)
+
+
+def _unbegun(
+    base: NodeContribution, node: NodeView, record: NodeRecord | None, entry: InFlight, now: float
+) -> NodeContribution:
+    due = entry.since + UNBEGUN_SECONDS
+    if base.write_unconfirmed and node.unconfirmed_write_at is not None:
+        due = node.unconfirmed_write_at + UNBEGUN_SECONDS
+    elif now >= due and not node.write_pending:
+        return _removed(base)
+    joining = is_joining(node, record)
+    return replace(
+        base,
+        entry=entry,
+        is_unoccupied=joining and is_occupied(node) is False,
+        joining=joining,
+        counted_targets=_targets(entry),
+        is_recovery=entry.outside and not entry.validates,
+        due=due,
+    )
+
+
+def _ended(
+    base: NodeContribution, ending: EntryResult, entry: InFlight, target: str
+) -> NodeContribution:
+    """The result counts as what the entry was granted as."""
+    if entry.outside or not target:
+        return _removed(base)
+    return replace(
+        base,
+        ending=ending,
+        failed_on=target if ending is EntryResult.FAILED else base.failed_on,
+        proved_on=target if ending is EntryResult.VALIDATED else "",
+    )
+
+
+def _removed(base: NodeContribution) -> NodeContribution:
+    return replace(base, ending=EntryResult.REMOVED)
+
+
+def _targets(entry: InFlight) -> tuple[str, ...]:
+    return () if entry.outside or not entry.target else (entry.target,)

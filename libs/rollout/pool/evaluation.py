@@ -1,0 +1,313 @@
+"""Why nothing starts in a pool at all: the brake, the policy, or a foreign operator.
+
+The evaluation of a pool at one moment, from its Rollout and the sets of its nodes.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from libs.contracts.node import WaitCode
+from libs.contracts.rollout import (
+    Brake,
+    InFlight,
+    RolloutPhase,
+    RolloutSpec,
+    RolloutStatus,
+    TargetRecord,
+)
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.policy.shapes import scaled_value
+from libs.rollout.limits import stale_source
+from libs.rollout.pool import harm
+from libs.rollout.pool.contribution import NodeContribution
+from libs.rollout.pool.tally import PoolTally
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.pool import PoolConstraints, PoolView
+from libs.rollout.wait_reasons import BlockReason
+
+
+def unavailable_limit(upgrade: UpgradePolicy, *, base: int, present: int) -> int:
+    """Return how many nodes may be unavailable; without a base, relative to the nodes present."""
+    maximum = upgrade.max_unavailable
+    if scaled_value(maximum, 100) == 0:
+        return 0
+    return max(1, scaled_value(maximum, min(base, present) if base else present))
+
+
+def pool_block_reason(pool: PoolView, now: Instant) -> BlockReason | None:
+    if pool.gone:
+        return BlockReason(WaitCode.POLICY_GONE, f"the policy of pool {pool.key} was deleted")
+    if now.visibility.foreign_operator:
+        return BlockReason(WaitCode.FOREIGN_OPERATOR, now.visibility.foreign_operator)
+    if spec_of(pool).brake is Brake.PAUSE:
+        return BlockReason(WaitCode.PAUSED, f"Rollout {pool.key} is paused (spec.brake: Pause)")
+    if not pool.upgrade.auto_upgrade:
+        return BlockReason(WaitCode.PAUSED, "autoUpgrade is off in the policy")
+    if pool.held:
+        return BlockReason(WaitCode.PAUSED, "; ".join(pool.held), "the author of the policy")
+    return None
+
+
+def spec_of(pool: PoolView) -> RolloutSpec:
+    return RolloutSpec() if pool.rollout is None else pool.rollout.spec
+
+
+def was_enabled(pool: PoolView) -> bool:
+    """Whether the policy ever upgraded nodes by itself: only then are they marked."""
+    return pool.upgrade.auto_upgrade or bool(pool.rollout and pool.rollout.status.target)
+
+
+EMPTY_STATUS: Final = RolloutStatus()
+
+
+class PoolEvaluation(msgspec.Struct, frozen=True, kw_only=True):
+    stored: RolloutStatus
+    spec: RolloutSpec
+    blocked_by: BlockReason | None
+    base: int
+    """0: it is set with the next grant."""
+    limit: int
+    records: Mapping[str, TargetRecord]
+    """By target: the stored record, updated with what is newly known."""
+    retargeted: Mapping[str, InFlight]
+    """By uid: entries not begun irreversibly that move to the new target."""
+    withdrawn: frozenset[str]
+    """Uids whose entries are taken out though they could still begin."""
+    held_back: frozenset[str] = frozenset()
+    """Uids that must not begin now."""
+    constraints: PoolConstraints
+
+    def record(self, pool: PoolView, target: str, present: int) -> TargetRecord:
+        """Return the record of a target; a new one as its first grant would create it."""
+        known = self.records.get(target)
+        return known or new_target_record(pool, self.spec, target, self.base or present)
+
+
+def evaluate_pool(
+    pool: PoolView,
+    tally: PoolTally,
+    now: Instant,
+    *,
+    leading: bool,
+    before: PoolEvaluation | None = None,
+) -> PoolEvaluation:
+    """Evaluate the pool; `before` allows to reuse sets that did not change."""
+    stored = pool.rollout.status if pool.rollout is not None else EMPTY_STATUS
+    spec = spec_of(pool)
+    base = 0 if stored.phase is RolloutPhase.COMPLETE else stored.base
+    limit = unavailable_limit(pool.upgrade, base=base, present=tally.present)
+    records = _records(pool, stored, tally, base, now)
+    halted = {
+        target: record.halted_because
+        for target, record in records.items()
+        if harm.is_halted(record)
+    }
+    blocked_by = pool_block_reason(pool, now)
+    frozen = spec.brake is Brake.FREEZE or stored.frozen_since is not None
+    evaluation = PoolEvaluation(
+        stored=stored,
+        spec=spec,
+        blocked_by=blocked_by,
+        base=base,
+        limit=limit,
+        records=records,
+        retargeted={},
+        withdrawn=frozenset(),
+        constraints=PoolConstraints(
+            leading=leading,
+            may_mark_required=was_enabled(pool)
+            and not (pool.gone or pool.held or now.visibility.foreign_operator),
+            paused="" if blocked_by is None else blocked_by.detail,
+            frozen=frozen,
+            frozen_seconds=_frozen_seconds(stored, now.at),
+            in_flight=stored.in_flight,
+            halted=halted,
+            proven=frozenset(
+                target
+                for target, record in records.items()
+                if record.proven and target not in halted
+            ),
+            last_good=harm.last_good(records),
+        ),
+    )
+    return evaluation if frozen else _withdraw_grants(pool, tally, evaluation, now, before)
+
+
+def new_target_record(pool: PoolView, spec: RolloutSpec, target: str, base: int) -> TargetRecord:
+    return TargetRecord(
+        threshold=harm.threshold(pool.strategy, base=base), accepted=harm.accepted(spec, target)
+    )
+
+
+def _records(
+    pool: PoolView,
+    stored: RolloutStatus,
+    tally: PoolTally,
+    base: int,
+    now: Instant,
+) -> dict[str, TargetRecord]:
+    known, spec = dict(stored.targets), spec_of(pool)
+    for sets in (tally.failed, tally.validated, tally.in_flight):
+        for target, uids in sets.items():
+            if uids and target not in known:
+                known[target] = new_target_record(pool, spec, target, base or tally.present)
+    return {
+        target: harm.updated_record(
+            record,
+            spec,
+            target,
+            failed=tally.failed.get(target, ()),
+            validated=tally.validated.get(target, ()),
+            now=now.at,
+        )
+        for target, record in known.items()
+    }
+
+
+def _frozen_seconds(stored: RolloutStatus, now: float) -> float:
+    since = stored.frozen_since
+    return stored.frozen_seconds + (0.0 if since is None else max(0.0, now - since))
+
+
+def _withdraw_grants(
+    pool: PoolView,
+    tally: PoolTally,
+    evaluation: PoolEvaluation,
+    now: Instant,
+    before: PoolEvaluation | None,
+) -> PoolEvaluation:
+    """Withdraw, retarget or hold back grants whose reason no longer holds."""
+    retargeted, released = _retarget_or_release(pool, tally, evaluation)
+    revoked = [node for node in tally.pending.values() if _must_not_begin(pool, evaluation, node)]
+    # An unconfirmed write may still begin the node: its entry stays.
+    withdrawn = frozenset(node.uid for node in revoked if not node.write_unconfirmed)
+    ended = withdrawn.union(tally.endings)
+    held_back = ended.union(node.uid for node in revoked)
+    held_back |= _held_back(tally, evaluation, now, withdrawn)
+    stored = evaluation.stored.in_flight
+    if before is not None and before.stored.in_flight is stored and before.held_back == held_back:
+        may_begin = before.constraints.may_begin
+    else:
+        may_begin = frozenset(stored) - held_back
+    in_flight = stored
+    if ended:
+        in_flight = {uid: entry for uid, entry in stored.items() if uid not in ended}
+    return replace(
+        evaluation,
+        retargeted=retargeted,
+        withdrawn=withdrawn,
+        held_back=held_back,
+        constraints=replace(
+            evaluation.constraints, to_release=released, may_begin=may_begin, in_flight=in_flight
+        ),
+    )
+
+
+def _must_not_begin(pool: PoolView, evaluation: PoolEvaluation, node: NodeContribution) -> bool:
+    """Whether a granted node that has not begun must not begin any more."""
+    entry = node.entry
+    if node.write_pending:
+        return False  # its first write is on the way
+    if evaluation.blocked_by is not None:
+        return True
+    if entry is None or entry.validates or not entry.target:
+        return False
+    is_halted = entry.target in evaluation.constraints.halted
+    return is_halted or not _wanted(pool, evaluation, node, entry.target)
+
+
+def _wanted(
+    pool: PoolView, evaluation: PoolEvaluation, node: NodeContribution, target: str
+) -> bool:
+    """Whether the node should still get the target it was granted for."""
+    if _wanted_by_all(pool, target):
+        return True
+    return node.joining and target == evaluation.constraints.last_good
+
+
+def _wanted_by_all(pool: PoolView, target: str) -> bool:
+    return bool(pool.gone or pool.held or not pool.target or target == pool.target)
+
+
+def _retarget_or_release(
+    pool: PoolView, tally: PoolTally, evaluation: PoolEvaluation
+) -> tuple[dict[str, InFlight], dict[str, str]]:
+    """Return nodes before the start that are retargeted or released: target unwanted or halted."""
+    released: dict[str, str] = {}
+    unwanted: dict[str, NodeContribution] = {}
+    for target, nodes in tally.unstarted.items():
+        if not _wanted_by_all(pool, target):
+            unwanted |= {
+                uid: node
+                for uid, node in nodes.items()
+                # A pending write may already start the node on its granted target.
+                if not node.write_pending and not _wanted(pool, evaluation, node, target)
+            }
+        if reason := evaluation.constraints.halted.get(target):
+            staying = nodes.keys() - unwanted.keys()
+            released |= dict.fromkeys(staying, f"target {target} is halted: {reason}")
+    if not unwanted:
+        return {}, released
+    in_order = sorted(unwanted.values(), key=_grant_order)
+    retargeted, refused = _retarget(pool, tally, evaluation, in_order)
+    return retargeted, released | refused
+
+
+def _retarget(
+    pool: PoolView,
+    tally: PoolTally,
+    evaluation: PoolEvaluation,
+    unwanted: Iterable[NodeContribution],
+) -> tuple[dict[str, InFlight], dict[str, str]]:
+    """Retarget nodes as far as bounded harm admits, and release the rest."""
+    retargeted: dict[str, InFlight] = {}
+    refused: dict[str, str] = {}
+    record = evaluation.record(pool, pool.target, tally.present)
+    counted = tally.in_flight[pool.target].union(record.failed)
+    for node in unwanted:
+        entry = node.entry
+        if entry is None:
+            continue
+        adds = not entry.outside and node.uid not in counted
+        exceeds = len(counted) + adds > harm.allowance(record)
+        if harm.is_halted(record) or (exceeds and not (record.proven or entry.outside)):
+            reason = "may not start on more nodes until it is proven"
+            if record.halted_because:
+                reason = f"is halted: {record.halted_because}"
+            refused[node.uid] = f"the policy now wants target {pool.target}, which {reason}"
+            continue
+        retargeted[node.uid] = replace(entry, target=pool.target)
+        if adds:
+            counted.add(node.uid)
+    return retargeted, refused
+
+
+def _held_back(
+    tally: PoolTally, evaluation: PoolEvaluation, now: Instant, withdrawn: frozenset[str]
+) -> frozenset[str]:
+    """Return granted nodes whose cordon does not fit any more, or cannot be judged now."""
+    waiting = [node for uid, node in tally.pending.items() if uid not in withdrawn]
+    held_back = [node for node in waiting if not node.ready]
+    lowering = [node for node in waiting if node.ready and lowers_capacity(node)]
+    if lowering and stale_source(now):
+        return frozenset(node.uid for node in (*held_back, *lowering))
+    in_doubt = [node for node in lowering if node.write_pending or node.write_unconfirmed]
+    rest = [node for node in lowering if not (node.write_pending or node.write_unconfirmed)]
+    free = evaluation.limit - len(tally.unavailable) - len(in_doubt)
+    held_back += sorted(rest, key=_grant_order)[max(0, free) :]
+    if free < 0:
+        held_back += [node for node in in_doubt if node.write_unconfirmed]
+    return frozenset(node.uid for node in held_back)
+
+
+def lowers_capacity(node: NodeContribution) -> bool:
+    """Whether beginning makes an available node unavailable."""
+    validates = node.entry is not None and node.entry.validates
+    return not (node.unavailable or node.is_unoccupied or validates)
+
+
+def _grant_order(node: NodeContribution) -> tuple[float, str]:
+    return (0.0 if node.entry is None else node.entry.since, node.name)

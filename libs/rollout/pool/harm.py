@@ -1,0 +1,95 @@
+"""Bounded harm: how many failures of a target a pool tolerates (docs/states.md#harm).
+
+Works on sets of node uids. Sets only grow, but for `validated`, which is emptied when a person
+accepts another number of failures.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from libs.contracts.rollout import RolloutSpec, TargetRecord
+from libs.policy.kinds.strategy import StrategySpec
+from libs.policy.shapes import scaled_value
+
+
+def threshold(strategy: StrategySpec, *, base: int) -> int:
+    """T: so many validated nodes prove a target, and so many failures halt it."""
+    return max(1, scaled_value(strategy.failure_threshold, base))
+
+
+def accepted(spec: RolloutSpec, target: str) -> int:
+    """Return how many failures of this target a person has accepted."""
+    release = spec.release
+    return release.failures if release is not None and release.target == target else 0
+
+
+def allowance(record: TargetRecord) -> int:
+    """Return how many nodes may be in flight or failed while the target is not proven."""
+    return record.accepted + record.threshold
+
+
+def is_halted(record: TargetRecord) -> bool:
+    return len(record.failed) >= allowance(record)
+
+
+def starts_left(record: TargetRecord, in_flight: set[str]) -> int | None:
+    """Return how many more nodes may start, unless halted; None: no limit by harm.
+
+    Negative when more nodes are in flight or failed than the allowance permits.
+    """
+    if record.proven:
+        return None
+    return allowance(record) - len(in_flight.union(record.failed))
+
+
+def updated_record(
+    record: TargetRecord,
+    spec: RolloutSpec,
+    target: str,
+    *,
+    failed: Iterable[str],
+    validated: Iterable[str],
+    now: float,
+) -> TargetRecord:
+    """Merge new failures and validations into the record; the same object if nothing is new."""
+    now_accepted = accepted(spec, target)
+    if now_accepted != record.accepted:
+        record = replace(record, accepted=now_accepted, validated=(), proven=False)
+    if new := set(failed).difference(record.failed):
+        record = replace(record, failed=tuple(sorted(new.union(record.failed))))
+    record = _validated(record, validated, now)
+    reason = halted_reason(record)
+    return record if reason == record.halted_because else replace(record, halted_because=reason)
+
+
+def _validated(record: TargetRecord, validated: Iterable[str], now: float) -> TargetRecord:
+    """Add validations. A proven target stays proven; a healed failure proves nothing."""
+    new = sorted(set(validated).difference(record.failed, record.validated))
+    missing = record.threshold - len(record.validated)
+    if new and missing > 0:
+        record = replace(record, validated=(*record.validated, *new[:missing]))
+    if not record.proven and len(record.validated) >= record.threshold:
+        record = replace(record, proven=True, proven_at=now)
+    return record
+
+
+def halted_reason(record: TargetRecord) -> str:
+    if not is_halted(record):
+        return ""
+    return f"{len(record.failed)} of {allowance(record)} allowed failures"
+
+
+def last_good(targets: dict[str, TargetRecord]) -> str:
+    """Return the newest target that was proven and is not halted."""
+    proven = [
+        (record.proven_at, target)
+        for target, record in targets.items()
+        if record.proven and not is_halted(record)
+    ]
+    return max(proven)[1] if proven else ""
+
+
+def can_be_dropped(record: TargetRecord) -> bool:
+    """Whether the record is needless if the target is not wanted, in flight or last-good."""
+    return record.complete and record.proven and not is_halted(record)

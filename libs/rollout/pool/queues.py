@@ -1,0 +1,245 @@
+"""The order in which candidates start (docs/states.md#d-4), kept sorted incrementally.
+
+Queues of candidates: one queue for all candidates of a pool that the same limits apply to.
+
+A slot that is taken or returned thus changes the heads of a few queues, never every node.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Generic, NamedTuple, TypeVar
+
+from libs.contracts.node import Operation, WaitCode
+from libs.rollout.decision import Candidate, Wait
+from libs.rollout.node_writes import NON_DISRUPTIVE, current_record
+from libs.rollout.pool.contribution import NodeContribution
+from libs.rollout.pool.tally import PoolTally
+from libs.rollout.preflight import PreflightPhase, PreflightStatus, preflight_status
+from libs.rollout.views.node import NodeView
+from libs.rollout.wait_reasons import RESOLVED_BY, BlockReason
+
+
+class Rank(NamedTuple):
+    """Sort key of a candidate, smallest first. No two nodes have the same."""
+
+    upgrade_last: bool
+    """The node runs NATS, our cluster roles or the control plane."""
+    backed_off: bool
+    """The node was released with a back-off."""
+    healthy: bool
+    """The node did not fail on an earlier target."""
+    busy: bool
+    gpu_pods: int
+    driver: tuple[int, ...]
+    """Version of its driver: the oldest first."""
+    name: str
+
+
+def rank(node: NodeView, candidate: Candidate) -> Rank:
+    record, usage, loaded = current_record(node), node.usage, node.loaded
+    pods = 0 if usage is None else len(usage.pods)
+    return Rank(
+        node.upgrade_last,
+        record is not None and record.back_off_seconds > 0,
+        not candidate.outside,
+        usage is None or pods > 0 or usage.host_processes > 0,
+        pods,
+        () if loaded is None else _version(loaded.version),
+        node.name,
+    )
+
+
+@lru_cache(maxsize=256)
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdecimal() else 0 for part in text.split("."))
+
+
+_T = TypeVar("_T", Rank, tuple[float, str])
+
+
+class SortedList(Generic[_T]):
+    """A sorted list. Added items are merged when the list is read."""
+
+    def __init__(self) -> None:
+        self._kept: list[_T] = []
+        self._fresh: list[_T] = []
+
+    def __iter__(self) -> Iterator[_T]:
+        self._merge()
+        return iter(self._kept)
+
+    def add(self, item: _T) -> None:
+        self._fresh.append(item)
+
+    def remove(self, item: _T) -> None:
+        self._merge()
+        del self._kept[bisect_left(self._kept, item)]
+
+    def _merge(self) -> None:
+        if not self._kept:
+            self._kept = sorted(self._fresh)
+        else:
+            for item in self._fresh:
+                insort(self._kept, item)
+        self._fresh = []
+
+
+class RankedNodes:
+    def __init__(self) -> None:
+        self._ranks: dict[str, Rank] = {}
+        self._sorted: SortedList[Rank] = SortedList()
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    def __iter__(self) -> Iterator[Rank]:
+        return iter(self._sorted)
+
+    def names(self) -> list[str]:
+        return list(self._ranks)
+
+    def put(self, rank: Rank) -> None:
+        previous = self._ranks.get(rank.name)
+        if previous == rank:
+            return
+        if previous is not None:
+            self._sorted.remove(previous)
+        self._ranks[rank.name] = rank
+        self._sorted.add(rank)
+
+    def drop(self, name: str) -> None:
+        self._sorted.remove(self._ranks.pop(name))
+
+
+_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
+
+
+_BLOCKED = PreflightPhase.BLOCKED
+
+
+class QueueKey(NamedTuple):
+    """Which limits apply to a candidate."""
+
+    validates_only: bool
+    """Only validated: nothing but a pause blocks it."""
+    is_recovery: bool
+    """It counts for no target: it failed on an earlier one, unless it is only validated."""
+    costs_budget: bool
+    """It is available, and its start would make it unavailable."""
+    already_failed: bool
+    """It failed on this target before and is already counted there."""
+    target: str
+
+
+def queue_key(candidate: Candidate, contribution: NodeContribution, tally: PoolTally) -> QueueKey:
+    operation = candidate.operation
+    target = "" if operation is _REMOVE else candidate.target
+    costs_budget = not contribution.unavailable and operation not in NON_DISRUPTIVE
+    failed = tally.has_failed(contribution.uid, target)
+    return QueueKey(operation is _VALIDATE, candidate.outside, costs_budget, failed, target)
+
+
+class CandidateQueue:
+    def __init__(self, key: QueueKey) -> None:
+        self.key = key
+        self.ranking = RankedNodes()
+        self.blocked_by: BlockReason | None = None
+        self._waits: dict[float, Wait] = {}
+
+    def set_block(self, reason: BlockReason | None) -> bool:
+        """Set why the queue waits; return whether the code of the reason changed."""
+        previous, self.blocked_by = self.blocked_by, reason
+        if previous == reason:
+            return False
+        self._waits = {}
+        return previous is None or reason is None or previous.code is not reason.code
+
+    def wait(self, since: float) -> Wait:
+        """Return the wait of a candidate in this queue; shared by all with the same `since`."""
+        wait = self._waits.get(since)
+        if wait is None:
+            reason = self.blocked_by
+            if reason is None:
+                raise LookupError(f"no limit blocks queue {self.key}")
+            wait = self._waits[since] = Wait(
+                code=reason.code,
+                detail=reason.detail,
+                since=since,
+                who=reason.who or RESOLVED_BY[reason.code],
+            )
+        return wait
+
+
+class CandidateQueues:
+    """All candidates of one pool."""
+
+    def __init__(self) -> None:
+        self.queues: dict[QueueKey, CandidateQueue] = {}
+        self.candidates: dict[str, Candidate] = {}
+        self.blocked: dict[str, PreflightStatus] = {}
+        """By name: candidates blocked by their preflight check, in no queue."""
+        self.rechecking: set[str] = set()
+        """Blocked candidates whose check is being repeated."""
+        self.due: SortedList[tuple[float, str]] = SortedList()
+        """Blocked candidates whose check may be repeated, the longest due first."""
+        self._due_since: dict[str, float] = {}
+        self._queue_of: dict[str, CandidateQueue] = {}
+
+    def put(
+        self,
+        node: NodeView,
+        candidate: Candidate,
+        contribution: NodeContribution,
+        tally: PoolTally,
+        *,
+        before: WaitCode | None,
+        now: float,
+    ) -> tuple[PreflightStatus, CandidateQueue | None]:
+        """Put a candidate into its queue, unless its preflight check blocks it."""
+        name = node.name
+        self._unblock(name)
+        self.candidates[name] = candidate
+        status = preflight_status(node, candidate, before, now)
+        if status.phase is _BLOCKED:
+            self._leave(name)
+            self._block(node, status, now)
+            return status, None
+        key = queue_key(candidate, contribution, tally)
+        queue = self.queues.get(key)
+        if queue is None:
+            queue = self.queues[key] = CandidateQueue(key)
+        if self._queue_of.get(name) is not queue:
+            self._leave(name)
+            self._queue_of[name] = queue
+        queue.ranking.put(rank(node, candidate))
+        return status, queue
+
+    def drop(self, name: str) -> None:
+        if name in self.candidates:
+            del self.candidates[name]
+            self._unblock(name)
+            self._leave(name)
+
+    def _leave(self, name: str) -> None:
+        queue = self._queue_of.pop(name, None)
+        if queue is not None:
+            queue.ranking.drop(name)
+            if not len(queue.ranking):
+                del self.queues[queue.key]
+
+    def _block(self, node: NodeView, status: PreflightStatus, now: float) -> None:
+        name = node.name
+        self.blocked[name] = status
+        if status.is_pending or node.write_pending:
+            self.rechecking.add(name)
+        elif status.due is not None and status.due <= now:
+            self._due_since[name] = status.due
+            self.due.add((status.due, name))
+
+    def _unblock(self, name: str) -> None:
+        if self.blocked.pop(name, None) is not None:
+            self.rechecking.discard(name)
+            since = self._due_since.pop(name, None)
+            if since is not None:
+                self.due.remove((since, name))

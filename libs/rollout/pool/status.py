@@ -1,0 +1,156 @@
+"""The status to write into the Rollout of a pool: entries, targets, phase and counts."""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from libs.contracts.rollout import (
+    Brake,
+    Counts,
+    InFlight,
+    RolloutPhase,
+    RolloutStatus,
+    TargetRecord,
+)
+from libs.rollout.pool import harm
+from libs.rollout.pool.evaluation import PoolEvaluation, was_enabled
+from libs.rollout.pool.tally import PoolTally
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.pool import PoolView
+
+
+def rollout_status(
+    pool: PoolView,
+    tally: PoolTally,
+    evaluation: PoolEvaluation,
+    *,
+    granted: Mapping[str, InFlight],
+    counts: Counts,
+    now: Instant,
+) -> RolloutStatus:
+    """Return the status; `counts` lack what follows from entries and budget."""
+    stored = evaluation.stored
+    in_flight = _in_flight(tally, evaluation, granted)
+    records = _records(
+        pool, tally, evaluation, [*evaluation.retargeted.values(), *granted.values()]
+    )
+    target = stored.target
+    if was_enabled(pool) and pool.target and not (pool.gone or pool.held):
+        target = pool.target
+    complete = not in_flight and counts.done + counts.skipped + counts.excluded == counts.total
+    phase = RolloutPhase.COMPLETE if complete else _open_phase(records.get(target))
+    last_good = harm.last_good(records)
+    since, seconds = _frozen(evaluation, now.at)
+    return RolloutStatus(
+        target=target,
+        phase=phase,
+        because=records[target].halted_because if phase is RolloutPhase.HALTED else "",
+        epoch=now.epoch,
+        base=_base(tally, evaluation, in_flight, complete=complete),
+        last_good=last_good,
+        frozen_since=since,
+        frozen_seconds=seconds,
+        in_flight=in_flight,
+        targets=_kept_records(records, target, last_good, in_flight, complete=complete),
+        counts=replace(
+            counts,
+            in_flight=len(in_flight),
+            unavailable=len(tally.unavailable),
+            limit=evaluation.limit,
+        ),
+        observed_generation=pool.rollout.generation if pool.rollout is not None else 0,
+    )
+
+
+def is_worth_writing(status: RolloutStatus, stored: RolloutStatus) -> bool:
+    """Whether to write; while nodes are in flight, changed counts alone wait for the next write."""
+    if status.counts != stored.counts and not status.in_flight:
+        return True
+    return status != replace(stored, counts=status.counts)
+
+
+def is_open(pool: PoolView, status: RolloutStatus) -> bool:
+    """Whether deleting the object would lose information."""
+    if pool.gone or status.phase is RolloutPhase.COMPLETE:
+        return bool(status.in_flight)
+    return bool(status.in_flight or status.targets)
+
+
+def _in_flight(
+    tally: PoolTally, evaluation: PoolEvaluation, granted: Mapping[str, InFlight]
+) -> dict[str, InFlight]:
+    stored = evaluation.stored.in_flight
+    ended = tally.endings.keys() | evaluation.withdrawn
+    if not (ended or tally.differing or evaluation.retargeted or granted):
+        return stored
+    entries = dict(stored)
+    for uid in ended:
+        entries.pop(uid, None)
+    return {**entries, **tally.differing, **evaluation.retargeted, **granted}
+
+
+def _records(
+    pool: PoolView, tally: PoolTally, evaluation: PoolEvaluation, entries: list[InFlight]
+) -> dict[str, TargetRecord]:
+    """Add the records of targets that are granted for the first time."""
+    first_targets = {entry.target for entry in entries if entry.target and not entry.outside}
+    return {
+        **evaluation.records,
+        **{
+            target: evaluation.record(pool, target, tally.present)
+            for target in first_targets - evaluation.records.keys()
+        },
+    }
+
+
+def _open_phase(record: TargetRecord | None) -> RolloutPhase:
+    if record is None:
+        return RolloutPhase.PROVING
+    if harm.is_halted(record):
+        return RolloutPhase.HALTED
+    return RolloutPhase.PROVEN if record.proven else RolloutPhase.PROVING
+
+
+def _base(
+    tally: PoolTally,
+    evaluation: PoolEvaluation,
+    in_flight: Mapping[str, InFlight],
+    *,
+    complete: bool,
+) -> int:
+    """Set the base with the first grant; a joined node counts once it was done."""
+    if complete:
+        return evaluation.stored.base
+    if evaluation.base:
+        return max(evaluation.base, tally.base_count)
+    return tally.present if in_flight else 0
+
+
+def _kept_records(
+    records: Mapping[str, TargetRecord],
+    wanted: str,
+    last_good: str,
+    in_flight: Mapping[str, InFlight],
+    *,
+    complete: bool,
+) -> dict[str, TargetRecord]:
+    """Keep every target that is wanted, in flight, halted or last-good."""
+    entries: dict[str, TargetRecord] = {}
+    for target, record in records.items():
+        if target == wanted:
+            is_complete = complete and record.proven
+            entries[target] = (
+                record if is_complete == record.complete else replace(record, complete=is_complete)
+            )
+            continue
+        in_flight_for = any(entry.target == target for entry in in_flight.values())
+        if in_flight_for or target == last_good or not harm.can_be_dropped(record):
+            entries[target] = record
+    return entries
+
+
+def _frozen(evaluation: PoolEvaluation, now: float) -> tuple[float | None, float]:
+    stored = evaluation.stored
+    if evaluation.spec.brake is Brake.FREEZE:
+        return (now if stored.frozen_since is None else stored.frozen_since, stored.frozen_seconds)
+    return None, evaluation.constraints.frozen_seconds

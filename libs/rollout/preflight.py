@@ -1,0 +1,182 @@
+"""The status of a candidate's preflight check: could this driver be brought up on the node?
+
+An answer is valid for a minute, in its boot, for its label, and what it found only while no more
+pods are known to leave. No answer within ten seconds counts as a failed check.
+
+The preflight check that a driver agent makes before a cordon (docs/states.md#d-9).
+"""
+
+from enum import Enum, auto
+from typing import Final
+
+import msgspec
+
+from libs.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
+from libs.contracts.node import NodeRequest, Operation, WaitCode
+from libs.policy.kinds.upgrade_policy import PodDeletion
+from libs.rollout.decision import Candidate, Wait
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import EvictionExemption, PreflightQuery, WorkloadPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import Build, PoolView
+from libs.rollout.wait_reasons import RESOLVED_BY, first_few, wait
+
+ANSWER_SECONDS: Final = 10.0
+
+
+class PreflightPhase(Enum):
+    CLEAR = auto()
+    """Nothing stands in the way, or no check is needed."""
+    NEEDED = auto()
+    """The check has to be requested."""
+    PENDING = auto()
+    """The check was requested and has time to be answered."""
+    BLOCKED = auto()
+    """A finding, or no answer: the other candidates go on."""
+
+
+class PreflightStatus(msgspec.Struct, frozen=True, kw_only=True):
+    phase: PreflightPhase
+    wait: Wait | None = None
+    due: float | None = None
+    """When time alone changes the status; if blocked, when to repeat the check."""
+    is_pending: bool = False
+    """A request is not answered yet."""
+
+
+_CLEAR: Final = PreflightStatus(phase=PreflightPhase.CLEAR)
+
+
+_REQUIRED: Final = PreflightStatus(phase=PreflightPhase.NEEDED)
+
+
+def preflight_status(
+    node: NodeView, candidate: Candidate, before: WaitCode | None, now: float
+) -> PreflightStatus:
+    """Return the status; `before` is the node's wait code at the last decision."""
+    check, query = candidate.check, node.preflight
+    if check is None:
+        return _CLEAR
+    if query is None or query.label != check.label:
+        return _REQUIRED
+    if query.answered_at is not None and query.answered_at >= query.asked_at:
+        return _answered(query, query.answered_at, check, now)
+    return _unanswered(query, before, now)
+
+
+def _answered(
+    query: PreflightQuery, answered_at: float, check: PreflightCheck, now: float
+) -> PreflightStatus:
+    if query.answer is not None and query.answer.findings:
+        due = (
+            answered_at if _found_leaving_pods(query, check) else answered_at + CHECK_VALID_SECONDS
+        )
+        return PreflightStatus(phase=PreflightPhase.BLOCKED, wait=_found(query, now), due=due)
+    return _CLEAR if now < answered_at + CHECK_VALID_SECONDS else _REQUIRED
+
+
+def _found_leaving_pods(query: PreflightQuery, check: PreflightCheck) -> bool:
+    return query.removes is not None and not set(query.removes).issuperset(check.removes_pods)
+
+
+def _unanswered(query: PreflightQuery, before: WaitCode | None, now: float) -> PreflightStatus:
+    answer_due = query.asked_at + ANSWER_SECONDS
+    repeat_at = query.asked_at + CHECK_VALID_SECONDS
+    is_pending = now < answer_due
+    if query.answer is not None and query.answer.findings:
+        due = answer_due if is_pending else repeat_at
+        return PreflightStatus(
+            phase=PreflightPhase.BLOCKED, wait=_found(query, now), due=due, is_pending=is_pending
+        )
+    if not is_pending or before is WaitCode.AGENT_SILENT:
+        due = answer_due if is_pending else repeat_at
+        return PreflightStatus(
+            phase=PreflightPhase.BLOCKED, wait=_silent(now), due=due, is_pending=is_pending
+        )
+    return PreflightStatus(phase=PreflightPhase.PENDING, due=answer_due, is_pending=True)
+
+
+def _found(query: PreflightQuery, now: float) -> Wait:
+    findings = query.answer.findings if query.answer is not None else ()
+    return Wait(
+        code=WaitCode.PREFLIGHT,
+        detail=f"preflight check failed: {'; '.join(finding.message for finding in findings)}",
+        since=now,
+        who="; ".join(f"{finding.code}: {finding.remedy}" for finding in findings if finding.remedy)
+        or RESOLVED_BY[WaitCode.PREFLIGHT],
+    )
+
+
+def _silent(now: float) -> Wait:
+    return Wait(
+        code=WaitCode.AGENT_SILENT,
+        detail=f"the driver agent did not answer the preflight check within {ANSWER_SECONDS:g} s",
+        since=now,
+        who="an administrator of the driver agent",
+    )
+
+
+_STOPPED = frozenset({EvictionExemption.OURS, EvictionExemption.OPERAND})
+"""These release the devices on a command, or leave by a pause."""
+
+
+_UNCHECKED = (Operation.VALIDATE, Operation.RESTART)
+_WITHOUT_PREFLIGHT = NodeRequest.WITHOUT_PREFLIGHT
+
+
+def needs_preflight(node: NodeView, operation: Operation) -> bool:
+    """Whether this operation needs a check that no person waived."""
+    return operation not in _UNCHECKED and node.request is not _WITHOUT_PREFLIGHT
+
+
+def build_check(node: NodeView, pool: PoolView, build: Build | None) -> PreflightCheck:
+    """Ask whether the build could be brought up here; None: whether the driver could be removed."""
+    removed = _removed_pods(node, pool)
+    if build is None:
+        return PreflightCheck(label="", removes_pods=removed)
+    return PreflightCheck(
+        label=build.label,
+        install_digest=build.install_digest,
+        artefact_digest=build.artefact,
+        removes_pods=removed,
+    )
+
+
+def unevictable_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait | None:
+    """Return the wait for GPU pods that may not be evicted: known without a check."""
+    pods = [
+        pod.display_name
+        for pod in node.pods or ()
+        if pod.gpu and pod.exemption is EvictionExemption.NONE and not _will_leave(pod, pool)
+    ]
+    if not pods:
+        return None
+    detail = (
+        f"GPU pods that podDeletion of the policy does not allow to evict, because they have"
+        f" no controller or use an emptyDir volume: {first_few(pods)}"
+    )
+    return wait(WaitCode.PREFLIGHT, detail, now)
+
+
+def _removed_pods(node: NodeView, pool: PoolView) -> tuple[str, ...]:
+    """Return uids of pods that are gone, or hold no device, by the time of the unload."""
+    drivers = [pod.uid for pod in node.driver_pods]
+    if node.pods is None:
+        pods = () if node.usage is None else node.usage.pods
+        return tuple(sorted({*drivers, *(use.pod_uid for use in pods if use.gpus)}))
+    leaving = [pod.uid for pod in node.pods if pod.exemption in _STOPPED or _will_leave(pod, pool)]
+    return tuple(sorted({*drivers, *leaving}))
+
+
+def _will_leave(pod: WorkloadPod, pool: PoolView) -> bool:
+    upgrade = pool.upgrade
+    if pod.deleting or pod.job:
+        return True
+    if pod.exemption is not EvictionExemption.NONE:
+        return False
+    evicted = pod.gpu and _allows(pod, upgrade.gpu_pod_deletion or upgrade.pod_deletion)
+    return evicted or (upgrade.drain.enable and pod.drained and _allows(pod, upgrade.drain))
+
+
+def _allows(pod: WorkloadPod, rules: PodDeletion) -> bool:
+    return (rules.force or not pod.bare) and (rules.delete_empty_dir or not pod.empty_dir)

@@ -1,0 +1,206 @@
+"""Handles requests: discovery, parsing, faults, execution, and the journal."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from libs.kube.requests import Request
+from libs.runtime.clock import Clock
+from libs.testing.apiserver import discovery
+from libs.testing.apiserver.bodies import parse_json
+from libs.testing.apiserver.faults import (
+    ApiFaults,
+    DropWatch,
+    FaultEffect,
+    Hang,
+    Stale,
+    apply_after,
+    apply_before,
+)
+from libs.testing.apiserver.journal import (
+    RevisionJournal,
+    granted_revision,
+    is_dry_run,
+    refused_revision,
+    target_identity,
+)
+from libs.testing.apiserver.kinds.kind import ResourceKinds
+from libs.testing.apiserver.objects.json import encoded
+from libs.testing.apiserver.reads import ListPage, ObjectReader, ReadRequest, encode_list
+from libs.testing.apiserver.replies import InFlightRequests, Reply
+from libs.testing.apiserver.requests import (
+    READS,
+    ApiCall,
+    list_options,
+    parse_call,
+    request_timeout,
+    wants_table,
+)
+from libs.testing.apiserver.status import StatusError, bad_request
+from libs.testing.apiserver.store import Store
+from libs.testing.apiserver.watches import ConnectionCut
+from libs.testing.apiserver.writes.admission import WriteOutcome
+from libs.testing.apiserver.writes.deletion import delete_options
+from libs.testing.apiserver.writes.handler import WriteHandler, WriteRequest
+
+_TEXT = "text/plain; charset=utf-8"
+_PROBES = ("/healthz", "/livez", "/readyz")
+
+
+class RequestHandler:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        store: Store,
+        kinds: ResourceKinds,
+        reader: ObjectReader,
+        writes: WriteHandler,
+        faults: ApiFaults,
+        journal: RevisionJournal,
+        in_flight: InFlightRequests,
+        user_of: Callable[[str], str | None],
+        restart: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self._kinds = kinds
+        self._reader = reader
+        self._writes = writes
+        self._faults = faults
+        self._journal = journal
+        self._in_flight = in_flight
+        self._user_of = user_of
+        self._restart = restart
+
+    async def handle(self, request: Request, *, user: str) -> Reply:
+        """Return the reply, or raise `StatusError`."""
+        if request.method == "GET":
+            reply = self._discover(request)
+            if reply is not None:
+                return reply
+        call = parse_call(request, user=user, kinds=self._kinds)
+        effects, limit = self._faults.effects_on(call.fault_target), request_timeout(request.query)
+        if any(isinstance(effect, Hang) for effect in effects):
+            work, outlives = self._hang(), False
+        elif call.verb in READS or call.route.kind.plural == "tokenreviews":
+            work, outlives = self._read(call, effects, limit), False
+        else:
+            work, outlives = self._write(call, effects, limit), True
+        reply = await self._in_flight.run(work, outlives=outlives)
+        try:
+            return apply_after(reply, effects, clock=self._clock)
+        except ConnectionCut:
+            await reply.close()  # a watch is already registered
+            raise
+
+    def _discover(self, request: Request) -> Reply | None:
+        if request.path in _PROBES:
+            return Reply(200, b"ok", content_type=_TEXT)
+        document = discovery.discovery_document(request.path, tuple(self._kinds))
+        if document is None:
+            return None
+        wants_table(request.headers.get("accept", ""), offered=False)
+        return Reply(200, encoded(document))
+
+    async def _hang(self) -> Reply:
+        while True:
+            await self._clock.sleep(3_600.0)
+
+    async def _before(self, effects: list[FaultEffect], limit: float) -> None:
+        await apply_before(effects, limit=limit, clock=self._clock, restart=self._restart)
+
+    async def _read(self, call: ApiCall, effects: list[FaultEffect], limit: float) -> Reply:
+        await self._before(effects, limit)
+        if call.route.kind.plural == "tokenreviews":
+            return Reply(201, encoded(review_token(call.request.body, self._user_of)))
+        request = _read_request(call)
+        if call.listing is None:
+            return await self._reader.get(request)
+        if call.verb == "list":
+            ages = [effect.changes for effect in effects if isinstance(effect, Stale)]
+            stale_changes = max(ages, default=None)
+            return await self._reader.list(request, call.listing, stale_changes=stale_changes)
+        drops = [effect for effect in effects if isinstance(effect, DropWatch)]
+        return await self._reader.watch(request, call.listing, drop=drops[0] if drops else None)
+
+    async def _write(self, call: ApiCall, effects: list[FaultEffect], limit: float) -> Reply:
+        try:
+            await self._before(effects, limit)
+            # From here on nothing is awaited: a write is atomic.
+            if call.verb == "deletecollection":
+                return self._delete_many(call)
+            outcome = self._writes.execute(_write_request(call))
+        except StatusError as refusal:
+            self._record(call, refusal.code, None)
+            raise
+        self._record(call, outcome.code, outcome)
+        return self._reply(call, outcome)
+
+    def _delete_many(self, call: ApiCall) -> Reply:
+        options = delete_options(call.request.body, call.request.query)
+        list_options(call.request.query)
+        selected = self._reader.selected(_read_request(call))
+        for stored in selected:
+            outcome = self._writes.delete_one(_write_request(call), stored, options)
+            self._record(call, outcome.code, outcome)
+        page = ListPage(items=list(selected), revision=self._store.revision)
+        return Reply(200, encode_list(call.route.kind, page))
+
+    def _reply(self, call: ApiCall, outcome: WriteOutcome) -> Reply:
+        raw = outcome.raw
+        if not outcome.bare:
+            raw = self._reader.presented(_read_request(call), raw)
+        return Reply(outcome.code, raw)
+
+    def _record(self, call: ApiCall, code: int, outcome: WriteOutcome | None) -> None:
+        """Record a write, or a refused write, in the journal."""
+        if is_dry_run(call):
+            return
+        now = self._clock.now()
+        if outcome is not None:
+            self._journal.add(granted_revision(call, outcome, now=now))
+            return
+        name, uid = target_identity(call)
+        live = self._store.of_kind(call.route.kind).get(call.route.namespace, name)
+        if not uid and live is not None:
+            uid = live.uid
+        self._journal.add(refused_revision(call, code, name=name, uid=uid, now=now))
+
+
+def _read_request(call: ApiCall) -> ReadRequest:
+    query = call.request.query
+    return ReadRequest(route=call.route, query=query, accept=call.accept, user=call.user)
+
+
+def _write_request(call: ApiCall) -> WriteRequest:
+    return WriteRequest(
+        route=call.route,
+        query=call.request.query,
+        content_type=call.content_type,
+        body=call.request.body,
+        manager=call.manager,
+    )
+
+
+_AUDIENCE = "https://kubernetes.default.svc"
+
+
+def review_token(body: bytes, user_of: Callable[[str], str | None]) -> dict[str, Any]:
+    review = parse_json(body)
+    token = ((review.get("spec") or {}) if isinstance(review, dict) else {}).get("token", "")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if not isinstance(token, str) or not token:
+        raise bad_request("token is required for TokenReview in authentication")
+    user = user_of(token)
+    status: dict[str, Any]
+    if user is None:
+        status = {"user": {}, "error": "invalid bearer token"}
+    else:
+        user_info = {"username": user, "uid": user, "groups": ["system:authenticated"]}
+        status = {"authenticated": True, "user": user_info, "audiences": [_AUDIENCE]}
+    return {
+        "kind": "TokenReview",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {},
+        "spec": {"token": token},
+        "status": status,
+    }

@@ -1,1 +1,0 @@
-"""The steps of a request: parse, apply faults, execute, record in the journal."""

@@ -1,1 +1,0 @@
-"""Tables, as `kubectl get` prints them: nodes, pods, DaemonSets and custom kinds."""

@@ -1,1 +1,0 @@
-"""Reads: one object, a list, a watch."""

@@ -1,1 +1,0 @@
-"""OpenAPI schemas of custom resources: defaulting, pruning and validation."""

@@ -1,1 +1,0 @@
-"""The stored objects under one revision counter, their history, and the watches of them."""

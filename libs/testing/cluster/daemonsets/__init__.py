@@ -1,1 +1,0 @@
-"""The DaemonSet controller; the decisions are pure functions in `plan` and `revisions`."""

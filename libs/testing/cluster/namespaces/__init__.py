@@ -1,1 +1,0 @@
-"""Controllers of namespaces: default objects, and deletion of the contents."""

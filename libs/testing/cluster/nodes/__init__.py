@@ -1,1 +1,0 @@
-"""Controllers of Nodes: health, taints, and removal of pods; `health` decides."""

@@ -1,1 +1,0 @@
-"""ReplicaSets and Jobs; the decisions are pure functions in `plan`."""

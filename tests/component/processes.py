@@ -1,0 +1,167 @@
+"""The real roles and agents of the services, as processes that tests start, stop and kill."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+from libs.bus.agent import AgentSettings
+from libs.bus.permissions import permissions
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.queries import PlanAnswer
+from libs.kube.errors import Unavailable
+from libs.kube.requests import Request, Response, Transport
+from libs.policy.crds import CEL_RULES
+from libs.policy.installation import service_account_of
+from libs.runtime.metrics import Metrics
+from libs.runtime.service import Service
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.bus import LocalServer
+from libs.testing.machines.agent_process import AgentKilled
+from libs.testing.simulation import Sim
+from services.discovery.cluster import role as discovery_cluster
+from services.discovery.node import agent as discovery
+from services.driver.cluster import role as driver_cluster
+from services.driver.node import agent as driver
+from services.scheduler import role as scheduler
+from services.telemetry.cluster import role as telemetry_cluster
+from services.telemetry.node import agent as telemetry
+from services.validator.cluster import role as validator_cluster
+from services.validator.node import agent as validator
+from tests.unit.policy.situations import SETTINGS
+
+NAMESPACE = SETTINGS.namespace
+LEASE_NAMES = (scheduler.LEASE, driver_cluster.LEASE, discovery_cluster.LEASE)
+OPERANDS = driver_cluster.DriverClusterSettings(
+    namespace=NAMESPACE, images=SETTINGS.images, agent_env=("SLUICE_NATS_URL=nats://nats:4222",)
+)
+
+
+def user_of(writer: Writer) -> str:
+    """Return the role's user at the API server."""
+    return f"system:serviceaccount:{NAMESPACE}:{service_account_of(writer)}"
+
+
+class CuttableTransport:
+    """A connection that is cut by a kill, or after a number of writes; the last write arrives."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.writes = 0
+        self.cut_after: int | None = None
+        self.cut = asyncio.Event()
+
+    def __str__(self) -> str:
+        return "a transport of a test"
+
+    @asynccontextmanager
+    async def open(self, request: Request) -> AsyncGenerator[Response]:
+        if self.cut.is_set():
+            raise Unavailable(f"{request.method} {request.path}", "the process is dead")
+        self.writes += request.method != "GET" and "/leases" not in request.path
+        if self.cut_after is not None and self.writes > self.cut_after:
+            self.cut.set()
+        async with self._transport.open(request) as response:
+            if self.cut.is_set():
+                raise Unavailable(f"{request.method} {request.path}", "the process is dead")
+            yield response
+
+
+class Process:
+    """A process of a cluster role, or of an agent on a machine."""
+
+    def __init__(
+        self,
+        backends: "Backends",
+        writer: Writer,
+        run: Callable[["Process"], Coroutine[Any, Any, object]],
+        *,
+        name: str,
+        node: str = "",
+    ) -> None:
+        identity = Identity(writer=writer, node=node)
+        self.name = name
+        self.writer = writer
+        self.bus = backends.bus.connect(identity, permissions=permissions(identity))
+        self.transport = CuttableTransport(backends.server.transport(user=user_of(writer)))
+        self.metrics = Metrics(version="1")
+        self.env = backends.sim.env(name, metrics=self.metrics)
+        self.service = Service(writer.value, clock=backends.sim.clock)
+        self.result: object = None
+        """What `run` returned."""
+        self._run = run
+        self._task = asyncio.create_task(self._live(), name=name)
+
+    async def _live(self) -> None:
+        with suppress(AgentKilled):
+            async with self.service:
+                self.result = await self._run(self)
+
+    async def stop(self) -> None:
+        """Stop as on SIGTERM: a leader releases its lease."""
+        self.service.stop("the test is over")
+        await self._task
+
+    async def kill(self) -> None:
+        """Kill at once: nothing that the process still does takes effect."""
+        self.transport.cut.set()
+        self.bus.kill()
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """Return the value of a metric."""
+        return self.metrics.registry.get_sample_value(name, labels)
+
+
+class Backends:
+    """The simulated API server and bus that processes connect to."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+        self.server = ApiServer(
+            clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), rules=CEL_RULES
+        )
+        self.bus = LocalServer(env=sim.env("bus"))
+        self.commanded: Mapping[str, Collection[str]] | None = {}
+        """What the driver's cluster role knows of commands; None: it cannot read them."""
+
+
+RunAgent = Callable[..., Coroutine[Any, Any, object]]
+AGENTS: Final[Mapping[Writer, tuple[type[AgentSettings], RunAgent]]] = {
+    Writer.DISCOVERY: (discovery.DiscoverySettings, discovery.run),
+    Writer.DRIVER: (driver.DriverAgentSettings, driver.run),
+    Writer.VALIDATOR: (validator.ValidatorSettings, validator.run),
+    Writer.TELEMETRY: (telemetry.TelemetrySettings, telemetry.run),
+}
+
+
+def run_role(backends: Backends, process: Process) -> Coroutine[Any, Any, None]:
+    """Return the `run` of a cluster role, with the connections of the process."""
+    ports: dict[str, Any] = {
+        "kube": process.transport,
+        "env": process.env,
+        "service": process.service,
+    }
+    if process.writer is Writer.DRIVER_CLUSTER:
+        return driver_cluster.run(OPERANDS, commanded_drivers=lambda: backends.commanded, **ports)
+    ports["bus"] = process.bus
+    namespaced: dict[str, Any] = {"namespace": NAMESPACE, "pod_name": process.name}
+    match process.writer:
+        case Writer.SCHEDULER:
+            settings = scheduler.SchedulerSettings(**namespaced)
+            return scheduler.run(settings, plan_runner=_inline, **ports)
+        case Writer.DISCOVERY_CLUSTER:
+            settings = discovery_cluster.DiscoveryClusterSettings(**namespaced)
+            return discovery_cluster.run(settings, **ports)
+        case Writer.VALIDATOR_CLUSTER:
+            return validator_cluster.run(validator_cluster.ValidatorClusterSettings(), **ports)
+        case Writer.TELEMETRY_CLUSTER:
+            return telemetry_cluster.run(telemetry_cluster.TelemetryClusterSettings(), **ports)
+        case _:
+            raise ValueError(f"{process.writer} is no cluster role")
+
+
+async def _inline(plan: Callable[[], PlanAnswer]) -> PlanAnswer:
+    """Run inline: there are no threads in virtual time."""
+    return plan()

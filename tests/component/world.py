@@ -1,0 +1,321 @@
+"""A cluster in virtual time, in which tests start the real roles and agents of the services.
+
+API server, kubelets, bus and machines are simulated. Services that a test does not start are played
+by the test: it applies policies and labels, and reports for agents.
+"""
+
+import tempfile
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from structlog.testing import capture_logs
+
+from libs.bus.events import RecordedEvent, read_events
+from libs.bus.port import FromSequence
+from libs.contracts import subjects
+from libs.contracts.events import Event
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.journal import Entry, Revision
+from libs.contracts.message import encode
+from libs.contracts.reports import Report, StateBody
+from libs.contracts.subjects import STATE, STREAMS
+from libs.forecast.world import SteadyWorld, WorldOverride
+from libs.host.machine import InlineOffload
+from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
+from libs.kube.resources import LEASES, NODES, PODS, Resource
+from libs.policy.crds import crd_manifests
+from libs.policy.installation import installation_objects
+from libs.policy.render import agents
+from libs.testing.bus.local_bus import LocalBus
+from libs.testing.bus.memory_journal import MemoryJournal
+from libs.testing.cluster.cluster import SimulatedCluster
+from libs.testing.cluster.kubelet.container import ContainerProcess
+from libs.testing.cluster.views import Pod
+from libs.testing.machines.machine import SimulatedMachine
+from libs.testing.simulation import Sim
+from libs.testing.simulation import run as simulate
+from tests.component.policy.strict_writes import object_path, send
+from tests.component.processes import (
+    AGENTS,
+    LEASE_NAMES,
+    NAMESPACE,
+    Backends,
+    Process,
+    run_role,
+    user_of,
+)
+
+T = TypeVar("T")
+W = TypeVar("W", bound="World")
+
+AGENT_APPS = {agent.component: agent.app for agent in agents.AGENTS}
+RBAC = "rbac.authorization.k8s.io/v1"
+MODEL = SteadyWorld(unload_seconds=1.0, load_seconds=2.0, validation_seconds=1.0)
+
+
+class World(Backends):
+    """A test's cluster; `WRITER` is the role under test."""
+
+    WRITER: ClassVar[Writer]
+    SETTLE: ClassVar[float] = 10.0
+    """Seconds after which a new leader has written what there is to write."""
+    CONTROLLERS: ClassVar[bool] = True
+    """Run Kubernetes' own controllers."""
+
+    def __init__(self, sim: Sim, folder: Path, *overrides: WorldOverride) -> None:
+        super().__init__(sim)
+        self._folder = folder
+        self.cluster = SimulatedCluster(
+            self._kube_for,
+            model=SteadyWorld(overrides=overrides),
+            env=sim.env("cluster"),
+            processes=self._process_for,
+            controllers=self.CONTROLLERS,
+            lease_every=60.0,
+        )
+        self.kube = self._kube_for("person", "kubectl")
+        self.machines: dict[str, SimulatedMachine] = {}
+        self.roles: list[Process] = []
+        self.agents: list[Process] = []
+        self.journals: dict[tuple[str, Writer], list[Entry]] = {}
+
+    def _kube_for(self, user: str, manager: str) -> Kube:
+        return Kube(self.server.transport(user=user), manager=manager, clock=self.sim.clock)
+
+    def _process_for(self, pod: Pod, container: str) -> ContainerProcess | None:
+        machine = self.machines.get(pod.spec.node_name)
+        return None if machine is None else machine.process_for(pod, container)
+
+    # What administrators do.
+
+    async def install(self, *, crds: Collection[str] | None = None) -> None:
+        """Create what an installation has, with these CRDs or all; without RBAC."""
+        for obj in installation_objects(NAMESPACE):
+            if obj["apiVersion"] != RBAC:
+                await self.apply(obj)
+        for name in LEASE_NAMES:
+            lease = {"metadata": {"name": name, "labels": {"app": name}}}
+            await self.kube.create(LEASES, lease, namespace=NAMESPACE)
+        bus = self.connect(Writer.SCHEDULER)
+        for stream in STREAMS:
+            await bus.ensure(stream)
+        bus.kill()
+        await self.install_crds(crd_manifests() if crds is None else crds)
+
+    async def install_crds(self, names: Collection[str]) -> None:
+        for name in names:
+            await self.apply(crd_manifests()[name])
+        await self.sleep(1)
+
+    async def apply(self, obj: Mapping[str, Any]) -> dict[str, Any]:
+        """Apply as `kubectl apply --server-side`; the server chooses the uid."""
+        metadata = {key: value for key, value in obj["metadata"].items() if key != "uid"}
+        status, _, response = await send(
+            self.server.transport(user="person"),
+            "PATCH",
+            object_path(dict(obj)),
+            {**obj, "metadata": metadata},
+            content=APPLY_PATCH,
+            force="true",
+            fieldManager="kubectl",
+        )
+        assert status in (200, 201), response
+        return response
+
+    async def patch(
+        self,
+        resource: Resource[Any],
+        name: str,
+        change: Any,
+        *,
+        subresource: str = "",
+        manager: str = "kubectl",
+    ) -> None:
+        """Merge into the object, whatever its revision."""
+        namespace = NAMESPACE if resource.namespaced else ""
+        path = resource.path(namespace=namespace, name=name, subresource=subresource)
+        query = {"fieldManager": manager}
+        await self.kube.request("PATCH", path, query=query, body=change, content_type=MERGE_PATCH)
+
+    async def label(
+        self, name: str, labels: Mapping[str, str | None], *, manager: str = "kubectl"
+    ) -> None:
+        """Label a Node."""
+        await self.patch(NODES, name, {"metadata": {"labels": labels}}, manager=manager)
+
+    async def remove(self, resource: Resource[Any], name: str) -> None:
+        namespace = NAMESPACE if resource.namespaced else ""
+        path = resource.path(namespace=namespace, name=name)
+        await self.kube.request("DELETE", path, body={"propagationPolicy": "Background"})
+
+    # Nodes and agents.
+
+    async def add_node(self, name: str, labels: Mapping[str, str], *, boot: str) -> str:
+        """Create a Node without a machine; return its uid."""
+        body = {
+            "metadata": {"name": name, "labels": labels},
+            "status": {"nodeInfo": {"bootID": boot}},
+        }
+        return (await self.kube.create(NODES, body)).metadata.uid
+
+    def add_machine(self, name: str, *, labels: Mapping[str, str], **more: Any) -> SimulatedMachine:
+        """Add a machine with a kubelet; `start_agent` starts Sluice's agents there."""
+        machine = self.machines[name] = SimulatedMachine(
+            self._folder / name,
+            name=name,
+            model=MODEL,
+            env=self.sim.env(name),
+            cache_reads=True,
+            **more,
+        )
+        machine.join(self.cluster.fleet, labels=labels)
+        return machine
+
+    async def start_agent(self, node: str, writer: Writer) -> Process:
+        """Start an agent in a pod on a machine whose Node exists."""
+        machine, uid = self.machines[node], self.cluster.fleet[node].node_uid
+        number = len(self.agents) + 1
+        pod = {
+            "metadata": {"name": f"{writer}-{number}", "labels": {"app": AGENT_APPS[writer]}},
+            "spec": {"nodeName": node, "containers": [{"name": "agent", "image": "agent:1"}]},
+        }
+        pod_uid = (await self.kube.create(PODS, pod, namespace=NAMESPACE)).metadata.uid
+        entries = self.journals.setdefault((node, writer), [])
+        journal = MemoryJournal(entries, pause=lambda: self.sim.clock.sleep(0.001))
+        host = machine.host(
+            InlineOffload(),
+            comm=f"sluice-{writer}",
+            pod_uid=pod_uid,
+            changes=writer is Writer.DRIVER,
+            proves=writer is Writer.VALIDATOR,
+        )
+        settings, run = AGENTS[writer]
+
+        async def run_agent(process: Process) -> object:
+            return await run(
+                settings(node=node, node_uid=uid),
+                bus=process.bus,
+                host=host,
+                journal=journal,
+                env=process.env,
+                service=process.service,
+            )
+
+        agent = Process(self, writer, run_agent, name=f"{writer}-{number} of {node}", node=node)
+        self.agents.append(agent)
+        return agent
+
+    async def kill_agents(self) -> None:
+        for agent in self.agents:
+            await agent.kill()
+
+    async def power_off(self, node: str) -> None:
+        """Power off a machine, and with it its agents."""
+        for agent in self.agents:
+            if agent.bus.identity.node == node:
+                await agent.kill()
+        self.machines[node].power_off()
+
+    async def report(
+        self, node: str, body: StateBody, *, writer: Writer, boot: str, kind: str
+    ) -> None:
+        """Report as an agent of the node does."""
+        uid = (await self.kube.get(NODES, node)).metadata.uid
+        report = Report.of(
+            body, node=node, node_uid=uid, boot_id=boot, component=writer, at=self.sim.clock.now()
+        )
+        bus = self.connect(writer, node=node)
+        subject = subjects.State(cluster="default", node=node, component=writer, kind=kind)
+        await bus.store(STATE, str(subject), encode(report))
+        bus.kill()
+
+    def connect(self, writer: Writer, *, node: str = "") -> LocalBus:
+        return self.bus.connect(Identity(writer=writer, node=node))
+
+    # Roles.
+
+    def start(self, writer: Writer | None = None, *, cut_after: int | None = None) -> Process:
+        """Start another process of a cluster role, by default of the role under test."""
+        writer = writer or self.WRITER
+        name = f"{writer}-{len(self.roles) + 1}"
+        role = Process(self, writer, lambda process: run_role(self, process), name=name)
+        role.transport.cut_after = cut_after
+        self.roles.append(role)
+        return role
+
+    async def lead(self) -> Process:
+        """Start another process of the role under test, and wait until it has settled."""
+        role = self.start()
+        await self.sleep(self.SETTLE)
+        return role
+
+    async def sleep(self, seconds: float) -> None:
+        await self.sim.clock.sleep(seconds)
+
+    async def until(
+        self, holds: Callable[[], Coroutine[Any, Any, bool]], *, within: float = 300.0
+    ) -> float:
+        """Wait until it holds; return the virtual seconds that it took."""
+        began = self.sim.clock.monotonic()
+        while not await holds():
+            if self.sim.clock.monotonic() - began >= within:
+                raise AssertionError(f"not within {within} s; events: {await self.bus_events()}")
+            await self.sleep(0.1)
+        return self.sim.clock.monotonic() - began
+
+    async def bus_events(self) -> list[Event]:
+        bus = self.connect(Writer.CTL)
+        try:
+            async with read_events(bus=bus, cluster="default", start=FromSequence()) as entries:
+                return [entry.event async for entry in entries if isinstance(entry, RecordedEvent)]
+        finally:
+            bus.kill()
+
+    def revisions(self, *kinds: str, name: str = "") -> list[Revision]:
+        """Return the attempted writes of the role under test; without kinds, its own are left out.
+
+        Its own are its lease and Events.
+        """
+        return [
+            revision
+            for revision in self.server.journal.revisions
+            if revision.user == user_of(self.WRITER)
+            and (revision.kind in kinds if kinds else revision.kind not in ("Lease", "Event"))
+            and name in ("", revision.name)
+        ]
+
+    @property
+    def written(self) -> list[tuple[str, str, str]]:
+        """Verb, kind and name of each successful write."""
+        return [(each.verb, each.kind, each.name) for each in self.revisions() if each.code < 300]
+
+    async def end(self) -> None:
+        for role in self.roles:
+            await role.kill()
+        await self.kill_agents()
+        # A leader releases the lease only when none of its writes can take effect any more.
+        await self.sleep(20)
+        await self.server.stop()
+
+
+def run_world(
+    story: Callable[[W], Coroutine[Any, Any, T]],
+    make: Callable[[Sim, Path], W],
+    *,
+    seed: int = 1,
+) -> T:
+    """Run a story in a world of its own, and stop everything at its end."""
+
+    async def main(sim: Sim) -> T:
+        world = make(sim, folder)
+        async with world.cluster:
+            try:
+                return await story(world)
+            finally:
+                await world.end()
+
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with capture_logs(), tempfile.TemporaryDirectory(prefix="sluice-", dir=memory) as name:
+        folder = Path(name)
+        return simulate(main, seed=seed)
