@@ -1,10 +1,14 @@
-"""The HTTP server: pages and errors of listening."""
+"""The HTTP server: pages, errors of listening, and clients that misbehave."""
+
+import asyncio
 
 import aiohttp
 import pytest
 
 from libs.runtime.fatal import Fatal
-from libs.runtime.http import HttpServer, HttpSettings, Page
+from libs.runtime.http import MAX_CONNECTIONS, MAX_HEAD, HttpServer, HttpSettings, Page
+
+LOOPBACK = HttpSettings(host="127.0.0.1", port=0)
 
 
 async def test_a_page_is_rendered_for_each_request():
@@ -45,3 +49,70 @@ async def test_an_unusable_host_is_fatal(host: str, why: str):
     server = HttpServer(HttpSettings(host=host, port=0), {})
     with pytest.raises(Fatal, match=f"HTTP cannot listen on {host}:0: {why}; choose another host"):
         await server.__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n", 200),
+        (b"GET /page?x=1 HTTP/1.0\r\n\r\n", 200),
+        (b"HEAD /page HTTP/1.1\r\n\r\n", 200),
+        (b"GET /other HTTP/1.1\r\n\r\n", 404),
+        (b"PUT /page HTTP/1.1\r\n\r\n", 405),
+        (b"GET /page HTTP/2\r\n\r\n", 400),
+        (b"GET /\xff\xfe HTTP/1.1\r\n\r\n", 404),
+        (b"\x16\x03\x01\x00\xa5 TLS\r\n\r\n", 400),
+        (b"\r\n\r\n", 400),
+        (b"GET /page HTTP/1.1\r\nX: " + b"x" * 2 * MAX_HEAD, 431),
+    ],
+)
+async def test_a_request_gets_one_response(request_bytes: bytes, status: int):
+    async with HttpServer(LOOPBACK, {"/page": lambda: Page(b"body")}) as server:
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(request_bytes)
+        response = await reader.read()
+        writer.close()
+    head, _, body = response.partition(b"\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status} ".encode())
+    assert (body == b"body") == (status == 200 and not request_bytes.startswith(b"HEAD"))
+
+
+async def test_a_connection_serves_one_request_however_many_are_sent():
+    rendered: list[int] = []
+
+    def page() -> Page:
+        rendered.append(1)
+        return Page(b"x" * 1_000_000)
+
+    async with HttpServer(LOOPBACK, {"/page": page, "/probe": lambda: Page(b"ok")}) as server:
+        writers: list[asyncio.StreamWriter] = []
+        for _ in range(MAX_CONNECTIONS // 2):
+            _, writer = await asyncio.open_connection(*server.address)
+            writer.write(b"GET /page HTTP/1.1\r\n\r\n" * 1000)
+            writers.append(writer)
+        reader, probe = await asyncio.open_connection(*server.address)
+        probe.write(b"GET /probe HTTP/1.1\r\n\r\n")
+        assert (await reader.read()).endswith(b"ok")
+        assert len(rendered) <= len(writers)
+        for writer in [*writers, probe]:
+            writer.close()
+
+
+async def test_too_many_connections_end_the_oldest():
+    async with HttpServer(LOOPBACK, {"/page": lambda: Page(b"body")}) as server:
+        idle = [await asyncio.open_connection(*server.address) for _ in range(MAX_CONNECTIONS)]
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(b"GET /page HTTP/1.1\r\n\r\n")
+        assert (await reader.read()).endswith(b"body")
+        assert await idle[0][0].read() == b""
+        assert not idle[1][0].at_eof()
+        for _, each in [*idle, (reader, writer)]:
+            each.close()
+
+
+async def test_an_idle_connection_ends(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("libs.runtime.http.CONNECTION_SECONDS", 0.05)
+    async with HttpServer(LOOPBACK, {}) as server:
+        reader, writer = await asyncio.open_connection(*server.address)
+        assert await reader.read() == b""
+        writer.close()
