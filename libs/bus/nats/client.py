@@ -43,6 +43,21 @@ class PatchedClient(Client):
             self._pongs_received += 1
             self._pings_outstanding = 0
 
+    async def _process_msg(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
+    ) -> None:
+        # The original decodes the subject and the reply outside of any `try`: one byte that is not
+        # UTF-8 ends the reading task. A readable subject lets the reader count and name it.
+        await super()._process_msg(sid, _printable(subject), _printable(reply), data, headers)
+
+    async def _process_headers(self, headers: Any) -> dict[str, str] | None:
+        # The same for an inline status, and for headers that are shorter than their first line.
+        try:
+            return await super()._process_headers(_printable(headers) if headers else None)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the next message must be read)
+            await self._error_cb(error)
+            return None
+
     async def _connect_to_server(self, s: Any) -> None:
         # The original does not close the socket of an attempt that failed in the handshake.
         if self._transport is not None:
@@ -92,6 +107,13 @@ class PatchedClient(Client):
         """Discard the data that was not written to the socket."""
         self._pending = []
         self._pending_data_size = 0
+
+
+def _printable(raw: bytes) -> bytes:
+    """Return the bytes with everything that is not UTF-8 written as `\\xff`."""
+    if raw.isascii():
+        return raw
+    return raw.decode(errors="backslashreplace").encode()
 
 
 async def dial(client: PatchedClient, options: dict[str, Any], *, within: float) -> bool:
