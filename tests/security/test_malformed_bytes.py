@@ -13,7 +13,15 @@ from libs.contracts import subjects
 from libs.contracts.subjects import EVENTS
 from libs.testing.nats import NatsServer
 from libs.testing.simulation import make_env
-from tests.security.identities import A_DRIVER, A_TELEMETRY, SCHEDULER, batch, beat, event
+from tests.security.identities import (
+    A_DRIVER,
+    A_TELEMETRY,
+    SCHEDULER,
+    TELEMETRY_CLUSTER,
+    batch,
+    beat,
+    event,
+)
 from tests.security.world import World
 from tests.support import eventually
 
@@ -109,11 +117,11 @@ async def test_a_stored_subject_that_is_not_text_is_read_past() -> None:
 
 async def test_a_node_cannot_stop_a_service(guarded: World) -> None:
     """What the permissions leave to a node's choice: replies, headers and contents."""
-    service = await guarded.bus(SCHEDULER)
     received: list[str] = []
-    for plane in (subjects.Beat, subjects.Telemetry):
-        pattern = subjects.of_cluster(plane, SCHEDULER.cluster)
-        await service.subscribe(pattern, lambda subject, _data, _reply: received.append(subject))
+    for service, plane in ((SCHEDULER, subjects.Beat), (TELEMETRY_CLUSTER, subjects.Telemetry)):
+        bus = await guarded.bus(service)
+        pattern = subjects.of_cluster(plane, service.cluster)
+        await bus.subscribe(pattern, lambda subject, _data, _reply: received.append(subject))
     for identity, subject in ((A_DRIVER, beat(A_DRIVER)), (A_TELEMETRY, batch(A_TELEMETRY))):
         node = await guarded.raw_client(identity)
         for headers in (b"", *BAD_HEADERS.values()):
