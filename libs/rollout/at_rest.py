@@ -51,8 +51,6 @@ from libs.rollout.wait_reasons import wait
 
 # Enum members used for every node, looked up once: access by the class is ten times slower.
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
-
-
 _SETTLED = Readiness.SETTLED
 
 

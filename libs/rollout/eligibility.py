@@ -23,8 +23,6 @@ from libs.rollout.views.pool import Build, PoolView
 from libs.rollout.wait_reasons import wait
 
 _PRE_INSTALLED, _HOST = InstallMethod.PRE_INSTALLED, InstallMethod.HOST
-
-
 _UPGRADE = Operation.UPGRADE
 
 
@@ -102,9 +100,7 @@ def is_restart_only(node: NodeView, record: NodeRecord | None, build: Build) -> 
 
 
 _VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
-
-
-_HOST, _SKIP = InstallMethod.HOST, CordonedNodes.SKIP
+_SKIP = CordonedNodes.SKIP
 
 
 def start_candidate(

@@ -18,8 +18,6 @@ from libs.rollout.views.pool import Build, PoolView, Readiness
 from libs.rollout.wait_reasons import wait
 
 _CONTAINER = InstallMethod.CONTAINER
-
-
 START_TOLERANCE = 1.0
 """Seconds by which two reports of one start may differ: Kubernetes keeps whole seconds, and no
 driver is validated and restarted within one."""

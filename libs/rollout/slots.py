@@ -150,8 +150,6 @@ def refusal_text(component: Component, command: Command | None) -> str:
 
 
 _IDLE = CommandKind.IDLE
-
-
 _PROOF_HOLDERS = frozenset({str(Writer.DRIVER), str(Writer.VALIDATOR)})
 """Components that need to know what is proven."""
 

@@ -79,7 +79,7 @@ def quiesce_deadline(f: InFlightNode, command: Command) -> float:
 def _quiesce_command(f: InFlightNode, component: Component) -> Command | None:
     """Return the command in the slot if it is of this boot and not overtaken."""
     command = component.slot
-    if command is None or command.token != f.token or command.kind != CommandKind.QUIESCE:
+    if command is None or command.token != f.record.token or command.kind != CommandKind.QUIESCE:
         return None
     if (command.node_uid, command.boot_id) != (f.node.uid, f.node.boot_id):
         return None
@@ -109,7 +109,7 @@ def _quiesce_text(pending: Sequence[tuple[str, Component, Command]]) -> str:
 def _send_quiesce(f: InFlightNode, names: Sequence[str]) -> Step:
     deadline = f.now.at + limits.QUIESCE
     actions = tuple(
-        slots.new_command(f.node, name, Quiesce(), f.now, token=f.token, deadline=deadline)
+        slots.new_command(f.node, name, Quiesce(), f.now, token=f.record.token, deadline=deadline)
         for name in names
     )
     components = ", ".join(names)

@@ -17,7 +17,7 @@ from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import NodeOutcome, Step
 from libs.rollout.in_flight.driver_restart import booted_label, pod_restart, restart_again
 from libs.rollout.in_flight.eviction import drain, pod_deletion, wait_for_jobs
-from libs.rollout.in_flight.in_flight_node import InFlightNode, write_record
+from libs.rollout.in_flight.in_flight_node import InFlightNode, in_flight_node, write_record
 from libs.rollout.in_flight.lease_end import (
     AGENT_SILENT_REASON,
     NOT_READY_REASON,
@@ -173,7 +173,7 @@ def step_in_flight(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
     if record is None or lease is None or record.state not in STATES:
         detail = "the node has an upgrade lease, but no record of what is in progress"
         return wait_reasons.wait(WaitCode.RECORD_LOST, detail, now)
-    f = InFlightNode(node=node, pool=pool, now=now, record=record, lease=lease)
+    f = in_flight_node(node, pool, record, lease, now)
     if is_failing(f):
         return _renew_epochs(f) or fail(f, record.cause)
     irreversible = record.started or record.operation is Operation.VALIDATE

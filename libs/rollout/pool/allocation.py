@@ -132,7 +132,7 @@ class Headroom:
             return _Limit.STOP
         if key.validates_only:
             return None
-        if harm.is_halted(self._record(key.target)):
+        if key.target in self._evaluation.constraints.halted:
             return _Limit.HALT
         if key.is_recovery:
             if self._recovering:
@@ -144,7 +144,7 @@ class Headroom:
         return _Limit.UNAVAILABLE if key.costs_budget and self._available <= 0 else None
 
     def _halt_reason(self, target: str) -> BlockReason:
-        detail = harm.halted_reason(self._record(target))
+        detail = self._evaluation.constraints.halted[target]
         return BlockReason(WaitCode.HALTED, f"target {target} is halted: {detail}")
 
     def _proof_reason(self, target: str) -> BlockReason:
@@ -212,8 +212,8 @@ class Allocation(msgspec.Struct, kw_only=True):
     """By name: nodes whose agent is asked."""
     waits: dict[str, Wait] = {}
     """By name: waits for another reason than that of the node's queue."""
-    changed_queues: list[CandidateQueue] = []
-    """Queues whose wait code changed."""
+    requeued: set[str] = set()
+    """Names of nodes whose queue has another wait code."""
     probes: tuple[str, ...] = ()
     wake_at: float | None = None
 
@@ -285,7 +285,7 @@ class _Pass:
                 heapreplace(open_heads, (following, key, queue, ranks))
         for key, queue in self._queues.queues.items():
             if queue.set_block(headroom.block_reason(key)):
-                self._allocation.changed_queues.append(queue)
+                self._allocation.requeued.update(queue.ranking.names())
         self._check_ahead(blocked_heads)
 
     def _take_turn(self, name: str, key: QueueKey) -> None:

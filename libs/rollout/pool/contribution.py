@@ -27,7 +27,8 @@ _NEVER_DONE: Final = frozenset({Operation.BRING_UP, Operation.TAKE_OVER})
 def unavailable_reason(node: NodeView, record: NodeRecord | None) -> str:
     """Return why the node counts as unavailable; empty: it is available."""
     if node.lease is not None and _lowered_by_lease(node, record):
-        return "in an upgrade" if _ours(node) else "leased"
+        ours = isinstance(node.lease, NodeLease) and node.lease.owner is LeaseOwner.UPGRADE
+        return "in an upgrade" if ours else "leased"
     if node.state == _FAILED or (record is not None and record.state == _FAILED):
         return "failed"
     if not node.ready:
@@ -60,19 +61,12 @@ def _lowered_by_lease(node: NodeView, record: NodeRecord | None) -> bool:
     )
 
 
-def _ours(node: NodeView) -> bool:
-    return isinstance(node.lease, NodeLease) and node.lease.owner is LeaseOwner.UPGRADE
-
-
 def _should_have(node: NodeView, record: NodeRecord | None) -> bool:
     """Whether the node had a driver or should run one; not during its first bring-up."""
     bring_up = record is not None and record.operation is Operation.BRING_UP
     if bring_up and node.lease is not None:
         return False
     return bool(node.driver_label) or (record is not None and record.evidence is not None)
-
-
-_FAILED: Final = UpgradeState.UPGRADE_FAILED
 
 
 _BEGINNING: Final = (NodeField.STATE, NodeField.LEASE, NodeField.RECORD)

@@ -114,8 +114,6 @@ class RankedNodes:
 
 
 _VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
-
-
 _BLOCKED = PreflightPhase.BLOCKED
 
 
@@ -191,7 +189,6 @@ class CandidateQueues:
         self,
         node: NodeView,
         candidate: Candidate,
-        contribution: NodeContribution,
         tally: PoolTally,
         *,
         before: WaitCode | None,
@@ -206,7 +203,7 @@ class CandidateQueues:
             self._leave(name)
             self._block(node, status, now)
             return status, None
-        key = queue_key(candidate, contribution, tally)
+        key = queue_key(candidate, tally.contributions[node.uid], tally)
         queue = self.queues.get(key)
         if queue is None:
             queue = self.queues[key] = CandidateQueue(key)

@@ -60,6 +60,10 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
         """Identity of this run of the driver, which evidence refers to."""
         return "" if self.started is None else f"{self.uid}/{self.started}"
 
+    @property
+    def display_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
 
 class EvictionExemption(StrEnum):
     """Why an eviction leaves a pod alone."""

@@ -35,9 +35,8 @@ def put_candidate(queues: CandidateQueues, given: NodeView, *, outside: bool = F
         operation=Operation.UPGRADE, target=NEW, label=label_of(NEW), outside=outside, check=check
     )
     tally = PoolTally()
-    borne = contribution_of(given, None, POOL, NOW)
-    tally.put(borne)
-    queues.put(given, result, borne, tally, before=None, now=NOW)
+    tally.put(contribution_of(given, None, POOL, NOW))
+    queues.put(given, result, tally, before=None, now=NOW)
 
 
 def test_a_recheck_ends_when_the_findings_are_gone() -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from libs.contracts.node import Operation
 from libs.contracts.rollout import InFlight, RolloutStatus
 from libs.contracts.waits import WaitCode
-from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
+from libs.rollout.decision import Candidate, Step, Wait
 from libs.rollout.pool.evaluation import PoolEvaluation, evaluate_pool
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.step import constrain
@@ -22,7 +22,7 @@ ACTS = Step(actions=(), because="something is done")
 WAITS = Wait(code=WaitCode.JOBS, detail="a job", since=NOW)
 STARTS = Candidate(operation=Operation.UPGRADE, target=NEW, label=label_of(NEW))
 PLACE = InFlight(node=NODE.name, token=1, target=NEW, since=NOW)
-ALL: tuple[NodeOutcome, ...] = (ACTS, WAITS, STARTS)
+ALL: tuple[Step | Wait | Candidate, ...] = (ACTS, WAITS, STARTS)
 
 
 def evaluation(*, leading: bool = True, frozen: bool = False, **changes: Any) -> PoolEvaluation:
@@ -44,10 +44,9 @@ def test_outcomes_are_kept_in_an_open_pool() -> None:
     assert codes(evaluation()) == [None, None, None]
 
 
-def test_a_freeze_holds_every_outcome_but_a_node_in_place() -> None:
+def test_a_freeze_holds_every_outcome() -> None:
     frozen = evaluation(frozen=True, withdrawn=frozenset({NODE.uid}))
     assert codes(frozen) == [WaitCode.FROZEN] * 3
-    assert constrain(NODE, None, frozen, instant()) is None
 
 
 def test_a_withdrawn_entry_waits_with_the_reason_of_its_pool() -> None:

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from libs.contracts.node import LeaseOwner, Operation
 from libs.contracts.waits import WaitCode
 from libs.rollout.decision import NodeOutcome, Step, Wait
+from libs.rollout.node_writes import upgrade_lease
 from libs.rollout.step import NodePhase, phase_of
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.builders import (
@@ -65,4 +66,5 @@ def waits(code: WaitCode) -> Wait:
 def test_the_phase_in_which_a_node_is_counted(
     given: NodeView, outcome: NodeOutcome, expected: NodePhase
 ) -> None:
-    assert phase_of(given, pool(), outcome) is expected
+    leased = upgrade_lease(given) is not None
+    assert phase_of(given, pool(), outcome, leased=leased) is expected

@@ -28,7 +28,7 @@ def tracker_for(given: NodeView, now: Instant, place: InFlight | None = None) ->
     places = {} if place is None else {given.uid: place}
     book = PoolDecider(open_pool(record=of_target(), base=1, in_flight=places))
     book.put(contribution_of(given, place, book.view.key, now.at))
-    book.evaluate(now, leading=True)
+    book.evaluate({given.uid}, now, leading=True)
     row, placing = NodePools(), OutcomeTracker()
     row.assign(given.name, book, (book,))
     placing.update(given, row, now)
@@ -36,7 +36,7 @@ def tracker_for(given: NodeView, now: Instant, place: InFlight | None = None) ->
 
 
 def is_revisited(given: NodeView, now: Instant, place: InFlight | None = None) -> bool:
-    return tracker_for(given, now, place).to_revisit(now) == {given.name}
+    return tracker_for(given, now, place).to_step(now)[1] == {given.name}
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def affected_nodes(*views: PoolView, nodes: tuple[NodeView, ...] = ()) -> set[st
         book.update_view(view)
         for given in nodes:
             book.put(contribution_of(given, book.in_flight.get(given.uid), view.key, NOW))
-        found = book.evaluate(instant(), leading=True)
+        found = book.evaluate(book.in_flight, instant(), leading=True)
     return found
 
 
@@ -190,7 +190,8 @@ def test_nothing_is_written_before_the_leader_epoch() -> None:
     book = PoolDecider(BASE)
     found: list[WriteRollout | None] = []
     for leading in (False, True):
-        book.evaluate(instant(), leading=leading)
+        book.dirty = True
+        book.evaluate(book.in_flight, instant(), leading=leading)
         book.allocate({}, {}, freshness(instant()), instant())
         found.append(book.write)
     assert found[0] is None

@@ -4,8 +4,7 @@ import pytest
 
 from libs.contracts.waits import WaitCode
 from libs.rollout.decision import NodeOutcome, Step, Wait
-from libs.rollout.outcomes import WakeQueue
-from libs.rollout.step import next_wake
+from libs.rollout.outcomes import WakeQueue, next_wake
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.builders import NOW, component, node
 
