@@ -1,16 +1,12 @@
-"""The order in which edits are handled.
+"""Edits and requests by people and other managers (docs/states.md#people).
 
-Edits of the state label and the driver label (docs/states.md#people).
+Handled before anything else, for nodes with and without a lease. On a done or failed node the state
+`upgrade-required` requests a retry. Any other edit of the state is reverted, once per attempt. An
+edit of the driver label voids every proof, because its pod is being deleted, or another one
+appears: it is restored, on a node at rest by an operation of its own, after a back-off.
 
-On a done or failed node the state `upgrade-required` requests a retry. Any other edit of it is
-reverted, once per attempt. An edit of the driver label voids every proof, because its pod is being
-deleted, or another one appears: it is restored, on a node at rest by an operation of its own, after
-a back-off.
-
-Requests by annotation: carried out once, then removed (docs/states.md#people).
-
-`adopt` and `forget` are handled where a record is lost, `without-preflight` by the start that it
-permits.
+Requests by annotation are carried out once, then removed: `adopt` and `forget` where a record is
+lost, `without-preflight` by the start that it permits.
 """
 
 from collections.abc import Iterator
@@ -56,6 +52,10 @@ from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import wait
 
+ENDED_STATES = (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
+_WAITING = (UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_FAILED)
+_RECORD = NodeField.RECORD
+
 
 def second_edit_wait(node: NodeView, record: NodeRecord, now: Instant) -> Wait:
     """Return the wait after a second edit in one attempt, which is not reverted."""
@@ -78,9 +78,6 @@ def _differences(node: NodeView, record: NodeRecord) -> Iterator[tuple[NodeField
         yield NodeField.DRIVER, DRIVER_LABEL, node.driver_label, record.label
 
 
-_RECORD = NodeField.RECORD
-
-
 def handle_edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | None:
     """Return what follows from edits of the node; None: nothing was edited."""
     record = node.record
@@ -92,13 +89,9 @@ def handle_edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | 
         and record.state in RESTING_STATES
         and record.label == node.driver_label
         and not node.requested
-        and (MANAGER in node.field_managers.get(_RECORD, (MANAGER,)))
+        and MANAGER in node.field_managers.get(_RECORD, (MANAGER,))
     ):
-        return None
-    return _dispatch(node, pool, now)
-
-
-def _dispatch(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | None:
+        return None  # as nearly every node
     record = current_record(node)
     if current_lease(node) is not None and upgrade_lease(node) is None:
         return None
@@ -115,9 +108,6 @@ def _dispatch(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | Non
         or handle_driver_label_edit(node, record, pool, now)
         or drop_needless_request(node, record, pool, now)
     )
-
-
-ENDED_STATES = (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
 
 
 def handle_state_label_edit(
@@ -236,9 +226,6 @@ def _driver_label_notice(node: NodeView, record: NodeRecord) -> Notice:
     return edit_notice(
         node, NodeField.DRIVER, before=record.label, after=node.driver_label, message=message
     )
-
-
-_WAITING = (UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_FAILED)
 
 
 def consume_requests(node: NodeView) -> tuple[tuple[str, ...], tuple[Notice, ...]]:

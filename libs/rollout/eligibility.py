@@ -1,8 +1,7 @@
-"""Which operation brings a node to its wanted driver (docs/states.md#variations).
+"""Which operation a node needs (docs/states.md#variations), and whether it could start now.
 
-Whether a node could start now, as far as the node alone is concerned, and if not, why.
-
-The reasons are tested in the order in which they are useful to a person.
+As far as the node alone is concerned. The reasons against a start are tested in the order in which
+they are useful to a person.
 """
 
 from functools import lru_cache

@@ -1,9 +1,8 @@
-"""Deadlines of states, and what extends them (docs/states.md#limits).
+"""Deadlines of states, what extends them, and how current the sources have to be.
 
-A deadline is computed once, when the state is written. A Freeze extends all of them; a bus outage
-extends those of states that a report would end.
-
-Whether the sources are recent enough to take capacity away (docs/states.md#freshness).
+A deadline is computed once, when the state is written (docs/states.md#limits). A Freeze extends all
+of them; a bus outage extends those of states that a report would end. Capacity is lowered on recent
+data only (docs/states.md#freshness).
 """
 
 from typing import Final

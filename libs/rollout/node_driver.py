@@ -1,6 +1,6 @@
-"""The driver that runs on a node now, and whether evidence covers it.
+"""The driver of a node: the one that runs now, whether evidence covers it, and the wanted one.
 
-Which target a node gets, and whether its build is known and settled (docs/states.md#harm).
+docs/states.md#harm
 """
 
 import msgspec

@@ -1,11 +1,7 @@
 """Writes to a Node: everything that we own on it, assembled in one place.
 
 Every step that writes goes through `write_step`, so that state, driver label, lease, record and
-cordon stay consistent.
-
-Notices and waits about edits and requests, with the name of their field manager.
-
-Writes to nodes at rest: `upgrade-required`, and back (docs/states.md#upgrade, step 1).
+cordon stay consistent. Notices name the field manager that an edit or a request came from.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,7 @@
-"""The status of a candidate's preflight check: could this driver be brought up on the node?
+"""The preflight check before a cordon: could this driver be brought up on the node?
 
-An answer is valid for a minute, in its boot, for its label, and what it found only while no more
-pods are known to leave. No answer within ten seconds counts as a failed check.
-
-The preflight check that a driver agent makes before a cordon (docs/states.md#d-9).
+docs/states.md#d-9. An answer is valid for a minute, in its boot, for its label, and what it found
+only while no more pods are known to leave. No answer within ten seconds counts as a failed check.
 """
 
 from enum import Enum, auto
@@ -14,7 +12,6 @@ import msgspec
 from libs.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
 from libs.contracts.node import NodeRequest, Operation
 from libs.contracts.waits import WaitCode
-from libs.policy.kinds.upgrade_policy import PodDeletion
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import EvictionExemption, PreflightQuery, WorkloadPod
@@ -175,9 +172,5 @@ def _will_leave(pod: WorkloadPod, pool: PoolView) -> bool:
         return True
     if pod.exemption is not EvictionExemption.NONE:
         return False
-    evicted = pod.gpu and _allows(pod, upgrade.gpu_pod_deletion or upgrade.pod_deletion)
-    return evicted or (upgrade.drain.enable and pod.drained and _allows(pod, upgrade.drain))
-
-
-def _allows(pod: WorkloadPod, rules: PodDeletion) -> bool:
-    return (rules.force or not pod.bare) and (rules.delete_empty_dir or not pod.empty_dir)
+    evicted = pod.gpu and pod.is_evictable(upgrade.gpu_pod_deletion or upgrade.pod_deletion)
+    return evicted or (upgrade.drain.enable and pod.drained and pod.is_evictable(upgrade.drain))

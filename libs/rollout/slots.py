@@ -1,11 +1,8 @@
 """Command slots of components: what they hold, new commands for them, and the answers.
 
-A slot is desired state: a command that is already there is not sent again.
-
-The slots of nodes at rest: `idle`, with what is proven (docs/states.md#gate-3).
-
-A node without a lease has this in its slots under every leader, so that a lost journal, a reboot
-and a deleted driver pod recover by themselves.
+A slot is desired state: a command that is already there is not sent again. A node without a lease
+has `idle` in its slots under every leader, with what is proven (docs/states.md#gate-3), so that a
+lost journal, a reboot and a deleted driver pod recover by themselves.
 """
 
 from functools import lru_cache

@@ -1,5 +1,6 @@
-"""Step 4: evict GPU pods and then, where drain is on, the other pods (docs/states.md#upgrade,
-#limits).
+"""Steps 4 and 5: pods leave the node, and components release the GPU devices.
+
+Other than GPU pods only where drain is on (docs/states.md#upgrade, #limits).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +13,6 @@ from libs.contracts.node import UpgradeState
 from libs.contracts.reports import Outcome as Ended
 from libs.contracts.waits import WaitCode
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
-from libs.policy.kinds.upgrade_policy import PodDeletion
 from libs.rollout import limits, slots
 from libs.rollout.decision import EvictPods, NodeOutcome, PodRef, Step, Wait
 from libs.rollout.in_flight.in_flight_node import (
@@ -21,7 +21,6 @@ from libs.rollout.in_flight.in_flight_node import (
     enter_state,
     recheck_at,
     state_wait,
-    was_uncordoned,
     write_record,
 )
 from libs.rollout.in_flight.lease_end import fail, release
@@ -136,7 +135,7 @@ class _Pods(msgspec.Struct, frozen=True):
 
 def restore_cordon(f: InFlightNode) -> Step | None:
     """Restore a removed cordon: without it pods would come as fast as they go."""
-    if not was_uncordoned(f):
+    if f.node.cordoned or not f.needs_cordon:
         return None
     because = "the node was uncordoned during its upgrade: cordoned again"
     return write_record(f, f.record, because, initially_cordoned=False)
@@ -181,17 +180,13 @@ def _classified(f: InFlightNode, pods: Iterable[WorkloadPod]) -> _Pods:
         elif pod.gpu and pod.exemption in (EvictionExemption.DAEMON_SET, EvictionExemption.MIRROR):
             stuck.append(pod)
         elif pod.exemption is EvictionExemption.NONE and (pod.gpu or (draining and pod.drained)):
-            by_deletion = pod.gpu and _allows(deletion, pod)
-            by_drain = drain.enable and pod.drained and _allows(drain, pod)
+            by_deletion = pod.gpu and pod.is_evictable(deletion)
+            by_drain = drain.enable and pod.drained and pod.is_evictable(drain)
             if by_deletion or (draining and by_drain):
                 evicted.append(pod)
             elif not by_drain:
                 forced.append(pod)
     return _Pods(tuple(evicted), tuple(forced), tuple(stuck), tuple(operands))
-
-
-def _allows(rules: PodDeletion, pod: WorkloadPod) -> bool:
-    return (rules.force or not pod.bare) and (rules.delete_empty_dir or not pod.empty_dir)
 
 
 def _is_drained(pod: WorkloadPod) -> bool:

@@ -158,12 +158,8 @@ def taint_wait(f: InFlightNode) -> Step | None:
     return Step(actions=(), because=detail, wait=wait, wake_at=settled_at)
 
 
-def was_uncordoned(f: InFlightNode) -> bool:
-    return f.needs_cordon and not f.node.cordoned
-
-
 def _cordon_notes(f: InFlightNode) -> tuple[Notice, ...]:
-    if not was_uncordoned(f):
+    if f.node.cordoned or not f.needs_cordon:
         return ()
     manager = f.node.last_managers.get(NodeField.CORDON, "")
     message = f"{manager or 'an unknown manager'} uncordoned the node during its upgrade"

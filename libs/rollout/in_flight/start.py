@@ -1,10 +1,7 @@
-"""The first write of an operation: lease, record and, where needed, the cordon
-(docs/states.md#upgrade, step 3).
+"""The two writes that begin an operation (docs/states.md#upgrade, steps 3 and 6).
 
-Steps 5 and 6: components release the devices, and the driver label moves.
-
-Moving the label is the start, the first step that cannot be undone; its preconditions are checked
-here once more.
+The first write has lease, record and, where needed, the cordon. Moving the driver label is the
+start, the first step that cannot be undone; its preconditions are checked here once more.
 """
 
 from typing import Any

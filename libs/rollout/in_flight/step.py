@@ -1,8 +1,6 @@
-"""What turns a node back or elsewhere before the start, and reboots after it.
+"""The step of a node under an upgrade lease: interruptions and reboots, then its state.
 
 docs/states.md#v-edited, #v-halt, #v-reboot
-
-Nodes under an upgrade lease: one function for each state (docs/states.md#upgrade).
 """
 
 from collections.abc import Callable, Mapping

@@ -1,9 +1,7 @@
-"""How many nodes of a pool may be unavailable, and which ones are (docs/states.md#budget).
+"""What one node contributes to the Rollout of a pool: in flight, ended, unavailable and why.
 
-What one node contributes to the Rollout of a pool: in flight, ended and how, unavailable and
-why.
-
-Derived from the Node's record alone, never from its state label, which people write.
+Derived from the Node's record alone, never from its state label, which people write
+(docs/states.md#budget).
 """
 
 from enum import Enum, auto

@@ -1,6 +1,6 @@
-"""Why nothing starts in a pool at all: the brake, the policy, or a foreign operator.
+"""The evaluation of a pool at one moment, from its Rollout and the sets of its nodes.
 
-The evaluation of a pool at one moment, from its Rollout and the sets of its nodes.
+It says why nothing starts at all, what the constraints of nodes are, which grants are withdrawn.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,7 @@
-"""The order in which candidates start (docs/states.md#d-4), kept sorted incrementally.
+"""Queues of candidates in the order of their starts (docs/states.md#d-4), kept sorted.
 
-Queues of candidates: one queue for all candidates of a pool that the same limits apply to.
-
-A slot that is taken or returned thus changes the heads of a few queues, never every node.
+One queue holds all candidates of a pool that the same limits apply to. A slot that is taken or
+returned thus changes the heads of a few queues, never every node.
 """
 
 from bisect import bisect_left, insort

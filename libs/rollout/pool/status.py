@@ -1,4 +1,4 @@
-"""The status to write into the Rollout of a pool: entries, targets, phase and counts."""
+"""The write of a pool's Rollout, with its status: entries, targets, phase and counts."""
 
 from collections.abc import Mapping
 
