@@ -9,13 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.contracts.node import (
-    LeaseOwner,
-    NodeLease,
-    NodeRecord,
-    Operation,
-    UpgradeState,
-)
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
 from libs.rollout import limits
 from libs.rollout.decision import (
     Action,

@@ -46,12 +46,7 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
 
 
 def wait(
-    code: WaitCode,
-    detail: str,
-    now: Instant,
-    until: float | None = None,
-    *,
-    who: str | None = None,
+    code: WaitCode, detail: str, now: Instant, until: float | None = None, *, who: str | None = None
 ) -> Wait:
     """Return a wait that begins now; `who` defaults to the entry of its code."""
     resolver = RESOLVED_BY[code] if who is None else who

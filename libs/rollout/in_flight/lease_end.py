@@ -10,12 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from libs.contracts.commands import CommandKind, Idle, Proven
-from libs.contracts.node import (
-    INITIALLY_CORDONED_ANNOTATION,
-    NodeRecord,
-    Operation,
-    UpgradeState,
-)
+from libs.contracts.node import INITIALLY_CORDONED_ANNOTATION, NodeRecord, Operation, UpgradeState
 from libs.contracts.reports import Evidence
 from libs.contracts.waits import WaitCode
 from libs.rollout import limits, slots

@@ -25,11 +25,7 @@ from libs.rollout.in_flight.lease_end import (
     release,
 )
 from libs.rollout.in_flight.validation import validation
-from libs.rollout.node_writes import (
-    current_record,
-    record_in_state,
-    upgrade_lease,
-)
+from libs.rollout.node_writes import current_record, record_in_state, upgrade_lease
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView, Readiness

@@ -141,10 +141,7 @@ class Headroom:
     def _parallel_reason(self, _target: str) -> BlockReason:
         limit = self._pool.upgrade.max_parallel_upgrades
         names = _summary(self._tally.parallel) or "starts granted just now"
-        return BlockReason(
-            WaitCode.BUDGET,
-            f"maxParallelUpgrades ({limit}) is reached by {names}",
-        )
+        return BlockReason(WaitCode.BUDGET, f"maxParallelUpgrades ({limit}) is reached by {names}")
 
     def _unavailable_reason(self, _target: str) -> BlockReason:
         limit, away = self._evaluation.limit, self._tally.unavailable

@@ -146,16 +146,8 @@ def test_the_number_of_failures_is_reported() -> None:
     ("upgrade", "record", "expected"),
     [
         ({}, TargetRecord(threshold=1), ""),
-        (
-            {"max_parallel_upgrades": 1},
-            of_target(),
-            "maxParallelUpgrades",
-        ),
-        (
-            {"max_unavailable": 1},
-            of_target(),
-            "unavailable",
-        ),
+        ({"max_parallel_upgrades": 1}, of_target(), "maxParallelUpgrades"),
+        ({"max_unavailable": 1}, of_target(), "unavailable"),
     ],
 )
 def test_starts_of_the_same_write_are_named_as_the_reason(

@@ -237,8 +237,7 @@ def test_a_driver_that_is_briefly_not_ready_has_not_restarted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "expected"),
-    [("", "hour"), ("CrashLoopBackOff", ": CrashLoopBackOff")],
+    ("trouble", "expected"), [("", "hour"), ("CrashLoopBackOff", ": CrashLoopBackOff")]
 )
 def test_a_restarting_driver_reports_its_trouble(trouble: str, expected: str) -> None:
     restarts = (NOW - 3.0, NOW - 2.0, NOW - 1.0)

@@ -307,16 +307,8 @@ def test_adoption_follows_the_labels_with_nothing_proven(case: str) -> None:
     applied, _, later = answer(node, here)
     written = applied.record
     assert written is not None
-    assert (written.state, written.started, written.evidence) == (
-        state,
-        started,
-        None,
-    )
-    assert (written.node_uid, written.pool, written.label) == (
-        node.uid,
-        POOL,
-        node.driver_label,
-    )
+    assert (written.state, written.started, written.evidence) == (state, started, None)
+    assert (written.node_uid, written.pool, written.label) == (node.uid, POOL, node.driver_label)
     assert written.token >= TOKEN
     assert applied.driver_label == node.driver_label
     assert applied.lease is None
@@ -418,10 +410,7 @@ def loss_reason(view: NodeView) -> str:
     [
         (no_record(done()), "record"),
         (done(record=MalformedAnnotation("not JSON")), ": not JSON"),
-        (
-            node(state="upgrade-done", field_managers={NodeField.STATE: (MANAGER,)}),
-            "record",
-        ),
+        (node(state="upgrade-done", field_managers={NodeField.STATE: (MANAGER,)}), "record"),
         (node(field_managers={NodeField.STATE: (MANAGER,)}), ""),
         (node(field_managers={NodeField.DRIVER: (MANAGER,)}), ""),
         (

@@ -406,10 +406,7 @@ def test_a_terminating_pod_is_neither_evicted_again_nor_dropped() -> None:
 
 
 def test_the_eviction_is_cancelled_when_its_pod_may_stay() -> None:
-    other, stays = (
-        work("other", exemption=EvictionExemption.OPERAND),
-        work("stays", bare=True),
-    )
+    other, stays = (work("other", exemption=EvictionExemption.OPERAND), work("stays", bare=True))
     view = with_evictions(evicting(S.POD_DELETION_REQUIRED, other, stays), stays)
     step = step_of(outcome_of(view))
     assert step.actions == (EvictPods(pods=()),)

@@ -352,10 +352,7 @@ def test_safe_load_is_cleared_for_the_right_driver_only() -> None:
     assert safe_load_to_clear(done(), LABEL) == ()
 
 
-@pytest.mark.parametrize(
-    ("detail", "expected"),
-    [("generation 4", "generation 4"), ("", NEW)],
-)
+@pytest.mark.parametrize(("detail", "expected"), [("generation 4", "generation 4"), ("", NEW)])
 def test_an_unsettled_target_reports_its_detail(detail: str, expected: str) -> None:
     view = quiet()
     where = with_build(granted(pool(), view), readiness=Readiness.UNSETTLED, detail=detail)
