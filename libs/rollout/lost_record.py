@@ -81,7 +81,6 @@ RESTING_STATES = frozenset(
 )
 """States of a node at rest."""
 
-
 _STARTED = frozenset(
     {
         UpgradeState.POD_RESTART_REQUIRED,

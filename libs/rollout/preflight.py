@@ -43,8 +43,6 @@ class PreflightStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _CLEAR: Final = PreflightStatus(phase=PreflightPhase.CLEAR)
-
-
 _REQUIRED: Final = PreflightStatus(phase=PreflightPhase.NEEDED)
 
 
@@ -116,7 +114,6 @@ def _silent(now: float) -> Wait:
 
 _STOPPED = frozenset({EvictionExemption.OURS, EvictionExemption.OPERAND})
 """These release the devices on a command, or leave by a pause."""
-
 
 _UNCHECKED = (Operation.VALIDATE, Operation.RESTART)
 _WITHOUT_PREFLIGHT = NodeRequest.WITHOUT_PREFLIGHT

@@ -24,18 +24,12 @@ from libs.rollout.views.machine import Component
 from libs.rollout.views.node import NodeView
 
 DRIVER: Final = Writer.DRIVER.value
-
-
 VALIDATOR: Final = Writer.VALIDATOR.value
-
-
 PLUGIN: Final = Writer.PLUGIN.value
-
 
 QUIESCED: Final = (PLUGIN, Writer.TELEMETRY.value, Writer.DISCOVERY.value, VALIDATOR)
 """Components that must release the devices before an unload; the driver agent does so in its
 `swap`."""
-
 
 _FOR_GOOD: Final = 10 * 365 * 86400.0
 
@@ -149,7 +143,6 @@ def refusal_text(component: Component, command: Command | None) -> str:
 _IDLE = CommandKind.IDLE
 _PROOF_HOLDERS = frozenset({str(Writer.DRIVER), str(Writer.VALIDATOR)})
 """Components that need to know what is proven."""
-
 
 _NOTHING = raw(Idle())
 

@@ -9,7 +9,6 @@ from libs.rollout.views.fleet import Instant
 
 NO_ACTION_NEEDED: Final = "no action needed"
 
-
 RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.BUDGET: "no action needed; the author of the policy, by raising the limits",
     WaitCode.PROOF: "an administrator, by unblocking the nodes in progress",

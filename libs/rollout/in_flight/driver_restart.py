@@ -53,7 +53,6 @@ def booted_label(f: InFlightNode) -> str:
 _PERMANENT = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 """Waiting reasons of the kubelet that do not go away by themselves."""
 
-
 _OUT = frozenset({"old-driver", "unload"})
 """Phases of a swap in which the old driver is still loaded or running."""
 

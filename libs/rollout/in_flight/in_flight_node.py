@@ -20,7 +20,6 @@ ENDED_BY_REPORT: Final = frozenset(
 )
 """States ended by a report: their deadlines are extended by bus outages."""
 
-
 DEFAULT_CODES: Final[Mapping[str, WaitCode]] = {
     UpgradeState.WAIT_FOR_JOBS_REQUIRED: WaitCode.JOBS,
     UpgradeState.POD_DELETION_REQUIRED: WaitCode.EVICTION,

@@ -30,8 +30,6 @@ from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.wait_reasons import first_few
 
 AGENT_SILENT_REASON: Final = "agent-silent: the driver agent has stopped sending heartbeats"
-
-
 NOT_READY_REASON: Final = "not-ready: the Node did not become Ready in time"
 
 

@@ -43,7 +43,6 @@ from libs.rollout.views.pool import PoolView, Readiness
 _HARMLESS = frozenset({Operation.VALIDATE, Operation.REMOVE})
 """Operations that start no node on a target."""
 
-
 _TAKES_NOTHING = frozenset({Operation.VALIDATE, Operation.BRING_UP})
 """Operations under which the node stays as available as it is."""
 

@@ -161,7 +161,6 @@ class Headroom:
 PREFLIGHTS_AHEAD: Final = 4
 """So many more preflight checks are requested than nodes may start."""
 
-
 RECHECKS_AT_ONCE: Final = 8
 """So many failed preflight checks are repeated at a time."""
 

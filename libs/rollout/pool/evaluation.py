@@ -28,42 +28,6 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolConstraints, PoolView
 from libs.rollout.wait_reasons import BlockReason
 
-
-def unavailable_limit(upgrade: UpgradePolicy, *, base: int, present: int) -> int:
-    """Return how many nodes may be unavailable; without a base, relative to the nodes present."""
-    maximum = upgrade.max_unavailable
-    if scaled_value(maximum, 100) == 0:
-        return 0
-    return max(1, scaled_value(maximum, min(base, present) if base else present))
-
-
-def pool_block_reason(pool: PoolView, now: Instant) -> BlockReason | None:
-    if pool.gone:
-        return BlockReason(WaitCode.POLICY_GONE, f"the policy of pool {pool.key} was deleted")
-    if now.visibility.foreign_operator:
-        return BlockReason(WaitCode.FOREIGN_OPERATOR, now.visibility.foreign_operator)
-    if spec_of(pool).brake is Brake.PAUSE:
-        return BlockReason(WaitCode.PAUSED, f"Rollout {pool.key} is paused (spec.brake: Pause)")
-    if not pool.upgrade.auto_upgrade:
-        return BlockReason(WaitCode.PAUSED, "autoUpgrade is off in the policy")
-    if pool.held:
-        return BlockReason(WaitCode.PAUSED, "; ".join(pool.held), "the author of the policy")
-    return None
-
-
-def stored_status(pool: PoolView) -> RolloutStatus:
-    return EMPTY_STATUS if pool.rollout is None else pool.rollout.status
-
-
-def spec_of(pool: PoolView) -> RolloutSpec:
-    return RolloutSpec() if pool.rollout is None else pool.rollout.spec
-
-
-def was_enabled(pool: PoolView) -> bool:
-    """Whether the policy ever upgraded nodes by itself: only then are they marked."""
-    return pool.upgrade.auto_upgrade or bool(pool.rollout and pool.rollout.status.target)
-
-
 EMPTY_STATUS: Final = RolloutStatus()
 
 
@@ -309,3 +273,38 @@ def lowers_capacity(node: NodeContribution) -> bool:
 
 def _grant_order(node: NodeContribution) -> tuple[float, str]:
     return (0.0 if node.entry is None else node.entry.since, node.name)
+
+
+def unavailable_limit(upgrade: UpgradePolicy, *, base: int, present: int) -> int:
+    """Return how many nodes may be unavailable; without a base, relative to the nodes present."""
+    maximum = upgrade.max_unavailable
+    if scaled_value(maximum, 100) == 0:
+        return 0
+    return max(1, scaled_value(maximum, min(base, present) if base else present))
+
+
+def pool_block_reason(pool: PoolView, now: Instant) -> BlockReason | None:
+    if pool.gone:
+        return BlockReason(WaitCode.POLICY_GONE, f"the policy of pool {pool.key} was deleted")
+    if now.visibility.foreign_operator:
+        return BlockReason(WaitCode.FOREIGN_OPERATOR, now.visibility.foreign_operator)
+    if spec_of(pool).brake is Brake.PAUSE:
+        return BlockReason(WaitCode.PAUSED, f"Rollout {pool.key} is paused (spec.brake: Pause)")
+    if not pool.upgrade.auto_upgrade:
+        return BlockReason(WaitCode.PAUSED, "autoUpgrade is off in the policy")
+    if pool.held:
+        return BlockReason(WaitCode.PAUSED, "; ".join(pool.held), "the author of the policy")
+    return None
+
+
+def stored_status(pool: PoolView) -> RolloutStatus:
+    return EMPTY_STATUS if pool.rollout is None else pool.rollout.status
+
+
+def spec_of(pool: PoolView) -> RolloutSpec:
+    return RolloutSpec() if pool.rollout is None else pool.rollout.spec
+
+
+def was_enabled(pool: PoolView) -> bool:
+    """Whether the policy ever upgraded nodes by itself: only then are they marked."""
+    return pool.upgrade.auto_upgrade or bool(pool.rollout and pool.rollout.status.target)

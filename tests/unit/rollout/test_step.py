@@ -168,8 +168,6 @@ def test_a_node_that_is_not_ready_is_no_candidate() -> None:
 
 
 HUMAN = lease(owner=LeaseOwner.HUMAN)
-
-
 VALIDATES = {"operation": Operation.VALIDATE}
 
 

@@ -180,8 +180,6 @@ def test_a_pending_write_keeps_the_slot_of_its_node() -> None:
 
 
 ONE = {"max_parallel_upgrades": 1, "max_unavailable": "100%"}
-
-
 THIRD = "target-third"
 
 

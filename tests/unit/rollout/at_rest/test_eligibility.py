@@ -257,8 +257,6 @@ def test_which_operations_need_a_preflight() -> None:
 
 
 DRAINS = Drain(enable=True)
-
-
 FORCES = PodDeletion(force=True)
 
 

@@ -196,12 +196,3 @@ def test_a_failed_node_is_validated_once_per_driver_run(proof: Evidence, *, agai
     view = replace(with_record(failed(), revalidated="", attempt=9), evidence=proof)
     outcome = step_at_rest(view, pool(), instant())
     assert isinstance(outcome, Candidate) is again
-
-
-@pytest.mark.parametrize("cause", ["validation: cuda", ""])
-def test_a_failed_node_reports_its_cause(cause: str) -> None:
-    outcome = wait_of(
-        step_at_rest(with_record(failed(), cause=cause, attempt=9), pool(), instant())
-    )
-    assert cause in outcome.detail
-    assert outcome.detail == outcome.detail.strip() != ""

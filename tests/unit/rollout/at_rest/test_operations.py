@@ -209,8 +209,6 @@ def record_of(view: NodeView) -> NodeRecord:
 
 
 OURS = LoadedDriver(version="1", loaded_at=NOW - 5)
-
-
 THEIRS = replace(OURS, preinstalled=True)
 
 

@@ -52,7 +52,6 @@ STATES: Final = (
 )
 TARGETS: Final = (NEW, OLD)
 
-
 PLAIN: Final[dict[str, dict[str, Any]]] = {
     "away": {"ready": False},
     "cordoned": {"cordoned": True},

@@ -369,8 +369,6 @@ def test_pod_deletion_rules_apply_to_gpu_pods_only() -> None:
 
 
 GPU_OF_DRAIN = work("train", drained=True, empty_dir=True)
-
-
 DRAINS = Drain(enable=True, delete_empty_dir=True)
 
 

@@ -391,8 +391,6 @@ def test_a_released_reinstall_of_the_same_label_is_not_done() -> None:
 
 
 QUIESCE = "quiesce"
-
-
 LATE = {"deadline": NOW - 1}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.commands import CommandKind, Idle, Order, Quiesce
+from libs.contracts.commands import Idle, Order, Quiesce
 from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState
 from libs.contracts.reports import Refusal, RefusalCode
 from libs.contracts.waits import WaitCode
@@ -251,13 +251,6 @@ def test_a_removal_is_started_in_a_halt() -> None:
     where = granted_pool(view, halted={"": "no target", NEW: "3 failed"})
     write = node_write(outcome_of(view, where=where))
     assert (write.applied.driver_label, write.applied.state) == ("", S.POD_RESTART_REQUIRED)
-
-
-def test_an_op_is_numbered_above_all_reported_ops_of_its_token() -> None:
-    view = emptied()
-    view = with_component(view, "plugin", component(highest_order=Order(TOKEN, 5)))
-    slot = slot_in(run_step(view, step_of(outcome_of(view))), "plugin")
-    assert (slot.order, slot.kind) == (Order(TOKEN, 6), CommandKind.QUIESCE)
 
 
 def test_a_new_leader_writes_its_epoch_into_the_slots_first() -> None:
