@@ -60,12 +60,12 @@ def test_fixed_limits() -> None:
     assert (limits.VALIDATION, limits.STALE_AFTER, limits.RESTARTS) == (600, 90, 3)
 
 
-def at(**sight: Any) -> Instant:
-    return instant(**sight)
+def at(**visibility: Any) -> Instant:
+    return instant(**visibility)
 
 
 @pytest.mark.parametrize(
-    ("sight", "since", "seconds"),
+    ("visibility", "since", "seconds"),
     [
         ({}, NOW - 100, 0),
         ({"bus_down_since": NOW - 30}, NOW - 100, 30),
@@ -77,9 +77,9 @@ def at(**sight: Any) -> Instant:
     ],
 )
 def test_an_outage_counts_from_the_beginning_of_the_state(
-    sight: dict[str, Any], since: float, seconds: float
+    visibility: dict[str, Any], since: float, seconds: float
 ) -> None:
-    assert limits.bus_outage_seconds(at(**sight), since) == seconds
+    assert limits.bus_outage_seconds(at(**visibility), since) == seconds
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_an_outage_counts_from_the_beginning_of_the_state(
 )
 def test_what_moves_a_limit(reported: bool, frozen: float, until: float) -> None:
     held = record(deadline=NOW + 10, since=NOW - 100, frozen_seconds=10.0)
-    where = pool(standing={"frozen_seconds": frozen})
+    where = pool(constraints={"frozen_seconds": frozen})
     now = at(bus_outages=((NOW - 40, NOW - 10),))
     assert limits.effective_deadline(held, where, now, reported=reported) == NOW + until
 
 
 def test_an_absent_limit_is_not_moved() -> None:
     held = record(deadline=None)
-    where = pool(standing={"frozen_seconds": 9.0})
+    where = pool(constraints={"frozen_seconds": 9.0})
     assert limits.effective_deadline(held, where, at(), reported=True) is None
     assert not limits.is_past(None, at())
 

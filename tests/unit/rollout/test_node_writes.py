@@ -87,7 +87,7 @@ def test_a_cordon_of_ours_is_kept(
 
 
 def test_a_new_state_has_this_boot_and_its_deadline() -> None:
-    where = pool(standing={"frozen_seconds": 7.0})
+    where = pool(constraints={"frozen_seconds": 7.0})
     had = record(deadline_renewed=True, epoch=1, boot_id="boot-0")
     written = node_writes.record_in_state(
         S.VALIDATION_REQUIRED, had, node(), where, instant(), paused=False
@@ -202,7 +202,7 @@ def test_a_wanted_change_is_stamped_once(case: str) -> None:
 
 @pytest.mark.parametrize("case", WISHES)
 def test_nothing_is_stamped_where_auto_upgrade_was_never_on(case: str) -> None:
-    never = pool(standing={"may_mark_required": False, "paused": "autoUpgrade is off"})
+    never = pool(constraints={"may_mark_required": False, "paused": "autoUpgrade is off"})
     assert isinstance(step_at_rest(WISHES[case], never, instant()), Candidate)
 
 

@@ -229,7 +229,7 @@ def test_a_slot_that_differs_in_encoding_only_is_left_alone() -> None:
 
 
 def test_slots_name_the_proven_label_only_where_it_is_proven() -> None:
-    shut = pool(standing={"halted": {NEW: "1 of 1 failures"}})
+    shut = pool(constraints={"halted": {NEW: "1 of 1 failures"}})
     no_slots = {name: component() for name in COMPONENTS}
     assert set(sent(step_at_rest(failed(components=no_slots), shut, instant())).values()) == {
         Idle()

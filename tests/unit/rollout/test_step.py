@@ -106,7 +106,7 @@ NODE = node()
 ACTS = Step(actions=(), because="something is done")
 WAITS = Wait(code=WaitCode.JOBS, detail="a job", since=NOW)
 STARTS = Candidate(operation=Operation.UPGRADE, target=NEW, label=label_of(NEW))
-PLACE = InFlight(node=NODE.name, token=1, target=NEW, since=NOW)
+FLIGHT = InFlight(node=NODE.name, token=1, target=NEW, since=NOW)
 ALL: tuple[Step | Wait | Candidate, ...] = (ACTS, WAITS, STARTS)
 
 
@@ -150,12 +150,12 @@ def test_without_leadership_only_waits_remain() -> None:
 
 
 def test_a_retargeted_node_does_nothing_until_the_rollout_is_written() -> None:
-    assert codes(evaluation(retargeted={NODE.uid: PLACE})) == [WaitCode.PROOF, None, None]
-    assert codes(evaluation(retargeted={"uid-of-another": PLACE})) == [None, None, None]
+    assert codes(evaluation(retargeted={NODE.uid: FLIGHT})) == [WaitCode.PROOF, None, None]
+    assert codes(evaluation(retargeted={"uid-of-another": FLIGHT})) == [None, None, None]
 
 
 def test_a_node_with_an_entry_is_no_candidate() -> None:
-    stored = RolloutStatus(target=NEW, in_flight={NODE.uid: PLACE})
+    stored = RolloutStatus(target=NEW, in_flight={NODE.uid: FLIGHT})
     assert codes(evaluation(stored=stored)) == [None, None, WaitCode.BUDGET]
 
 

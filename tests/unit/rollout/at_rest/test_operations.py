@@ -117,7 +117,7 @@ ROWS: dict[str, Case] = {
             components=node().components,
             record=record(node_uid="uid-of-earlier"),
         ),
-        pool(standing={"proven": frozenset({NEW})}, target=OLD),
+        pool(constraints={"proven": frozenset({NEW})}, target=OLD),
         Operation.TAKE_OVER,
     ),
     "host method": (required(), on_host(pool()), Operation.INSTALL),

@@ -183,7 +183,9 @@ def test_with_the_host_method_the_loaded_modules_are_compared() -> None:
 def test_a_done_node_on_another_target_is_not_in_place() -> None:
     assert isinstance(step_at_rest(done(target=OLD), pool(NEW), instant()), Step)
     again = candidate_of(
-        step_at_rest(done(target=OLD), pool(NEW, standing={"may_mark_required": False}), instant())
+        step_at_rest(
+            done(target=OLD), pool(NEW, constraints={"may_mark_required": False}), instant()
+        )
     )
     assert again.operation is Operation.UPGRADE
 
@@ -214,14 +216,16 @@ JOINS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", JOINS)
 @pytest.mark.parametrize("join", [node(), node(loaded=LOADED)], ids=["empty", "in use"])
 def test_a_joining_node_gets_the_proven_target(case: str, join: NodeView) -> None:
-    standing, target = JOINS[case]
-    outcome = candidate_of(step_at_rest(join, pool(standing=standing), instant()))
+    constraints, target = JOINS[case]
+    outcome = candidate_of(step_at_rest(join, pool(constraints=constraints), instant()))
     assert (outcome.target, outcome.label) == (target, label_of(target))
 
 
 def test_a_joining_node_gets_the_wanted_target_where_the_last_good_has_no_build() -> None:
-    standing = {"proven": frozenset({OLD}), "last_good": OLD}
-    outcome = candidate_of(step_at_rest(node(), pool(targets=(NEW,), standing=standing), instant()))
+    constraints = {"proven": frozenset({OLD}), "last_good": OLD}
+    outcome = candidate_of(
+        step_at_rest(node(), pool(targets=(NEW,), constraints=constraints), instant())
+    )
     assert outcome.target == NEW
 
 
@@ -229,7 +233,7 @@ def test_a_joining_node_gets_the_wanted_target_where_the_last_good_has_no_build(
 def test_a_joining_node_gets_the_last_good_target_while_the_wanted_one_is_not_ready(
     readiness: Readiness,
 ) -> None:
-    good = pool(standing={"proven": frozenset({OLD}), "last_good": OLD})
+    good = pool(constraints={"proven": frozenset({OLD}), "last_good": OLD})
     outcome = candidate_of(step_at_rest(node(), with_build(good, readiness=readiness), instant()))
     assert outcome.target == OLD
 
@@ -237,14 +241,17 @@ def test_a_joining_node_gets_the_last_good_target_while_the_wanted_one_is_not_re
 def test_a_released_bring_up_still_joins() -> None:
     given_back = record(state="upgrade-required", operation=None, label="", label_before="")
     joining = node(state="upgrade-required", record=given_back, components=idle_components())
-    standing = {"proven": frozenset({OLD}), "last_good": OLD}
-    outcome = candidate_of(step_at_rest(joining, pool(standing=standing), instant()))
+    constraints = {"proven": frozenset({OLD}), "last_good": OLD}
+    outcome = candidate_of(step_at_rest(joining, pool(constraints=constraints), instant()))
     assert (outcome.operation, outcome.target) == (Operation.BRING_UP, OLD)
 
 
 def test_an_upgraded_node_does_not_join() -> None:
-    standing = {"proven": frozenset({OLD}), "last_good": OLD}
-    assert candidate_of(step_at_rest(required(), pool(standing=standing), instant())).target == NEW
+    constraints = {"proven": frozenset({OLD}), "last_good": OLD}
+    assert (
+        candidate_of(step_at_rest(required(), pool(constraints=constraints), instant())).target
+        == NEW
+    )
 
 
 # Outside the counts of bounded harm: only nodes that are broken already.
@@ -294,12 +301,12 @@ def test_a_node_without_a_driver_of_ours_is_inside_the_counts() -> None:
 def test_a_joining_node_waits_for_an_unsettled_last_good_target(
     readiness: Readiness, expected: str
 ) -> None:
-    where = with_build(pool(standing={"last_good": OLD}), OLD, readiness=readiness)
+    where = with_build(pool(constraints={"last_good": OLD}), OLD, readiness=readiness)
     assert target_of(node(), None, where) == expected
 
 
 def test_a_joining_node_keeps_a_pre_installed_driver() -> None:
-    where = replace(pool(standing={"last_good": OLD}), method=InstallMethod.PRE_INSTALLED)
+    where = replace(pool(constraints={"last_good": OLD}), method=InstallMethod.PRE_INSTALLED)
     assert target_of(node(), None, where) == NEW
 
 

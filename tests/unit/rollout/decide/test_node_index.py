@@ -51,11 +51,11 @@ def pools_of(
         replace(pool(targets=targets[key]), key=key, gone=key in gone, rollout=None)
         for key in (B, A)
     ]
-    roster = NodeIndex()
-    roster.put(given)
+    index = NodeIndex()
+    index.put(given)
     for key in flying:
-        roster.update_in_flight(key, into=[given.uid])
-    return roster.pools_of(given, {view.key: PoolDecider(view) for view in views})
+        index.update_in_flight(key, into=[given.uid])
+    return index.pools_of(given, {view.key: PoolDecider(view) for view in views})
 
 
 def test_a_node_belongs_to_the_pool_that_selects_it() -> None:

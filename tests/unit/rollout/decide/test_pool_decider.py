@@ -56,13 +56,15 @@ BASE = with_status(open_pool(base=9, targets=(OLD, NEW, THIRD)), targets=GOOD)
 
 def affected_nodes(*views: PoolView, nodes: tuple[NodeView, ...] = ()) -> set[str] | None:
     """Return the uids affected by the last of these views; None stands for all."""
-    book = PoolDecider(views[0])
+    pool_decider = PoolDecider(views[0])
     found: set[str] | None = None
     for view in views:
-        book.update_view(view)
+        pool_decider.update_view(view)
         for given in nodes:
-            book.put(contribution_of(given, book.in_flight.get(given.uid), view.key, NOW))
-        found = book.evaluate(book.in_flight, instant(), leading=True)
+            pool_decider.put(
+                contribution_of(given, pool_decider.in_flight.get(given.uid), view.key, NOW)
+            )
+        found = pool_decider.evaluate(pool_decider.in_flight, instant(), leading=True)
     return found
 
 
@@ -132,8 +134,8 @@ def test_a_write_names_what_changed(
 
 def test_ended_entries_are_counted_in_the_write_reason() -> None:
     ended, waits = done("ended"), candidate("waits")
-    places = {ended.uid: entry(ended, token=TOKEN)}
-    view = open_pool(record=of_target(), base=2, in_flight=places)
+    flights = {ended.uid: entry(ended, token=TOKEN)}
+    view = open_pool(record=of_target(), base=2, in_flight=flights)
     assert write_of(view, ended).because.endswith(": 1")
     starts, ends = write_of(view, ended, waits).because.split("; ")
     assert ("start" in starts, starts[-1]) == (True, "1")
@@ -154,13 +156,13 @@ def test_the_finalizer_follows_what_would_be_lost(nodes: tuple[NodeView, ...]) -
 
 
 def test_nothing_is_written_before_the_leader_epoch() -> None:
-    book = PoolDecider(BASE)
+    pool_decider = PoolDecider(BASE)
     found: list[WriteRollout | None] = []
     for leading in (False, True):
-        book.dirty = True
-        book.evaluate(book.in_flight, instant(), leading=leading)
-        book.allocate({}, {}, freshness(instant()), instant())
-        found.append(book.write)
+        pool_decider.dirty = True
+        pool_decider.evaluate(pool_decider.in_flight, instant(), leading=leading)
+        pool_decider.allocate({}, {}, freshness(instant()), instant())
+        found.append(pool_decider.write)
     assert found[0] is None
     assert found[1] is not None
 
@@ -229,15 +231,15 @@ class RolloutRun:
             [view for key, view in fleet.pools.items() if self._seen.pools.get(key) is not view],
         )
         self._seen = fleet
-        news, whole = self.deciding.decide(now), decide(fleet, now)
-        assert news.steps == whole.steps
+        delta, whole = self.deciding.decide(now), decide(fleet, now)
+        assert delta.steps == whole.steps
         assert dict(self.deciding.waits) == dict(whole.waits)
-        assert news.rollouts == whole.rollouts
-        assert (news.probes, news.cancelled) == (whole.probes, whole.cancelled)
-        assert (news.budgets, news.wake_at) == (whole.budgets, whole.wake_at)
+        assert delta.rollouts == whole.rollouts
+        assert (delta.probes, delta.cancelled) == (whole.probes, whole.cancelled)
+        assert (delta.budgets, delta.wake_at) == (whole.budgets, whole.wake_at)
         self.decisions += 1
-        self.stage.carry_out(news, no_longer_waiting=news.no_longer_waiting)
-        return news.wake_at
+        self.stage.carry_out(delta, no_longer_waiting=delta.no_longer_waiting)
+        return delta.wake_at
 
     def complete(self) -> bool:
         return self.status.phase is RolloutPhase.COMPLETE and self.status.target == NEW

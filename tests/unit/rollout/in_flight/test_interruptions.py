@@ -58,9 +58,9 @@ def wide() -> PoolView:
 
 
 def outcome_of(
-    view: NodeView, where: PoolView | None = None, at: float = NOW, **sight: Any
+    view: NodeView, where: PoolView | None = None, at: float = NOW, **visibility: Any
 ) -> NodeOutcome:
-    return step_in_flight(view, where or granted(wide(), view), instant(at, **sight))
+    return step_in_flight(view, where or granted(wide(), view), instant(at, **visibility))
 
 
 # Before the start: docs/states.md#v-edited, and #v-halt.
@@ -72,8 +72,8 @@ def outcome_of(
 def test_before_the_start_a_halt_releases_unchanged(state: UpgradeState) -> None:
     view = in_flight(state)
     where = granted(wide(), view)
-    standing = replace(where.constraints, to_release={view.uid: "halted: 3 failed"})
-    step = outcome_of(view, replace(where, constraints=standing))
+    constraints = replace(where.constraints, to_release={view.uid: "halted: 3 failed"})
+    step = outcome_of(view, replace(where, constraints=constraints))
     record = record_in(step)
     assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
     assert record.evidence == evidence(OLD)

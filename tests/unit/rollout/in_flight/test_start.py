@@ -187,13 +187,13 @@ def test_a_right_pod_waiting_for_safe_load_is_not_swapped() -> None:
     assert write.applied.record.old_pod_uid == ""
 
 
-def granted_pool(view: NodeView, **standing: Any) -> PoolView:
+def granted_pool(view: NodeView, **constraints: Any) -> PoolView:
     where = granted(pool(), view)
-    return replace(where, constraints=replace(where.constraints, **standing))
+    return replace(where, constraints=replace(where.constraints, **constraints))
 
 
 @pytest.mark.parametrize(
-    ("where", "sight", "code"),
+    ("where", "visibility", "code"),
     [
         ({}, {"ages": {"pods": 91.0}}, WaitCode.STALE),
         ({}, {"bus_down_since": NOW - 1}, WaitCode.BUS),
@@ -202,10 +202,10 @@ def granted_pool(view: NodeView, **standing: Any) -> PoolView:
     ],
 )
 def test_why_a_ready_node_is_not_started(
-    where: dict[str, Any], sight: dict[str, Any], code: WaitCode
+    where: dict[str, Any], visibility: dict[str, Any], code: WaitCode
 ) -> None:
     view = quiet()
-    wait = wait_of(outcome_of(view, where=granted_pool(view, **where), **sight))
+    wait = wait_of(outcome_of(view, where=granted_pool(view, **where), **visibility))
     assert (wait.code, wait.until) == (code, None)
 
 
