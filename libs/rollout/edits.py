@@ -57,27 +57,6 @@ _WAITING = (UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_FAILED)
 _RECORD = NodeField.RECORD
 
 
-def second_edit_wait(node: NodeView, record: NodeRecord, now: Instant) -> Wait:
-    """Return the wait after a second edit in one attempt, which is not reverted."""
-    differences = list(_differences(node, record))
-    who = " and ".join(dict.fromkeys(field_writer(node, field) for field, _, _, _ in differences))
-    values = "; ".join(
-        f"{key} is {actual or 'missing'} instead of {expected or 'empty'}"
-        for _, key, actual, expected in differences
-    )
-    detail = f"edited a second time by {who}, so not restored in this attempt: {values}"
-    resolver = f"{who}, by restoring the value; then an administrator, by a retry"
-    return wait(WaitCode.LABEL_EDITED, detail, now, who=resolver)
-
-
-def _differences(node: NodeView, record: NodeRecord) -> Iterator[tuple[NodeField, str, str, str]]:
-    if node.state != record.state:
-        yield NodeField.STATE, STATE_LABEL, node.state, record.state
-    in_flight = record.started and upgrade_lease(node) is not None
-    if in_flight and node.driver_label != record.label:
-        yield NodeField.DRIVER, DRIVER_LABEL, node.driver_label, record.label
-
-
 def handle_edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | None:
     """Return what follows from edits of the node; None: nothing was edited."""
     record = node.record
@@ -294,3 +273,24 @@ def _needless_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) 
             return "" if record.state in _WAITING else "the upgrade has already started"
         case _:
             return ""
+
+
+def second_edit_wait(node: NodeView, record: NodeRecord, now: Instant) -> Wait:
+    """Return the wait after a second edit in one attempt, which is not reverted."""
+    differences = list(_differences(node, record))
+    who = " and ".join(dict.fromkeys(field_writer(node, field) for field, _, _, _ in differences))
+    values = "; ".join(
+        f"{key} is {actual or 'missing'} instead of {expected or 'empty'}"
+        for _, key, actual, expected in differences
+    )
+    detail = f"edited a second time by {who}, so not restored in this attempt: {values}"
+    resolver = f"{who}, by restoring the value; then an administrator, by a retry"
+    return wait(WaitCode.LABEL_EDITED, detail, now, who=resolver)
+
+
+def _differences(node: NodeView, record: NodeRecord) -> Iterator[tuple[NodeField, str, str, str]]:
+    if node.state != record.state:
+        yield NodeField.STATE, STATE_LABEL, node.state, record.state
+    in_flight = record.started and upgrade_lease(node) is not None
+    if in_flight and node.driver_label != record.label:
+        yield NodeField.DRIVER, DRIVER_LABEL, node.driver_label, record.label

@@ -24,6 +24,10 @@ from libs.rollout.wait_reasons import wait
 _PRE_INSTALLED, _HOST = InstallMethod.PRE_INSTALLED, InstallMethod.HOST
 _UPGRADE = Operation.UPGRADE
 
+_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
+
+_SKIP = CordonedNodes.SKIP
+
 
 def choose_operation(
     node: NodeView, record: NodeRecord | None, pool: PoolView, build: Build, now: Instant
@@ -96,10 +100,6 @@ def is_restart_only(node: NodeView, record: NodeRecord | None, build: Build) -> 
         and loaded.version == evidence.driver_version
         and build.label != node.driver_label
     )
-
-
-_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
-_SKIP = CordonedNodes.SKIP
 
 
 def start_candidate(

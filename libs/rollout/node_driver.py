@@ -22,6 +22,8 @@ START_TOLERANCE = 1.0
 """Seconds by which two reports of one start may differ: Kubernetes keeps whole seconds, and no
 driver is validated and restarted within one."""
 
+_MISSING, _UNSETTLED = Readiness.MISSING, Readiness.UNSETTLED
+
 
 class DriverRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a driver: of a container in its pod, or of modules loaded by an agent."""
@@ -122,9 +124,6 @@ def is_in_place(node: NodeView, record: NodeRecord, label: str, method: InstallM
         return False
     loaded = node.loaded
     return loaded is not None and abs(evidence.driver_started - loaded.loaded_at) < START_TOLERANCE
-
-
-_MISSING, _UNSETTLED = Readiness.MISSING, Readiness.UNSETTLED
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,9 @@ from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 
+NON_DISRUPTIVE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
+"""A lease for one of these operations does not make its node unavailable."""
+
 
 def current_record(node: NodeView) -> NodeRecord | None:
     """Return the record, unless it belongs to an earlier Node of the same name."""
@@ -261,7 +264,3 @@ def unmark_required(node: NodeView, record: NodeRecord, target: str, now: Instan
         lease=None,
         cordon=unchanged_cordon(node),
     )
-
-
-NON_DISRUPTIVE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
-"""A lease for one of these operations does not make its node unavailable."""

@@ -21,6 +21,13 @@ from libs.rollout.wait_reasons import RESOLVED_BY, first_few, wait
 
 ANSWER_SECONDS: Final = 10.0
 
+_STOPPED = frozenset({EvictionExemption.OURS, EvictionExemption.OPERAND})
+"""These release the devices on a command, or leave by a pause."""
+
+_UNCHECKED = (Operation.VALIDATE, Operation.RESTART)
+
+_WITHOUT_PREFLIGHT = NodeRequest.WITHOUT_PREFLIGHT
+
 
 class PreflightPhase(Enum):
     CLEAR = auto()
@@ -110,13 +117,6 @@ def _silent(now: float) -> Wait:
         since=now,
         who="an administrator of the driver agent",
     )
-
-
-_STOPPED = frozenset({EvictionExemption.OURS, EvictionExemption.OPERAND})
-"""These release the devices on a command, or leave by a pause."""
-
-_UNCHECKED = (Operation.VALIDATE, Operation.RESTART)
-_WITHOUT_PREFLIGHT = NodeRequest.WITHOUT_PREFLIGHT
 
 
 def needs_preflight(node: NodeView, operation: Operation) -> bool:

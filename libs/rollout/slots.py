@@ -33,6 +33,13 @@ QUIESCED: Final = (PLUGIN, Writer.TELEMETRY.value, Writer.DISCOVERY.value, VALID
 
 _FOR_GOOD: Final = 10 * 365 * 86400.0
 
+_IDLE = CommandKind.IDLE
+
+_PROOF_HOLDERS = frozenset({str(Writer.DRIVER), str(Writer.VALIDATOR)})
+"""Components that need to know what is proven."""
+
+_NOTHING = raw(Idle())
+
 
 def next_order(component: Component, token: int) -> Order:
     """Return an order above all that the slot or the component has reported under this token."""
@@ -138,13 +145,6 @@ def refusal_text(component: Component, command: Command | None) -> str:
     if command is None or refusal is None or not is_same_op(refusal, command):
         return ""
     return f"refused {command.kind.value} {command.order}: {refusal.message}"
-
-
-_IDLE = CommandKind.IDLE
-_PROOF_HOLDERS = frozenset({str(Writer.DRIVER), str(Writer.VALIDATOR)})
-"""Components that need to know what is proven."""
-
-_NOTHING = raw(Idle())
 
 
 @lru_cache(maxsize=1024)

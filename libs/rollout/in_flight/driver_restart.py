@@ -26,30 +26,6 @@ from libs.rollout.node_driver import waits_at_gate
 from libs.rollout.node_writes import record_for_restart
 from libs.rollout.views.machine import Component, DriverPod
 
-
-def restart_again(f: InFlightNode, because: str) -> Step:
-    """Go back to the start of the driver; a deadline that was renewed once is kept."""
-    renewed = {"deadline": f.deadline} if f.record.deadline_renewed else {}
-    record = record_for_restart(
-        f.node,
-        f.record,
-        f.pool,
-        f.now,
-        old_pod_uid=f.record.old_pod_uid,
-        deadline_renewed=True,
-        label=booted_label(f),
-        **renewed,
-    )
-    return write_record(f, record, because, driver_label=record.label)
-
-
-def booted_label(f: InFlightNode) -> str:
-    """Return the label of the same target for the system that is booted now."""
-    if f.build is None or f.record.operation is Operation.VALIDATE:
-        return f.record.label
-    return f.build.label
-
-
 _PERMANENT = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 """Waiting reasons of the kubelet that do not go away by themselves."""
 
@@ -279,3 +255,26 @@ def _agent_progress_text(f: InFlightNode, driver: Component, command: Command) -
 
 def _trouble(pod: DriverPod | None) -> str:
     return f" ({pod.trouble})" if pod is not None and pod.trouble else ""
+
+
+def restart_again(f: InFlightNode, because: str) -> Step:
+    """Go back to the start of the driver; a deadline that was renewed once is kept."""
+    renewed = {"deadline": f.deadline} if f.record.deadline_renewed else {}
+    record = record_for_restart(
+        f.node,
+        f.record,
+        f.pool,
+        f.now,
+        old_pod_uid=f.record.old_pod_uid,
+        deadline_renewed=True,
+        label=booted_label(f),
+        **renewed,
+    )
+    return write_record(f, record, because, driver_label=record.label)
+
+
+def booted_label(f: InFlightNode) -> str:
+    """Return the label of the same target for the system that is booted now."""
+    if f.build is None or f.record.operation is Operation.VALIDATE:
+        return f.record.label
+    return f.build.label

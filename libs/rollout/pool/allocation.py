@@ -28,6 +28,12 @@ from libs.rollout.wait_reasons import NO_ACTION_NEEDED, BlockReason, wait
 
 _LIMITS = "the author of the policy, by raising maxUnavailable"
 
+PREFLIGHTS_AHEAD: Final = 4
+"""So many more preflight checks are requested than nodes may start."""
+
+RECHECKS_AT_ONCE: Final = 8
+"""So many failed preflight checks are repeated at a time."""
+
 
 class Headroom:
     """Headroom of one pool at one moment; each granted start reduces it."""
@@ -156,13 +162,6 @@ class Headroom:
             WaitCode.BUDGET,
             f"{len(away)} of at most {limit} nodes (maxUnavailable) are unavailable: {names}",
         )
-
-
-PREFLIGHTS_AHEAD: Final = 4
-"""So many more preflight checks are requested than nodes may start."""
-
-RECHECKS_AT_ONCE: Final = 8
-"""So many failed preflight checks are repeated at a time."""
 
 
 def _summary(reasons: Mapping[str, str]) -> str:

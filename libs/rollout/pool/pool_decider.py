@@ -20,7 +20,7 @@ from libs.rollout.pool.tally import PoolTally
 from libs.rollout.step import NodePhase
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import PoolView
+from libs.rollout.views.pool import PoolConstraints, PoolView
 
 
 class InFlightChanges(NamedTuple):
@@ -206,15 +206,7 @@ def _failed_otherwise(old: RolloutStatus, new: RolloutStatus) -> set[str]:
 
 def _affected(before: PoolEvaluation, evaluation: PoolEvaluation) -> set[str] | None:
     old, new = before.constraints, evaluation.constraints
-    if (
-        old.leading != new.leading
-        or old.may_mark_required != new.may_mark_required
-        or old.paused != new.paused
-        or old.frozen != new.frozen
-        or old.halted != new.halted
-        or old.proven != new.proven
-        or old.last_good != new.last_good
-    ):
+    if _rules(old) != _rules(new):
         return None
     uids = set[str]()
     if before.held_back != evaluation.held_back:
@@ -223,3 +215,16 @@ def _affected(before: PoolEvaluation, evaluation: PoolEvaluation) -> set[str] | 
         uids |= old.to_release.keys() | new.to_release.keys()
     uids |= before.retargeted.keys() ^ evaluation.retargeted.keys()
     return uids | (before.withdrawn ^ evaluation.withdrawn)
+
+
+def _rules(constraints: PoolConstraints) -> tuple[object, ...]:
+    """Return the constraints that apply to every node."""
+    return (
+        constraints.leading,
+        constraints.may_mark_required,
+        constraints.paused,
+        constraints.frozen,
+        constraints.halted,
+        constraints.proven,
+        constraints.last_good,
+    )

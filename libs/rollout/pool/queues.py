@@ -19,6 +19,10 @@ from libs.rollout.preflight import PreflightPhase, PreflightStatus, preflight_st
 from libs.rollout.views.node import NodeView
 from libs.rollout.wait_reasons import RESOLVED_BY, BlockReason
 
+_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
+
+_BLOCKED = PreflightPhase.BLOCKED
+
 
 class Rank(NamedTuple):
     """Sort key of a candidate, smallest first. No two nodes have the same."""
@@ -110,10 +114,6 @@ class RankedNodes:
 
     def drop(self, name: str) -> None:
         self._sorted.remove(self._ranks.pop(name))
-
-
-_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
-_BLOCKED = PreflightPhase.BLOCKED
 
 
 class QueueKey(NamedTuple):
