@@ -11,6 +11,7 @@ from libs.contracts.rollout import InFlight
 from libs.contracts.waits import WaitCode
 from libs.rollout.decide import Decider, DecisionDelta, decide
 from libs.rollout.decision import Wait
+from libs.rollout.outcomes import WakeQueue
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import PodEviction
 from libs.rollout.views.node import NodeView
@@ -236,3 +237,11 @@ def test_a_node_is_counted_in_the_pool_that_selects_it() -> None:
     counts = {write.pool: write.status.counts for write in delta.rollouts}
     assert (counts[POOL].total, counts[POOL].done, counts[POOL].waiting) == (1, 1, 0)
     assert (counts[OTHER].total, counts[OTHER].waiting) == (1, 1)
+
+
+def test_a_replaced_timer_is_skipped() -> None:
+    wakes = WakeQueue()
+    for at in (5.0, 9.0):
+        wakes.put("n", at)
+    assert (wakes.next_at(), wakes.pop_due(7.0), wakes.pop_due(9.0)) == (9.0, [], ["n"])
+    assert wakes.next_at() is None

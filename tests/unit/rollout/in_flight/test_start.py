@@ -138,17 +138,6 @@ def test_a_reboot_before_the_start_repeats_the_commands() -> None:
     assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
 
 
-def test_a_command_of_an_earlier_node_does_not_count() -> None:
-    before = quiet()
-    theirs = {
-        name: replace(part, slot=replace(part.slot, node_uid="of-another-node"))
-        for name, part in before.components.items()
-        if part.slot is not None
-    }
-    step = step_of(outcome_of(replace(before, components={**before.components, **theirs})))
-    assert slot_writes(step) == dict.fromkeys(QUIET, Quiesce())
-
-
 def test_no_command_is_sent_during_a_bus_outage() -> None:
     wait = wait_of(outcome_of(emptied(), bus_down_since=NOW - 30))
     assert (wait.code, wait.until) == (WaitCode.BUS, None)

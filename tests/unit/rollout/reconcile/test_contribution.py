@@ -172,12 +172,6 @@ def test_a_validation_counts_for_no_target() -> None:
     assert (result.started, result.counted_targets, result.is_recovery) == (True, (), False)
 
 
-def test_lease_and_record_of_an_earlier_node_are_void() -> None:
-    new = replace(in_flight_node(JOBS), uid="uid-new")
-    assert contribution(new, None).entry is None
-    assert contribution(new, NEXT).leased is False
-
-
 def test_failures_are_read_from_records_of_this_pool() -> None:
     assert contribution(FAILED, None).failed_on == NEW
     assert contribution(with_record(FAILED, outside=True), None).failed_on == ""
