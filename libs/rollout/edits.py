@@ -19,6 +19,7 @@ from libs.contracts.node import (
     REQUEST_ANNOTATION,
     REQUESTED_ANNOTATION,
     STATE_LABEL,
+    LeaseOwner,
     NodeRecord,
     NodeRequest,
     UpgradeState,
@@ -72,7 +73,8 @@ def handle_edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | 
     ):
         return None  # as nearly every node
     record = current_record(node)
-    if current_lease(node) is not None and upgrade_lease(node) is None:
+    lease = current_lease(node)
+    if lease is not None and lease.owner is not LeaseOwner.UPGRADE:
         return None
     reason = loss_reason(node, record, pool)
     if reason:
