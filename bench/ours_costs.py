@@ -11,8 +11,8 @@ from typing import Any
 
 from libs.contracts.journal import Verb
 from libs.contracts.rollout import KIND
-from libs.forecast.stage.field_paths import SCHEDULER
 from libs.forecast.stage.recorder import JournalRecorder
+from libs.forecast.stage.state import SCHEDULER
 from libs.kube.reflector import WATCH_SECONDS
 from services.scheduler.pod_cache import LIST_INTERVAL, MAX_WATCHED_NODES
 from services.scheduler.resources import POLICIES

@@ -9,11 +9,11 @@ from libs.contracts.journal import Verb
 from libs.contracts.node import MANAGER, UpgradeState
 from libs.contracts.reports import Preflight
 from libs.forecast.stage import api, driver_agent, evictions, installed, tenant_pods
-from libs.forecast.stage.field_paths import LEASE, SCHEDULER
+from libs.forecast.stage.field_paths import LEASE
 from libs.forecast.stage.installed import FinishedUpgrade
 from libs.forecast.stage.managed_fields import applied
 from libs.forecast.stage.objects import StageMachine, StageNode
-from libs.forecast.stage.state import StageState
+from libs.forecast.stage.state import SCHEDULER, StageState
 from libs.forecast.upgrade_estimate import UpgradeEstimate, estimate_upgrade
 from libs.rollout.views.machine import EvictionExemption, PreflightQuery
 

@@ -1,8 +1,7 @@
-"""The step of a node at rest: one function for each state that a node rests in.
+"""The step of a node without an upgrade lease: one function for each state that it rests in.
 
-Done nodes whose proof does not cover the running driver: rebooted, or the driver restarted.
-
-docs/states.md#people. The `idle` in the slot names what is proven, so the driver comes back by
+A done node whose proof does not cover the running driver was rebooted, or its driver restarted
+(docs/states.md#people). The `idle` in the slot names what is proven, so the driver comes back by
 itself and is then validated again, without a cordon.
 """
 
@@ -50,8 +49,6 @@ from libs.rollout.wait_reasons import wait
 
 # Enum members used for every node, looked up once: access by the class is ten times slower.
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
-
-
 _SETTLED = Readiness.SETTLED
 
 

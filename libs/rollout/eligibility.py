@@ -1,8 +1,7 @@
-"""Which operation brings a node to its wanted driver (docs/states.md#variations).
+"""Which operation a node needs (docs/states.md#variations), and whether it could start now.
 
-Whether a node could start now, as far as the node alone is concerned, and if not, why.
-
-The reasons are tested in the order in which they are useful to a person.
+As far as the node alone is concerned. The reasons against a start are tested in the order in which
+they are useful to a person.
 """
 
 from functools import lru_cache
@@ -22,9 +21,11 @@ from libs.rollout.views.pool import Build, PoolView
 from libs.rollout.wait_reasons import wait
 
 _PRE_INSTALLED, _HOST = InstallMethod.PRE_INSTALLED, InstallMethod.HOST
-
-
 _UPGRADE = Operation.UPGRADE
+
+_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
+
+_SKIP = CordonedNodes.SKIP
 
 
 def choose_operation(
@@ -98,12 +99,6 @@ def is_restart_only(node: NodeView, record: NodeRecord | None, build: Build) -> 
         and loaded.version == evidence.driver_version
         and build.label != node.driver_label
     )
-
-
-_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
-
-
-_HOST, _SKIP = InstallMethod.HOST, CordonedNodes.SKIP
 
 
 def start_candidate(

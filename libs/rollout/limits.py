@@ -1,9 +1,8 @@
-"""Deadlines of states, and what extends them (docs/states.md#limits).
+"""Deadlines of states, what extends them, and how current the sources have to be.
 
-A deadline is computed once, when the state is written. A Freeze extends all of them; a bus outage
-extends those of states that a report would end.
-
-Whether the sources are recent enough to take capacity away (docs/states.md#freshness).
+A deadline is computed once, when the state is written (docs/states.md#limits). A Freeze extends all
+of them; a bus outage extends those of states that a report would end. Capacity is lowered on recent
+data only (docs/states.md#freshness).
 """
 
 from typing import Final
@@ -15,35 +14,21 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolView
 
 QUIESCE: Final = 240.0
-
-
 UNLOAD: Final = 120.0
-
-
 DRIVER_START: Final = 30 * 60.0
-
-
 VALIDATION: Final = 600.0
-
 
 FORCED: Final = 120.0
 """Pods deleted by force that are still there after this time fail the node."""
 
-
 TAINT: Final = 1.0
 """How long a write waits for the taint that follows our cordon, to avoid a conflict."""
-
 
 RESTARTS: Final = 3
 """So many restarts of a driver fail its node."""
 
-
 STALE_AFTER: Final = 90.0
-
-
 BACK_OFF: Final = 600.0
-
-
 LONGEST_BACK_OFF: Final = 6 * 3600.0
 
 

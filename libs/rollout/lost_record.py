@@ -34,53 +34,10 @@ from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import wait
 
-_UNCORDONED = frozenset(
-    {UpgradeState.UPGRADE_REQUIRED, UpgradeState.CORDON_REQUIRED, UpgradeState.UPGRADE_DONE}
-)
-"""States in which that operator has not cordoned the node, or has uncordoned it."""
-
-
-def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | None:
-    """Take the node over in `upgrade-required`, with the cordon of that operator."""
-    if not node.state or isinstance(node.record, NodeRecord) or now.visibility.foreign_operator:
-        return None
-    if is_unwanted(node, pool) or pool.gone or not pool.constraints.may_mark_required:
-        return None
-    cordon_adopted = node.cordoned and not node.initially_cordoned and node.state not in _UNCORDONED
-    record = NodeRecord(
-        node_uid=node.uid,
-        epoch=now.epoch,
-        token=highest_token(node, pool),
-        pool=pool.key,
-        state=UpgradeState.UPGRADE_REQUIRED.value,
-        since=now.at,
-        boot_id=node.boot_id,
-        cause=f"adopted in {node.state}",
-        cordon_adopted=cordon_adopted,
-    )
-    message = f"another operator left the node in {node.state}; Sluice takes it over"
-    return write_step(
-        node,
-        record,
-        now,
-        because=message,
-        lease=None,
-        cordon=True if cordon_adopted else unchanged_cordon(node),
-        driver_label="",
-        cleared=(REQUEST_ANNOTATION,) if node.request is NodeRequest.ADOPT else (),
-        notes=(
-            edit_notice(
-                node, NodeField.STATE, before=node.state, after=record.state, message=message
-            ),
-        ),
-    )
-
-
 RESTING_STATES = frozenset(
     {UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED, UpgradeState.UPGRADE_REQUIRED}
 )
 """States of a node at rest."""
-
 
 _STARTED = frozenset(
     {
@@ -91,6 +48,17 @@ _STARTED = frozenset(
     }
 )
 """States in which the driver label has moved, as far as the state label can be trusted."""
+
+_UNCORDONED = frozenset(
+    {UpgradeState.UPGRADE_REQUIRED, UpgradeState.CORDON_REQUIRED, UpgradeState.UPGRADE_DONE}
+)
+"""States in which the GPU Operator has not cordoned the node, or has uncordoned it."""
+
+_KEYS = {
+    NodeField.STATE: STATE_LABEL,
+    NodeField.LEASE: LEASE_ANNOTATION,
+    NodeField.RECORD: RECORD_ANNOTATION,
+}
 
 
 def loss_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
@@ -267,13 +235,42 @@ def _forget(node: NodeView, pool: PoolView, now: Instant) -> Step:
     )
 
 
-_KEYS = {
-    NodeField.STATE: STATE_LABEL,
-    NodeField.LEASE: LEASE_ANNOTATION,
-    NodeField.RECORD: RECORD_ANNOTATION,
-}
-
-
 def _overwritten_keys(node: NodeView, *fields: NodeField) -> tuple[str, ...]:
     """Return keys of ours that another manager overwrote: if only left out, they would stay."""
     return tuple(_KEYS[field] for field in fields if node.other_managers(field))
+
+
+def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | None:
+    """Take the node over in `upgrade-required`, with the cordon of that operator."""
+    if not node.state or isinstance(node.record, NodeRecord) or now.visibility.foreign_operator:
+        return None
+    if is_unwanted(node, pool) or pool.gone or not pool.constraints.may_mark_required:
+        return None
+    cordon_adopted = node.cordoned and not node.initially_cordoned and node.state not in _UNCORDONED
+    record = NodeRecord(
+        node_uid=node.uid,
+        epoch=now.epoch,
+        token=highest_token(node, pool),
+        pool=pool.key,
+        state=UpgradeState.UPGRADE_REQUIRED.value,
+        since=now.at,
+        boot_id=node.boot_id,
+        cause=f"adopted in {node.state}",
+        cordon_adopted=cordon_adopted,
+    )
+    message = f"another operator left the node in {node.state}; Sluice takes it over"
+    return write_step(
+        node,
+        record,
+        now,
+        because=message,
+        lease=None,
+        cordon=True if cordon_adopted else unchanged_cordon(node),
+        driver_label="",
+        cleared=(REQUEST_ANNOTATION,) if node.request is NodeRequest.ADOPT else (),
+        notes=(
+            edit_notice(
+                node, NodeField.STATE, before=node.state, after=record.state, message=message
+            ),
+        ),
+    )

@@ -1,6 +1,6 @@
-"""The driver that runs on a node now, and whether evidence covers it.
+"""The driver of a node: the one that runs now, whether evidence covers it, and the wanted one.
 
-Which target a node gets, and whether its build is known and settled (docs/states.md#harm).
+docs/states.md#harm
 """
 
 import msgspec
@@ -17,11 +17,11 @@ from libs.rollout.views.pool import Build, PoolView, Readiness
 from libs.rollout.wait_reasons import wait
 
 _CONTAINER = InstallMethod.CONTAINER
-
-
 START_TOLERANCE = 1.0
 """Seconds by which two reports of one start may differ: Kubernetes keeps whole seconds, and no
 driver is validated and restarted within one."""
+
+_MISSING, _UNSETTLED = Readiness.MISSING, Readiness.UNSETTLED
 
 
 class DriverRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,9 +123,6 @@ def is_in_place(node: NodeView, record: NodeRecord, label: str, method: InstallM
         return False
     loaded = node.loaded
     return loaded is not None and abs(evidence.driver_started - loaded.loaded_at) < START_TOLERANCE
-
-
-_MISSING, _UNSETTLED = Readiness.MISSING, Readiness.UNSETTLED
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,11 +1,7 @@
 """Writes to a Node: everything that we own on it, assembled in one place.
 
 Every step that writes goes through `write_step`, so that state, driver label, lease, record and
-cordon stay consistent.
-
-Notices and waits about edits and requests, with the name of their field manager.
-
-Writes to nodes at rest: `upgrade-required`, and back (docs/states.md#upgrade, step 1).
+cordon stay consistent. Notices name the field manager that an edit or a request came from.
 """
 
 from collections.abc import Sequence
@@ -13,13 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.contracts.node import (
-    LeaseOwner,
-    NodeLease,
-    NodeRecord,
-    Operation,
-    UpgradeState,
-)
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
 from libs.rollout import limits
 from libs.rollout.decision import (
     Action,
@@ -33,6 +23,9 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
+
+NON_DISRUPTIVE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
+"""A lease for one of these operations does not make its node unavailable."""
 
 
 def current_record(node: NodeView) -> NodeRecord | None:
@@ -271,7 +264,3 @@ def unmark_required(node: NodeView, record: NodeRecord, target: str, now: Instan
         lease=None,
         cordon=unchanged_cordon(node),
     )
-
-
-NON_DISRUPTIVE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
-"""A lease for one of these operations does not make its node unavailable."""

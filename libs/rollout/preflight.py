@@ -1,9 +1,7 @@
-"""The status of a candidate's preflight check: could this driver be brought up on the node?
+"""The preflight check before a cordon: could this driver be brought up on the node?
 
-An answer is valid for a minute, in its boot, for its label, and what it found only while no more
-pods are known to leave. No answer within ten seconds counts as a failed check.
-
-The preflight check that a driver agent makes before a cordon (docs/states.md#d-9).
+docs/states.md#d-9. An answer is valid for a minute, in its boot, for its label, and what it found
+only while no more pods are known to leave. No answer within ten seconds counts as a failed check.
 """
 
 from enum import Enum, auto
@@ -13,7 +11,6 @@ import msgspec
 
 from libs.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
 from libs.contracts.node import NodeRequest, Operation, WaitCode
-from libs.policy.kinds.upgrade_policy import PodDeletion
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import EvictionExemption, PreflightQuery, WorkloadPod
@@ -22,6 +19,13 @@ from libs.rollout.views.pool import Build, PoolView
 from libs.rollout.wait_reasons import RESOLVED_BY, first_few, wait
 
 ANSWER_SECONDS: Final = 10.0
+
+_STOPPED = frozenset({EvictionExemption.OURS, EvictionExemption.OPERAND})
+"""These release the devices on a command, or leave by a pause."""
+
+_UNCHECKED = (Operation.VALIDATE, Operation.RESTART)
+
+_WITHOUT_PREFLIGHT = NodeRequest.WITHOUT_PREFLIGHT
 
 
 class PreflightPhase(Enum):
@@ -45,8 +49,6 @@ class PreflightStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _CLEAR: Final = PreflightStatus(phase=PreflightPhase.CLEAR)
-
-
 _REQUIRED: Final = PreflightStatus(phase=PreflightPhase.NEEDED)
 
 
@@ -116,14 +118,6 @@ def _silent(now: float) -> Wait:
     )
 
 
-_STOPPED = frozenset({EvictionExemption.OURS, EvictionExemption.OPERAND})
-"""These release the devices on a command, or leave by a pause."""
-
-
-_UNCHECKED = (Operation.VALIDATE, Operation.RESTART)
-_WITHOUT_PREFLIGHT = NodeRequest.WITHOUT_PREFLIGHT
-
-
 def needs_preflight(node: NodeView, operation: Operation) -> bool:
     """Whether this operation needs a check that no person waived."""
     return operation not in _UNCHECKED and node.request is not _WITHOUT_PREFLIGHT
@@ -174,9 +168,5 @@ def _will_leave(pod: WorkloadPod, pool: PoolView) -> bool:
         return True
     if pod.exemption is not EvictionExemption.NONE:
         return False
-    evicted = pod.gpu and _allows(pod, upgrade.gpu_pod_deletion or upgrade.pod_deletion)
-    return evicted or (upgrade.drain.enable and pod.drained and _allows(pod, upgrade.drain))
-
-
-def _allows(pod: WorkloadPod, rules: PodDeletion) -> bool:
-    return (rules.force or not pod.bare) and (rules.delete_empty_dir or not pod.empty_dir)
+    evicted = pod.gpu and pod.is_evictable(upgrade.gpu_pod_deletion or upgrade.pod_deletion)
+    return evicted or (upgrade.drain.enable and pod.drained and pod.is_evictable(upgrade.drain))

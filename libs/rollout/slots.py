@@ -1,11 +1,8 @@
 """Command slots of components: what they hold, new commands for them, and the answers.
 
-A slot is desired state: a command that is already there is not sent again.
-
-The slots of nodes at rest: `idle`, with what is proven (docs/states.md#gate-3).
-
-A node without a lease has this in its slots under every leader, so that a lost journal, a reboot
-and a deleted driver pod recover by themselves.
+A slot is desired state: a command that is already there is not sent again. A node without a lease
+has `idle` in its slots under every leader, with what is proven (docs/states.md#gate-3), so that a
+lost journal, a reboot and a deleted driver pod recover by themselves.
 """
 
 from functools import lru_cache
@@ -27,20 +24,21 @@ from libs.rollout.views.machine import Component
 from libs.rollout.views.node import NodeView
 
 DRIVER: Final = Writer.DRIVER.value
-
-
 VALIDATOR: Final = Writer.VALIDATOR.value
-
-
 PLUGIN: Final = Writer.PLUGIN.value
-
 
 QUIESCED: Final = (PLUGIN, Writer.TELEMETRY.value, Writer.DISCOVERY.value, VALIDATOR)
 """Components that must release the devices before an unload; the driver agent does so in its
 `swap`."""
 
-
 _FOR_GOOD: Final = 10 * 365 * 86400.0
+
+_IDLE = CommandKind.IDLE
+
+_PROOF_HOLDERS = frozenset({str(Writer.DRIVER), str(Writer.VALIDATOR)})
+"""Components that need to know what is proven."""
+
+_NOTHING = raw(Idle())
 
 
 def next_order(component: Component, token: int) -> Order:
@@ -147,16 +145,6 @@ def refusal_text(component: Component, command: Command | None) -> str:
     if command is None or refusal is None or not is_same_op(refusal, command):
         return ""
     return f"refused {command.kind.value} {command.order}: {refusal.message}"
-
-
-_IDLE = CommandKind.IDLE
-
-
-_PROOF_HOLDERS = frozenset({str(Writer.DRIVER), str(Writer.VALIDATOR)})
-"""Components that need to know what is proven."""
-
-
-_NOTHING = raw(Idle())
 
 
 @lru_cache(maxsize=1024)

@@ -13,11 +13,8 @@ from libs.forecast.stage.field_paths import (
     CORDON,
     DRIVER,
     INITIALLY_CORDONED,
-    KUBELET,
     LEASE,
-    PERSON,
     RECORD,
-    SCHEDULER,
     STATE,
     UID,
     path_of,
@@ -25,8 +22,10 @@ from libs.forecast.stage.field_paths import (
 from libs.forecast.stage.managed_fields import Fields, applied, updated
 from libs.forecast.stage.objects import StageNode, StageRollout
 from libs.forecast.stage.recorder import leaves_of_node, leaves_of_rollout
-from libs.forecast.stage.state import StageState
+from libs.forecast.stage.state import SCHEDULER, StageState
 from libs.rollout.decision import NodeApplyConfiguration, WriteNode, WriteRollout
+from libs.testing.stage.faults import KUBELET
+from libs.testing.stage.users import PERSON
 
 
 class Requester(NamedTuple):

@@ -8,14 +8,14 @@ from msgspec.structs import replace
 from libs.contracts.journal import Verb
 from libs.contracts.node import MANAGER
 from libs.forecast.stage import api
-from libs.forecast.stage.field_paths import DAEMON_SET_CONTROLLER, POD_GC, SCHEDULER
+from libs.forecast.stage.field_paths import DAEMON_SET_CONTROLLER, POD_GC
 from libs.forecast.stage.objects import (
     DriverContainerStatus,
     DriverPodPhase,
     StageDriverPod,
     StageMachine,
 )
-from libs.forecast.stage.state import StageState
+from libs.forecast.stage.state import SCHEDULER, StageState
 
 NAMESPACE = "gpu-operator"
 CONTAINER = "driver"

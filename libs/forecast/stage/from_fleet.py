@@ -20,8 +20,7 @@ from libs.forecast.stage.field_paths import (
     SKIP,
     STATE,
 )
-from libs.forecast.stage.from_specs import add_pool
-from libs.forecast.stage.managed_fields import OwnedField
+from libs.forecast.stage.from_fleet import add_pool
 from libs.forecast.stage.objects import (
     AgentReports,
     DriverContainerStatus,
@@ -29,6 +28,7 @@ from libs.forecast.stage.objects import (
     DriverPodPhase,
     KernelDriver,
     NodeMemory,
+    OwnedField,
     PendingEvictions,
     StageAgent,
     StageDriverPod,

@@ -11,8 +11,8 @@ from libs.contracts.reports import Finding
 from libs.forecast.stage import agent_processes, agents, api, driver_agent, installed
 from libs.forecast.stage.field_paths import CORDON
 from libs.forecast.stage.installed import FinishedUpgrade
-from libs.forecast.stage.managed_fields import OwnedField
 from libs.forecast.stage.objects import (
+    OwnedField,
     StageAgent,
     StageMachine,
     StageNode,

@@ -3,17 +3,10 @@
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.journal import Verb
 from libs.forecast.stage import agent_processes, api, driver_container, driver_pods, tenant_pods
-from libs.forecast.stage.field_paths import (
-    CORDON,
-    DRIVER,
-    KUBELET,
-    NODE_CONTROLLER,
-    RECORD,
-    SAFE_LOAD,
-    UID,
-)
+from libs.forecast.stage.field_paths import CORDON, DRIVER, NODE_CONTROLLER, RECORD, SAFE_LOAD, UID
 from libs.forecast.stage.objects import KernelDriver, StageMachine, StageNode
 from libs.forecast.stage.state import StageState
+from libs.testing.stage.faults import KUBELET
 
 _CONTROLLER = api.Requester(Verb.PATCH, NODE_CONTROLLER, "kube-controller-manager")
 _KUBELET = api.Requester(Verb.PATCH, KUBELET, "kubelet")

@@ -6,9 +6,9 @@ A pod whose object is gone may still run and keep the devices open.
 from libs.contracts.journal import Verb
 from libs.contracts.node import MANAGER
 from libs.forecast.stage import api
-from libs.forecast.stage.field_paths import POD_GC, SCHEDULER
+from libs.forecast.stage.field_paths import POD_GC
 from libs.forecast.stage.objects import StageMachine, TenantPod
-from libs.forecast.stage.state import StageState
+from libs.forecast.stage.state import SCHEDULER, StageState
 from libs.rollout.views.machine import EvictionExemption
 
 TOO_MANY = 429

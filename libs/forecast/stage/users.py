@@ -13,7 +13,6 @@ from libs.forecast.stage.field_paths import (
     DRIVER,
     KEEP_CORDONED,
     LEASE,
-    PERSON,
     RECORD,
     REQUEST,
     REQUESTED,
@@ -28,6 +27,7 @@ from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.pool import Build, Readiness
+from libs.testing.stage.users import PERSON
 
 KUBECTL = "kubectl-edit"
 

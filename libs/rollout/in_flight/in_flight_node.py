@@ -19,7 +19,6 @@ ENDED_BY_REPORT: Final = frozenset(
 )
 """States ended by a report: their deadlines are extended by bus outages."""
 
-
 DEFAULT_CODES: Final[Mapping[str, WaitCode]] = {
     UpgradeState.WAIT_FOR_JOBS_REQUIRED: WaitCode.JOBS,
     UpgradeState.POD_DELETION_REQUIRED: WaitCode.EVICTION,
@@ -35,43 +34,41 @@ class InFlightNode(msgspec.Struct, frozen=True, kw_only=True):
     pool: PoolView
     now: Instant
     record: NodeRecord
+    """Its token is that of the lease, and of every op under it."""
     lease: NodeLease
+    needs_cordon: bool
+    build: Build | None
+    """What the node gets for the target of its record."""
+    deadline: float | None
+    """When this state ends by itself."""
+    is_overdue: bool
+    bus_is_down: bool
+    old_pods: tuple[DriverPod, ...]
+    """Driver pods that have to be gone before another is admitted."""
+    new_pod: DriverPod | None
+    """The driver pod that this operation should end with."""
 
-    @property
-    def token(self) -> int:
-        """Token of the lease, and of every op under it."""
-        return self.record.token
 
-    @property
-    def needs_cordon(self) -> bool:
-        return needs_cordon(self.record)
-
-    @property
-    def build(self) -> Build | None:
-        """What the node gets for the target of its record."""
-        return self.pool.build(self.record.target, self.node.variant)
-
-    @property
-    def deadline(self) -> float | None:
-        """When this state ends by itself."""
-        reported = self.record.state in ENDED_BY_REPORT
-        return limits.effective_deadline(self.record, self.pool, self.now, reported=reported)
-
-    @property
-    def is_overdue(self) -> bool:
-        return limits.is_past(self.deadline, self.now)
-
-    @property
-    def bus_is_down(self) -> bool:
-        return self.now.visibility.bus_down_since is not None
-
-    @property
-    def new_pod(self) -> DriverPod | None:
-        """The driver pod that this operation should end with."""
-        for pod in self.node.driver_pods:
-            if not is_old_pod(self.record, pod):
-                return pod
-        return None
+def in_flight_node(
+    node: NodeView, pool: PoolView, record: NodeRecord, lease: NodeLease, now: Instant
+) -> InFlightNode:
+    reported = record.state in ENDED_BY_REPORT
+    deadline = limits.effective_deadline(record, pool, now, reported=reported)
+    new_pods = [pod for pod in node.driver_pods if not is_old_pod(record, pod)]
+    return InFlightNode(
+        node=node,
+        pool=pool,
+        now=now,
+        record=record,
+        lease=lease,
+        needs_cordon=needs_cordon(record),
+        build=pool.build(record.target, node.variant),
+        deadline=deadline,
+        is_overdue=deadline is not None and now.at >= deadline,
+        bus_is_down=now.visibility.bus_down_since is not None,
+        old_pods=tuple(pod for pod in node.driver_pods if pod not in new_pods),
+        new_pod=new_pods[0] if new_pods else None,
+    )
 
 
 def is_old_pod(record: NodeRecord, pod: DriverPod) -> bool:
@@ -159,12 +156,8 @@ def taint_wait(f: InFlightNode) -> Step | None:
     return Step(actions=(), because=detail, wait=wait, wake_at=settled_at)
 
 
-def was_uncordoned(f: InFlightNode) -> bool:
-    return f.needs_cordon and not f.node.cordoned
-
-
 def _cordon_notes(f: InFlightNode) -> tuple[Notice, ...]:
-    if not was_uncordoned(f):
+    if f.node.cordoned or not f.needs_cordon:
         return ()
     manager = f.node.last_managers.get(NodeField.CORDON, "")
     message = f"{manager or 'an unknown manager'} uncordoned the node during its upgrade"

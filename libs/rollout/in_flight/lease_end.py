@@ -35,8 +35,6 @@ from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.wait_reasons import first_few
 
 AGENT_SILENT_REASON: Final = "agent-silent: the driver agent has stopped sending heartbeats"
-
-
 NOT_READY_REASON: Final = "not-ready: the Node did not become Ready in time"
 
 
@@ -45,7 +43,7 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
     reduced = NodeRecord(
         node_uid=f.node.uid,
         epoch=f.now.epoch,
-        token=f.token,
+        token=f.record.token,
         pool=f.record.pool,
         target=f.record.target,
         label=f.record.label,
@@ -57,7 +55,7 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
     )
     proven = Proven(label=evidence.label, kernel=evidence.kernel)
     before = [
-        slots.idle_command(f.node, name, f.now, token=f.token, proven=proven)
+        slots.idle_command(f.node, name, f.now, token=f.record.token, proven=proven)
         for name in (slots.DRIVER, slots.VALIDATOR)
         if name in f.node.components and _slot_body(f.node, name) != Idle(proven=proven)
     ]
@@ -105,12 +103,14 @@ def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
     Components that released the devices take them again first, or are silent.
     """
     quiesced = [
-        name for name in slots.QUIESCED if slots.held_command(f.node, name, f.token) is not None
+        name
+        for name in slots.QUIESCED
+        if slots.held_command(f.node, name, f.record.token) is not None
     ]
     commands = [
-        slots.idle_command(f.node, name, f.now, token=f.token)
+        slots.idle_command(f.node, name, f.now, token=f.record.token)
         for name in quiesced
-        if slots.live_command(f.node, name, f.token, f.now, CommandKind.IDLE) is None
+        if slots.live_command(f.node, name, f.record.token, f.now, CommandKind.IDLE) is None
     ]
     if f.bus_is_down and commands:
         return bus_wait(f)
@@ -140,7 +140,8 @@ def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
 def is_releasing(f: InFlightNode) -> bool:
     """Whether a release has begun: before step 6 nothing else sends these components `idle`."""
     return any(
-        slots.held_command(f.node, name, f.token, CommandKind.IDLE) for name in slots.QUIESCED
+        slots.held_command(f.node, name, f.record.token, CommandKind.IDLE)
+        for name in slots.QUIESCED
     )
 
 
@@ -174,7 +175,7 @@ def fail(f: InFlightNode, cause: str) -> NodeOutcome:
     if f.bus_is_down:
         return bus_wait(f)
     if not is_failing(f):
-        idle = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.token)
+        idle = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.record.token)
         because = f"the upgrade fails: {cause}"
         if f.record.cause == cause:
             return Step(actions=(idle,), because=because)
@@ -190,7 +191,7 @@ def fail(f: InFlightNode, cause: str) -> NodeOutcome:
 
 def is_failing(f: InFlightNode) -> bool:
     """Whether a failure has begun: its cause is in the record, and nothing is proven."""
-    command = slots.live_command(f.node, slots.DRIVER, f.token, f.now, CommandKind.IDLE)
+    command = slots.live_command(f.node, slots.DRIVER, f.record.token, f.now, CommandKind.IDLE)
     return command is not None and command.open() == Idle()
 
 
@@ -233,7 +234,7 @@ def _slot_body(node: NodeView, name: str) -> object:
 def _idle_all(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
     """Return the `idle` commands for slots that hold something else."""
     return [
-        slots.idle_command(f.node, name, f.now, token=f.token)
+        slots.idle_command(f.node, name, f.now, token=f.record.token)
         for name in names
         if name in f.node.components
         and f.node.components[name].slot is not None

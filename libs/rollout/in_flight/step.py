@@ -1,8 +1,6 @@
-"""What turns a node back or elsewhere before the start, and reboots after it.
+"""The step of a node under an upgrade lease: interruptions and reboots, then its state.
 
 docs/states.md#v-edited, #v-halt, #v-reboot
-
-Nodes under an upgrade lease: one function for each state (docs/states.md#upgrade).
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +14,7 @@ from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import NodeOutcome, Step
 from libs.rollout.in_flight.driver_restart import booted_label, pod_restart, restart_again
 from libs.rollout.in_flight.eviction import drain, pod_deletion, wait_for_jobs
-from libs.rollout.in_flight.in_flight_node import InFlightNode, write_record
+from libs.rollout.in_flight.in_flight_node import InFlightNode, in_flight_node, write_record
 from libs.rollout.in_flight.lease_end import (
     AGENT_SILENT_REASON,
     NOT_READY_REASON,
@@ -26,14 +24,45 @@ from libs.rollout.in_flight.lease_end import (
     release,
 )
 from libs.rollout.in_flight.validation import validation
-from libs.rollout.node_writes import (
-    current_record,
-    record_in_state,
-    upgrade_lease,
-)
+from libs.rollout.node_writes import current_record, record_in_state, upgrade_lease
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView, Readiness
+
+STATES: Final[Mapping[str, Callable[[InFlightNode], NodeOutcome]]] = {
+    UpgradeState.WAIT_FOR_JOBS_REQUIRED: wait_for_jobs,
+    UpgradeState.POD_DELETION_REQUIRED: pod_deletion,
+    UpgradeState.DRAIN_REQUIRED: drain,
+    UpgradeState.POD_RESTART_REQUIRED: pod_restart,
+    UpgradeState.VALIDATION_REQUIRED: validation,
+}
+
+
+def step_in_flight(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+    """Return what to do now about a node under an upgrade lease, or what it waits for."""
+    record, lease = current_record(node), upgrade_lease(node)
+    if record is None or lease is None or record.state not in STATES:
+        detail = "the node has an upgrade lease, but no record of what is in progress"
+        return wait_reasons.wait(WaitCode.RECORD_LOST, detail, now)
+    f = in_flight_node(node, pool, record, lease, now)
+    if is_failing(f):
+        return _renew_epochs(f) or fail(f, record.cause)
+    irreversible = record.started or record.operation is Operation.VALIDATE
+    return (
+        _renew_epochs(f)
+        or (handle_reboot(f) if irreversible else handle_interruption(f))
+        or STATES[record.state](f)
+    )
+
+
+def _renew_epochs(f: InFlightNode) -> Step | None:
+    """Write our epoch into the slots before any other effect (docs/states.md#leading)."""
+    actions = () if f.bus_is_down else slots.renewed_epochs(f.node, f.now)
+    if not actions:
+        return None
+    return Step(
+        actions=actions, because=f"renew commands of an earlier leader under epoch {f.now.epoch}"
+    )
 
 
 def handle_interruption(f: InFlightNode) -> NodeOutcome:
@@ -155,39 +184,3 @@ def _renewed(f: InFlightNode) -> Step | None:
     )
     because = "the node was rebooted: the time limit of its state starts again, once"
     return write_record(f, record, because, driver_label=label)
-
-
-STATES: Final[Mapping[str, Callable[[InFlightNode], NodeOutcome]]] = {
-    UpgradeState.WAIT_FOR_JOBS_REQUIRED: wait_for_jobs,
-    UpgradeState.POD_DELETION_REQUIRED: pod_deletion,
-    UpgradeState.DRAIN_REQUIRED: drain,
-    UpgradeState.POD_RESTART_REQUIRED: pod_restart,
-    UpgradeState.VALIDATION_REQUIRED: validation,
-}
-
-
-def step_in_flight(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    """Return what to do now about a node under an upgrade lease, or what it waits for."""
-    record, lease = current_record(node), upgrade_lease(node)
-    if record is None or lease is None or record.state not in STATES:
-        detail = "the node has an upgrade lease, but no record of what is in progress"
-        return wait_reasons.wait(WaitCode.RECORD_LOST, detail, now)
-    f = InFlightNode(node=node, pool=pool, now=now, record=record, lease=lease)
-    if is_failing(f):
-        return _renew_epochs(f) or fail(f, record.cause)
-    irreversible = record.started or record.operation is Operation.VALIDATE
-    return (
-        _renew_epochs(f)
-        or (handle_reboot(f) if irreversible else handle_interruption(f))
-        or STATES[record.state](f)
-    )
-
-
-def _renew_epochs(f: InFlightNode) -> Step | None:
-    """Write our epoch into the slots before any other effect (docs/states.md#leading)."""
-    actions = () if f.bus_is_down else slots.renewed_epochs(f.node, f.now)
-    if not actions:
-        return None
-    return Step(
-        actions=actions, because=f"renew commands of an earlier leader under epoch {f.now.epoch}"
-    )

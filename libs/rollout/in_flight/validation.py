@@ -93,7 +93,9 @@ def _current_run(f: InFlightNode) -> DriverRun | None:
 
 def _validate_command(f: InFlightNode, run: DriverRun | None) -> Command | None:
     """Return the op in the validator's slot if it is of this boot, this state and this run."""
-    command = slots.live_command(f.node, slots.VALIDATOR, f.token, f.now, CommandKind.VALIDATE)
+    command = slots.live_command(
+        f.node, slots.VALIDATOR, f.record.token, f.now, CommandKind.VALIDATE
+    )
     if command is None or command.boot_id != f.node.boot_id:
         return None
     if f.record.deadline is not None and command.deadline < f.record.deadline:
@@ -112,11 +114,11 @@ def _is_for(body: Validate, run: DriverRun) -> bool:
 
 def _is_of_lease(f: InFlightNode, evidence: Evidence, command: Command | None) -> bool:
     """Whether the evidence is of an op under this lease."""
-    if evidence.token != f.token:
+    if evidence.token != f.record.token:
         return False
     if command is not None:
         return evidence.op == command.op
-    idle = slots.held_command(f.node, slots.VALIDATOR, f.token, CommandKind.IDLE)
+    idle = slots.held_command(f.node, slots.VALIDATOR, f.record.token, CommandKind.IDLE)
     if idle is None or evidence.op >= idle.op:
         return False
     body = idle.open()
@@ -164,7 +166,7 @@ def _mismatch(seen: _Observation, evidence: Evidence) -> str:
 def _all_answered(seen: _Observation) -> bool:
     """Whether every command that changes the node is answered."""
     node, kinds = seen.f.node, (CommandKind.SWAP, CommandKind.INSTALL)
-    change = slots.held_command(node, slots.DRIVER, seen.f.token, *kinds)
+    change = slots.held_command(node, slots.DRIVER, seen.f.record.token, *kinds)
     pending = [(slots.DRIVER, change), (slots.VALIDATOR, seen.command)]
     return all(
         command is None or slots.slot_result(node, name, command) is not None
@@ -182,7 +184,7 @@ def _command_step(seen: _Observation) -> Step | None:
         # On a bring-up no pod can bind to the plugin before CUDA works.
         waits_for_cuda = name == slots.PLUGIN and f.record.operation is Operation.BRING_UP
         if not waits_for_cuda or _cuda_works(seen):
-            commands.append(slots.idle_command(f.node, name, f.now, token=f.token))
+            commands.append(slots.idle_command(f.node, name, f.now, token=f.record.token))
     if slots.VALIDATOR in f.node.components and seen.run is not None and seen.ready:
         is_void = seen.evidence is not None and _all_answered(seen)
         if seen.command is None or is_void:
@@ -210,7 +212,9 @@ def _new_validate(f: InFlightNode, run: DriverRun) -> WriteSlot:
         started=run.started if run.pod_uid else 0.0,
     )
     deadline = f.deadline or f.now.at + limits.VALIDATION
-    return slots.new_command(f.node, slots.VALIDATOR, body, f.now, token=f.token, deadline=deadline)
+    return slots.new_command(
+        f.node, slots.VALIDATOR, body, f.now, token=f.record.token, deadline=deadline
+    )
 
 
 def _progress_text(seen: _Observation) -> str:

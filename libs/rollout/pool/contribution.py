@@ -1,9 +1,7 @@
-"""How many nodes of a pool may be unavailable, and which ones are (docs/states.md#budget).
+"""What one node contributes to the Rollout of a pool: in flight, ended, unavailable and why.
 
-What one node contributes to the Rollout of a pool: in flight, ended and how, unavailable and
-why.
-
-Derived from the Node's record alone, never from its state label, which people write.
+Derived from the Node's record alone, never from its state label, which people write
+(docs/states.md#budget).
 """
 
 from enum import Enum, auto
@@ -19,65 +17,10 @@ from libs.rollout.node_writes import NON_DISRUPTIVE, current_record, upgrade_lea
 from libs.rollout.views.node import NodeField, NodeView
 
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
-
-
 _NEVER_DONE: Final = frozenset({Operation.BRING_UP, Operation.TAKE_OVER})
-
-
-def unavailable_reason(node: NodeView, record: NodeRecord | None) -> str:
-    """Return why the node counts as unavailable; empty: it is available."""
-    if node.lease is not None and _lowered_by_lease(node, record):
-        return "in an upgrade" if _ours(node) else "leased"
-    if node.state == _FAILED or (record is not None and record.state == _FAILED):
-        return "failed"
-    if not node.ready:
-        return "not ready"
-    if node.cordoned:
-        return "cordoned"
-    no_driver = node.loaded is None and node.modules_reported
-    return "without a driver" if no_driver and _should_have(node, record) else ""
-
-
-def counts_for_base(node: NodeView, record: NodeRecord | None) -> bool:
-    """Whether the node was done in this pool before: only then a joined node counts."""
-    if node.state == _DONE:
-        return True
-    if record is None:
-        return bool(node.driver_label)
-    return bool(record.evidence or node.driver_label) and record.operation not in _NEVER_DONE
-
-
-def _lowered_by_lease(node: NodeView, record: NodeRecord | None) -> bool:
-    lease = node.lease
-    if not isinstance(lease, NodeLease):
-        return True
-    if lease.node_uid != node.uid:
-        return False
-    return (
-        lease.owner is not LeaseOwner.UPGRADE
-        or record is None
-        or record.operation not in NON_DISRUPTIVE
-    )
-
-
-def _ours(node: NodeView) -> bool:
-    return isinstance(node.lease, NodeLease) and node.lease.owner is LeaseOwner.UPGRADE
-
-
-def _should_have(node: NodeView, record: NodeRecord | None) -> bool:
-    """Whether the node had a driver or should run one; not during its first bring-up."""
-    bring_up = record is not None and record.operation is Operation.BRING_UP
-    if bring_up and node.lease is not None:
-        return False
-    return bool(node.driver_label) or (record is not None and record.evidence is not None)
-
-
-_FAILED: Final = UpgradeState.UPGRADE_FAILED
-
 
 _BEGINNING: Final = (NodeField.STATE, NodeField.LEASE, NodeField.RECORD)
 """What an operation writes first. Cordon and driver label may have stayed from before."""
-
 
 UNBEGUN_SECONDS: Final = 60.0
 """How long an entry is kept for a node that does not begin."""
@@ -274,3 +217,48 @@ def _removed(base: NodeContribution) -> NodeContribution:
 
 def _targets(entry: InFlight) -> tuple[str, ...]:
     return () if entry.outside or not entry.target else (entry.target,)
+
+
+def unavailable_reason(node: NodeView, record: NodeRecord | None) -> str:
+    """Return why the node counts as unavailable; empty: it is available."""
+    if node.lease is not None and _lowered_by_lease(node, record):
+        ours = isinstance(node.lease, NodeLease) and node.lease.owner is LeaseOwner.UPGRADE
+        return "in an upgrade" if ours else "leased"
+    if node.state == _FAILED or (record is not None and record.state == _FAILED):
+        return "failed"
+    if not node.ready:
+        return "not ready"
+    if node.cordoned:
+        return "cordoned"
+    no_driver = node.loaded is None and node.modules_reported
+    return "without a driver" if no_driver and _should_have(node, record) else ""
+
+
+def counts_for_base(node: NodeView, record: NodeRecord | None) -> bool:
+    """Whether the node was done in this pool before: only then a joined node counts."""
+    if node.state == _DONE:
+        return True
+    if record is None:
+        return bool(node.driver_label)
+    return bool(record.evidence or node.driver_label) and record.operation not in _NEVER_DONE
+
+
+def _lowered_by_lease(node: NodeView, record: NodeRecord | None) -> bool:
+    lease = node.lease
+    if not isinstance(lease, NodeLease):
+        return True
+    if lease.node_uid != node.uid:
+        return False
+    return (
+        lease.owner is not LeaseOwner.UPGRADE
+        or record is None
+        or record.operation not in NON_DISRUPTIVE
+    )
+
+
+def _should_have(node: NodeView, record: NodeRecord | None) -> bool:
+    """Whether the node had a driver or should run one; not during its first bring-up."""
+    bring_up = record is not None and record.operation is Operation.BRING_UP
+    if bring_up and node.lease is not None:
+        return False
+    return bool(node.driver_label) or (record is not None and record.evidence is not None)

@@ -24,6 +24,12 @@ def accepted(spec: RolloutSpec, target: str) -> int:
     return release.failures if release is not None and release.target == target else 0
 
 
+def new_record(
+    strategy: StrategySpec, spec: RolloutSpec, target: str, *, base: int
+) -> TargetRecord:
+    return TargetRecord(threshold=threshold(strategy, base=base), accepted=accepted(spec, target))
+
+
 def allowance(record: TargetRecord) -> int:
     """Return how many nodes may be in flight or failed while the target is not proven."""
     return record.accepted + record.threshold

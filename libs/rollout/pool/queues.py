@@ -1,8 +1,7 @@
-"""The order in which candidates start (docs/states.md#d-4), kept sorted incrementally.
+"""Queues of candidates in the order of their starts (docs/states.md#d-4), kept sorted.
 
-Queues of candidates: one queue for all candidates of a pool that the same limits apply to.
-
-A slot that is taken or returned thus changes the heads of a few queues, never every node.
+One queue holds all candidates of a pool that the same limits apply to. A slot that is taken or
+returned thus changes the heads of a few queues, never every node.
 """
 
 from bisect import bisect_left, insort
@@ -18,6 +17,10 @@ from libs.rollout.pool.tally import PoolTally
 from libs.rollout.preflight import PreflightPhase, PreflightStatus, preflight_status
 from libs.rollout.views.node import NodeView
 from libs.rollout.wait_reasons import RESOLVED_BY, BlockReason
+
+_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
+
+_BLOCKED = PreflightPhase.BLOCKED
 
 
 class Rank(NamedTuple):
@@ -112,12 +115,6 @@ class RankedNodes:
         self._sorted.remove(self._ranks.pop(name))
 
 
-_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
-
-
-_BLOCKED = PreflightPhase.BLOCKED
-
-
 class QueueKey(NamedTuple):
     """Which limits apply to a candidate."""
 
@@ -190,7 +187,6 @@ class CandidateQueues:
         self,
         node: NodeView,
         candidate: Candidate,
-        contribution: NodeContribution,
         tally: PoolTally,
         *,
         before: WaitCode | None,
@@ -205,7 +201,7 @@ class CandidateQueues:
             self._leave(name)
             self._block(node, status, now)
             return status, None
-        key = queue_key(candidate, contribution, tally)
+        key = queue_key(candidate, tally.contributions[node.uid], tally)
         queue = self.queues.get(key)
         if queue is None:
             queue = self.queues[key] = CandidateQueue(key)

@@ -7,6 +7,7 @@ import msgspec
 
 from libs.contracts.commands import Command, Order
 from libs.contracts.reports import Preflight, Progress, Refusal, Result
+from libs.policy.kinds.upgrade_policy import PodDeletion
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +61,10 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
         """Identity of this run of the driver, which evidence refers to."""
         return "" if self.started is None else f"{self.uid}/{self.started}"
 
+    @property
+    def display_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
 
 class EvictionExemption(StrEnum):
     """Why an eviction leaves a pod alone."""
@@ -102,6 +107,9 @@ class WorkloadPod(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def display_name(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    def is_evictable(self, rules: PodDeletion) -> bool:
+        return (rules.force or not self.bare) and (rules.delete_empty_dir or not self.empty_dir)
 
 
 class PodEviction(msgspec.Struct, frozen=True, kw_only=True):

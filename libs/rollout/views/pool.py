@@ -1,8 +1,4 @@
-"""What the record of a pool allows at one moment: computed once per decision, before the steps of
-its nodes.
-
-One pool: what its policy wants, which builds exist, and its Rollout.
-"""
+"""One pool: what its policy wants, which builds exist, its Rollout, and what that allows now."""
 
 from collections.abc import Mapping
 from enum import StrEnum

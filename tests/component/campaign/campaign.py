@@ -16,11 +16,11 @@ from libs.contracts.journal import Revision
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
 from services.scheduler import resources
 from tests.component.campaign import fault_actions
-from tests.component.campaign.admin import POOL
+from tests.component.campaign.admin import NEW, OLD, POOL
 from tests.component.campaign.bus_observer import BusObserver
 from tests.component.campaign.fault_counts import FaultCounter
 from tests.component.campaign.recovery import FOR_PEOPLE, record_of, recover
-from tests.component.campaign.scenario import ACTS_UNTIL, NEW, OLD, CampaignScenario
+from tests.component.campaign.scenario import ACTS_UNTIL, CampaignScenario
 from tests.component.campaign.world import CampaignWorld, run_world
 
 HEALED_AT: Final = ACTS_UNTIL + 10.0

@@ -20,7 +20,7 @@ from services.scheduler import resources
 from services.scheduler.role import LEASE
 from tests.component.campaign import user_actions
 from tests.component.campaign.roles import NAMESPACE, ROLES, RoleProcess, user_of
-from tests.component.campaign.scenario import ScheduledAction
+from tests.component.campaign.user_actions import ScheduledAction
 from tests.component.campaign.world import CampaignWorld
 
 Perform = Callable[[CampaignWorld, ScheduledAction], Coroutine[Any, Any, bool]]

@@ -10,7 +10,7 @@ import msgspec
 
 from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, ValidationEnd, WorldOverride
 from libs.testing.bus import BusFaults
-from tests.component.campaign.action_kinds import ALL_ACTIONS
+from tests.component.campaign.fault_actions import ALL_ACTIONS
 
 OLD, NEW = "570.86.15", "580.95.05"
 ACTS_FROM: Final = 8.0

@@ -4,9 +4,8 @@ from demo.node import SimulatedNode
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.node import WaitCode
 from libs.forecast.world import SteadyWorld
-from tests.component.campaign.admin import POOL
+from tests.component.campaign.admin import NEW, OLD, POOL
 from tests.component.campaign.bus_observer import BusObserver
-from tests.component.campaign.scenario import NEW, OLD
 from tests.component.campaign.world import CampaignWorld, run_world
 
 NODES = ("a", "b", "c")

@@ -4,7 +4,7 @@ from libs.contracts.identities import Writer
 from libs.contracts.node import STATE_LABEL
 from libs.forecast.world import SteadyWorld
 from services.scheduler import resources
-from tests.component.campaign.scenario import OLD
+from tests.component.campaign.admin import OLD
 from tests.component.campaign.world import CampaignWorld, run_world
 
 AGENTS = (Writer.DISCOVERY, Writer.DRIVER, Writer.TELEMETRY, Writer.VALIDATOR)

@@ -21,8 +21,8 @@ from libs.kube.client import Evicted
 from libs.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from libs.testing.cluster.views import BUDGETS, PODS, REPLICA_SETS, Pod
 from services.scheduler import resources
-from tests.component.campaign.admin import POOL
-from tests.component.campaign.scenario import NEW, OLD, ScheduledAction
+from tests.component.campaign.admin import NEW, OLD, POOL
+from tests.component.campaign.user_actions import ScheduledAction
 from tests.component.campaign.world import CampaignWorld
 
 OTHER: Final = "575.57.08"

@@ -17,7 +17,7 @@ import pytest
 from libs.contracts.events import StepEvent
 from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, ValidationEnd
 from libs.testing.cluster.node_lifecycle import TAINTS_AFTER
-from tests.component.campaign.scenario import NEW, OLD
+from tests.component.campaign.admin import NEW, OLD
 from tests.component.campaign.world import CampaignWorld, run_world
 
 NODES = tuple(f"n{number}" for number in range(6))

@@ -7,8 +7,9 @@ from bench.ours import ProbedWorld
 from bench.ours_costs import PROOFS, PodWatches, RequestCounter
 from libs.contracts.journal import Verb
 from libs.contracts.rollout import KIND
-from libs.forecast.stage.field_paths import KUBELET, SCHEDULER
+from libs.forecast.stage.state import SCHEDULER
 from libs.forecast.world import RUNS_FOREVER, ProcessEnd, SteadyWorld, TimeSpan
+from libs.testing.stage.faults import KUBELET
 from services.scheduler.pod_cache import MAX_WATCHED_NODES
 
 

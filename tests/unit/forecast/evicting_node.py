@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from libs.contracts.node import MANAGER, NodeRecord, UpgradeState
 from libs.forecast.stage import Latencies, Stage, StageNodeSpec, Tenant, api
 from libs.forecast.stage.field_paths import LEASE, RECORD
-from libs.forecast.stage.managed_fields import OwnedField
 from libs.forecast.stage.objects import (
+    OwnedField,
     StageDriverPod,
     StageMachine,
     StageNode,

@@ -76,14 +76,16 @@ def instant(
     epoch: int = EPOCH,
     age: float = 1.0,
     ages: Mapping[str, float] | None = None,
-    **sight: Any,
+    **visibility: Any,
 ) -> Instant:
     """Return a moment with every source proved `age` seconds ago; `ages` sets single ones."""
     sources = {
         name: SourceState(proved=at - (ages or {}).get(name, age), revision="100")
         for name in SOURCES
     }
-    return Instant(at=at, epoch=epoch, visibility=replace(Visibility(sources=sources), **sight))
+    return Instant(
+        at=at, epoch=epoch, visibility=replace(Visibility(sources=sources), **visibility)
+    )
 
 
 def build(target: str = NEW, variant: str = VARIANT, **changes: Any) -> Build:
@@ -97,7 +99,7 @@ def pool(
     *,
     targets: Sequence[str] = (OLD, NEW),
     variants: Sequence[str] = (VARIANT,),
-    standing: Mapping[str, Any] | None = None,
+    constraints: Mapping[str, Any] | None = None,
     status: Mapping[str, Any] | None = None,
     upgrade: Mapping[str, Any] | None = None,
     **changes: Any,
@@ -115,7 +117,7 @@ def pool(
             has_finalizer=True,
             status=RolloutStatus(target=target, epoch=EPOCH, **(status or {})),
         ),
-        constraints=PoolConstraints(**(standing or {})),
+        constraints=PoolConstraints(**(constraints or {})),
     )
     return replace(result, **changes)
 
@@ -135,12 +137,12 @@ def granted(pool: PoolView, *nodes: NodeView, target: str = NEW, **changes: Any)
         )
         for node in nodes
     }
-    standing = replace(
+    constraints = replace(
         pool.constraints,
         in_flight={**pool.constraints.in_flight, **entries},
         may_begin=pool.constraints.may_begin | set(entries),
     )
-    return replace(pool, constraints=standing)
+    return replace(pool, constraints=constraints)
 
 
 def with_rollout(pool: PoolView, **changes: Any) -> PoolView:
@@ -182,11 +184,13 @@ def command(
     )
 
 
-def component(slot: Command | None = None, *, heard: float = NOW - 20, **changes: Any) -> Component:
+def component(
+    slot: Command | None = None, *, last_beat: float = NOW - 20, **changes: Any
+) -> Component:
     """Return a live component that has reported the order of its slot."""
     result = Component(
-        last_beat=heard,
-        silent_at=heard + 180.0,
+        last_beat=last_beat,
+        silent_at=last_beat + 180.0,
         capabilities=frozenset(
             {"quiesce", "idle", "swap", "install", "validate", "preflight", "holders"}
         ),

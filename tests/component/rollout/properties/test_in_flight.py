@@ -97,7 +97,7 @@ def commands(draw: st.DrawFn, name: str) -> Command:
 @st.composite
 def components(draw: st.DrawFn, name: str) -> Component:
     slot = draw(st.one_of(st.none(), commands(name)))
-    made = component(slot, heard=draw(times))
+    made = component(slot, last_beat=draw(times))
     if slot is None:
         return made
     if draw(st.booleans()):
@@ -214,19 +214,19 @@ def pools_of(draw: st.DrawFn, node: NodeView) -> PoolView:
             on_job_timeout=draw(st.sampled_from(OnJobTimeout)),
             on_eviction_timeout=draw(st.sampled_from(OnEvictionTimeout)),
         ),
-        standing={"frozen_seconds": draw(st.sampled_from([0.0, 50.0, 90.0]))},
+        constraints={"frozen_seconds": draw(st.sampled_from([0.0, 50.0, 90.0]))},
     )
     record = node.record
     assert isinstance(record, NodeRecord)
     made = granted(made, node, target=draw(st.sampled_from([record.target, NEW])))
     readiness = draw(st.sampled_from([*Readiness, Readiness.SETTLED]))
     made = with_build(made, NEW, readiness=readiness)
-    standing = replace(
+    constraints = replace(
         made.constraints,
         halted=draw(st.sampled_from([{}, {NEW: "too many failed"}])),
         to_release=draw(st.sampled_from([{}, {}, {node.uid: "halted"}])),
     )
-    return replace(made, constraints=standing)
+    return replace(made, constraints=constraints)
 
 
 @st.composite

@@ -1,6 +1,7 @@
 """Server-side apply as a real API server does it, field by field."""
 
-from libs.forecast.stage.managed_fields import Fields, OwnedField, applied, updated
+from libs.forecast.stage.managed_fields import Fields, applied, updated
+from libs.forecast.stage.objects import OwnedField
 
 US, PERSON, OTHER = "us", "person", "other"
 

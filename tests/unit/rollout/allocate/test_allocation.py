@@ -80,8 +80,8 @@ def test_the_next_token_exceeds_all_known_tokens() -> None:
     assert next_token(node("n")) == 1
     assert next_token(required("n")) == TOKEN + 1
     assert next_token(node("n", lease=lease("n", token=30))) == 31
-    heard = component(highest_order=Order(40, 2))
-    assert next_token(node("n", components={"driver": heard})) == 41
+    last_beat = component(highest_order=Order(40, 2))
+    assert next_token(node("n", components={"driver": last_beat})) == 41
     part = component(command(Idle(), node="n", order=(50, 1)), highest_order=Order(0, 0))
     assert next_token(node("n", components={"driver": part})) == 51
     of_another = component(command(Idle(), node="other", order=(60, 1)), highest_order=Order(0, 0))
@@ -116,11 +116,11 @@ def test_nodes_that_use_the_budget_are_named() -> None:
 
 def proving_pool(count: int, **changes: object) -> tuple[PoolView, list[NodeView]]:
     nodes = [in_flight_node(name=f"busy-{n}") for n in range(count)]
-    places = {
+    flights = {
         view.uid: entry(view, token=TOKEN, since=NOW - 90 + n) for n, view in enumerate(nodes)
     }
     result = TargetRecord(threshold=3, **changes)  # type: ignore[arg-type]
-    return open_pool(upgrade=ALL, record=result, base=9, in_flight=places), nodes
+    return open_pool(upgrade=ALL, record=result, base=9, in_flight=flights), nodes
 
 
 @pytest.mark.parametrize(
@@ -145,16 +145,8 @@ def test_the_number_of_failures_is_reported() -> None:
     ("upgrade", "record", "expected"),
     [
         ({}, TargetRecord(threshold=1), ""),
-        (
-            {"max_parallel_upgrades": 1},
-            of_target(),
-            "maxParallelUpgrades",
-        ),
-        (
-            {"max_unavailable": 1},
-            of_target(),
-            "unavailable",
-        ),
+        ({"max_parallel_upgrades": 1}, of_target(), "maxParallelUpgrades"),
+        ({"max_unavailable": 1}, of_target(), "unavailable"),
     ],
 )
 def test_starts_of_the_same_write_are_named_as_the_reason(
@@ -187,8 +179,6 @@ def test_a_pending_write_keeps_the_slot_of_its_node() -> None:
 
 
 ONE = {"max_parallel_upgrades": 1, "max_unavailable": "100%"}
-
-
 THIRD = "target-third"
 
 

@@ -1,15 +1,19 @@
 """Queues of candidates, and their preflight rechecks."""
 
+from msgspec.structs import replace
+
 from libs.contracts.commands import PreflightCheck
-from libs.contracts.node import Operation, WaitCode
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import NodeRecord, Operation, WaitCode
+from libs.contracts.reports import PodUse, Usage
 from libs.rollout.decision import Candidate
 from libs.rollout.pool.contribution import contribution_of
-from libs.rollout.pool.queues import CandidateQueue, CandidateQueues, QueueKey
+from libs.rollout.pool.queues import CandidateQueue, CandidateQueues, QueueKey, rank
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.node import NodeView
 from libs.rollout.wait_reasons import BlockReason
 from tests.unit.rollout.allocate.builders import FINDING, candidate, checked
-from tests.unit.rollout.builders import NEW, NOW, POOL, label_of, required
+from tests.unit.rollout.builders import NEW, NOW, POOL, label_of, node, record, required
 
 
 def test_a_queue_reports_a_change_only_when_the_block_code_changes() -> None:
@@ -34,9 +38,8 @@ def put_candidate(queues: CandidateQueues, given: NodeView, *, outside: bool = F
         operation=Operation.UPGRADE, target=NEW, label=label_of(NEW), outside=outside, check=check
     )
     tally = PoolTally()
-    borne = contribution_of(given, None, POOL, NOW)
-    tally.put(borne)
-    queues.put(given, result, borne, tally, before=None, now=NOW)
+    tally.put(contribution_of(given, None, POOL, NOW))
+    queues.put(given, result, tally, before=None, now=NOW)
 
 
 def test_a_recheck_ends_when_the_findings_are_gone() -> None:
@@ -59,3 +62,51 @@ def test_a_candidate_moves_to_the_queue_of_its_current_limits() -> None:
         assert lines == {outside: ["n"]}
     queues.drop("n")
     assert (queues.queues, queues.candidates) == ({}, {})
+
+
+# The ranking of candidates (docs/states.md#d-4), and the structures that keep it.
+
+
+def unchecked(*, outside: bool = False) -> Candidate:
+    return Candidate(operation=Operation.UPGRADE, target="t", label="l", outside=outside)
+
+
+def uses(name: str, *pods: int) -> NodeView:
+    use = Usage(pods=tuple(PodUse(pod_uid=f"{name}-{n}", gpus=gpus) for n, gpus in enumerate(pods)))
+    return node(name, usage=use)
+
+
+def runs(name: str, version: str) -> NodeView:
+    return node(name, loaded=LoadedDriver(version=version))
+
+
+def before(first: NodeView, second: NodeView) -> bool:
+    return rank(first, unchecked()) < rank(second, unchecked())
+
+
+def test_the_ranking_order() -> None:
+    released: NodeRecord = record("b", back_off_seconds=600.0)
+    in_order = [
+        (uses("z", 8, 8, 8), unchecked(outside=True)),
+        (runs("y", "550.9.1"), unchecked()),
+        (runs("x", "550.10.1"), unchecked()),
+        (node("b1", loaded=LoadedDriver(version="580.1")), unchecked()),
+        (node("b2", loaded=LoadedDriver(version="580.1")), unchecked()),
+        (node("w", usage=Usage(host_processes=1)), unchecked()),
+        (uses("v", 8), unchecked()),
+        (uses("u", 1, 1), unchecked()),
+        (replace(node("b"), record=released), unchecked()),
+        (node("a", upgrade_last=True), unchecked(outside=True)),
+        (node("a", upgrade_last=True), unchecked()),
+    ]
+    ranks = [rank(*item) for item in in_order]
+    assert ranks == sorted(ranks)
+
+
+def test_unknown_usage_ranks_as_busy() -> None:
+    assert before(node("z"), node("a", usage=None))
+
+
+def test_a_finished_back_off_does_not_lower_the_rank() -> None:
+    again: NodeRecord = record("a", back_off_seconds=0.0)
+    assert before(replace(node("a"), record=again), node("b"))

@@ -66,12 +66,7 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
     "a lease of a person": (required(lease=lease(owner=LeaseOwner.HUMAN)), pool(), "skipped", None),
     "a lease of repair": (required(lease=lease(owner=LeaseOwner.REPAIR)), pool(), "skipped", None),
     "a lease for MIG": (required(lease=lease(owner=LeaseOwner.MIG)), pool(), "skipped", None),
-    "an unreadable lease": (
-        required(lease=MalformedAnnotation("{")),
-        pool(),
-        "skipped",
-        None,
-    ),
+    "an unreadable lease": (required(lease=MalformedAnnotation("{")), pool(), "skipped", None),
     "it was given back": (backed_off(NOW + 60), pool(), "back-off", NOW + 60),
     "it is not ready": (required(ready=False), pool(), "not-ready", None),
     "its driver agent never reported": (
@@ -92,12 +87,7 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
         "agent-silent",
         None,
     ),
-    "a bare pod": (
-        required(pods=(replace(WORK, bare=True),)),
-        pool(),
-        "preflight",
-        None,
-    ),
+    "a bare pod": (required(pods=(replace(WORK, bare=True),)), pool(), "preflight", None),
     "a pod that would lose its emptyDir": (
         required(pods=(replace(WORK, empty_dir=True),)),
         pool(),
@@ -266,8 +256,6 @@ def test_which_operations_need_a_preflight() -> None:
 
 
 DRAINS = Drain(enable=True)
-
-
 FORCES = PodDeletion(force=True)
 
 

@@ -30,7 +30,7 @@ from tests.unit.rollout.builders import (
 from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait_of
 
 NO_RETRIES = replace(pool(), strategy=StrategySpec(retries=0))
-HALTED = pool(standing={"halted": {NEW: "1 of 1 allowed failures"}})
+HALTED = pool(constraints={"halted": {NEW: "1 of 1 allowed failures"}})
 VALIDATE = Candidate(operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True)
 
 
@@ -115,7 +115,7 @@ def test_a_halted_target_is_not_retried() -> None:
 
 def test_a_paused_retry_keeps_its_state() -> None:
     outcome = wait_of(
-        step_at_rest(failed(), pool(standing={"paused": "the brake is Pause"}), instant())
+        step_at_rest(failed(), pool(constraints={"paused": "the brake is Pause"}), instant())
     )
     assert outcome.code == "paused"
 
@@ -148,7 +148,7 @@ def test_joining_the_last_good_target_is_retried_as_often_as_the_strategy_allows
         unsynced(driver_label=""), target=OLD, label="", evidence=None, attempt=attempts
     )
     gave_up = with_record(gave_up, started=False, cause="eviction: ml/train-0")
-    where = pool(standing={"proven": frozenset({OLD}), "last_good": OLD})
+    where = pool(constraints={"proven": frozenset({OLD}), "last_good": OLD})
     outcome = step_at_rest(replace(gave_up, components=idle_components()), where, instant())
     if again:
         assert isinstance(outcome, Step)
@@ -196,12 +196,3 @@ def test_a_failed_node_is_validated_once_per_driver_run(proof: Evidence, *, agai
     view = replace(with_record(failed(), revalidated="", attempt=9), evidence=proof)
     outcome = step_at_rest(view, pool(), instant())
     assert isinstance(outcome, Candidate) is again
-
-
-@pytest.mark.parametrize("cause", ["validation: cuda", ""])
-def test_a_failed_node_reports_its_cause(cause: str) -> None:
-    outcome = wait_of(
-        step_at_rest(with_record(failed(), cause=cause, attempt=9), pool(), instant())
-    )
-    assert cause in outcome.detail
-    assert outcome.detail == outcome.detail.strip() != ""

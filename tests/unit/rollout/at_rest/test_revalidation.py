@@ -201,7 +201,7 @@ def test_on_a_host_unknown_modules_are_not_unloaded() -> None:
 
 
 def test_a_validation_waits_for_a_silent_validator() -> None:
-    deaf = {**idle_components(proven=label_of(NEW)), "validator": component(heard=NOW - 200)}
+    deaf = {**idle_components(proven=label_of(NEW)), "validator": component(last_beat=NOW - 200)}
     node = replace(restarted(at=NOW - 2 * HOUR), components=deaf)
     settled = step_of(step_at_rest(node, pool(), instant()))
     outcome = wait_of(step_at_rest(apply_step(node, settled), pool(), instant()))
@@ -236,8 +236,7 @@ def test_a_driver_that_is_briefly_not_ready_has_not_restarted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "expected"),
-    [("", "hour"), ("CrashLoopBackOff", ": CrashLoopBackOff")],
+    ("trouble", "expected"), [("", "hour"), ("CrashLoopBackOff", ": CrashLoopBackOff")]
 )
 def test_a_restarting_driver_reports_its_trouble(trouble: str, expected: str) -> None:
     restarts = (NOW - 3.0, NOW - 2.0, NOW - 1.0)

@@ -184,9 +184,9 @@ def test_an_unused_grant_counts_for_the_next() -> None:
 
 def test_grants_begin_only_as_far_as_the_current_budget_allows() -> None:
     nodes = candidates(3)
-    places = {view.uid: entry(view, since=NOW - 5) for view in nodes}
+    flights = {view.uid: entry(view, since=NOW - 5) for view in nodes}
     pool = open_pool(
-        upgrade={**ALL, "max_unavailable": 3}, record=of_target(), base=5, in_flight=places
+        upgrade={**ALL, "max_unavailable": 3}, record=of_target(), base=5, in_flight=flights
     )
     away = done("away", ready=False)
     decision = decided(pool, *nodes, done("well"), away)

@@ -45,29 +45,29 @@ class FailingPool:
 
     def decide(self) -> DecisionDelta:
         """Decide once; writes to the Rollout take effect at once."""
-        news = self.deciding.decide(instant())
-        for write in news.rollouts:
+        delta = self.deciding.decide(instant())
+        for write in delta.rollouts:
             self._rollout(status=write.status)
             self._show(
                 self._begun(write.status.in_flight[self.nodes[name].uid]) for name in write.granted
             )
         record = self.status.targets.get(NEW)
         broken = set(record.failed) if record is not None else set[str]()
-        flying = {uid for uid, place in self.status.in_flight.items() if place.target == NEW}
+        flying = {uid for uid, flight in self.status.in_flight.items() if flight.target == NEW}
         self.most = max(self.most, len(broken | flying))
-        return news
+        return delta
 
     def settle(self) -> None:
         """Decide until nothing is written."""
         while self.decide().rollouts:
             pass
 
-    def _begun(self, place: InFlight) -> NodeView:
-        self.started.append(f"uid-{place.node}")
-        record = {"token": place.token, "target": place.target}
-        view = in_flight_node("pod-restart-required", place.node, record=record)
+    def _begun(self, flight: InFlight) -> NodeView:
+        self.started.append(f"uid-{flight.node}")
+        record = {"token": flight.token, "target": flight.target}
+        view = in_flight_node("pod-restart-required", flight.node, record=record)
         assert view.lease is not None
-        return replace(view, lease=replace(view.lease, token=place.token))  # type: ignore[type-var]
+        return replace(view, lease=replace(view.lease, token=flight.token))  # type: ignore[type-var]
 
     def fail(self, names: Iterable[str]) -> None:
         self._show([self._ended(name, failed(name)) for name in names])
@@ -118,7 +118,7 @@ class FailingPool:
         self.deciding.update(pools=[pool])
 
     def in_flight(self) -> list[str]:
-        return sorted(place.node for place in self.status.in_flight.values())
+        return sorted(flight.node for flight in self.status.in_flight.values())
 
     def codes(self) -> set[WaitCode]:
         return {wait.code for wait in self.deciding.waits.values()}

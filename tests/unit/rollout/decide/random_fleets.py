@@ -52,7 +52,6 @@ STATES: Final = (
 )
 TARGETS: Final = (NEW, OLD)
 
-
 PLAIN: Final[dict[str, dict[str, Any]]] = {
     "away": {"ready": False},
     "cordoned": {"cordoned": True},
@@ -203,8 +202,10 @@ def moments(r: Random, at: float = NOW) -> Instant:
     }
     foreign = "the GPU Operator" if r.random() < 0.05 else ""
     away = at - 5.0 if r.random() < 0.05 else None
-    sight = replace(now.visibility, sources=sources, foreign_operator=foreign, bus_down_since=away)
-    return replace(now, visibility=sight)
+    visibility = replace(
+        now.visibility, sources=sources, foreign_operator=foreign, bus_down_since=away
+    )
+    return replace(now, visibility=visibility)
 
 
 NAMES: Final = [f"n{number}" for number in range(9)]

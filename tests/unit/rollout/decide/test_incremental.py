@@ -10,6 +10,7 @@ from libs.contracts.node import LeaseOwner, NodeLease, UpgradeState, WaitCode
 from libs.contracts.rollout import InFlight
 from libs.rollout.decide import Decider, DecisionDelta, decide
 from libs.rollout.decision import Wait
+from libs.rollout.outcomes import WakeQueue
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import PodEviction
 from libs.rollout.views.node import NodeView
@@ -68,15 +69,15 @@ class IncrementalCheck:
             for name, view in self.fleet.nodes.items()
         ]
         whole = decide(fleet(list(self.fleet.pools.values()), *nodes), moment)
-        news = self.deciding.decide(moment)
-        assert (news.steps, dict(self.deciding.waits)) == (whole.steps, whole.waits)
-        assert (news.rollouts, news.budgets) == (whole.rollouts, whole.budgets)
-        assert (news.probes, news.cancelled) == (whole.probes, whole.cancelled)
-        assert news.wake_at == whole.wake_at
-        self._waiting |= dict(news.waits)
-        self._waiting |= {name: step.wait for name, step in news.steps.items()}
-        self._waiting |= dict.fromkeys(news.no_longer_waiting)
-        return news
+        delta = self.deciding.decide(moment)
+        assert (delta.steps, dict(self.deciding.waits)) == (whole.steps, whole.waits)
+        assert (delta.rollouts, delta.budgets) == (whole.rollouts, whole.budgets)
+        assert (delta.probes, delta.cancelled) == (whole.probes, whole.cancelled)
+        assert delta.wake_at == whole.wake_at
+        self._waiting |= dict(delta.waits)
+        self._waiting |= {name: step.wait for name, step in delta.steps.items()}
+        self._waiting |= dict.fromkeys(delta.no_longer_waiting)
+        return delta
 
     def settle(self, now: Instant) -> None:
         """Apply all due Rollout writes."""
@@ -88,8 +89,8 @@ class IncrementalCheck:
         assert self.decide(now).rollouts == ()
 
 
-def with_entries(view: PoolView, **places: InFlight) -> PoolView:
-    return with_status(view, in_flight=places)
+def with_entries(view: PoolView, **flights: InFlight) -> PoolView:
+    return with_status(view, in_flight=flights)
 
 
 def between_pools(given: NodeView, record: str, selected: str, **changes: Any) -> NodeView:
@@ -129,8 +130,8 @@ def test_limits_move_during_a_bus_outage() -> None:
 def test_an_expiring_entry_of_another_pool_sets_the_wake_up() -> None:
     view = checked(node("n"), asked=NOW - 2, answered=None)
     for age, woken in ((58.0, NOW + 2), (5.0, NOW + 8)):
-        place = InFlight(node="n", token=1, target=NEW, since=NOW - age)
-        kept = IncrementalCheck([HERE, with_entries(THERE, **{view.uid: place})], view)
+        flight = InFlight(node="n", token=1, target=NEW, since=NOW - age)
+        kept = IncrementalCheck([HERE, with_entries(THERE, **{view.uid: flight})], view)
         assert kept.decide().wake_at == woken
 
 
@@ -147,8 +148,8 @@ def test_changed_rules_are_applied_to_every_node_of_the_pool() -> None:
 
 
 def test_a_policy_that_returns_has_its_nodes_again() -> None:
-    torn = between_pools(done("n"), POOL, OTHER)
-    kept = IncrementalCheck([HERE, THERE], torn)
+    between = between_pools(done("n"), POOL, OTHER)
+    kept = IncrementalCheck([HERE, THERE], between)
     kept.decide()
     for gone in (True, False):
         kept.update(pools=[replace(HERE, gone=gone)])
@@ -156,9 +157,9 @@ def test_a_policy_that_returns_has_its_nodes_again() -> None:
 
 
 def test_a_node_counted_in_two_pools_follows_a_change_of_rules() -> None:
-    torn = between_pools(done("n", OLD), POOL, OTHER)
-    here = with_entries(HERE, **{torn.uid: entry(torn, token=TOKEN)})
-    kept = IncrementalCheck([here, THERE], torn)
+    between = between_pools(done("n", OLD), POOL, OTHER)
+    here = with_entries(HERE, **{between.uid: entry(between, token=TOKEN)})
+    kept = IncrementalCheck([here, THERE], between)
     kept.decide()
     for gone in (True, False):
         kept.update(pools=[replace(here, gone=gone)])
@@ -169,17 +170,17 @@ def test_an_entry_in_another_pool_counts_there_while_it_exists() -> None:
     view = checked(node("n"))
     kept = IncrementalCheck([HERE, THERE], view)
     kept.settle(instant())
-    place = InFlight(node="n", token=1, target=NEW, since=NOW - 5)
-    for places in ({view.uid: place}, {}, {view.uid: place}):
-        kept.update(pools=[with_entries(THERE, **places)])
+    flight = InFlight(node="n", token=1, target=NEW, since=NOW - 5)
+    for flights in ({view.uid: flight}, {}, {view.uid: flight}):
+        kept.update(pools=[with_entries(THERE, **flights)])
         kept.decide()
         kept.update([replace(view, revision="51")])
         kept.decide()
 
 
 def test_nodes_of_a_removed_pool_belong_to_the_others() -> None:
-    torn = between_pools(done("n"), POOL, OTHER)
-    kept = IncrementalCheck([HERE, THERE], torn, node("m"))
+    between = between_pools(done("n"), POOL, OTHER)
+    kept = IncrementalCheck([HERE, THERE], between, node("m"))
     kept.decide()
     kept.update(gone=POOL)
     kept.decide()
@@ -205,8 +206,8 @@ def test_evictions_are_cancelled_where_nothing_is_under_way(
     given: NodeView, *, cancelled: bool
 ) -> None:
     flies = given.state == JOBS
-    places = {given.uid: entry(given, token=TOKEN)} if flies else {}
-    kept = IncrementalCheck(with_entries(HERE, **places), given)
+    flights = {given.uid: entry(given, token=TOKEN)} if flies else {}
+    kept = IncrementalCheck(with_entries(HERE, **flights), given)
     assert kept.decide().cancelled == (("n",) if cancelled else ())
 
 
@@ -225,13 +226,21 @@ def test_a_step_without_actions_is_a_wait() -> None:
     assert isinstance(view.lease, NodeLease)
     fresh = replace(view, lease=replace(view.lease, since=NOW - 0.5))
     kept = IncrementalCheck(with_entries(HERE, **{view.uid: entry(view, token=TOKEN)}), fresh)
-    news = kept.decide()
-    assert (news.steps, list(kept.deciding.waits)) == ({}, ["n"])
+    delta = kept.decide()
+    assert (delta.steps, list(kept.deciding.waits)) == ({}, ["n"])
 
 
 def test_a_node_is_counted_in_the_pool_that_selects_it() -> None:
-    torn = between_pools(done("n", OLD), POOL, OTHER)
-    news = IncrementalCheck([HERE, THERE], torn, done("m")).decide()
-    counts = {write.pool: write.status.counts for write in news.rollouts}
+    between = between_pools(done("n", OLD), POOL, OTHER)
+    delta = IncrementalCheck([HERE, THERE], between, done("m")).decide()
+    counts = {write.pool: write.status.counts for write in delta.rollouts}
     assert (counts[POOL].total, counts[POOL].done, counts[POOL].waiting) == (1, 1, 0)
     assert (counts[OTHER].total, counts[OTHER].waiting) == (1, 1)
+
+
+def test_a_replaced_timer_is_skipped() -> None:
+    wakes = WakeQueue()
+    for at in (5.0, 9.0):
+        wakes.put("n", at)
+    assert (wakes.next_at(), wakes.pop_due(7.0), wakes.pop_due(9.0)) == (9.0, [], ["n"])
+    assert wakes.next_at() is None

@@ -13,12 +13,12 @@ from libs.rollout.views.fleet import Fleet
 from tests.unit.rollout.allocate.builders import candidate, of_target, open_pool
 from tests.unit.rollout.builders import NEW, NOW, POOL, done, instant, pool
 
-PLACE = InFlight(node="stray", token=1, target=NEW, since=NOW)
+FLIGHT = InFlight(node="stray", token=1, target=NEW, since=NOW)
 STRAY = {POOL: candidate("stray"), "other": candidate("stray", pool="other")}
 """By the pool that selects it."""
 UID = STRAY[POOL].uid
 HERE = {
-    granted: open_pool(record=of_target(), base=2, in_flight={UID: PLACE} if granted else {})
+    granted: open_pool(record=of_target(), base=2, in_flight={UID: FLIGHT} if granted else {})
     for granted in (True, False)
 }
 OTHER = replace(pool(), key="other", uid="uid-of-other", rollout=None)
@@ -89,6 +89,6 @@ def test_no_order_of_events_leaves_a_stray_entry() -> None:
         for act in acts:
             act(scene)
         due = whole(granted=scene.granted, selected=scene.selected)
-        news, sent = scene.kept.decide(instant()), [act.__name__ for act in acts]
-        assert (news.rollouts, news.budgets) == (due.rollouts, due.budgets), sent
+        delta, sent = scene.kept.decide(instant()), [act.__name__ for act in acts]
+        assert (delta.rollouts, delta.budgets) == (due.rollouts, due.budgets), sent
         assert dict(scene.kept.waits) == due.waits, sent

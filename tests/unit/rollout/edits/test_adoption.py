@@ -156,7 +156,7 @@ LEFT: dict[str, tuple[NodeView, PoolView, Any]] = {
     ),
     "autoUpgrade was never on": (
         foreign_node("upgrade-done"),
-        pool(standing={"may_mark_required": False}),
+        pool(constraints={"may_mark_required": False}),
         instant(),
     ),
     "it is to have no driver": (foreign_node("upgrade-done", excluded=True), pool(), instant()),
@@ -232,8 +232,10 @@ def adopted_node(**changes: Any) -> NodeView:
 def first_write_of(taken: NodeView) -> NodeApplyConfiguration:
     candidate = candidate_of(step_at_rest(taken, pool(), instant()))
     entry = InFlight(node=taken.name, token=TOKEN + 1, target=NEW, since=NOW)
-    standing = replace(pool().constraints, may_begin=frozenset({taken.uid}))
-    step = step_of(begin(taken, candidate, entry, replace(pool(), constraints=standing), instant()))
+    constraints = replace(pool().constraints, may_begin=frozenset({taken.uid}))
+    step = step_of(
+        begin(taken, candidate, entry, replace(pool(), constraints=constraints), instant())
+    )
     return node_write_of(step)
 
 

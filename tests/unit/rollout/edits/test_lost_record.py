@@ -307,16 +307,8 @@ def test_adoption_follows_the_labels_with_nothing_proven(case: str) -> None:
     applied, _, later = answer(node, here)
     written = applied.record
     assert written is not None
-    assert (written.state, written.started, written.evidence) == (
-        state,
-        started,
-        None,
-    )
-    assert (written.node_uid, written.pool, written.label) == (
-        node.uid,
-        POOL,
-        node.driver_label,
-    )
+    assert (written.state, written.started, written.evidence) == (state, started, None)
+    assert (written.node_uid, written.pool, written.label) == (node.uid, POOL, node.driver_label)
     assert written.token >= TOKEN
     assert applied.driver_label == node.driver_label
     assert applied.lease is None
@@ -325,11 +317,11 @@ def test_adoption_follows_the_labels_with_nothing_proven(case: str) -> None:
     assert handle_edits(later, here, instant()) is None
 
 
-@pytest.mark.parametrize("known_to", ["record", "lease", "agent", "slot", "standing", "Rollout"])
+@pytest.mark.parametrize("known_to", ["record", "lease", "agent", "slot", "constraints", "Rollout"])
 def test_adoption_continues_from_the_highest_known_token(known_to: str) -> None:
     result, here, high = requesting("the lease is garbled", NodeRequest.ADOPT), pool(), TOKEN + 30
     assert isinstance(result.record, NodeRecord)
-    place = InFlight(node=result.name, token=high, target=NEW, since=NOW)
+    flight = InFlight(node=result.name, token=high, target=NEW, since=NOW)
     match known_to:
         case "record":
             result = replace(result, record=replace(result.record, token=high))
@@ -339,10 +331,10 @@ def test_adoption_continues_from_the_highest_known_token(known_to: str) -> None:
             result = replace(result, components={"driver": component(highest_order=Order(high, 1))})
         case "slot":
             result = with_token(result, high)
-        case "standing":
+        case "constraints":
             here = granted(here, result, token=high)
         case _:
-            here = pool(status={"in_flight": {result.uid: place}})
+            here = pool(status={"in_flight": {result.uid: flight}})
     applied, _, _ = answer(result, here)
     assert applied.record is not None
     assert applied.record.token == high
@@ -418,10 +410,7 @@ def loss_reason(view: NodeView) -> str:
     [
         (no_record(done()), "record"),
         (done(record=MalformedAnnotation("not JSON")), ": not JSON"),
-        (
-            node(state="upgrade-done", field_managers={NodeField.STATE: (MANAGER,)}),
-            "record",
-        ),
+        (node(state="upgrade-done", field_managers={NodeField.STATE: (MANAGER,)}), "record"),
         (node(field_managers={NodeField.STATE: (MANAGER,)}), ""),
         (node(field_managers={NodeField.DRIVER: (MANAGER,)}), ""),
         (

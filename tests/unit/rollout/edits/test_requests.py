@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import MANAGER, REQUEST_ANNOTATION, REQUESTED_ANNOTATION, NodeRequest
+from libs.contracts.node import (
+    MANAGER,
+    REQUEST_ANNOTATION,
+    REQUESTED_ANNOTATION,
+    NodeRequest,
+)
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Notice, NoticeKind, Step, WriteNode
 from libs.rollout.edits import consume_requests, handle_edits

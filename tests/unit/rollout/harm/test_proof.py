@@ -103,9 +103,9 @@ def test_the_threshold_is_fixed_at_the_first_grant() -> None:
 
 def test_after_the_proof_only_the_budget_limits() -> None:
     proof = [done("first"), done("second")]
-    places = {view.uid: replace(entry(view), token=7) for view in proof}
+    flights = {view.uid: replace(entry(view), token=7) for view in proof}
     pool = open_pool(
-        upgrade=ALL, base=9, record=UNPROVEN, in_flight=places, phase=RolloutPhase.PROVING
+        upgrade=ALL, base=9, record=UNPROVEN, in_flight=flights, phase=RolloutPhase.PROVING
     )
     (write,) = decided(pool, *proof, *candidates(7)).rollouts
     record = write.status.targets[NEW]
@@ -281,8 +281,8 @@ def test_the_target_of_a_joining_node(
 
 def test_the_oldest_nodes_of_the_proof_are_named_first() -> None:
     late, early = (in_flight_node("wait-for-jobs-required", name) for name in ("a-late", "z-early"))
-    places = in_flight(late, since=NOW - 10) | in_flight(early, since=NOW - 500)
-    pool = open_pool(upgrade=ALL, base=9, record=UNPROVEN, in_flight=places)
+    flights = in_flight(late, since=NOW - 10) | in_flight(early, since=NOW - 500)
+    pool = open_pool(upgrade=ALL, base=9, record=UNPROVEN, in_flight=flights)
     wait = decided(pool, late, early, candidate("node-1")).waits["node-1"]
     assert wait.code is WaitCode.PROOF
     assert "z-early, a-late" in wait.detail

@@ -267,7 +267,9 @@ def test_a_plugin_that_does_not_let_go_fails_a_bring_up() -> None:
     record = {"operation": Operation.BRING_UP, "paused": False, "since": NOW}
     view = restarting(WAITS_AT_GATE, record=record)
     view = replace(view, loaded=None)
-    plugin = component(command(Quiesce(), order=(TOKEN, 3), deadline=NOW + 240), heard=NOW + 200)
+    plugin = component(
+        command(Quiesce(), order=(TOKEN, 3), deadline=NOW + 240), last_beat=NOW + 200
+    )
     view = with_beats(with_component(view, "plugin", plugin), NOW + 240)
     assert wait_of(outcome_of(view, NOW + 239)).code == WaitCode.QUIESCE
     record = failing_with(outcome_of(view, NOW + 240), view, NOW + 241)

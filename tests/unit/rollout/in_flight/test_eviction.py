@@ -368,8 +368,6 @@ def test_pod_deletion_rules_apply_to_gpu_pods_only() -> None:
 
 
 GPU_OF_DRAIN = work("train", drained=True, empty_dir=True)
-
-
 DRAINS = Drain(enable=True, delete_empty_dir=True)
 
 
@@ -405,10 +403,7 @@ def test_a_terminating_pod_is_neither_evicted_again_nor_dropped() -> None:
 
 
 def test_the_eviction_is_cancelled_when_its_pod_may_stay() -> None:
-    other, stays = (
-        work("other", exemption=EvictionExemption.OPERAND),
-        work("stays", bare=True),
-    )
+    other, stays = (work("other", exemption=EvictionExemption.OPERAND), work("stays", bare=True))
     view = with_evictions(evicting(S.POD_DELETION_REQUIRED, other, stays), stays)
     step = step_of(outcome_of(view))
     assert step.actions == (EvictPods(pods=()),)

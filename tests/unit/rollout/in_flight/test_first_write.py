@@ -57,9 +57,9 @@ def first_write(
     where: PoolView | None = None,
     operation: Operation = Operation.UPGRADE,
     *,
-    place: dict[str, Any] | None = None,
-    standing: dict[str, Any] | None = None,
-    **sight: Any,
+    flight: dict[str, Any] | None = None,
+    constraints: dict[str, Any] | None = None,
+    **visibility: Any,
 ) -> NodeOutcome:
     what = candidate(operation)
     options: dict[str, Any] = {
@@ -67,11 +67,11 @@ def first_write(
         "token": 8,
         "outside": what.outside,
         "validates": operation is Operation.VALIDATE,
-        **(place or {}),
+        **(flight or {}),
     }
     where = granted(where or pool(upgrade=SELECTS), view, **options)
-    where = replace(where, constraints=replace(where.constraints, **(standing or {})))
-    return begin(view, what, where.constraints.in_flight[view.uid], where, instant(**sight))
+    where = replace(where, constraints=replace(where.constraints, **(constraints or {})))
+    return begin(view, what, where.constraints.in_flight[view.uid], where, instant(**visibility))
 
 
 @pytest.mark.parametrize(
@@ -134,15 +134,20 @@ def test_only_a_shut_gate_skips_the_eviction() -> None:
 @pytest.mark.parametrize(
     ("view", "operation", "options", "code"),
     [
-        (required(), Operation.UPGRADE, {"place": {"target": OLD}}, WaitCode.BUDGET),
-        (required(), Operation.UPGRADE, {"standing": {"halted": {NEW: "3"}}}, WaitCode.HALTED),
-        (required(), Operation.UPGRADE, {"standing": {"may_begin": frozenset()}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"flight": {"target": OLD}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"constraints": {"halted": {NEW: "3"}}}, WaitCode.HALTED),
+        (
+            required(),
+            Operation.UPGRADE,
+            {"constraints": {"may_begin": frozenset()}},
+            WaitCode.BUDGET,
+        ),
         (required(), Operation.UPGRADE, {"ages": {"nodes": 91.0}}, WaitCode.STALE),
-        (done(), Operation.VALIDATE, {"standing": {"may_begin": frozenset()}}, WaitCode.BUDGET),
-        (required(), Operation.UPGRADE, {"place": {"token": 7}}, WaitCode.BUDGET),
-        (required(), Operation.UPGRADE, {"place": {"outside": True}}, WaitCode.BUDGET),
-        (required(), Operation.UPGRADE, {"place": {"validates": True}}, WaitCode.BUDGET),
-        (done(), Operation.VALIDATE, {"place": {"validates": False}}, WaitCode.BUDGET),
+        (done(), Operation.VALIDATE, {"constraints": {"may_begin": frozenset()}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"flight": {"token": 7}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"flight": {"outside": True}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"flight": {"validates": True}}, WaitCode.BUDGET),
+        (done(), Operation.VALIDATE, {"flight": {"validates": False}}, WaitCode.BUDGET),
     ],
 )
 def test_why_a_grant_is_not_used(
@@ -154,10 +159,10 @@ def test_why_a_grant_is_not_used(
 @pytest.mark.parametrize(
     ("operation", "options"),
     [
-        (Operation.VALIDATE, {"standing": {"halted": {NEW: "3"}}}),
+        (Operation.VALIDATE, {"constraints": {"halted": {NEW: "3"}}}),
         (Operation.VALIDATE, {"ages": {"pods": 1000.0}}),
         (Operation.BRING_UP, {"ages": {"pods": 1000.0}}),
-        (Operation.REMOVE, {"standing": {"halted": {"": "3"}}}),
+        (Operation.REMOVE, {"constraints": {"halted": {"": "3"}}}),
         (Operation.UPGRADE, {"ages": {"pods": 89.0}}),
     ],
 )
@@ -330,8 +335,8 @@ def test_a_node_under_our_cordon_without_a_record_is_unproven(
 
 
 def test_a_grant_for_another_target_is_not_used() -> None:
-    assert "none" in wait_of(first_write(required(), place={"target": ""})).detail
-    assert "other" in wait_of(first_write(required(), place={"target": "other"})).detail
+    assert "none" in wait_of(first_write(required(), flight={"target": ""})).detail
+    assert "other" in wait_of(first_write(required(), flight={"target": "other"})).detail
 
 
 def test_only_an_operation_that_cordons_records_an_earlier_cordon() -> None:

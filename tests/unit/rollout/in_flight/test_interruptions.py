@@ -57,9 +57,9 @@ def wide() -> PoolView:
 
 
 def outcome_of(
-    view: NodeView, where: PoolView | None = None, at: float = NOW, **sight: Any
+    view: NodeView, where: PoolView | None = None, at: float = NOW, **visibility: Any
 ) -> NodeOutcome:
-    return step_in_flight(view, where or granted(wide(), view), instant(at, **sight))
+    return step_in_flight(view, where or granted(wide(), view), instant(at, **visibility))
 
 
 # Before the start: docs/states.md#v-edited, and #v-halt.
@@ -71,8 +71,8 @@ def outcome_of(
 def test_before_the_start_a_halt_releases_unchanged(state: UpgradeState) -> None:
     view = in_flight(state)
     where = granted(wide(), view)
-    standing = replace(where.constraints, to_release={view.uid: "halted: 3 failed"})
-    step = outcome_of(view, replace(where, constraints=standing))
+    constraints = replace(where.constraints, to_release={view.uid: "halted: 3 failed"})
+    step = outcome_of(view, replace(where, constraints=constraints))
     record = record_in(step)
     assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
     assert record.evidence == evidence(OLD)
@@ -390,8 +390,6 @@ def test_a_released_reinstall_of_the_same_label_is_not_done() -> None:
 
 
 QUIESCE = "quiesce"
-
-
 LATE = {"deadline": NOW - 1}
 
 

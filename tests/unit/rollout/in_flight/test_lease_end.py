@@ -57,11 +57,11 @@ from tests.unit.rollout.outcomes import (
 S = UpgradeState
 
 
-def outcome_of(view: NodeView, at: float = NOW, why: str = "", **sight: Any) -> NodeOutcome:
+def outcome_of(view: NodeView, at: float = NOW, why: str = "", **visibility: Any) -> NodeOutcome:
     where = granted(pool(), view)
     released = {view.uid: why} if why else {}
     where = replace(where, constraints=replace(where.constraints, to_release=released))
-    return step_in_flight(view, where, instant(at, **sight))
+    return step_in_flight(view, where, instant(at, **visibility))
 
 
 # Cordons that stay.

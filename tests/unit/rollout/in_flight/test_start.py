@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.commands import CommandKind, Idle, Order, Quiesce
+from libs.contracts.commands import Idle, Order, Quiesce
 from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Refusal, RefusalCode
 from libs.rollout.in_flight.start import old_driver_pod, safe_load_to_clear
@@ -137,17 +137,6 @@ def test_a_reboot_before_the_start_repeats_the_commands() -> None:
     assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
 
 
-def test_a_command_of_an_earlier_node_does_not_count() -> None:
-    before = quiet()
-    theirs = {
-        name: replace(part, slot=replace(part.slot, node_uid="of-another-node"))
-        for name, part in before.components.items()
-        if part.slot is not None
-    }
-    step = step_of(outcome_of(replace(before, components={**before.components, **theirs})))
-    assert slot_writes(step) == dict.fromkeys(QUIET, Quiesce())
-
-
 def test_no_command_is_sent_during_a_bus_outage() -> None:
     wait = wait_of(outcome_of(emptied(), bus_down_since=NOW - 30))
     assert (wait.code, wait.until) == (WaitCode.BUS, None)
@@ -186,13 +175,13 @@ def test_a_right_pod_waiting_for_safe_load_is_not_swapped() -> None:
     assert write.applied.record.old_pod_uid == ""
 
 
-def granted_pool(view: NodeView, **standing: Any) -> PoolView:
+def granted_pool(view: NodeView, **constraints: Any) -> PoolView:
     where = granted(pool(), view)
-    return replace(where, constraints=replace(where.constraints, **standing))
+    return replace(where, constraints=replace(where.constraints, **constraints))
 
 
 @pytest.mark.parametrize(
-    ("where", "sight", "code"),
+    ("where", "visibility", "code"),
     [
         ({}, {"ages": {"pods": 91.0}}, WaitCode.STALE),
         ({}, {"bus_down_since": NOW - 1}, WaitCode.BUS),
@@ -201,10 +190,10 @@ def granted_pool(view: NodeView, **standing: Any) -> PoolView:
     ],
 )
 def test_why_a_ready_node_is_not_started(
-    where: dict[str, Any], sight: dict[str, Any], code: WaitCode
+    where: dict[str, Any], visibility: dict[str, Any], code: WaitCode
 ) -> None:
     view = quiet()
-    wait = wait_of(outcome_of(view, where=granted_pool(view, **where), **sight))
+    wait = wait_of(outcome_of(view, where=granted_pool(view, **where), **visibility))
     assert (wait.code, wait.until) == (code, None)
 
 
@@ -250,13 +239,6 @@ def test_a_removal_is_started_in_a_halt() -> None:
     where = granted_pool(view, halted={"": "no target", NEW: "3 failed"})
     write = node_write(outcome_of(view, where=where))
     assert (write.applied.driver_label, write.applied.state) == ("", S.POD_RESTART_REQUIRED)
-
-
-def test_an_op_is_numbered_above_all_reported_ops_of_its_token() -> None:
-    view = emptied()
-    view = with_component(view, "plugin", component(highest_order=Order(TOKEN, 5)))
-    slot = slot_in(run_step(view, step_of(outcome_of(view))), "plugin")
-    assert (slot.order, slot.kind) == (Order(TOKEN, 6), CommandKind.QUIESCE)
 
 
 def test_a_new_leader_writes_its_epoch_into_the_slots_first() -> None:
@@ -351,10 +333,7 @@ def test_safe_load_is_cleared_for_the_right_driver_only() -> None:
     assert safe_load_to_clear(done(), LABEL) == ()
 
 
-@pytest.mark.parametrize(
-    ("detail", "expected"),
-    [("generation 4", "generation 4"), ("", NEW)],
-)
+@pytest.mark.parametrize(("detail", "expected"), [("generation 4", "generation 4"), ("", NEW)])
 def test_an_unsettled_target_reports_its_detail(detail: str, expected: str) -> None:
     view = quiet()
     where = with_build(granted(pool(), view), readiness=Readiness.UNSETTLED, detail=detail)

@@ -108,10 +108,7 @@ WHOLE = [
 @pytest.mark.parametrize(
     ("upgrade", "states"),
     [
-        (
-            {},
-            WHOLE,
-        ),
+        ({}, WHOLE),
         (
             {"drain": Drain(enable=True)},
             [
@@ -123,10 +120,7 @@ WHOLE = [
                 S.UPGRADE_DONE,
             ],
         ),
-        (
-            {"wait_for_completion": WaitForCompletion()},
-            WHOLE[1:],
-        ),
+        ({"wait_for_completion": WaitForCompletion()}, WHOLE[1:]),
     ],
     ids=["with jobs", "with a drain", "without a selector"],
 )

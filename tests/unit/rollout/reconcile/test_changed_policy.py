@@ -222,8 +222,10 @@ def test_a_mere_validation_goes_on_in_a_halt() -> None:
 
 def test_a_validation_grant_begins_in_a_halt_but_not_in_a_pause() -> None:
     broken = failed("broken")
-    place = {broken.uid: entry(broken, outside=True, validates=True)}
-    pool = open_pool(upgrade=ALL, base=9, record=HALTED, in_flight=place, phase=RolloutPhase.HALTED)
+    flight = {broken.uid: entry(broken, outside=True, validates=True)}
+    pool = open_pool(
+        upgrade=ALL, base=9, record=HALTED, in_flight=flight, phase=RolloutPhase.HALTED
+    )
     assert evaluate(pool, broken).constraints.may_begin == {broken.uid}
     paused = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))
     assert evaluate(paused, broken).withdrawn == {broken.uid}

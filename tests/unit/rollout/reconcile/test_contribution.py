@@ -117,8 +117,8 @@ def test_a_grant_expires_after_a_minute(given: NodeView) -> None:
 
 
 def test_a_token_known_to_an_agent_shows_a_beginning() -> None:
-    heard = node(components={"driver": component(highest_order=Order(NEXT.token, 1))})
-    assert contribution(heard, NEXT).ending is EntryResult.FAILED
+    last_beat = node(components={"driver": component(highest_order=Order(NEXT.token, 1))})
+    assert contribution(last_beat, NEXT).ending is EntryResult.FAILED
     before = node(components={"driver": component(highest_order=Order(NEXT.token - 1, 9))})
     assert contribution(before, NEXT).ending is None
 
@@ -172,12 +172,6 @@ def test_a_validation_counts_for_no_target() -> None:
     assert (result.started, result.counted_targets, result.is_recovery) == (True, (), False)
 
 
-def test_lease_and_record_of_an_earlier_node_are_void() -> None:
-    new = replace(in_flight_node(JOBS), uid="uid-new")
-    assert contribution(new, None).entry is None
-    assert contribution(new, NEXT).leased is False
-
-
 def test_failures_are_read_from_records_of_this_pool() -> None:
     assert contribution(FAILED, None).failed_on == NEW
     assert contribution(with_record(FAILED, outside=True), None).failed_on == ""
@@ -218,13 +212,13 @@ def test_a_record_of_another_pool_ends_no_later_entry_of_this_pool(
 ) -> None:
     given = replace(of_pool(required(), "another"), pool=selected)
     assert isinstance(given.record, NodeRecord)
-    place = replace(ENTRY, token=given.record.token + more)
-    result = contribution(given, place)
+    flight = replace(ENTRY, token=given.record.token + more)
+    result = contribution(given, flight)
     comes = selected == POOL and more > 0
     assert (result.entry, result.ending) == (
-        (place, None) if comes else (None, EntryResult.REMOVED)
+        (flight, None) if comes else (None, EntryResult.REMOVED)
     )
-    assert result.counted_targets == ((place.target,) if comes else ())
+    assert result.counted_targets == ((flight.target,) if comes else ())
 
 
 @pytest.mark.parametrize("given", [done(), required(), failed(), in_flight_node()])

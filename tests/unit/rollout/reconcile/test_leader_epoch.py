@@ -166,12 +166,12 @@ def test_a_complete_last_good_target_is_kept() -> None:
 
 def test_counts_alone_are_not_written_while_nodes_are_in_flight() -> None:
     busy = in_flight_node("pod-restart-required", "busy")
-    place = InFlight(node="busy", token=7, target=NEW, since=NOW - 60)
+    flight = InFlight(node="busy", token=7, target=NEW, since=NOW - 60)
     pool = open_pool(
         upgrade={"max_parallel_upgrades": 1},
         record=TargetRecord(threshold=1),
         base=3,
-        in_flight={busy.uid: place},
+        in_flight={busy.uid: flight},
         phase=RolloutPhase.PROVING,
     )
     decision = decided(pool, busy, *candidates(2))
