@@ -249,9 +249,8 @@ def normalize_quantities(resources: ResourceRequirements) -> ResourceRequirement
 
 def user_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels without reserved keys."""
-    return {
-        key: value for key, value in user_annotations(labels).items() if key not in _RESERVED_LABELS
-    }
+    kept = user_annotations(labels)
+    return {key: value for key, value in kept.items() if key not in _RESERVED_LABELS}
 
 
 def user_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -287,14 +286,9 @@ def _image(image: Image, secrets: Iterable[str]) -> Image:
 
 def _module_container(part: SectionT) -> SectionT:
     """Normalize a GDS or GDRCopy container; pod-wide fields are already part of the driver."""
-    image = _image(part, ())
     return msgspec.structs.replace(
         part,
-        repository=image.repository,
-        image=image.image,
-        version=image.version,
-        image_pull_policy=image.image_pull_policy,
-        image_pull_secrets=(),
+        **msgspec.structs.asdict(_image(part, ())),
         resources=normalize_quantities(part.resources),
         env=merge_env(part.env, without=(DIGEST_VARIABLE,)),
         host_network=False,
@@ -319,10 +313,10 @@ def _module_type(driver: WantedDriver) -> tuple[KernelModuleType, tuple[EnvVar, 
 
 
 def _without_defaults(env: tuple[EnvVar, ...], ours: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:
-    """Drop variables that repeat a default."""
-    return (
-        env if _has_references(env) else tuple(variable for variable in env if variable not in ours)
-    )
+    """Drop variables that repeat a default, unless a value refers to another variable."""
+    if _has_references(env):
+        return env
+    return tuple(variable for variable in env if variable not in ours)
 
 
 def _has_references(env: Iterable[EnvVar]) -> bool:
