@@ -132,12 +132,6 @@ def test_a_finding_as_text() -> None:
     )
 
 
-def test_a_missing_section_is_reported() -> None:
-    obj = minimal_object("ClusterPolicy")
-    del obj["spec"]["toolkit"]
-    assert finding_lines(parse_manifest("ClusterPolicy", obj)) == [("error", "spec.toolkit", "")]
-
-
 def test_sandbox_switches_are_notes_unless_sandbox_workloads_are_enabled() -> None:
     obj = cluster_policy(vfioManager={"enabled": True})
     assert finding_lines(parse_manifest("ClusterPolicy", obj)) == [

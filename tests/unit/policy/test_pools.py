@@ -151,11 +151,6 @@ def test_a_node_gets_the_selecting_driver_else_the_default_else_none() -> None:
     assert without.owner_labels == {"a": "x"}
 
 
-def test_a_driver_without_selector_selects_every_gpu_node() -> None:
-    result = assemble_pools([CRD_MODE, driver("x")], [node("a"), NodeLabels(name="b")])
-    assert nodes_of(result) == {"nvidiadriver-x": ("a",)}
-
-
 @pytest.mark.parametrize("crd", [True, False])
 @pytest.mark.parametrize("there", [True, False])
 def test_without_a_cluster_policy_nodes_keep_their_owners(crd: bool, there: bool) -> None:
@@ -286,11 +281,6 @@ def test_two_default_drivers_conflict() -> None:
         assert "multiple default NVIDIADrivers found: [a b]" in problems(result, name)
 
 
-def test_a_default_driver_that_is_being_deleted_does_not_count() -> None:
-    reads = [CRD_MODE, driver("b", 1, default=True, deleting=True), driver("a", 2, default=True)]
-    assert nodes_of(assemble_pools(reads, [node("n")])) == {"nvidiadriver-a": ("n",)}
-
-
 @pytest.mark.parametrize(
     "broken",
     [
@@ -394,11 +384,6 @@ def test_host_and_pre_installed_drivers() -> None:
     assert pool.driver.method is InstallMethod.PRE_INSTALLED
 
 
-def test_errors_hold_a_pool() -> None:
-    (pool,) = assemble_pools([obj("ClusterPolicy", "c", driver={"version": "1"})], []).pools
-    assert [found.field for found in pool.held] == ["spec.driver.repository"]
-
-
 # Strategies.
 
 
@@ -420,12 +405,6 @@ def test_the_oldest_strategy_of_a_pool_applies() -> None:
     assert verdict_of(result, "new").acceptance is Acceptance.IGNORED
     assert 'to which the older RolloutStrategy "old" applies' in problems(result, "new")
     assert "use one of these: clusterpolicy-c" in problems(result, "lost")
-
-
-def test_an_invalid_strategy_holds_its_pool() -> None:
-    reads = [obj("ClusterPolicy", "c"), strategy("s", "clusterpolicy-c", retries="many")]
-    (pool,) = assemble_pools(reads, []).pools
-    assert [found.field for found in pool.held] == ['spec.retries of RolloutStrategy "s"']
 
 
 # Always.

@@ -9,7 +9,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.policy.kinds.common import EnvVar
 from libs.policy.readiness import Observation
 from libs.policy.render.rendered import RenderResult
 from libs.policy.status import policy_statuses
@@ -65,28 +64,6 @@ def test_a_driver_is_selected_by_its_label_only_and_never_rolled() -> None:
         assert spec["template"]["metadata"]["labels"]["app"] == "nvidia-driver-daemonset"
         assert "affinity" not in pod
         assert "ownerReferences" not in metadata
-
-
-def test_the_image_is_pulled_before_the_gate_waits() -> None:
-    (made,) = drivers(SITUATIONS["private-registry-and-all-parts"].rendering())
-    pod = made["spec"]["template"]["spec"]
-    pull, gate = pod["initContainers"]
-    assert pull["image"] == pod["containers"][0]["image"]
-    assert pull["command"] == ["true"]
-    assert gate["image"] == SETTINGS.images.driver
-    paths = {
-        one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"]
-        for one in gate["env"]
-        if "valueFrom" in one
-    }
-    assert paths["POD_UID"] == "metadata.uid"
-    assert paths["SLUICE_DRIVER_LABEL"] == "metadata.labels['sluice.dev/driver']"
-    assert [one["name"] for one in pod["containers"]] == [
-        "nvidia-driver-ctr",
-        "nvidia-peermem-ctr",
-        "nvidia-fs-ctr",
-        "nvidia-gdrcopy-ctr",
-    ]
 
 
 def test_module_containers_get_network_driver_settings_and_parameters() -> None:
@@ -270,33 +247,10 @@ def test_the_startup_probe_script_is_always_rendered() -> None:
         assert STARTUP_PROBE in rendered_names(rendering)
 
 
-def test_only_drivers_without_conflict_are_rendered() -> None:
-    objects = [
-        crd_mode_policy(),
-        nvidia_driver("a", nodeSelector={"rack": "1"}),
-        nvidia_driver("b", nodeSelector={"rack": "1"}),
-        nvidia_driver("c", nodeSelector={"rack": "2"}),
-    ]
-    owner = {"nvidia.com/gpu-operator.driver.owner": "c"}
-    nodes = [node("x", rack="1"), node("y", **{"rack": "2", **owner})]
-    rendering = Situation(objects, nodes).rendering()
-    assert [made.pool for made in rendering.objects if made.driver] == ["nvidiadriver-c"]
-
-
 def test_rendering_does_not_depend_on_the_order_of_objects() -> None:
     situation = SITUATIONS["two-drivers"]
     turned = Situation(situation.objects[::-1], situation.nodes[::-1])
     assert turned.rendering() == situation.rendering()
-
-
-def test_two_pools_never_share_a_daemon_set() -> None:
-    rendering = SITUATIONS["two-drivers"].rendering()
-    made = [one for one in rendering.objects if one.driver]
-    assert len({one.name for one in made}) == len(made) == 2
-    extra = msgspec.structs.replace(SETTINGS, env=(EnvVar(name="X", value="1"),))
-    assert [
-        one.name for one in SITUATIONS["two-drivers"].rendering(extra).objects if one.driver
-    ] == [one.name for one in made]
 
 
 # Arbitrary input

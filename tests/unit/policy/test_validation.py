@@ -111,13 +111,6 @@ def test_a_default_driver_has_no_node_selector() -> None:
     ]
 
 
-def test_the_owner_label_is_reserved() -> None:
-    label = "nvidia.com/gpu-operator.driver.owner"
-    ((field, problem),) = errors("NVIDIADriver", nodeSelector={label: "a"})
-    assert field == f"spec.nodeSelector[{label}]"
-    assert "reserved label" in problem
-
-
 def test_a_host_driver_requires_a_version() -> None:
     assert [field for field, _ in errors("GPUClusterPolicy", driver={})] == ["spec.driver.version"]
     assert errors("GPUClusterPolicy", driver={"enabled": False}) == []
