@@ -62,7 +62,7 @@ def test_agents_have_their_own_state_and_a_token_for_the_bus_alone(name: str) ->
 )
 def test_agents_mount_the_kubelets_sockets(given: str, directory: str) -> None:
     rendering = Situation([cluster_policy(hostPaths={"kubeletRootDir": given})]).rendering()
-    sockets = {app: "pod-resources" for app in APPS[:4]}
+    sockets = dict.fromkeys(APPS[:4], "pod-resources")
     sockets["nvidia-device-plugin-daemonset"] = "device-plugins"
     for app, name in sockets.items():
         pod = pod_of(rendering, app)
