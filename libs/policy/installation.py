@@ -80,12 +80,7 @@ _LEADER_LEASE: Final = _namespace_rule(
 
 
 RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
-    Writer.DISCOVERY_CLUSTER: (
-        *_READ_POLICIES,
-        _FOREIGN_LEASE,
-        _WRITE_NODES,
-        _LEADER_LEASE,
-    ),
+    Writer.DISCOVERY_CLUSTER: (*_READ_POLICIES, _FOREIGN_LEASE, _WRITE_NODES, _LEADER_LEASE),
     Writer.DRIVER_CLUSTER: (
         *_READ_POLICIES,
         _READ_ROLLOUTS,

@@ -20,13 +20,7 @@ FreeForm = dict[str, Any]
 """A Kubernetes object that is passed through unchanged."""
 
 
-class PolicyStruct(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    rename="camel",
-):
+class PolicyStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A part of a policy. A field at its default means the same as an absent field."""
 
 
@@ -161,9 +155,7 @@ def _split_annotation(annotation: Any) -> tuple[Any, About]:
 
 
 def _shape(
-    annotation: Any,
-    about: About,
-    descriptions: Mapping[type[msgspec.Struct], Mapping[str, About]],
+    annotation: Any, about: About, descriptions: Mapping[type[msgspec.Struct], Mapping[str, About]]
 ) -> Shape:
     if annotation == IntOrString:
         return Shape(type=JsonType.INT_OR_STRING)

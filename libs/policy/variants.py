@@ -90,9 +90,7 @@ def assign_variants(pools: Pools, nodes: Iterable[NodeLabels]) -> NodeVariants:
             variants[node.name] = found
             by_pool[key].add(found)
     return NodeVariants(
-        nodes=variants,
-        pools={key: tuple(sorted(by_pool[key])) for key in by_pool},
-        unknown=unknown,
+        nodes=variants, pools={key: tuple(sorted(by_pool[key])) for key in by_pool}, unknown=unknown
     )
 
 

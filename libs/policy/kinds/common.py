@@ -70,9 +70,7 @@ class Image(PolicyStruct, frozen=True, kw_only=True):
     image_pull_policy: Annotated[
         str,
         About(
-            "When the kubelet pulls the image.",
-            effect="set on the container",
-            unset="IfNotPresent",
+            "When the kubelet pulls the image.", effect="set on the container", unset="IfNotPresent"
         ),
     ] = ""
     image_pull_secrets: Annotated[
@@ -133,8 +131,7 @@ class Probe(PolicyStruct, frozen=True, kw_only=True):
     """Timing of a container's probe. Unset fields keep Sluice's defaults."""
 
     initial_delay_seconds: Annotated[
-        int | None,
-        About("Seconds before the first probe.", effect="set on the probe", bits=32),
+        int | None, About("Seconds before the first probe.", effect="set on the probe", bits=32)
     ] = None
     timeout_seconds: Annotated[
         int | None,

@@ -132,10 +132,7 @@ def _daemon_set(
         "spec": {
             "selector": {"matchLabels": {"app": agent.app}},
             "updateStrategy": _strategy(common),
-            "template": {
-                "metadata": drop_empty(pod),
-                "spec": _pod(agent, parts, common, settings),
-            },
+            "template": {"metadata": drop_empty(pod), "spec": _pod(agent, parts, common, settings)},
         },
     }
 

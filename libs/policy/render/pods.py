@@ -188,10 +188,7 @@ def _init_containers(
 
 
 def _containers(
-    driver: WantedDriver,
-    identity: DriverIdentity,
-    images: Mapping[str, str],
-    files: ConfigFiles,
+    driver: WantedDriver, identity: DriverIdentity, images: Mapping[str, str], files: ConfigFiles
 ) -> list[JsonObject]:
     """Return the containers that start once the gate is open."""
     driver_mounts, mounts = _mounts(driver)

@@ -157,11 +157,7 @@ class Informers:
     def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
         def of(resource: Resource[V], *, inside: bool = False, fields: str = "") -> Informer[V]:
             return Informer(
-                kube,
-                resource,
-                env=env,
-                namespace=namespace if inside else "",
-                fields=fields,
+                kube, resource, env=env, namespace=namespace if inside else "", fields=fields
             )
 
         self.policies = informers(POLICIES, kube, env=env)

@@ -349,7 +349,7 @@ WARNINGS: dict[str, Object] = {
     "NVIDIADriver": {"upgradePolicy.gpuPodDeletion": POD_DELETION},
 }
 ERRORS: dict[str, Object] = {
-    "NVIDIADriver": {"driverType": "vgpu", "nodeAffinity": {"requiredDuring": {}}},
+    "NVIDIADriver": {"driverType": "vgpu", "nodeAffinity": {"requiredDuring": {}}}
 }
 _WHOLE = {"repository": "r.example", "image": "i", "version": "1"}
 REQUIRED_BESIDE: dict[str, Object] = {

@@ -27,13 +27,7 @@ from libs.policy.render.rendered import RenderedObject
 from libs.policy.shapes import JsonType, Shape, shape_of
 from libs.policy.variants import Variant
 from libs.policy.wanted import InstallMethod, PodOverrides, WantedDriver
-from tests.unit.policy.situations import (
-    FILES,
-    SETTINGS,
-    Situation,
-    cluster_policy,
-    without_digests,
-)
+from tests.unit.policy.situations import FILES, SETTINGS, Situation, cluster_policy, without_digests
 
 UBUNTU = Variant(system="ubuntu", version="22.04")
 ALL = WantedDriver(

@@ -102,10 +102,7 @@ def test_vgpu_drivers_are_errors(kind: str) -> None:
 
 def test_a_default_driver_has_no_node_selector() -> None:
     assert errors("NVIDIADriver", default=True, nodeSelector={"a": "b"}) == [
-        (
-            "spec.nodeSelector",
-            "is set on a default driver; the default cannot use nodeSelector",
-        )
+        ("spec.nodeSelector", "is set on a default driver; the default cannot use nodeSelector")
     ]
 
 

@@ -52,12 +52,7 @@ def node(name: str = "a", *, record: str = "", **labels: str) -> resources.Node:
     """One of Ubuntu, with GPUs."""
     annotations = {"sluice.dev/upgrade": record, "other": "x"} if record else {}
     labels = {**UBUNTU.labels, **labels}
-    metadata = {
-        "name": name,
-        "uid": f"uid-{name}",
-        "labels": labels,
-        "annotations": annotations,
-    }
+    metadata = {"name": name, "uid": f"uid-{name}", "labels": labels, "annotations": annotations}
     return msgspec.convert({"metadata": metadata}, resources.Node)
 
 

@@ -40,8 +40,7 @@ def test_an_edit_is_taken_back_and_what_is_going_is_waited_for(made: RenderedObj
 
 
 @pytest.mark.parametrize(
-    "sign",
-    [{"ownerReferences": OWNER}, {"annotations": {"nvidia.com/last-applied-hash": "1"}}],
+    "sign", [{"ownerReferences": OWNER}, {"annotations": {"nvidia.com/last-applied-hash": "1"}}]
 )
 @pytest.mark.parametrize("ours", [True, False])
 def test_what_the_gpu_operator_made_is_replaced_and_its_pods_stay(

@@ -80,18 +80,12 @@ EDITS: list[tuple[Edit, str]] = [
         "spec.updateStrategy.type",
     ),
     (lambda obj: obj["spec"].pop("template"), "spec.template.spec.tolerations"),
-    (
-        lambda obj: container(obj).update(args=["one"]),
-        "spec.template.spec.containers[name=c].args",
-    ),
+    (lambda obj: container(obj).update(args=["one"]), "spec.template.spec.containers[name=c].args"),
     (
         lambda obj: container(obj).update(args=["one", "three"]),
         "spec.template.spec.containers[name=c].args[1]",
     ),
-    (
-        lambda obj: container(obj)["env"].reverse(),
-        "spec.template.spec.containers[name=c].env",
-    ),
+    (lambda obj: container(obj)["env"].reverse(), "spec.template.spec.containers[name=c].env"),
     (
         lambda obj: container(obj)["env"][0].update(value="2"),
         "spec.template.spec.containers[name=c].env[name=A].value",

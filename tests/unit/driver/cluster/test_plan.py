@@ -60,10 +60,7 @@ def test_daemon_sets_are_seen_as_their_controllers_see_them() -> None:
     made = plan()
     sets = tuple(
         live_object(
-            {
-                **one.object,
-                "status": {"desiredNumberScheduled": 1, "updatedNumberScheduled": 1},
-            }
+            {**one.object, "status": {"desiredNumberScheduled": 1, "updatedNumberScheduled": 1}}
         )
         for one in made.objects.values()
         if one.kind == "DaemonSet" and not one.driver
