@@ -1,13 +1,21 @@
 """Parts that several kinds share: images, environment, probes, conditions."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
 import msgspec
 
-from libs.policy.shapes import About, FreeForm, IntOrString, PolicyStruct, Rule, Shape, shape_of
+from libs.policy.shapes import (
+    About,
+    FieldDescriptions,
+    FreeForm,
+    IntOrString,
+    PolicyStruct,
+    Rule,
+    Shape,
+    shape_of,
+)
 
 IMAGE_PATTERN = r"[a-zA-Z0-9\-]+"
 QUANTITY_PATTERN = (
@@ -211,9 +219,6 @@ Conditions = Annotated[
 ]
 
 
-FieldDescriptions = Mapping[type[msgspec.Struct], Mapping[str, About]]
-
-
 class PrinterColumn(msgspec.Struct, frozen=True):
     """A column of `kubectl get`."""
 
@@ -253,9 +258,7 @@ class Kind:
     rules: tuple[Rule, ...] = ()
     """Rules for the whole spec."""
     spec_required: bool = False
-    descriptions: FieldDescriptions = field(
-        default_factory=dict[type[msgspec.Struct], Mapping[str, About]]
-    )
+    descriptions: FieldDescriptions | None = None
     """Field descriptions of structs that are declared elsewhere."""
 
     @cached_property
@@ -264,8 +267,8 @@ class Kind:
 
     @cached_property
     def spec_shape(self) -> Shape:
-        return shape_of(self.spec, self.descriptions)
+        return shape_of(self.spec, self.descriptions or {})
 
     @cached_property
     def status_shape(self) -> Shape:
-        return shape_of(self.status, self.descriptions)
+        return shape_of(self.status, self.descriptions or {})
