@@ -100,7 +100,7 @@ TABLE: dict[str, tuple[Any, tuple[str, ...]]] = {
 
 def changed(driver: Any, path: str, value: Any) -> Any:
     name, _, rest = path.partition(".")
-    names = {one.encode_name: one.name for one in msgspec.structs.fields(driver)}
+    names = {field.encode_name: field.name for field in msgspec.structs.fields(driver)}
     inner = changed(getattr(driver, names[name]), rest, value) if rest else value
     return msgspec.structs.replace(driver, **{names[name]: inner})
 
@@ -181,7 +181,7 @@ AGAIN = {"seccompProfile": {"b": 2, "a": 1}, "fsGroup": 1}
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (PLAIN, plain(image=Image(image="r.example/nvidia/driver:580.95.05"))),
         (PLAIN, plain(image__imagePullPolicy="IfNotPresent")),
@@ -213,15 +213,15 @@ AGAIN = {"seccompProfile": {"b": 2, "a": 1}, "fsGroup": 1}
         (plain(pods__securityContext=BOTH_FIELDS), plain(pods__securityContext=AGAIN)),
     ],
 )
-def test_equivalent_drivers_have_equal_digests(one: WantedDriver, other: WantedDriver) -> None:
-    assert driver_identity("u", one, UBUNTU) == driver_identity("u", other, UBUNTU)
+def test_equivalent_drivers_have_equal_digests(first: WantedDriver, second: WantedDriver) -> None:
+    assert driver_identity("u", first, UBUNTU) == driver_identity("u", second, UBUNTU)
 
 
 REFERENCES = env(OPEN, ("A", "$(KERNEL_MODULE_TYPE)"))
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (PLAIN, plain(livenessProbe=LIVENESS_PROBE)),
         (PLAIN, plain(readinessProbe=Probe(success_threshold=1))),
@@ -229,9 +229,11 @@ REFERENCES = env(OPEN, ("A", "$(KERNEL_MODULE_TYPE)"))
         (plain(env=REFERENCES), plain(env=REFERENCES[::-1])),
     ],
 )
-def test_different_drivers_have_different_targets(one: WantedDriver, other: WantedDriver) -> None:
-    assert target_digest(one) != target_digest(other)
-    assert template(one) != template(other)
+def test_different_drivers_have_different_targets(
+    first: WantedDriver, second: WantedDriver
+) -> None:
+    assert target_digest(first) != target_digest(second)
+    assert template(first) != template(second)
 
 
 def test_a_label_depends_on_pool_target_and_variant() -> None:
@@ -249,9 +251,9 @@ def test_a_label_depends_on_pool_target_and_variant() -> None:
 def test_an_install_digest_depends_on_the_variant_but_not_on_the_pool() -> None:
     other = Variant(system="ubuntu", version="24.04")
     assert install_digest(PLAIN, UBUNTU) != install_digest(PLAIN, other)
-    one, two = driver_identity("a", PLAIN, UBUNTU), driver_identity("b", PLAIN, UBUNTU)
-    assert (one.target, one.install_digest) == (two.target, two.install_digest)
-    assert one.label != two.label
+    first, second = driver_identity("a", PLAIN, UBUNTU), driver_identity("b", PLAIN, UBUNTU)
+    assert (first.target, first.install_digest) == (second.target, second.install_digest)
+    assert first.label != second.label
 
 
 @pytest.mark.parametrize(
@@ -330,16 +332,16 @@ places = st.sampled_from(["/a", "/b"])
 
 @st.composite
 def pulled_images(draw: st.DrawFn) -> Image:
-    how = {"image_pull_policy": draw(pulled), "image_pull_secrets": draw(secrets)}
-    return msgspec.structs.replace(draw(images), **how)
+    pull = {"image_pull_policy": draw(pulled), "image_pull_secrets": draw(secrets)}
+    return msgspec.structs.replace(draw(images), **pull)
 
 
 def probes(ours: Probe) -> st.SearchStrategy[Probe | None]:
     """None, and probes with some fields, some of them at Sluice's defaults."""
-    said = {
+    fields = {
         name: st.sampled_from(sorted({1, getattr(ours, name) or 1})) | st.none() for name in NUMBERS
     }
-    return st.none() | st.builds(Probe, success_threshold=st.sampled_from([None, 1]), **said)
+    return st.none() | st.builds(Probe, success_threshold=st.sampled_from([None, 1]), **fields)
 
 
 def parts(kind: type[Gds] | type[Gdrcopy]) -> st.SearchStrategy[Any]:
@@ -393,10 +395,12 @@ drivers = st.builds(
 @st.composite
 def similar_drivers(draw: st.DrawFn) -> tuple[WantedDriver, WantedDriver]:
     """Two drivers that differ in few fields or none; independent ones would rarely be equal."""
-    one, other = draw(drivers), draw(drivers)
+    first, second = draw(drivers), draw(drivers)
     names = [field.name for field in msgspec.structs.fields(WantedDriver)]
-    new = {name: getattr(other, name) for name in draw(st.sets(st.sampled_from(names), max_size=2))}
-    return one, msgspec.structs.replace(one, **new)
+    new = {
+        name: getattr(second, name) for name in draw(st.sets(st.sampled_from(names), max_size=2))
+    }
+    return first, msgspec.structs.replace(first, **new)
 
 
 POOL = Situation([cluster_policy()]).pools().pools[0]
@@ -405,17 +409,17 @@ POOL = Situation([cluster_policy()]).pools().pools[0]
 def template(driver: WantedDriver) -> Any:
     """Return a driver's pod without its digests."""
     pool = msgspec.structs.replace(POOL, driver=driver)
-    made = rendered(pool, UBUNTU, SETTINGS, FILES)
-    assert isinstance(made, RenderedObject)
-    return without_digests(made.object)
+    daemon_set = rendered(pool, UBUNTU, SETTINGS, FILES)
+    assert isinstance(daemon_set, RenderedObject)
+    return without_digests(daemon_set.object)
 
 
 @given(similar_drivers())
 def test_targets_are_equal_exactly_if_the_pods_are_equal(
     both: tuple[WantedDriver, WantedDriver],
 ) -> None:
-    one, other = both
-    assert (target_digest(one) == target_digest(other)) == (template(one) == template(other))
+    first, second = both
+    assert (target_digest(first) == target_digest(second)) == (template(first) == template(second))
 
 
 @given(drivers)

@@ -19,17 +19,17 @@ Object = dict[str, Any]
 @pytest.mark.parametrize(("name", "obj"), corpus(), ids=lambda value: str(value)[:60])
 def test_gpu_operator_manifests_are_accepted_unchanged(name: str, obj: Object) -> None:
     assert served_schema(obj["kind"]).prune(obj) == obj, name
-    kept = admit(copy.deepcopy(obj))
-    _contains(kept, obj)
-    assert admit(kept) == kept
+    stored = admit(copy.deepcopy(obj))
+    _contains(stored, obj)
+    assert admit(stored) == stored
 
 
-def _contains(kept: Any, given: Any) -> None:
+def _contains(stored: Any, given: Any) -> None:
     if isinstance(given, dict):
         for name, value in given.items():
-            _contains(kept[name], value)
+            _contains(stored[name], value)
     else:
-        assert kept == given
+        assert stored == given
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ ROLLOUT_STATUS = RolloutStatus(
         ),
         "3c4": TargetRecord(threshold=1),
     },
-    counts=Counts(**{field: at for at, field in enumerate(Counts.__struct_fields__, 1)}),
+    counts=Counts(**{field: number for number, field in enumerate(Counts.__struct_fields__, 1)}),
     observed_generation=2,
 )
 

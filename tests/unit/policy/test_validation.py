@@ -162,10 +162,12 @@ def test_invalid_success_thresholds_of_probes(probe: str) -> None:
         assert errors(kind, **{f"{at}readinessProbe__successThreshold": 2}) == []
 
 
-@pytest.mark.parametrize(("said", "warned"), [("0", True), ("0%", True), ("1", False), ("", False)])
-def test_max_unavailable_zero_of_agents_is_a_warning(said: str, warned: bool) -> None:
+@pytest.mark.parametrize(
+    ("given", "warned"), [("0", True), ("0%", True), ("1", False), ("", False)]
+)
+def test_max_unavailable_zero_of_agents_is_a_warning(given: str, warned: bool) -> None:
     obj = minimal_object("ClusterPolicy")
-    put(obj["spec"], "daemonsets.rollingUpdate.maxUnavailable", said)
+    put(obj["spec"], "daemonsets.rollingUpdate.maxUnavailable", given)
     result = parse_manifest("ClusterPolicy", obj)
     assert result.errors == ()
     assert ["would never replace a pod" in found.problem for found in result.findings] == (
