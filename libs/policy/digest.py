@@ -1,4 +1,4 @@
-"""The digests of a wanted driver: target, driver label and install digest.
+"""The normal form of a wanted driver, and its digests: target, driver label, install digest.
 
 The same driver must have the same digest in every release, even after the model gains fields.
 Digests therefore cover only fields that differ from their defaults, under their JSON names.
@@ -24,7 +24,17 @@ from libs.policy.kinds.common import (
 from libs.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
 from libs.policy.shapes import shape_of, to_json
 from libs.policy.variants import Variant, image_path, variant_image
-from libs.policy.wanted import InstallMethod, PodOverrides, WantedDriver
+from libs.policy.wanted import (
+    DEFAULT_ARGUMENTS,
+    DEFAULT_PRIORITY_CLASS,
+    DEFAULT_PULL_POLICY,
+    LIVENESS_PROBE,
+    READINESS_PROBE,
+    STARTUP_PROBE,
+    InstallMethod,
+    PodOverrides,
+    WantedDriver,
+)
 
 DIGEST_LENGTH: Final = 32
 """Hexadecimal digits of a digest: 128 bits, short enough for a name with a prefix (63 characters).
@@ -72,21 +82,6 @@ _RESERVED_LABELS: Final = frozenset(
     )
 )
 _RESERVED_PREFIX: Final = "sluice.dev/"
-DEFAULT_PULL_POLICY: Final = "IfNotPresent"
-
-DEFAULT_PRIORITY_CLASS: Final = "system-node-critical"
-
-DEFAULT_ARGUMENTS: Final = ("init",)
-
-STARTUP_PROBE: Final = Probe(
-    initial_delay_seconds=60, timeout_seconds=60, period_seconds=10, failure_threshold=120
-)
-"""Default startup probe of the driver. Fields that a policy leaves out are taken from here."""
-LIVENESS_PROBE: Final = Probe(
-    initial_delay_seconds=30, timeout_seconds=10, period_seconds=30, failure_threshold=3
-)
-READINESS_PROBE: Final = Probe(timeout_seconds=5, period_seconds=10, failure_threshold=3)
-
 _MODULE_TYPE: Final = "KERNEL_MODULE_TYPE"
 
 SectionT = TypeVar("SectionT", bound=ContainerSection)

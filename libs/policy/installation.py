@@ -1,4 +1,8 @@
-"""All objects of an installation, in the order of application."""
+"""Objects that must exist before Sluice runs: namespace, ServiceAccounts and RBAC.
+
+They are applied by the person who installs Sluice, never by a service: a service that can grant
+permissions effectively has all of them.
+"""
 
 from collections.abc import Iterator, Mapping
 from enum import Enum

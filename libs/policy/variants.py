@@ -1,4 +1,4 @@
-"""Driver variants: what makes one wanted driver render differently on two nodes.
+"""Driver variants: what makes one wanted driver render differently on two nodes, and its images.
 
 Variants are computed from the labels that describe a node's system.
 """

@@ -1,4 +1,4 @@
-"""The wanted driver and operands of a pool, in one form for all kinds of policy."""
+"""The wanted driver and operands of a pool, in one form for all kinds of policy; defaults."""
 
 from enum import StrEnum
 
@@ -13,6 +13,17 @@ from libs.policy.shapes import FreeForm, PolicyStruct
 
 HOST_ROOT = "/"
 INSTALL_DIR = "/run/nvidia/driver"
+DEFAULT_PULL_POLICY = "IfNotPresent"
+DEFAULT_PRIORITY_CLASS = "system-node-critical"
+DEFAULT_ARGUMENTS = ("init",)
+STARTUP_PROBE = Probe(
+    initial_delay_seconds=60, timeout_seconds=60, period_seconds=10, failure_threshold=120
+)
+"""Default startup probe of the driver. Fields that a policy leaves out are taken from here."""
+LIVENESS_PROBE = Probe(
+    initial_delay_seconds=30, timeout_seconds=10, period_seconds=30, failure_threshold=3
+)
+READINESS_PROBE = Probe(timeout_seconds=5, period_seconds=10, failure_threshold=3)
 
 
 class InstallMethod(StrEnum):

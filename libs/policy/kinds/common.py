@@ -1,4 +1,4 @@
-"""Parts that several kinds share: images, environment, probes, conditions."""
+"""The definition of a kind, and parts that several share: images, probes, conditions."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -11,13 +11,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts.identities import Writer
-from libs.policy.digest import (
-    DEFAULT_PRIORITY_CLASS,
-    merge_env,
-    user_annotations,
-    user_labels,
-    user_tolerations,
-)
+from libs.policy.digest import merge_env, user_annotations, user_labels, user_tolerations
 from libs.policy.installation import service_account_of
 from libs.policy.kinds.cluster_policy import ClusterPolicy, Daemonsets, UpdateStrategy
 from libs.policy.kinds.common import EnvVar, ResourceRequirements
@@ -35,7 +29,7 @@ from libs.policy.render.pods import (
 )
 from libs.policy.render.rendered import COMMON_LABELS, Operand, RenderedObject, RenderSettings
 from libs.policy.shapes import scaled_value
-from libs.policy.wanted import Operands
+from libs.policy.wanted import DEFAULT_PRIORITY_CLASS, Operands
 
 AUDIENCE: Final = "sluice"
 """The audience of agents' tokens: the bus, never the API server."""

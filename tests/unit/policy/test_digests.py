@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 
 from libs.policy.digest import (
     DIGEST_LENGTH,
-    LIVENESS_PROBE,
-    READINESS_PROBE,
-    STARTUP_PROBE,
     driver_identity,
     driver_label,
     install_digest,
@@ -26,7 +23,14 @@ from libs.policy.render.driver import render_driver as rendered
 from libs.policy.render.rendered import RenderedObject
 from libs.policy.shapes import JsonType, Shape, shape_of
 from libs.policy.variants import Variant
-from libs.policy.wanted import InstallMethod, PodOverrides, WantedDriver
+from libs.policy.wanted import (
+    LIVENESS_PROBE,
+    READINESS_PROBE,
+    STARTUP_PROBE,
+    InstallMethod,
+    PodOverrides,
+    WantedDriver,
+)
 from tests.unit.policy.situations import FILES, SETTINGS, Situation, cluster_policy, without_digests
 
 UBUNTU = Variant(system="ubuntu", version="22.04")
