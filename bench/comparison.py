@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from libs.forecast.world import FleetProfile, ProcessEnd, WorldModel
-from libs.policy.digest import STARTUP_PROBE
+from libs.policy.wanted import STARTUP_PROBE
 
 CALM = FleetProfile(
     init_fails=0,

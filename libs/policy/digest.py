@@ -1,4 +1,4 @@
-"""The digests of a wanted driver: target, driver label and install digest.
+"""The normal form of a wanted driver, and its digests: target, driver label, install digest.
 
 The same driver must have the same digest in every release, even after the model gains fields.
 Digests therefore cover only fields that differ from their defaults, under their JSON names.
@@ -24,7 +24,17 @@ from libs.policy.kinds.common import (
 from libs.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
 from libs.policy.shapes import shape_of, to_json
 from libs.policy.variants import Variant, image_path, variant_image
-from libs.policy.wanted import InstallMethod, PodOverrides, WantedDriver
+from libs.policy.wanted import (
+    DEFAULT_ARGUMENTS,
+    DEFAULT_PRIORITY_CLASS,
+    DEFAULT_PULL_POLICY,
+    LIVENESS_PROBE,
+    READINESS_PROBE,
+    STARTUP_PROBE,
+    InstallMethod,
+    PodOverrides,
+    WantedDriver,
+)
 
 DIGEST_LENGTH: Final = 32
 """Hexadecimal digits of a digest: 128 bits, short enough for a name with a prefix (63 characters).
@@ -72,21 +82,6 @@ _RESERVED_LABELS: Final = frozenset(
     )
 )
 _RESERVED_PREFIX: Final = "sluice.dev/"
-DEFAULT_PULL_POLICY: Final = "IfNotPresent"
-
-DEFAULT_PRIORITY_CLASS: Final = "system-node-critical"
-
-DEFAULT_ARGUMENTS: Final = ("init",)
-
-STARTUP_PROBE: Final = Probe(
-    initial_delay_seconds=60, timeout_seconds=60, period_seconds=10, failure_threshold=120
-)
-"""Default startup probe of the driver. Fields that a policy leaves out are taken from here."""
-LIVENESS_PROBE: Final = Probe(
-    initial_delay_seconds=30, timeout_seconds=10, period_seconds=30, failure_threshold=3
-)
-READINESS_PROBE: Final = Probe(timeout_seconds=5, period_seconds=10, failure_threshold=3)
-
 _MODULE_TYPE: Final = "KERNEL_MODULE_TYPE"
 
 SectionT = TypeVar("SectionT", bound=ContainerSection)
@@ -249,9 +244,8 @@ def normalize_quantities(resources: ResourceRequirements) -> ResourceRequirement
 
 def user_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels without reserved keys."""
-    return {
-        key: value for key, value in user_annotations(labels).items() if key not in _RESERVED_LABELS
-    }
+    kept = user_annotations(labels)
+    return {key: value for key, value in kept.items() if key not in _RESERVED_LABELS}
 
 
 def user_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -287,14 +281,9 @@ def _image(image: Image, secrets: Iterable[str]) -> Image:
 
 def _module_container(part: SectionT) -> SectionT:
     """Normalize a GDS or GDRCopy container; pod-wide fields are already part of the driver."""
-    image = _image(part, ())
     return msgspec.structs.replace(
         part,
-        repository=image.repository,
-        image=image.image,
-        version=image.version,
-        image_pull_policy=image.image_pull_policy,
-        image_pull_secrets=(),
+        **msgspec.structs.asdict(_image(part, ())),
         resources=normalize_quantities(part.resources),
         env=merge_env(part.env, without=(DIGEST_VARIABLE,)),
         host_network=False,
@@ -319,10 +308,10 @@ def _module_type(driver: WantedDriver) -> tuple[KernelModuleType, tuple[EnvVar, 
 
 
 def _without_defaults(env: tuple[EnvVar, ...], ours: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:
-    """Drop variables that repeat a default."""
-    return (
-        env if _has_references(env) else tuple(variable for variable in env if variable not in ours)
-    )
+    """Drop variables that repeat a default, unless a value refers to another variable."""
+    if _has_references(env):
+        return env
+    return tuple(variable for variable in env if variable not in ours)
 
 
 def _has_references(env: Iterable[EnvVar]) -> bool:

@@ -1,4 +1,4 @@
-"""Findings: problems in policies, each with field, value, problem and remedy."""
+"""Findings about policies: field, value, problem and remedy; and the verdict on a policy."""
 
 from collections.abc import Iterable
 from enum import StrEnum

@@ -139,10 +139,10 @@ class PolicyDecoder:
     def __init__(self) -> None:
         self.findings: list[Finding] = []
 
-    def decode_struct(self, value: Any, shape: Shape, path: str, moot: str | None = "") -> Any:
+    def decode_struct(self, value: Any, shape: Shape, path: str, reason: str | None = "") -> Any:
         """Decode an object into the struct of `shape`, or return `INVALID`.
 
-        `moot` is the reason why the object has no effect here; with None, no notes about fields
+        `reason` is the reason why the object has no effect here; with None, no notes about fields
         without effect are added.
         """
         if not isinstance(value, Mapping):
@@ -161,7 +161,7 @@ class PolicyDecoder:
                 target is not field and not self._alias(field, given, field_path)
             ):
                 continue
-            decoded_value = self._field(field_value, target, field_path, moot)
+            decoded_value = self._field(field_value, target, field_path, reason)
             if decoded_value is not INVALID:
                 decoded[target.attribute] = decoded_value
         if any(
@@ -183,8 +183,9 @@ class PolicyDecoder:
             Finding(field=field, value=value, problem=problem, remedy=remedy, severity=severity)
         )
 
-    def _field(self, value: Any, field: Field, path: str, moot: str | None) -> Any:
-        reason = moot if moot is None else field.about.no_effect_because or moot
+    def _field(self, value: Any, field: Field, path: str, reason: str | None) -> Any:
+        if reason is not None:
+            reason = field.about.no_effect_because or reason
         if field.shape.type is JsonType.OBJECT:
             return self.decode_struct(value, field.shape, path, reason)
         decoded = self._value(value, field.shape, field.about, path)

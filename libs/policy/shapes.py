@@ -20,13 +20,7 @@ FreeForm = dict[str, Any]
 """A Kubernetes object that is passed through unchanged."""
 
 
-class PolicyStruct(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    rename="camel",
-):
+class PolicyStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A part of a policy. A field at its default means the same as an absent field."""
 
 
@@ -121,19 +115,12 @@ _PLAIN: Final[Mapping[Any, JsonType]] = {
 _NO_DETAILS: Final = About("")
 
 
-def shape_of(
-    struct: type[msgspec.Struct], descriptions: Mapping[type[msgspec.Struct], Mapping[str, About]]
-) -> Shape:
-    """Return the shape of a struct.
-
-    `descriptions` holds the fields' `About` for structs that carry none, by struct and attribute.
-    """
-    return _object(struct, descriptions)
+FieldDescriptions = Mapping[type[msgspec.Struct], Mapping[str, About]]
+"""The fields' `About` for structs that carry none, by struct and attribute."""
 
 
-def _object(
-    struct: type[msgspec.Struct], descriptions: Mapping[type[msgspec.Struct], Mapping[str, About]]
-) -> Shape:
+def shape_of(struct: type[msgspec.Struct], descriptions: FieldDescriptions) -> Shape:
+    """Return the shape of a struct."""
     fields: list[Field] = []
     described = descriptions.get(struct, {})
     for field in msgspec.structs.fields(struct):
@@ -160,11 +147,7 @@ def _split_annotation(annotation: Any) -> tuple[Any, About]:
     return annotation, _NO_DETAILS
 
 
-def _shape(
-    annotation: Any,
-    about: About,
-    descriptions: Mapping[type[msgspec.Struct], Mapping[str, About]],
-) -> Shape:
+def _shape(annotation: Any, about: About, descriptions: FieldDescriptions) -> Shape:
     if annotation == IntOrString:
         return Shape(type=JsonType.INT_OR_STRING)
     if annotation == FreeForm:
@@ -182,7 +165,7 @@ def _shape(
         return Shape(type=JsonType.TEXT, choices=words, python_type=annotation)
     if annotation in _PLAIN:
         return Shape(type=_PLAIN[annotation], choices=about.choices)
-    return _object(annotation, descriptions)
+    return shape_of(annotation, descriptions)
 
 
 _TEXT: Final = re.compile(r"([0-9]{1,9})(%?)", re.ASCII)

@@ -15,12 +15,7 @@ from libs.policy.kinds.common import Condition
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
 from libs.policy.pools import Pool, Pools, pool_key
-from libs.policy.readiness import (
-    Observation,
-    ReadinessProblem,
-    agent_problems,
-    pool_problems,
-)
+from libs.policy.readiness import Observation, ReadinessProblem, agent_problems, pool_problems
 from libs.policy.render.rendered import Operand, RenderResult
 from libs.policy.variants import NodeVariants
 

@@ -1,4 +1,4 @@
-"""Driver variants: what makes one wanted driver render differently on two nodes.
+"""Driver variants: what makes one wanted driver render differently on two nodes, and its images.
 
 Variants are computed from the labels that describe a node's system.
 """
@@ -90,9 +90,7 @@ def assign_variants(pools: Pools, nodes: Iterable[NodeLabels]) -> NodeVariants:
             variants[node.name] = found
             by_pool[key].add(found)
     return NodeVariants(
-        nodes=variants,
-        pools={key: tuple(sorted(by_pool[key])) for key in by_pool},
-        unknown=unknown,
+        nodes=variants, pools={key: tuple(sorted(by_pool[key])) for key in by_pool}, unknown=unknown
     )
 
 

@@ -63,8 +63,7 @@ class DevicePlugin(AgentSection, frozen=True, kw_only=True):
     """The kubelet's device plugin."""
 
     enabled: Annotated[
-        bool,
-        About("Whether GPUs are offered to pods.", effect="deploys the device plugin"),
+        bool, About("Whether GPUs are offered to pods.", effect="deploys the device plugin")
     ] = True
     config: Annotated[
         PluginConfig, About("Per-node configurations.", no_effect_because=NO_PLUGIN_CONFIG)
@@ -90,8 +89,7 @@ class HpcJobMapping(PolicyStruct, frozen=True, kw_only=True):
 
     enabled: Annotated[bool, About("Whether job mapping files are read.", absent=True)] = False
     directory: Annotated[
-        str,
-        About("The directory with the files.", unset="/var/lib/dcgm-exporter/job-mapping"),
+        str, About("The directory with the files.", unset="/var/lib/dcgm-exporter/job-mapping")
     ] = ""
 
 
@@ -99,8 +97,7 @@ class DcgmExporter(AgentSection, frozen=True, kw_only=True):
     """GPU metrics for Prometheus."""
 
     enabled: Annotated[
-        bool,
-        About("Whether GPU metrics are collected.", effect="deploys the telemetry agent"),
+        bool, About("Whether GPU metrics are collected.", effect="deploys the telemetry agent")
     ] = True
     annotations: Annotated[
         Labels, About("Annotations of its pods.", effect="set on the telemetry agent's pods")

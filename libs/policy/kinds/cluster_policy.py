@@ -227,8 +227,8 @@ class HostPaths(PolicyStruct, frozen=True, kw_only=True):
     ] = "/var/lib/kubelet"
 
 
-def _required(description: str, moot: str = "") -> About:
-    return About(description, no_effect_because=moot, required=True)
+def _required(description: str, reason: str = "") -> About:
+    return About(description, no_effect_because=reason, required=True)
 
 
 class ClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):

@@ -14,32 +14,31 @@ class Dcgm(ContainerSection, frozen=True, kw_only=True):
     host_port: Annotated[int | None, About("The port on the host.", bits=32)] = None
 
 
-class NodeStatusExporter(ContainerSection, frozen=True, kw_only=True):
+class UnsupportedSection(ContainerSection, frozen=True, kw_only=True):
+    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
+
+
+class NodeStatusExporter(UnsupportedSection, frozen=True, kw_only=True):
     """Metrics of each node's validation."""
 
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
     service_monitor: Annotated[ServiceMonitor, About("The ServiceMonitor for Prometheus.")] = (
         ServiceMonitor()
     )
 
 
-class VfioManager(ContainerSection, frozen=True, kw_only=True):
+class VfioManager(UnsupportedSection, frozen=True, kw_only=True):
     """Binds GPUs to vfio-pci."""
 
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
     driver_manager: Annotated[DriverManager, About("Its driver manager.")] = DriverManager()
 
 
-class SandboxDevicePlugin(ContainerSection, frozen=True, kw_only=True):
+class SandboxDevicePlugin(UnsupportedSection, frozen=True, kw_only=True):
     """The device plugin for virtual machines."""
 
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
 
-
-class VgpuManager(ContainerSection, frozen=True, kw_only=True):
+class VgpuManager(UnsupportedSection, frozen=True, kw_only=True):
     """The vGPU host driver."""
 
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
     driver_manager: Annotated[DriverManager, About("Its driver manager.")] = DriverManager()
     kernel_module_config: Annotated[
         KernelModuleConfig, About("Parameters of its kernel modules.")
@@ -55,10 +54,9 @@ class VgpuDevicesConfig(PolicyStruct, frozen=True, kw_only=True):
     )
 
 
-class VgpuDeviceManager(ContainerSection, frozen=True, kw_only=True):
+class VgpuDeviceManager(UnsupportedSection, frozen=True, kw_only=True):
     """Makes vGPU devices."""
 
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
     config: Annotated[VgpuDevicesConfig, About("Layouts.")] = VgpuDevicesConfig()
 
 
@@ -88,17 +86,15 @@ class KataConfig(PolicyStruct, frozen=True, kw_only=True):
     runtime_classes: Annotated[tuple[KataClass, ...], About("RuntimeClasses.")] = ()
 
 
-class KataManager(ContainerSection, frozen=True, kw_only=True):
+class KataManager(UnsupportedSection, frozen=True, kw_only=True):
     """Installs what Kata needs."""
 
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
     config: Annotated[KataConfig, About("What Kata runs.")] = KataConfig()
 
 
-class CcManager(ContainerSection, frozen=True, kw_only=True):
+class CcManager(UnsupportedSection, frozen=True, kw_only=True):
     """Confidential computing."""
 
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
     default_mode: Annotated[
         str, About("The mode of nodes that do not select one.", choices=("on", "off", "devtools"))
     ] = ""

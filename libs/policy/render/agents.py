@@ -4,19 +4,14 @@ Agents have no Kubernetes credentials: their token is valid for the bus only. Th
 selected node, with or without driver, RuntimeClass or bus.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from libs.contracts.identities import Writer
-from libs.policy.digest import (
-    DEFAULT_PRIORITY_CLASS,
-    merge_env,
-    user_annotations,
-    user_labels,
-    user_tolerations,
-)
+from libs.policy.digest import merge_env, user_annotations, user_labels, user_tolerations
 from libs.policy.installation import service_account_of
 from libs.policy.kinds.cluster_policy import ClusterPolicy, Daemonsets, UpdateStrategy
 from libs.policy.kinds.common import EnvVar, ResourceRequirements
@@ -34,7 +29,7 @@ from libs.policy.render.pods import (
 )
 from libs.policy.render.rendered import COMMON_LABELS, Operand, RenderedObject, RenderSettings
 from libs.policy.shapes import scaled_value
-from libs.policy.wanted import Operands
+from libs.policy.wanted import DEFAULT_PRIORITY_CLASS, Operands
 
 AUDIENCE: Final = "sluice"
 """The audience of agents' tokens: the bus, never the API server."""
@@ -131,10 +126,7 @@ def _daemon_set(
         "spec": {
             "selector": {"matchLabels": {"app": agent.app}},
             "updateStrategy": _strategy(common),
-            "template": {
-                "metadata": drop_empty(pod),
-                "spec": _pod(agent, parts, common, settings),
-            },
+            "template": {"metadata": drop_empty(pod), "spec": _pod(agent, parts, common, settings)},
         },
     }
 
@@ -161,7 +153,7 @@ def _pod(
             "securityContext": common.pod_security_context,
             "imagePullSecrets": pull_secrets((*secrets, *settings.pull_secrets)),
             "containers": [_container(agent, parts, settings)],
-            "volumes": [*parts.volumes, _state(agent), _token()],
+            "volumes": [*(volume for volume, _ in parts.volumes), _state(agent), _token()],
         }
     )
 
@@ -195,7 +187,7 @@ def _container(
             # The host's /dev is mounted over the place where Kubernetes would put it.
             "terminationMessagePath": "/run/termination-log",
             "volumeMounts": [
-                *parts.mounts,
+                *(mount for _, mount in parts.volumes),
                 volume_mount("state", STATE_DIR),
                 volume_mount("bus-token", TOKEN_DIR, read_only=True),
             ],
@@ -203,16 +195,11 @@ def _container(
     )
 
 
-def _resources(sections: Iterable[ResourceRequirements]) -> ResourceRequirements:
+def _resources(sections: Sequence[ResourceRequirements]) -> ResourceRequirements:
     """Merge requirements; for each resource, the first section that sets it takes precedence."""
-    by_precedence = list(sections)[::-1]
     return ResourceRequirements(
-        limits={
-            name: amount for section in by_precedence for name, amount in section.limits.items()
-        },
-        requests={
-            name: amount for section in by_precedence for name, amount in section.requests.items()
-        },
+        limits=dict(ChainMap(*(dict(section.limits) for section in sections))),
+        requests=dict(ChainMap(*(dict(section.requests) for section in sections))),
     )
 
 

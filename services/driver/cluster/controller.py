@@ -1,4 +1,4 @@
-"""Reconciles operands, owner labels and statuses while this process leads.
+"""Reconcile operands, owner labels and statuses while this process leads.
 
 A resync plans everything and queues the objects that differ. Each object is then decided again
 and written by itself, so that a refused or slow one delays no other. A refused write is shown in

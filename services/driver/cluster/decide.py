@@ -1,4 +1,6 @@
-"""Decides what to do about one operand: apply, delete, refuse, or nothing. Pure.
+"""Decide what to write: operands, unreferenced drivers, statuses. Pure.
+
+An operand is applied, deleted, refused or left alone:
 
 - What we applied is kept as rendered, even if others edit it.
 - What the GPU Operator created under a name of ours is replaced, not taken over: an apply would
@@ -8,7 +10,14 @@
 - What is switched off is deleted only if a policy of the whole cluster says so, never because a
   policy is missing.
 
-Whether the action is permitted now (an active GPU Operator, stale caches) is decided elsewhere.
+The DaemonSet of an old driver is deleted after an hour without references. The driver label of a
+node, a node's record, the Rollout of its pool or a command may refer to it. It also stays while its
+pool is missing or invalid: a deleted policy leaves its drivers in place. The hour starts again with
+each reference, and with each term of leadership.
+
+While a GPU Operator is active, it owns the statuses of the policies that it follows: only a
+condition of ours is written. Whether an action is permitted now (an active GPU Operator, stale
+caches) is decided elsewhere.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,8 +35,7 @@ from libs.policy.render.driver import daemon_set_name
 from libs.policy.render.rendered import POOL_ANNOTATION, TARGET_ANNOTATION, RenderedObject
 from libs.policy.status import PolicyStatus, StatusCondition, updated_conditions
 from services.driver.cluster.diff import difference
-from services.driver.cluster.plan import CONDITION as DEVICE_PLUGIN
-from services.driver.cluster.plan import ObjectKey, OperandPlan
+from services.driver.cluster.plan import DEVICE_PLUGIN_CONDITION, ObjectKey, OperandPlan
 from services.driver.cluster.resources import (
     CONFIGS,
     DAEMON_SETS,
@@ -225,7 +233,7 @@ def status_change(
     metadata = policy.metadata
     if (status.uid, status.generation) != (metadata.uid, metadata.generation):
         return None
-    live = _fields(policy.status)
+    live = _status_fields(policy.status)
     before = conditions_of(policy.status)
     if foreign and status.kind != ROLLOUT_STRATEGY.name:
         return _stand_back(status, live, before, foreign=foreign, now=now)
@@ -245,7 +253,9 @@ def status_change(
 def conditions_of(status: object) -> tuple[Condition, ...]:
     """Return the conditions of a status; none if they are malformed."""
     try:
-        return msgspec.convert(_fields(status).get("conditions") or [], tuple[Condition, ...])
+        return msgspec.convert(
+            _status_fields(status).get("conditions") or [], tuple[Condition, ...]
+        )
     except msgspec.ValidationError:
         return ()
 
@@ -268,7 +278,7 @@ def invalid_reason(kind: str, conditions: Sequence[Condition]) -> str:
 def _stand_back(
     status: PolicyStatus, live: StatusChange, before: Sequence[Condition], *, foreign: str, now: str
 ) -> StatusChange | None:
-    ours = {condition.type for condition in status.conditions} | {DEVICE_PLUGIN, FOREIGN}
+    ours = {condition.type for condition in status.conditions} | {DEVICE_PLUGIN_CONDITION, FOREIGN}
     theirs = [each for each in before if each.type in _SHARED or each.type not in ours]
     message = f"Sluice stands back and changes nothing: {foreign}"
     condition = StatusCondition(type=FOREIGN, status=True, reason="LeaseHeld", message=message)
@@ -281,7 +291,7 @@ def _stand_back(
     return {**state, "conditions": [_encode(each) for each in after]}
 
 
-def _fields(status: object) -> StatusChange:
+def _status_fields(status: object) -> StatusChange:
     return cast("StatusChange", status) if isinstance(status, dict) else {}
 
 

@@ -1,4 +1,4 @@
-"""Finds out whether an apply would change a live object. Pure.
+"""Find out whether an apply would change a live object. Pure.
 
 The server adds defaults and drops empty values, and others may add fields that we do not set. So
 an apply is needed only if a wanted value is missing, or if a field that the server records as

@@ -1,4 +1,4 @@
-"""Holds the last plan: what is wanted, what differs, and why changes may be on hold.
+"""Hold the last plan: what is wanted, what differs, and why changes may be on hold.
 
 It reads caches, remembers since when drivers have been unreferenced, and writes nothing.
 """

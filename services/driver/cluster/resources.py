@@ -1,7 +1,7 @@
-"""The objects that this role reads and writes.
+"""The objects that this role reads and writes, and their informers.
 
-What it applies is read completely, for comparison; of other objects only what is needed is kept,
-since there may be thousands of nodes.
+Operands are read completely, for comparison; of other objects only what is needed is kept, since
+there may be thousands of nodes.
 """
 
 import asyncio
@@ -12,10 +12,9 @@ import msgspec
 
 from libs.contracts import rollout
 from libs.contracts.node import RECORD_ANNOTATION
-from libs.kube import views
+from libs.kube import gpu_operator, views
 from libs.kube.client import Kube
 from libs.kube.informer import Informer, informers
-from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import (
     CONFIG_MAPS,
     LEASES,
@@ -24,7 +23,6 @@ from libs.kube.resources import (
     custom_resource,
     custom_resources,
 )
-from libs.kube.views import Lease, Object
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.policy.render.rendered import MANAGED_BY
 from libs.runtime.env import Env
@@ -157,18 +155,14 @@ def is_of_gpu_operator(live: views.Object) -> bool:
 MAX_AGE: Final = 10.0
 """Seconds after which an informer must be verified before anything is deleted."""
 
-V = TypeVar("V", bound=Object)
+V = TypeVar("V", bound=views.Object)
 
 
 class Informers:
     def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
         def of(resource: Resource[V], *, inside: bool = False, fields: str = "") -> Informer[V]:
             return Informer(
-                kube,
-                resource,
-                env=env,
-                namespace=namespace if inside else "",
-                fields=fields,
+                kube, resource, env=env, namespace=namespace if inside else "", fields=fields
             )
 
         self.policies = informers(POLICIES, kube, env=env)
@@ -178,7 +172,9 @@ class Informers:
         self.daemon_sets = of(DAEMON_SETS, inside=True)
         self.configs = of(CONFIGS, inside=True)
         self.runtime_classes = of(RUNTIME_CLASSES)
-        self.leases: Informer[Lease] = of(LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}")
+        self.leases: Informer[views.Lease] = of(
+            LEASES, fields=f"metadata.name={gpu_operator.LEASE}"
+        )
         self.operands: Mapping[str, Informer[Any]] = {
             DAEMON_SETS.kind: self.daemon_sets,
             CONFIGS.kind: self.configs,
@@ -207,7 +203,7 @@ class Informers:
         return "; ".join(why for task in tasks if (why := task.result()))
 
     def on_change(
-        self, handler: Callable[[Object | None, Object | None], None]
+        self, handler: Callable[[views.Object | None, views.Object | None], None]
     ) -> Callable[[], None]:
         """Call `handler` for each change, until the returned function is called."""
         subscriptions = [informer.cache.on_change(handler) for informer in self.all()]

@@ -1,4 +1,7 @@
-"""The writes of this role: each is one request, is counted, and its response enters the cache."""
+"""Writes, Events and metrics of this role.
+
+A write is one request; it is counted, and its response enters the cache. Nothing depends on Events.
+"""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager

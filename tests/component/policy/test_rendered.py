@@ -12,9 +12,9 @@ from libs.policy.installation import installation_objects
 from tests.component.policy.strict_writes import apply, object_path, send
 from tests.unit.policy import goldens
 from tests.unit.policy.fields import MODEL, put
-from tests.unit.policy.selectors import SELECTORS
 from tests.unit.policy.situations import FILES, SETTINGS, SITUATIONS, Situation
 from tests.unit.policy.test_render import FIELDS, full_policies
+from tests.unit.policy.test_selectors import SELECTORS
 
 Object = dict[str, Any]
 

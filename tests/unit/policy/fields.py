@@ -1,6 +1,6 @@
 """Every field of the kinds, as the GPU Operator's reference and our own documents list them.
 
-Written by hand, not from the model: a value for each field, and what must be seen when it is set.
+Written by hand, not from the model: a value for each field, and the expected result of setting it.
 """
 
 from collections.abc import Iterator
@@ -349,7 +349,7 @@ WARNINGS: dict[str, Object] = {
     "NVIDIADriver": {"upgradePolicy.gpuPodDeletion": POD_DELETION},
 }
 ERRORS: dict[str, Object] = {
-    "NVIDIADriver": {"driverType": "vgpu", "nodeAffinity": {"requiredDuring": {}}},
+    "NVIDIADriver": {"driverType": "vgpu", "nodeAffinity": {"requiredDuring": {}}}
 }
 _WHOLE = {"repository": "r.example", "image": "i", "version": "1"}
 REQUIRED_BESIDE: dict[str, Object] = {
@@ -371,7 +371,7 @@ REQUIRED_BESIDE: dict[str, Object] = {
 
 def cases() -> Iterator[FieldCase]:
     """Return one case for every field."""
-    for seen, tables in (
+    for expected, tables in (
         (ExpectedFinding.MODEL, MODEL),
         (ExpectedFinding.NOTE, NOTES),
         (ExpectedFinding.WARNING, WARNINGS),
@@ -379,4 +379,4 @@ def cases() -> Iterator[FieldCase]:
     ):
         for kind, table in tables.items():
             for path, value in table.items():
-                yield FieldCase(kind, path, value, seen)
+                yield FieldCase(kind, path, value, expected)

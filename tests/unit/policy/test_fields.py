@@ -17,20 +17,20 @@ CASES = list(cases())
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_set_field_has_the_expected_result(case: FieldCase) -> None:
     obj = case.manifest()
-    kept = admit(obj)
-    assert get(kept["spec"], case.path) == case.value
-    result = parse_manifest(case.kind, kept)
+    stored = admit(obj)
+    assert get(stored["spec"], case.path) == case.value
+    result = parse_manifest(case.kind, stored)
     assert result.policy is not None
     at = f"spec.{case.path}"
-    said = [found for found in result.findings if found.field.startswith(at)]
+    findings = [found for found in result.findings if found.field.startswith(at)]
     if case.expected is ExpectedFinding.MODEL:
-        assert said == []
+        assert findings == []
         assert get(to_manifest(result.policy)["spec"], case.path) == case.value
         return
-    assert [found.severity for found in said] == [Severity[case.expected.name]]
-    assert all(found.problem and found.remedy for found in said)
+    assert [found.severity for found in findings] == [Severity[case.expected.name]]
+    assert all(found.problem and found.remedy for found in findings)
     if case.expected is ExpectedFinding.NOTE:
-        assert "no effect here, because " in said[0].problem
+        assert "no effect here, because " in findings[0].problem
 
 
 def test_fields_without_effect_are_kept() -> None:
@@ -49,7 +49,7 @@ def test_every_field_of_the_model_has_a_case(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_has_a_description_and_an_effect(kind: str) -> None:
-    silent = list(_silent(KINDS[kind].spec_shape, "", moot=False))
+    silent = list(_silent(KINDS[kind].spec_shape, "", inert=False))
     assert silent == []
 
 
@@ -62,12 +62,12 @@ def _leaves(shape: Shape, path: str) -> Iterator[str]:
             yield at
 
 
-def _silent(shape: Shape, path: str, *, moot: bool) -> Iterator[str]:
+def _silent(shape: Shape, path: str, *, inert: bool) -> Iterator[str]:
     for field in shape.fields:
         at, about = f"{path}.{field.name}".lstrip("."), field.about
         if field.shape.type is JsonType.OBJECT and not about.alias:
-            yield from _silent(field.shape, at, moot=moot or bool(about.no_effect_because))
-        elif not (moot or about.no_effect_because or about.effect or about.alias):
+            yield from _silent(field.shape, at, inert=inert or bool(about.no_effect_because))
+        elif not (inert or about.no_effect_because or about.effect or about.alias):
             yield at
         if not about.description:
             yield at
