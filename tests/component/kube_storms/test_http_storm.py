@@ -26,7 +26,8 @@ from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.env import make_env
 from libs.testing.ports import ReservedPort
-from tests.component.kube_storms.world import (
+from tests.support import eventually
+from tests.unit.kube.world import (
     CLIENT,
     CONFIG_MAP_VIEWS,
     NAMESPACE,
@@ -35,7 +36,6 @@ from tests.component.kube_storms.world import (
     manifest,
     running,
 )
-from tests.support import eventually
 
 
 class ShortPauses(random.Random):

@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.json import encode
 
 from libs.kube.reads import decode_page
 from libs.kube.requests import decode
 from libs.kube.resources import CONFIG_MAPS
 from libs.kube.views import Node, Pod
-from tests.unit.kube.fake_api_server import encode
 
 META = {"name": "a", "namespace": "x", "uid": "u", "resourceVersion": "7"}
 
