@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from structlog.contextvars import bound_contextvars
 
-from libs.kube.errors import TooManyRequests
+from libs.kube.errors import KubeError
 from libs.kube.queue import RETRY_CAP, QueueClosed, QueueStats, WorkQueue
 from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
@@ -231,7 +231,7 @@ class Controller(Generic[K]):
             case Exception() as error:
                 timed_out = isinstance(error, TimeoutError) and seconds >= self._timeout
                 outcome = AttemptOutcome.TIMED_OUT if timed_out else AttemptOutcome.FAILED
-                retry_after = error.retry_after if isinstance(error, TooManyRequests) else None
+                retry_after = error.retry_after if isinstance(error, KubeError) else None
                 wait = self._queue.retry(key, at_least=min(retry_after or 0.0, RETRY_CAP))
                 if self._is_new_cause(key, describe_error(error)):
                     _log.warning("reconcile failed", exc_info=error, retry_in=round(wait, 3))

@@ -17,7 +17,6 @@ from libs.kube.errors import (
     KubeError,
     MalformedResponse,
     TimedOut,
-    TooManyRequests,
     Unavailable,
     status_error,
 )
@@ -149,8 +148,7 @@ class Reflector(Generic[V]):
             except KubeError as error:
                 if isinstance(error, Gone | MalformedResponse):
                     self._list_wanted = True
-                if isinstance(error, TooManyRequests):
-                    at_least = min(error.retry_after or 0.0, MAX_RETRY_AFTER)
+                at_least = min(error.retry_after or 0.0, MAX_RETRY_AFTER)
                 self._set_problem(str(error))
             await self._pause(clean=clean, at_least=at_least)
 
