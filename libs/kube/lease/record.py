@@ -8,7 +8,6 @@ from libs.kube import views
 from libs.kube.client import Kube
 from libs.kube.errors import NotFound, UnknownKind
 from libs.kube.lease.term import LEASE_SECONDS, REQUEST_TIMEOUT
-from libs.kube.requests import decode, unknown_kind_errors
 from libs.kube.resources import LEASES
 from libs.kube.views import Lease, format_micro_time
 from libs.runtime.clock import Clock
@@ -27,15 +26,14 @@ class LeaseRecord:
         return format_micro_time(self._clock.now())
 
     async def read(self, *, within: float = REQUEST_TIMEOUT) -> views.Lease | None:
-        path = LEASES.path(namespace=self._namespace, name=self._name)
         try:
-            with unknown_kind_errors(LEASES):
-                body = await self._kube.request("GET", path, within=within)
+            return await self._kube.get(
+                LEASES, self._name, namespace=self._namespace, within=within
+            )
         except UnknownKind:
             raise
         except NotFound:
             return None
-        return decode(body, LEASES.view, tried=f"GET {path}")
 
     async def claim(self, record: views.Lease | None) -> views.Lease:
         """Take the lease, if the record is still as it was read."""

@@ -226,7 +226,6 @@ def test_a_controller_converges_after_a_storm_and_then_writes_nothing(seed: int)
             queue=queue,
             concurrency=3,
             timeout=10.0,
-            grace=0.0,
             env=sim.env("controller"),
             metrics=ControllerMetrics(Metrics(version="test"), controllers=["mirror"]),
         )

@@ -22,6 +22,7 @@ from libs.testing.apiserver.faults import ActiveFault, Fault, FaultEffect, Hang
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.env import make_env
 from libs.testing.simulation import Sim
+from tests.unit.kube.world import SimWorld
 
 NAMESPACE = "default"
 LEASE = "scheduler"
@@ -148,15 +149,23 @@ async def idle(candidate: LeaseCandidate, term: Term, kube: Kube) -> None:
     await asyncio.Event().wait()
 
 
-class LeaseWorld:
-    """A server, its lease without a holder, and candidates."""
+class LeaseWorld(SimWorld):
+    """A server, its lease without a holder, and candidates.
 
-    def __init__(self, sim: Sim) -> None:
-        self.sim = sim
-        self.clock = sim.clock
+    `overlaps` says whether bodies may run at once, as those of frozen machines do.
+    """
+
+    def __init__(self, sim: Sim, *, with_lease: bool = True, overlaps: bool = False) -> None:
+        super().__init__(sim)
+        self._with_lease = with_lease
+        self._overlaps = overlaps
         self.server = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random_for("server"))
         self.admin = Kube(self.server.transport(user="admin"), manager="admin", clock=sim.clock)
         self.candidates: dict[str, LeaseCandidate] = {}
+
+    async def start(self) -> None:
+        if self._with_lease:
+            await self.create_lease()
 
     async def create_lease(self, **spec: Any) -> None:
         body = {"metadata": {"name": LEASE}, "spec": spec}
@@ -193,9 +202,12 @@ class LeaseWorld:
         await self.clock.sleep(seconds - self.clock.monotonic())
 
     async def close(self) -> None:
+        """Stop all; check that no effect was out of its term, and no two bodies ran at once."""
         for candidate in self.candidates.values():
             await candidate.stop()
         await self.server.stop()
+        assert self.effects_out_of_term() == []
+        assert self._overlaps or self.overlapping_tenures() == []
 
     @property
     def journal(self) -> list[Revision]:
@@ -218,12 +230,6 @@ class LeaseWorld:
         path = "spec.holderIdentity"
         leases = [entry for entry in self.journal if entry.kind == "Lease"]
         return [entry for entry in leases if path in entry.changed and entry.changed[path][1]]
-
-    def assert_one_leader(self, *, overlaps: bool = True) -> None:
-        """Check that no effect was out of its term, and no two bodies ran at once."""
-        assert self.effects_out_of_term() == []
-        if overlaps:
-            assert self.overlapping_tenures() == []
 
     def effects_out_of_term(self) -> list[Revision]:
         """Return the effects of another term than the latest in the lease at that time."""

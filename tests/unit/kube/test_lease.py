@@ -1,10 +1,9 @@
 """The lease: when it is taken, kept, lost and released, and what is sent in a term."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from libs.kube.lease.term import TERM_SECONDS, FencedTransport, NotLeading, Term
 from libs.kube.requests import Request, Response
 from libs.kube.resources import LEASES
 from libs.testing.apiserver.faults import Delay, FaultEffect, Hang, RefuseRequest, SlowBody
-from libs.testing.simulation import Sim, run
 from tests.unit.kube.lease_candidates import (
     LEASE,
     NAMESPACE,
@@ -40,23 +38,6 @@ def late(seconds: float) -> SlowBody:
     return SlowBody(10_000, seconds)
 
 
-def run_story(
-    story: Callable[[LeaseWorld], Coroutine[Any, Any, None]],
-    *,
-    with_lease: bool = True,
-    overlaps: bool = True,
-) -> None:
-    async def main(sim: Sim) -> None:
-        world = LeaseWorld(sim)
-        if with_lease:
-            await world.create_lease()
-        await story(world)
-        await world.close()
-        world.assert_one_leader(overlaps=overlaps)
-
-    run(main, seed=1)
-
-
 def taken(world: LeaseWorld) -> list[tuple[str, int]]:
     return [(entry.user, round(world.time_of(entry))) for entry in world.successions()]
 
@@ -70,119 +51,105 @@ def lease_writes(candidate: LeaseCandidate) -> list[float]:
     ]
 
 
-def test_a_server_without_leases_does_not_prove_that_the_lease_is_gone() -> None:
-    async def story(world: LeaseWorld) -> None:
-        leader = world.add_candidate("a")
-        await world.until(10.0)
-        world.fail(RefuseRequest(404))
-        await world.until(60.0)
-        late_requests = [request for time, request in leader.machine.requests if time > 20.0]
-        assert {request.method for request in late_requests} == {"GET"}
-        assert not leader.is_leading
-
-    run_story(story)
-
-
-def test_a_candidate_cannot_lead_twice_at_once() -> None:
-    async def story(world: LeaseWorld) -> None:
-        leader = world.add_candidate("a")
-        for second in (0.0, 5.0):  # while it waits, and while it leads
-            await world.until(second)
-            with pytest.raises(RuntimeError, match="already holds lease"):
-                async with leader.elector.lead():
-                    pytest.fail("a second body")
-        assert leader.is_leading
-        assert len(leader.tenures) == 1
-
-    run_story(story)
+@in_virtual_time(LeaseWorld)
+async def test_a_server_without_leases_does_not_prove_that_the_lease_is_gone(
+    world: LeaseWorld,
+) -> None:
+    leader = world.add_candidate("a")
+    await world.until(10.0)
+    world.fail(RefuseRequest(404))
+    await world.until(60.0)
+    late_requests = [request for time, request in leader.machine.requests if time > 20.0]
+    assert {request.method for request in late_requests} == {"GET"}
+    assert not leader.is_leading
 
 
-def test_a_free_lease_is_taken_at_once() -> None:
-    async def story(world: LeaseWorld) -> None:
-        leader = world.add_candidate("a")
-        await world.until(0.1)
-        assert leader.is_leading
-        assert (await world.lease_spec())["holderIdentity"] == leader.elector.holder
+@in_virtual_time(LeaseWorld)
+async def test_a_candidate_cannot_lead_twice_at_once(world: LeaseWorld) -> None:
+    leader = world.add_candidate("a")
+    for second in (0.0, 5.0):  # while it waits, and while it leads
+        await world.until(second)
+        with pytest.raises(RuntimeError, match="already holds lease"):
+            async with leader.elector.lead():
+                pytest.fail("a second body")
+    assert leader.is_leading
+    assert len(leader.tenures) == 1
 
-    run_story(story)
+
+@in_virtual_time(LeaseWorld)
+async def test_a_free_lease_is_taken_at_once(world: LeaseWorld) -> None:
+    leader = world.add_candidate("a")
+    await world.until(0.1)
+    assert leader.is_leading
+    assert (await world.lease_spec())["holderIdentity"] == leader.elector.holder
 
 
 @pytest.mark.parametrize(("duration", "wait"), [(None, 17), (15, 17), (5, 17), (30, 32)])
-def test_a_missing_or_unchanged_lease_is_taken_after_its_duration_and_the_skew(
-    duration: int | None, wait: int
+@in_virtual_time(LeaseWorld, with_lease=False)
+async def test_a_missing_or_unchanged_lease_is_taken_after_its_duration_and_the_skew(
+    world: LeaseWorld, duration: int | None, wait: int
 ) -> None:
-    async def story(world: LeaseWorld) -> None:
-        if duration is not None:
-            await world.create_lease(holderIdentity="another", leaseDurationSeconds=duration)
-        leader = world.add_candidate("a")
-        await world.until(60)
-        assert taken(world)[-1] == ("a", wait)
-        assert leader.terms[0].transitions == (0 if duration is None else 1)
-
-    run_story(story, with_lease=False)
+    if duration is not None:
+        await world.create_lease(holderIdentity="another", leaseDurationSeconds=duration)
+    leader = world.add_candidate("a")
+    await world.until(60)
+    assert taken(world)[-1] == ("a", wait)
+    assert leader.terms[0].transitions == (0 if duration is None else 1)
 
 
-def test_a_lease_is_renewed_every_two_to_three_seconds() -> None:
-    async def story(world: LeaseWorld) -> None:
-        leader, other = world.add_candidate("a"), world.add_candidate("b")
-        await world.until(300)
-        assert (len(leader.terms), len(other.terms)) == (1, 0)
-        gaps = [later - earlier for earlier, later in pairwise(lease_writes(leader)[1:])]
-        assert min(gaps) >= 2.0
-        assert max(gaps) <= 3.1
-
-    run_story(story)
+@in_virtual_time(LeaseWorld)
+async def test_a_lease_is_renewed_every_two_to_three_seconds(world: LeaseWorld) -> None:
+    leader, other = world.add_candidate("a"), world.add_candidate("b")
+    await world.until(300)
+    assert (len(leader.terms), len(other.terms)) == (1, 0)
+    gaps = [later - earlier for earlier, later in pairwise(lease_writes(leader)[1:])]
+    assert min(gaps) >= 2.0
+    assert max(gaps) <= 3.1
 
 
-def test_a_dead_leader_is_replaced_within_twenty_seconds() -> None:
-    async def story(world: LeaseWorld) -> None:
-        leader = world.add_candidate("a", write_forever)
-        await world.until(1)
-        for name, delay in (("b", 10.0), ("c", 11.0), ("d", 12.3)):
-            heir = world.add_candidate(name, write_forever)
-            await world.clock.sleep(delay)
-            death = world.clock.monotonic()
-            await world.kill(leader)
-            await world.until(death + 20)
-            assert heir.is_leading
-            assert world.effects()[-1].user == name
-            leader = heir
-
-    run_story(story)
-
-
-def test_a_released_lease_is_taken_at_once() -> None:
-    async def story(world: LeaseWorld) -> None:
-        leader, heir = (world.add_candidate(name, write_forever) for name in "ab")
-        await world.until(20)
-        await leader.stop()
-        assert world.clock.monotonic() < 20.1
-        spec = await world.lease_spec()
-        assert spec["leaseDurationSeconds"] == 1
-        assert not spec.get("holderIdentity")
-        await world.until(21.5)
+@in_virtual_time(LeaseWorld)
+async def test_a_dead_leader_is_replaced_within_twenty_seconds(world: LeaseWorld) -> None:
+    leader = world.add_candidate("a", write_forever)
+    await world.until(1)
+    for name, delay in (("b", 10.0), ("c", 11.0), ("d", 12.3)):
+        heir = world.add_candidate(name, write_forever)
+        await world.clock.sleep(delay)
+        death = world.clock.monotonic()
+        await world.kill(leader)
+        await world.until(death + 20)
         assert heir.is_leading
-        assert heir.terms[0].transitions == leader.terms[0].transitions + 1
+        assert world.effects()[-1].user == name
+        leader = heir
 
-    run_story(story)
+
+@in_virtual_time(LeaseWorld)
+async def test_a_released_lease_is_taken_at_once(world: LeaseWorld) -> None:
+    leader, heir = (world.add_candidate(name, write_forever) for name in "ab")
+    await world.until(20)
+    await leader.stop()
+    assert world.clock.monotonic() < 20.1
+    spec = await world.lease_spec()
+    assert spec["leaseDurationSeconds"] == 1
+    assert not spec.get("holderIdentity")
+    await world.until(21.5)
+    assert heir.is_leading
+    assert heir.terms[0].transitions == leader.terms[0].transitions + 1
 
 
-def test_the_release_waits_for_requests_in_flight() -> None:
+@in_virtual_time(LeaseWorld)
+async def test_the_release_waits_for_requests_in_flight(world: LeaseWorld) -> None:
     async def write_once(candidate: LeaseCandidate, term: Term, kube: Kube) -> None:
         await write_effect(candidate, term, kube, 1)
 
-    async def story(world: LeaseWorld) -> None:
-        world.fail(*SLOWEST, kind="ConfigMap")
-        leader = world.add_candidate("a", write_once)
-        await world.until(1)
-        heir = world.add_candidate("b")
-        await leader.stop()
-        assert 6.0 <= world.clock.monotonic() < 6.1
-        await world.until(8)
-        assert heir.is_leading
-        assert [round(world.time_of(entry)) for entry in world.effects()] == [6]
-
-    run_story(story)
+    world.fail(*SLOWEST, kind="ConfigMap")
+    leader = world.add_candidate("a", write_once)
+    await world.until(1)
+    heir = world.add_candidate("b")
+    await leader.stop()
+    assert 6.0 <= world.clock.monotonic() < 6.1
+    await world.until(8)
+    assert heir.is_leading
+    assert [round(world.time_of(entry)) for entry in world.effects()] == [6]
 
 
 @pytest.mark.parametrize(
@@ -198,74 +165,71 @@ def test_the_release_waits_for_requests_in_flight() -> None:
         [RefuseRequest(409)],
     ],
 )
-def test_the_body_ends_eight_seconds_after_sending_the_last_successful_renewal(
-    effects: list[FaultEffect],
+@in_virtual_time(LeaseWorld)
+async def test_the_body_ends_eight_seconds_after_sending_the_last_successful_renewal(
+    world: LeaseWorld, effects: list[FaultEffect]
 ) -> None:
-    async def story(world: LeaseWorld) -> None:
-        world.fail(late(1.0))  # a late response must not make the term longer
-        leader = world.add_candidate("a", write_forever)
-        await world.until(10)
-        world.server.faults.clear()
-        world.fail(*effects, user="a")
-        heir = world.add_candidate("b", write_forever)
-        await world.until(40)
-        renewals = [sent for sent in lease_writes(leader) if sent < 10]
-        assert leader.tenures[0].end == pytest.approx(renewals[-1] + 8)
-        assert "was not renewed for 8 s" in leader.losses[0]
-        last_write = max(
-            world.time_of(entry)
-            for entry in world.journal
-            if entry.kind == "Lease" and entry.user == "a"
-        )
-        assert heir.tenures[0].start < last_write + 20
-
-    run_story(story)
+    world.fail(late(1.0))  # a late response must not make the term longer
+    leader = world.add_candidate("a", write_forever)
+    await world.until(10)
+    world.server.faults.clear()
+    world.fail(*effects, user="a")
+    heir = world.add_candidate("b", write_forever)
+    await world.until(40)
+    renewals = [sent for sent in lease_writes(leader) if sent < 10]
+    assert leader.tenures[0].end == pytest.approx(renewals[-1] + 8)
+    assert "was not renewed for 8 s" in leader.losses[0]
+    last_write = max(
+        world.time_of(entry)
+        for entry in world.journal
+        if entry.kind == "Lease" and entry.user == "a"
+    )
+    assert heir.tenures[0].start < last_write + 20
 
 
-def test_the_first_term_starts_when_the_claim_is_sent() -> None:
-    async def story(world: LeaseWorld) -> None:
-        world.fail_writes(late(2.5))
-        leader = world.add_candidate("a")
-        await world.until(2.7)
-        (claim,) = lease_writes(leader)
-        world.fail(Hang(), user="a")
-        await world.until(20)
-        assert leader.tenures[0].end == pytest.approx(claim + 8)
-
-    run_story(story)
+@in_virtual_time(LeaseWorld)
+async def test_the_first_term_starts_when_the_claim_is_sent(world: LeaseWorld) -> None:
+    world.fail_writes(late(2.5))
+    leader = world.add_candidate("a")
+    await world.until(2.7)
+    (claim,) = lease_writes(leader)
+    world.fail(Hang(), user="a")
+    await world.until(20)
+    assert leader.tenures[0].end == pytest.approx(claim + 8)
 
 
-def test_a_process_frozen_during_the_claim_does_not_start_an_expired_term() -> None:
-    async def story(world: LeaseWorld) -> None:
-        world.fail_writes(Delay(1.0))
-        candidate = world.add_candidate("a")
-        await world.until(0.5)
-        candidate.machine.freeze(10)
-        await world.until(15)
-        (tenure,) = candidate.tenures
-        assert 11.5 < tenure.start < 13.5
-        assert candidate.losses == []
-
-    run_story(story)
-
-
-def test_only_the_renewal_in_the_record_extends_the_term() -> None:
-    async def story(world: LeaseWorld) -> None:
-        leader = world.add_candidate("a")
-        await world.until(10)
-        unanswered = world.fail_writes(UNANSWERED, times=1)
-        while not unanswered.hit_count:
-            await world.clock.sleep(0.01)
-        world.fail_writes(Hang())
-        await world.until(30)
-        first, second, *_ = [sent for sent in lease_writes(leader) if sent > 10]
-        assert leader.tenures[0].end == pytest.approx(first + 8)
-        assert second < leader.tenures[0].end
-
-    run_story(story)
+@in_virtual_time(LeaseWorld)
+async def test_a_process_frozen_during_the_claim_does_not_start_an_expired_term(
+    world: LeaseWorld,
+) -> None:
+    world.fail_writes(Delay(1.0))
+    candidate = world.add_candidate("a")
+    await world.until(0.5)
+    candidate.machine.freeze(10)
+    await world.until(15)
+    (tenure,) = candidate.tenures
+    assert 11.5 < tenure.start < 13.5
+    assert candidate.losses == []
 
 
-def test_every_change_of_a_term_is_carried_out_before_another_leads() -> None:
+@in_virtual_time(LeaseWorld)
+async def test_only_the_renewal_in_the_record_extends_the_term(world: LeaseWorld) -> None:
+    leader = world.add_candidate("a")
+    await world.until(10)
+    unanswered = world.fail_writes(UNANSWERED, times=1)
+    while not unanswered.hit_count:
+        await world.clock.sleep(0.01)
+    world.fail_writes(Hang())
+    await world.until(30)
+    first, second, *_ = [sent for sent in lease_writes(leader) if sent > 10]
+    assert leader.tenures[0].end == pytest.approx(first + 8)
+    assert second < leader.tenures[0].end
+
+
+@in_virtual_time(LeaseWorld)
+async def test_every_change_of_a_term_is_carried_out_before_another_leads(
+    world: LeaseWorld,
+) -> None:
     async def flood(candidate: LeaseCandidate, term: Term, kube: Kube) -> None:
         async def send(number: int) -> None:
             await candidate.machine.sleep(number / 10)
@@ -278,127 +242,110 @@ def test_every_change_of_a_term_is_carried_out_before_another_leads() -> None:
             for number in range(30):
                 senders.create_task(send(number))
 
-    async def story(world: LeaseWorld) -> None:
-        world.fail(*SLOWEST, kind="ConfigMap")
-        world.add_candidate("a", flood)
-        await world.until(0.5)
-        world.add_candidate("b")
-        await world.until(1.0)
-        world.fail(Hang(), user="a")
-        await world.until(40)
-        last = world.effects()[-1]
-        assert (last.user, round(world.time_of(last))) == ("a", 14)
-        assert taken(world)[-1] == ("b", 18)
-
-    run_story(story)
+    world.fail(*SLOWEST, kind="ConfigMap")
+    world.add_candidate("a", flood)
+    await world.until(0.5)
+    world.add_candidate("b")
+    await world.until(1.0)
+    world.fail(Hang(), user="a")
+    await world.until(40)
+    last = world.effects()[-1]
+    assert (last.user, round(world.time_of(last))) == ("a", 14)
+    assert taken(world)[-1] == ("b", 18)
 
 
-def test_a_leader_whose_lease_was_taken_stops_at_the_next_renewal() -> None:
-    async def story(world: LeaseWorld) -> None:
-        leader = world.add_candidate("a")
-        await world.until(10)
+@in_virtual_time(LeaseWorld)
+async def test_a_leader_whose_lease_was_taken_stops_at_the_next_renewal(world: LeaseWorld) -> None:
+    leader = world.add_candidate("a")
+    await world.until(10)
+    await world.delete_lease()
+    await world.create_lease(holderIdentity="another", leaseDurationSeconds=15)
+    await world.until(13.2)
+    assert not leader.is_leading
+    assert "held by another now" in leader.losses[0]
+
+
+@in_virtual_time(LeaseWorld)
+async def test_a_deleted_lease_is_recreated_by_its_leader(world: LeaseWorld) -> None:
+    leader, other = (world.add_candidate(name, write_forever) for name in "ab")
+    for _ in range(3):
+        await world.clock.sleep(20)
         await world.delete_lease()
-        await world.create_lease(holderIdentity="another", leaseDurationSeconds=15)
-        await world.until(13.2)
-        assert not leader.is_leading
-        assert "held by another now" in leader.losses[0]
-
-    run_story(story)
-
-
-def test_a_deleted_lease_is_recreated_by_its_leader() -> None:
-    async def story(world: LeaseWorld) -> None:
-        leader, other = (world.add_candidate(name, write_forever) for name in "ab")
-        for _ in range(3):
-            await world.clock.sleep(20)
-            await world.delete_lease()
-            await world.clock.sleep(3.2)
-            spec = await world.lease_spec()
-            assert spec["leaseTransitions"] == leader.terms[0].transitions
-            assert spec["holderIdentity"] == leader.elector.holder
-        assert (len(leader.tenures), len(other.tenures)) == (1, 0)
-
-    run_story(story)
+        await world.clock.sleep(3.2)
+        spec = await world.lease_spec()
+        assert spec["leaseTransitions"] == leader.terms[0].transitions
+        assert spec["holderIdentity"] == leader.elector.holder
+    assert (len(leader.tenures), len(other.tenures)) == (1, 0)
 
 
-def test_metadata_of_others_in_the_lease_is_kept() -> None:
-    async def story(world: LeaseWorld) -> None:
-        leader = world.add_candidate("a")
-        await world.until(10)
-        view = await world.admin.get(LEASES, LEASE, namespace=NAMESPACE)
-        revision = view.metadata.resource_version
-        labels = {"metadata": {"labels": {"a": "b"}}}
-        await world.admin.merge(
-            LEASES, LEASE, labels, namespace=NAMESPACE, resource_version=revision
-        )
-        await world.until(60)
-        assert len(leader.tenures) == 1
-        assert leader.is_leading
-        view = await world.admin.get(LEASES, LEASE, namespace=NAMESPACE)
-        assert view.metadata.labels == {"a": "b"}
-
-    run_story(story)
+@in_virtual_time(LeaseWorld)
+async def test_metadata_of_others_in_the_lease_is_kept(world: LeaseWorld) -> None:
+    leader = world.add_candidate("a")
+    await world.until(10)
+    view = await world.admin.get(LEASES, LEASE, namespace=NAMESPACE)
+    revision = view.metadata.resource_version
+    labels = {"metadata": {"labels": {"a": "b"}}}
+    await world.admin.merge(LEASES, LEASE, labels, namespace=NAMESPACE, resource_version=revision)
+    await world.until(60)
+    assert len(leader.tenures) == 1
+    assert leader.is_leading
+    view = await world.admin.get(LEASES, LEASE, namespace=NAMESPACE)
+    assert view.metadata.labels == {"a": "b"}
 
 
-def test_a_frozen_leader_cannot_send_after_waking() -> None:
-    async def story(world: LeaseWorld) -> None:
-        leader, heir = (world.add_candidate(name, write_forever) for name in "ab")
-        await world.until(10)
-        leader.machine.freeze(60)
-        await world.until(32)
-        assert heir.is_leading
-        await world.until(80)
-        assert "a" not in {entry.user for entry in world.effects(since=30)}
-        assert (await world.lease_spec())["holderIdentity"] == heir.elector.holder
-
-    run_story(story, overlaps=False)  # the frozen body did not run, but was not over either
+@in_virtual_time(LeaseWorld, overlaps=True)
+async def test_a_frozen_leader_cannot_send_after_waking(world: LeaseWorld) -> None:
+    leader, heir = (world.add_candidate(name, write_forever) for name in "ab")
+    await world.until(10)
+    leader.machine.freeze(60)
+    await world.until(32)
+    assert heir.is_leading
+    await world.until(80)
+    assert "a" not in {entry.user for entry in world.effects(since=30)}
+    assert (await world.lease_spec())["holderIdentity"] == heir.elector.holder
 
 
-def test_a_failing_body_raises_its_error_and_releases_the_lease() -> None:
+@in_virtual_time(LeaseWorld)
+async def test_a_failing_body_raises_its_error_and_releases_the_lease(world: LeaseWorld) -> None:
     async def fail(candidate: LeaseCandidate, term: Term, kube: Kube) -> None:
         await candidate.machine.sleep(1)
         raise ValueError("a fault in the body")
 
-    async def story(world: LeaseWorld) -> None:
-        with pytest.raises(ValueError, match="a fault"):
-            await world.add_candidate("a", fail).failed()
-        assert not (await world.lease_spec()).get("holderIdentity")
-
-    run_story(story)
+    with pytest.raises(ValueError, match="a fault"):
+        await world.add_candidate("a", fail).failed()
+    assert not (await world.lease_spec()).get("holderIdentity")
 
 
-def test_a_body_that_swallows_the_cancellation_gets_not_leading() -> None:
+@in_virtual_time(LeaseWorld)
+async def test_a_body_that_swallows_the_cancellation_gets_not_leading(world: LeaseWorld) -> None:
     async def swallow(candidate: LeaseCandidate, term: Term, kube: Kube) -> None:
         with suppress(asyncio.CancelledError):
             await idle(candidate, term, kube)
 
-    async def story(world: LeaseWorld) -> None:
-        leader = world.add_candidate("a", swallow)
-        await world.until(5)
-        world.fail(Hang(), user="a")
-        await world.until(20)
-        assert len(leader.losses) == 1
-
-    run_story(story)
+    leader = world.add_candidate("a", swallow)
+    await world.until(5)
+    world.fail(Hang(), user="a")
+    await world.until(20)
+    assert len(leader.losses) == 1
 
 
-def test_an_unexpected_error_in_a_renewal_ends_the_term(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_virtual_time(LeaseWorld)
+async def test_an_unexpected_error_in_a_renewal_ends_the_term(
+    world: LeaseWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @asynccontextmanager
     async def broken(request: Request) -> AsyncGenerator[Response]:
         raise RuntimeError("unexpected")
         yield
 
-    async def story(world: LeaseWorld) -> None:
-        leader = world.add_candidate("a")
-        await world.until(5)
-        with monkeypatch.context() as patch:
-            patch.setattr(leader.machine, "open", broken)
-            await world.until(8.1)
-        assert "RuntimeError: unexpected" in leader.losses[0]
-        with pytest.raises(RuntimeError):
-            await leader.failed()
-
-    run_story(story)
+    leader = world.add_candidate("a")
+    await world.until(5)
+    with monkeypatch.context() as patch:
+        patch.setattr(leader.machine, "open", broken)
+        await world.until(8.1)
+    assert "RuntimeError: unexpected" in leader.losses[0]
+    with pytest.raises(RuntimeError):
+        await leader.failed()
 
 
 # The fence.

@@ -38,12 +38,23 @@ CONFIG_MAP_VIEWS: Resource[ConfigMapView] = Resource(
 )
 
 
-class World:
+class SimWorld:
+    """A world of a test in virtual time."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+        self.clock = sim.clock
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class World(SimWorld):
     """A server with config maps only, and a cache that `following_cache` runs."""
 
     def __init__(self, sim: Sim, *, history_changes: int = 1_000, **selection: str) -> None:
-        self.sim = sim
-        self.clock = sim.clock
+        super().__init__(sim)
         self.history_changes = history_changes
         self.wire = ScriptedTransport()
         self.start_server()
@@ -126,14 +137,19 @@ def manifest(name: str, value: str = "1") -> dict[str, Any]:
     return {"metadata": {"name": name}, "data": {"value": value}}
 
 
-def in_virtual_time(**options: Any) -> Callable[[Callable[..., Awaitable[None]]], Any]:
-    """Run an async test in virtual time; its first parameter is a new `World`."""
+def in_virtual_time(
+    world_type: Callable[..., SimWorld] = World, **options: Any
+) -> Callable[[Callable[..., Awaitable[None]]], Any]:
+    """Run an async test in virtual time; its first parameter is a new world."""
 
     def decorate(test: Callable[..., Awaitable[None]]) -> Any:
         @functools.wraps(test)
         def run_test(**arguments: Any) -> None:
             async def main(sim: Sim) -> None:
-                await test(World(sim, **options), **arguments)
+                world = world_type(sim, **options)
+                await world.start()
+                await test(world, **arguments)
+                await world.close()
 
             run(main, seed=1)
 
