@@ -40,9 +40,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Without those of authentication; lower-case names."""
     body: bytes = b""
 
-
-def describe_request(request: Request) -> str:
-    return f"{request.method} {request.path}"
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
 
 
 class Response(Protocol):
@@ -152,9 +151,7 @@ class BaseClient:
             return await bounded(awaitable, seconds=within, clock=self._clock)
         except TimeoutError as error:
             why = f"no complete response from {self._transport} within {within:g} s"
-            raise TimedOut(
-                describe_request(request), f"{why}; check the server and the network"
-            ) from error
+            raise TimedOut(str(request), f"{why}; check the server and the network") from error
 
 
 V = TypeVar("V", bound=Object)
@@ -208,7 +205,7 @@ def is_success(response: Response) -> bool:
 
 def response_error(request: Request, response: Response, body: bytes) -> KubeError:
     return status_error(
-        describe_request(request),
+        str(request),
         code=response.status,
         body=body,
         retry_after=response.headers.get("retry-after"),

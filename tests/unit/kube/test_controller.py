@@ -1,4 +1,4 @@
-"""A controller's loop in virtual time: outcomes, failures, hanging keys, and how it stops."""
+"""The controller: outcomes, failures, hanging keys, stop and metrics."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -41,13 +41,13 @@ def logged() -> Iterator[list[Any]]:
 
 
 class World(SimWorld):
-    """One controller that runs as a service's task, and what it did when."""
+    """A controller that runs as a service's task, and its attempts by time."""
 
     def __init__(self, sim: Sim) -> None:
         super().__init__(sim)
         self.queue: WorkQueue[str] = WorkQueue(clock=sim.clock)
         self.metrics = Metrics(version="test")
-        self.meters = ControllerMetrics(self.metrics, controllers=["nodes", "pools"])
+        self.controller_metrics = ControllerMetrics(self.metrics, controllers=["nodes", "pools"])
         self.failures: list[Fatal] = []
         self.tasks = Tasks("service", failed=self.failures.append)
         self.tried: list[tuple[float, str]] = []
@@ -62,18 +62,18 @@ class World(SimWorld):
         *,
         concurrency: int = 2,
     ) -> Controller[str]:
-        async def noted(key: str) -> ReconcileResult:
+        async def recorded(key: str) -> ReconcileResult:
             self.tried.append((self.clock.monotonic(), key))
             return await reconcile(key)
 
         controller = Controller(
             name="nodes",
-            reconcile=noted,
+            reconcile=recorded,
             queue=self.queue,
             concurrency=concurrency,
             timeout=TIMEOUT,
             env=self.sim.env(),
-            metrics=self.meters,
+            metrics=self.controller_metrics,
         )
         self.tasks.forever("nodes", controller.run())
         return controller
@@ -143,13 +143,13 @@ async def test_a_failure_is_retried_with_back_off_until_it_succeeds(world: World
 
 
 @pytest.mark.parametrize(
-    "well", [Reconciled(), RequeueAfter(1000), ReconcileRefused("no")], ids=str
+    "result", [Reconciled(), RequeueAfter(1000), ReconcileRefused("no")], ids=str
 )
 @in_virtual_time(World)
-async def test_any_result_resets_the_back_off(world: World, well: ReconcileResult) -> None:
+async def test_any_result_resets_the_back_off(world: World, result: ReconcileResult) -> None:
     async def reconcile(key: str) -> ReconcileResult:
         if len(world.tried) % 3 == 0:
-            return well
+            return result
         raise ValueError("not yet")
 
     world.run(reconcile)
@@ -211,7 +211,7 @@ async def test_retry_after_is_honoured_up_to_a_limit(
 ) -> None:
     async def reconcile(key: str) -> ReconcileResult:
         if len(world.tried) == 1:
-            raise TooManyRequests("GET /", "busy", code=429, retry_after=seconds)
+            raise TooManyRequests("GET /", "running", code=429, retry_after=seconds)
         return Reconciled()
 
     world.run(reconcile)
@@ -272,37 +272,37 @@ async def test_a_cancellation_inside_reconcile_does_not_cost_a_worker(world: Wor
 
 @in_virtual_time(World)
 async def test_concurrency_is_limited(world: World) -> None:
-    busy: list[int] = [0]
-    most: list[int] = []
+    running: list[int] = [0]
+    counts: list[int] = []
 
     async def reconcile(key: str) -> ReconcileResult:
-        busy[0] += 1
-        most.append(busy[0])
+        running[0] += 1
+        counts.append(running[0])
         await world.clock.sleep(1)
-        busy[0] -= 1
+        running[0] -= 1
         return Reconciled()
 
     world.run(reconcile, concurrency=3)
     for number in range(9):
         world.queue.add(str(number))
     await world.clock.sleep(10)
-    assert max(most) == 3
+    assert max(counts) == 3
     assert world.tried[-1][0] == 2
 
 
 class SlowReconciler(msgspec.Struct):
-    """Keys that take as many seconds as they say; how each ended."""
+    """Takes as many seconds as the key says, and records how each attempt ended."""
 
     world: World
     ends: list[tuple[float, str]] = []
 
     async def reconcile(self, key: str) -> ReconcileResult:
-        how = "cancelled"
+        end = "cancelled"
         try:
             await self.world.clock.sleep(float(key))
-            how = "ended"
+            end = "ended"
         finally:
-            self.ends.append((self.world.clock.monotonic(), how))
+            self.ends.append((self.world.clock.monotonic(), end))
         return Reconciled()
 
 
