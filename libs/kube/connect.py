@@ -1,4 +1,8 @@
-"""Connect a service to the API server, as its settings, the environment or the pod say."""
+"""Connect to the API server that the settings, the environment or the pod name.
+
+`libs.kube.config` reads the configuration; this module makes a transport of it, with TLS and with
+credentials that are read again periodically and when the server refuses them. No request is sent.
+"""
 
 import asyncio
 import logging

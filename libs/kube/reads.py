@@ -1,4 +1,4 @@
-"""Read requests of the client: one object, a page of a list, or a whole list."""
+"""Reads of the client: one object, a page of a list, or a whole list."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

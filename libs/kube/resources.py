@@ -1,4 +1,4 @@
-"""The built-in kinds in use; custom kinds define their own `Resource` beside their view."""
+"""Kinds of objects: their paths and views. Custom kinds are described by their owners."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Protocol, TypedDict, TypeVar

@@ -1,4 +1,4 @@
-"""One term of leading, and the arithmetic that keeps two terms apart.
+"""One term of leading, the arithmetic that keeps two terms apart, and the fence of a term.
 
 Let R be the time at which the last successful renewal was *sent*, by the leader's monotonic clock:
 
@@ -10,6 +10,9 @@ Let R be the time at which the last successful renewal was *sent*, by the leader
 
 The 3 s between the last two are a reserve. Only the time of sending counts: a process that was
 frozen wakes up with its term over and cannot send.
+
+`FencedTransport` checks the term right before each change is sent, so no delay between decision and
+request gets past it. Reads always pass.
 """
 
 import itertools
