@@ -72,7 +72,7 @@ class World:
         return Cache(self.client, CONFIG_MAPS, env=env, namespace=NAMESPACE, labels=labels)
 
     def _replay(self, old: Object | None, new: Object | None) -> None:
-        key = (new or old).metadata.key  # type: ignore[union-attr]
+        key = _either(old, new).metadata.key
         assert self.replayed.get(key) == (old.metadata.resource_version if old else None)
         if new is None:
             del self.replayed[key]
@@ -168,6 +168,12 @@ class World:
         return proofs
 
 
+def _either(old: Object | None, new: Object | None) -> Object:
+    view = new or old
+    assert view is not None
+    return view
+
+
 def _revision(view: Object) -> int:
     return int(view.metadata.resource_version)
 
@@ -202,7 +208,7 @@ def test_a_controller_converges_after_a_storm_and_then_writes_nothing(seed: int)
     async def main(sim: Sim) -> None:
         world = World(sim)
         queue: WorkQueue[str] = WorkQueue(clock=sim.clock)
-        world.full.on_change(lambda old, new: queue.add((new or old).metadata.key))  # type: ignore[union-attr]
+        world.full.on_change(lambda old, new: queue.add(_either(old, new).metadata.key))
 
         async def mirror(key: str) -> ReconcileResult:
             view = world.full.get(key)

@@ -367,9 +367,14 @@ class RotatingCredentials:
 
 
 @pytest.mark.parametrize(
-    ("keys", "statuses"), [(["new"], [200]), (["old", "new"], [401, 200]), (["old"], [401]),
-                           (["old", "older", "new"], [401, 401])],
-)  # fmt: skip
+    ("keys", "statuses"),
+    [
+        (["new"], [200]),
+        (["old", "new"], [401, 200]),
+        (["old"], [401]),
+        (["old", "older", "new"], [401, 401]),
+    ],
+)
 async def test_rejected_credentials_refresh_once(keys: list[str], statuses: list[int]) -> None:
     seen: list[int] = []
 
