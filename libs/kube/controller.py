@@ -7,7 +7,7 @@ worker until its timeout and delays no other key.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from structlog.contextvars import bound_contextvars
 
 from libs.kube.errors import KubeError
-from libs.kube.queue import RETRY_CAP, QueueClosed, WorkQueue
+from libs.kube.queue import RETRY_CAP, WorkQueue
 from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
 from libs.runtime.logs import logger
@@ -137,6 +137,7 @@ class Controller(Generic[K]):
         self._metrics = metrics
         metrics.register(name, queue)
         self._failures: dict[K, str] = {}
+        """The reason of each key whose last attempt failed or was refused."""
 
     async def run(self) -> None:
         """Run until cancelled; then cancel the running keys and start no more."""
@@ -154,16 +155,9 @@ class Controller(Generic[K]):
         for worker in workers:
             worker.result()
 
-    def failures(self) -> Mapping[K, str]:
-        """Return the keys whose last attempt failed or was refused, with the reason."""
-        return self._failures
-
     async def _run_worker(self) -> None:
         while True:
-            try:
-                key = await self._queue.get()
-            except QueueClosed:
-                return
+            key = await self._queue.get()
             try:
                 with bound_contextvars(
                     controller=self._name, key=str(key), reconcile=self._ids.new()[:12]
