@@ -5,47 +5,38 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from msgspec.json import encode
+import msgspec
 
 from libs.kube.errors import Unavailable
 from libs.kube.requests import Request, Response, Transport
 
 
-class RawResponse:
+class RawResponse(msgspec.Struct):
     """A response of these bytes, `late` seconds after its head; `cut` at their end."""
 
-    def __init__(
-        self,
-        status: int = 200,
-        body: bytes = b"{}",
-        *,
-        headers: Mapping[str, str] | None = None,
-        cut: bool = False,
-        late: float = 0.0,
-    ) -> None:
-        self.status = status
-        self.headers = headers or {}
-        self._body = body
-        self._cut = cut
-        self._late = late
+    status: int = 200
+    content: bytes = b"{}"
+    headers: Mapping[str, str] = {}
+    cut: bool = False
+    late: float = 0.0
 
     async def body(self) -> bytes:
         return b"".join([chunk async for chunk in self.chunks()])
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        await asyncio.sleep(self._late)
-        yield self._body
-        if self._cut:
+        await asyncio.sleep(self.late)
+        yield self.content
+        if self.cut:
             raise Unavailable("GET", "the connection was cut")
 
 
 def ok(body: object) -> RawResponse:
-    return RawResponse(body=encode(body))
+    return RawResponse(content=msgspec.json.encode(body))
 
 
 def refusal(code: int, reason: str, message: str = "no", **details: Any) -> RawResponse:
     body = {"kind": "Status", "code": code, "reason": reason, "message": message}
-    return RawResponse(code, encode({**body, "details": details}))
+    return RawResponse(code, msgspec.json.encode({**body, "details": details}))
 
 
 def verb_of(request: Request) -> str:

@@ -182,7 +182,7 @@ async def test_a_late_deletion_does_not_remove_the_recreated_object(world: World
 async def test_a_list_requested_before_a_write_does_not_revert_it(world: World) -> None:
     await world.write(a="1", b="1")
     old_list = await world.other.request("GET", PATH)
-    world.wire.reply(RawResponse(body=old_list), verb="list")
+    world.wire.reply(RawResponse(content=old_list), verb="list")
     written = [await world.apply(name, "2") for name in "ac"]
     for view in written:
         world.cache.record_write(view)
@@ -314,7 +314,7 @@ async def test_a_list_older_than_a_probe_is_ignored(world: World) -> None:
         await world.settle()
         world.inject(RefuseRequest(410), "watch")
         world.server.faults.drop_watches()
-        world.wire.reply(RawResponse(body=old_list, late=5.0), verb="list")
+        world.wire.reply(RawResponse(content=old_list, late=5.0), verb="list")
         await world.remove("b")
         await world.write(a="2")
         await world.clock.sleep(2.0)
@@ -412,7 +412,7 @@ async def test_a_silent_watch_of_a_large_kind_is_not_proven_without_a_list(world
 
 async def _first_page(world: World) -> RawResponse:
     path = PATH
-    return RawResponse(body=await world.other.request("GET", path, query={"limit": "20"}))
+    return RawResponse(content=await world.other.request("GET", path, query={"limit": "20"}))
 
 
 @pytest.mark.parametrize("activity", ["follow", "list", "prove"])

@@ -179,20 +179,18 @@ class TrackedBody(bytes):
         self.alive.discard(self.number)
 
 
-class TrackedPage(RawResponse):
-    def __init__(self, number: int, *, alive: set[int], last: bool) -> None:
-        super().__init__()
-        self._number = number
-        self._alive = alive
-        self._last = last
+class TrackedPage(RawResponse, kw_only=True):
+    number: int
+    alive: set[int]
+    last: bool
 
     async def body(self) -> bytes:
         await asyncio.sleep(1.0)
-        assert not self._alive
-        metadata = {"resourceVersion": "7", "continue": "" if self._last else f"{self._number}"}
-        tracked = TrackedBody(encode({"metadata": metadata, "items": [stored(f"n{self._number}")]}))
-        tracked.number, tracked.alive = self._number, self._alive
-        self._alive.add(self._number)
+        assert not self.alive
+        metadata = {"resourceVersion": "7", "continue": "" if self.last else f"{self.number}"}
+        tracked = TrackedBody(encode({"metadata": metadata, "items": [stored(f"n{self.number}")]}))
+        tracked.number, tracked.alive = self.number, self.alive
+        self.alive.add(self.number)
         return tracked
 
 
@@ -206,7 +204,7 @@ class TrackedTransport:
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncGenerator[RawResponse]:
         self._count += 1
-        yield TrackedPage(self._count, alive=self._alive, last=self._count == 3)
+        yield TrackedPage(number=self._count, alive=self._alive, last=self._count == 3)
 
 
 def test_the_bytes_of_a_page_are_freed_before_the_next_arrives() -> None:

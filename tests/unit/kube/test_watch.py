@@ -112,7 +112,7 @@ async def test_selectors_are_sent_with_list_and_watch(world: World) -> None:
         fields="metadata.name=a",
     )
     world.wire.reply(ok({"metadata": {"resourceVersion": "7"}, "items": []}))
-    world.wire.reply(RawResponse(body=event("BOOKMARK", "", 8)))
+    world.wire.reply(RawResponse(content=event("BOOKMARK", "", 8)))
     async with aclosing(reflector.updates()) as updates:
         assert [describe(await anext(updates)) for _ in range(2)] == ["listed", "bookmark"]
     listing, watch = world.wire.requests
@@ -143,7 +143,7 @@ async def test_a_lost_history_causes_a_list(world: World, by: str) -> None:
         world.wire.reply(refusal(410, "Expired"), verb="watch")
     else:
         gone = encode({"type": "ERROR", "object": {"code": 410, "reason": "Expired"}})
-        world.wire.reply(RawResponse(body=gone + b"\n"), verb="watch")
+        world.wire.reply(RawResponse(content=gone + b"\n"), verb="watch")
     await world.write(b="1")
     assert await watch.next() == "listed a,b"
     assert world.requests == {"list": 2, "watch": 1}
@@ -167,7 +167,7 @@ async def test_an_unreadable_line_or_an_older_bookmark_causes_a_list(
     world: World, line: bytes
 ) -> None:
     watch = await watching(world)
-    world.wire.reply(RawResponse(body=line), verb="watch")
+    world.wire.reply(RawResponse(content=line), verb="watch")
     await world.write(b="1")
     assert await watch.next() == "listed a,b"
     assert world.requests == {"list": 2, "watch": 1}
@@ -178,7 +178,9 @@ def test_a_connection_cut_within_a_line_loses_nothing(caplog: pytest.LogCaptureF
     async def cut(world: World) -> None:
         watch = await watching(world)
         half = event("ADDED", "b", world.server.revision + 1)[:-9]
-        world.wire.reply(RawResponse(body=half), RawResponse(body=half, cut=True), verb="watch")
+        world.wire.reply(
+            RawResponse(content=half), RawResponse(content=half, cut=True), verb="watch"
+        )
         await world.write(b="1")
         assert await watch.next() == "b"
         assert world.requests == {"list": 1, "watch": 3}
@@ -197,7 +199,7 @@ async def test_repeated_events_are_ignored(world: World) -> None:
     old, new = world.server.revision, world.server.revision + 1
     events = [event("MODIFIED", "a", revision) for revision in (new, new, old, new)]
     events += [event("DELETED", "a", new + 1), event("MODIFIED", "a", new)]
-    world.wire.reply(RawResponse(body=b"".join(events)), verb="watch")
+    world.wire.reply(RawResponse(content=b"".join(events)), verb="watch")
     await world.write(b="1", c="1", d="1")  # the first two have the revisions of those events
     assert [await watch.next() for _ in range(3)] == ["a", "-a", "d"]
 
