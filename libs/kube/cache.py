@@ -8,12 +8,12 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar, Unpack
 
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError
 from libs.kube.reflector import Bookmark, Changed, Deleted, Listed, Reflector, Update
-from libs.kube.resources import Resource
+from libs.kube.resources import Resource, Selection
 from libs.kube.views import Object
 from libs.kube.watch import parse_revision, require_revisions
 from libs.runtime.env import Env
@@ -137,22 +137,16 @@ class Cache(Generic[V]):
         resource: Resource[V],
         *,
         env: Env,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
         indexes: Mapping[str, IndexFunc[V]] | None = None,
+        **selection: Unpack[Selection],
     ) -> None:
         self._kube = kube
         self._resource = resource
         self._clock = env.clock
-        self._selection: Mapping[str, Any] = {
-            "namespace": namespace,
-            "labels": labels,
-            "fields": fields,
-        }
-        self._namespace = namespace
-        self._has_selectors = bool(labels or fields)
-        self._reflector = Reflector(kube, resource, env=env, **self._selection)
+        self._selection = selection
+        self._namespace = selection.get("namespace", "")
+        self._has_selectors = bool(selection.get("labels") or selection.get("fields"))
+        self._reflector = Reflector(kube, resource, env=env, **selection)
         self._store = IndexedStore[V](indexes or {})
         self._handlers: list[ChangeHandler[V]] = []
         self._synced = asyncio.Event()

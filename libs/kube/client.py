@@ -156,7 +156,7 @@ class Kube(ReadClient):
             )
         except (Conflict, Invalid) as error:
             # Gone, replaced and changed objects share one code and reason: look it up.
-            if preconditions is not None and not getattr(error, "claims", ()):
+            if preconditions is not None and not (isinstance(error, Conflict) and error.claims):
                 await self._require_uid_if_known(
                     resource, name, uid=preconditions.uid, namespace=namespace, until=until
                 )
@@ -226,7 +226,7 @@ class Kube(ReadClient):
         with unknown_kind_errors(resource):
             body = await self.request("GET", path, within=self._left(until))
         if decode(body, Object, tried=tried).metadata.uid != uid:
-            raise NotFound(tried, f"{name} no longer has uid {uid}", missing=name)
+            raise NotFound(tried, f"{name} no longer has uid {uid}", code=404, missing=name)
 
     async def _require_uid_if_known(
         self, resource: Resource[Any], name: str, *, uid: str, namespace: str, until: float

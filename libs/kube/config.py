@@ -6,7 +6,7 @@ a second). Its errors become one-line `Misconfigured` errors.
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -87,9 +87,8 @@ class InClusterSource:
 class KubeconfigSource:
     """Kubeconfig files merged into one; earlier files win."""
 
-    def __init__(self, paths: Sequence[Path], *, context: str | None) -> None:
+    def __init__(self, *paths: Path) -> None:
         self._paths = paths
-        self._context = context
         self._loader: Any = None
         self._plugin = ""
 
@@ -147,7 +146,6 @@ class KubeconfigSource:
         return kube_config.KubeConfigLoader(
             config_dict=merger.config,
             config_base_path=None,
-            active_context=self._context,
             config_persister=save,
         )
 
@@ -156,7 +154,7 @@ class KubeconfigSource:
         plugin.
         """
         contexts = _by_name(merged, "contexts", "context")
-        named = self._context or merged.get("current-context") or ""
+        named = merged.get("current-context") or ""
         available = ", ".join(contexts) or "none"
         if not named:
             raise Misconfigured(str(self), f"no context is current; name one of: {available}")

@@ -1,4 +1,8 @@
-"""Connect a service to the API server, as its settings, the environment or the pod say."""
+"""Connect to the API server that the settings, the environment or the pod name.
+
+`libs.kube.config` reads the configuration; this module makes a transport of it, with TLS and with
+credentials that are read again periodically and when the server refuses them. No request is sent.
+"""
 
 import asyncio
 import logging
@@ -43,7 +47,6 @@ async def open_transport(
     *,
     clock: Clock,
     kubeconfig: Path | None = None,
-    context: str | None = None,
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> HttpTransport:
@@ -55,7 +58,6 @@ async def open_transport(
     source = await asyncio.to_thread(
         choose_source,
         kubeconfig=kubeconfig,
-        context=context,
         environ=os.environ if environ is None else environ,
         service_account=service_account,
     )
@@ -78,21 +80,20 @@ async def open_transport(
 def choose_source(
     *,
     kubeconfig: Path | None,
-    context: str | None,
     environ: Mapping[str, str],
     service_account: Path,
 ) -> ConfigSource:
     """Return the source to read; `Misconfigured` names what was tried and what to do."""
     if kubeconfig is not None:
-        return KubeconfigSource([kubeconfig], context=context)
+        return KubeconfigSource(kubeconfig)
     if listed := environ.get("KUBECONFIG"):
         paths = [Path(part).expanduser() for part in listed.split(os.pathsep) if part]
-        return KubeconfigSource(paths, context=context)
-    if InClusterSource.is_available(environ) and context is None:
+        return KubeconfigSource(*paths)
+    if InClusterSource.is_available(environ):
         return InClusterSource(environ, folder=service_account)
     home = Path(environ.get("HOME", "~")).expanduser() / ".kube" / "config"
     if home.exists():
-        return KubeconfigSource([home], context=context)
+        return KubeconfigSource(home)
     raise Misconfigured(
         "looking for a cluster",
         f"no kubeconfig was given, $KUBECONFIG is not set, this is no pod ($KUBERNETES_SERVICE_HOST"

@@ -7,7 +7,7 @@ backs off; no error ends it.
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, Unpack
 
 import msgspec
 
@@ -17,12 +17,12 @@ from libs.kube.errors import (
     KubeError,
     MalformedResponse,
     TimedOut,
-    TooManyRequests,
     Unavailable,
     status_error,
 )
+from libs.kube.reads import selected
 from libs.kube.requests import unknown_kind_errors
-from libs.kube.resources import Resource
+from libs.kube.resources import Resource, Selection
 from libs.kube.views import Object
 from libs.kube.watch import (
     BookmarkEvent,
@@ -104,18 +104,14 @@ class Reflector(Generic[V]):
         resource: Resource[V],
         *,
         env: Env,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
+        **selection: Unpack[Selection],
     ) -> None:
         self._kube = kube
         self._resource = resource
         self._clock = env.clock
         self._random = env.random
-        self._namespace = namespace
-        self._labels = labels
-        self._fields = fields
-        self._path = resource.path(namespace=namespace)
+        self._selection = selection
+        self._path, _ = selected(resource, selection)
         self._description = f"watch {self._path}"
         self._decoder = event_decoder(resource.view)
         self._backoff = Backoff(env.random)
@@ -149,8 +145,7 @@ class Reflector(Generic[V]):
             except KubeError as error:
                 if isinstance(error, Gone | MalformedResponse):
                     self._list_wanted = True
-                if isinstance(error, TooManyRequests):
-                    at_least = min(error.retry_after or 0.0, MAX_RETRY_AFTER)
+                at_least = min(error.retry_after or 0.0, MAX_RETRY_AFTER)
                 self._set_problem(str(error))
             await self._pause(clean=clean, at_least=at_least)
 
@@ -170,12 +165,7 @@ class Reflector(Generic[V]):
         known = self._revision
         self._list_wanted = False
         try:
-            listed = await self._kube.list_all(
-                self._resource,
-                namespace=self._namespace,
-                labels=self._labels,
-                fields=self._fields,
-            )
+            listed = await self._kube.list_all(self._resource, **self._selection)
             revision = parse_revision(listed.resource_version, tried=self._description)
             require_revisions(listed.items, tried=self._description)
             taken_back = revision < known
@@ -196,18 +186,17 @@ class Reflector(Generic[V]):
         self._opened_at = None
         self.current = False
         duration = round(self._random.uniform(*WATCH_SECONDS))
-        query = {
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": str(self._revision),
-            "timeoutSeconds": str(duration),
-            "labelSelector": self._labels,
-            "fieldSelector": self._fields,
-        }
-        query = {key: value for key, value in query.items() if value}
+        path, query = selected(
+            self._resource,
+            self._selection,
+            watch="true",
+            allowWatchBookmarks="true",
+            resourceVersion=str(self._revision),
+            timeoutSeconds=str(duration),
+        )
         async with AsyncExitStack() as stack:
             with unknown_kind_errors(self._resource):
-                opening = self._kube.stream(self._path, query=query)
+                opening = self._kube.stream(path, query=query)
                 response = await stack.enter_async_context(opening)
             timeout = IdleTimeout(seconds=duration + SILENCE_GRACE, clock=self._clock)
             self._idle_timeout = await stack.enter_async_context(timeout)

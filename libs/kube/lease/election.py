@@ -16,11 +16,10 @@ from contextlib import asynccontextmanager, suppress
 from libs.kube import views
 from libs.kube.client import Kube
 from libs.kube.errors import Conflict, KubeError, NotFound
-from libs.kube.lease.record import LeaseRecord
+from libs.kube.lease.record import LeaseRecord, expiry_delay
 from libs.kube.lease.renewal import LeaseRenewer
 from libs.kube.lease.term import (
     CLOCK_SKEW,
-    LEASE_SECONDS,
     REQUEST_TIMEOUT,
     FencedTransport,
     NotLeading,
@@ -124,14 +123,14 @@ class LeaderElector:
                 pass  # another candidate was faster
             except KubeError as error:
                 self._log_problem(str(error))
-            until = last_seen.since + _expiry_delay(last_seen.record) - self._clock.monotonic()
+            until = last_seen.since + expiry_delay(last_seen.record) - self._clock.monotonic()
             wait = jittered(POLL_INTERVAL, self._random)
             await self._clock.sleep(min(wait, until) if until > 0 else wait)
 
     def _is_free(self, record: views.Lease | None, last_seen: "_LastSeen") -> bool:
         if record is not None and record.spec.holder_identity in (None, "", self.holder):
             return True
-        return self._clock.monotonic() - last_seen.since >= _expiry_delay(record)
+        return self._clock.monotonic() - last_seen.since >= expiry_delay(record)
 
     def _begin_term(self, written: views.Lease, *, sent_at: float) -> Term:
         transitions = written.spec.lease_transitions or 0
@@ -182,11 +181,6 @@ class _LastSeen:
         if revision != self._revision or may_have_changed:
             self._revision, self.since = revision, now
         self.record, self._read_at = record, now
-
-
-def _expiry_delay(record: views.Lease | None) -> float:
-    stated = 0 if record is None else record.spec.lease_duration_seconds or 0
-    return max(LEASE_SECONDS, float(stated)) + CLOCK_SKEW
 
 
 STAND_BACK_SECONDS = 5.0

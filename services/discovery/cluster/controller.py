@@ -82,7 +82,6 @@ class LabelController:
             queue=self._queue,
             concurrency=_CONCURRENCY,
             timeout=30.0,
-            grace=0.0,
             env=env,
             metrics=controller_metrics,
         )

@@ -96,7 +96,6 @@ class OperandController:
             queue=self._queue,
             concurrency=_CONCURRENCY,
             timeout=30.0,
-            grace=0.0,
             env=env,
             metrics=controller_metrics,
         )
