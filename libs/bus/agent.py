@@ -167,7 +167,7 @@ class Agent:
         self.publish_event(body, id=event_id, message=_describe(entry))
 
     def _beat(self) -> Beat:
-        highest = self.commands.highest
+        seen = self.commands.seen
         return Beat(
             node=self._identity.node,
             node_uid=self._node_uid,
@@ -175,9 +175,9 @@ class Agent:
             component=self._identity.writer,
             release=version("sluice"),
             knows=self.commands.known_kinds,
-            epoch=highest.epoch,
-            token=highest.token,
-            op=highest.op,
+            epoch=seen.epoch,
+            token=seen.order.token,
+            op=seen.order.op,
         )
 
 

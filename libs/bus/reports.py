@@ -65,8 +65,6 @@ class ReportCache:
         self._stale_before = 0.0
         self._subscription: Closable | None = None
         self.ignored: Counter[IgnoredReport] = Counter()
-        self.last_ignored = ""
-        """The last message that was ignored, and why."""
 
     async def __aenter__(self) -> Self:
         self._subscription = await self._bus.follow(
@@ -136,9 +134,9 @@ class ReportCache:
         parts = stored.parts if stored is not None else _parse(message.subject, self._cluster)
         try:
             report = decode(Report, message.data)
-        except MalformedMessage as error:
+        except MalformedMessage:
             why = _why_malformed(message.data)
-            self._ignore(why, message, str(error))
+            self.ignored[why] += 1
             if stored is not None and why is IgnoredReport.OTHER_VERSION:
                 self._drop(stored)  # it was replaced
             return
@@ -147,8 +145,7 @@ class ReportCache:
             parts.component,
             parts.kind,
         ):
-            says = f"it says it is {report.kind} of {report.component} on {report.node!r}"
-            self._ignore(IgnoredReport.FOREIGN, message, says)
+            self.ignored[IgnoredReport.FOREIGN] += 1
             return
         self._update(stored, parts, message, report)
 
@@ -189,10 +186,6 @@ class ReportCache:
             del self._by_node[parts.node]
         for watcher in tuple(self._watchers):
             watcher(parts, stored.report, None)
-
-    def _ignore(self, why: IgnoredReport, message: StoredMessage, words: str) -> None:
-        self.ignored[why] += 1
-        self.last_ignored = f"{message.subject} at {message.sequence}: {words}"
 
     def _set_current(self, current: bool) -> None:
         if current == self._is_current:

@@ -19,6 +19,7 @@ from libs.contracts.message import MalformedMessage
 from libs.contracts.reports import Holders, Preflight, Refusal, RefusalCode
 from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
+from libs.runtime.tasks import wait_up_to
 
 CheckAnswer: TypeAlias = Holders | Preflight
 CheckHandler: TypeAlias = Callable[[Check, CheckBody], Awaitable[CheckAnswer]]
@@ -85,9 +86,7 @@ class CheckReceiver:
             try:
                 slot = await reader.read()
             except BusError:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(backoff.next()):
-                        await changed.wait()
+                await wait_up_to(backoff.next(), changed)
                 changed.set()
                 continue
             backoff.reset()

@@ -26,7 +26,6 @@ HEADERS = 1024
 
 _STREAM_NOT_FOUND = 10059
 _STREAM_NAME_IN_USE = 10058
-_CONSUMER_NOT_FOUND = 10014
 _WRONG_LAST_SEQUENCE = (10071, 10164)
 
 
@@ -154,7 +153,7 @@ class JetStream:
         return True
 
     async def store(
-        self, stream: Stream, subject: str, data: bytes, *, expect: int | None, id: str
+        self, stream: Stream, subject: str, data: bytes, *, expect: int | None = None, id: str = ""
     ) -> int:
         """Store a message and return its sequence; recreate a lost stream once."""
         if len(data) > stream.max_message:

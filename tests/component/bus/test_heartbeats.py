@@ -27,7 +27,7 @@ def pulse(bus: Bus, boot: str) -> Heartbeat:
 
 
 async def test_beats_arrive_before_and_after_an_outage(
-    make_bus: MakeBus, trouble: ServerControl
+    make_bus: MakeBus, control: ServerControl
 ) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
     tasks = Tasks("pulse", failed=lambda fatal: None)
@@ -41,9 +41,9 @@ async def test_beats_arrive_before_and_after_an_outage(
         assert heard.order == (3, 4)
         assert not pulses.is_silent("a.example", "validator")
         pulses.forget("a.example")
-        await trouble.stop()
+        await control.stop()
         await eventually(lambda: not agent.link.is_up and not reader.link.is_up)
-        await trouble.start()
+        await control.start()
         await eventually(lambda: boots == ["one", "one"])
         assert tasks.running() == ["one"]
         await tasks.close()

@@ -2,13 +2,13 @@
 
 from collections import Counter
 
-from libs.bus.queries import send_query
 from libs.contracts.events import EventKind, RolloutEvent
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import decode
 from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, NodeRecord
 from libs.contracts.queries import PlanQuery, StatusAnswer, StatusQuery, WhyAnswer, WhyQuery
 from libs.contracts.reports import Finding
+from libs.testing.bus.queries import send_query
 from services.scheduler import resources
 from tests.component.scheduler.world import NEW, POLICY, POOL, STATE, SchedulerProcess, World, play
 
@@ -194,9 +194,15 @@ def test_a_failed_validation_fails_the_node_and_halts() -> None:
 async def asked(world: World, question: StatusQuery | WhyQuery | PlanQuery) -> object:
     """As a person asks."""
     bus = world.bus.connect(Identity(writer=Writer.CTL))
-    given = {"bus": bus, "clock": world.sim.clock, "cluster": "default", "service": "scheduler"}
     try:
-        return await send_query(question, **given, timeout=10.0)  # type: ignore[call-overload]
+        return await send_query(
+            question,
+            bus=bus,
+            clock=world.sim.clock,
+            cluster="default",
+            service="scheduler",
+            timeout=10.0,
+        )
     finally:
         bus.kill()
 

@@ -13,7 +13,6 @@ from libs.contracts.admission import SeenOrders
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.message import encode
 from libs.contracts.reports import Outcome, Result
-from libs.testing.bus.memory_journal import MemoryJournal
 
 T = TypeVar("T")
 
@@ -79,9 +78,9 @@ def test_each_entry_is_on_the_disk_before_append_returns(
     async def story() -> None:
         own = FileJournal(path, run=inline)
         await own.open()
-        made = len(synced)
+        before = len(synced)
         await own.append(entry(1, STARTED))
-        assert len(synced) == made + 1
+        assert len(synced) == before + 1
         assert synced[-1].endswith(encode(entry(1, STARTED)) + b"\n")
 
     asyncio.run(story())
@@ -217,38 +216,16 @@ def _seen(entries: list[Entry], uid: str) -> SeenOrders:
     return seen
 
 
-def test_the_memory_journal_rejects_writes_of_a_killed_process() -> None:
-    async def story() -> None:
-        kept: list[Entry] = []
-        pauses: list[int] = []
-
-        async def pause() -> None:
-            pauses.append(len(kept))
-
-        first = MemoryJournal(kept, pause=pause)
-        assert await first.open() == ()
-        await first.append(entry(1, STARTED))
-        assert pauses == [0, 0, 1]
-        first.kill()
-        with pytest.raises(JournalUnusable, match="killed"):
-            await first.append(entry(1, FINISHED))
-        assert await MemoryJournal(kept, pause=pause).open() == (entry(1, STARTED),)
-
-    asyncio.run(story())
-
-
 def test_a_cancelled_append_waits_for_its_write(path: Path) -> None:
-    """A thread cannot be cancelled: were the next line written beside it, both would be damaged."""
-
     async def story() -> None:
         may_write = threading.Event()
 
         async def slowly(function: Callable[[], T]) -> T:
-            def held() -> T:
+            def after_release() -> T:
                 may_write.wait()
                 return function()
 
-            return await asyncio.to_thread(held)
+            return await asyncio.to_thread(after_release)
 
         slow = FileJournal(path, run=slowly)
         may_write.set()
@@ -257,13 +234,13 @@ def test_a_cancelled_append_waits_for_its_write(path: Path) -> None:
         cancelled = asyncio.create_task(slow.append(entry(1, STARTED)))
         await asyncio.sleep(0)
         cancelled.cancel()
-        next_one = asyncio.create_task(slow.append(entry(2, STARTED)))
+        following = asyncio.create_task(slow.append(entry(2, STARTED)))
         await asyncio.sleep(0)
         assert not cancelled.done()
         may_write.set()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
-        await next_one
+        await following
 
     asyncio.run(story())
     kept = asyncio.run(journal(path).open())
