@@ -22,7 +22,7 @@ class FixedClock:
         return 0.0
 
     async def sleep(self, seconds: float) -> None:
-        raise AssertionError("a log waits for nothing")
+        raise AssertionError("logs do not wait")
 
 
 class Terminal(io.StringIO):
@@ -98,7 +98,7 @@ def test_an_error_is_logged_in_one_line_with_its_location():
         fail()
     except ExceptionGroup:
         logger().exception("probe failed")
-        logging.getLogger("library").exception("failed there")
+        logging.getLogger("library").exception("library failed")
     first, second = entries(stream)
     assert first["error"] == second["error"] == "KeyError: 'x' (and 1 more)"
     assert "exception" not in first
