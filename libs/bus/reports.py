@@ -16,7 +16,7 @@ import msgspec
 
 from libs.bus.port import Bus, Closable, LastPerSubject, StoredMessage
 from libs.contracts import subjects
-from libs.contracts.message import MAJOR, MalformedMessage, decode
+from libs.contracts.message import MAJOR, MalformedMessage, decode, version_of
 from libs.contracts.reports import Report
 from libs.contracts.subjects import State
 from libs.runtime.clock import Clock
@@ -41,10 +41,6 @@ class _Stored(msgspec.Struct):
     data: bytes
     report: Report
     reading: int
-
-
-class _Version(msgspec.Struct):
-    v: int = MAJOR
 
 
 class ReportCache:
@@ -135,9 +131,11 @@ class ReportCache:
         try:
             report = decode(Report, message.data)
         except MalformedMessage:
-            why = _why_malformed(message.data)
-            self.ignored[why] += 1
-            if stored is not None and why is IgnoredReport.OTHER_VERSION:
+            is_of_this_version = version_of(message.data) == MAJOR
+            self.ignored[
+                IgnoredReport.UNREADABLE if is_of_this_version else IgnoredReport.OTHER_VERSION
+            ] += 1
+            if stored is not None and not is_of_this_version:
                 self._drop(stored)  # it was replaced
             return
         if parts is None or (report.node, report.component, report.kind) != (
@@ -206,11 +204,3 @@ def _parse(subject: str, cluster: str) -> State | None:
     node = subjects.NO_NODE if tokens[0] == "-" else tokens[0].replace("_", ".")
     asker = tokens[3] if len(tokens) == 4 else ""
     return State(cluster=cluster, node=node, component=tokens[1], kind=tokens[2], asker=asker)
-
-
-def _why_malformed(data: bytes) -> IgnoredReport:
-    try:
-        version = msgspec.json.decode(data, type=_Version).v
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return IgnoredReport.UNREADABLE
-    return IgnoredReport.UNREADABLE if version == MAJOR else IgnoredReport.OTHER_VERSION

@@ -53,13 +53,14 @@ async def read_slot(
     stored = await bus.last(COMMANDS, str(slot))
     if stored is None:
         return None
+    content, malformed = None, ""
     try:
         content = decode(kind, stored.data)
     except MalformedMessage as error:
-        return SlotValue(
-            sequence=stored.sequence, data=stored.data, content=None, malformed=str(error)
-        )
-    return SlotValue(sequence=stored.sequence, data=stored.data, content=content)
+        malformed = str(error)
+    return SlotValue(
+        sequence=stored.sequence, data=stored.data, content=content, malformed=malformed
+    )
 
 
 def outranks(stored: Command, command: Command) -> bool:

@@ -99,19 +99,16 @@ class CheckReceiver:
         check = slot.content
         if check is None:
             return Refusal(code=RefusalCode.UNREADABLE, message=slot.malformed)
-        if refusal := self._find_refusal(check):
-            code, message = refusal
-            return Refusal(code=code, message=message, check=check.id, command=check.kind)
-        try:
-            async with asyncio.timeout(check.expires - self._clock.now()):
-                return await self._handlers[check.kind](check, check.open())
-        except TimeoutError:
-            return Refusal(
-                code=RefusalCode.EXPIRED,
-                message=f"{check.kind}: it expired before it was answered; send a new check",
-                check=check.id,
-                command=check.kind,
-            )
+        refusal = self._find_refusal(check)
+        if refusal is None:
+            try:
+                async with asyncio.timeout(check.expires - self._clock.now()):
+                    return await self._handlers[check.kind](check, check.open())
+            except TimeoutError:
+                message = f"{check.kind}: it expired before it was answered; send a new check"
+                refusal = RefusalCode.EXPIRED, message
+        code, message = refusal
+        return Refusal(code=code, message=message, check=check.id, command=check.kind)
 
     def _find_refusal(self, check: Check) -> tuple[RefusalCode, str] | None:
         if check.node_uid != self._node_uid:

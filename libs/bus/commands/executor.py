@@ -19,7 +19,7 @@ from libs.contracts.admission import (
     is_permanent,
     make_refusal,
 )
-from libs.contracts.commands import Command, CommandBody, CommandKind, Order
+from libs.contracts.commands import Command, CommandBody, CommandKind
 from libs.contracts.reports import Outcome, Progress, Refusal, RefusalCode, Result, StateKind
 from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
@@ -224,9 +224,7 @@ class OpExecutor:
             try:
                 await self._history.record_finished(result)
             except JournalUnusable as error:
-                self._report_progress(
-                    result.epoch, begun.command, begun.order, "journal", str(error)
-                )
+                self._report_progress(result, begun.command, "journal", str(error))
                 await self._clock.sleep(backoff.next())
             else:
                 break
@@ -269,17 +267,15 @@ class OpExecutor:
             raise OpSuperseded(superseded_by)
 
     def progress(self, op: Op, phase: str, detail: str) -> None:
-        self._report_progress(op.command.epoch, op.command.kind, op.command.order, phase, detail)
+        self._report_progress(op.command, op.command.kind, phase, detail)
 
-    def _report_progress(
-        self, epoch: int, command: str, order: Order, phase: str, detail: str
-    ) -> None:
+    def _report_progress(self, of: Command | Result, command: str, phase: str, detail: str) -> None:
         last = self._last_progress
-        same_phase = last is not None and (last.order, last.phase) == (order, phase)
+        same_phase = last is not None and (last.order, last.phase) == (of.order, phase)
         progress = Progress(
-            epoch=epoch,
-            token=order.token,
-            op=order.op,
+            epoch=of.epoch,
+            token=of.token,
+            op=of.op,
             command=command,
             phase=phase,
             detail=detail,

@@ -18,7 +18,6 @@ class Settings(ProcessSettings, frozen=True, kw_only=True):
     """`behaviour` is that of the service `odd`; the service `calm` only serves."""
 
     behaviour: Literal["serve", "stuck", "crash", "return", "hang", "block", "lost"] = "serve"
-    token: str | None = None
 
 
 async def calm(process: Process[Settings], service: Service) -> None:
