@@ -138,7 +138,7 @@ def what_is_begun_is_of_this_node_and_of_growing_epochs(life: JournalLife) -> No
 
 def effects_are_in_order(done: CommandsCampaign) -> None:
     last: dict[tuple[int, str], Order] = {}
-    told: dict[tuple[int, str, Order], str] = {}
+    kinds: dict[tuple[int, str, Order], str] = {}
     for effect in done.effects:
         command = effect.command
         assert command.node_uid == effect.uid, "a command for another node had an effect"
@@ -148,7 +148,7 @@ def effects_are_in_order(done: CommandsCampaign) -> None:
         whose = (effect.life, effect.uid)
         assert command.order >= last.get(whose, Order(0, 0)), "an effect of an older op came later"
         last[whose] = command.order
-        first = told.setdefault((*whose, command.order), fingerprint(command))
+        first = kinds.setdefault((*whose, command.order), fingerprint(command))
         assert first == fingerprint(command), "two commands ran as one op"
 
 

@@ -34,13 +34,13 @@ def judge(run: NatsCampaign) -> None:
     taken = [result.order for result in run.taken]
     assert taken == sorted(set(taken)), "a result was observed twice or out of order"
     last = Order(0, 0)
-    told: dict[Order, object] = {}
+    bodies: dict[Order, object] = {}
     epoch = 0
     for command in run.effects:
         assert command.order >= last, "an effect of an older op came later"
         assert command.epoch >= epoch or command.order == last, "an effect of an older epoch"
         last, epoch = command.order, max(epoch, command.epoch)
-        first = told.setdefault(command.order, (command.kind, bytes(command.body)))
+        first = bodies.setdefault(command.order, (command.kind, bytes(command.body)))
         assert first == (command.kind, bytes(command.body)), "two commands ran as one op"
     assert run.owed <= set(run.recorded), "an event is lost whose publisher had returned"
     assert len(run.owed) > 0

@@ -40,7 +40,7 @@ async def test_a_connection_receives_its_own_messages(make_bus: MakeBus) -> None
 
 
 @pytest.mark.parametrize(
-    ("pattern", "heard"),
+    ("pattern", "received"),
     [
         ("test.a", ["test.a"]),
         ("test.*", ["test.a", "test.b"]),
@@ -49,7 +49,7 @@ async def test_a_connection_receives_its_own_messages(make_bus: MakeBus) -> None
     ],
 )
 async def test_a_pattern_receives_matching_subjects(
-    make_bus: MakeBus, pattern: str, heard: list[str]
+    make_bus: MakeBus, pattern: str, received: list[str]
 ) -> None:
     bus, handler, end = await make_bus(SCHEDULER), RecordingHandler(), RecordingHandler()
     await bus.subscribe(pattern, handler)
@@ -57,8 +57,8 @@ async def test_a_pattern_receives_matching_subjects(
     for subject in ("test.a", "test.b", "test.a.c", "test.b.c", "tests.a"):
         await bus.publish(subject, b"")
     await until_received(end, bus, "end")
-    await eventually(lambda: len(handler.received) == len(heard))
-    assert [subject for subject, _ in handler.received] == heard
+    await eventually(lambda: len(handler.received) == len(received))
+    assert [subject for subject, _ in handler.received] == received
 
 
 async def test_earlier_messages_are_not_received(make_bus: MakeBus) -> None:
@@ -79,7 +79,7 @@ async def test_one_group_member_receives_each_message(make_bus: MakeBus) -> None
         await sender.publish("test.a", b"%d" % number)
     await eventually(lambda: sum(len(member.received) for member in members) >= 60)
     await eventually(lambda: len(alone.received) == 60)
-    everything = sorted(heard for member in members for heard in member.received)
+    everything = sorted(message for member in members for message in member.received)
     assert everything == sorted(("test.a", b"%d" % number) for number in range(60))
     assert all(member.received for member in members)
 

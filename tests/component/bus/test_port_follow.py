@@ -181,7 +181,7 @@ async def test_a_recreated_stream_is_read_from_its_beginning(
     await eventually(lambda: bus.link.is_up)
     await stored(bus, "c1")
     await eventually(lambda: "1 c1" in follower.calls and follower.calls.count("caught up") == 2)
-    after = [told for told in follower.calls[before:] if told != "caught up"]
+    after = [call for call in follower.calls[before:] if call != "caught up"]
     assert after == ["lost", "began", "1 c1"]
 
 
@@ -217,9 +217,9 @@ async def test_after_close_nothing_is_read(
     await stored(bus, "a1")
     await eventually(lambda: closed.calls[-1] == follower.calls[-1] == "1 a1")
     await reading.close()
-    told = list(closed.calls)
+    calls = list(closed.calls)
     await stored(bus, "a2")
     await eventually(lambda: follower.calls[-1] == "2 a2")
     await interrupted(bus, control)
     await eventually(lambda: follower.calls[-2:] == ["lost", "caught up"])
-    assert closed.calls == told
+    assert closed.calls == calls

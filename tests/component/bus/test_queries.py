@@ -36,10 +36,10 @@ class Scheduler:
         self.answering = asyncio.Event()
         self.long = ""
 
-    async def why(self, question: WhyQuery) -> WhyAnswer:
+    async def why(self, query: WhyQuery) -> WhyAnswer:
         self.asked += 1
         await self.answering.wait()
-        return WhyAnswer(node=question.node, state=self.long)
+        return WhyAnswer(node=query.node, state=self.long)
 
     def responder(self, bus: Bus, *, concurrent: int = 16) -> QueryResponder:
         return QueryResponder(
@@ -164,19 +164,19 @@ async def test_nats_py_discovers_a_service(bus: NatsBus, person: Client) -> None
     async with scheduler.responder(bus) as responder:
         await person.request(WHY, encode(WhyQuery(node="n")), timeout=10)
 
-        async def look(*tokens: str) -> Any:
+        async def discover(*tokens: str) -> Any:
             answer = await person.request(subjects.service(*tokens), timeout=10)
             assert answer.headers is None
             return json.loads(answer.data)
 
         for tokens in ((), ("scheduler",), ("scheduler", responder.id)):
-            ping = ServicePing.from_dict(await look("PING", *tokens))
+            ping = ServicePing.from_dict(await discover("PING", *tokens))
             assert (ping.name, ping.id, ping.version) == ("scheduler", responder.id, "1.2.3")
-            info = ServiceInfo.from_dict(await look("INFO", *tokens))
+            info = ServiceInfo.from_dict(await discover("INFO", *tokens))
             assert [(e.name, e.subject, e.queue_group) for e in info.endpoints] == [
                 ("why", WHY, "q")
             ]
-            stats = ServiceStats.from_dict(await look("STATS", *tokens))
+            stats = ServiceStats.from_dict(await discover("STATS", *tokens))
             assert [(e.num_requests, e.num_errors) for e in stats.endpoints] == [(1, 0)]
 
 
@@ -203,20 +203,20 @@ async def test_the_headers_of_a_query_are_not_echoed(bus: NatsBus, person: Clien
 async def test_no_answer_is_sent_to_a_forbidden_reply_subject(
     bus: NatsBus, person: Client, reply: str
 ) -> None:
-    scheduler, stray = Scheduler(), list[bytes]()
+    scheduler, received = Scheduler(), list[bytes]()
     scheduler.answering.set()
 
-    async def heard(message: Any) -> None:
-        stray.append(message.data)
+    async def on_message(message: Any) -> None:
+        received.append(message.data)
 
-    await person.subscribe(reply, cb=heard)  # pyright: ignore[reportUnknownMemberType]
+    await person.subscribe(reply, cb=on_message)  # pyright: ignore[reportUnknownMemberType]
     async with scheduler.responder(bus) as responder:
         for subject in (WHY, subjects.service("PING"), subjects.service("INFO", "scheduler")):
             await person.publish(subject, encode(WhyQuery(node="n")), reply=reply)
         await eventually(lambda: responder.undeliverable == 3)
         await person.publish(reply, b"end of test")
-        await eventually(lambda: len(stray) > 0)
-        assert stray == [b"end of test"]
+        await eventually(lambda: len(received) > 0)
+        assert received == [b"end of test"]
         assert scheduler.asked == 0
 
 

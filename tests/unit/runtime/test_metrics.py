@@ -51,11 +51,11 @@ async def test_the_phase_metric_follows_the_service(clock: Clock) -> None:
     metrics.watch(service)
     seen: list[list[str]] = []
 
-    async def look() -> None:
+    async def record_phase() -> None:
         seen.append(current())
 
     async with service:
-        service.on_drain("look", look)
-        await look()
+        service.on_drain("record_phase", record_phase)
+        await record_phase()
         service.stop("done")
     assert [*seen, current()] == [["starting"], ["draining"], ["stopped"]]
