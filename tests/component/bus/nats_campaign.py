@@ -29,8 +29,8 @@ from libs.runtime.clock import SystemClock
 from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 from libs.testing.proxy import Proxy
+from tests.component.bus.campaign_leaders import next_order
 from tests.support import eventually
-from tests.unit.bus.campaign_leaders import next_order
 
 NODE, UID, BOOT = "gpu-1.example", "uid-1", "boot-1"
 SCHEDULER = Identity(writer=Writer.SCHEDULER)

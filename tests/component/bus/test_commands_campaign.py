@@ -1,7 +1,6 @@
-"""What holds of commands whatever is lost, repeated, delayed, killed or made anew: seed by seed.
+"""Invariants of commands under faults, by seed.
 
-A failure names its seed, and `SEEDS=17` in the environment plays that one alone; `SEEDS=1000-9000`
-plays others than those of every day.
+A failure names its seed. `SEEDS=17` in the environment runs that one alone, `SEEDS=1000-9000` those.
 """
 
 import os
@@ -13,7 +12,7 @@ from libs.contracts.admission import fingerprint
 from libs.contracts.commands import CommandKind, Order
 from libs.contracts.journal import Entry, EntryPhase
 from libs.testing.simulation import Sim, run
-from tests.unit.bus.commands_campaign import CommandsCampaign, JournalLife
+from tests.component.bus.commands_campaign import CommandsCampaign, JournalLife
 
 BATCH = 100
 

@@ -1,7 +1,7 @@
-"""What holds of commands, reports and events on a real server that is killed, cut and robbed.
+"""Invariants of commands, reports and events on a real server with faults.
 
-The in-process bus plays thousands; these dozens show that the same holds over sockets, processes
-and files. A failure names its seed.
+Thousands of runs use the in-process bus; these few show the same over sockets, processes and files.
+A failure names its seed.
 """
 
 import asyncio

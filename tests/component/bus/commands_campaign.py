@@ -1,7 +1,7 @@
-"""One seeded run of leaders who command and an agent that obeys, while everything goes wrong.
+"""One seeded run of leaders and an agent on the in-process bus, with faults; the test judges it.
 
-A run keeps what happened: every command and report that was stored, each life of the agent's
-journal, each effect of its handler. What must hold of that is judged by the test.
+A run records every command and report that was stored, each life of the agent's journal, and each
+effect of its handler.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from libs.runtime.fatal import Fatal
 from libs.testing.bus import BusFaults, LocalServer, TraceRecord
 from libs.testing.bus.memory_journal import MemoryJournal
 from libs.testing.simulation import Sim
-from tests.unit.bus.campaign_leaders import Leader, ResultObserver
+from tests.component.bus.campaign_leaders import Leader, ResultObserver
 from tests.unit.bus.command_world import AGENT, NODE, SCHEDULER, SLOT, AgentProcess, persist
 
 OBSERVER = Identity(writer=Writer.DRIVER_CLUSTER)
