@@ -1,6 +1,6 @@
 """Invariants of commands under faults, by seed.
 
-A failure names its seed. `SEEDS=17` in the environment runs that one alone, `SEEDS=1000-9000` those.
+A failure names its seed. `SEEDS=17` in the environment runs that one, `SEEDS=0-900` all of those.
 """
 
 import os

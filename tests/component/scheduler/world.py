@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 
 from libs.bus.events import RecordedEvent, read_events
 from libs.bus.permissions import permissions
-from libs.bus.port import FromSequence
 from libs.contracts.events import Event
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Revision
@@ -304,7 +303,7 @@ class World:
         """The events on the bus."""
         bus = self.bus.connect(Identity(writer=Writer.CTL))
         try:
-            async with read_events(bus=bus, cluster="default", start=FromSequence()) as entries:
+            async with read_events(bus=bus, cluster="default") as entries:
                 return [one.event async for one in entries if isinstance(one, RecordedEvent)]
         finally:
             bus.kill()
