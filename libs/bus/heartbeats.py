@@ -13,6 +13,7 @@ from typing import Self, TypeAlias
 import msgspec
 
 from libs.bus.port import Bus, BusUnavailable, Closable
+from libs.bus.reporter import RECONNECT_SPREAD
 from libs.contracts import subjects
 from libs.contracts.commands import Order
 from libs.contracts.message import MalformedMessage, decode, encode
@@ -20,9 +21,6 @@ from libs.contracts.reports import BEAT_PERIOD, SILENT_AFTER, Beat
 from libs.runtime.clock import Clock, jittered
 from libs.runtime.env import Env
 from libs.runtime.tasks import wait_up_to
-
-RECONNECT_SPREAD = 2.0
-"""Seconds over which a fleet spreads its heartbeats after a reconnect."""
 
 
 class Heartbeat:

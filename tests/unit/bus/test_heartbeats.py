@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from libs.bus.heartbeats import RECONNECT_SPREAD, Heartbeat, HeartbeatMonitor, IgnoredBeat
+from libs.bus.heartbeats import Heartbeat, HeartbeatMonitor, IgnoredBeat
+from libs.bus.reporter import RECONNECT_SPREAD
 from libs.contracts import subjects
 from libs.contracts.commands import Order
 from libs.contracts.identities import Identity, Writer
