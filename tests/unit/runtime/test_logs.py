@@ -144,7 +144,9 @@ def test_text_without_colours_is_one_plain_line():
     assert "\x1b" not in line
 
 
-@pytest.mark.parametrize("value", ["\udcff", 2**70, {1.5: "x"}, {("a",): "b"}, {1, 2}, float("nan")])
+@pytest.mark.parametrize(
+    "value", ["\udcff", 2**70, {1.5: "x"}, {("a",): "b"}, {1, 2}, float("nan")]
+)
 def test_unencodable_values_are_logged(value: object):
     stream = configured(LogSettings())
     logger().info("file found", value=value)
