@@ -16,7 +16,7 @@ from demo.node_agents import AGENT_KINDS
 from demo.output import EventFormatter, VersionNames
 from demo.paths import NAMESPACE
 from libs.bus.events import RecordedEvent, read_events
-from libs.bus.port import Bus, FromSequence
+from libs.bus.port import Bus
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState
 from libs.contracts.rollout import RolloutPhase, RolloutStatus
 from libs.kube.client import Kube
@@ -118,9 +118,7 @@ class DemoScenario:
 
     async def _print_new_events(self, bus: Bus) -> None:
         cluster = bus.identity.cluster
-        async with read_events(
-            bus=bus, cluster=cluster, start=FromSequence(), follow=True
-        ) as entries:
+        async with read_events(bus=bus, cluster=cluster, follow=True) as entries:
             async for entry in entries:
                 if isinstance(entry, RecordedEvent):
                     for line in self._formatter.lines_for(entry.event):

@@ -5,7 +5,6 @@ from the claims of the agent's bus token, or from a setting where tokens lack it
 """
 
 import base64
-import binascii
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -68,27 +67,15 @@ class AgentSettings(ProcessSettings, frozen=True, kw_only=True):
         return uid
 
 
-class _NodeClaim(msgspec.Struct, frozen=True):
-    uid: str = ""
-
-
-class _KubernetesClaim(msgspec.Struct, frozen=True):
-    node: _NodeClaim = _NodeClaim()
-
-
-class _Claims(msgspec.Struct, frozen=True):
-    kubernetes: _KubernetesClaim = msgspec.field(name="kubernetes.io", default=_KubernetesClaim())
-
-
 def _claimed_uid(path: str) -> str:
     """Return the Node's uid in the token, unverified: verification is up to the bus server."""
     try:
         payload = Path(path).read_text().split(".")[1]
         claims = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
-        return msgspec.json.decode(claims, type=_Claims).kubernetes.node.uid
+        return msgspec.convert(msgspec.json.decode(claims)["kubernetes.io"]["node"]["uid"], str)
     except OSError as error:
         raise Fatal(f"the token in {path} cannot be read: {error.strerror}") from None
-    except (IndexError, ValueError, binascii.Error, msgspec.DecodeError):
+    except (LookupError, TypeError, ValueError, msgspec.DecodeError):
         return ""
 
 
@@ -167,7 +154,7 @@ class Agent:
         self.publish_event(body, id=event_id, message=_describe(entry))
 
     def _beat(self) -> Beat:
-        highest = self.commands.highest
+        seen = self.commands.seen
         return Beat(
             node=self._identity.node,
             node_uid=self._node_uid,
@@ -175,9 +162,9 @@ class Agent:
             component=self._identity.writer,
             release=version("sluice"),
             knows=self.commands.known_kinds,
-            epoch=highest.epoch,
-            token=highest.token,
-            op=highest.op,
+            epoch=seen.epoch,
+            token=seen.order.token,
+            op=seen.order.op,
         )
 
 

@@ -13,15 +13,14 @@ from typing import Self, TypeAlias
 import msgspec
 
 from libs.bus.port import Bus, BusUnavailable, Closable
+from libs.bus.reporter import RECONNECT_SPREAD
 from libs.contracts import subjects
 from libs.contracts.commands import Order
 from libs.contracts.message import MalformedMessage, decode, encode
 from libs.contracts.reports import BEAT_PERIOD, SILENT_AFTER, Beat
 from libs.runtime.clock import Clock, jittered
 from libs.runtime.env import Env
-
-RECONNECT_SPREAD = 2.0
-"""Seconds over which a fleet spreads its heartbeats after a reconnect."""
+from libs.runtime.tasks import wait_up_to
 
 
 class Heartbeat:
@@ -44,9 +43,7 @@ class Heartbeat:
                 reconnected.clear()
                 with suppress(BusUnavailable):
                     await self._bus.publish(self._subject, encode(self._make_beat()))
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(jittered(BEAT_PERIOD, self._random)):
-                        await reconnected.wait()
+                await wait_up_to(jittered(BEAT_PERIOD, self._random), reconnected)
                 if reconnected.is_set():
                     await self._clock.sleep(self._random.uniform(0.0, RECONNECT_SPREAD))
         finally:

@@ -246,83 +246,38 @@ class OpHistory:
     async def record_seen(self, command: Command) -> None:
         """Append the command's epoch and order, if either is the highest so far."""
         if command.epoch > self.seen.epoch or command.order > self.seen.order:
-            await self._append_command(command, EntryPhase.STEP)
+            await self._append(command, EntryPhase.STEP)
 
     async def record_started(self, command: Command) -> BegunOp:
-        return BegunOp.from_entry(
-            await self._append_command(command, EntryPhase.STARTED, detail=fingerprint(command))
-        )
+        detail = fingerprint(command)
+        return BegunOp.from_entry(await self._append(command, EntryPhase.STARTED, detail))
 
     async def record_step(self, command: Command, step: str) -> None:
-        await self._append_command(command, EntryPhase.STEP, detail=step)
+        await self._append(command, EntryPhase.STEP, step)
 
-    async def record_finished(self, begun: BegunOp, result: Result) -> None:
-        await self._append(
-            self._entry(
-                epoch=result.epoch,
-                token=begun.order.token,
-                op=begun.order.op,
-                command=begun.command,
-                phase=EntryPhase.FINISHED,
-                detail=result.outcome,
-                result=result,
-            )
-        )
+    async def record_finished(self, result: Result) -> None:
+        await self._append(result, EntryPhase.FINISHED, result.outcome)
 
     async def record_refused(self, refusal: Refusal) -> None:
-        await self._append(
-            self._entry(
-                epoch=refusal.epoch,
-                token=refusal.token,
-                op=refusal.op,
-                command=refusal.command,
-                phase=EntryPhase.REFUSED,
-                detail=f"{refusal.code}: {refusal.message}",
-            )
-        )
+        await self._append(refusal, EntryPhase.REFUSED, f"{refusal.code}: {refusal.message}")
 
-    async def _append_command(
-        self, command: Command, phase: EntryPhase, *, detail: str = ""
+    async def _append(
+        self, of: Command | Result | Refusal, phase: EntryPhase, detail: str = ""
     ) -> Entry:
-        entry = self._entry(
-            epoch=command.epoch,
-            token=command.token,
-            op=command.op,
-            command=command.kind,
-            phase=phase,
-            detail=detail,
-        )
-        await self._append(entry)
-        return entry
-
-    def _entry(
-        self,
-        *,
-        epoch: int,
-        token: int,
-        op: int,
-        command: str,
-        phase: EntryPhase,
-        detail: str,
-        result: Result | None = None,
-    ) -> Entry:
-        agent = self._agent
-        return Entry(
-            node=agent.node,
-            node_uid=agent.node_uid,
-            boot_id=agent.boot_id,
-            component=agent.component,
-            epoch=epoch,
-            token=token,
-            op=op,
-            command=command,
+        entry = Entry(
+            node=self._agent.node,
+            node_uid=self._agent.node_uid,
+            boot_id=self._agent.boot_id,
+            component=self._agent.component,
+            epoch=of.epoch,
+            token=of.token,
+            op=of.op,
+            command=of.kind if isinstance(of, Command) else of.command,
             phase=phase,
             time=self._clock.now(),
             detail=detail,
-            result=result,
+            result=of if isinstance(of, Result) else None,
         )
-
-    async def _append(self, entry: Entry) -> None:
         await self.open()
         try:
             await self._journal.append(entry)
@@ -333,3 +288,4 @@ class OpHistory:
         self.seen = self.seen.after(entry)
         for watcher in self.watchers:
             watcher(entry)
+        return entry

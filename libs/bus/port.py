@@ -62,13 +62,7 @@ class FromSequence(msgspec.Struct, frozen=True):
     sequence: int = 1
 
 
-class FromTime(msgspec.Struct, frozen=True):
-    """Follow from this time on, in unix seconds; resume after an interruption."""
-
-    time: float
-
-
-StartFrom: TypeAlias = LastPerSubject | FromSequence | FromTime
+StartFrom: TypeAlias = LastPerSubject | FromSequence
 
 
 class Follower(Protocol):

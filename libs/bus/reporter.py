@@ -7,7 +7,6 @@ Acknowledged reports are stored again from time to time, because STATE may have 
 import asyncio
 import logging
 from collections import deque
-from contextlib import suppress
 
 import msgspec
 
@@ -17,6 +16,7 @@ from libs.contracts.reports import Report, Result, StateBody, StateKind
 from libs.contracts.subjects import STATE, State
 from libs.runtime.clock import Backoff, jittered
 from libs.runtime.env import Env
+from libs.runtime.tasks import wait_up_to
 
 log = logging.getLogger("sluice.bus")
 
@@ -104,10 +104,10 @@ class Reporter:
             while True:
                 self._changed.clear()
                 if not await self._store_all():
-                    await self._wait(self._reconnected, backoff.next())
+                    await wait_up_to(backoff.next(), self._reconnected)
                 else:
                     backoff.reset()
-                    await self._wait(self._changed, repeat_at - self._clock.monotonic())
+                    await wait_up_to(repeat_at - self._clock.monotonic(), self._changed)
                 reconnected = self._reconnected.is_set()
                 if reconnected:
                     await self._clock.sleep(self._random.uniform(0.0, RECONNECT_SPREAD))
@@ -166,8 +166,3 @@ class Reporter:
         if up:
             self._reconnected.set()
             self._changed.set()
-
-    async def _wait(self, event: asyncio.Event, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await event.wait()

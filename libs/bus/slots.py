@@ -13,7 +13,7 @@ import msgspec
 from libs.bus.port import Bus, BusUnavailable, MessageHandler, SequenceConflict
 from libs.contracts import subjects
 from libs.contracts.admission import fingerprint
-from libs.contracts.commands import Check, CheckBody, Command, Order
+from libs.contracts.commands import Check, CheckBody, Command
 from libs.contracts.message import MalformedMessage, decode, encode
 from libs.contracts.subjects import COMMANDS
 from libs.runtime.clock import Backoff, Clock
@@ -53,13 +53,14 @@ async def read_slot(
     stored = await bus.last(COMMANDS, str(slot))
     if stored is None:
         return None
+    content, malformed = None, ""
     try:
         content = decode(kind, stored.data)
     except MalformedMessage as error:
-        return SlotValue(
-            sequence=stored.sequence, data=stored.data, content=None, malformed=str(error)
-        )
-    return SlotValue(sequence=stored.sequence, data=stored.data, content=content)
+        malformed = str(error)
+    return SlotValue(
+        sequence=stored.sequence, data=stored.data, content=content, malformed=malformed
+    )
 
 
 def outranks(stored: Command, command: Command) -> bool:
@@ -75,12 +76,6 @@ def outranks(stored: Command, command: Command) -> bool:
     if stored.order != command.order:
         return stored.order > command.order
     return fingerprint(stored) != fingerprint(command)
-
-
-def next_order(token: int, *known: Order | None) -> Order:
-    """Return the first order of this token after all known ones."""
-    ops = (order.op for order in known if order is not None and order.token == token)
-    return Order(token, 1 + max(ops, default=0))
 
 
 class _CachedSlot(msgspec.Struct, frozen=True):

@@ -122,12 +122,11 @@ _EVENT_WRITERS = dict.fromkeys(
 
 
 def _query_forms() -> tuple[MessageForm, ...]:
-    forms: list[MessageForm] = []
-    for verb, (question, answer) in queries.QUERIES.items():
-        forms.append(
-            MessageForm(name=f"ask.{verb.value}.question", message=question, kind=verb.value)
-        )
-        forms.append(MessageForm(name=f"ask.{verb.value}.answer", message=answer, kind=verb.value))
+    forms = [
+        MessageForm(name=f"ask.{verb.value}.{part}", message=message, kind=verb.value)
+        for verb, messages in queries.QUERIES.items()
+        for part, message in zip(("question", "answer"), messages, strict=True)
+    ]
     return (*forms, MessageForm(name="ask.problem", message=queries.QueryError))
 
 

@@ -5,6 +5,7 @@ The owner decides what a failure means for the service.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -120,6 +121,13 @@ async def bounded(awaitable: Awaitable[T], *, seconds: float, clock: Clock) -> T
         else:
             timer.cancel()
             await asyncio.wait({timer})
+
+
+async def wait_up_to(seconds: float, event: asyncio.Event) -> None:
+    """Return once the event is set, or after this time by the loop's clock."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 async def _wait_empty(group: dict[asyncio.Task[object], str]) -> None:

@@ -105,8 +105,8 @@ def test_every_enum_in_a_message_is_open() -> None:
 @pytest.mark.parametrize("name", ENVELOPES)
 def test_an_unknown_kind_is_refused_with_a_message(name: str) -> None:
     form, whole = form_of(name), EXAMPLES[name].message
-    odd = msgspec.structs.replace(whole, kind=type(whole.kind)(NEW))
-    envelope = message.decode(form.message, message.encode(odd))
+    newer = msgspec.structs.replace(whole, kind=type(whole.kind)(NEW))
+    envelope = message.decode(form.message, message.encode(newer))
     with pytest.raises(MalformedMessage, match=f"kind '{NEW}' is not known to this process"):
         envelope.open()
 

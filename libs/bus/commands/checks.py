@@ -19,6 +19,7 @@ from libs.contracts.message import MalformedMessage
 from libs.contracts.reports import Holders, Preflight, Refusal, RefusalCode
 from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
+from libs.runtime.tasks import wait_up_to
 
 CheckAnswer: TypeAlias = Holders | Preflight
 CheckHandler: TypeAlias = Callable[[Check, CheckBody], Awaitable[CheckAnswer]]
@@ -85,9 +86,7 @@ class CheckReceiver:
             try:
                 slot = await reader.read()
             except BusError:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(backoff.next()):
-                        await changed.wait()
+                await wait_up_to(backoff.next(), changed)
                 changed.set()
                 continue
             backoff.reset()
@@ -100,19 +99,16 @@ class CheckReceiver:
         check = slot.content
         if check is None:
             return Refusal(code=RefusalCode.UNREADABLE, message=slot.malformed)
-        if refusal := self._find_refusal(check):
-            code, message = refusal
-            return Refusal(code=code, message=message, check=check.id, command=check.kind)
-        try:
-            async with asyncio.timeout(check.expires - self._clock.now()):
-                return await self._handlers[check.kind](check, check.open())
-        except TimeoutError:
-            return Refusal(
-                code=RefusalCode.EXPIRED,
-                message=f"{check.kind}: it expired before it was answered; send a new check",
-                check=check.id,
-                command=check.kind,
-            )
+        refusal = self._find_refusal(check)
+        if refusal is None:
+            try:
+                async with asyncio.timeout(check.expires - self._clock.now()):
+                    return await self._handlers[check.kind](check, check.open())
+            except TimeoutError:
+                message = f"{check.kind}: it expired before it was answered; send a new check"
+                refusal = RefusalCode.EXPIRED, message
+        code, message = refusal
+        return Refusal(code=code, message=message, check=check.id, command=check.kind)
 
     def _find_refusal(self, check: Check) -> tuple[RefusalCode, str] | None:
         if check.node_uid != self._node_uid:

@@ -7,7 +7,6 @@ reported, so a restarted agent resumes a started op and reports a finished one a
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple
 
 from libs.bus.commands.checks import CheckHandler, CheckReceiver
 from libs.bus.commands.executor import CommandHandler, OpExecutor
@@ -20,6 +19,7 @@ from libs.contracts.admission import (
     OUTRANKED_CODES,
     AgentIdentity,
     BegunOp,
+    SeenOrders,
     find_refusal,
     is_permanent,
     make_refusal,
@@ -28,15 +28,10 @@ from libs.contracts.commands import CheckKind, Command, CommandKind, Order
 from libs.contracts.reports import Outcome, Refusal, RefusalCode
 from libs.runtime.clock import Backoff, jittered
 from libs.runtime.env import Env
+from libs.runtime.tasks import wait_up_to
 
 PERIOD = 60.0
 """Seconds after which the slot is read without a notification, before jitter."""
-
-
-class HighestSeen(NamedTuple):
-    epoch: int
-    token: int
-    op: int
 
 
 class CommandReceiver:
@@ -74,8 +69,8 @@ class CommandReceiver:
             link=bus.link,
             env=env,
             agent=self._agent,
-            source=self,
-            record=self._history,
+            receiver=self,
+            history=self._history,
             reporter=reporter,
             handlers=handlers,
         )
@@ -106,10 +101,9 @@ class CommandReceiver:
         return self._history.last_error or self._read_error
 
     @property
-    def highest(self) -> HighestSeen:
+    def seen(self) -> SeenOrders:
         """The highest epoch and order seen, including by earlier processes."""
-        seen = self._history.seen
-        return HighestSeen(seen.epoch, *seen.order)
+        return self._history.seen
 
     @property
     def command_in_effect(self) -> CommandKind | None:
@@ -188,9 +182,7 @@ class CommandReceiver:
                 self._read_error = ""
                 backoff.reset()
                 wait = jittered(PERIOD, self._random)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._changed.wait()
+            await wait_up_to(wait, self._changed)
             if self._reconnected:
                 self._reconnected = False
                 await self._clock.sleep(self._random.uniform(0.0, RECONNECT_SPREAD))

@@ -6,10 +6,7 @@ nothing for twenty seconds after a server restart, and for longer if the stream 
 
 import asyncio
 import logging
-import math
 import secrets
-from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,7 +20,6 @@ from libs.bus.port import (
     BusUnavailable,
     Follower,
     FromSequence,
-    FromTime,
     LastPerSubject,
     StartFrom,
     StoredMessage,
@@ -32,6 +28,7 @@ from libs.bus.port import (
 from libs.contracts import subjects
 from libs.contracts.subjects import Stream
 from libs.runtime.clock import Backoff, Clock
+from libs.runtime.tasks import wait_up_to
 
 if TYPE_CHECKING:
     from libs.bus.nats.pending import NatsSubscription
@@ -136,9 +133,7 @@ class StreamConsumer:
     async def _pause(self) -> None:
         """Wait for the backoff, or until the link comes up."""
         self._reconnected.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._backoff.next()):
-                await self._reconnected.wait()
+        await wait_up_to(self._backoff.next(), self._reconnected)
 
     async def _until_broken(self) -> None:
         while not self._broken.is_set():
@@ -146,9 +141,7 @@ class StreamConsumer:
             left = HEARTBEAT_SECONDS * MISSED_HEARTBEATS - silence
             if left <= 0:
                 return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._broken.wait()
+            await wait_up_to(left, self._broken)
 
     def _link_changed(self, up: bool) -> None:
         if up:
@@ -209,13 +202,8 @@ class StreamConsumer:
             self._created = info.created
             self._last = 0
             self._follower.began()
-        if self._last:
-            return {"deliver_policy": "by_start_sequence", "opt_start_seq": self._last + 1}
-        if isinstance(self._start, FromTime):
-            # Rounded down by more than a float's error, to include messages at exactly that time.
-            since = datetime.fromtimestamp(math.floor(self._start.time * 1e6 - 1) / 1e6, UTC)
-            return {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat()}
-        return {"deliver_policy": "by_start_sequence", "opt_start_seq": self._start.sequence}
+        first = self._last + 1 if self._last else self._start.sequence
+        return {"deliver_policy": "by_start_sequence", "opt_start_seq": first}
 
     async def _unsubscribe(self) -> None:
         subscription, self._subscription = self._subscription, None

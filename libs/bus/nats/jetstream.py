@@ -26,7 +26,6 @@ HEADERS = 1024
 
 _STREAM_NOT_FOUND = 10059
 _STREAM_NAME_IN_USE = 10058
-_CONSUMER_NOT_FOUND = 10014
 _WRONG_LAST_SEQUENCE = (10071, 10164)
 
 
@@ -36,7 +35,9 @@ class ApiError(msgspec.Struct, frozen=True):
     description: str = ""
 
 
-class _Ack(msgspec.Struct, frozen=True):
+class _Reply(msgspec.Struct, frozen=True):
+    """The reply to a stored message, or to a call that returns only an error."""
+
     stream: str = ""
     seq: int = 0
     error: ApiError | None = None
@@ -53,13 +54,8 @@ class StreamInfo(msgspec.Struct, frozen=True):
     error: ApiError | None = None
 
 
-class _Done(msgspec.Struct, frozen=True):
-    error: ApiError | None = None
-
-
-_ack = msgspec.json.Decoder(_Ack)
+_reply = msgspec.json.Decoder(_Reply)
 _info = msgspec.json.Decoder(StreamInfo)
-_done = msgspec.json.Decoder(_Done)
 
 
 def configuration(stream: Stream) -> dict[str, Any]:
@@ -144,7 +140,7 @@ class JetStream:
         self, verb: str, stream: Stream, config: dict[str, Any]
     ) -> ApiError | None:
         answer = await self.api("STREAM", verb, stream.name, body=msgspec.json.encode(config))
-        return _done.decode(answer.data).error
+        return _reply.decode(answer.data).error
 
     async def recreate(self, stream: Stream) -> bool:
         """Recreate a lost stream; return False if this connection had not ensured it."""
@@ -154,7 +150,7 @@ class JetStream:
         return True
 
     async def store(
-        self, stream: Stream, subject: str, data: bytes, *, expect: int | None, id: str
+        self, stream: Stream, subject: str, data: bytes, *, expect: int | None = None, id: str = ""
     ) -> int:
         """Store a message and return its sequence; recreate a lost stream once."""
         if len(data) > stream.max_message:
@@ -183,7 +179,7 @@ class JetStream:
             headers["Nats-Msg-Id"] = id
         answer = await self._connection.request(subject, data, timeout=API_SECONDS, headers=headers)
         try:
-            ack = _ack.decode(answer.data)
+            ack = _reply.decode(answer.data)
         except msgspec.DecodeError:
             raise BusUnavailable(
                 f"{subject}: {answer.data[:80]!r} is not an acknowledgement"
@@ -220,7 +216,7 @@ class JetStream:
     async def purge(self, stream: Stream, pattern: str) -> None:
         body = msgspec.json.encode({"filter": pattern})
         answer = await self.api("STREAM", "PURGE", stream.name, body=body)
-        error = _done.decode(answer.data).error
+        error = _reply.decode(answer.data).error
         if error is not None:
             raise BusError(f"{pattern}: not purged from {stream.name}: {error.description}")
 

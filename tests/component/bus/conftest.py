@@ -23,6 +23,6 @@ def make_bus(place: BusServer) -> MakeBus:
 
 
 @pytest.fixture
-def trouble(place: BusServer) -> ServerControl:
-    """The server's switches."""
+def control(place: BusServer) -> ServerControl:
+    """The server's faults."""
     return place

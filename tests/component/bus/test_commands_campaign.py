@@ -1,7 +1,6 @@
-"""What holds of commands whatever is lost, repeated, delayed, killed or made anew: seed by seed.
+"""Invariants of commands under faults, by seed.
 
-A failure names its seed, and `SEEDS=17` in the environment plays that one alone; `SEEDS=1000-9000`
-plays others than those of every day.
+A failure names its seed. `SEEDS=17` in the environment runs that one, `SEEDS=0-900` all of those.
 """
 
 import os
@@ -13,7 +12,7 @@ from libs.contracts.admission import fingerprint
 from libs.contracts.commands import CommandKind, Order
 from libs.contracts.journal import Entry, EntryPhase
 from libs.testing.simulation import Sim, run
-from tests.unit.bus.commands_campaign import CommandsCampaign, JournalLife
+from tests.component.bus.commands_campaign import CommandsCampaign, JournalLife
 
 BATCH = 100
 
@@ -57,7 +56,7 @@ def judge(done: CommandsCampaign) -> None:
     the_slot_never_goes_back(done)
     no_result_twice_or_out_of_order(done)
     for life in done.lives:
-        results_are_said_in_order_and_with_the_same_bytes(life)
+        results_are_reported_in_order_and_with_the_same_bytes(life)
         no_result_is_lost(done, life)
         what_is_begun_is_of_this_node_and_of_growing_epochs(life)
     effects_are_in_order(done)
@@ -78,13 +77,13 @@ def no_result_twice_or_out_of_order(done: CommandsCampaign) -> None:
         assert orders == sorted(set(orders)), f"{uid}: {orders}"
 
 
-def results_are_said_in_order_and_with_the_same_bytes(life: JournalLife) -> None:
+def results_are_reported_in_order_and_with_the_same_bytes(life: JournalLife) -> None:
     last: dict[str, Order] = {}
-    said: dict[tuple[str, Order], object] = {}
+    reported: dict[tuple[str, Order], object] = {}
     for _, report, result in life.results:
         assert result.order >= last.get(report.node_uid, Order(0, 0)), "an older result came later"
         last[report.node_uid] = result.order
-        first = said.setdefault((report.node_uid, result.order), result)
+        first = reported.setdefault((report.node_uid, result.order), result)
         assert result == first, f"{result.order} ended twice"
 
 
@@ -94,10 +93,12 @@ def no_result_is_lost(done: CommandsCampaign, life: JournalLife) -> None:
     Left out: the last op of a journal that was lost, or of a node uid that is no more; and a result
     that a reboot overtook before it was acknowledged, because it is void with its boot.
     """
-    began = [(entry.node_uid, entry.order) for entry in life.kept if _is(entry, "started")]
+    began = [(entry.node_uid, entry.order) for entry in life.entries if _is(entry, "started")]
     assert len(began) == len(set(began)), "an op was begun twice"
-    ended = {(entry.node_uid, entry.order): entry for entry in life.kept if _is(entry, "finished")}
-    assert len(ended) == sum(1 for entry in life.kept if _is(entry, "finished")), "two ends"
+    ended = {
+        (entry.node_uid, entry.order): entry for entry in life.entries if _is(entry, "finished")
+    }
+    assert len(ended) == sum(1 for entry in life.entries if _is(entry, "finished")), "two ends"
     stored = {(report.node_uid, result.order) for _, report, result in life.results}
     for uid, order in began:
         last = max(its for whose, its in began if whose == uid)
@@ -116,7 +117,7 @@ def _is(entry: Entry, phase: str) -> bool:
 
 def _same_boot_after(life: JournalLife, uid: str, order: Order) -> bool:
     """Whether the next op began in the boot in which this one ended: then it was acknowledged."""
-    mine = [it for it in life.kept if it.node_uid == uid]
+    mine = [it for it in life.entries if it.node_uid == uid]
     end = next(n for n, it in enumerate(mine) if it.order == order and _is(it, "finished"))
     after = next(it for it in mine[end:] if _is(it, "started"))
     return after.boot_id == mine[end].boot_id
@@ -125,7 +126,7 @@ def _same_boot_after(life: JournalLife, uid: str, order: Order) -> bool:
 def what_is_begun_is_of_this_node_and_of_growing_epochs(life: JournalLife) -> None:
     epoch = 0
     orders: dict[str, Order] = {}
-    for entry in life.kept:
+    for entry in life.entries:
         if entry.phase is EntryPhase.STARTED:
             assert entry.epoch >= epoch, "an op of an older epoch was begun"
             assert entry.order > orders.get(entry.node_uid, Order(0, 0)), "an older op was begun"
@@ -136,7 +137,7 @@ def what_is_begun_is_of_this_node_and_of_growing_epochs(life: JournalLife) -> No
 
 def effects_are_in_order(done: CommandsCampaign) -> None:
     last: dict[tuple[int, str], Order] = {}
-    told: dict[tuple[int, str, Order], str] = {}
+    kinds: dict[tuple[int, str, Order], str] = {}
     for effect in done.effects:
         command = effect.command
         assert command.node_uid == effect.uid, "a command for another node had an effect"
@@ -146,7 +147,7 @@ def effects_are_in_order(done: CommandsCampaign) -> None:
         whose = (effect.life, effect.uid)
         assert command.order >= last.get(whose, Order(0, 0)), "an effect of an older op came later"
         last[whose] = command.order
-        first = told.setdefault((*whose, command.order), fingerprint(command))
+        first = kinds.setdefault((*whose, command.order), fingerprint(command))
         assert first == fingerprint(command), "two commands ran as one op"
 
 

@@ -1,7 +1,7 @@
-"""What holds of commands, reports and events on a real server that is killed, cut and robbed.
+"""Invariants of commands, reports and events on a real server with faults.
 
-The in-process bus plays thousands; these dozens show that the same holds over sockets, processes
-and files. A failure names its seed.
+Thousands of runs use the in-process bus; these few show the same over sockets, processes and files.
+A failure names its seed.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ def judge(run: NatsCampaign) -> None:
     taken = [result.order for result in run.taken]
     assert taken == sorted(set(taken)), "a result was observed twice or out of order"
     last = Order(0, 0)
-    told: dict[Order, object] = {}
+    bodies: dict[Order, object] = {}
     epoch = 0
     for command in run.effects:
         assert command.order >= last, "an effect of an older op came later"
         assert command.epoch >= epoch or command.order == last, "an effect of an older epoch"
         last, epoch = command.order, max(epoch, command.epoch)
-        first = told.setdefault(command.order, (command.kind, bytes(command.body)))
+        first = bodies.setdefault(command.order, (command.kind, bytes(command.body)))
         assert first == (command.kind, bytes(command.body)), "two commands ran as one op"
     assert run.owed <= set(run.recorded), "an event is lost whose publisher had returned"
     assert len(run.owed) > 0

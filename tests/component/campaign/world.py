@@ -14,7 +14,7 @@ from demo.node import SimulatedNode
 from libs.audit import LostJournal
 from libs.bus.events import RecordedEvent, read_events
 from libs.bus.permissions import permissions
-from libs.bus.port import Bus, FromSequence
+from libs.bus.port import Bus
 from libs.contracts.events import Event
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Entry, Revision
@@ -198,7 +198,7 @@ class CampaignWorld(CampaignAdmin):
     async def events(self) -> tuple[Event, ...]:
         bus = self.bus.connect(Identity(writer=Writer.CTL))
         try:
-            async with read_events(bus=bus, cluster="default", start=FromSequence()) as entries:
+            async with read_events(bus=bus, cluster="default") as entries:
                 return tuple(
                     [entry.event async for entry in entries if isinstance(entry, RecordedEvent)]
                 )

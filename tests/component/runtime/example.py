@@ -10,7 +10,6 @@ from libs.runtime.logs import logger
 from libs.runtime.process import Process, ProcessSettings
 from libs.runtime.program import Role, run_program
 from libs.runtime.service import Service
-from libs.runtime.values import Secret
 
 _log = logger()
 
@@ -19,7 +18,6 @@ class Settings(ProcessSettings, frozen=True, kw_only=True):
     """`behaviour` is that of the service `odd`; the service `calm` only serves."""
 
     behaviour: Literal["serve", "stuck", "crash", "return", "hang", "block", "lost"] = "serve"
-    token: Secret | None = None
 
 
 async def calm(process: Process[Settings], service: Service) -> None:

@@ -26,22 +26,22 @@ def test_a_missing_file_reads_as_none(tmp_path: Path) -> None:
     assert not machine.exists("/etc")
 
 
-@pytest.mark.parametrize("look", [Tree.text, Tree.data, Tree.names])
+@pytest.mark.parametrize("read", [Tree.text, Tree.data, Tree.names])
 def test_a_lack_of_resources_is_an_error(
-    tmp_path: Path, look: Callable[[Tree, str], object]
+    tmp_path: Path, read: Callable[[Tree, str], object]
 ) -> None:
     machine = tree(tmp_path, {"/proc/modules": "nvidia 1 0 - Live 0x0\n"})
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
         with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
-            look(machine, "/proc/modules")
+            read(machine, "/proc/modules")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize(
-    ("says", "leads_to"),
+    ("target", "path"),
     [
         ("/usr/lib/os-release", "usr/lib/os-release"),
         ("../usr/lib/os-release", "usr/lib/os-release"),
@@ -49,15 +49,15 @@ def test_a_lack_of_resources_is_an_error(
         ("/../../usr/lib/os-release", "usr/lib/os-release"),
     ],
 )
-def test_a_link_is_followed_within_the_root(tmp_path: Path, says: str, leads_to: str) -> None:
+def test_a_link_is_followed_within_the_root(tmp_path: Path, target: str, path: str) -> None:
     root = tmp_path / "root"
     put(root, "/usr/lib/os-release", "ID=theirs")
     put(tmp_path, "usr/lib/os-release", "ID=outside")
-    link(root, "/etc/os-release", says)
+    link(root, "/etc/os-release", target)
     machine = tree(root)
     assert machine.text("/etc/os-release") == "ID=theirs"
-    assert machine.at("/etc/os-release") == root / leads_to
-    assert machine.link("/etc/os-release") == says
+    assert machine.at("/etc/os-release") == root / path
+    assert machine.link("/etc/os-release") == target
 
 
 def test_a_path_never_leaves_the_root(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
+"""GPUs in memory, and those of real machines, which cannot be queried yet."""
+
 import pytest
 
 from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus.memory import MemoryGpus
-from libs.host.gpus.port import DriverLibrary, GpusUnavailable
+from libs.host.gpus.port import DriverLibrary, GpuHandle, GpusUnavailable, UnsupportedGpus
 from tests.unit.host.gpus_suite import GpusSuite
 
 
@@ -76,3 +78,19 @@ def test_a_gpu_that_hangs_is_one_item(bench: MemoryGpuFixture) -> None:
     hung = Gpu(uuid="GPU-1", index=1, minor=1, pci="p", name="H100", memory_mib=0, hung=True)
     bench.gpus.change([gpu(0), hung])
     assert [each.hung for each in bench.gpus.describe()] == [False, True]
+
+
+def test_every_query_of_a_real_machine_is_refused_with_a_reason() -> None:
+    gpus = UnsupportedGpus()
+    for query in (gpus.open, gpus.describe, gpus.sample, gpus.errors):
+        with pytest.raises(GpusUnavailable, match="does not read the driver's library"):
+            query()
+
+
+def test_a_handle_keeps_the_reason_and_can_be_released() -> None:
+    handle = GpuHandle(UnsupportedGpus())
+    assert handle.acquire() is None
+    assert handle.why.startswith("the GPUs of a real machine cannot be queried")
+    handle.release()
+    assert handle.acquire() is None
+    assert "released while the driver changes" in handle.why

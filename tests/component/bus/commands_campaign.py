@@ -1,7 +1,7 @@
-"""One seeded run of leaders who command and an agent that obeys, while everything goes wrong.
+"""One seeded run of leaders and an agent on the in-process bus, with faults; the test judges it.
 
-A run keeps what happened: every command and report that was stored, each life of the agent's
-journal, each effect of its handler. What must hold of that is judged by the test.
+A run records every command and report that was stored, each life of the agent's journal, and each
+effect of its handler.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from libs.runtime.fatal import Fatal
 from libs.testing.bus import BusFaults, LocalServer, TraceRecord
 from libs.testing.bus.memory_journal import MemoryJournal
 from libs.testing.simulation import Sim
-from tests.unit.bus.campaign_leaders import Leader, ResultObserver
+from tests.component.bus.campaign_leaders import Leader, ResultObserver
 from tests.unit.bus.command_world import AGENT, NODE, SCHEDULER, SLOT, AgentProcess, persist
 
 OBSERVER = Identity(writer=Writer.DRIVER_CLUSTER)
@@ -39,7 +39,7 @@ REFUSALS = RESULTS.replace("result", "refusal")
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """A step that the handler took on the machine."""
+    """A step of the handler."""
 
     life: int
     uid: str
@@ -50,15 +50,15 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class JournalLife(msgspec.Struct):
-    """One life of the journal: until it is lost."""
+    """A journal from its creation until its loss."""
 
-    kept: list[Entry]
+    entries: list[Entry]
     results: list[tuple[str, Report, Result]]
-    """Each store of a result while this journal was there, with the agent's boot."""
+    """Each stored result during this life, with the agent's boot."""
 
 
 class CommandsCampaign:
-    """The whole of it."""
+    """One run: an agent, its leaders and faults."""
 
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
@@ -69,50 +69,51 @@ class CommandsCampaign:
         self.effects: list[Effect] = []
         self.lives = [JournalLife([], [])]
         self.stored: list[list[Command]] = [[]]
-        """What leaders wrote into the slot, by lives of COMMANDS."""
+        """What leaders wrote into the slot, by life of COMMANDS."""
         self.refusals: list[Refusal] = []
         self.uid, self.boot = "uid-1", "boot-1"
         self.births = 1
         self.epoch = 0
         self.leaders: list[Leader] = []
         self.agent: AgentProcess | None = None
-        self.fuse = 0
-        self.blown = asyncio.Event()
+        self.steps_left = 0
+        self.was_cut = asyncio.Event()
         self.quiet = False
         self.last: Command | None = None
-        self.server.add_tracer(self._tapped)
+        self.server.add_tracer(self._on_trace)
 
-    # What is seen of it.
+    # What the bus delivers.
 
-    def _tapped(self, it: TraceRecord) -> None:
-        if it.what == "store" and it.subject == RESULTS:
-            report = decode(Report, it.data)
+    def _on_trace(self, record: TraceRecord) -> None:
+        if record.what == "store" and record.subject == RESULTS:
+            report = decode(Report, record.data)
             body = report.open()
             assert isinstance(body, Result)
             self.lives[-1].results.append((self.boot, report, body))
-        elif it.what == "store" and it.subject == REFUSALS:
-            body = decode(Report, it.data).open()
+        elif record.what == "store" and record.subject == REFUSALS:
+            body = decode(Report, record.data).open()
             assert isinstance(body, Refusal)
             self.refusals.append(body)
-        elif it.what == "store" and it.subject == str(SLOT) and it.who == str(SCHEDULER):
-            self.stored[-1].append(decode(Command, it.data))
-        if it.who == str(AGENT):
-            self._burn()
+        elif (
+            record.what == "store" and record.subject == str(SLOT) and record.who == str(SCHEDULER)
+        ):
+            self.stored[-1].append(decode(Command, record.data))
+        if record.who == str(AGENT):
+            self._count_step()
 
-    def _burn(self) -> None:
-        """One step nearer to the kill that was set, if one was."""
-        if self.fuse:
-            self.fuse -= 1
-            if not self.fuse and self.agent is not None:
+    def _count_step(self) -> None:
+        """Count a step towards the planned kill, if there is one."""
+        if self.steps_left:
+            self.steps_left -= 1
+            if not self.steps_left and self.agent is not None:
                 self.agent.cut()
-                self.blown.set()
+                self.was_cut.set()
 
-    def highest_said(self) -> Order:
-        """What a beat of the agent that runs now would say."""
+    def highest_order(self) -> Order:
+        """Return the highest order that the running agent has seen."""
         if self.agent is None or self.agent.uid != self.uid:
             return Order(0, 0)
-        said = self.agent.receiver.highest
-        return Order(said.token, said.op)
+        return self.agent.receiver.seen.order
 
     # The agent.
 
@@ -122,7 +123,7 @@ class CommandsCampaign:
         self.births += 1
 
         async def pause() -> None:
-            self._burn()
+            self._count_step()
             await self.sim.clock.sleep(self.chance.uniform(0.0, 0.02))
 
         async def work(op: Op) -> OpDone | OpFailed:
@@ -134,15 +135,15 @@ class CommandsCampaign:
             return OpFailed("chance", "drawn") if self.chance.random() < 0.1 else OpDone()
 
         def effect(op: Op, step: int) -> None:
-            self._burn()
+            self._count_step()
             if not agent.bus.is_killed:
-                highest = agent.receiver.highest.epoch
+                highest = agent.receiver.seen.epoch
                 self.effects.append(Effect(life, agent.uid, agent.boot, op.command, highest, step))
 
         agent = self.agent = AgentProcess(
             self.sim,
             self.server,
-            MemoryJournal(self.lives[-1].kept, pause=pause),
+            MemoryJournal(self.lives[-1].entries, pause=pause),
             chance=self.sim.random_for(f"agent {number}"),
             failed=self.failures.append,
             handlers=dict.fromkeys((CommandKind.QUIESCE, CommandKind.IDLE, CommandKind.SWAP), work),
@@ -153,20 +154,20 @@ class CommandsCampaign:
         agent.start()
 
     async def _stop_agent(self, *, steps: int = 0) -> None:
-        """Kill it now, or after it has taken so many steps more."""
+        """Kill the agent now, or after this many further steps."""
         assert self.agent is not None
         if steps:
-            self.blown.clear()
-            self.fuse = steps
+            self.was_cut.clear()
+            self.steps_left = steps
             try:
                 async with asyncio.timeout(20.0):
-                    await self.blown.wait()
+                    await self.was_cut.wait()
             except TimeoutError:
-                self.fuse = 0
+                self.steps_left = 0
         await self.agent.kill()
         self.agent = None
 
-    # What goes wrong.
+    # Faults.
 
     async def _restart(self) -> None:
         await self._stop_agent(steps=self.chance.randint(0, 25))
@@ -198,7 +199,7 @@ class CommandsCampaign:
 
     async def _replace_leader(self) -> None:
         if self.chance.random() < 0.6:
-            await self.leaders[-1].kill()  # else it goes on, deposed
+            await self.leaders[-1].kill()  # otherwise it continues, deposed
         self._new_leader()
 
     async def _cut(self) -> None:
@@ -212,13 +213,13 @@ class CommandsCampaign:
         self.leaders.append(Leader(self, self.epoch))
 
     async def chaos(self) -> None:
-        """So many troubles, one after another."""
-        often: list[Callable[[], Coroutine[Any, Any, None]]] = [
+        """Cause some faults, one after another."""
+        frequent: list[Callable[[], Coroutine[Any, Any, None]]] = [
             self._restart,
             self._replace_leader,
             self._cut,
         ]
-        rarely = [
+        rare = [
             self._restart_without_journal,
             self._reboot,
             self._recreate,
@@ -227,12 +228,12 @@ class CommandsCampaign:
         ]
         for _ in range(self.chance.randint(3, 9)):
             await self.sim.clock.sleep(self.chance.expovariate(1 / 12.0))
-            await self.chance.choice(often if self.chance.random() < 0.6 else rarely)()
+            await self.chance.choice(frequent if self.chance.random() < 0.6 else rare)()
 
-    # From beginning to end.
+    # The run.
 
     async def play(self) -> None:
-        """Chaos, then quiet, then one command of each sort that must be refused."""
+        """Run chaos, then quiet, then one command of each kind that must be refused."""
         owner = self.server.connect(PERSON)
         for stream in STREAMS:
             await persist(self.sim.clock, partial(owner.ensure, stream))
@@ -279,7 +280,10 @@ class CommandsCampaign:
             await persist(self.sim.clock, partial(owner.store, COMMANDS, str(SLOT), data))
             want = (code, wrong.epoch, wrong.order)
             await self._until(
-                lambda want=want: want in [(it.code, it.epoch, it.order) for it in self.refusals]
+                lambda want=want: (
+                    want
+                    in [(refusal.code, refusal.epoch, refusal.order) for refusal in self.refusals]
+                )
             )
 
     async def _until(self, holds: Callable[[], bool]) -> None:
@@ -290,7 +294,7 @@ class CommandsCampaign:
 
 
 def faults(chance: random.Random) -> BusFaults:
-    """Drawn for a run: from a good network to a bad one."""
+    """Draw the faults of a run: from none to many."""
     bad = chance.choice([0.0, 0.5, 1.0])
     return BusFaults(
         lost=0.3 * bad,

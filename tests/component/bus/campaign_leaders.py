@@ -4,7 +4,7 @@ import asyncio
 from typing import Protocol
 
 from libs.bus.port import BusError, StoredMessage
-from libs.bus.slots import SlotOutranked, SlotWriter, next_order
+from libs.bus.slots import SlotOutranked, SlotWriter
 from libs.contracts.commands import Command, CommandBody, Idle, Order, Quiesce, Swap
 from libs.contracts.message import decode
 from libs.contracts.reports import Report, Result
@@ -13,8 +13,14 @@ from libs.testing.simulation import Sim
 from tests.unit.bus.command_world import NODE, SCHEDULER, SLOT
 
 
+def next_order(token: int, *known: Order | None) -> Order:
+    """Return the first order of this token after all known ones."""
+    ops = (order.op for order in known if order is not None and order.token == token)
+    return Order(token, 1 + max(ops, default=0))
+
+
 class ResultObserver:
-    """Takes a result only if its order is newer than the last that it took for that node uid."""
+    """Keeps each result whose order is newer than the last one of the same node uid."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, Result]] = []
@@ -35,7 +41,7 @@ class ResultObserver:
 
 
 class CampaignView(Protocol):
-    """What a leader sees of the run that it is in."""
+    """The part of a campaign that a leader sees."""
 
     sim: Sim
     server: LocalServer
@@ -45,13 +51,13 @@ class CampaignView(Protocol):
     quiet: bool
     last: Command | None
 
-    def highest_said(self) -> Order:
-        """What a beat of the agent would say."""
+    def highest_order(self) -> Order:
+        """Return the highest order that the agent has seen."""
         ...
 
 
 class Leader:
-    """A scheduler that leads in one epoch, or believes that it does."""
+    """A scheduler that leads, or did lead, in one epoch."""
 
     def __init__(self, run: CampaignView, epoch: int) -> None:
         self.run = run
@@ -75,27 +81,27 @@ class Leader:
             await self.run.sim.clock.sleep(self.chance.uniform(0.5, 25.0))
 
     async def _decide(self) -> None:
-        """Want something new; when all is quiet, one last thing for the node as it is."""
+        """Choose a new command; when the campaign is quiet, a last one for the node as it is."""
         wanted = self.wanted
-        here = (self.run.uid, self.run.boot)
-        if wanted and wanted == self.run.last and (wanted.node_uid, wanted.boot_id) == here:
+        node = (self.run.uid, self.run.boot)
+        if wanted and wanted == self.run.last and (wanted.node_uid, wanted.boot_id) == node:
             return
         try:
             slot = await self.slots.read(SLOT)
         except BusError:
             return
-        there = slot.content if slot else None
-        self.wanted = self._numbered(there)
+        current = slot.content if slot else None
+        self.wanted = self._next_command(current)
         if self.run.quiet:
             self.run.last = self.wanted
 
-    def _numbered(self, there: Command | None) -> Command:
+    def _next_command(self, current: Command | None) -> Command:
         chance, run = self.chance, self.run
-        mine = self.wanted if self.wanted and self.wanted.node_uid == run.uid else None
-        known = [run.observer.last.get(run.uid), mine.order if mine else None]
-        if there is not None and there.node_uid == run.uid:
-            known.append(there.order)
-        known.append(run.highest_said())
+        own = self.wanted if self.wanted and self.wanted.node_uid == run.uid else None
+        known = [run.observer.last.get(run.uid), own.order if own else None]
+        if current is not None and current.node_uid == run.uid:
+            known.append(current.order)
+        known.append(run.highest_order())
         token = max((order.token for order in known if order), default=1)
         if run.quiet or chance.random() < 0.2:
             token += 1
@@ -121,6 +127,6 @@ class Leader:
         try:
             answer = await self.slots.write(SLOT, self.wanted)
         except BusError:
-            return  # it is repeated: desired state
+            return  # repeated later
         if isinstance(answer, SlotOutranked):
             self.wanted = None
