@@ -18,18 +18,19 @@ from bench.ours_jobs import StageJobs
 from bench.ours_node_runs import NodeRuns
 from libs.contracts.node import UpgradeState
 from libs.forecast.play_recorder import PlayRecorder
-from libs.forecast.stage import Stage, StageNodeSpec, UserActions, api
+from libs.forecast.stage import api
 from libs.forecast.stage.driver_pods import CONTAINER
 from libs.forecast.stage.objects import DriverPodPhase
-from libs.forecast.stage.stage import ViewUpdate as Changes
-from libs.forecast.stage.state import SOURCES, StageState
-from libs.forecast.stage.views import mute
+from libs.forecast.stage.state import StageState
+from libs.forecast.stage.views import SOURCES
 from libs.forecast.world import RUNS_FOREVER, ProcessEnd, TimeSpan, WorldModel
 from libs.policy.kinds.upgrade_policy import PodDeletion, UpgradePolicy, WaitForCompletion
 from libs.rollout.decide import Decider, DecisionDelta
 from libs.rollout.decision import AskPreflight
 from libs.rollout.views.fleet import SourceState
 from libs.rollout.views.pool import Build, PoolView, RolloutView
+from libs.testing.stage import SimulatedStage, SimulatedState, StageNodeSpec, UserActions
+from libs.testing.stage import ViewUpdate as Changes
 
 START = 1e6
 HOUR = 3600.0
@@ -71,7 +72,7 @@ class _Play:
         while True:
             decision = decider.decide(stage.instant())
             self._note(decision)
-            stage.carry_out(decision, no_longer_waiting=decision.no_longer_waiting)
+            stage.carry_out(decision, decision.no_longer_waiting)
             watch.observe_decision(stage.now, decision, decider.waits, changed_nodes)
             changes = self._next(decision)
             if changes is None:
@@ -183,7 +184,7 @@ class ProbedWorld:
         return startup_probe_end(self._world.load(node, driver, attempt))
 
 
-def _stage(fleet: ComparedFleet, world: WorldModel, target: str) -> Stage:
+def _stage(fleet: ComparedFleet, world: WorldModel, target: str) -> SimulatedStage:
     plans = [
         StageNodeSpec(
             name=name,
@@ -196,7 +197,9 @@ def _stage(fleet: ComparedFleet, world: WorldModel, target: str) -> Stage:
         for name in fleet.names
     ]
     probed = cast("WorldModel", ProbedWorld(world, restart_only=fleet.restart_only))
-    stage = Stage([_pool(fleet, target)], plans, world=probed, start=START, journalled=False)
+    stage = SimulatedStage(
+        [_pool(fleet, target)], plans, world=probed, start=START, journalled=False
+    )
     stage.state.latencies = replace(stage.state.latencies, grace_period=fleet.grace)
     actions = UserActions(stage.state)
     for name in sorted(fleet.skipped):
@@ -235,14 +238,14 @@ def _pool(fleet: ComparedFleet, target: str) -> PoolView:
     )
 
 
-def _send_bookmarks(state: StageState) -> None:
+def _send_bookmarks(state: SimulatedState) -> None:
     """Prove the views to be fresh only by bookmarks, and by probes before a start."""
     for source in SOURCES:
-        mute(state, source)
+        state.mute(source)
     state.call_after(BOOKMARK, _bookmark)
 
 
-def _bookmark(state: StageState) -> None:
+def _bookmark(state: SimulatedState) -> None:
     for source in SOURCES:
         state.sources[source] = SourceState(proved=state.now, revision=str(state.revision))
     state.call_after(BOOKMARK, _bookmark)

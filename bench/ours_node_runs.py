@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from bench.ours_costs import PodWatches
 from libs.contracts.commands import Quiesce, Validate
 from libs.contracts.node import MANAGER, UpgradeState
+from libs.contracts.paths import DRIVER, LEASE, STATE
 from libs.forecast.stage import api
-from libs.forecast.stage.field_paths import DRIVER, LEASE, STATE
 from libs.forecast.stage.objects import DriverPodPhase, StageMachine
 from libs.forecast.stage.state import StageState
 from libs.forecast.world import VALIDATION_STEPS

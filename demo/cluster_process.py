@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 
 from demo.paths import DemoPaths
-from libs.forecast.world import SteadyWorld
 from libs.kube.client import Kube
 from libs.policy.crds import CEL_RULES
 from libs.runtime.logs import logger
@@ -21,6 +20,7 @@ from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.journal import RevisionJournal
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.cluster.cluster import SimulatedCluster
+from libs.testing.stage.worlds import SteadyWorld
 
 _log = logger()
 

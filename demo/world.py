@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from libs.forecast.world import ProcessEnd, SteadyWorld
+from libs.forecast.world import ProcessEnd
+from libs.testing.stage.worlds import SteadyWorld
 
 SCALE: Final = "A real driver takes minutes to build and load; here everything takes seconds."
 

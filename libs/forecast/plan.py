@@ -1,20 +1,25 @@
 """Plan a rollout: play it several times and summarize the results."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from msgspec.structs import replace
 
 from libs.forecast import aggregate
-from libs.forecast.assumptions import Assumptions
 from libs.forecast.options import PlanOptions, apply_options
-from libs.forecast.percentiles import percentiles_of, upper_median
 from libs.forecast.play import play
 from libs.forecast.play_result import PlayResult
 from libs.forecast.pods import PodEffects
 from libs.forecast.remarks import remarks
 from libs.forecast.required_limits import find_required_limits
-from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
+from libs.forecast.rollout_plan import (
+    NodeForecast,
+    RolloutPlan,
+    percentiles_of,
+    upper_median,
+)
+from libs.forecast.seeded_world import SeededWorld
+from libs.forecast.world import WorldModel
 from libs.rollout.views.fleet import Fleet, Instant
 
 _MAX_PLAYS, _MIN_PLAYS = 20, 2
@@ -27,23 +32,24 @@ def plan(
     now: Instant,
     *,
     pool: str,
-    assumptions: Assumptions,
     options: PlanOptions = PlanOptions(),  # noqa: B008 - frozen
     finish_by: float | None = None,
     plays: int | None = None,
     seed: int = 0,
+    world_of: Callable[[int], WorldModel] = SeededWorld,
 ) -> RolloutPlan:
     """Forecast the rollout of a pool from `now` on.
 
-    With `finish_by` (unix seconds) also search the limits that complete it in time. The same
-    arguments give the same plan, in whatever order nodes and pools come.
+    With `finish_by` (unix seconds) also search the limits that complete it in time. `world_of`
+    returns the world of a seed. The same arguments give the same plan, in whatever
+    order nodes and pools come.
     """
     played_fleet = apply_options(fleet, pool, options)
     if plays is None:
         plays = max(_MIN_PLAYS, min(_MAX_PLAYS, _NODES // max(1, len(played_fleet.nodes))))
     if plays < 1:
         raise ValueError(f"cannot forecast with {plays} plays: use at least one")
-    worlds = [assumptions.world(seed + number) for number in range(plays)]
+    worlds = [world_of(seed + number) for number in range(plays)]
 
     def results_of(options: PlanOptions) -> list[PlayResult]:
         changed = apply_options(played_fleet, pool, options)
@@ -71,7 +77,7 @@ def plan(
             parallel=played_fleet.pools[pool].upgrade.max_parallel_upgrades,
         )
         forecast = replace(forecast, required_limits=limits)
-    return replace(forecast, remarks=remarks(forecast, fleet, played_fleet, now, assumptions.basis))
+    return replace(forecast, remarks=remarks(forecast, fleet, played_fleet, now))
 
 
 def _least(results: Sequence[PlayResult], seconds: float) -> int:

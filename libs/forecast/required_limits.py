@@ -6,8 +6,8 @@ A larger limit never makes a rollout slower, so the smallest sufficient one is f
 from collections.abc import Callable
 from math import ceil
 
+from libs.forecast.remarks import format_duration
 from libs.forecast.rollout_plan import RequiredLimits
-from libs.forecast.text import format_duration
 
 MakespanOf = Callable[[int, int | None], float | None]
 """Returns the p95 makespan for a maxUnavailable and a maxParallelUpgrades (None: unchanged); None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from libs.forecast.world import WorldModel
 from libs.kube.client import Kube
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
@@ -20,6 +19,7 @@ from libs.testing.cluster.kubelet.fleet import KubeFor, KubeletFleet
 from libs.testing.cluster.namespaces import controller, default_objects
 from libs.testing.cluster.nodes import lifecycle, pod_removal
 from libs.testing.cluster.workloads import controllers as workloads
+from libs.testing.stage.worlds import MachineModel
 
 MANAGER = "kube-controller-manager"
 INFORMERS_USER = "system:kube-controller-manager"
@@ -67,7 +67,7 @@ class SimulatedCluster:
         self,
         kube_for: KubeFor,
         *,
-        model: WorldModel,
+        model: MachineModel,
         env: Env,
         processes: ProcessFactory = no_process,
         controllers: bool = True,

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from libs.forecast.world import WorldModel
 from libs.host.machine import Machine as HostMachine
 from libs.host.machine import Offload
 from libs.runtime.env import Env
@@ -26,6 +25,7 @@ from libs.testing.machines.kernel import CONTROL, MEMORY, SimulatedKernel, devic
 from libs.testing.machines.state import Incident, InstalledDriver, MachineState
 from libs.testing.machines.system import PLAIN, System
 from libs.testing.machines.system import gpus as hardware
+from libs.testing.stage.worlds import MachineModel
 
 DISK = "/var/lib"
 """The folder that `break_disk` takes away: agents keep their journals there."""
@@ -39,7 +39,7 @@ class SimulatedMachine:
         root: Path,
         *,
         name: str,
-        model: WorldModel,
+        model: MachineModel,
         env: Env,
         gpus: int = 8,
         system: System = PLAIN,

@@ -8,8 +8,9 @@ from typing import Final
 
 import msgspec
 
-from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, ValidationEnd, WorldOverride
+from libs.forecast.world import ProcessEnd, TimeSpan, ValidationEnd
 from libs.testing.bus import BusFaults
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.component.campaign.action_kinds import ALL_ACTIONS
 
 OLD, NEW = "570.86.15", "580.95.05"

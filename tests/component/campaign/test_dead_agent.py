@@ -3,7 +3,7 @@
 from demo.node import SimulatedNode
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.waits import WaitCode
-from libs.forecast.world import SteadyWorld
+from libs.testing.stage.worlds import SteadyWorld
 from tests.component.campaign.admin import POOL
 from tests.component.campaign.bus_observer import BusObserver
 from tests.component.campaign.scenario import NEW, OLD

@@ -20,7 +20,6 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Revision
 from libs.contracts.queries import PlanAnswer
 from libs.contracts.streams import STREAMS
-from libs.forecast.world import SteadyWorld
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.errors import Unavailable
 from libs.kube.resources import LEASES, Resource
@@ -36,6 +35,7 @@ from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.views import REPLICA_SETS
 from libs.testing.simulation import Sim
 from libs.testing.simulation import run as simulate
+from libs.testing.stage.worlds import SteadyWorld
 from services.scheduler import resources
 from services.scheduler.role import LEASE, SchedulerSettings, run
 from tests.component.policy.strict_writes import object_path, send

@@ -7,32 +7,48 @@ from bench.ours import ProbedWorld
 from bench.ours_costs import PROOFS, PodWatches, RequestCounter
 from libs.contracts.journal import Verb
 from libs.contracts.rollout import KIND
-from libs.forecast.stage.field_paths import KUBELET, SCHEDULER
-from libs.forecast.world import RUNS_FOREVER, ProcessEnd, SteadyWorld, TimeSpan
+from libs.forecast.stage.objects import StageRollout
+from libs.forecast.stage.state import SCHEDULER, ObjectRef, Requester
+from libs.forecast.world import RUNS_FOREVER, ProcessEnd, TimeSpan
+from libs.testing.stage.faults import KUBELET
+from libs.testing.stage.recorder import After
+from libs.testing.stage.worlds import SteadyWorld
 from services.scheduler.pod_cache import MAX_WATCHED_NODES
+
+
+def request(
+    requests: RequestCounter,
+    verb: Verb,
+    *,
+    kind: str = "Node",
+    code: int = 200,
+    user: str = SCHEDULER,
+    after: After = None,
+) -> None:
+    ref, by = ObjectRef(kind, "some", "uid"), Requester(verb, user)
+    requests.request(0.0, ref, by, code, revision=0, after=after)
 
 
 def test_a_conflict_is_a_write_and_a_read() -> None:
     requests = RequestCounter()
-    requests.request(kind="Node", verb=Verb.APPLY, code=200, user=SCHEDULER)
-    requests.request(kind="Node", verb=Verb.APPLY, code=409, user=SCHEDULER)
-    requests.request(kind="Node", verb=Verb.PATCH, code=200, user=KUBELET)
+    request(requests, Verb.APPLY)
+    request(requests, Verb.APPLY, code=409)
+    request(requests, Verb.PATCH, user=KUBELET)
     assert (requests.writes, requests.reads) == (2, 1)
 
 
 def test_evictions_and_refusals_are_counted_separately() -> None:
     requests = RequestCounter()
     for code in (429, 429, 201):
-        requests.request(kind="Pod", verb=Verb.EVICT, code=code, user=SCHEDULER)
+        request(requests, Verb.EVICT, kind="Pod", code=code)
     assert (requests.evictions, requests.refusals, requests.writes) == (1, 2, 3)
 
 
 def test_adding_or_removing_a_finalizer_is_a_separate_write() -> None:
     requests = RequestCounter()
-    for finalizers in ({}, {"metadata.finalizers": ["one"]}, {"metadata.finalizers": ["one"]}, {}):
-        requests.request(
-            kind=KIND, verb=Verb.UPDATE, code=200, user=SCHEDULER, leaves={"x": 1, **finalizers}
-        )
+    for finalized in (False, True, True, False):
+        rollout = StageRollout(uid="uid", revision=1, finalized=finalized)
+        request(requests, Verb.UPDATE, kind=KIND, after=rollout)
     assert requests.writes == 4 + 2
 
 

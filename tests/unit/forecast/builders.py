@@ -1,18 +1,20 @@
 """Small fleets to be foreseen, in worlds whose durations are known."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
 from libs.contracts.reports import PodUse, Usage
-from libs.forecast import NodeForecast, RolloutPlan, plan
-from libs.forecast.world import SteadyWorld, WorldModel, WorldOverride
+from libs.forecast.plan import plan
+from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
+from libs.forecast.world import WorldModel
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import PodDeletion, WaitForCompletion
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.rollout.builders import OLD, POOL, done, fleet, instant, pool
 
 IDLE_LIFE = 36.96
@@ -31,30 +33,18 @@ GRANTED = 0.04
 """From the end of one node to the start of the next: the Rollout, and the first write."""
 
 
-class FixedWorlds:
-    """One world for all plays."""
-
-    basis = ("In the steady world.",)
-
-    def __init__(self, *oddities: WorldOverride, **usual: Any) -> None:
-        self._world = SteadyWorld(overrides=oddities, **usual)
-
-    def world(self, seed: int) -> WorldModel:
-        del seed
-        return self._world
+WorldOf = Callable[[int], WorldModel]
 
 
-class VariedWorlds:
-    """Worlds whose durations differ by chance."""
+def fixed_worlds(*overrides: WorldOverride, **usual: Any) -> WorldOf:
+    """Return one world for all plays."""
+    world = SteadyWorld(overrides=overrides, **usual)
+    return lambda _seed: world
 
-    basis = ("In worlds that differ.",)
 
-    def __init__(self, *oddities: WorldOverride, spread: float = 1.0) -> None:
-        self._oddities = oddities
-        self._spread = spread
-
-    def world(self, seed: int) -> WorldModel:
-        return SteadyWorld(seed=seed, jitter=self._spread, overrides=self._oddities)
+def varied_worlds(*overrides: WorldOverride) -> WorldOf:
+    """Return worlds whose durations differ by chance."""
+    return lambda seed: SteadyWorld(seed=seed, jitter=1.0, overrides=overrides)
 
 
 def pool_with_limits(
@@ -94,14 +84,14 @@ def idle_nodes(count: int) -> list[NodeView]:
 
 
 def forecast_for(
-    pool: PoolView, nodes: Iterable[NodeView], assumptions: Any = None, **wanted: Any
+    pool: PoolView, nodes: Iterable[NodeView], world_of: WorldOf | None = None, **wanted: Any
 ) -> RolloutPlan:
     known: dict[str, Any] = {"plays": 1, **wanted}
     return plan(
         fleet(pool, *nodes),
         instant(),
         pool=POOL,
-        assumptions=assumptions or FixedWorlds(),
+        world_of=world_of or fixed_worlds(),
         **known,
     )
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from libs.forecast.stage import Tenant
 from libs.forecast.stage.objects import StageDriverPod, TenantPod
 from libs.policy.kinds.upgrade_policy import PodDeletion
+from libs.testing.stage import Tenant
 from tests.unit.forecast.evicting_node import NEW_LABEL, SIXTEENTH, EvictingNode
 
 Change = Callable[[EvictingNode], None]

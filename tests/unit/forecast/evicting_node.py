@@ -5,20 +5,20 @@ from typing import Any
 from msgspec.structs import replace
 
 from libs.contracts.node import MANAGER, NodeRecord, UpgradeState
-from libs.forecast.stage import Latencies, Stage, StageNodeSpec, Tenant, api
-from libs.forecast.stage.field_paths import LEASE, RECORD
-from libs.forecast.stage.managed_fields import OwnedField
+from libs.contracts.paths import LEASE, RECORD
+from libs.forecast.stage import api
 from libs.forecast.stage.objects import (
+    OwnedField,
     StageDriverPod,
     StageMachine,
     StageNode,
     StagePool,
     TenantPod,
 )
-from libs.forecast.stage.state import StageState
 from libs.forecast.upgrade_estimate import UpgradeEstimate, estimate_upgrade
-from libs.forecast.world import SteadyWorld, WorldOverride
 from libs.rollout.decide import decide
+from libs.testing.stage import Latencies, SimulatedStage, SimulatedState, StageNodeSpec, Tenant
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import pool_with_limits
 from tests.unit.rollout.builders import NEW, OLD, POOL, label_of
 
@@ -44,7 +44,7 @@ class EvictingNode:
 
     def __init__(self, *tenants: Tenant) -> None:
         plan = StageNodeSpec(name=NODE, pool=POOL, target=OLD, tenants=tenants)
-        self.stage = Stage(
+        self.stage = SimulatedStage(
             (pool_with_limits(),), (plan,), world=SteadyWorld(), start=START, latencies=PACE
         )
         while self.record.state != UpgradeState.POD_DELETION_REQUIRED or self.writing:
@@ -53,7 +53,7 @@ class EvictingNode:
     # What is there.
 
     @property
-    def state(self) -> StageState:
+    def state(self) -> SimulatedState:
         return self.stage.state
 
     @property
@@ -120,7 +120,7 @@ class EvictingNode:
         self.pool.builds = {**self.pool.builds, NEW: {self.node.variant: build}}
 
 
-def decide_and_advance(stage: Stage) -> None:
+def decide_and_advance(stage: SimulatedStage) -> None:
     decision = decide(stage.fleet(), stage.instant())
     stage.carry_out(decision)
     stage.run_until(min(at for at in (stage.next_at, decision.wake_at) if at is not None))

@@ -6,9 +6,8 @@ import pytest
 
 from libs.contracts.waits import WaitCode
 from libs.forecast import aggregate
-from libs.forecast.percentiles import Percentiles
 from libs.forecast.play_result import CapacityLoss, NodeResult, PlayResult, ProofDelay, ProofResult
-from libs.forecast.rollout_plan import ProofForecast
+from libs.forecast.rollout_plan import Percentiles, ProofForecast
 from libs.rollout.decision import Wait
 
 

@@ -1,8 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.forecast.capacity_tracker import CapacityTracker
-from libs.forecast.play_result import CapacityLoss
+from libs.forecast.play_result import CapacityLoss, CapacityTracker
 from tests.unit.rollout.builders import done, failed, in_flight_node
 
 

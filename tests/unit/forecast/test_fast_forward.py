@@ -6,20 +6,22 @@ from typing import Any
 import pytest
 
 from libs.contracts.node import UpgradeState
+from libs.contracts.paths import LEASE, RECORD
 from libs.contracts.reports import Finding, Preflight
 from libs.forecast import play as playing
 from libs.forecast.fast_forward import FastForward
 from libs.forecast.play_result import PlayResult
-from libs.forecast.stage import api, evictions
-from libs.forecast.stage.field_paths import LEASE, RECORD
+from libs.forecast.stage import api, effects
 from libs.forecast.upgrade_estimate import UpgradeEstimate
-from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, WorldModel, WorldOverride
+from libs.forecast.world import ProcessEnd, TimeSpan, WorldModel
 from libs.rollout.decide import Decider, DecisionDelta
 from libs.rollout.decision import EvictPods, PodRef
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.testing.stage import UserActions
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import (
     EVICTED,
     IDLE_LIFE,
@@ -150,7 +152,7 @@ def test_crashes_of_a_failed_node_cause_no_decision(
 def test_changed_nodes_leave_out_fast_forwarded_ones() -> None:
     node_stage = EvictingNode(WEB)
     fast_forward = FastForward(node_stage.state)
-    node_stage.stage.pop_changed_names()
+    node_stage.stage.pop_view_update()
     assert fast_forward.changed_nodes == set()
     node_stage.state.touch(NODE)
     assert fast_forward.changed_nodes == {NODE}
@@ -171,7 +173,7 @@ def starts(node_stage: EvictingNode, fast_forward: FastForward) -> bool:
 def test_a_node_is_held_back_while_fast_forwarded() -> None:
     node_stage = EvictingNode(WEB)
     fast_forward, uid = FastForward(node_stage.state), node_stage.tenant_pod.uid
-    node_stage.stage.pop_changed_names()
+    node_stage.stage.pop_view_update()
     node_stage.state.touch(NODE)
     ((name, estimate),) = fast_forward.start()
     assert (name, estimate.evicted_pods) == (NODE, (uid,))
@@ -219,11 +221,11 @@ def test_pending_evictions_prevent_fast_forward() -> None:
     uid = node_stage.tenant_pod.uid
     node_stage.set_tenant(eviction_refused_for=60.0)
     pods = (PodRef(namespace="work", name="web", uid=uid),)
-    evictions.start_evictions(node_stage.state, NODE, EvictPods(pods=pods))
+    effects.start_evictions(node_stage.state, NODE, EvictPods(pods=pods))
     assert node_stage.estimate() is not None
     fast_forward = FastForward(node_stage.state)
     assert not starts(node_stage, fast_forward)
-    evictions.start_evictions(node_stage.state, NODE, EvictPods(pods=()))
+    effects.start_evictions(node_stage.state, NODE, EvictPods(pods=()))
     assert not starts(node_stage, fast_forward)
     assert starts(node_stage, FastForward(node_stage.state))
 
@@ -237,7 +239,7 @@ def unrecorded(node_stage: EvictingNode) -> None:
 
 
 def gone(node_stage: EvictingNode) -> None:
-    api.delete_node(node_stage.state, NODE, "person")
+    UserActions(node_stage.state).delete_node(NODE)
 
 
 @pytest.mark.parametrize("change", [unleased, unrecorded, gone])

@@ -1,6 +1,6 @@
 import pytest
 
-from libs.forecast.percentiles import Percentiles, percentiles_of, upper_median
+from libs.forecast.rollout_plan import Percentiles, percentiles_of, upper_median
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,20 @@ from libs.contracts.facts import Gate
 from libs.contracts.reports import Finding, Preflight
 from libs.contracts.rollout import Brake, RolloutSpec
 from libs.contracts.waits import WaitCode
-from libs.forecast import DefaultAssumptions, Percentiles, plan
-from libs.forecast.world import NEVER, ProcessEnd, SteadyWorld, WorldModel, WorldOverride
+from libs.forecast.plan import plan
+from libs.forecast.rollout_plan import Percentiles
+from libs.forecast.world import NEVER, ProcessEnd
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import (
     GRANTED,
     IDLE_LIFE,
-    FixedWorlds,
-    VariedWorlds,
+    WorldOf,
     awaiting_jobs,
     cordoned_node,
+    fixed_worlds,
     forecast_for,
     gpu_pod,
     idle_nodes,
@@ -24,6 +26,7 @@ from tests.unit.forecast.builders import (
     old_node,
     pool_with_limits,
     remark_with,
+    varied_worlds,
 )
 from tests.unit.rollout.builders import (
     NEW,
@@ -55,7 +58,7 @@ def test_the_order_the_starts_and_the_ends_are_those_of_the_play() -> None:
 
 
 def test_of_several_plays_half_are_over_before_nineteen_of_twenty() -> None:
-    made = forecast_for(pool_with_limits(parallel=2), idle_nodes(6), VariedWorlds(), plays=9)
+    made = forecast_for(pool_with_limits(parallel=2), idle_nodes(6), varied_worlds(), plays=9)
     assert len(made.nodes) == 6
     for node in made.nodes:
         for likely in (node.start, node.end):
@@ -68,21 +71,14 @@ def test_of_several_plays_half_are_over_before_nineteen_of_twenty() -> None:
     remark_with(made, "9 plays", "the 95 % figure is the worst")
 
 
-class EveryThirdWorldOdd:
-    """Worlds of which every third is odd."""
-
-    basis = ("In worlds that differ.",)
-
-    def __init__(self, *oddities: WorldOverride) -> None:
-        self._oddities = oddities
-
-    def world(self, seed: int) -> WorldModel:
-        return SteadyWorld(overrides=self._oddities if seed % 3 == 2 else ())
+def every_third(*overrides: WorldOverride) -> WorldOf:
+    """Return worlds of which every third has these overrides."""
+    return lambda seed: SteadyWorld(overrides=overrides if seed % 3 == 2 else ())
 
 
 def test_of_those_that_start_together_as_a_rule_the_one_that_may_be_late_comes_last() -> None:
     nodes = (*idle_nodes(2), old_node("node-3", gpu_pod("a")), old_node("node-4"))
-    late = EveryThirdWorldOdd(WorldOverride(node="node-1", load=ProcessEnd(100.0)))
+    late = every_third(WorldOverride(node="node-1", load=ProcessEnd(100.0)))
     made = forecast_for(pool_with_limits(parallel=2), nodes, late, plays=3)
     third, fourth = node_forecast(made, "node-3").start, node_forecast(made, "node-4").start
     assert third.p50 == fourth.p50
@@ -94,7 +90,7 @@ def test_of_those_that_start_together_as_a_rule_the_one_that_may_be_late_comes_l
 def test_the_same_seed_gives_the_same_plan_and_another_one_another() -> None:
     one, again, other = (
         forecast_for(
-            pool_with_limits(parallel=2), idle_nodes(4), VariedWorlds(), plays=2, seed=seed
+            pool_with_limits(parallel=2), idle_nodes(4), varied_worlds(), plays=2, seed=seed
         )
         for seed in (5, 5, 50)
     )
@@ -111,7 +107,7 @@ def test_the_order_in_which_nodes_are_given_does_not_matter() -> None:
             Fleet(pools=pools, nodes={node.name: node for node in order}),
             instant(),
             pool=POOL,
-            assumptions=VariedWorlds(),
+            world_of=varied_worlds(),
             plays=2,
         )
         for order in (nodes, nodes[::-1], [*nodes[2:], *nodes[:2]])
@@ -141,7 +137,7 @@ def test_how_many_plays_there_are_depends_on_the_size() -> None:
 def test_a_job_that_may_run_for_ever_makes_its_node_unknown_and_is_named() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     nodes = [old_node("node-1", gpu_pod("train", job=True)), old_node("node-2")]
-    made = forecast_for(pool_with_limits(**awaiting_jobs()), nodes, FixedWorlds(endless))
+    made = forecast_for(pool_with_limits(**awaiting_jobs()), nodes, fixed_worlds(endless))
     busy = node_forecast(made, "node-1")
     assert busy.start.p50 is not None
     assert busy.end == Percentiles(None, None)
@@ -155,7 +151,7 @@ def test_a_job_that_may_run_for_ever_makes_its_node_unknown_and_is_named() -> No
 def test_a_limit_for_jobs_makes_it_known_again() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     nodes = [old_node("node-1", gpu_pod("train", job=True))]
-    made = forecast_for(pool_with_limits(**awaiting_jobs(1800)), nodes, FixedWorlds(endless))
+    made = forecast_for(pool_with_limits(**awaiting_jobs(1800)), nodes, fixed_worlds(endless))
     assert made.makespan.p50 == pytest.approx(1800 + IDLE_LIFE, abs=5)
     assert made.nodes[0].evicted == ("ml/train",)
     assert made.nodes[0].wait is None
@@ -165,7 +161,7 @@ def test_the_node_that_holds_up_the_proof_is_named_with_its_job() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     pool = pool_with_limits(threshold="1", **awaiting_jobs())
     made = forecast_for(
-        pool, [old_node("node-1", gpu_pod("train", job=True)), *busy(2)], FixedWorlds(endless)
+        pool, [old_node("node-1", gpu_pod("train", job=True)), *busy(2)], fixed_worlds(endless)
     )
     assert made.proof is not None
     assert (made.proof.threshold, made.proof.after) == (1, Percentiles(None, None))
@@ -250,7 +246,7 @@ def test_a_pod_that_must_not_be_evicted_keeps_its_node_from_starting() -> None:
 def test_a_driver_that_never_loads_is_halted_and_the_rest_waits_for_a_person() -> None:
     bad = WorldOverride(load=ProcessEnd(1.0, 1))
     made = forecast_for(
-        pool_with_limits(parallel=1, threshold="1"), idle_nodes(3), FixedWorlds(bad)
+        pool_with_limits(parallel=1, threshold="1"), idle_nodes(3), fixed_worlds(bad)
     )
     assert made.halted_plays == 1
     assert [node.failed_plays for node in made.nodes].count(1) == 1
@@ -265,7 +261,7 @@ def test_a_foreign_operator_holds_up_everything() -> None:
         fleet(pool_with_limits(), *idle_nodes(2)),
         moment,
         pool=POOL,
-        assumptions=FixedWorlds(),
+        world_of=fixed_worlds(),
         plays=1,
     )
     assert made.makespan == Percentiles(None, None)
@@ -292,9 +288,3 @@ def test_a_failed_node_and_one_without_a_driver_are_foreseen_too() -> None:
     assert all(node.end.p50 is not None for node in made.nodes)
     assert node_forecast(made, "node-1").start.p50 == pytest.approx(0.1, abs=3)
     assert made.loss.nodes == 3
-
-
-def test_in_a_usual_world_the_assumptions_are_named() -> None:
-    made = forecast_for(pool_with_limits(parallel=0), idle_nodes(3), DefaultAssumptions(), plays=2)
-    remark_with(made, "Assumed, not seen in this fleet", "a driver loads 2 min")
-    remark_with(made, "How often things go wrong is assumed")

@@ -2,13 +2,14 @@
 
 import pytest
 
-from libs.forecast import Percentiles, PlanOptions
-from libs.forecast.world import NEVER, WorldOverride
+from libs.forecast.options import PlanOptions
+from libs.forecast.rollout_plan import Percentiles
+from libs.forecast.world import NEVER
 from libs.rollout.views.pool import Build
+from libs.testing.stage.worlds import WorldOverride
 from tests.unit.forecast.builders import (
-    FixedWorlds,
-    VariedWorlds,
     awaiting_jobs,
+    fixed_worlds,
     forecast_for,
     gpu_pod,
     idle_nodes,
@@ -16,6 +17,7 @@ from tests.unit.forecast.builders import (
     old_node,
     pool_with_limits,
     remark_with,
+    varied_worlds,
 )
 from tests.unit.rollout.builders import NEW, NOW, VARIANT, done, required
 
@@ -53,12 +55,12 @@ def test_the_needed_limit_is_the_smallest_that_does(seconds: int) -> None:
     ]
     by_hand = None
     for number in range(7):
-        made = forecast_for(pool_with_limits(unavailable=number), nodes, VariedWorlds(), plays=2)
+        made = forecast_for(pool_with_limits(unavailable=number), nodes, varied_worlds(), plays=2)
         if made.makespan.p95 is not None and made.makespan.p95 <= seconds:
             by_hand = number
             break
     found = forecast_for(
-        pool_with_limits(unavailable=1), nodes, VariedWorlds(), plays=2, finish_by=NOW + seconds
+        pool_with_limits(unavailable=1), nodes, varied_worlds(), plays=2, finish_by=NOW + seconds
     )
     assert found.required_limits is not None
     assert found.required_limits.max_unavailable == by_hand
@@ -79,7 +81,7 @@ def test_with_an_endless_job_no_limit_can_be_named() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     nodes = [old_node("node-1", gpu_pod("train", job=True))]
     made = forecast_for(
-        pool_with_limits(**awaiting_jobs()), nodes, FixedWorlds(endless), finish_by=NOW + 9000
+        pool_with_limits(**awaiting_jobs()), nodes, fixed_worlds(endless), finish_by=NOW + 9000
     )
     assert made.required_limits is not None
     assert made.required_limits.max_unavailable is None

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from libs.contracts.waits import WaitCode
-from libs.forecast import Percentiles
+from libs.forecast.rollout_plan import Percentiles
 from libs.rollout.views.machine import PodEviction
 from tests.unit.forecast.builders import (
     forecast_for,

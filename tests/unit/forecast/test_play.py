@@ -5,22 +5,16 @@ from libs.contracts.rollout import TargetRecord
 from libs.contracts.waits import WaitCode
 from libs.forecast.play import play
 from libs.forecast.play_result import PlayResult
-from libs.forecast.stage import Stage
-from libs.forecast.world import (
-    NEVER,
-    ProcessEnd,
-    SeededWorld,
-    SteadyWorld,
-    TimeSpan,
-    ValidationEnd,
-    WorldModel,
-    WorldOverride,
-)
+from libs.forecast.seeded_world import SeededWorld
+from libs.forecast.stage.from_fleet import populate_from_fleet
+from libs.forecast.world import NEVER, ProcessEnd, TimeSpan, ValidationEnd, WorldModel
 from libs.policy.kinds.strategy import OnEvictionTimeout, StrategySpec
 from libs.rollout.decide import decide
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, RolloutView
+from libs.testing.stage import SimulatedStage
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import (
     EVICTED,
     GRANTED,
@@ -194,7 +188,8 @@ def test_a_stepped_play_is_what_the_engine_does_on_a_stage() -> None:
 
 
 def _simulated(given: Fleet, world: WorldModel) -> dict[str, float]:
-    stage = Stage.from_fleet(given, world=world, now=NOW)
+    stage = SimulatedStage(world=world, start=NOW)
+    populate_from_fleet(stage.state, given)
     ended: dict[str, float] = {}
     while len(ended) < len(given.nodes):
         decision = decide(stage.fleet(), stage.instant())

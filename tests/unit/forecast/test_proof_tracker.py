@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from libs.contracts.rollout import InFlight, TargetRecord
 from libs.contracts.waits import WaitCode
-from libs.forecast.play_result import ProofDelay, ProofResult
-from libs.forecast.proof_tracker import ProofTracker
+from libs.forecast.play_result import ProofDelay, ProofResult, ProofTracker
 from libs.rollout.decision import Wait
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import NEW, OLD, pool

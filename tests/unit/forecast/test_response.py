@@ -1,11 +1,12 @@
 import msgspec
 
 from libs.contracts.queries import PlanAnswer, WaitReason
-from libs.forecast import plan_response
-from libs.forecast.world import NEVER, WorldOverride
+from libs.forecast.rollout_plan import plan_response
+from libs.forecast.world import NEVER
+from libs.testing.stage.worlds import WorldOverride
 from tests.unit.forecast.builders import (
-    FixedWorlds,
     awaiting_jobs,
+    fixed_worlds,
     forecast_for,
     gpu_pod,
     old_node,
@@ -22,7 +23,7 @@ def test_all_that_the_message_has_a_field_for_is_in_it() -> None:
         old_node("node-3", gpu_pod("solo", bare=True)),
     ]
     made = forecast_for(
-        pool_with_limits(**awaiting_jobs()), nodes, FixedWorlds(endless), finish_by=NOW + 3600
+        pool_with_limits(**awaiting_jobs()), nodes, fixed_worlds(endless), finish_by=NOW + 3600
     )
     said = plan_response(made)
     assert (said.pool, said.target) == (POOL, NEW)

@@ -1,6 +1,6 @@
 import pytest
 
-from libs.forecast.text import format_count, format_duration, format_names
+from libs.forecast.remarks import format_count, format_duration, format_names
 
 
 @pytest.mark.parametrize(

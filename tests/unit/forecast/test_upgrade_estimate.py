@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from libs.contracts.node import Operation, UpgradeState
-from libs.forecast.stage.field_paths import INITIALLY_CORDONED, KEEP_CORDONED, SAFE_LOAD
+from libs.contracts.paths import INITIALLY_CORDONED, KEEP_CORDONED, SAFE_LOAD
 from libs.forecast.stage.objects import DriverPodPhase
 from libs.forecast.upgrade_estimate import UpgradeEstimate
 from libs.forecast.world import NEVER, ProcessEnd, TimeSpan, ValidationEnd

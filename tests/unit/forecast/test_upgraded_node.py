@@ -7,11 +7,13 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Proven
 from libs.contracts.node import UpgradeState
+from libs.contracts.paths import DRIVER, LEASE, STATE
 from libs.contracts.reports import Evidence
 from libs.forecast.fast_forward import FastForward
-from libs.forecast.stage import Tenant, api
-from libs.forecast.stage.field_paths import DRIVER, LEASE, STATE
-from libs.forecast.world import ProcessEnd, SteadyWorld, WorldOverride
+from libs.forecast.stage import api
+from libs.forecast.world import ProcessEnd
+from libs.testing.stage import Tenant
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.deviations import only_driver_and_validator
 from tests.unit.forecast.evicting_node import (
     NEW_LABEL,

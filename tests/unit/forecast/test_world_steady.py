@@ -2,16 +2,8 @@
 
 import pytest
 
-from libs.forecast.world import (
-    NEVER,
-    RUNS_FOREVER,
-    ProcessEnd,
-    SteadyWorld,
-    TimeSpan,
-    ValidationEnd,
-    WorldModel,
-    WorldOverride,
-)
+from libs.forecast.world import NEVER, RUNS_FOREVER, ProcessEnd, TimeSpan, ValidationEnd, WorldModel
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 
 
 def test_everything_takes_its_usual_time() -> None:

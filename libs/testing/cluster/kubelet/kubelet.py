@@ -5,7 +5,6 @@ Time and requests belong to the fleet.
 
 from collections.abc import Callable, Iterator
 
-from libs.forecast.world import WorldModel
 from libs.kube.client import Kube
 from libs.runtime.env import Env
 from libs.runtime.ids import Ids
@@ -13,6 +12,7 @@ from libs.testing.cluster.kubelet.container_process import ProcessFactory
 from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.kubelet.pod_lifecycle import PodHost, PodLifecycle
 from libs.testing.cluster.views import Pod
+from libs.testing.stage.worlds import MachineModel
 
 OnChange = Callable[["SimulatedKubelet", str], None]
 """Called with the kubelet and the key to reconcile: `node`, `lease`, or the uid of a pod."""
@@ -27,7 +27,7 @@ class SimulatedKubelet:
         number: int,
         addresses: Iterator[str],
         kube: Kube,
-        model: WorldModel,
+        model: MachineModel,
         processes: ProcessFactory,
         env: Env,
         on_change: OnChange,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from libs.forecast.world import ProcessEnd, WorldModel
+from libs.forecast.world import ProcessEnd
 from libs.runtime.clock import Clock
 from libs.runtime.ids import Ids
 from libs.testing.cluster.kubelet.container import (
@@ -21,6 +21,7 @@ from libs.testing.cluster.kubelet.container import (
 from libs.testing.cluster.kubelet.container_process import ContainerInstance, ProcessFactory
 from libs.testing.cluster.kubelet.pod_status import PodStatusBuilder, pod_phase
 from libs.testing.cluster.views import Pod
+from libs.testing.stage.worlds import MachineModel
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class PodHost:
     addresses: Iterator[str]
     """One for each pod."""
     boot_id: str
-    model: WorldModel
+    model: MachineModel
     clock: Clock
     ids: Ids
     processes: ProcessFactory

@@ -13,7 +13,6 @@ from structlog.testing import capture_logs
 
 from libs.contracts.journal import Revision
 from libs.contracts.node import DRIVER_LABEL
-from libs.forecast.world import SteadyWorld, WorldOverride
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.errors import NotFound, Unavailable
 from libs.kube.resources import LEASES, Resource
@@ -27,6 +26,7 @@ from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.simulation import Sim
 from libs.testing.simulation import run as simulate
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from services.driver.cluster import resources
 from services.driver.cluster.role import LEASE, DriverClusterSettings, run
 from tests.component.policy.strict_writes import object_path, send

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from libs.forecast.stage import StageNodeSpec
+from libs.testing.stage import StageNodeSpec
 from tests.component.rollout.simulation.effect_faults import EffectFaultRates
 from tests.component.rollout.simulation.runner import Decide, SimulationResult, run_scenario
 from tests.component.rollout.simulation.scenario import Scenario

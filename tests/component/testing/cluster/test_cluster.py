@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.forecast.world import SteadyWorld
 from libs.kube.client import Kube
 from libs.runtime.clock import SystemClock
 from libs.runtime.ids import SeededIds
@@ -22,6 +21,7 @@ from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, REPLICA_SETS
 from libs.testing.env import make_env
 from libs.testing.simulation import Sim
+from libs.testing.stage.worlds import SteadyWorld
 from tests.component.testing.cluster.builders import daemon_set, replica_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 from tests.support import eventually

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from libs.contracts.node import DRIVER_LABEL
-from libs.forecast.world import SteadyWorld
 from libs.host import gate, modules
 from libs.host.gate import GateAnswer
 from libs.host.linux import Unloaded
@@ -21,6 +20,7 @@ from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.views import NODES, PODS
 from libs.testing.env import make_env
 from libs.testing.machines.machine import SimulatedMachine, process_factory
+from libs.testing.stage.worlds import SteadyWorld
 from tests.component.policy.strict_writes import apply
 from tests.component.testing.machines.world import OLD, account, driver_sets
 from tests.support import eventually

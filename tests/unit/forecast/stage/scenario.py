@@ -5,9 +5,8 @@ from typing import Any
 from libs.contracts.commands import Command, CommandBody, Order
 from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord
 from libs.contracts.reports import Result
-from libs.forecast.stage import EffectFault, Stage, StageFaults, StageNodeSpec, Tenant, UserActions
 from libs.forecast.stage.objects import StageMachine
-from libs.forecast.world import SteadyWorld, WorldModel
+from libs.forecast.world import WorldModel
 from libs.rollout.decision import (
     Action,
     Decision,
@@ -18,6 +17,15 @@ from libs.rollout.decision import (
 )
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.testing.stage import (
+    EffectFault,
+    SimulatedStage,
+    StageFaults,
+    StageNodeSpec,
+    Tenant,
+    UserActions,
+)
+from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.rollout.builders import NEW, OLD, POOL, label_of, pool
 
 START = 1_000_000.0
@@ -39,7 +47,7 @@ class StageScenario:
         pools: tuple[PoolView, ...] | None = None,
         **plan: Any,
     ) -> None:
-        self.stage = Stage(
+        self.stage = SimulatedStage(
             pools if pools is not None else (pool(rollout=None),),
             [StageNodeSpec(name=NODE, pool=POOL, target=runs, tenants=tenants, **plan)],
             world=world or SteadyWorld(),
@@ -75,7 +83,7 @@ class StageScenario:
         self, *actions: Action, fault: EffectFault | None = None, wait: float = 0.5
     ) -> None:
         decision = Decision(steps={NODE: Step(actions=actions, because="a test says so")})
-        self.stage.carry_out(decision, (lambda _: fault) if fault is not None else None)
+        self.stage.carry_out(decision, faults_of=(lambda _: fault) if fault is not None else None)
         self.advance(wait)
 
     def advance(self, seconds: float) -> None:

@@ -8,7 +8,7 @@ from libs.contracts.commands import Command, Idle, Order, Quiesce, Validate
 from libs.contracts.journal import EntryPhase
 from libs.contracts.reports import Outcome, Refusal, RefusalCode
 from libs.forecast.stage import effects
-from libs.forecast.world import SteadyWorld
+from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.forecast.stage.scenario import NODE, OLD_LABEL, StageScenario
 
 

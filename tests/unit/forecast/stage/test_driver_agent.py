@@ -6,10 +6,11 @@ from msgspec.structs import replace
 from libs.contracts.commands import Idle, Install, Order, Proven, Swap
 from libs.contracts.journal import EntryPhase
 from libs.contracts.reports import Outcome
-from libs.forecast.stage import Tenant
 from libs.forecast.stage.objects import DriverPodPhase
-from libs.forecast.world import ProcessEnd, SteadyWorld, WorldOverride
+from libs.forecast.world import ProcessEnd
 from libs.policy.wanted import InstallMethod
+from libs.testing.stage import Tenant
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, OLD_LABEL, StageScenario
 from tests.unit.rollout.builders import NEW, OLD, VARIANT, build, install_of, on_host, pool
 

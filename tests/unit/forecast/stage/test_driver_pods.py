@@ -2,12 +2,13 @@
 
 from itertools import pairwise
 
-from libs.forecast.stage import driver_container
-from libs.forecast.stage.field_paths import SAFE_LOAD
+from libs.contracts.paths import SAFE_LOAD
+from libs.forecast.stage import driver_pods
 from libs.forecast.stage.objects import DriverPodPhase
-from libs.forecast.world import NEVER, ProcessEnd, SteadyWorld, TimeSpan, WorldOverride
+from libs.forecast.world import NEVER, ProcessEnd, TimeSpan
 from libs.rollout.decision import DeleteDriverPod, PodRef
 from libs.rollout.views.machine import DriverPod
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, OLD_LABEL, StageScenario
 
 
@@ -92,7 +93,7 @@ def admit(scene: StageScenario) -> DriverPod:
     (pod,) = (
         each for each in scene.machine.drivers.values() if each.phase is DriverPodPhase.AT_GATE
     )
-    driver_container.admit(scene.stage.state, scene.machine, pod)
+    driver_pods.admit(scene.stage.state, scene.machine, pod)
     scene.advance(0.5)
     return pods(scene)[pod.label]
 

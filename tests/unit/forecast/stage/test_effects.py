@@ -5,7 +5,6 @@ import pytest
 from libs.contracts.commands import Idle, PreflightCheck, Quiesce
 from libs.contracts.reports import Finding
 from libs.contracts.waits import WaitCode
-from libs.forecast.stage import EffectFault, Tenant
 from libs.rollout.decision import (
     AskPreflight,
     Decision,
@@ -17,6 +16,7 @@ from libs.rollout.decision import (
     WriteSlot,
 )
 from libs.rollout.views.machine import PreflightQuery
+from libs.testing.stage import EffectFault, Tenant
 from tests.unit.forecast.stage.scenario import NODE, OLD_LABEL, StageScenario
 
 CHECK = PreflightCheck(label=OLD_LABEL)
@@ -124,11 +124,12 @@ def test_waits_are_remembered_in_the_views_and_are_no_reason_to_decide(
     rested: tuple[str, ...] | None,
 ) -> None:
     scene = StageScenario()
-    scene.stage.pop_changed_names()
+    scene.stage.pop_view_update()
     wait = Wait(code=WaitCode.BUDGET, detail="full", since=1.0)
     scene.stage.carry_out(Decision(waits={NODE: wait}))
     assert scene.node.last_wait is wait
-    assert scene.stage.pop_changed_names() == (frozenset(), frozenset())
+    assert not scene.stage.state.dirty
+    assert not scene.stage.state.dirty_pools
     scene.stage.carry_out(Decision(), no_longer_waiting=rested)
     assert scene.node.last_wait is (None if rested is None else wait)
 

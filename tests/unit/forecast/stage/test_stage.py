@@ -7,8 +7,10 @@ from libs.audit import judge
 from libs.contracts.commands import Idle, Quiesce, Swap, Validate
 from libs.contracts.node import NodeRecord
 from libs.contracts.reports import Outcome
-from libs.forecast.stage import Stage, Tenant
-from libs.forecast.world import SeededWorld, SteadyWorld
+from libs.forecast.seeded_world import SeededWorld
+from libs.forecast.stage.from_fleet import populate_from_fleet
+from libs.testing.stage import SimulatedStage, Tenant
+from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, StageScenario
 from tests.unit.rollout.builders import NEW, install_of
 
@@ -89,7 +91,7 @@ def test_timers_can_fire_in_another_order() -> None:
     scene = StageScenario()
     scene.carry_out(scene.slot("plugin", Quiesce()), scene.slot("telemetry", Quiesce()), wait=0.05)
     first, second = scene.stage.pending()
-    assert (first.text, second.text) == ("on_poke(n1, plugin)", "on_poke(n1, telemetry)")
+    assert [due.values for due in (first, second)] == [(NODE, "plugin"), (NODE, "telemetry")]
     scene.stage.fire(second)
     assert scene.stage.now == second.at
     assert scene.machine.agents["telemetry"].running
@@ -100,10 +102,11 @@ def test_timers_can_fire_in_another_order() -> None:
 
 
 def of(scene: StageScenario) -> StageScenario:
-    fleet = scene.stage.fleet()
-    made = StageScenario()
-    made.stage = Stage.from_fleet(fleet, world=SteadyWorld(), now=scene.stage.now)
-    return made
+    """Return a scenario that begins with a snapshot of this one."""
+    result = StageScenario()
+    result.stage = SimulatedStage(world=SteadyWorld(), start=scene.stage.now, journalled=False)
+    populate_from_fleet(result.stage.state, scene.stage.fleet())
+    return result
 
 
 def test_a_stage_from_a_snapshot_shows_the_same_views() -> None:

@@ -5,11 +5,12 @@ from msgspec.structs import replace
 
 from libs.contracts.journal import Verb
 from libs.contracts.node import NodeRecord
-from libs.forecast.stage import Tenant, views
 from libs.policy.kinds.upgrade_policy import WaitForCompletion
 from libs.rollout.decision import Decision, EvictPods, PodRef
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.pool import PoolView
+from libs.testing.stage import Tenant
+from libs.testing.stage.state import PODS
 from tests.unit.forecast.stage.scenario import NODE, StageScenario
 from tests.unit.rollout.builders import pool
 
@@ -89,14 +90,14 @@ def test_an_eviction_that_is_cancelled_asks_no_more() -> None:
 
 def test_a_gone_pod_counts_as_evicted_until_that_is_visible() -> None:
     scene = scene_of(Tenant(name="web", eviction_refused_for=100.0))
-    views.freeze(scene.stage.state, views.PODS)
+    scene.faults.freeze(PODS)
     evict(scene)
     scene.people.end_tenants(NODE)
     scene.advance(300)
     (leaving,) = scene.node.evictions
     assert leaving.refused == ""
     assert [one for one in requests(scene) if one[0] == Verb.EVICT] == [(Verb.EVICT, 429)]
-    views.unfreeze(scene.stage.state, views.PODS)
+    scene.faults.unfreeze(PODS)
     assert scene.node.evictions == ()
 
 

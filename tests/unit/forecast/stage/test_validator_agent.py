@@ -4,7 +4,8 @@ import pytest
 
 from libs.contracts.commands import Idle, Quiesce, Validate
 from libs.contracts.reports import Evidence, Outcome
-from libs.forecast.world import VALIDATION_STEPS, SteadyWorld, ValidationEnd, WorldOverride
+from libs.forecast.world import VALIDATION_STEPS, ValidationEnd
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, OLD_LABEL, StageScenario
 
 VALIDATE = Validate(label=OLD_LABEL)

@@ -2,18 +2,18 @@
 
 from libs.contracts.commands import Quiesce
 from libs.contracts.node import NodeRecord
-from libs.forecast.stage import Stage, StageNodeSpec
-from libs.forecast.world import SteadyWorld
 from libs.rollout.decision import Decision
 from libs.rollout.views.fleet import SourceState
 from libs.rollout.views.node import MalformedAnnotation
+from libs.testing.stage import SimulatedStage, StageNodeSpec
+from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.forecast.stage.scenario import NODE, START, StageScenario
 from tests.unit.rollout.builders import OLD, POOL, pool
 
 
 def test_unchanged_views_are_the_same_objects() -> None:
     plans = [StageNodeSpec(name=name, pool=POOL, target=OLD) for name in ("n1", "n2")]
-    stage = Stage([pool(rollout=None)], plans, world=SteadyWorld(), start=START)
+    stage = SimulatedStage([pool(rollout=None)], plans, world=SteadyWorld(), start=START)
     before = stage.fleet()
     scene = StageScenario()
     scene.stage = stage

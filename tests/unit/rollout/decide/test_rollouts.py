@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 from libs.contracts.rollout import Brake, RolloutPhase, RolloutStatus
 from libs.contracts.waits import WaitCode
-from libs.forecast.stage import Stage, StageFaults, StageNodeSpec, UserActions
-from libs.forecast.world import ProcessEnd, SteadyWorld, WorldModel, WorldOverride
+from libs.forecast.world import ProcessEnd, WorldModel
 from libs.rollout.decide import Decider, decide
+from libs.testing.stage import SimulatedStage, StageFaults, StageNodeSpec, UserActions
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.rollout.builders import NEW, NOW, OLD, POOL, label_of, pool
 
 HOUR = 3600.0
@@ -18,7 +19,7 @@ class RolloutRun:
     def __init__(self, count: int, *, world: WorldModel | None = None, runs: str = OLD) -> None:
         plans = [StageNodeSpec(name=f"n{n:02}", pool=POOL, target=runs) for n in range(count)]
         result = pool(upgrade={"max_parallel_upgrades": 0}, status={"phase": RolloutPhase.COMPLETE})
-        self.stage = Stage(
+        self.stage = SimulatedStage(
             [result], plans, world=world or SteadyWorld(), start=NOW, journalled=False
         )
         self.people = UserActions(self.stage.state)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from libs.forecast.world import SteadyWorld
 from libs.host import modules
 from libs.host.holders import holders
 from libs.host.linux import InUse, NotLoaded, Unloaded
@@ -17,6 +16,7 @@ from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import IncidentKind
 from libs.testing.machines.system import System
 from libs.testing.simulation import Sim, run
+from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.testing.machines.builders import machine, uid
 
 DRIVEN = System(driver="580.95.05")
