@@ -9,6 +9,8 @@ from libs.forecast.plan import plan
 from libs.forecast.rollout_plan import Percentiles
 from libs.forecast.world import NEVER, ProcessEnd
 from libs.rollout.views.fleet import Fleet
+
+# When.
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
@@ -39,8 +41,6 @@ from tests.unit.rollout.builders import (
     label_of,
     without_driver,
 )
-
-# When.
 
 
 def test_the_order_the_starts_and_the_ends_are_those_of_the_play() -> None:
@@ -288,3 +288,16 @@ def test_a_failed_node_and_one_without_a_driver_are_foreseen_too() -> None:
     assert all(node.end.p50 is not None for node in made.nodes)
     assert node_forecast(made, "node-1").start.p50 == pytest.approx(0.1, abs=3)
     assert made.loss.nodes == 3
+
+
+def test_a_refusing_disruption_budget_is_named_with_its_consequence() -> None:
+    kept = gpu_pod("web", budget="ml/web-budget")
+    made = forecast_for(pool_with_limits(), [old_node("node-1", kept), old_node("node-2")])
+    node = node_forecast(made, "node-1")
+    assert node.blocked_by == ("ml/web-budget (keeps ml/web)",)
+    assert node.end == Percentiles(None, None)
+    assert node.failed_plays == 1
+    assert node.wait is not None
+    assert node.wait.code is WaitCode.FAILED
+    remark_with(made, "1 disruption budget would refuse", "ml/web-budget")
+    remark_with(made, "will probably fail", "node-1")

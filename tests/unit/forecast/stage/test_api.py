@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from libs.contracts.journal import Verb
 from libs.contracts.node import MANAGER, REQUEST_ANNOTATION, NodeLease, NodeRequest
@@ -76,16 +75,6 @@ def test_a_cordon_that_a_person_has_too_stays_when_we_give_ours_up() -> None:
     assert scene.node.other_managers(NodeField.CORDON) == ("kubectl-cordon",)
 
 
-def test_kubectl_cordon_over_ours_cannot_be_seen() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.write(unschedulable=True))
-    before = scene.node.revision
-    scene.people.cordon(NODE)
-    assert scene.node.revision == before
-    scene.carry_out(scene.write(unschedulable=None))
-    assert not scene.node.cordoned
-
-
 def test_a_cordon_is_followed_by_its_taint_in_both_directions() -> None:
     scene = StageScenario()
     scene.carry_out(scene.write(unschedulable=True), wait=0.1)
@@ -105,15 +94,6 @@ def test_a_request_is_emptied_and_then_gone() -> None:
     assert scene.node.is_owned(NodeField.REQUEST)
     scene.carry_out(scene.write())
     assert not scene.node.is_owned(NodeField.REQUEST)
-
-
-def test_an_edited_field_belongs_to_its_editor() -> None:
-    scene = StageScenario()
-    scene.people.set_state(NODE, "upgrade-required")
-    assert scene.node.other_managers(NodeField.STATE) == ("kubectl-edit",)
-    assert scene.node.last_managers == {NodeField.STATE: "kubectl-edit"}
-    scene.people.set_state(NODE, None)
-    assert NodeField.STATE not in scene.node.field_managers
 
 
 def rollout(scene: StageScenario, **said: Any) -> None:
@@ -193,19 +173,3 @@ def test_the_paths_of_a_rollout_are_those_that_a_server_writes() -> None:
     }
     leaves = {path: (None, value) for path, value in leaves_of_rollout(POOL, there).items()}
     assert changed_paths(None, whole) == leaves
-
-
-@pytest.mark.parametrize("brake", list(Brake))
-def test_people_write_the_spec_of_a_rollout(brake: Brake) -> None:
-    scene = StageScenario()
-    rollout(scene)
-    scene.advance(1)
-    before = scene.stage.pool(POOL).rollout
-    scene.people.set_brake(POOL, brake)
-    after = scene.stage.pool(POOL).rollout
-    assert before is not None
-    assert after is not None
-    assert after.spec.brake is brake
-    assert (after.revision != before.revision) == (brake is not Brake.NONE)
-    scene.people.delete_rollout(POOL)
-    assert scene.stage.pool(POOL).rollout is None

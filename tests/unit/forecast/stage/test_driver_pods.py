@@ -5,7 +5,7 @@ from itertools import pairwise
 from libs.contracts.paths import SAFE_LOAD
 from libs.forecast.stage import driver_pods
 from libs.forecast.stage.objects import DriverPodPhase
-from libs.forecast.world import NEVER, ProcessEnd, TimeSpan
+from libs.forecast.world import NEVER, ProcessEnd
 from libs.rollout.decision import DeleteDriverPod, PodRef
 from libs.rollout.views.machine import DriverPod
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
@@ -137,35 +137,6 @@ def test_a_driver_over_the_modules_of_another_is_noticed() -> None:
     assert "over the modules of install-target-old" in text
 
 
-def test_a_pod_deleted_by_force_runs_on_when_its_object_is_gone() -> None:
-    scene = StageScenario(world=SteadyWorld(stop_seconds=20.0))
-    before = pods(scene)[OLD_LABEL]
-    scene.people.delete_driver_pod(NODE, force=True)
-    scene.advance(3)
-    assert before.uid not in {pod.uid for pod in scene.node.driver_pods}
-    assert scene.machine.drivers[before.uid].on_machine
-    assert pods(scene)[OLD_LABEL].started is None
-    scene.advance(20)
-    assert before.uid not in scene.machine.drivers
-    assert scene.stage.violations == ()
-
-
-def test_a_kubelet_that_is_cut_off_neither_ends_nor_tells_anything() -> None:
-    scene = StageScenario()
-    scene.faults.disconnect_kubelet(NODE, 100.0)
-    old = scene.move_label()
-    scene.people.crash_driver(NODE)
-    scene.advance(80)
-    assert [(pod.uid, pod.ready) for pod in scene.node.driver_pods if pod.uid == old] == [
-        (old, True)
-    ]
-    assert scene.machine.drivers[old].on_machine
-    assert not scene.node.ready
-    scene.run_until_gone(old)
-    assert 100.0 < scene.elapsed < 103.0
-    assert scene.node.ready
-
-
 def test_a_reboot_starts_the_same_pod_again_before_the_gate() -> None:
     scene = StageScenario(world=SteadyWorld(boot_seconds=60.0))
     before = pods(scene)[OLD_LABEL]
@@ -193,15 +164,3 @@ def test_a_driver_that_waits_for_a_safe_load_loads_when_it_may() -> None:
     scene.people.edit(NODE, {SAFE_LOAD: None})
     scene.advance(30)
     assert pods(scene)[OLD_LABEL].ready
-
-
-def test_the_pods_of_a_node_that_is_gone_are_collected_and_the_machine_runs_on() -> None:
-    scene = StageScenario(
-        world=SteadyWorld(stop_seconds=5.0, overrides=(WorldOverride(pull=TimeSpan(1.0)),))
-    )
-    scene.people.delete_node(NODE)
-    scene.advance(41)
-    assert not any(pod.in_api for pod in scene.machine.drivers.values())
-    scene.advance(10)
-    assert scene.machine.drivers == {}
-    assert scene.machine.loaded is not None

@@ -7,7 +7,6 @@ from libs.audit import judge
 from libs.contracts.commands import Idle, Quiesce, Swap, Validate
 from libs.contracts.node import NodeRecord
 from libs.contracts.reports import Outcome
-from libs.forecast.seeded_world import SeededWorld
 from libs.forecast.stage.from_fleet import populate_from_fleet
 from libs.testing.stage import SimulatedStage, Tenant
 from libs.testing.stage.worlds import SteadyWorld
@@ -59,16 +58,6 @@ def test_the_audit_reads_its_journal() -> None:
         "hands write no `seen`, and no record of what they do"
     )
     assert set(verdict.not_judged) == {"I9", "I11"}
-
-
-def test_a_stage_is_deterministic() -> None:
-    results: list[tuple[tuple[float, str], ...]] = []
-    for _ in range(2):
-        scene = StageScenario(world=SeededWorld(7))
-        upgraded(scene)
-        results.append(scene.stage.log_lines)
-    assert results[0] == results[1]
-    assert len(results[0]) > 10
 
 
 def test_a_copy_is_independent() -> None:
@@ -161,9 +150,3 @@ def test_a_snapshot_without_pods_uses_the_reported_ones() -> None:
     assert [(pod.gpu, pod.uid) for pod in then.node.pods] == [
         (True, next(iter(scene.machine.tenant_pods)))
     ]
-
-
-def test_without_a_journal_nothing_is_known_of_it() -> None:
-    then = of(StageScenario())
-    assert then.stage.journal().revisions is None
-    assert then.stage.log_lines == ()

@@ -101,15 +101,6 @@ def test_a_gone_pod_counts_as_evicted_until_that_is_visible() -> None:
     assert scene.node.evictions == ()
 
 
-def test_evictions_end_with_their_leader() -> None:
-    scene = scene_of(Tenant(name="web", eviction_refused_for=100.0))
-    evict(scene)
-    scene.stage.elect()
-    scene.advance(300)
-    assert requests(scene) == [(Verb.EVICT, 429)]
-    assert scene.node.evictions == ()
-
-
 def test_a_job_ends_by_itself() -> None:
     scene = scene_of(Tenant(name="job", job=True, remaining=50.0, is_recreated=False))
     assert len(pods(scene)) == 1
@@ -161,16 +152,6 @@ def test_operands_leave_by_a_pause_that_is_written_on_the_node() -> None:
     assert "sluice-discovery" in writers
     scene.carry_out(scene.write(record=record), wait=10.0)
     assert [pod.exemption for pod in pods(scene)] == [EvictionExemption.OPERAND]
-
-
-def test_a_kubelet_that_is_cut_off_lets_nothing_leave() -> None:
-    scene = scene_of(Tenant(name="train", stop_seconds=2.0))
-    scene.faults.disconnect_kubelet(NODE, 60.0)
-    evict(scene)
-    scene.advance(30)
-    assert [pod.deleting for pod in pods(scene)] == [True]
-    scene.advance(40)
-    assert pods(scene) == ()
 
 
 def test_pods_of_a_finished_node_are_not_watched() -> None:

@@ -1,9 +1,7 @@
 """Views: what is seen, what is held back, and that only what changed is made anew."""
 
-from libs.contracts.commands import Quiesce
 from libs.contracts.node import NodeRecord
 from libs.rollout.decision import Decision
-from libs.rollout.views.fleet import SourceState
 from libs.rollout.views.node import MalformedAnnotation
 from libs.testing.stage import SimulatedStage, StageNodeSpec
 from libs.testing.stage.worlds import SteadyWorld
@@ -58,22 +56,6 @@ def test_a_frozen_source_shows_old_state_and_becomes_stale() -> None:
     assert scene.stage.instant().visibility.sources["nodes"].proved == scene.stage.now
 
 
-def test_a_write_updates_a_frozen_view() -> None:
-    scene = StageScenario()
-    scene.faults.freeze("nodes")
-    scene.carry_out(scene.write(state="upgrade-required"))
-    assert scene.node.state == "upgrade-required"
-
-
-def test_reports_that_hang_show_slots_that_we_wrote() -> None:
-    scene = StageScenario()
-    scene.faults.freeze("reports")
-    scene.carry_out(scene.slot("plugin", Quiesce()), wait=5.0)
-    seen = scene.node.components["plugin"]
-    assert seen.slot is not None
-    assert (seen.slot.token, seen.result and seen.result.token) == (2, 1)
-
-
 def test_a_probe_refreshes_a_quiet_source() -> None:
     scene = StageScenario()
     scene.faults.mute_source("pods")
@@ -87,22 +69,3 @@ def test_a_probe_refreshes_a_quiet_source() -> None:
     source = scene.stage.instant().visibility.sources["pods"]
     assert source.proved == source.probed
     assert source.proved > START + 30
-
-
-def test_one_that_hangs_does_not() -> None:
-    scene = StageScenario()
-    scene.faults.freeze("nodes")
-    scene.advance(30)
-    scene.stage.carry_out(Decision(probes=("nodes",)))
-    scene.advance(1)
-    source = scene.stage.instant().visibility.sources["nodes"]
-    assert source == SourceState(proved=START, revision=source.revision, probed=source.probed)
-    assert source.probed is not None
-
-
-def test_the_instant_has_the_epoch_of_its_leader() -> None:
-    scene = StageScenario()
-    assert scene.stage.instant().epoch == scene.stage.epoch
-    assert scene.stage.instant(7).epoch == 7
-    scene.faults.foreign_operator("gpu-operator")
-    assert scene.stage.instant().visibility.foreign_operator == "gpu-operator"
