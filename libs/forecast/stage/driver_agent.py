@@ -129,7 +129,7 @@ def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
         return
     agent = machine.agents["driver"]
     machine.is_unloading = False
-    found = holders(machine) or (("a process that nobody knows",) if code else ())
+    found = holders(machine) or (("an unknown process",) if code else ())
     if found:
         holders_text = ", ".join(found)
         state.log(f"{name}: EBUSY: {holders_text}")
@@ -238,7 +238,7 @@ def install_finished(state: StageState, name: str, boot: int, ends: tuple[int, s
     state.machine_changed(machine)
 
 
-# The gate, and what is said of it.
+# The gate, and the facts that are reported of it.
 
 
 def _admitted(machine: StageMachine) -> StageDriverPod | None:

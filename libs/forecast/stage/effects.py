@@ -141,7 +141,7 @@ def _run_action(state: StageState, sent: SentStep, action: Action) -> bool:
         case DeleteDriverPod():
             _delete_driver_pod(state, name, action)
         case Notice():
-            state.log(f"{name}: told: {action.message}")
+            state.log(f"{name}: notice: {action.message}")
     return True
 
 

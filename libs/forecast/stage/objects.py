@@ -171,7 +171,7 @@ class StageAgent(msgspec.Struct, kw_only=True):
     instance: str = ""
     """The driver instance that is being validated."""
 
-    # to be said, and said
+    # its reports
     pending_reports: AgentReports = AgentReports()
     published_reports: AgentReports = AgentReports()
 

@@ -113,7 +113,7 @@ class UserActions:
         """Let the kubelet of a machine without a Node create one."""
         machine = self._state.machines[node]
         if node not in self._state.nodes and machine.up:
-            self._state.log(f"{node}: a Node of that name is made anew")
+            self._state.log(f"{node}: a Node of that name is created again")
             created = StageNode(
                 name=node,
                 uid=self._state.new_uid("node"),

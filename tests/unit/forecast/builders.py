@@ -1,4 +1,4 @@
-"""Small fleets to be foreseen, in worlds whose durations are known."""
+"""Small fleets to plan, in worlds whose durations are known."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -20,14 +20,14 @@ from tests.unit.rollout.builders import OLD, POOL, done, fleet, instant, pool
 IDLE_LIFE = 36.96
 """Seconds from the lease of an idle node to its release in the steady world.
 
-1.18 until the components let go and the label moves (four slots, a poke, a second to close),
-0.3 until the kubelet hears of it, 1 until the old pod is gone, 3.12 until the modules are out,
+1.18 until the devices are closed and the label moves (four slots, a poke, a second to close),
+0.3 until the kubelet acts on it, 1 until the old pod is gone, 3.12 until the modules are out,
 0.1 until the driver starts, 21 until it is ready, 0.2 until the validator begins,
-10 of validation, 0.06 until the node is given back.
+10 of validation, 0.06 until the node is uncordoned.
 """
 
 EVICTED = 1.02
-"""More, where a pod has to leave: it is asked, and ends."""
+"""Additional seconds for the eviction of a pod."""
 
 GRANTED = 0.04
 """From the end of one node to the start of the next: the Rollout, and the first write."""
@@ -50,8 +50,8 @@ def varied_worlds(*overrides: WorldOverride) -> WorldOf:
 def pool_with_limits(
     *, parallel: int = 0, unavailable: int | str = "100%", threshold: str = "100%", **changes: Any
 ) -> PoolView:
-    """A pool that moves to NEW with so many at a time; `changes` are of its upgrade policy."""
-    made = pool(
+    """Return a pool that moves to NEW within limits; `changes` are of its upgrade policy."""
+    planned = pool(
         upgrade={
             "max_parallel_upgrades": parallel,
             "max_unavailable": unavailable,
@@ -59,7 +59,7 @@ def pool_with_limits(
             **changes,
         }
     )
-    return replace(made, strategy=StrategySpec(failure_threshold=threshold))
+    return replace(planned, strategy=StrategySpec(failure_threshold=threshold))
 
 
 def awaiting_jobs(seconds: int = 0) -> dict[str, Any]:
@@ -96,11 +96,11 @@ def forecast_for(
     )
 
 
-def node_forecast(made: RolloutPlan, name: str) -> NodeForecast:
-    return next(node for node in made.nodes if node.node == name)
+def node_forecast(planned: RolloutPlan, name: str) -> NodeForecast:
+    return next(node for node in planned.nodes if node.node == name)
 
 
-def remark_with(made: RolloutPlan, *words: str) -> str:
-    found = [remark for remark in made.remarks if all(word in remark for word in words)]
-    assert len(found) == 1, made.remarks
+def remark_with(planned: RolloutPlan, *words: str) -> str:
+    found = [remark for remark in planned.remarks if all(word in remark for word in words)]
+    assert len(found) == 1, planned.remarks
     return found[0]

@@ -1,4 +1,4 @@
-"""A node whose pods are about to leave, on a stage: the moment at which a leap may begin."""
+"""A node whose pods are about to be evicted: the moment at which a fast-forward may begin."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ WEB = Tenant(name="web")
 
 
 class EvictingNode:
-    """One node; whatever a test is about is changed in what is on the stage."""
+    """One node; a test changes what is on its stage."""
 
     def __init__(self, *tenants: Tenant) -> None:
         plan = StageNodeSpec(name=NODE, pool=POOL, target=OLD, tenants=tenants)
@@ -50,7 +50,7 @@ class EvictingNode:
         while self.record.state != UpgradeState.POD_DELETION_REQUIRED or self.writing:
             decide_and_advance(self.stage)
 
-    # What is there.
+    # Objects on the stage.
 
     @property
     def state(self) -> SimulatedState:
@@ -86,7 +86,7 @@ class EvictingNode:
     def tenant_pod(self) -> TenantPod:
         return next(iter(self.machine.tenant_pods.values()))
 
-    # What is asked and changed.
+    # Estimates and changes.
 
     def estimate(self) -> UpgradeEstimate | None:
         return estimate_upgrade(self.state, self.node, self.record)
@@ -100,8 +100,8 @@ class EvictingNode:
     def set_record(self, **changes: object) -> None:
         self.set_field(RECORD, replace(self.record, **changes))
 
-    def override_world(self, **oddity: Any) -> None:
-        self.state.world = SteadyWorld(overrides=(WorldOverride(**oddity),))
+    def override_world(self, **override: Any) -> None:
+        self.state.world = SteadyWorld(overrides=(WorldOverride(**override),))
 
     def set_tenant(self, **changes: object) -> None:
         self.tenant_pod.tenant = replace(self.tenant_pod.tenant, **changes)
@@ -127,7 +127,7 @@ def decide_and_advance(stage: SimulatedStage) -> None:
 
 
 def upgrade_stepwise(node_stage: EvictingNode) -> tuple[float, float, float, float]:
-    """When it moves, its driver starts and has loaded, and it is given back, step by step."""
+    """Return when the label moves, the driver starts and has loaded, and the lease ends."""
     moved = 0.0
     while api.value(node_stage.node, LEASE) is not None:
         decide_and_advance(node_stage.stage)

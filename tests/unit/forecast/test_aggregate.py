@@ -1,4 +1,4 @@
-"""What several stories come to, of stories that are made up."""
+"""Summaries of plays, of made-up results."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from libs.forecast.rollout_plan import Percentiles, ProofForecast, percentiles_o
 from libs.rollout.decision import Wait
 
 
-def result(**courses: NodeResult) -> PlayResult:
-    return told(nodes=courses)
+def result(**nodes: NodeResult) -> PlayResult:
+    return play_result(nodes=nodes)
 
 
-def told(**said: Any) -> PlayResult:
+def play_result(**changes: Any) -> PlayResult:
     usual: dict[str, Any] = {
         "nodes": {},
         "loss": CapacityLoss(nodes=0, gpus=0, at=0.0),
@@ -24,7 +24,7 @@ def told(**said: Any) -> PlayResult:
         "halted_because": "",
         "duration": 0.0,
     }
-    return PlayResult(**usual | said)
+    return PlayResult(**usual | changes)
 
 
 def wait(code: WaitCode) -> Wait:
@@ -90,7 +90,7 @@ def test_of_equal_losses_the_earliest_is_the_largest() -> None:
         CapacityLoss(nodes=nodes, gpus=8 * nodes, at=at)
         for nodes, at in ((1, 0.0), (2, 9.0), (2, 3.0))
     )
-    assert aggregate.largest_loss([told(loss=loss) for loss in (few, late, early)]) == early
+    assert aggregate.largest_loss([play_result(loss=loss) for loss in (few, late, early)]) == early
 
 
 def held(node: str, seconds: float) -> ProofDelay:
@@ -110,7 +110,7 @@ def test_a_delay_is_notable_from_half_of_the_proof_and_ten_minutes_on(
     seconds: float, proven: float | None, notable: bool
 ) -> None:
     proof = ProofResult(threshold=2, proven_at=proven, delay=held("a", seconds))
-    found = aggregate.proof_forecast([told(proof=proof), told()])
+    found = aggregate.proof_forecast([play_result(proof=proof), play_result()])
     assert found is not None
     assert found.delay == (proof.delay if notable else None)
 
@@ -121,11 +121,11 @@ def test_the_proof_of_several_plays() -> None:
         ProofResult(threshold=3, proven_at=1100.0, delay=held("b", 900.0)),
         ProofResult(threshold=2, proven_at=900.0, delay=None),
     ]
-    found = aggregate.proof_forecast([told(proof=proof) for proof in proofs])
+    found = aggregate.proof_forecast([play_result(proof=proof) for proof in proofs])
     assert found == ProofForecast(
         threshold=3, after=Percentiles(1000.0, 1100.0), delay=held("b", 900.0)
     )
-    assert aggregate.proof_forecast([told(), told()]) is None
+    assert aggregate.proof_forecast([play_result(), play_result()]) is None
 
 
 @pytest.mark.parametrize(

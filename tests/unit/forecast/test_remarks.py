@@ -1,4 +1,4 @@
-"""A plan in words, of plans that are made up."""
+"""Remarks about made-up plans."""
 
 from math import inf
 from typing import Any
@@ -40,18 +40,18 @@ ASSUMED = (
 
 def remarks_of(
     *nodes: NodeForecast,
-    there: tuple[NodeView, ...] = (),
+    members: tuple[NodeView, ...] = (),
     pool: PoolView | None = None,
     now: Instant | None = None,
     **changes: Any,
 ) -> tuple[str, ...]:
     known: dict[str, Any] = {"pool": POOL, "target": NEW, "plays": 20, "nodes": nodes, **changes}
-    given = fleet(pool or pool_with_limits(), *there)
+    given = fleet(pool or pool_with_limits(), *members)
     return remarks(RolloutPlan(**known), given, given, now or instant())
 
 
-def among(said: tuple[str, ...], words: str) -> list[str]:
-    return [remark for remark in said if words in remark]
+def among(remarks_made: tuple[str, ...], words: str) -> list[str]:
+    return [remark for remark in remarks_made if words in remark]
 
 
 def node(number: int = 1, **changes: Any) -> NodeForecast:
@@ -204,7 +204,7 @@ def test_how_much_is_out_of_service_and_how_much_of_it_is_already() -> None:
     other = replace(old_node("node-3"), pool="else")
     there = (failed("node-1"), old_node("node-2"), other)
     (found,) = among(
-        remarks_of(node(), there=there, loss=CapacityLoss(nodes=2, gpus=16, at=60.0)), "At most"
+        remarks_of(node(), members=there, loss=CapacityLoss(nodes=2, gpus=16, at=60.0)), "At most"
     )
     assert found == (
         "At most 2 of 2 nodes are unavailable at one time, with 16 GPUs, 1 min from now;"
@@ -216,7 +216,7 @@ def test_effects_on_pods_are_counted() -> None:
     found = remarks_of(
         node(1, evicted=("ml/a", "ml/b"), lost_pods=("ml/a (bare)",), blocked_by=("ml/w",)),
         node(2, evicted=("ml/c",), blocked_by=("ml/w", "ml/v")),
-        there=(replace(old_node("node-1"), pods=None), old_node("node-2", gpu_pod("c"))),
+        members=(replace(old_node("node-1"), pods=None), old_node("node-2", gpu_pod("c"))),
     )
     assert "3 pods will be evicted." in found
     assert "1 pod will lose something: ml/a (bare)." in found
@@ -257,7 +257,7 @@ def test_with_few_plays_the_95_percent_figure_is_the_worst(plays: int, few: bool
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "remarks_made"),
     [
         (None, "an unknown time"),
         (0.0, "0 s"),
@@ -270,8 +270,8 @@ def test_with_few_plays_the_95_percent_figure_is_the_worst(plays: int, few: bool
         (172_800.0, "2.0 days"),
     ],
 )
-def test_durations(seconds: float | None, said: str) -> None:
-    assert format_duration(seconds) == said
+def test_durations(seconds: float | None, remarks_made: str) -> None:
+    assert format_duration(seconds) == remarks_made
 
 
 def test_counts_and_names() -> None:

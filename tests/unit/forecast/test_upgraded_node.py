@@ -1,4 +1,4 @@
-"""What a node is like after a leap: as if each step had been decided about."""
+"""A node after a fast-forward is as if each step had been decided."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def as_proof(evidence: Evidence | None) -> Evidence | None:
     return evidence and replace(evidence, at=0.0, steps=())
 
 
-def seen(node_stage: EvictingNode) -> dict[str, Any]:
+def snapshot_of(node_stage: EvictingNode) -> dict[str, Any]:
     machine, record = node_stage.machine, node_stage.record
     agents: dict[str, Any] = {}
     for part, agent in machine.agents.items():
@@ -93,7 +93,7 @@ def test_the_node_is_the_same_as_after_every_step(world: SteadyWorld) -> None:
         each.stage.run_until(each.stage.now + 60.0)
         assert [work.tenant for work in each.machine.tenant_pods.values()] == [CPU, WEB]
         assert each.stage.violations == ()
-    assert seen(fast_forwarded) == seen(stepped)
+    assert snapshot_of(fast_forwarded) == snapshot_of(stepped)
 
 
 def test_idle_slots_carry_the_proof_for_driver_and_validator() -> None:

@@ -1,4 +1,4 @@
-"""The simple world: always the same answer, and odd only where it was told to be."""
+"""The steady world: always the usual answer, except for overrides."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A stage with one node, and hands that decide for it: tests say each step of an upgrade."""
+"""A stage with one node; tests decide each step of an upgrade."""
 
 from typing import Any
 
@@ -30,13 +30,13 @@ from tests.unit.rollout.builders import NEW, OLD, POOL, label_of, pool
 
 START = 1_000_000.0
 TOKEN = 2
-"""Of the lease that tests write; token 1 was that of the upgrade before the story."""
+"""Of the lease that tests write; token 1 was that of the upgrade before the test."""
 NODE = "n1"
 OLD_LABEL, NEW_LABEL = label_of(OLD), label_of(NEW)
 
 
 class StageScenario:
-    """One node, and whatever else a test asks for."""
+    """One node, with what else a test needs."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class StageScenario:
             world=world or SteadyWorld(),
             start=START,
         )
-        self.people = UserActions(self.stage.state)
+        self.users = UserActions(self.stage.state)
         self.faults = StageFaults(self.stage.state)
 
-    # Looking.
+    # Views.
 
     @property
     def node(self) -> NodeView:
@@ -77,7 +77,7 @@ class StageScenario:
         assert found is not None
         return found
 
-    # Doing.
+    # Actions.
 
     def carry_out(
         self, *actions: Action, fault: EffectFault | None = None, wait: float = 0.5
@@ -100,17 +100,17 @@ class StageScenario:
             "lease": node.lease,
             "unschedulable": True if node.cordoned else None,
         }
-        said = NodeApplyConfiguration(**kept | applied)
-        return WriteNode(uid=node.uid, revision=node.revision, applied=said)
+        configuration = NodeApplyConfiguration(**kept | applied)
+        return WriteNode(uid=node.uid, revision=node.revision, applied=configuration)
 
     def lease(self, token: int = TOKEN) -> NodeLease:
         return NodeLease(
             node_uid=self.node.uid, owner=LeaseOwner.UPGRADE, token=token, since=self.stage.now
         )
 
-    def slot(self, part: str, body: CommandBody, *, op: int = 1, **said: Any) -> WriteSlot:
+    def slot(self, part: str, body: CommandBody, *, op: int = 1, **fields: Any) -> WriteSlot:
         node = self.node
-        order = said.pop("order", Order(TOKEN, op))
+        order = fields.pop("order", Order(TOKEN, op))
         usual: dict[str, Any] = {
             "node": node.name,
             "node_uid": node.uid,
@@ -118,7 +118,7 @@ class StageScenario:
             "epoch": 1,
             "deadline": self.stage.now + 120.0,
         }
-        return WriteSlot(component=part, command=Command.of(body, order=order, **usual | said))
+        return WriteSlot(component=part, command=Command.of(body, order=order, **usual | fields))
 
     def move_label(self, label: str = NEW_LABEL) -> str:
         old = self.node.driver_pods[0].uid if self.node.driver_pods else ""

@@ -1,4 +1,4 @@
-"""What all components do with their slots, and what is left when they die."""
+"""Slots of all components, and restarts of their agents."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_a_command_is_read_after_its_poke_and_acknowledged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("changes", "code"),
     [
         ({"node_uid": "another"}, RefusalCode.OTHER_NODE),
         ({"boot_id": "another"}, RefusalCode.OTHER_BOOT),
@@ -48,10 +48,10 @@ def test_a_command_is_read_after_its_poke_and_acknowledged() -> None:
     ],
 )
 def test_unacceptable_commands_are_refused_with_a_message(
-    said: dict[str, Any], code: RefusalCode
+    changes: dict[str, Any], code: RefusalCode
 ) -> None:
     scene = StageScenario()
-    scene.carry_out(scene.slot("validator", Validate(label=OLD_LABEL), **said))
+    scene.carry_out(scene.slot("validator", Validate(label=OLD_LABEL), **changes))
     found = refused(scene)
     assert found is not None
     assert found.code is code

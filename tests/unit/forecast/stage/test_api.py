@@ -1,4 +1,4 @@
-"""Writes with their guards, what follows them, and what the journal says of them."""
+"""Guarded writes, their consequences, and their entries in the journal."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_a_current_write_is_stored() -> None:
 def test_a_write_on_an_older_revision_is_a_conflict() -> None:
     scene = StageScenario()
     late = scene.write(state="upgrade-required")
-    scene.people.cordon(NODE)
+    scene.users.cordon(NODE)
     scene.carry_out(late)
     assert scene.node.state == "upgrade-done"
     assert codes(scene) == [("apply", MANAGER, 409)]
@@ -49,10 +49,10 @@ def test_a_write_on_an_older_revision_is_a_conflict() -> None:
 def test_a_write_to_a_node_of_the_same_name_is_a_conflict_and_makes_nothing() -> None:
     scene = StageScenario()
     late = scene.write(state="upgrade-required")
-    scene.people.delete_node(NODE)
+    scene.users.delete_node(NODE)
     scene.carry_out(late)
     assert scene.stage.node(NODE) is None
-    scene.people.register(NODE, POOL)
+    scene.users.register(NODE, POOL)
     scene.carry_out(late)
     assert scene.node.state == ""
     assert codes(scene) == 2 * [("apply", MANAGER, 409)]
@@ -87,7 +87,7 @@ def test_a_cordon_is_followed_by_its_taint_in_both_directions() -> None:
 
 def test_a_request_is_emptied_and_then_gone() -> None:
     scene = StageScenario()
-    scene.people.set_request(NODE, "adopt")
+    scene.users.set_request(NODE, "adopt")
     assert scene.node.request is NodeRequest.ADOPT
     scene.carry_out(scene.write(cleared=(REQUEST_ANNOTATION,)))
     assert scene.node.request is None
@@ -96,12 +96,12 @@ def test_a_request_is_emptied_and_then_gone() -> None:
     assert not scene.node.is_owned(NodeField.REQUEST)
 
 
-def rollout(scene: StageScenario, **said: Any) -> None:
+def rollout(scene: StageScenario, **changes: Any) -> None:
     seen = scene.stage.pool(POOL).rollout
     usual: dict[str, Any] = {"status": RolloutStatus(target="t")}
     if seen is not None:
         usual |= {"uid": seen.uid, "revision": seen.revision}
-    write = WriteRollout(pool=POOL, **usual | said)
+    write = WriteRollout(pool=POOL, **usual | changes)
     scene.stage.carry_out(Decision(rollouts=(write,)))
 
 
@@ -116,9 +116,9 @@ def test_a_rollout_is_made_once_and_then_compared() -> None:
     rollout(scene, brake=Brake.PAUSE)
     assert scene.stage.pool(POOL).rollout is None
     scene.advance(1)
-    made = scene.stage.pool(POOL).rollout
-    assert made is not None
-    assert (made.spec.brake, made.write_pending) == (Brake.PAUSE, False)
+    created = scene.stage.pool(POOL).rollout
+    assert created is not None
+    assert (created.spec.brake, created.write_pending) == (Brake.PAUSE, False)
     rollout(scene, uid="", revision="")
     scene.advance(1)
     rollout(scene, revision="1")

@@ -1,4 +1,4 @@
-"""Driver pods: who makes them, how they start and end, and what must never meet."""
+"""Driver pods: creation, start and end, and what the gate prevents."""
 
 from itertools import pairwise
 
@@ -64,7 +64,7 @@ def test_a_deleted_pod_is_replaced_only_when_it_is_gone() -> None:
 def test_a_deletion_names_its_pod_and_leaves_the_next_one_alone() -> None:
     scene = StageScenario()
     before = pods(scene)[OLD_LABEL]
-    scene.people.delete_driver_pod(NODE)
+    scene.users.delete_driver_pod(NODE)
     scene.run_until_gone(before.uid)
     scene.advance(1)
     (after,) = scene.node.driver_pods
@@ -154,13 +154,13 @@ def test_a_reboot_starts_the_same_pod_again_before_the_gate() -> None:
 
 def test_a_driver_that_waits_for_a_safe_load_loads_when_it_may() -> None:
     scene = StageScenario()
-    scene.people.set_safe_load(NODE)
+    scene.users.set_safe_load(NODE)
     before = pods(scene)[OLD_LABEL]
-    scene.people.delete_driver_pod(NODE)
+    scene.users.delete_driver_pod(NODE)
     scene.run_until_gone(before.uid)
     scene.advance(200)
     waiting = pods(scene)[OLD_LABEL]
     assert (waiting.started is not None, waiting.ready) == (True, False)
-    scene.people.edit(NODE, {SAFE_LOAD: None})
+    scene.users.edit(NODE, {SAFE_LOAD: None})
     scene.advance(30)
     assert pods(scene)[OLD_LABEL].ready

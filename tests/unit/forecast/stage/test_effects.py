@@ -1,4 +1,4 @@
-"""Decisions carried out: in order, each node by itself, and with every fault that there is."""
+"""Decisions carried out: in order, each node by itself, and with faults."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_actions_come_one_after_another_and_the_node_is_being_written_meanwhile(
 def test_a_failed_action_ends_the_step() -> None:
     scene = StageScenario()
     late, slot = both(scene)
-    scene.people.cordon(NODE)
+    scene.users.cordon(NODE)
     scene.carry_out(late, slot)
     assert codes(scene) == [409]
     assert not quiesced(scene)

@@ -1,4 +1,4 @@
-"""The whole: stages that are copied, taken from a snapshot, and told again."""
+"""Whole stages: upgraded, copied, and taken from a snapshot."""
 
 import pytest
 from msgspec.structs import replace
@@ -64,7 +64,7 @@ def test_a_copy_is_independent() -> None:
     scene = StageScenario()
     scene.carry_out(scene.slot("plugin", Quiesce()), wait=0.2)
     other = scene.stage.copy()
-    scene.people.cordon(NODE)
+    scene.users.cordon(NODE)
     scene.advance(10)
     seen = other.node(NODE)
     assert seen is not None

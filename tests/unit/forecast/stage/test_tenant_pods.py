@@ -1,4 +1,4 @@
-"""Pods that compute: what is refused, what leaves when, and what comes back."""
+"""Pods of tenants: refusals, evictions and new pods."""
 
 import pytest
 from msgspec.structs import replace
@@ -92,7 +92,7 @@ def test_a_gone_pod_counts_as_evicted_until_that_is_visible() -> None:
     scene = scene_of(Tenant(name="web", eviction_refused_for=100.0))
     scene.faults.freeze(PODS)
     evict(scene)
-    scene.people.end_tenants(NODE)
+    scene.users.end_tenants(NODE)
     scene.advance(300)
     (leaving,) = scene.node.evictions
     assert leaving.refused == ""
@@ -108,13 +108,13 @@ def test_a_job_ends_by_itself() -> None:
     assert pods(scene) == ()
 
 
-@pytest.mark.parametrize(("selector", "told"), [("kind=job", True), ("", False)])
-def test_jobs_are_shown_if_the_policy_waits_for_them(selector: str, told: bool) -> None:
+@pytest.mark.parametrize(("selector", "shown"), [("kind=job", True), ("", False)])
+def test_jobs_are_shown_if_the_policy_waits_for_them(selector: str, shown: bool) -> None:
     waits = {"wait_for_completion": WaitForCompletion(pod_selector=selector)}
     scene = scene_of(
         Tenant(name="job", job=True), Tenant(name="web"), pools=(pool(rollout=None, upgrade=waits),)
     )
-    assert [pod.job for pod in pods(scene)] == [told, False]
+    assert [pod.job for pod in pods(scene)] == [shown, False]
 
 
 def test_recreated_pods_start_when_the_node_is_uncordoned() -> None:

@@ -1,4 +1,4 @@
-"""Views: what is seen, what is held back, and that only what changed is made anew."""
+"""Views: what they show and freeze, and that only changed ones are rebuilt."""
 
 from libs.contracts.node import NodeRecord
 from libs.rollout.decision import Decision
@@ -27,25 +27,25 @@ def test_changes_are_returned_once() -> None:
     scene = StageScenario()
     assert [node.name for node in scene.stage.pop_view_update().nodes] == [NODE]
     assert scene.stage.pop_view_update() == ((), (), ())
-    scene.people.cordon(NODE)
+    scene.users.cordon(NODE)
     assert [node.cordoned for node in scene.stage.pop_view_update().nodes] == [True]
-    scene.people.delete_node(NODE)
+    scene.users.delete_node(NODE)
     assert scene.stage.pop_view_update().nodes_gone == (NODE,)
 
 
 def test_a_record_that_cannot_be_read_says_why() -> None:
     scene = StageScenario()
     assert isinstance(scene.node.record, NodeRecord)
-    scene.people.set_record(NODE, "nonsense")
+    scene.users.set_record(NODE, "nonsense")
     assert isinstance(scene.node.record, MalformedAnnotation)
-    scene.people.set_record(NODE, None)
+    scene.users.set_record(NODE, None)
     assert scene.node.record is None
 
 
 def test_a_frozen_source_shows_old_state_and_becomes_stale() -> None:
     scene = StageScenario()
     scene.faults.freeze("nodes")
-    scene.people.cordon(NODE)
+    scene.users.cordon(NODE)
     scene.advance(50)
     assert not scene.node.cordoned
     now = scene.stage.instant()
@@ -59,7 +59,7 @@ def test_a_frozen_source_shows_old_state_and_becomes_stale() -> None:
 def test_a_probe_refreshes_a_quiet_source() -> None:
     scene = StageScenario()
     scene.faults.mute_source("pods")
-    scene.people.cordon(NODE)
+    scene.users.cordon(NODE)
     scene.advance(30)
     source = scene.stage.instant().visibility.sources["pods"]
     assert source.proved == START
