@@ -61,29 +61,19 @@ def populate_from_fleet(state: StageState, fleet: Fleet) -> None:
 
 def add_pool(state: StageState, view: PoolView) -> None:
     """Add a policy with its DaemonSets."""
-    seen = view.rollout
-    state.pools[view.key] = StagePool(
-        key=view.key,
-        uid=view.uid,
-        target=view.target,
-        method=view.method,
-        builds=view.builds,
-        upgrade=view.upgrade,
-        strategy=view.strategy,
-        held=view.held,
-        gone=view.gone,
-    )
-    if seen is not None:
+    policy = {name: getattr(view, name) for name in StagePool.__struct_fields__}
+    pool = state.pools[view.key] = StagePool(**policy | {"rollout": None})
+    if (rollout := view.rollout) is not None:
         state.revision += 1
-        state.pools[view.key].rollout = StageRollout(
-            uid=seen.uid,
+        pool.rollout = StageRollout(
+            uid=rollout.uid,
             revision=state.revision,
-            generation=seen.generation,
-            spec=seen.spec,
-            status=seen.status,
-            finalized=seen.has_finalizer,
+            generation=rollout.generation,
+            spec=rollout.spec,
+            status=rollout.status,
+            finalized=rollout.has_finalizer,
         )
-        state.epoch = max(state.epoch, seen.status.epoch)
+        state.epoch = max(state.epoch, rollout.status.epoch)
     create_daemon_sets(state, view.key)
     state.touch_pool(view.key)
 

@@ -262,19 +262,8 @@ def memory_part(
 
 def pool_view(state: StageState, key: str, rollout: RolloutView | None) -> PoolView:
     """Return the current policy with its Rollout as visible."""
-    pool = state.pools[key]
-    return PoolView(
-        key=key,
-        uid=pool.uid,
-        target=pool.target,
-        method=pool.method,
-        builds=pool.builds,
-        upgrade=pool.upgrade,
-        strategy=pool.strategy,
-        held=pool.held,
-        gone=pool.gone,
-        rollout=rollout,
-    )
+    policy = msgspec.structs.asdict(state.pools[key])
+    return PoolView(**policy | {"rollout": rollout})
 
 
 def rollout_view(state: StageState, key: str) -> RolloutView | None:
