@@ -59,7 +59,7 @@ class _Play:
         state = self._stage.state
         self._requests = state.recorder = RequestCounter()
         self._jobs = StageJobs(state, fleet=fleet, world=world)
-        self._courses = NodeRuns(state, target)
+        self._runs = NodeRuns(state, target)
         self._commands = _commands(state)
         _send_bookmarks(state)
         views = self._stage.fleet()
@@ -91,7 +91,7 @@ class _Play:
             if at >= START + HORIZON or self._watch.is_over(at, self._decider.waits):
                 return None
             stage.run_until(at)
-            self._courses.moment(state)
+            self._runs.moment(state)
             woken = decision.wake_at is not None and stage.now >= decision.wake_at
             if woken or state.dirty or state.dirty_pools:
                 return stage.pop_view_update()
@@ -100,16 +100,16 @@ class _Play:
         self._requests.prove(decision.probes)
         asks = (act for step in decision.steps.values() for act in step.actions)
         if decision.rollouts or any(isinstance(act, AskPreflight) for act in asks):
-            self._courses.asks()
-        self._courses.decided(self._stage.state)
+            self._runs.asks()
+        self._runs.decided(self._stage.state)
 
     def _figures(self) -> UpgradeFigures:
-        state, courses, requests = self._stage.state, self._courses, self._requests
-        self._jobs.settle(courses.changed)
-        courses.looks.follow((), state.now)
-        started = [course for course in courses.of.values() if course.started is not None]
-        starts = [course.started or 0.0 for course in started]
-        named = [course.failed for course in started if course.failed is not None]
+        state, runs, requests = self._stage.state, self._runs, self._requests
+        self._jobs.settle(runs.changed)
+        runs.pod_watches.follow((), state.now)
+        started = [run for run in runs.of.values() if run.started is not None]
+        starts = [run.started or 0.0 for run in started]
+        named = [run.failed for run in started if run.failed is not None]
         outcomes = [self._outcome(name) for name in state.nodes]
         accounts = self._jobs.accounts.values()
         nodes = self._fleet.nodes
@@ -118,20 +118,19 @@ class _Play:
             done=outcomes.count("done"),
             failed=outcomes.count("failed"),
             waiting=outcomes.count("waiting"),
-            unproven=courses.unproven,
-            lasted=courses.changed - START,
-            idle=sum(course.idle for course in started) / max(1, len(started)),
-            reads=(requests.reads + courses.looks.reads) / nodes,
-            writes=(requests.writes + PAUSES * courses.pauses) / nodes,
-            events=courses.events / nodes,
+            unproven=runs.unproven,
+            lasted=runs.changed - START,
+            idle=sum(run.idle for run in started) / max(1, len(started)),
+            reads=(requests.reads + runs.pod_watches.reads) / nodes,
+            writes=(requests.writes + PAUSES * runs.pauses) / nodes,
+            events=runs.events / nodes,
             commands=(_commands(state) - self._commands) / nodes,
             evictions=requests.evictions,
             refusals=requests.refusals,
             gpu_hours_idle=sum(account.idle for account in accounts) / HOUR,
             gpu_hours_redone=sum(account.redone for account in accounts) / HOUR,
             harmed=sum(
-                course.started is not None and not self._works(name)
-                for name, course in courses.of.items()
+                run.started is not None and not self._works(name) for name, run in runs.of.items()
             ),
             started_for=max(starts) - min(starts) if starts else None,
             named_after=min(named) - min(starts) if named else None,

@@ -60,22 +60,22 @@ def test_each_policy_kind_needs_its_own_probe() -> None:
 
 
 def test_a_watch_is_restarted_periodically() -> None:
-    looks = PodWatches()
-    looks.follow(["one", "two"], 0.0)
-    looks.follow(["two"], 10.0)
-    assert looks.reads == 2
-    looks.follow([], 3 * 300.0 + 1.0)
-    assert looks.reads == 2 + 2 + 3
+    watches = PodWatches()
+    watches.follow(["one", "two"], 0.0)
+    watches.follow(["two"], 10.0)
+    assert watches.reads == 2
+    watches.follow([], 3 * 300.0 + 1.0)
+    assert watches.reads == 2 + 2 + 3
 
 
 def test_pods_beyond_the_watched_nodes_are_listed_periodically() -> None:
     names = [f"node-{number:03}" for number in range(MAX_WATCHED_NODES + 1)]
-    looks = PodWatches()
-    looks.follow(names, 0.0)
-    looks.follow(names[:MAX_WATCHED_NODES], 95.0)
-    assert looks.reads == 1 + 9
-    looks.follow([], 100.0)
-    assert looks.reads == 1 + 9 + 2 * MAX_WATCHED_NODES
+    watches = PodWatches()
+    watches.follow(names, 0.0)
+    watches.follow(names[:MAX_WATCHED_NODES], 95.0)
+    assert watches.reads == 1 + 9
+    watches.follow([], 100.0)
+    assert watches.reads == 1 + 9 + 2 * MAX_WATCHED_NODES
 
 
 @pytest.mark.parametrize(
