@@ -4,6 +4,8 @@ What no view shows (when a job ends, whether a disruption budget will refuse) is
 once. What is under way on a machine begins again.
 """
 
+from typing import Any
+
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.node import NodeLease, NodeRecord
 from libs.contracts.paths import (
@@ -61,8 +63,9 @@ def populate_from_fleet(state: StageState, fleet: Fleet) -> None:
 
 def add_pool(state: StageState, view: PoolView) -> None:
     """Add a policy with its DaemonSets."""
-    policy = {name: getattr(view, name) for name in StagePool.__struct_fields__}
-    pool = state.pools[view.key] = StagePool(**policy | {"rollout": None})
+    fields: dict[str, Any] = {name: getattr(view, name) for name in StagePool.__struct_fields__}
+    fields["rollout"] = None
+    pool = state.pools[view.key] = StagePool(**fields)
     if (rollout := view.rollout) is not None:
         state.revision += 1
         pool.rollout = StageRollout(

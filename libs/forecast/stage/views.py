@@ -262,8 +262,9 @@ def memory_part(
 
 def pool_view(state: StageState, key: str, rollout: RolloutView | None) -> PoolView:
     """Return the current policy with its Rollout as visible."""
-    policy = msgspec.structs.asdict(state.pools[key])
-    return PoolView(**policy | {"rollout": rollout})
+    fields: dict[str, Any] = msgspec.structs.asdict(state.pools[key])
+    fields["rollout"] = rollout
+    return PoolView(**fields)
 
 
 def rollout_view(state: StageState, key: str) -> RolloutView | None:
