@@ -9,17 +9,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from libs.forecast.world import FleetProfile, ProcessEnd, WorldModel
+from libs.forecast.seeded_world import FleetProfile
+from libs.forecast.world import ProcessEnd, WorldModel
 from libs.policy.wanted import STARTUP_PROBE
 
 CALM = FleetProfile(
-    init_fails=0,
     crashes=0,
-    job_fails=0,
     job_endless=0,
     ignores_stop=0,
     eviction_stuck=0,
-    never_boots=0,
     unload_busy=0,
     unload_hangs=0,
     never_loads=0,

@@ -32,7 +32,7 @@ class TimedActions:
         fleet: ComparedFleet,
         world: WorldModel,
         events: EventQueue,
-        tally: RequestCounts,
+        requests: RequestCounts,
         wake: Callable[[], None],
     ) -> None:
         self.now = 0.0
@@ -44,24 +44,24 @@ class TimedActions:
         self.unproven = 0
         """Nodes that finished without a validation."""
         self._machines = {machine.node.name: machine for machine in machines}
-        self._works = dict(zip(self._machines, jobs, strict=True))
+        self._jobs = dict(zip(self._machines, jobs, strict=True))
         self._fleet = fleet
         self._world = world
-        self._agenda = events
-        self._tally = tally
+        self._events = events
+        self._requests = requests
         self._wake = wake
         self._evicting: set[str] = set()
 
     def read(self, count: int) -> None:
         """Send reads one after the other."""
-        self._tally.reads += count
+        self._requests.reads += count
         self.now += count * REQUEST
 
     def label(self, node: IncumbentNode, state: State) -> None:
         """Patch the state label and read it back."""
         self._write()
         self.read(1)
-        self._tally.events += 1
+        self._requests.events += 1
         self._enter(node, state, self.now)
         self.wrote = True
 
@@ -69,7 +69,7 @@ class TimedActions:
         """Patch an annotation and read it back; the controller does not watch annotations."""
         self._write()
         self.read(1)
-        self._tally.events += 1
+        self._requests.events += 1
         setattr(node, key, value)
 
     def cordon(self, node: IncumbentNode) -> None:
@@ -77,19 +77,19 @@ class TimedActions:
         if not node.cordoned:
             self._write()
             node.cordoned = True
-        self._works[node.name].close(self.now)
+        self._jobs[node.name].close(self.now)
 
     def uncordon(self, node: IncumbentNode) -> None:
         """Uncordon the node."""
         if node.cordoned:
             self._write()
             node.cordoned = False
-        self._works[node.name].open(self.now)
+        self._jobs[node.name].open(self.now)
 
     def jobs_run(self, node: IncumbentNode) -> bool:
         """One list."""
         self.read(1)
-        work = self._works[node.name]
+        work = self._jobs[node.name]
         work.settle(self.now)
         return bool(work.running)
 
@@ -102,7 +102,7 @@ class TimedActions:
         """Delete the driver pod; the next one has the new driver."""
         self._write()
         machine = self._machines[node.name]
-        machine.course.acted_on(self.now)
+        machine.run.acted_on(self.now)
         if node.pod is not None:
             machine.replace(node.pod, self.now)
 
@@ -111,18 +111,18 @@ class TimedActions:
         if node.name in self._evicting:
             return
         self._evicting.add(node.name)
-        self._machines[node.name].course.acted_on(self.now)
-        work = self._works[node.name]
+        self._machines[node.name].run.acted_on(self.now)
+        work = self._jobs[node.name]
         work.settle(self.now)
         pods = len(work.running)
         lists = 2 if pods else 1
-        self._tally.reads += lists
+        self._requests.reads += lists
         began = self.now + lists * REQUEST
         end = began + (self._fleet.eviction_timeout or math.inf)
         over = max((self._evict(job, work, began, end) for job in work.running), default=began)
         state = State.POD_RESTART_REQUIRED if over <= end else State.UPGRADE_FAILED
         if min(over, end) < math.inf:
-            self._agenda.at(min(over, end), lambda: self._evicted(node, state, pods))
+            self._events.at(min(over, end), lambda: self._evicted(node, state, pods))
 
     def waits_for_time(self, node: IncumbentNode) -> bool:
         """Report whether the node waits for a timeout or a job, which only a tick sees."""
@@ -130,11 +130,11 @@ class TimedActions:
             return node.validating_since is not None
         if node.state != State.WAIT_FOR_JOBS_REQUIRED:
             return False
-        jobs = self._works[node.name].running
+        jobs = self._jobs[node.name].running
         return node.jobs_since is not None or all(job.ends is not None for job in jobs)
 
     def _write(self) -> None:
-        self._tally.writes += 1
+        self._requests.writes += 1
         self.now += REQUEST
 
     def _evict(self, job: ComputeJob, work: NodeJobs, began: float, end: float) -> float:
@@ -147,58 +147,56 @@ class TimedActions:
         ends = math.inf if job.ends is None else job.ends
         tried = max(0.0, min(granted, ends, end) - began)
         if tried < math.inf:
-            self._tally.refusals += int(tried / REQUEST)
-            self._tally.writes += int(tried / REQUEST)
+            self._requests.refusals += int(tried / REQUEST)
+            self._requests.writes += int(tried / REQUEST)
         if ends <= granted or granted > end:
             return ends
-        self._tally.writes += 1
-        self._tally.evictions += 1
+        self._requests.writes += 1
+        self._requests.evictions += 1
         takes = self._world.eviction(job.pod, self._fleet.grace).seconds
         if takes is None:
             return math.inf
-        self._tally.reads += math.ceil(takes / POLL)
-        self._agenda.at(granted + takes, lambda: work.evict(job, granted + takes))
+        self._requests.reads += math.ceil(takes / POLL)
+        self._events.at(granted + takes, lambda: work.evict(job, granted + takes))
         return granted + takes
 
     def _evicted(self, node: IncumbentNode, state: State, pods: int) -> None:
         """Write the result of a background task, which the watch of the controller sees."""
-        self._tally.reads += 1
-        self._tally.writes += 1
-        self._tally.events += 2 if pods else 1
+        self._requests.reads += 1
+        self._requests.writes += 1
+        self._requests.events += 2 if pods else 1
 
         def written() -> None:
             self._evicting.discard(node.name)
-            self._enter(node, state, self._agenda.now)
+            self._enter(node, state, self._events.now)
             self._wake()
 
-        self._agenda.at(self._agenda.now + 2 * REQUEST, written)
+        self._events.at(self._events.now + 2 * REQUEST, written)
 
     # Keeping the account.
 
     def _enter(self, node: IncumbentNode, state: State, at: float) -> None:
         """Change the state, and account for the time spent waiting for the controller."""
-        course = self._machines[node.name].course
-        if course.free is None:
-            course.free = self._free_since(node, course, state)
-        course.acted_on(at)
-        if state == State.UPGRADE_FAILED and course.failed is None:
-            course.failed = at
-        if state == State.UPGRADE_DONE and course.started is not None and not course.proven:
+        run = self._machines[node.name].run
+        if run.free is None:
+            run.free = self._free_since(node, run, state)
+        run.acted_on(at)
+        if state == State.UPGRADE_FAILED and run.failed is None:
+            run.failed = at
+        if state == State.UPGRADE_DONE and run.started is not None and not run.proven:
             self.unproven += 1
-        node.state, course.since, self.changed = state, at, at
-        course.free = at if self._next_is_ours(node, state) else None
+        node.state, run.since, self.changed = state, at, at
+        run.free = at if self._next_is_ours(node, state) else None
 
-    def _free_since(
-        self, node: IncumbentNode, course: IncumbentNodeRun, state: State
-    ) -> float | None:
+    def _free_since(self, node: IncumbentNode, run: IncumbentNodeRun, state: State) -> float | None:
         """Return when an unannounced wait was over."""
         if node.state == State.VALIDATION_REQUIRED and state == State.UPGRADE_FAILED:
             return (node.validating_since or 0.0) + VALIDATION_TIMEOUT
         if node.state == State.WAIT_FOR_JOBS_REQUIRED:
-            work = self._works[node.name]
+            work = self._jobs[node.name]
             if work.running:
                 return (node.jobs_since or 0.0) + self._fleet.job_timeout
-            return max(course.since, work.emptied)
+            return max(run.since, work.emptied)
         return None
 
     def _next_is_ours(self, node: IncumbentNode, state: State) -> bool:

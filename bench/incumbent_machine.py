@@ -32,7 +32,7 @@ BACKOFF_RESET = 600.0
 """The back-off of a kubelet; a container that ran this long resets it."""
 
 MAX_FAILURES = 30
-"""Assumed: a container that failed this often in a row never works."""
+"""Assumed: a container that failed this often in a row never jobs."""
 
 
 class EventQueue:
@@ -99,15 +99,15 @@ class IncumbentMachine:
         world: WorldModel,
         target: str,
         events: EventQueue,
-        tally: RequestCounts,
+        requests: RequestCounts,
     ) -> None:
         self.node = node
-        self.course = IncumbentNodeRun()
+        self.run = IncumbentNodeRun()
         self._fleet = fleet
         self._world = world
         self._target = target
         self._events = events
-        self._requests = tally
+        self._requests = requests
         self._starts = 0
         self._unloads = 0
         self._validations = 0
@@ -124,7 +124,7 @@ class IncumbentMachine:
         The pod of a NotReady node stays, because no kubelet reports its end.
         """
         pod.terminating = True
-        self.course.started = at
+        self.run.started = at
         if not self.node.ready:
             return
         stop = self._world.stop(self.node.name, OLD, CONTAINER).seconds
@@ -221,9 +221,9 @@ class IncumbentMachine:
 
     def _finish_validation(self) -> None:
         self.node.validators = [True]
-        self.course.proven = True
+        self.run.proven = True
         self._mark_free(State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED)
 
     def _mark_free(self, *states: State) -> None:
         if self.node.state in states:
-            self.course.free = self._events.now
+            self.run.free = self._events.now

@@ -33,7 +33,7 @@ async def run(report: BenchReport) -> None:
         await _watch(report, url)
 
 
-class _AtHand:
+class _PreparedResponses:
     """A transport with prepared responses, so that only the work of the client is measured."""
 
     status = 200
@@ -44,7 +44,7 @@ class _AtHand:
         self._body = b""
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator["_AtHand"]:
+    async def open(self, request: Request) -> AsyncGenerator["_PreparedResponses"]:
         self._body = self._bodies[int(request.query.get("continue", "0"))]
         yield self
 
@@ -60,7 +60,7 @@ async def _decode(report: BenchReport) -> None:
 
     bodies = pages()
     report.figure("size of a node", sum(map(len, bodies)) / COUNT / 1000, "kB")
-    kube = Kube(_AtHand(bodies), manager="bench", clock=SystemClock())
+    kube = Kube(_PreparedResponses(bodies), manager="bench", clock=SystemClock())
     ours: list[float] = []
     theirs: list[float] = []
     async with ApiClient(Configuration()) as api:
@@ -122,7 +122,7 @@ async def _recorded() -> AsyncGenerator[str]:
         stdout=subprocess.PIPE,
         text=True,
     ) as server:
-        said: Any = server.stdout
-        port = await asyncio.to_thread(said.readline)
+        output: Any = server.stdout
+        port = await asyncio.to_thread(output.readline)
         yield f"http://127.0.0.1:{int(port)}"
         server.communicate()

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from bench.ours_costs import PodWatches
 from libs.contracts.commands import Quiesce, Validate
 from libs.contracts.node import MANAGER, UpgradeState
+from libs.contracts.paths import DRIVER, LEASE, STATE
 from libs.forecast.stage import api
-from libs.forecast.stage.field_paths import DRIVER, LEASE, STATE
 from libs.forecast.stage.objects import DriverPodPhase, StageMachine
 from libs.forecast.stage.state import StageState
 from libs.forecast.world import VALIDATION_STEPS
@@ -47,41 +47,41 @@ class NodeRuns:
         """Nodes that finished on the new driver without evidence."""
         self.pauses = 0
         """How often the record of a node newly said that other operands pause."""
-        self.looks = PodWatches()
+        self.pod_watches = PodWatches()
         self._target = target
         self._stirred: set[str] = set()
         self._required: set[str] = set()
         self._paused: set[str] = set()
         self._others = True
         """Whether the nodes in flight or next have changed."""
-        state.node_handlers += (self._watch,)
-        state.machine_handlers += (self._mind,)
+        state.node_handlers += (self._on_node_changed,)
+        state.machine_handlers += (self._on_machine_changed,)
 
     def moment(self, state: StageState) -> None:
         """Account for everything at the present time."""
         for name in state.dirty | self._stirred:
-            self._look(state, name)
+            self._count_idle(state, name)
         self._stirred.clear()
 
     def decided(self, state: StageState) -> None:
         """Account for the grants and checks of a decision."""
         if self._others:
             self._others = False
-            self.looks.follow(self._followed(state), state.now)
+            self.pod_watches.follow(self._followed(state), state.now)
 
     def asks(self) -> None:
         """Note that checks are requested or a Rollout is written."""
         self._others = True
 
-    def _mind(self, _state: StageState, machine: StageMachine) -> None:
+    def _on_machine_changed(self, _state: StageState, machine: StageMachine) -> None:
         self._stirred.add(machine.name)
 
-    def _watch(self, state: StageState, name: str, paths: frozenset[str]) -> None:
+    def _on_node_changed(self, state: StageState, name: str, paths: frozenset[str]) -> None:
         node = state.nodes[name]
-        course, now = self.of[name], state.now
+        run, now = self.of[name], state.now
         self._stirred.add(name)
-        if DRIVER in paths and api.driver_label_of(node) == self._target and course.started is None:
-            course.started = now
+        if DRIVER in paths and api.driver_label_of(node) == self._target and run.started is None:
+            run.started = now
         if STATE in paths and node.writers.get(STATE) == MANAGER:
             self._enters(state, name)
         record = api.record_of(node)
@@ -94,29 +94,29 @@ class NodeRuns:
             (self._required.add if required else self._required.discard)(name)
 
     def _enters(self, state: StageState, name: str) -> None:
-        node, course = state.nodes[name], self.of[name]
+        node, run = state.nodes[name], self.of[name]
         now, is_now = state.now, api.value(node, STATE)
         self.events += 1
         self.changed = now
-        if is_now == UpgradeState.UPGRADE_FAILED and course.failed is None:
-            course.failed = now
-        if is_now == UpgradeState.UPGRADE_DONE and course.started is not None:
+        if is_now == UpgradeState.UPGRADE_FAILED and run.failed is None:
+            run.failed = now
+        if is_now == UpgradeState.UPGRADE_DONE and run.started is not None:
             record = api.record_of(node)
             evidence = record.evidence if record is not None else None
             self.unproven += not (evidence and evidence.passed and evidence.label == self._target)
 
-    def _look(self, state: StageState, name: str) -> None:
+    def _count_idle(self, state: StageState, name: str) -> None:
         """Count the time since the last check in which the node waited only for the scheduler."""
-        course, now = self.of[name], state.now
-        if course.leased:
-            course.idle += max(0.0, now - max(course.since, min(course.until, now)))
-        course.leased = api.value(state.nodes[name], LEASE) is not None
-        course.since = now
-        course.until = busy_until(state, name) if course.leased else -math.inf
+        run, now = self.of[name], state.now
+        if run.leased:
+            run.idle += max(0.0, now - max(run.since, min(run.until, now)))
+        run.leased = api.value(state.nodes[name], LEASE) is not None
+        run.since = now
+        run.until = busy_until(state, name) if run.leased else -math.inf
 
     def _followed(self, state: StageState) -> list[str]:
         """Return the nodes whose pods the scheduler watches: in flight, checked, then next."""
-        flying = {name for name, course in self.of.items() if course.leased}
+        flying = {name for name, run in self.of.items() if run.leased}
         for pool in state.pools.values():
             if pool.rollout is not None:
                 flying.update(each.node for each in pool.rollout.status.in_flight.values())

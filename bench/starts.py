@@ -60,11 +60,11 @@ class CordonTimingWire(CuttableTransport):
     def _note(self, request: Request, sent: CpuMoment) -> None:
         if request.method != "PATCH" or "/nodes/" not in request.path or not request.body:
             return
-        said = msgspec.json.decode(request.body)
+        body = msgspec.json.decode(request.body)
         name = request.path.rpartition("/")[2]
-        if said.get("spec", {}).get("unschedulable") and name not in self.cordons:
+        if body.get("spec", {}).get("unschedulable") and name not in self.cordons:
             self.cordons[name] = (sent, self.now())
-        if said["metadata"].get("labels", {}).get(STATE_LABEL) == "upgrade-done":
+        if body["metadata"].get("labels", {}).get(STATE_LABEL) == "upgrade-done":
             self.ends.append(self.now())
 
 

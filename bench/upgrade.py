@@ -12,7 +12,8 @@ from bench.comparison import CALM, ComparedFleet, UpgradeFigures
 from bench.incumbent import incumbent
 from bench.ours import ours
 from bench.report import BenchReport
-from libs.forecast.world import SeededWorld, WorldModel
+from libs.forecast.world import WorldModel
+from libs.testing.stage.worlds import SeededFleet
 
 TITLE = "the GPU Operator's upgrade rules beside ours, on simulated fleets (nothing is measured)"
 SEEDS = {10: (7, 8, 9, 10, 11), 100: (7, 8, 9), 1_000: (7,)}
@@ -28,13 +29,13 @@ async def run(report: BenchReport) -> None:
     print(
         "  This is a simulation of both: by reading of the one, by the engine itself of the other."
     )
-    calm = partial(SeededWorld, profile=CALM)
-    bad = partial(SeededWorld, profile=CALM, bad_drivers=frozenset({_BAD}))
+    calm = partial(SeededFleet, profile=CALM)
+    bad = partial(SeededFleet, profile=CALM, bad_drivers=frozenset({_BAD}))
     for size in SEEDS:
         _compare(report, f"{size} nodes, one at a time, nothing goes wrong", _serial(size), calm)
     for size in SEEDS:
-        _compare(report, f"{size} nodes, 25 % at a time, as usual", _quarter(size), SeededWorld)
-    _compare(report, "100 nodes, one at a time, as usual", _serial(100), SeededWorld)
+        _compare(report, f"{size} nodes, 25 % at a time, as usual", _quarter(size), SeededFleet)
+    _compare(report, "100 nodes, one at a time, as usual", _serial(100), SeededFleet)
     _compare(report, "100 nodes, one at a time, a driver that never loads", _serial(100), bad, _BAD)
     _compare(
         report, "100 nodes, 25 % at a time, a driver that never loads", _quarter(100), bad, _BAD

@@ -30,13 +30,13 @@ from libs.bus.journal import FileJournal
 from libs.bus.port import Bus
 from libs.contracts.identities import Writer
 from libs.contracts.journal import Entry
-from libs.forecast.world import WorldModel
 from libs.host.machine import Offload
 from libs.runtime.env import Env
 from libs.testing.cluster.kubelet.container import ContainerProcess
 from libs.testing.cluster.kubelet.fleet import KubeFor, KubeletFleet
 from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
+from libs.testing.stage.worlds import MachineModel
 
 
 def _keep_connection(_bus: Bus) -> None:
@@ -52,7 +52,7 @@ class SimulatedNode:
         *,
         kube_for: KubeFor,
         connect: ConnectAgent,
-        model: WorldModel,
+        model: MachineModel,
         access: Offload,
         env: Env,
         random_for: Callable[[str], random.Random],

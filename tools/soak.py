@@ -22,10 +22,9 @@ from tests.component.rollout.exploration.long_explorations import (
     LongExplorationResult,
     long_explorations,
 )
-from tests.component.rollout.simulation.report import failure_report
+from tests.component.rollout.simulation.failures import failure_report, shrink_failure
 from tests.component.rollout.simulation.runner import run_scenario
 from tests.component.rollout.simulation.scenario import scenario
-from tests.component.rollout.simulation.shrink import shrink_failure
 
 SeedResult = tuple[int, str, int]
 """Seed, failure (empty if none), and the number of nodes that ended in place."""

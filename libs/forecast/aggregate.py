@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 from math import inf
 
 from libs.contracts.node import WaitCode
-from libs.forecast.percentiles import Percentiles, percentiles_of
 from libs.forecast.play_result import CapacityLoss, NodeResult, PlayResult, ProofDelay
-from libs.forecast.rollout_plan import ProofForecast
+from libs.forecast.rollout_plan import Percentiles, ProofForecast, percentiles_of
 from libs.rollout.decision import Wait
 
 OWN_WAITS = frozenset(

@@ -5,19 +5,16 @@ Deciding about each of their steps costs ten times as much. Every other node is 
 
 from collections.abc import Iterator
 
-from libs.contracts.journal import Verb
-from libs.contracts.node import MANAGER, UpgradeState
+from libs.contracts.node import UpgradeState
+from libs.contracts.paths import LEASE
 from libs.contracts.reports import Preflight
-from libs.forecast.stage import api, driver_agent, evictions, installed, tenant_pods
-from libs.forecast.stage.field_paths import LEASE
+from libs.forecast.stage import api, driver_agent, effects, installed, tenant_pods
 from libs.forecast.stage.installed import FinishedUpgrade
-from libs.forecast.stage.managed_fields import applied
 from libs.forecast.stage.objects import StageMachine, StageNode
-from libs.forecast.stage.state import SCHEDULER, StageState
+from libs.forecast.stage.state import StageState
 from libs.forecast.upgrade_estimate import UpgradeEstimate, estimate_upgrade
 from libs.rollout.views.machine import EvictionExemption, PreflightQuery
 
-_SCHEDULER = api.Requester(Verb.APPLY, SCHEDULER, MANAGER)
 _VALIDATE_OP = 2
 """The number of the validation among the ops of one lease."""
 _NEVER_EXPIRES = 1e12
@@ -58,7 +55,11 @@ class FastForward:
         if (name, record.token) in self._estimated:
             return None
         self._estimated.add((name, record.token))
-        return None if evictions.has_pending(state, name) else estimate_upgrade(state, node, record)
+        return (
+            None
+            if effects.has_pending_evictions(state, name)
+            else estimate_upgrade(state, node, record)
+        )
 
     def _begin(self, name: str, estimate: UpgradeEstimate) -> None:
         """Keep the engine from deciding about the node, as if a write were unanswered."""
@@ -67,7 +68,7 @@ class FastForward:
         state.nodes[name].taint = True
         self._active.add(name)
         state.stale_views.add(name)
-        state.timers.add(estimate.label_moves_at, move_label, name, estimate, self._active)
+        state.call_at(estimate.label_moves_at, move_label, name, estimate, self._active)
 
 
 def move_label(state: StageState, name: str, estimate: UpgradeEstimate, active: set[str]) -> None:
@@ -80,7 +81,7 @@ def move_label(state: StageState, name: str, estimate: UpgradeEstimate, active: 
     if target is not None and target.halted_because:
         _resume_decisions(state, name, active)
     else:
-        state.timers.add(estimate.ends_at, finish_fast_forward, name, estimate, active)
+        state.call_at(estimate.ends_at, finish_fast_forward, name, estimate, active)
 
 
 def finish_fast_forward(
@@ -112,7 +113,7 @@ def finish_fast_forward(
     evidence = installed.evidence_of(node, machine, upgrade)
     installed.idle_agents(state, node, machine, upgrade, evidence)
     fields = installed.node_fields(node, machine, upgrade)
-    api.change_fields(state, node, applied(node.fields, MANAGER, fields), _SCHEDULER)
+    api.change_fields(state, node, api.apply_fields(node.fields, fields), api.OUR_APPLY)
     node.taint = api.is_cordoned(node)
     driver_agent.report_facts(state, machine)
     tenant_pods.refill_node(state, name, node.uid)

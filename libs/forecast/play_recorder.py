@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from libs.contracts.node import UpgradeState, WaitCode
-from libs.forecast.capacity_tracker import CapacityTracker
-from libs.forecast.play_result import NodeResult, PlayResult
-from libs.forecast.proof_tracker import ProofTracker
+from libs.forecast.play_result import CapacityTracker, NodeResult, PlayResult, ProofTracker
 from libs.rollout.decide import DecisionDelta
 from libs.rollout.decision import EvictPods, Step, Wait
 from libs.rollout.node_writes import upgrade_lease

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import msgspec
 
 from libs.contracts.node import NodeRecord, Operation, UpgradeState
+from libs.contracts.paths import INITIALLY_CORDONED, KEEP_CORDONED, SAFE_LOAD
 from libs.forecast.stage import agents, api
 from libs.forecast.stage.driver_pods import CONTAINER
-from libs.forecast.stage.field_paths import INITIALLY_CORDONED, KEEP_CORDONED, SAFE_LOAD
 from libs.forecast.stage.objects import (
     DriverPodPhase,
     StageDriverPod,

@@ -101,7 +101,7 @@ def _refuse(
     state: StageState, machine: StageMachine, agent: StageAgent, command: Command, refusal: Refusal
 ) -> None:
     if agent.pending_reports.refusal != refusal:
-        _journal(state, (machine, agent), command, EntryPhase.REFUSED, detail=refusal.message)
+        state.on_entry(machine, agent, command, EntryPhase.REFUSED, detail=refusal.message)
         state.log(f"{machine.name}: {agent.part} refuses {refusal.message}")
     agent.pending_reports = replace(agent.pending_reports, refusal=refusal)
     report(state, machine, agent)
@@ -110,7 +110,7 @@ def _refuse(
 def _begin(state: StageState, machine: StageMachine, agent: StageAgent, command: Command) -> None:
     agent.current_op = command
     agent.highest_order = command.order
-    _journal(state, (machine, agent), command, EntryPhase.STARTED)
+    state.on_entry(machine, agent, command, EntryPhase.STARTED)
     _run(state, machine, agent, command)
 
 
@@ -182,7 +182,7 @@ def finish(
         started=agent.since,
         finished=state.now,
     )
-    _journal(state, (machine, agent), command, EntryPhase.FINISHED, detail=message, result=result)
+    state.on_entry(machine, agent, command, EntryPhase.FINISHED, detail=message, result=result)
     state.log(
         f"{machine.name}: {agent.part} ends {command.kind} {command.order}: "
         + " ".join(filter(None, (outcome.value, code, message)))
@@ -220,7 +220,7 @@ def progress(
 
 def step(state: StageState, machine: StageMachine, agent: StageAgent, detail: str) -> None:
     if agent.current_op is not None:
-        _journal(state, (machine, agent), agent.current_op, EntryPhase.STEP, detail=detail)
+        state.on_entry(machine, agent, agent.current_op, EntryPhase.STEP, detail=detail)
 
 
 def report(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
@@ -235,17 +235,3 @@ def report(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
         agent.published_reports = agent.pending_reports
         agent.last_beat = state.now
         state.touch(machine.name)
-
-
-def _journal(
-    state: StageState,
-    where: tuple[StageMachine, StageAgent],
-    command: Command,
-    phase: EntryPhase,
-    **details: object,
-) -> None:
-    if state.recorder is not None:
-        machine, agent = where
-        state.recorder.entry(
-            state.now, machine.boot_id, agent.part, command, phase=phase, **details
-        )

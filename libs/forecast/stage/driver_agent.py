@@ -4,13 +4,12 @@
 """
 
 from libs.contracts.commands import Install, Swap
-from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.facts import Gate
 from libs.contracts.reports import Outcome, PodUse, Usage
-from libs.forecast.stage import agents, driver_container
+from libs.forecast.stage import agents, driver_pods
 from libs.forecast.stage.objects import (
     DriverFacts,
     DriverPodPhase,
-    KernelDriver,
     StageAgent,
     StageDriverPod,
     StageMachine,
@@ -42,7 +41,7 @@ def _open_by_proof(state: StageState, machine: StageMachine, agent: StageAgent) 
         return
     pod = _at_gate(machine, proven.label)
     if pod is not None:
-        driver_container.admit(state, machine, pod)
+        driver_pods.admit(state, machine, pod)
 
 
 # Swapping.
@@ -68,7 +67,7 @@ def _swap(state: StageState, machine: StageMachine, agent: StageAgent, body: Swa
         agents.progress(state, machine, agent, "gate", "no driver pod asks")
     elif _is_current(state, machine, agent):
         agents.step(state, machine, agent, f"gate: {pod.uid}")
-        driver_container.admit(state, machine, pod)
+        driver_pods.admit(state, machine, pod)
         agents.progress(state, machine, agent, "driver-start")
 
 
@@ -130,7 +129,7 @@ def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
         return
     agent = machine.agents["driver"]
     machine.is_unloading = False
-    found = holders(machine) or (("a process that nobody knows",) if code else ())
+    found = holders(machine) or (("an unknown process",) if code else ())
     if found:
         holders_text = ", ".join(found)
         state.log(f"{name}: EBUSY: {holders_text}")
@@ -235,12 +234,11 @@ def install_finished(state: StageState, name: str, boot: int, ends: tuple[int, s
         why = f"the installer of {digest} ended with {code}"
         agents.finish(state, machine, agent, Outcome.FAILED, ("driver-start", why))
     else:
-        version = driver_container.version_of(digest)
-        machine.loaded = KernelDriver(digest, LoadedDriver(version=version, loaded_at=state.now))
+        machine.loaded = driver_pods.kernel_driver(digest, state.now)
     state.machine_changed(machine)
 
 
-# The gate, and what is said of it.
+# The gate, and the facts that are reported of it.
 
 
 def _admitted(machine: StageMachine) -> StageDriverPod | None:

@@ -4,10 +4,11 @@ What no view shows (when a job ends, whether a disruption budget will refuse) is
 once. What is under way on a machine begins again.
 """
 
+from typing import Any
+
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.node import NodeLease, NodeRecord
-from libs.forecast.stage import agents, driver_container, driver_pods, tenant_pods
-from libs.forecast.stage.field_paths import (
+from libs.contracts.paths import (
     CORDON,
     DRIVER,
     INITIALLY_CORDONED,
@@ -20,7 +21,7 @@ from libs.forecast.stage.field_paths import (
     SKIP,
     STATE,
 )
-from libs.forecast.stage.from_fleet import add_pool
+from libs.forecast.stage import agents, driver_pods, tenant_pods
 from libs.forecast.stage.objects import (
     AgentReports,
     DriverContainerStatus,
@@ -34,14 +35,18 @@ from libs.forecast.stage.objects import (
     StageDriverPod,
     StageMachine,
     StageNode,
+    StagePool,
+    StageRollout,
     StageSlot,
     Tenant,
     TenantPod,
 )
 from libs.forecast.stage.state import StageState
+from libs.policy.wanted import InstallMethod
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.machine import Component, DriverPod, WorkloadPod
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
+from libs.rollout.views.pool import PoolView, Readiness
 
 _GRACE = 30.0
 """Assumed grace period of pods in seconds."""
@@ -54,6 +59,36 @@ def populate_from_fleet(state: StageState, fleet: Fleet) -> None:
         _node(state, view)
     for view in fleet.nodes.values():
         _machine(state, view)
+
+
+def add_pool(state: StageState, view: PoolView) -> None:
+    """Add a policy with its DaemonSets."""
+    fields: dict[str, Any] = {name: getattr(view, name) for name in StagePool.__struct_fields__}
+    fields["rollout"] = None
+    pool = state.pools[view.key] = StagePool(**fields)
+    if (rollout := view.rollout) is not None:
+        state.revision += 1
+        pool.rollout = StageRollout(
+            uid=rollout.uid,
+            revision=state.revision,
+            generation=rollout.generation,
+            spec=rollout.spec,
+            status=rollout.status,
+            finalized=rollout.has_finalizer,
+        )
+        state.epoch = max(state.epoch, rollout.status.epoch)
+    create_daemon_sets(state, view.key)
+    state.touch_pool(view.key)
+
+
+def create_daemon_sets(state: StageState, key: str) -> None:
+    pool = state.pools[key]
+    if pool.method is not InstallMethod.CONTAINER:
+        return
+    for each in pool.builds.values():
+        for build in each.values():
+            if build.readiness is not Readiness.MISSING:
+                state.daemon_sets[build.label] = build.install_digest
 
 
 def _node(state: StageState, view: NodeView) -> None:
@@ -146,14 +181,8 @@ def _resume(state: StageState, name: str) -> None:
     for agent in machine.agents.values():
         agents.read_slot(state, machine, agent)
     for tenant_pod in list(machine.tenant_pods.values()):
-        if tenant_pod.deleting and tenant_pod.tenant.stop_seconds is not None:
-            state.call_after(
-                tenant_pod.tenant.stop_seconds,
-                tenant_pods.tenant_pod_stopped,
-                name,
-                machine.boot,
-                tenant_pod.uid,
-            )
+        if tenant_pod.deleting:
+            tenant_pods.schedule_stop(state, machine, tenant_pod)
     state.machine_changed(machine)
 
 
@@ -181,28 +210,23 @@ def _driver(state: StageState, machine: StageMachine, view: NodeView, seen: Driv
         status=status,
         reported_status=status,
     )
-    values = (machine.name, machine.boot, seen.uid)
     waiting = view.gate.waiting_pod_uid if view.gate is not None else ""
     if seen.ready:
         pod.phase = DriverPodPhase.RUNNING
     elif seen.started is not None:
         pod.phase = DriverPodPhase.LOADING
-        state.call_after(0.0, driver_container.start_driver_container, *values, pod.run)
+        driver_pods.call_in_run(state, 0.0, driver_pods.start_container, machine, pod)
     elif seen.uid == machine.admitted:
         pod.phase = DriverPodPhase.CRASHED
-        state.call_after(
-            state.latencies.restart_backoff,
-            driver_container.restart_driver_container,
-            *values,
-            pod.run,
-        )
+        wait = state.latencies.restart_backoff
+        driver_pods.call_in_run(state, wait, driver_pods.restart_container, machine, pod)
     elif seen.uid == waiting:
         pod.phase = DriverPodPhase.AT_GATE
     else:
         pod.on_machine = False
-        state.call_after(0.0, driver_pods.start_driver_pod, *values)
+        driver_pods.call_later(state, 0.0, driver_pods.start_driver_pod, machine, pod)
     if seen.deleting:
-        state.call_after(0.0, driver_pods.stop_driver_pod, *values)
+        driver_pods.call_later(state, 0.0, driver_pods.stop_driver_pod, machine, pod)
 
 
 def _agent(
@@ -251,11 +275,9 @@ def _tenants(state: StageState, machine: StageMachine, view: NodeView) -> None:
     for pod in view.pods or ():
         tenant = _tenant(state, pod, used.get(pod.uid, 1))
         tenants.append(tenant)
-        machine.tenant_pods[pod.uid] = TenantPod(uid=pod.uid, tenant=tenant, deleting=pod.deleting)
-        if tenant.remaining is not None:
-            state.call_after(
-                tenant.remaining, tenant_pods.tenant_completed, machine.name, machine.boot, pod.uid
-            )
+        tenant_pod = TenantPod(uid=pod.uid, tenant=tenant, deleting=pod.deleting)
+        machine.tenant_pods[pod.uid] = tenant_pod
+        tenant_pods.schedule_completion(state, machine, tenant_pod)
     if view.pods is None:
         for uid, gpus in used.items():
             tenant = _reported_tenant(state, uid, gpus)

@@ -4,8 +4,8 @@ They are mutable and cheap to copy: every field is plain or immutable.
 """
 
 from collections.abc import Mapping
-from copy import copy
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -13,13 +13,23 @@ from libs.contracts.commands import Command, CommandBody, Order, Proven
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.reports import Evidence, Finding, Progress, Refusal, Result, Usage
 from libs.contracts.rollout import RolloutSpec, RolloutStatus
-from libs.forecast.stage.managed_fields import Fields
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
 from libs.rollout.views.machine import EvictionExemption, PreflightQuery
 from libs.rollout.views.pool import Build
+
+
+class OwnedField(msgspec.Struct, frozen=True):
+    """A leaf of an object (a label, an annotation) with its field managers."""
+
+    value: Any
+    managers: tuple[str, ...]
+
+
+Fields = dict[str, OwnedField]
+"""By path."""
 
 
 class StageNode(msgspec.Struct, kw_only=True):
@@ -161,7 +171,7 @@ class StageAgent(msgspec.Struct, kw_only=True):
     instance: str = ""
     """The driver instance that is being validated."""
 
-    # to be said, and said
+    # its reports
     pending_reports: AgentReports = AgentReports()
     published_reports: AgentReports = AgentReports()
 
@@ -264,12 +274,3 @@ class NodeMemory(msgspec.Struct, kw_only=True):
     evictions: PendingEvictions | None = None
     writing: int = 0
     """Number of unanswered requests."""
-
-
-def copy_machine(machine: StageMachine) -> StageMachine:
-    copied = copy(machine)
-    copied.drivers = {uid: copy(each) for uid, each in machine.drivers.items()}
-    copied.tenant_pods = {uid: copy(each) for uid, each in machine.tenant_pods.items()}
-    copied.agents = {part: copy(each) for part, each in machine.agents.items()}
-    copied.counts = machine.counts.copy()
-    return copied

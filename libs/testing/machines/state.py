@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from libs.contracts.facts import Gpu
-from libs.forecast.world import WorldModel
 from libs.host import modules
 from libs.runtime.clock import Clock
 from libs.testing.errors import SimError
 from libs.testing.machines.host_tree import CachedTree, DiskTree, HostTree
 from libs.testing.machines.kernel import SimulatedKernel
+from libs.testing.stage.worlds import MachineModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ class MachineState:
         gpus: tuple[Gpu, ...],
         host_tree: HostTree,
         kernel: SimulatedKernel,
-        model: WorldModel,
+        model: MachineModel,
         clock: Clock,
         free: int,
         cache_reads: bool = False,

@@ -2,7 +2,7 @@
 
 from libs.contracts.identities import Writer
 from libs.contracts.node import STATE_LABEL
-from libs.forecast.world import SteadyWorld
+from libs.testing.stage.worlds import SteadyWorld
 from services.scheduler import resources
 from tests.component.campaign.admin import OLD
 from tests.component.campaign.world import CampaignWorld, run_world

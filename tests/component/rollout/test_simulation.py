@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from libs.rollout.decide import decide
 from libs.rollout.decision import Decision
 from libs.rollout.views.fleet import Fleet, Instant
-from tests.component.rollout.simulation.report import failure_report
+from tests.component.rollout.simulation.failures import failure_report, shrink_failure
 from tests.component.rollout.simulation.runner import Decide, run_scenario
 from tests.component.rollout.simulation.scenario import SMALL, scenario
-from tests.component.rollout.simulation.shrink import shrink_failure
 
 SEEDS = (
     *(range(first, first + 20) for first in range(100, 180, 20)),

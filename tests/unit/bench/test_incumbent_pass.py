@@ -32,10 +32,10 @@ def _said(
     jobs: bool = False,
     **node: Any,
 ) -> list[str]:
-    hands = RecordingActions(now=now, jobs=jobs)
+    actions = RecordingActions(now=now, jobs=jobs)
     nodes = [IncumbentNode(name="n", state=state, pod=IncumbentDriverPod(**pod), **node)]
-    apply(group_by_state(nodes), ComparedFleet(nodes=1, **(policy or {})), hands)
-    return [line.removeprefix("n: ") for line in hands.lines]
+    apply(group_by_state(nodes), ComparedFleet(nodes=1, **(policy or {})), actions)
+    return [line.removeprefix("n: ") for line in actions.lines]
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ def test_a_refused_write_ends_the_pass() -> None:
         IncumbentNode(name="b", state=State.CORDON_REQUIRED),
         IncumbentNode(name="c", state=State.UNCORDON_REQUIRED),
     ]
-    hands = RecordingActions(broken="b")
+    actions = RecordingActions(broken="b")
     with pytest.raises(PassAborted, match="cordon of b was refused"):
-        apply(group_by_state(nodes), ComparedFleet(nodes=3), hands)
-    assert hands.lines == ["a: cordon", "a: wait-for-jobs-required"]
+        apply(group_by_state(nodes), ComparedFleet(nodes=3), actions)
+    assert actions.lines == ["a: cordon", "a: wait-for-jobs-required"]
     assert nodes[2].state == State.UNCORDON_REQUIRED
 
 

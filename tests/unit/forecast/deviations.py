@@ -1,11 +1,11 @@
-"""What can be otherwise about a node before its leap: each is one change on the stage."""
+"""Deviations of a node before its fast-forward: each is one change on the stage."""
 
 from collections.abc import Callable
 from typing import Any
 
-from libs.forecast.stage import Tenant
 from libs.forecast.stage.objects import StageDriverPod, TenantPod
 from libs.policy.kinds.upgrade_policy import PodDeletion
+from libs.testing.stage import Tenant
 from tests.unit.forecast.evicting_node import NEW_LABEL, SIXTEENTH, EvictingNode
 
 Change = Callable[[EvictingNode], None]
@@ -40,8 +40,8 @@ def tenant(**values: object) -> Change:
     return lambda node_stage: node_stage.set_tenant(**values)
 
 
-def world(**oddity: Any) -> Change:
-    return lambda node_stage: node_stage.override_world(**oddity)
+def world(**override: Any) -> Change:
+    return lambda node_stage: node_stage.override_world(**override)
 
 
 def add_attempts(what: str, times: int = 1) -> Change:

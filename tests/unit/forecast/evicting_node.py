@@ -1,12 +1,12 @@
-"""A node whose pods are about to leave, on a stage: the moment at which a leap may begin."""
+"""A node whose pods are about to be evicted: the moment at which a fast-forward may begin."""
 
 from typing import Any
 
 from msgspec.structs import replace
 
 from libs.contracts.node import MANAGER, NodeRecord, UpgradeState
-from libs.forecast.stage import Latencies, Stage, StageNodeSpec, Tenant, api
-from libs.forecast.stage.field_paths import LEASE, RECORD
+from libs.contracts.paths import LEASE, RECORD
+from libs.forecast.stage import api
 from libs.forecast.stage.objects import (
     OwnedField,
     StageDriverPod,
@@ -15,10 +15,10 @@ from libs.forecast.stage.objects import (
     StagePool,
     TenantPod,
 )
-from libs.forecast.stage.state import StageState
 from libs.forecast.upgrade_estimate import UpgradeEstimate, estimate_upgrade
-from libs.forecast.world import SteadyWorld, WorldOverride
 from libs.rollout.decide import decide
+from libs.testing.stage import Latencies, SimulatedStage, SimulatedState, StageNodeSpec, Tenant
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import pool_with_limits
 from tests.unit.rollout.builders import NEW, OLD, POOL, label_of
 
@@ -40,20 +40,20 @@ WEB = Tenant(name="web")
 
 
 class EvictingNode:
-    """One node; whatever a test is about is changed in what is on the stage."""
+    """One node; a test changes what is on its stage."""
 
     def __init__(self, *tenants: Tenant) -> None:
         plan = StageNodeSpec(name=NODE, pool=POOL, target=OLD, tenants=tenants)
-        self.stage = Stage(
+        self.stage = SimulatedStage(
             (pool_with_limits(),), (plan,), world=SteadyWorld(), start=START, latencies=PACE
         )
         while self.record.state != UpgradeState.POD_DELETION_REQUIRED or self.writing:
             decide_and_advance(self.stage)
 
-    # What is there.
+    # Objects on the stage.
 
     @property
-    def state(self) -> StageState:
+    def state(self) -> SimulatedState:
         return self.stage.state
 
     @property
@@ -86,7 +86,7 @@ class EvictingNode:
     def tenant_pod(self) -> TenantPod:
         return next(iter(self.machine.tenant_pods.values()))
 
-    # What is asked and changed.
+    # Estimates and changes.
 
     def estimate(self) -> UpgradeEstimate | None:
         return estimate_upgrade(self.state, self.node, self.record)
@@ -100,8 +100,8 @@ class EvictingNode:
     def set_record(self, **changes: object) -> None:
         self.set_field(RECORD, replace(self.record, **changes))
 
-    def override_world(self, **oddity: Any) -> None:
-        self.state.world = SteadyWorld(overrides=(WorldOverride(**oddity),))
+    def override_world(self, **override: Any) -> None:
+        self.state.world = SteadyWorld(overrides=(WorldOverride(**override),))
 
     def set_tenant(self, **changes: object) -> None:
         self.tenant_pod.tenant = replace(self.tenant_pod.tenant, **changes)
@@ -120,14 +120,14 @@ class EvictingNode:
         self.pool.builds = {**self.pool.builds, NEW: {self.node.variant: build}}
 
 
-def decide_and_advance(stage: Stage) -> None:
+def decide_and_advance(stage: SimulatedStage) -> None:
     decision = decide(stage.fleet(), stage.instant())
     stage.carry_out(decision)
     stage.run_until(min(at for at in (stage.next_at, decision.wake_at) if at is not None))
 
 
 def upgrade_stepwise(node_stage: EvictingNode) -> tuple[float, float, float, float]:
-    """When it moves, its driver starts and has loaded, and it is given back, step by step."""
+    """Return when the label moves, the driver starts and has loaded, and the lease ends."""
     moved = 0.0
     while api.value(node_stage.node, LEASE) is not None:
         decide_and_advance(node_stage.stage)

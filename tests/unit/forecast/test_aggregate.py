@@ -1,4 +1,4 @@
-"""What several stories come to, of stories that are made up."""
+"""Summaries of plays, of made-up results."""
 
 from typing import Any
 
@@ -6,17 +6,16 @@ import pytest
 
 from libs.contracts.node import WaitCode
 from libs.forecast import aggregate
-from libs.forecast.percentiles import Percentiles
 from libs.forecast.play_result import CapacityLoss, NodeResult, PlayResult, ProofDelay, ProofResult
-from libs.forecast.rollout_plan import ProofForecast
+from libs.forecast.rollout_plan import Percentiles, ProofForecast, percentiles_of, upper_median
 from libs.rollout.decision import Wait
 
 
-def result(**courses: NodeResult) -> PlayResult:
-    return told(nodes=courses)
+def result(**nodes: NodeResult) -> PlayResult:
+    return play_result(nodes=nodes)
 
 
-def told(**said: Any) -> PlayResult:
+def play_result(**changes: Any) -> PlayResult:
     usual: dict[str, Any] = {
         "nodes": {},
         "loss": CapacityLoss(nodes=0, gpus=0, at=0.0),
@@ -25,7 +24,7 @@ def told(**said: Any) -> PlayResult:
         "halted_because": "",
         "duration": 0.0,
     }
-    return PlayResult(**usual | said)
+    return PlayResult(**usual | changes)
 
 
 def wait(code: WaitCode) -> Wait:
@@ -91,7 +90,7 @@ def test_of_equal_losses_the_earliest_is_the_largest() -> None:
         CapacityLoss(nodes=nodes, gpus=8 * nodes, at=at)
         for nodes, at in ((1, 0.0), (2, 9.0), (2, 3.0))
     )
-    assert aggregate.largest_loss([told(loss=loss) for loss in (few, late, early)]) == early
+    assert aggregate.largest_loss([play_result(loss=loss) for loss in (few, late, early)]) == early
 
 
 def held(node: str, seconds: float) -> ProofDelay:
@@ -111,7 +110,7 @@ def test_a_delay_is_notable_from_half_of_the_proof_and_ten_minutes_on(
     seconds: float, proven: float | None, notable: bool
 ) -> None:
     proof = ProofResult(threshold=2, proven_at=proven, delay=held("a", seconds))
-    found = aggregate.proof_forecast([told(proof=proof), told()])
+    found = aggregate.proof_forecast([play_result(proof=proof), play_result()])
     assert found is not None
     assert found.delay == (proof.delay if notable else None)
 
@@ -122,8 +121,57 @@ def test_the_proof_of_several_plays() -> None:
         ProofResult(threshold=3, proven_at=1100.0, delay=held("b", 900.0)),
         ProofResult(threshold=2, proven_at=900.0, delay=None),
     ]
-    found = aggregate.proof_forecast([told(proof=proof) for proof in proofs])
+    found = aggregate.proof_forecast([play_result(proof=proof) for proof in proofs])
     assert found == ProofForecast(
         threshold=3, after=Percentiles(1000.0, 1100.0), delay=held("b", 900.0)
     )
-    assert aggregate.proof_forecast([told(), told()]) is None
+    assert aggregate.proof_forecast([play_result(), play_result()]) is None
+
+
+@pytest.mark.parametrize(
+    ("times", "plays", "expected"),
+    [
+        ((), 1, Percentiles(None, None)),
+        ((5.0,), 1, Percentiles(5.0, 5.0)),
+        ((None,), 1, Percentiles(None, None)),
+        ((3.0, 1.0), 2, Percentiles(1.0, 3.0)),
+        ((3.0, 1.0, 2.0), 3, Percentiles(2.0, 3.0)),
+        ((1.0, None), 2, Percentiles(1.0, None)),
+        ((1.0,), 2, Percentiles(1.0, None)),
+        ((1.0,), 3, Percentiles(None, None)),
+        (tuple(map(float, range(1, 21))), 20, Percentiles(10.0, 19.0)),
+        ((*map(float, range(1, 20)), None), 20, Percentiles(10.0, 19.0)),
+        ((*map(float, range(1, 19)), None, None), 20, Percentiles(10.0, None)),
+    ],
+)
+def test_half_of_the_plays_and_nineteen_of_twenty(
+    times: tuple[float | None, ...], plays: int, expected: Percentiles
+) -> None:
+    assert percentiles_of(times, plays) == expected
+
+
+def test_a_percentile_is_never_too_early() -> None:
+    for plays in range(1, 60):
+        times = [float((number * 7919) % 101) for number in range(plays)]
+        found = percentiles_of(times, plays)
+        assert found.p50 is not None
+        assert found.p95 is not None
+        assert found.p50 <= found.p95
+        assert sum(time <= found.p50 for time in times) >= plays * 0.5
+        assert sum(time <= found.p95 for time in times) >= plays * 0.95
+
+
+def test_more_times_than_plays_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 times cannot come from 1 plays"):
+        percentiles_of((1.0, 2.0), 1)
+
+
+def test_percentiles_of_no_play_are_refused() -> None:
+    with pytest.raises(ValueError, match="0 times cannot come from 0 plays"):
+        percentiles_of((), 0)
+
+
+def test_the_typical_one_is_in_the_middle() -> None:
+    assert upper_median(()) == 0.0
+    assert upper_median((3.0, 1.0, 2.0)) == 2.0
+    assert upper_median((3.0, 1.0)) == 3.0

@@ -1,4 +1,4 @@
-"""Who leaps, who does not, how often somebody is looked at, and what that spares."""
+"""Which upgrades are fast-forwarded, and the decisions that this saves."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -6,20 +6,22 @@ from typing import Any
 import pytest
 
 from libs.contracts.node import UpgradeState
+from libs.contracts.paths import LEASE, RECORD
 from libs.contracts.reports import Finding, Preflight
 from libs.forecast import play as playing
 from libs.forecast.fast_forward import FastForward
 from libs.forecast.play_result import PlayResult
-from libs.forecast.stage import api, evictions
-from libs.forecast.stage.field_paths import LEASE, RECORD
+from libs.forecast.stage import api, effects
 from libs.forecast.upgrade_estimate import UpgradeEstimate
-from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, WorldModel, WorldOverride
+from libs.forecast.world import ProcessEnd, TimeSpan, WorldModel
 from libs.rollout.decide import Decider, DecisionDelta
 from libs.rollout.decision import EvictPods, PodRef
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.testing.stage import UserActions
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import (
     EVICTED,
     IDLE_LIFE,
@@ -33,19 +35,19 @@ from tests.unit.forecast.deviations import Change, agent, machine, set_fields, t
 from tests.unit.forecast.evicting_node import NEW_LABEL, NODE, WEB, EvictingNode
 from tests.unit.rollout.builders import POOL, fleet, instant
 
-# What it spares.
+# Saved decisions.
 
 
 class CountedPlay:
-    """One play, of which is counted how often is decided, about how many nodes, and who leaps."""
+    """A play that counts its decisions, and keeps the nodes that were fast-forwarded."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.decisions = 0
         self.nodes = 0
-        self.leapt: list[str] = []
+        self.fast_forwarded: list[str] = []
         counted = self
 
-        class Decided(Decider):
+        class CountedDecider(Decider):
             def decide(self, now: Instant) -> DecisionDelta:
                 counted.decisions += 1
                 return super().decide(now)
@@ -55,26 +57,26 @@ class CountedPlay:
                 counted.nodes += len(there)
                 super().update(there, *rest, **others)
 
-        class Leapt(FastForward):
+        class CountedFastForward(FastForward):
             def start(self) -> Iterator[tuple[str, UpgradeEstimate]]:
                 for name, estimate in super().start():
-                    counted.leapt.append(name)
+                    counted.fast_forwarded.append(name)
                     yield name, estimate
 
-        monkeypatch.setattr(playing, "Decider", Decided)
-        monkeypatch.setattr(playing, "FastForward", Leapt)
+        monkeypatch.setattr(playing, "Decider", CountedDecider)
+        monkeypatch.setattr(playing, "FastForward", CountedFastForward)
 
     def play(
         self,
         *nodes: NodeView,
         pool: PoolView | None = None,
-        leaping: bool = True,
+        fast_forward: bool = True,
         world: WorldModel = SteadyWorld(),  # noqa: B008 - frozen
     ) -> PlayResult:
         self.decisions = self.nodes = 0
-        self.leapt.clear()
+        self.fast_forwarded.clear()
         given = fleet(pool or pool_with_limits(), *nodes)
-        return playing.play(given, instant(), pool=POOL, world=world, fast_forward=leaping)
+        return playing.play(given, instant(), pool=POOL, world=world, fast_forward=fast_forward)
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
@@ -84,13 +86,13 @@ def test_a_fast_forwarded_node_is_decided_about_four_times(
     counted = CountedPlay(monkeypatch)
     nodes = [old_node(f"node-{number:02}", gpu_pod(f"w{number}")) for number in range(12)]
     counted.play(*nodes, pool=pool_with_limits(parallel=parallel))
-    assert sorted(counted.leapt) == [node.name for node in nodes]
+    assert sorted(counted.fast_forwarded) == [node.name for node in nodes]
     assert counted.nodes == 4 * len(nodes)
     assert counted.decisions == 3 + 2 * len(nodes) // parallel
-    leaping = counted.nodes
-    counted.play(*nodes, pool=pool_with_limits(parallel=parallel), leaping=False)
-    assert counted.leapt == []
-    assert counted.nodes > 10 * leaping
+    fast_forward = counted.nodes
+    counted.play(*nodes, pool=pool_with_limits(parallel=parallel), fast_forward=False)
+    assert counted.fast_forwarded == []
+    assert counted.nodes > 10 * fast_forward
 
 
 def test_an_unusual_node_is_played_step_by_step_while_others_fast_forward(
@@ -99,7 +101,7 @@ def test_an_unusual_node_is_played_step_by_step_while_others_fast_forward(
     counted = CountedPlay(monkeypatch)
     crashes = SteadyWorld(overrides=(WorldOverride(node="node-2", run=ProcessEnd(3600.0, 1)),))
     result = counted.play(*idle_nodes(3), world=crashes)
-    assert sorted(counted.leapt) == ["node-1", "node-3"]
+    assert sorted(counted.fast_forwarded) == ["node-1", "node-3"]
     assert result.nodes["node-2"].end is not None
 
 
@@ -124,7 +126,7 @@ def test_time_alone_causes_no_decision_about_a_fast_forwarded_node(
     counted = CountedPlay(monkeypatch)
     slow = SteadyWorld(overrides=(WorldOverride(pod="uid-a", eviction=TimeSpan(seconds)),))
     counted.play(old_node("node-1", gpu_pod("a")), pool=pool_with_limits(parallel=1), world=slow)
-    assert (counted.leapt, counted.decisions) == (["node-1"], 5)
+    assert (counted.fast_forwarded, counted.decisions) == (["node-1"], 5)
 
 
 def test_crashes_of_a_failed_node_cause_no_decision(
@@ -150,7 +152,7 @@ def test_crashes_of_a_failed_node_cause_no_decision(
 def test_changed_nodes_leave_out_fast_forwarded_ones() -> None:
     node_stage = EvictingNode(WEB)
     fast_forward = FastForward(node_stage.state)
-    node_stage.stage.pop_changed_names()
+    node_stage.stage.pop_view_update()
     assert fast_forward.changed_nodes == set()
     node_stage.state.touch(NODE)
     assert fast_forward.changed_nodes == {NODE}
@@ -171,7 +173,7 @@ def starts(node_stage: EvictingNode, fast_forward: FastForward) -> bool:
 def test_a_node_is_held_back_while_fast_forwarded() -> None:
     node_stage = EvictingNode(WEB)
     fast_forward, uid = FastForward(node_stage.state), node_stage.tenant_pod.uid
-    node_stage.stage.pop_changed_names()
+    node_stage.stage.pop_view_update()
     node_stage.state.touch(NODE)
     ((name, estimate),) = fast_forward.start()
     assert (name, estimate.evicted_pods) == (NODE, (uid,))
@@ -219,11 +221,11 @@ def test_pending_evictions_prevent_fast_forward() -> None:
     uid = node_stage.tenant_pod.uid
     node_stage.set_tenant(eviction_refused_for=60.0)
     pods = (PodRef(namespace="work", name="web", uid=uid),)
-    evictions.start_evictions(node_stage.state, NODE, EvictPods(pods=pods))
+    effects.start_evictions(node_stage.state, NODE, EvictPods(pods=pods))
     assert node_stage.estimate() is not None
     fast_forward = FastForward(node_stage.state)
     assert not starts(node_stage, fast_forward)
-    evictions.start_evictions(node_stage.state, NODE, EvictPods(pods=()))
+    effects.start_evictions(node_stage.state, NODE, EvictPods(pods=()))
     assert not starts(node_stage, fast_forward)
     assert starts(node_stage, FastForward(node_stage.state))
 
@@ -237,7 +239,7 @@ def unrecorded(node_stage: EvictingNode) -> None:
 
 
 def gone(node_stage: EvictingNode) -> None:
-    api.delete_node(node_stage.state, NODE, "person")
+    UserActions(node_stage.state).delete_node(NODE)
 
 
 @pytest.mark.parametrize("change", [unleased, unrecorded, gone])

@@ -14,17 +14,17 @@ def test_without_a_wish_the_pool_is_as_it_is() -> None:
 
 def test_options_change_the_pool_and_nothing_else() -> None:
     build = Build(label="label-next", install_digest="install-next")
-    wish = PlanOptions(
+    options = PlanOptions(
         target="next", builds={VARIANT: build}, max_unavailable="10%", max_parallel=3
     )
     given = pool()
-    made = apply_options(fleet(given, required()), POOL, wish).pools[POOL]
-    assert made.target == "next"
-    assert made.build("next", VARIANT) == build
-    assert made.build(NEW, VARIANT) == given.build(NEW, VARIANT)
-    assert made.upgrade.max_unavailable == "10%"
-    assert made.upgrade.max_parallel_upgrades == 3
-    assert made.strategy == given.strategy
+    applied = apply_options(fleet(given, required()), POOL, options).pools[POOL]
+    assert applied.target == "next"
+    assert applied.build("next", VARIANT) == build
+    assert applied.build(NEW, VARIANT) == given.build(NEW, VARIANT)
+    assert applied.upgrade.max_unavailable == "10%"
+    assert applied.upgrade.max_parallel_upgrades == 3
+    assert applied.strategy == given.strategy
 
 
 def test_only_nodes_of_the_pool_and_those_that_it_still_has_a_record_of() -> None:
@@ -34,9 +34,9 @@ def test_only_nodes_of_the_pool_and_those_that_it_still_has_a_record_of() -> Non
         replace(node("node-c"), pool="other"),
         done("node-a"),
     )
-    made = apply_options(fleet((other, pool()), *nodes), POOL, PlanOptions())
-    assert list(made.nodes) == ["node-a", "node-b"]
-    assert list(made.pools) == [POOL, "other"]
+    applied = apply_options(fleet((other, pool()), *nodes), POOL, PlanOptions())
+    assert list(applied.nodes) == ["node-a", "node-b"]
+    assert list(applied.pools) == [POOL, "other"]
 
 
 @pytest.mark.parametrize("brake", [Brake.PAUSE, Brake.FREEZE])
@@ -45,9 +45,9 @@ def test_a_brake_is_taken_as_released(brake: Brake) -> None:
     assert given.rollout is not None
     held = replace(given, rollout=replace(given.rollout, spec=RolloutSpec(brake=brake)))
     assert pause_reason(held) == f"the brake is {brake}"
-    made = apply_options(fleet(held), POOL, PlanOptions()).pools[POOL]
-    assert made == given
-    assert not pause_reason(made)
+    applied = apply_options(fleet(held), POOL, PlanOptions()).pools[POOL]
+    assert applied == given
+    assert not pause_reason(applied)
 
 
 def test_auto_upgrade_is_taken_as_on() -> None:

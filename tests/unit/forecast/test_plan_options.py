@@ -2,13 +2,14 @@
 
 import pytest
 
-from libs.forecast import Percentiles, PlanOptions
-from libs.forecast.world import NEVER, WorldOverride
+from libs.forecast.options import PlanOptions
+from libs.forecast.rollout_plan import Percentiles
+from libs.forecast.world import NEVER
 from libs.rollout.views.pool import Build
+from libs.testing.stage.worlds import WorldOverride
 from tests.unit.forecast.builders import (
-    FixedWorlds,
-    VariedWorlds,
     awaiting_jobs,
+    fixed_worlds,
     forecast_for,
     gpu_pod,
     idle_nodes,
@@ -16,6 +17,7 @@ from tests.unit.forecast.builders import (
     old_node,
     pool_with_limits,
     remark_with,
+    varied_worlds,
 )
 from tests.unit.rollout.builders import NEW, NOW, VARIANT, done, required
 
@@ -36,11 +38,11 @@ def test_another_driver_is_foreseen_on_wish() -> None:
     there = [done("node-1"), done("node-2")]
     assert not forecast_for(pool_with_limits(), there).nodes
     build = Build(label="label-next", install_digest="install-next")
-    made = forecast_for(
+    planned = forecast_for(
         pool_with_limits(), there, options=PlanOptions(target="next", builds={VARIANT: build})
     )
-    assert made.target == "next"
-    assert all(node.end.p50 for node in made.nodes)
+    assert planned.target == "next"
+    assert all(node.end.p50 for node in planned.nodes)
     unknown = forecast_for(pool_with_limits(), there, options=PlanOptions(target="next"))
     assert unknown.makespan == Percentiles(None, None)
     remark_with(unknown, "2 nodes will not start (target-missing)")
@@ -53,12 +55,14 @@ def test_the_needed_limit_is_the_smallest_that_does(seconds: int) -> None:
     ]
     by_hand = None
     for number in range(7):
-        made = forecast_for(pool_with_limits(unavailable=number), nodes, VariedWorlds(), plays=2)
-        if made.makespan.p95 is not None and made.makespan.p95 <= seconds:
+        planned = forecast_for(
+            pool_with_limits(unavailable=number), nodes, varied_worlds(), plays=2
+        )
+        if planned.makespan.p95 is not None and planned.makespan.p95 <= seconds:
             by_hand = number
             break
     found = forecast_for(
-        pool_with_limits(unavailable=1), nodes, VariedWorlds(), plays=2, finish_by=NOW + seconds
+        pool_with_limits(unavailable=1), nodes, varied_worlds(), plays=2, finish_by=NOW + seconds
     )
     assert found.required_limits is not None
     assert found.required_limits.max_unavailable == by_hand
@@ -69,34 +73,34 @@ def test_the_needed_limit_is_the_smallest_that_does(seconds: int) -> None:
 
 
 def test_a_parallel_limit_that_is_too_small_is_reported() -> None:
-    made = forecast_for(pool_with_limits(parallel=1), idle_nodes(4), finish_by=NOW + 90)
-    assert made.required_limits is not None
-    assert (made.required_limits.max_unavailable, made.required_limits.max_parallel) == (2, 0)
+    planned = forecast_for(pool_with_limits(parallel=1), idle_nodes(4), finish_by=NOW + 90)
+    assert planned.required_limits is not None
+    assert (planned.required_limits.max_unavailable, planned.required_limits.max_parallel) == (2, 0)
     assert forecast_for(pool_with_limits(parallel=1), idle_nodes(4)).required_limits is None
 
 
 def test_with_an_endless_job_no_limit_can_be_named() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     nodes = [old_node("node-1", gpu_pod("train", job=True))]
-    made = forecast_for(
-        pool_with_limits(**awaiting_jobs()), nodes, FixedWorlds(endless), finish_by=NOW + 9000
+    planned = forecast_for(
+        pool_with_limits(**awaiting_jobs()), nodes, fixed_worlds(endless), finish_by=NOW + 9000
     )
-    assert made.required_limits is not None
-    assert made.required_limits.max_unavailable is None
-    assert "is unknown whatever" in made.required_limits.why
+    assert planned.required_limits is not None
+    assert planned.required_limits.max_unavailable is None
+    assert "is unknown whatever" in planned.required_limits.why
 
 
 def test_a_time_in_the_past_is_reported() -> None:
-    made = forecast_for(pool_with_limits(), idle_nodes(1), finish_by=NOW)
-    assert made.required_limits is not None
-    assert made.required_limits.why == "that time has passed"
+    planned = forecast_for(pool_with_limits(), idle_nodes(1), finish_by=NOW)
+    assert planned.required_limits is not None
+    assert planned.required_limits.why == "that time has passed"
 
 
 def test_a_node_that_is_in_place_without_a_start_needs_no_room() -> None:
-    made = forecast_for(
+    planned = forecast_for(
         pool_with_limits(), [required("node-1", NEW), old_node("node-2")], finish_by=NOW + 3600
     )
-    assert node_forecast(made, "node-1").start.p50 is None
-    assert node_forecast(made, "node-1").end.p50 is not None
-    assert made.required_limits is not None
-    assert made.required_limits.max_unavailable == 1
+    assert node_forecast(planned, "node-1").start.p50 is None
+    assert node_forecast(planned, "node-1").end.p50 is not None
+    assert planned.required_limits is not None
+    assert planned.required_limits.max_unavailable == 1

@@ -5,22 +5,16 @@ from libs.contracts.node import WaitCode
 from libs.contracts.rollout import TargetRecord
 from libs.forecast.play import play
 from libs.forecast.play_result import PlayResult
-from libs.forecast.stage import Stage
-from libs.forecast.world import (
-    NEVER,
-    ProcessEnd,
-    SeededWorld,
-    SteadyWorld,
-    TimeSpan,
-    ValidationEnd,
-    WorldModel,
-    WorldOverride,
-)
+from libs.forecast.seeded_world import SeededWorld
+from libs.forecast.stage.from_fleet import populate_from_fleet
+from libs.forecast.world import NEVER, ProcessEnd, TimeSpan, ValidationEnd, WorldModel
 from libs.policy.kinds.strategy import OnEvictionTimeout, StrategySpec
 from libs.rollout.decide import decide
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, RolloutView
+from libs.testing.stage import SimulatedStage
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import (
     EVICTED,
     GRANTED,
@@ -39,14 +33,14 @@ NEARLY = 0.05
 
 
 def played(
-    pool: PoolView, *nodes: NodeView, world: WorldModel | None = None, leaping: bool = True
+    pool: PoolView, *nodes: NodeView, world: WorldModel | None = None, fast_forward: bool = True
 ) -> PlayResult:
     return play(
         fleet(pool, *nodes),
         instant(),
         pool=POOL,
         world=world or SteadyWorld(),
-        fast_forward=leaping,
+        fast_forward=fast_forward,
     )
 
 
@@ -87,15 +81,15 @@ def test_the_idle_start_before_the_busy() -> None:
 def test_fast_forward_gives_the_same_result_as_every_step(seed: int, parallel: int) -> None:
     world = SteadyWorld(seed=seed, jitter=2.0)
     nodes = [old_node(f"node-{pods or 0}", *map(gpu_pod, pods)) for pods in ("", "a", "bc")]
-    leaping = played(pool_with_limits(parallel=parallel), *nodes, world=world)
-    stepping = played(pool_with_limits(parallel=parallel), *nodes, world=world, leaping=False)
-    assert leaping.nodes.keys() == stepping.nodes.keys()
-    for name, node_result in leaping.nodes.items():
+    fast_forward = played(pool_with_limits(parallel=parallel), *nodes, world=world)
+    stepping = played(pool_with_limits(parallel=parallel), *nodes, world=world, fast_forward=False)
+    assert fast_forward.nodes.keys() == stepping.nodes.keys()
+    for name, node_result in fast_forward.nodes.items():
         other = stepping.nodes[name]
         assert node_result.evicted == other.evicted
-        assert _life(leaping, name) == pytest.approx(_life(stepping, name), abs=NEARLY)
+        assert _life(fast_forward, name) == pytest.approx(_life(stepping, name), abs=NEARLY)
     # Before each start an agent may have to be asked first: two seconds that a leap does not take.
-    assert leaping.duration == pytest.approx(stepping.duration, abs=2.5 * len(nodes))
+    assert fast_forward.duration == pytest.approx(stepping.duration, abs=2.5 * len(nodes))
 
 
 def _life(result: PlayResult, name: str) -> float:
@@ -129,9 +123,9 @@ TROUBLES = {
 def test_fast_forward_hides_no_failure(trouble: str) -> None:
     world = SteadyWorld(overrides=(TROUBLES[trouble],))
     nodes = (old_node("node-1", gpu_pod("a")), *idle_nodes(3)[1:])
-    leaping = played(pool_with_limits(threshold="100%"), *nodes, world=world)
-    stepping = played(pool_with_limits(threshold="100%"), *nodes, world=world, leaping=False)
-    for name, node_result in leaping.nodes.items():
+    fast_forward = played(pool_with_limits(threshold="100%"), *nodes, world=world)
+    stepping = played(pool_with_limits(threshold="100%"), *nodes, world=world, fast_forward=False)
+    for name, node_result in fast_forward.nodes.items():
         other = stepping.nodes[name]
         assert (node_result.end is None, node_result.failed is None) == (
             other.end is None,
@@ -145,12 +139,17 @@ def test_fast_forward_hides_no_failure(trouble: str) -> None:
 def test_as_many_nodes_fail_with_fast_forward_as_without() -> None:
     nodes = [old_node(f"node-{number:02}", gpu_pod(f"a-{number}")) for number in range(12)]
     failed: dict[bool, int] = {}
-    for leaping in (True, False):
+    for fast_forward in (True, False):
         results = [
-            played(pool_with_limits(parallel=5), *nodes, world=SeededWorld(seed), leaping=leaping)
+            played(
+                pool_with_limits(parallel=5),
+                *nodes,
+                world=SeededWorld(seed),
+                fast_forward=fast_forward,
+            )
             for seed in range(2)
         ]
-        failed[leaping] = sum(
+        failed[fast_forward] = sum(
             node_result.end is None for result in results for node_result in result.nodes.values()
         )
     assert failed[True] > 0
@@ -194,7 +193,8 @@ def test_a_stepped_play_is_what_the_engine_does_on_a_stage() -> None:
 
 
 def _simulated(given: Fleet, world: WorldModel) -> dict[str, float]:
-    stage = Stage.from_fleet(given, world=world, now=NOW)
+    stage = SimulatedStage(world=world, start=NOW)
+    populate_from_fleet(stage.state, given)
     ended: dict[str, float] = {}
     while len(ended) < len(given.nodes):
         decision = decide(stage.fleet(), stage.instant())

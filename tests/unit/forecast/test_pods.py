@@ -1,4 +1,4 @@
-"""What is said of pods: those that leave, what is lost with them, and who keeps them."""
+"""Evicted pods, what is lost with them, and the disruption budgets that keep them."""
 
 import pytest
 from msgspec.structs import replace
@@ -20,8 +20,8 @@ def leaving(uid: str, refused: str = "") -> PodEviction:
 
 
 def test_pods_are_named_or_given_by_uid() -> None:
-    seen = replace(old_node("node-1", gpu_pod("a")), usage=None)
-    told = replace(
+    watched = replace(old_node("node-1", gpu_pod("a")), usage=None)
+    reported = replace(
         old_node("node-2"),
         pods=None,
         usage=Usage(
@@ -31,7 +31,7 @@ def test_pods_are_named_or_given_by_uid() -> None:
             )
         ),
     )
-    known = pods(seen, told)
+    known = pods(watched, reported)
     assert known.evicted(("uid-d", "uid-c", "uid-b", "uid-a")) == (
         "ml/a",
         "the pod with uid uid-b",

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.forecast.required_limits import find_required_limits
+from libs.forecast.plan import find_required_limits
 
 
 def tried(

@@ -1,11 +1,11 @@
-"""What a plain way is: one node that goes it, and what about it makes it another one, or none."""
+"""Estimates of upgrades, and the differences that change or prevent one."""
 
 from typing import NamedTuple
 
 import pytest
 
 from libs.contracts.node import Operation, UpgradeState
-from libs.forecast.stage.field_paths import INITIALLY_CORDONED, KEEP_CORDONED, SAFE_LOAD
+from libs.contracts.paths import INITIALLY_CORDONED, KEEP_CORDONED, SAFE_LOAD
 from libs.forecast.stage.objects import DriverPodPhase
 from libs.forecast.upgrade_estimate import UpgradeEstimate
 from libs.forecast.world import NEVER, ProcessEnd, TimeSpan, ValidationEnd
@@ -43,34 +43,38 @@ from tests.unit.forecast.evicting_node import (
 )
 from tests.unit.rollout.builders import NEW
 
-FREED = 5 * SIXTEENTH + SIXTEENTH + 2.0
+PODS_GONE = 5 * SIXTEENTH + SIXTEENTH + 2.0
 """Until the pod is gone: five slots of an earlier leader, the request, and its end."""
-LETTING_GO = 4 * SIXTEENTH + EIGHTH + 1.0
+DEVICES_CLOSED = 4 * SIXTEENTH + EIGHTH + 1.0
 """Then, until the label moves."""
-HEARD = 2 * EIGHTH + EIGHTH
-"""Then, until the kubelet hears of it, of the old driver's end and of the new driver."""
-OUT = 1.0 + SIXTEENTH + EIGHTH + 3.0
+KUBELET_ACTS = 2 * EIGHTH + EIGHTH
+"""Then, until the kubelet acts on the label, on the end of the old driver and on the new one."""
+UNLOADED = 1.0 + SIXTEENTH + EIGHTH + 3.0
 """Then, until the old driver has stopped and its modules are out."""
-SWAPPED = HEARD + OUT + EIGHTH
+SWAPPED = KUBELET_ACTS + UNLOADED + EIGHTH
 """From the move of the label until the new driver starts."""
 LOADED, READY, VALIDATED = 20.0, 1.0, 5 * SIXTEENTH + EIGHTH + 10.0
-GIVEN_BACK = 3 * SIXTEENTH
+UNCORDONED = 3 * SIXTEENTH
 
 
 class EstimateSummary(NamedTuple):
-    """What is said of a way; seconds from now."""
+    """An estimate in seconds from now."""
 
-    moves: float = FREED + LETTING_GO
-    started: float = FREED + LETTING_GO + SWAPPED
-    loaded: float = FREED + LETTING_GO + SWAPPED + LOADED
-    ends: float = FREED + LETTING_GO + SWAPPED + LOADED + READY + VALIDATED + GIVEN_BACK
+    moves: float = PODS_GONE + DEVICES_CLOSED
+    started: float = PODS_GONE + DEVICES_CLOSED + SWAPPED
+    loaded: float = PODS_GONE + DEVICES_CLOSED + SWAPPED + LOADED
+    ends: float = PODS_GONE + DEVICES_CLOSED + SWAPPED + LOADED + READY + VALIDATED + UNCORDONED
     unloads: int = 1
     loads: int = 1
     leaving: int = 1
 
 
 def later(
-    emptied: float = 0.0, started: float = 0.0, loaded: float = 0.0, ended: float = 0.0, **said: int
+    emptied: float = 0.0,
+    started: float = 0.0,
+    loaded: float = 0.0,
+    ended: float = 0.0,
+    **counts: int,
 ) -> EstimateSummary:
     usual, started, loaded = EstimateSummary(), emptied + started, emptied + started + loaded
     return EstimateSummary(
@@ -78,11 +82,13 @@ def later(
         usual.started + started,
         usual.loaded + loaded,
         usual.ends + loaded + ended,
-        **said,
+        **counts,
     )
 
 
-def told(node_stage: EvictingNode, estimate: UpgradeEstimate | None) -> EstimateSummary | None:
+def summary_of(
+    node_stage: EvictingNode, estimate: UpgradeEstimate | None
+) -> EstimateSummary | None:
     if estimate is None:
         return None
     times = (
@@ -154,7 +160,7 @@ NONE: dict[str, Change] = {
     ),
     "a pod that is refused for ever": tenant(eviction_refused_for=None),
     "a pod that never stops": tenant(stop_seconds=None),
-    "a deadline that is just reached": until(FREED),
+    "a deadline that is just reached": until(PODS_GONE),
     # What goes wrong.
     "an image that never comes": world(pull=NEVER),
     "a driver that is never ready": world(ready=NEVER),
@@ -172,7 +178,7 @@ NONE: dict[str, Change] = {
 
 SAME: dict[str, Change] = {
     "no deadline": lambda node: node.set_record(deadline=None),
-    "a deadline that is just not reached": until(FREED + SIXTEENTH),
+    "a deadline that is just not reached": until(PODS_GONE + SIXTEENTH),
     "a bare pod, with force": tenant(bare=True),
     "a pod with an emptyDir that may be deleted": tenant(empty_dir=True),
     "rules that forbid nothing here": deletion(STRICT),
@@ -208,7 +214,7 @@ LATER: dict[str, tuple[Change, EstimateSummary]] = {
     "refused for eleven seconds": (tenant(eviction_refused_for=11.0), later(15.0)),
     "refused for a while already": (long_refused, later(5.0)),
     "refused long ago": (set_fields(lambda node: node.tenant_pod, first_refused=0.0), later()),
-    "an image that takes its time": (world(pull=TimeSpan(30.0)), later(started=30.0 - OUT)),
+    "an image that takes its time": (world(pull=TimeSpan(30.0)), later(started=30.0 - UNLOADED)),
     "a driver that does not stop": (world(stop=NEVER), later(started=PACE.grace_period - 1.0)),
     "a driver that stops late": (
         world(stop=TimeSpan(100.0)),
@@ -251,7 +257,7 @@ def test_an_ordinary_node_is_estimated() -> None:
     node_stage = EvictingNode(WEB)
     estimate = node_stage.estimate()
     assert estimate is not None
-    assert told(node_stage, estimate) == EstimateSummary()
+    assert summary_of(node_stage, estimate) == EstimateSummary()
     assert estimate.record == node_stage.record
     assert estimate.build == node_stage.pool.builds[NEW][node_stage.node.variant]
     assert estimate.evicted_pods == (node_stage.tenant_pod.uid,)
@@ -268,7 +274,7 @@ def test_out_of_the_ordinary_nodes_are_not_estimated(what: str) -> None:
 def test_irrelevant_differences_do_not_change_the_estimate(what: str) -> None:
     node_stage = EvictingNode(WEB)
     SAME[what](node_stage)
-    assert told(node_stage, node_stage.estimate()) == EstimateSummary()
+    assert summary_of(node_stage, node_stage.estimate()) == EstimateSummary()
 
 
 @pytest.mark.parametrize("what", LATER)
@@ -276,7 +282,7 @@ def test_relevant_differences_change_the_times(what: str) -> None:
     node_stage = EvictingNode(WEB)
     change, expected = LATER[what]
     change(node_stage)
-    assert told(node_stage, node_stage.estimate()) == expected
+    assert summary_of(node_stage, node_stage.estimate()) == expected
 
 
 EITHER = {**SAME, **{what: change for what, (change, _) in LATER.items()}}

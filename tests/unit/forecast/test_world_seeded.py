@@ -1,4 +1,4 @@
-"""The world like a fleet: always the same answer, spread as it is said, and by history."""
+"""The seeded world: always the same answer, with the stated distributions and rates."""
 
 import os
 import statistics
@@ -8,30 +8,25 @@ from collections.abc import Callable
 
 import pytest
 
+from libs.forecast.seeded_world import FleetProfile, Lognormal, SeededWorld, draw
 from libs.forecast.world import (
     NEVER,
     RUNS_FOREVER,
     VALIDATION_STEPS,
-    DurationHistory,
-    FleetProfile,
-    Lognormal,
     ProcessEnd,
-    SeededWorld,
     TimeSpan,
     ValidationEnd,
     WorldModel,
 )
+from libs.testing.stage.worlds import SeededFleet
 
 DRAWS = 10_000
 
 CERTAIN = FleetProfile(
-    init_fails=0,
     crashes=0,
-    job_fails=0,
     job_endless=0,
     ignores_stop=0,
     eviction_stuck=0,
-    never_boots=0,
     unload_busy=0,
     unload_hangs=0,
     never_loads=0,
@@ -49,12 +44,9 @@ Question = Callable[[WorldModel, int], TimeSpan | ProcessEnd | ValidationEnd]
 
 QUESTIONS: dict[str, Question] = {
     "pull": lambda world, number: world.pull(f"n{number}", "driver", "main"),
-    "init": lambda world, number: world.init(f"n{number}", "driver", "gate", 0),
     "ready": lambda world, number: world.ready(f"n{number}", "driver", "main", 0),
     "run": lambda world, number: world.run(f"n{number}", "driver", "main", 0),
-    "job": lambda world, number: world.job(f"n{number}", "train", "main", 0),
     "stop": lambda world, number: world.stop(f"n{number}", "train", "main"),
-    "boot": lambda world, number: world.boot(f"n{number}", 0),
     "unload": lambda world, number: world.unload(f"n{number}", 0),
     "load": lambda world, number: world.load(f"n{number}", "a", 0),
     "validation": lambda world, number: world.validation(f"n{number}", "a", 0),
@@ -91,7 +83,7 @@ def _share(
 
 def test_the_same_question_has_the_same_answer_in_any_order_and_process() -> None:
     script = (
-        "from libs.forecast.world import SeededWorld\n"
+        "from libs.forecast.seeded_world import SeededWorld\n"
         "world = SeededWorld(7)\n"
         "for number in reversed(range(40)):\n"
         "    print(world.load(f'n{number}', 'a', number), world.remainder(f'p{number}', 60.0))\n"
@@ -147,13 +139,10 @@ def test_seconds_follow_the_distribution_that_is_stated(name: str) -> None:
 
 
 RATES = FleetProfile(
-    init_fails=0.1,
     crashes=0.2,
-    job_fails=0.2,
     job_endless=0.1,
     ignores_stop=0.2,
     eviction_stuck=0.1,
-    never_boots=0.2,
     unload_busy=0.2,
     unload_hangs=0.1,
     never_loads=0.0,
@@ -178,12 +167,10 @@ def test_things_go_wrong_by_the_rates_that_are_stated() -> None:
     answers = {name: _answers(world, name) for name in QUESTIONS}
     lost = {
         name: _share(answers[name], NEVER, RUNS_FOREVER, ValidationEnd(None))
-        for name in ("job", "boot", "stop", "unload", "load", "validation", "refusal", "eviction")
+        for name in ("stop", "unload", "load", "validation", "refusal", "eviction")
     }
     assert lost == pytest.approx(
         {
-            "job": 0.1,
-            "boot": 0.2,
             "stop": 0.2,
             "unload": 0.1,
             "load": 0.1,
@@ -195,10 +182,10 @@ def test_things_go_wrong_by_the_rates_that_are_stated() -> None:
     )
     failed = {
         name: sum(map(_failed, answers[name])) / DRAWS
-        for name in ("init", "run", "job", "unload", "load", "validation")
+        for name in ("run", "unload", "load", "validation")
     }
     assert failed == pytest.approx(
-        {"init": 0.1, "run": 0.2, "job": 0.2, "unload": 0.2, "load": 0.2, "validation": 0.2},
+        {"run": 0.2, "unload": 0.2, "load": 0.2, "validation": 0.2},
         abs=0.015,
     )
     assert _share(answers["refusal"], TimeSpan(0.0)) == pytest.approx(0.5, abs=0.015)
@@ -241,22 +228,12 @@ def test_an_unsound_pair_never_passes_where_cuda_is_tried() -> None:
 
 
 def test_a_bad_driver_loads_nowhere_and_an_unsound_one_is_never_validated() -> None:
-    world = SeededWorld(7, bad_drivers=frozenset({"bad"}), unsound_drivers=frozenset({"hollow"}))
+    world = SeededFleet(7, bad_drivers=frozenset({"bad"}), unsound_drivers=frozenset({"hollow"}))
     for number in range(200):
         assert world.load(f"n{number}", "bad", number).exit_code == 1
         assert world.validation(f"n{number}", "hollow", number).failed == "cuda"
     good = [world.load(f"n{number}", "hollow", 0).exit_code for number in range(200)]
     assert sum(good) < 10
-
-
-def test_history_takes_over_once_there_is_enough_of_it() -> None:
-    seen = tuple(float(value) for value in range(100, 130))
-    world = SeededWorld(7, profile=CERTAIN, history=DurationHistory(load=seen, unload=seen[:29]))
-    loads = [_seconds(answer) for answer in _answers(world, "load")]
-    assert min(loads) >= 100.0
-    assert max(loads) <= 129.0
-    assert statistics.median(loads) == pytest.approx(114.5, abs=0.5)
-    assert _answers(world, "unload", 50) == _answers(SeededWorld(7, profile=CERTAIN), "unload", 50)
 
 
 def test_the_remainder_of_a_job_depends_on_its_age() -> None:
@@ -268,15 +245,37 @@ def test_the_remainder_of_a_job_depends_on_its_age() -> None:
     assert left[0] >= 0.0
 
 
-def test_a_job_older_than_any_that_ended_is_of_unknown_length() -> None:
-    seen = tuple(float(value) for value in range(30))
-    world = SeededWorld(7, profile=CERTAIN, history=DurationHistory(job=seen))
-    assert world.remainder("ml/train-1", 28.0) != NEVER
-    assert world.remainder("ml/train-1", 29.0) == NEVER
-
-
 def test_a_pod_has_no_longer_than_its_grace() -> None:
     world = SeededWorld(7, profile=CERTAIN)
     spans = [world.eviction(f"ml/train-{number}", 3.0) for number in range(1000)]
     assert max(_seconds(span) for span in spans) == 3.0
     assert TimeSpan(3.0) in spans
+
+
+def test_a_lognormal_is_named_by_two_of_its_quantiles() -> None:
+    spread = Lognormal(120.0, 300.0)
+    assert spread.quantile(0.5) == pytest.approx(120.0)
+    assert spread.quantile(0.95) == pytest.approx(300.0)
+    assert spread.quantile(0.05) == pytest.approx(48.0)
+    assert spread.share_below(120.0) == pytest.approx(0.5)
+    assert spread.share_below(300.0) == pytest.approx(0.95)
+    assert spread.share_below(0.0) == 0.0
+    assert spread.share_below(spread.quantile(0.123)) == pytest.approx(0.123)
+
+
+@pytest.mark.parametrize(("median", "p95"), [(0.0, 1.0), (-1.0, 1.0), (2.0, 2.0), (3.0, 2.0)])
+def test_invalid_distributions_are_refused(median: float, p95: float) -> None:
+    with pytest.raises(ValueError, match="are no distribution"):
+        Lognormal(median, p95)
+
+
+def test_numbers_are_spread_evenly_and_know_nothing_of_each_other() -> None:
+    pairs = [draw(f"question {number}") for number in range(10_000)]
+    for column in zip(*pairs, strict=True):
+        for tenth in range(10):
+            share = sum(tenth / 10 <= value < (tenth + 1) / 10 for value in column) / 10_000
+            assert share == pytest.approx(0.1, abs=0.01)
+        assert min(column) > 0.0
+        assert max(column) < 1.0
+    both = sum(one < 0.5 and other < 0.5 for one, other in pairs) / 10_000
+    assert both == pytest.approx(0.25, abs=0.015)

@@ -8,7 +8,6 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 
-from libs.forecast.world import WorldModel
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
@@ -21,6 +20,7 @@ from libs.testing.cluster.kubelet.container import ProcessFactory, no_process
 from libs.testing.cluster.kubelet.kubelet import SimulatedKubelet
 from libs.testing.cluster.patches import patch_status
 from libs.testing.cluster.views import LEASES, NODES, PODS, Node, Pod
+from libs.testing.stage.worlds import MachineModel
 
 KubeFor = Callable[[str, str], Kube]
 """Creates a client for a user and a field manager."""
@@ -44,7 +44,7 @@ class KubeletFleet:
         self,
         kube_for: KubeFor,
         *,
-        model: WorldModel,
+        model: MachineModel,
         env: Env,
         processes: ProcessFactory = no_process,
         lease_every: float = LEASE_EVERY,

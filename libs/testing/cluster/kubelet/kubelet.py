@@ -5,13 +5,13 @@ Time and requests belong to the fleet.
 
 from collections.abc import Callable, Iterator
 
-from libs.forecast.world import WorldModel
 from libs.kube.client import Kube
 from libs.runtime.env import Env, Ids
 from libs.testing.cluster.kubelet.container import ProcessFactory
 from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.kubelet.pod_lifecycle import PodHost, PodLifecycle
 from libs.testing.cluster.views import Pod
+from libs.testing.stage.worlds import MachineModel
 
 OnChange = Callable[["SimulatedKubelet", str], None]
 """Called with the kubelet and the key to reconcile: `node`, `lease`, or the uid of a pod."""
@@ -26,7 +26,7 @@ class SimulatedKubelet:
         number: int,
         addresses: Iterator[str],
         kube: Kube,
-        model: WorldModel,
+        model: MachineModel,
         processes: ProcessFactory,
         env: Env,
         on_change: OnChange,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from libs.forecast.world import ProcessEnd, WorldModel
+from libs.forecast.world import ProcessEnd
 from libs.runtime.clock import Clock
 from libs.runtime.env import Ids
 from libs.testing.cluster.kubelet.container import (
@@ -23,6 +23,7 @@ from libs.testing.cluster.kubelet.container import (
     pod_phase,
 )
 from libs.testing.cluster.views import Pod
+from libs.testing.stage.worlds import MachineModel
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class PodHost:
     addresses: Iterator[str]
     """One for each pod."""
     boot_id: str
-    model: WorldModel
+    model: MachineModel
     clock: Clock
     ids: Ids
     processes: ProcessFactory

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from libs.forecast.world import ProcessEnd, WorldOverride
+from libs.forecast.world import ProcessEnd
+from libs.testing.stage.worlds import WorldOverride
 from services.driver.cluster import resources
 from tests.component.driver.cluster.world import (
     AGENTS,

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from libs.audit import judge, unaccounted
 from libs.contracts.events import WaitEvent
 from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
-from libs.forecast.stage import Stage
 from libs.rollout.decision import Decision, Wait
 from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from libs.testing.stage import SimulatedStage
 from tests.component.rollout.simulation.effect_faults import EffectFaultRates
 from tests.component.rollout.simulation.scenario import Scenario
 
@@ -41,7 +41,7 @@ class SimulationFailure(Exception):
         """Time of the failure; None: the time at which the run stopped."""
 
 
-def check_machines(stage: Stage) -> None:
+def check_machines(stage: SimulatedStage) -> None:
     for _, name, text in stage.violations:
         raise SimulationFailure("machine", f"{name}: {text}")
 
@@ -116,7 +116,7 @@ def _is_proven(node: NodeView, pool: PoolView) -> bool:
     )
 
 
-def check_at_rest(stage: Stage, last: Decision) -> Mapping[str, Wait]:
+def check_at_rest(stage: SimulatedStage, last: Decision) -> Mapping[str, Wait]:
     """Return the waits of nodes that are not in place; check that each can last for ever."""
     fleet = stage.fleet()
     waits: dict[str, Wait] = {}
@@ -167,7 +167,7 @@ def counted_pools(node: NodeView) -> set[str]:
     return {node.pool, record.pool if record is not None else ""}
 
 
-def check_remedied(stage: Stage, before: Mapping[str, Wait], last: Decision) -> None:
+def check_remedied(stage: SimulatedStage, before: Mapping[str, Wait], last: Decision) -> None:
     """Check that the remedies ended the waits."""
     for name, wait in before.items():
         now = last.waits.get(name)
@@ -177,7 +177,7 @@ def check_remedied(stage: Stage, before: Mapping[str, Wait], last: Decision) -> 
             raise SimulationFailure("not cured", f"after the remedy {name} still waits for {text}")
 
 
-def check_all_in_place(stage: Stage, last: Decision) -> None:
+def check_all_in_place(stage: SimulatedStage, last: Decision) -> None:
     """Check the end of the run, with every reason to wait removed."""
     fleet = stage.fleet()
     for name, node in fleet.nodes.items():
@@ -187,7 +187,7 @@ def check_all_in_place(stage: Stage, last: Decision) -> None:
             raise SimulationFailure("stuck", f"{name} never gets in place: {reason}")
 
 
-def audit_failure(stage: Stage, scenario: Scenario) -> SimulationFailure | None:
+def audit_failure(stage: SimulatedStage, scenario: Scenario) -> SimulationFailure | None:
     """Return the first violation in the journal."""
     faults = (
         bool(scenario.disturbances)

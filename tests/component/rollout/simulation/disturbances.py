@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from libs.contracts.node import UpgradeState
 from libs.contracts.rollout import Brake
-from libs.forecast.stage import StageFaults, StageNodeSpec, Tenant, UserActions, effects
-from libs.forecast.stage.state import StageState
+from libs.testing.stage import SimulatedState, StageFaults, StageNodeSpec, Tenant, UserActions
+from libs.testing.stage.faults import elect
 from tests.component.rollout.simulation import policies
 
 
@@ -38,18 +38,18 @@ class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
 class DisturbanceContext(msgspec.Struct, frozen=True):
     """The stage, and what can be done to it."""
 
-    state: StageState
+    state: SimulatedState
     users: UserActions
     faults: StageFaults
 
     @classmethod
-    def of(cls, state: StageState) -> "DisturbanceContext":
+    def of(cls, state: SimulatedState) -> "DisturbanceContext":
         return cls(state, UserActions(state), StageFaults(state))
 
     def call_after(self, seconds: float, do: Callable[["DisturbanceContext"], None]) -> None:
         """Call `do` later; on a copy of the stage it is called with the copy."""
 
-        def end(state: StageState) -> None:
+        def end(state: SimulatedState) -> None:
             do(DisturbanceContext.of(state))
 
         self.state.call_after(seconds, end)
@@ -163,7 +163,7 @@ def _join_node(on: DisturbanceContext, act: Disturbance) -> None:
 
 
 def _elect_leader(on: DisturbanceContext, _: Disturbance) -> None:
-    effects.elect(on.state)
+    elect(on.state)
 
 
 # The order and the weights of both tables decide what a seed draws.

@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
 from libs.contracts.rollout import Brake
-from libs.forecast.stage import views
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
 from libs.rollout.node_writes import upgrade_lease
@@ -62,7 +61,7 @@ def _remove_brake(on: DisturbanceContext, _name: str, pool: str) -> None:
 
 
 def _raise_budget(on: DisturbanceContext, name: str, _pool: str) -> None:
-    node = views.node_view(on.state, name)
+    node = on.state.node_view(name)
     for pool in counted_pools(node) if node is not None else ():
         if pool in on.state.pools:
             upgrade = on.state.pools[pool].upgrade
@@ -72,7 +71,7 @@ def _raise_budget(on: DisturbanceContext, name: str, _pool: str) -> None:
 def _end_skip(on: DisturbanceContext, name: str, _pool: str) -> None:
     on.users.set_skip(name, False)
     on.users.uncordon(name)
-    node = views.node_view(on.state, name)
+    node = on.state.node_view(name)
     if node is not None and isinstance(node.lease, MalformedAnnotation):
         on.users.set_lease(name, None)
 
@@ -98,7 +97,7 @@ def _retry(on: DisturbanceContext, name: str, _pool: str) -> None:
 
 def _undo_edits(on: DisturbanceContext, name: str, pool: str) -> None:
     """Restore what the record says; retry the node where that is no help."""
-    node = views.node_view(on.state, name)
+    node = on.state.node_view(name)
     if node is None or not isinstance(node.record, NodeRecord):
         return
     state, label = node.state != node.record.state, node.driver_label != node.record.label

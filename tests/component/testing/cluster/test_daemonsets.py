@@ -2,13 +2,14 @@
 
 import itertools
 
-from libs.forecast.world import ProcessEnd, SteadyWorld, WorldOverride
+from libs.forecast.world import ProcessEnd
 from libs.kube.errors import NotFound
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
 from libs.testing.cluster.daemonset_controller import USER as DAEMON_SETS_USER
 from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, REVISIONS
 from libs.testing.simulation import Sim
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.component.testing.cluster.builders import daemon_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 

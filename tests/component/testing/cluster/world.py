@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from libs.contracts.journal import Revision
-from libs.forecast.world import SteadyWorld, WorldModel
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.resources import Resource
 from libs.testing.apiserver.server import ApiServer
@@ -15,6 +14,7 @@ from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.kubelet.kubelet import SimulatedKubelet
 from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, DaemonSet, Node, Pod
 from libs.testing.simulation import Sim, run
+from libs.testing.stage.worlds import MachineModel, SteadyWorld
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class ClusterWorld:
         self,
         sim: Sim,
         *,
-        model: WorldModel,
+        model: MachineModel,
         processes: ProcessFactory = no_process,
         lease_every: float = 10.0,
     ) -> None:
@@ -138,7 +138,7 @@ async def cluster_world(
     sim: Sim,
     nodes: int = 1,
     *,
-    model: WorldModel | None = None,
+    model: MachineModel | None = None,
     processes: ProcessFactory = no_process,
     labels: dict[str, str] | None = None,
     gpus: int = 8,

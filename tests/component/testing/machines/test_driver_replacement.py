@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, WorldOverride
+from libs.forecast.world import ProcessEnd, TimeSpan
 from libs.host import driver_files, gate, system
 from libs.host.holders import holders
 from libs.host.machine import InlineOffload
@@ -13,6 +13,7 @@ from libs.kube.resources import NODES as WHOLE_NODES
 from libs.testing.cluster.views import JOBS
 from libs.testing.machines.state import IncidentKind
 from libs.testing.simulation import Sim
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.component.testing.cluster.world import run_world
 from tests.component.testing.machines.world import (
     NEW,

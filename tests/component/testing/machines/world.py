@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from libs.contracts.node import DRIVER_LABEL
-from libs.forecast.world import SteadyWorld, WorldModel
 from libs.host import driver_files, gate, modules
 from libs.host.gate import GateAnswer, GateRequest
 from libs.host.holders import containers
@@ -20,6 +19,7 @@ from libs.testing.cluster.views import JOBS, PODS, Pod
 from libs.testing.machines.agent_process import AgentKilled
 from libs.testing.machines.machine import SimulatedMachine, process_factory
 from libs.testing.simulation import Sim
+from libs.testing.stage.worlds import MachineModel, SteadyWorld
 from tests.component.policy.strict_writes import apply
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld
 from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, drivers, node
@@ -153,7 +153,7 @@ class FakeGateAgent:
 
 @asynccontextmanager
 async def machine_world(
-    sim: Sim, root: Path, *, model: WorldModel | None = None, **more: Any
+    sim: Sim, root: Path, *, model: MachineModel | None = None, **more: Any
 ) -> AsyncGenerator[MachineWorld]:
     """Run a cluster with a Ready node and both DaemonSets, without labels on the node."""
     machines: dict[str, SimulatedMachine] = {}

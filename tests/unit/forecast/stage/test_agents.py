@@ -1,4 +1,4 @@
-"""What all components do with their slots, and what is left when they die."""
+"""Slots of all components, and restarts of their agents."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from libs.contracts.commands import Command, Idle, Order, Quiesce, Validate
 from libs.contracts.journal import EntryPhase
 from libs.contracts.reports import Outcome, Refusal, RefusalCode
 from libs.forecast.stage import effects
-from libs.forecast.world import SteadyWorld
+from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.forecast.stage.scenario import NODE, OLD_LABEL, StageScenario
 
 
@@ -36,18 +36,8 @@ def test_a_command_is_read_after_its_poke_and_acknowledged() -> None:
     assert not scene.machine.agents["plugin"].holds_devices
 
 
-def test_a_lost_poke_costs_a_minute() -> None:
-    scene = StageScenario()
-    scene.faults.miss_pokes(NODE, "plugin")
-    scene.carry_out(scene.slot("plugin", Quiesce()))
-    scene.advance(55)
-    assert scene.result("plugin").token == 1
-    scene.advance(10)
-    assert scene.result("plugin").token == 2
-
-
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("changes", "code"),
     [
         ({"node_uid": "another"}, RefusalCode.OTHER_NODE),
         ({"boot_id": "another"}, RefusalCode.OTHER_BOOT),
@@ -58,10 +48,10 @@ def test_a_lost_poke_costs_a_minute() -> None:
     ],
 )
 def test_unacceptable_commands_are_refused_with_a_message(
-    said: dict[str, Any], code: RefusalCode
+    changes: dict[str, Any], code: RefusalCode
 ) -> None:
     scene = StageScenario()
-    scene.carry_out(scene.slot("validator", Validate(label=OLD_LABEL), **said))
+    scene.carry_out(scene.slot("validator", Validate(label=OLD_LABEL), **changes))
     found = refused(scene)
     assert found is not None
     assert found.code is code
@@ -114,14 +104,6 @@ def test_a_finished_op_is_reported_again_but_not_run_again() -> None:
     assert not scene.machine.agents["plugin"].holds_devices, "it holds as long as the slot says so"
 
 
-def test_without_its_journal_its_last_report_is_one() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.slot("plugin", Quiesce()), wait=3.0)
-    scene.faults.restart_agent(NODE, "plugin", loses_journal=True)
-    scene.advance(30)
-    assert begun(scene, "plugin") == 1
-
-
 def test_a_dead_agent_counts_as_silent_after_a_while_and_lets_go() -> None:
     scene = StageScenario()
     assert not scene.node.components["plugin"].is_silent(scene.stage.now + 3600)
@@ -133,16 +115,6 @@ def test_a_dead_agent_counts_as_silent_after_a_while_and_lets_go() -> None:
     scene.advance(10)
     assert not scene.node.components["plugin"].is_silent(scene.stage.now + 3600)
     assert scene.machine.agents["plugin"].holds_devices
-
-
-def test_one_that_hangs_is_silent_too_but_holds_on() -> None:
-    scene = StageScenario()
-    scene.faults.stop_agent(NODE, "plugin", hung=True)
-    scene.carry_out(scene.slot("plugin", Quiesce()))
-    scene.advance(200)
-    assert scene.node.components["plugin"].is_silent(scene.stage.now)
-    assert scene.machine.agents["plugin"].holds_devices
-    assert scene.result("plugin").token == 1
 
 
 def test_reports_are_published_when_the_bus_is_back() -> None:
@@ -159,39 +131,3 @@ def test_reports_are_published_when_the_bus_is_back() -> None:
     assert scene.result("telemetry").token == 1, "what could not be written was not"
     sight = scene.stage.instant().visibility
     assert (sight.bus_down_since, len(sight.bus_outages)) == (None, 1)
-
-
-def test_agents_of_a_machine_that_is_cut_off_catch_up() -> None:
-    scene = StageScenario()
-    scene.faults.disconnect_agents(NODE)
-    scene.carry_out(scene.slot("plugin", Quiesce(), deadline=scene.stage.now + 1000.0), wait=200.0)
-    assert scene.node.components["plugin"].is_silent(scene.stage.now)
-    assert scene.result("plugin").token == 1
-    scene.faults.reconnect_agents(NODE)
-    scene.advance(5)
-    assert scene.result("plugin").token == 2
-    assert not scene.node.components["plugin"].is_silent(scene.stage.now)
-
-
-def test_another_node_uid_is_another_node_of_which_nothing_is_known() -> None:
-    scene = StageScenario()
-    pool = scene.node.pool
-    scene.people.delete_node(NODE)
-    scene.advance(1)
-    scene.people.register(NODE, pool)
-    node = scene.node
-    assert {part.slot for part in node.components.values()} == {None}
-    assert {part.result for part in node.components.values()} == {None}
-    assert node.loaded is not None, "the machine runs what it ran"
-    assert (node.state, node.record, node.lease) == ("", None, None)
-
-
-def test_a_reboot_forgets_what_was_in_memory_and_keeps_the_journal() -> None:
-    scene = StageScenario(world=SteadyWorld(boot_seconds=30.0))
-    scene.carry_out(scene.slot("plugin", Quiesce()), wait=3.0)
-    scene.faults.reboot(NODE)
-    scene.advance(60)
-    assert scene.result("plugin").order == Order(2, 1)
-    found = refused(scene, "plugin")
-    assert found is not None
-    assert found.code is RefusalCode.OTHER_BOOT

@@ -1,19 +1,17 @@
-"""Writes with their guards, what follows them, and what the journal says of them."""
+"""Guarded writes, their consequences, and their entries in the journal."""
 
 from typing import Any
 
 import msgspec
-import pytest
 
 from libs.contracts.journal import Verb
 from libs.contracts.node import MANAGER, REQUEST_ANNOTATION, NodeLease, NodeRequest
-from libs.contracts.paths import set_path
+from libs.contracts.paths import CORDON, set_path
 from libs.contracts.rollout import Brake, RolloutStatus
-from libs.forecast.stage.field_paths import CORDON
-from libs.forecast.stage.recorder import leaves_of_rollout
 from libs.rollout.decision import Decision, WriteRollout
 from libs.rollout.views.node import NodeField
 from libs.testing.changes import changed_paths
+from libs.testing.stage.recorder import leaves_of_rollout
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, TOKEN, StageScenario
 from tests.unit.rollout.builders import POOL
 
@@ -42,7 +40,7 @@ def test_a_current_write_is_stored() -> None:
 def test_a_write_on_an_older_revision_is_a_conflict() -> None:
     scene = StageScenario()
     late = scene.write(state="upgrade-required")
-    scene.people.cordon(NODE)
+    scene.users.cordon(NODE)
     scene.carry_out(late)
     assert scene.node.state == "upgrade-done"
     assert codes(scene) == [("apply", MANAGER, 409)]
@@ -51,10 +49,10 @@ def test_a_write_on_an_older_revision_is_a_conflict() -> None:
 def test_a_write_to_a_node_of_the_same_name_is_a_conflict_and_makes_nothing() -> None:
     scene = StageScenario()
     late = scene.write(state="upgrade-required")
-    scene.people.delete_node(NODE)
+    scene.users.delete_node(NODE)
     scene.carry_out(late)
     assert scene.stage.node(NODE) is None
-    scene.people.register(NODE, POOL)
+    scene.users.register(NODE, POOL)
     scene.carry_out(late)
     assert scene.node.state == ""
     assert codes(scene) == 2 * [("apply", MANAGER, 409)]
@@ -77,16 +75,6 @@ def test_a_cordon_that_a_person_has_too_stays_when_we_give_ours_up() -> None:
     assert scene.node.other_managers(NodeField.CORDON) == ("kubectl-cordon",)
 
 
-def test_kubectl_cordon_over_ours_cannot_be_seen() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.write(unschedulable=True))
-    before = scene.node.revision
-    scene.people.cordon(NODE)
-    assert scene.node.revision == before
-    scene.carry_out(scene.write(unschedulable=None))
-    assert not scene.node.cordoned
-
-
 def test_a_cordon_is_followed_by_its_taint_in_both_directions() -> None:
     scene = StageScenario()
     scene.carry_out(scene.write(unschedulable=True), wait=0.1)
@@ -99,7 +87,7 @@ def test_a_cordon_is_followed_by_its_taint_in_both_directions() -> None:
 
 def test_a_request_is_emptied_and_then_gone() -> None:
     scene = StageScenario()
-    scene.people.set_request(NODE, "adopt")
+    scene.users.set_request(NODE, "adopt")
     assert scene.node.request is NodeRequest.ADOPT
     scene.carry_out(scene.write(cleared=(REQUEST_ANNOTATION,)))
     assert scene.node.request is None
@@ -108,21 +96,12 @@ def test_a_request_is_emptied_and_then_gone() -> None:
     assert not scene.node.is_owned(NodeField.REQUEST)
 
 
-def test_an_edited_field_belongs_to_its_editor() -> None:
-    scene = StageScenario()
-    scene.people.set_state(NODE, "upgrade-required")
-    assert scene.node.other_managers(NodeField.STATE) == ("kubectl-edit",)
-    assert scene.node.last_managers == {NodeField.STATE: "kubectl-edit"}
-    scene.people.set_state(NODE, None)
-    assert NodeField.STATE not in scene.node.field_managers
-
-
-def rollout(scene: StageScenario, **said: Any) -> None:
+def rollout(scene: StageScenario, **changes: Any) -> None:
     seen = scene.stage.pool(POOL).rollout
     usual: dict[str, Any] = {"status": RolloutStatus(target="t")}
     if seen is not None:
         usual |= {"uid": seen.uid, "revision": seen.revision}
-    write = WriteRollout(pool=POOL, **usual | said)
+    write = WriteRollout(pool=POOL, **usual | changes)
     scene.stage.carry_out(Decision(rollouts=(write,)))
 
 
@@ -137,9 +116,9 @@ def test_a_rollout_is_made_once_and_then_compared() -> None:
     rollout(scene, brake=Brake.PAUSE)
     assert scene.stage.pool(POOL).rollout is None
     scene.advance(1)
-    made = scene.stage.pool(POOL).rollout
-    assert made is not None
-    assert (made.spec.brake, made.write_pending) == (Brake.PAUSE, False)
+    created = scene.stage.pool(POOL).rollout
+    assert created is not None
+    assert (created.spec.brake, created.write_pending) == (Brake.PAUSE, False)
     rollout(scene, uid="", revision="")
     scene.advance(1)
     rollout(scene, revision="1")
@@ -194,19 +173,3 @@ def test_the_paths_of_a_rollout_are_those_that_a_server_writes() -> None:
     }
     leaves = {path: (None, value) for path, value in leaves_of_rollout(POOL, there).items()}
     assert changed_paths(None, whole) == leaves
-
-
-@pytest.mark.parametrize("brake", list(Brake))
-def test_people_write_the_spec_of_a_rollout(brake: Brake) -> None:
-    scene = StageScenario()
-    rollout(scene)
-    scene.advance(1)
-    before = scene.stage.pool(POOL).rollout
-    scene.people.set_brake(POOL, brake)
-    after = scene.stage.pool(POOL).rollout
-    assert before is not None
-    assert after is not None
-    assert after.spec.brake is brake
-    assert (after.revision != before.revision) == (brake is not Brake.NONE)
-    scene.people.delete_rollout(POOL)
-    assert scene.stage.pool(POOL).rollout is None

@@ -6,10 +6,11 @@ from msgspec.structs import replace
 from libs.contracts.commands import Idle, Install, Order, Proven, Swap
 from libs.contracts.journal import EntryPhase
 from libs.contracts.reports import Outcome
-from libs.forecast.stage import Tenant
 from libs.forecast.stage.objects import DriverPodPhase
-from libs.forecast.world import ProcessEnd, SteadyWorld, WorldOverride
+from libs.forecast.world import ProcessEnd
 from libs.policy.wanted import InstallMethod
+from libs.testing.stage import Tenant
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, OLD_LABEL, StageScenario
 from tests.unit.rollout.builders import NEW, OLD, VARIANT, build, install_of, on_host, pool
 
@@ -65,9 +66,9 @@ def test_its_progress_says_where_it_is() -> None:
     scene.carry_out(scene.slot("driver", SWAP), wait=0.0)
     phases: list[str] = []
     while scene.node.components["driver"].result is None or scene.result("driver").token != 2:
-        said = scene.node.components["driver"].progress
-        if said is not None and said.phase not in phases:
-            phases.append(said.phase)
+        progress = scene.node.components["driver"].progress
+        if progress is not None and progress.phase not in phases:
+            phases.append(progress.phase)
         scene.stage.advance()
     assert old
     assert phases == ["old-driver", "unload", "gate", "driver-start"]
@@ -77,7 +78,7 @@ def test_rule_1_it_waits_for_a_pod_that_was_let_in_whatever_becomes_of_its_objec
     scene = StageScenario(world=SteadyWorld(stop_seconds=25.0))
     quiet(scene)
     old = scene.node.driver_pods[0].uid
-    scene.people.delete_driver_pod(NODE, force=True)
+    scene.users.delete_driver_pod(NODE, force=True)
     scene.carry_out(scene.write(driver_label=NEW_LABEL, lease=scene.lease(), unschedulable=True))
     scene.carry_out(scene.slot("driver", SWAP))
     scene.advance(10)
@@ -113,7 +114,7 @@ def test_rule_2_a_swap_that_comes_again_goes_on_and_does_not_unload() -> None:
 def test_rule_2_to_reload_the_pod_goes_first_and_is_named_as_old() -> None:
     scene = StageScenario()
     uid = swapped(scene)
-    scene.people.delete_driver_pod(NODE)
+    scene.users.delete_driver_pod(NODE)
     scene.run_until_gone(uid)
     scene.carry_out(scene.slot("driver", replace(SWAP, old_pod_uid=uid), op=2))
     scene.advance(60)
@@ -124,7 +125,7 @@ def test_rule_2_to_reload_the_pod_goes_first_and_is_named_as_old() -> None:
 def test_rule_3_what_is_proven_opens_the_gate_without_an_op() -> None:
     scene = StageScenario()
     before = scene.node.driver_pods[0].uid
-    scene.people.delete_driver_pod(NODE)
+    scene.users.delete_driver_pod(NODE)
     scene.advance(60)
     (pod,) = scene.node.driver_pods
     assert pod.uid != before
@@ -142,7 +143,7 @@ def test_rule_3_what_is_proven_opens_the_gate_without_an_op() -> None:
 def test_rule_3_nothing_else_opens_it(proven: Proven | None) -> None:
     scene = StageScenario()
     scene.carry_out(scene.slot("driver", Idle(proven=proven)))
-    scene.people.delete_driver_pod(NODE)
+    scene.users.delete_driver_pod(NODE)
     scene.advance(100)
     (pod,) = scene.node.driver_pods
     assert scene.machine.drivers[pod.uid].phase is DriverPodPhase.AT_GATE
@@ -192,7 +193,7 @@ def test_while_anything_holds_the_devices_the_modules_stay() -> None:
     assert progress is not None
     assert (progress.phase, progress.detail) == ("unload", "in use: 2 processes of the host")
     assert scene.node.loaded == before
-    scene.people.set_host_processes(NODE, 0)
+    scene.users.set_host_processes(NODE, 0)
     scene.advance(60)
     assert scene.result("driver").outcome is Outcome.DONE
 
@@ -257,7 +258,7 @@ def test_an_op_that_is_replaced_ends_as_superseded() -> None:
         if each.component == "driver" and each.phase is EntryPhase.FINISHED and each.result
     ]
     assert ended == [(1, "superseded"), (2, "done")]
-    scene.people.set_host_processes(NODE, 0)
+    scene.users.set_host_processes(NODE, 0)
     scene.advance(100)
     assert scene.node.loaded is not None, "nothing goes on with an op that ended"
 

@@ -1,13 +1,14 @@
-"""Driver pods: who makes them, how they start and end, and what must never meet."""
+"""Driver pods: creation, start and end, and what the gate prevents."""
 
 from itertools import pairwise
 
-from libs.forecast.stage import driver_container
-from libs.forecast.stage.field_paths import SAFE_LOAD
+from libs.contracts.paths import SAFE_LOAD
+from libs.forecast.stage import driver_pods
 from libs.forecast.stage.objects import DriverPodPhase
-from libs.forecast.world import NEVER, ProcessEnd, SteadyWorld, TimeSpan, WorldOverride
+from libs.forecast.world import NEVER, ProcessEnd
 from libs.rollout.decision import DeleteDriverPod, PodRef
 from libs.rollout.views.machine import DriverPod
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, OLD_LABEL, StageScenario
 
 
@@ -63,7 +64,7 @@ def test_a_deleted_pod_is_replaced_only_when_it_is_gone() -> None:
 def test_a_deletion_names_its_pod_and_leaves_the_next_one_alone() -> None:
     scene = StageScenario()
     before = pods(scene)[OLD_LABEL]
-    scene.people.delete_driver_pod(NODE)
+    scene.users.delete_driver_pod(NODE)
     scene.run_until_gone(before.uid)
     scene.advance(1)
     (after,) = scene.node.driver_pods
@@ -92,7 +93,7 @@ def admit(scene: StageScenario) -> DriverPod:
     (pod,) = (
         each for each in scene.machine.drivers.values() if each.phase is DriverPodPhase.AT_GATE
     )
-    driver_container.admit(scene.stage.state, scene.machine, pod)
+    driver_pods.admit(scene.stage.state, scene.machine, pod)
     scene.advance(0.5)
     return pods(scene)[pod.label]
 
@@ -136,35 +137,6 @@ def test_a_driver_over_the_modules_of_another_is_noticed() -> None:
     assert "over the modules of install-target-old" in text
 
 
-def test_a_pod_deleted_by_force_runs_on_when_its_object_is_gone() -> None:
-    scene = StageScenario(world=SteadyWorld(stop_seconds=20.0))
-    before = pods(scene)[OLD_LABEL]
-    scene.people.delete_driver_pod(NODE, force=True)
-    scene.advance(3)
-    assert before.uid not in {pod.uid for pod in scene.node.driver_pods}
-    assert scene.machine.drivers[before.uid].on_machine
-    assert pods(scene)[OLD_LABEL].started is None
-    scene.advance(20)
-    assert before.uid not in scene.machine.drivers
-    assert scene.stage.violations == ()
-
-
-def test_a_kubelet_that_is_cut_off_neither_ends_nor_tells_anything() -> None:
-    scene = StageScenario()
-    scene.faults.disconnect_kubelet(NODE, 100.0)
-    old = scene.move_label()
-    scene.people.crash_driver(NODE)
-    scene.advance(80)
-    assert [(pod.uid, pod.ready) for pod in scene.node.driver_pods if pod.uid == old] == [
-        (old, True)
-    ]
-    assert scene.machine.drivers[old].on_machine
-    assert not scene.node.ready
-    scene.run_until_gone(old)
-    assert 100.0 < scene.elapsed < 103.0
-    assert scene.node.ready
-
-
 def test_a_reboot_starts_the_same_pod_again_before_the_gate() -> None:
     scene = StageScenario(world=SteadyWorld(boot_seconds=60.0))
     before = pods(scene)[OLD_LABEL]
@@ -182,25 +154,13 @@ def test_a_reboot_starts_the_same_pod_again_before_the_gate() -> None:
 
 def test_a_driver_that_waits_for_a_safe_load_loads_when_it_may() -> None:
     scene = StageScenario()
-    scene.people.set_safe_load(NODE)
+    scene.users.set_safe_load(NODE)
     before = pods(scene)[OLD_LABEL]
-    scene.people.delete_driver_pod(NODE)
+    scene.users.delete_driver_pod(NODE)
     scene.run_until_gone(before.uid)
     scene.advance(200)
     waiting = pods(scene)[OLD_LABEL]
     assert (waiting.started is not None, waiting.ready) == (True, False)
-    scene.people.edit(NODE, {SAFE_LOAD: None})
+    scene.users.edit(NODE, {SAFE_LOAD: None})
     scene.advance(30)
     assert pods(scene)[OLD_LABEL].ready
-
-
-def test_the_pods_of_a_node_that_is_gone_are_collected_and_the_machine_runs_on() -> None:
-    scene = StageScenario(
-        world=SteadyWorld(stop_seconds=5.0, overrides=(WorldOverride(pull=TimeSpan(1.0)),))
-    )
-    scene.people.delete_node(NODE)
-    scene.advance(41)
-    assert not any(pod.in_api for pod in scene.machine.drivers.values())
-    scene.advance(10)
-    assert scene.machine.drivers == {}
-    assert scene.machine.loaded is not None

@@ -1,22 +1,21 @@
-"""Decisions carried out: in order, each node by itself, and with every fault that there is."""
+"""Decisions carried out: in order, each node by itself, and with faults."""
 
 import pytest
 
 from libs.contracts.commands import Idle, PreflightCheck, Quiesce
 from libs.contracts.node import WaitCode
 from libs.contracts.reports import Finding
-from libs.forecast.stage import EffectFault, Tenant
 from libs.rollout.decision import (
     AskPreflight,
     Decision,
     Notice,
     NoticeKind,
-    Step,
     Wait,
     WriteNode,
     WriteSlot,
 )
 from libs.rollout.views.machine import PreflightQuery
+from libs.testing.stage import EffectFault, Tenant
 from tests.unit.forecast.stage.scenario import NODE, OLD_LABEL, StageScenario
 
 CHECK = PreflightCheck(label=OLD_LABEL)
@@ -54,50 +53,31 @@ def test_actions_come_one_after_another_and_the_node_is_being_written_meanwhile(
 def test_a_failed_action_ends_the_step() -> None:
     scene = StageScenario()
     late, slot = both(scene)
-    scene.people.cordon(NODE)
+    scene.users.cordon(NODE)
     scene.carry_out(late, slot)
     assert codes(scene) == [409]
     assert not quiesced(scene)
     assert not scene.node.write_pending
 
 
-def test_a_lost_request_times_out() -> None:
+@pytest.mark.parametrize(
+    ("fault", "at_first", "in_the_end"),
+    [
+        (EffectFault(lost=True), ([], False, True), []),
+        (EffectFault(delay=2.0), ([], False, True), [200]),
+        (EffectFault(repeat_after=1.0), ([200], True, False), [200, 409]),
+        (EffectFault(max_actions=1), ([200], False, True), [200]),
+        (EffectFault(unanswered=True), ([200], True, True), [200]),
+    ],
+)
+def test_effects_can_be_lost_late_repeated_cut_short_or_unanswered(
+    fault: EffectFault, at_first: tuple[list[int], bool, bool], in_the_end: list[int]
+) -> None:
     scene = StageScenario()
-    scene.carry_out(*both(scene), fault=EffectFault(lost=True), wait=2.9)
-    assert (codes(scene), quiesced(scene), scene.node.write_pending) == ([], False, True)
-    scene.advance(0.2)
-    assert not scene.node.write_pending
-
-
-def test_a_late_write_conflicts_with_newer_ones() -> None:
-    scene = StageScenario()
-    scene.carry_out(*both(scene), fault=EffectFault(delay=2.0), wait=1.0)
-    scene.people.cordon(NODE)
+    scene.carry_out(*both(scene), fault=fault)
+    assert (codes(scene), quiesced(scene), scene.node.write_pending) == at_first
     scene.advance(5)
-    assert codes(scene) == [409]
-
-
-def test_a_repeated_write_conflicts_with_itself() -> None:
-    scene = StageScenario()
-    scene.carry_out(*both(scene), fault=EffectFault(repeat_after=1.0), wait=5.0)
-    assert codes(scene) == [200, 409]
-    assert quiesced(scene)
-
-
-def test_half_of_it_is_done() -> None:
-    scene = StageScenario()
-    scene.carry_out(*both(scene), fault=EffectFault(max_actions=1), wait=0.5)
-    assert (codes(scene), quiesced(scene), scene.node.write_pending) == ([200], False, True)
-    scene.advance(3)
-    assert (quiesced(scene), scene.node.write_pending) == (False, False)
-
-
-def test_an_answer_that_is_lost_is_waited_for() -> None:
-    scene = StageScenario()
-    scene.carry_out(*both(scene), fault=EffectFault(unanswered=True), wait=0.5)
-    assert (codes(scene), quiesced(scene), scene.node.write_pending) == ([200], True, True)
-    scene.advance(3)
-    assert not scene.node.write_pending
+    assert (codes(scene), scene.node.write_pending) == (in_the_end, False)
 
 
 def test_a_slot_is_compared_with_what_was_read() -> None:
@@ -124,11 +104,12 @@ def test_waits_are_remembered_in_the_views_and_are_no_reason_to_decide(
     rested: tuple[str, ...] | None,
 ) -> None:
     scene = StageScenario()
-    scene.stage.pop_changed_names()
+    scene.stage.pop_view_update()
     wait = Wait(code=WaitCode.BUDGET, detail="full", since=1.0)
     scene.stage.carry_out(Decision(waits={NODE: wait}))
     assert scene.node.last_wait is wait
-    assert scene.stage.pop_changed_names() == (frozenset(), frozenset())
+    assert not scene.stage.state.dirty
+    assert not scene.stage.state.dirty_pools
     scene.stage.carry_out(Decision(), no_longer_waiting=rested)
     assert scene.node.last_wait is (None if rested is None else wait)
 
@@ -196,19 +177,3 @@ def test_a_new_leader_has_no_memory() -> None:
     assert scene.stage.epoch >= epoch
     scene.advance(2)
     assert codes(scene) == [200], "what was sent arrives all the same"
-
-
-def test_a_deposed_leader_neither_waits_nor_evicts() -> None:
-    scene = StageScenario()
-    before = scene.stage.state.leader
-    scene.stage.elect()
-    write = scene.write(state="upgrade-required")
-    decision = Decision(
-        steps={NODE: Step(actions=(write,), because="late")},
-        waits={"other": Wait(code=WaitCode.BUDGET, detail="", since=0.0)},
-    )
-    scene.stage.carry_out(decision, leader=before)
-    assert not scene.node.write_pending
-    scene.advance(1)
-    assert codes(scene) == [200]
-    assert "other" not in scene.stage.state.memory

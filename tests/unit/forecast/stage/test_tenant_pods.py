@@ -1,15 +1,16 @@
-"""Pods that compute: what is refused, what leaves when, and what comes back."""
+"""Pods of tenants: refusals, evictions and new pods."""
 
 import pytest
 from msgspec.structs import replace
 
 from libs.contracts.journal import Verb
 from libs.contracts.node import NodeRecord
-from libs.forecast.stage import Tenant, views
 from libs.policy.kinds.upgrade_policy import WaitForCompletion
 from libs.rollout.decision import Decision, EvictPods, PodRef
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.pool import PoolView
+from libs.testing.stage import Tenant
+from libs.testing.stage.state import PODS
 from tests.unit.forecast.stage.scenario import NODE, StageScenario
 from tests.unit.rollout.builders import pool
 
@@ -89,23 +90,14 @@ def test_an_eviction_that_is_cancelled_asks_no_more() -> None:
 
 def test_a_gone_pod_counts_as_evicted_until_that_is_visible() -> None:
     scene = scene_of(Tenant(name="web", eviction_refused_for=100.0))
-    views.freeze(scene.stage.state, views.PODS)
+    scene.faults.freeze(PODS)
     evict(scene)
-    scene.people.end_tenants(NODE)
+    scene.users.end_tenants(NODE)
     scene.advance(300)
     (leaving,) = scene.node.evictions
     assert leaving.refused == ""
     assert [one for one in requests(scene) if one[0] == Verb.EVICT] == [(Verb.EVICT, 429)]
-    views.unfreeze(scene.stage.state, views.PODS)
-    assert scene.node.evictions == ()
-
-
-def test_evictions_end_with_their_leader() -> None:
-    scene = scene_of(Tenant(name="web", eviction_refused_for=100.0))
-    evict(scene)
-    scene.stage.elect()
-    scene.advance(300)
-    assert requests(scene) == [(Verb.EVICT, 429)]
+    scene.faults.unfreeze(PODS)
     assert scene.node.evictions == ()
 
 
@@ -116,13 +108,13 @@ def test_a_job_ends_by_itself() -> None:
     assert pods(scene) == ()
 
 
-@pytest.mark.parametrize(("selector", "told"), [("kind=job", True), ("", False)])
-def test_jobs_are_shown_if_the_policy_waits_for_them(selector: str, told: bool) -> None:
+@pytest.mark.parametrize(("selector", "shown"), [("kind=job", True), ("", False)])
+def test_jobs_are_shown_if_the_policy_waits_for_them(selector: str, shown: bool) -> None:
     waits = {"wait_for_completion": WaitForCompletion(pod_selector=selector)}
     scene = scene_of(
         Tenant(name="job", job=True), Tenant(name="web"), pools=(pool(rollout=None, upgrade=waits),)
     )
-    assert [pod.job for pod in pods(scene)] == [told, False]
+    assert [pod.job for pod in pods(scene)] == [shown, False]
 
 
 def test_recreated_pods_start_when_the_node_is_uncordoned() -> None:
@@ -160,16 +152,6 @@ def test_operands_leave_by_a_pause_that_is_written_on_the_node() -> None:
     assert "sluice-discovery" in writers
     scene.carry_out(scene.write(record=record), wait=10.0)
     assert [pod.exemption for pod in pods(scene)] == [EvictionExemption.OPERAND]
-
-
-def test_a_kubelet_that_is_cut_off_lets_nothing_leave() -> None:
-    scene = scene_of(Tenant(name="train", stop_seconds=2.0))
-    scene.faults.disconnect_kubelet(NODE, 60.0)
-    evict(scene)
-    scene.advance(30)
-    assert [pod.deleting for pod in pods(scene)] == [True]
-    scene.advance(40)
-    assert pods(scene) == ()
 
 
 def test_pods_of_a_finished_node_are_not_watched() -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from libs.contracts.commands import Idle, Quiesce, Validate
 from libs.contracts.reports import Evidence, Outcome
-from libs.forecast.world import VALIDATION_STEPS, SteadyWorld, ValidationEnd, WorldOverride
+from libs.forecast.world import VALIDATION_STEPS, ValidationEnd
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, OLD_LABEL, StageScenario
 
 VALIDATE = Validate(label=OLD_LABEL)
@@ -30,15 +31,22 @@ def test_evidence_names_the_validated_driver() -> None:
     scene = StageScenario()
     scene.carry_out(scene.slot("validator", VALIDATE))
     scene.advance(30)
-    said, node = proof(scene), scene.node
+    evidence, node = proof(scene), scene.node
     (pod,) = node.driver_pods
     assert scene.result("validator").outcome is Outcome.DONE
-    assert (said.passed, said.order, said.label) == (True, (2, 1), OLD_LABEL)
-    assert (said.node_uid, said.boot_id, said.kernel) == (node.uid, node.boot_id, node.kernel)
-    assert (said.driver_pod_uid, said.driver_started) == (pod.uid, pod.started)
+    assert (evidence.passed, evidence.order, evidence.label) == (True, (2, 1), OLD_LABEL)
+    assert (evidence.node_uid, evidence.boot_id, evidence.kernel) == (
+        node.uid,
+        node.boot_id,
+        node.kernel,
+    )
+    assert (evidence.driver_pod_uid, evidence.driver_started) == (pod.uid, pod.started)
     assert node.loaded is not None
-    assert (said.driver_digest, said.driver_version) == (pod.install_digest, node.loaded.version)
-    assert tuple(step.name for step in said.steps) == VALIDATION_STEPS
+    assert (evidence.driver_digest, evidence.driver_version) == (
+        pod.install_digest,
+        node.loaded.version,
+    )
+    assert tuple(step.name for step in evidence.steps) == VALIDATION_STEPS
 
 
 def test_progress_names_the_last_step_that_passed() -> None:
@@ -54,10 +62,10 @@ def test_a_step_that_fails_is_named(step: str) -> None:
     )
     scene.carry_out(scene.slot("validator", VALIDATE))
     scene.advance(30)
-    result, said = scene.result("validator"), proof(scene)
+    result, evidence = scene.result("validator"), proof(scene)
     assert (result.outcome, result.code) == (Outcome.FAILED, step)
-    assert not said.passed
-    assert [each.name for each in said.steps if not each.passed] == [step]
+    assert not evidence.passed
+    assert [each.name for each in evidence.steps if not each.passed] == [step]
 
 
 def test_a_driver_that_is_not_there_fails_at_once() -> None:
@@ -71,7 +79,7 @@ def test_a_driver_that_is_not_there_fails_at_once() -> None:
 def test_a_driver_that_restarted_meanwhile_is_not_proven() -> None:
     scene = StageScenario(world=SteadyWorld(validation_seconds=100.0))
     scene.carry_out(scene.slot("validator", VALIDATE))
-    scene.people.crash_driver(NODE)
+    scene.users.crash_driver(NODE)
     scene.advance(200)
     assert scene.node.driver_pods[0].ready
     assert scene.result("validator").code == "driver"

@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 
 from libs.contracts.node import DRIVER_LABEL
-from libs.forecast.world import SteadyWorld, WorldModel
 from libs.policy.render.rendered import INSTALL_ANNOTATION
 from libs.testing.cluster.kubelet.container import ContainerInstance, ContainerProcess
 from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.simulation import Sim
+from libs.testing.stage.worlds import MachineModel, SteadyWorld
 
 PLUGIN = "nvidia.com/gpu"
 
 
 def machine(
-    sim: Sim, root: Path, *, model: WorldModel | None = None, **more: Any
+    sim: Sim, root: Path, *, model: MachineModel | None = None, **more: Any
 ) -> SimulatedMachine:
     return SimulatedMachine(
         root,

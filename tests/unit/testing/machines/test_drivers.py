@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from libs.forecast.world import (
-    RUNS_FOREVER,
-    ProcessEnd,
-    SteadyWorld,
-    WorldOverride,
-)
+from libs.forecast.world import RUNS_FOREVER, ProcessEnd
 from libs.host import driver_files, gate, modules
 from libs.host.gate import GateAnswer
 from libs.host.holders import containers, holders
@@ -20,6 +15,7 @@ from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import IncidentKind
 from libs.testing.simulation import Sim, run
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.testing.machines.builders import (
     FakeKubelet,
     RunningContainer,

@@ -4,12 +4,13 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from libs.forecast.world import NEVER, RUNS_FOREVER, SteadyWorld, WorldOverride
+from libs.forecast.world import NEVER, RUNS_FOREVER
 from libs.host.holders import holders
 from libs.host.tree import Tree
 from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.simulation import Sim, run
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.testing.machines.builders import (
     FakeKubelet,
     RunningContainer,

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from libs.forecast.world import SteadyWorld
 from libs.host import system
 from libs.host.holders import holders
 from libs.host.machine import InlineOffload
@@ -15,6 +14,7 @@ from libs.testing.errors import SimError
 from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine, process_factory
 from libs.testing.simulation import Sim, run
+from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.testing.machines.builders import FakeKubelet, driver_pod, job_pod, machine
 
 

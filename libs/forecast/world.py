@@ -1,4 +1,8 @@
-"""The questions that a world answers, and the types of its answers."""
+"""Models of how long operations on machines take and how they end.
+
+Stages and simulated machines ask a `WorldModel` instead of drawing numbers themselves. The same
+question always has the same answer.
+"""
 
 from typing import Protocol
 
@@ -47,10 +51,6 @@ class WorldModel(Protocol):
         """Return the time from the container's turn until it can start, mostly the image pull."""
         ...
 
-    def init(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """Return the end of an init container."""
-        ...
-
     def ready(self, node: str, workload: str, container: str, attempt: int) -> TimeSpan:
         """Return the time from a container's start until it is ready."""
         ...
@@ -59,19 +59,11 @@ class WorldModel(Protocol):
         """Return the end of a container that is meant to run forever."""
         ...
 
-    def job(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """Return the end of a container that is meant to complete."""
-        ...
-
     def stop(self, node: str, workload: str, container: str) -> TimeSpan:
         """Return the time from the stop request to the container's end, if its grace period allows.
 
         In a pod the slowest container counts.
         """
-        ...
-
-    def boot(self, node: str, attempt: int) -> TimeSpan:
-        """Return the time from a machine's shutdown until its kubelet posts status again."""
         ...
 
     # What an upgrade asks besides.

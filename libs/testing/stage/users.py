@@ -6,9 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from libs.contracts.journal import Verb
-from libs.contracts.rollout import Brake, Release, RolloutSpec
-from libs.forecast.stage import api, driver_container, driver_pods, from_specs, nodes, tenant_pods
-from libs.forecast.stage.field_paths import (
+from libs.contracts.paths import (
     CORDON,
     DRIVER,
     KEEP_CORDONED,
@@ -19,28 +17,44 @@ from libs.forecast.stage.field_paths import (
     SAFE_LOAD,
     SKIP,
     STATE,
+    UID,
 )
-from libs.forecast.stage.from_specs import StageNodeSpec
-from libs.forecast.stage.objects import StageDriverPod, Tenant
-from libs.forecast.stage.state import StageState
+from libs.contracts.rollout import KIND, Brake, Release, RolloutSpec
+from libs.forecast.stage import api, driver_pods, tenant_pods
+from libs.forecast.stage.from_fleet import create_daemon_sets
+from libs.forecast.stage.objects import OwnedField, StageDriverPod, StageNode, Tenant
+from libs.forecast.stage.state import ObjectRef, Requester, StageState
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.pool import Build, Readiness
-from libs.testing.stage.users import PERSON
+from libs.testing.stage import faults, specs
+from libs.testing.stage.specs import StageNodeSpec
+from libs.testing.stage.state import SimulatedState
 
+PERSON = "person"
 KUBECTL = "kubectl-edit"
 
 
 class UserActions:
-    def __init__(self, state: StageState) -> None:
+    def __init__(self, state: SimulatedState) -> None:
         self._state = state
 
     # Edits of a Node.
 
     def edit(self, node: str, changes: Mapping[str, Any], manager: str = KUBECTL) -> None:
         """Patch a Node by path; None removes."""
-        if api.update_node(self._state, node, manager, changes) == api.OK:
+        current = self._state.nodes.get(node)
+        if current is not None:
+            fields = dict(current.fields)
+            for path, value in changes.items():
+                if value is None:
+                    fields.pop(path, None)
+                elif path not in fields or fields[path].value != value:
+                    fields[path] = OwnedField(value, (manager,))
+            if fields != current.fields:
+                by = Requester(Verb.PATCH, PERSON, manager)
+                api.change_fields(self._state, current, fields, by)
             text = ", ".join(f"{path} = {value!r}" for path, value in changes.items())
             self._state.log(f"{node}: {manager} writes {text}")
 
@@ -82,20 +96,40 @@ class UserActions:
 
     def delete_node(self, node: str) -> None:
         """`kubectl delete node`: the machine does not notice."""
-        if node in self._state.nodes:
-            self._state.log(f"{node}: the Node is deleted")
-            api.delete_node(self._state, node, PERSON)
+        state, current = self._state, self._state.nodes.pop(node, None)
+        if current is None:
+            return
+        state.log(f"{node}: the Node is deleted")
+        state.revision += 1
+        ref, by = ObjectRef("Node", node, current.uid), Requester(Verb.DELETE, PERSON)
+        state.on_request(ref, by, api.OK, state.revision, {})
+        state.slots = {key: slot for key, slot in state.slots.items() if key[0] != node}
+        state.driver_facts.pop(node, None)
+        state.memory.pop(node, None)
+        state.touch(node)
+        state.node_changed(node, frozenset((UID,)))
 
     def register(self, node: str, pool: str) -> None:
         """Let the kubelet of a machine without a Node create one."""
         machine = self._state.machines[node]
         if node not in self._state.nodes and machine.up:
-            self._state.log(f"{node}: a Node of that name is made anew")
-            nodes.register(self._state, machine, pool=pool)
+            self._state.log(f"{node}: a Node of that name is created again")
+            created = StageNode(
+                name=node,
+                uid=self._state.new_uid("node"),
+                revision=0,
+                created=self._state.now,
+                boot_id=machine.boot_id,
+                kernel=machine.kernel,
+                pool=pool,
+                variant=machine.variant,
+            )
+            specs.create_node(self._state, created)
+            faults.bind_to_node(self._state, machine)
 
     def add_node(self, spec: StageNodeSpec) -> None:
         self._state.log(f"{spec.name}: joins")
-        from_specs.add_node(self._state, spec)
+        specs.add_node(self._state, spec)
 
     def move_to_pool(self, node: str, pool: str) -> None:
         current = self._state.nodes.get(node)
@@ -103,7 +137,7 @@ class UserActions:
             self._state.log(f"{node}: belongs to {pool or 'no pool'}")
             current.pool = pool
             self._state.node_changed(node, frozenset())
-            api.stored(self._state, current, api.Requester(Verb.PATCH, PERSON, KUBECTL))
+            api.node_stored(self._state, current, Requester(Verb.PATCH, PERSON, KUBECTL))
 
     def exclude(self, node: str, excluded: bool) -> None:
         """Set `nvidia.com/gpu.deploy.driver=false`."""
@@ -111,7 +145,7 @@ class UserActions:
         if current is not None and current.excluded != excluded:
             self._state.log(f"{node}: {'no driver of ours' if excluded else 'ours'} is wanted")
             current.excluded = excluded
-            api.stored(self._state, current, api.Requester(Verb.PATCH, PERSON, KUBECTL))
+            api.node_stored(self._state, current, Requester(Verb.PATCH, PERSON, KUBECTL))
 
     # Pods.
 
@@ -121,7 +155,7 @@ class UserActions:
         for pod in self._driver_pods(node):
             self._state.log(f"{node}: somebody deletes {pod.uid}{' by force' if force else ''}")
             if force:
-                driver_pods.force_delete(self._state, machine, pod, user=PERSON)
+                faults.force_delete(self._state, machine, pod, user=PERSON)
             elif not pod.deleting:
                 driver_pods.delete(self._state, machine, pod, user=PERSON)
 
@@ -130,7 +164,8 @@ class UserActions:
         for pod in self._driver_pods(node):
             if pod.on_machine and pod.status.started is not None:
                 self._state.log(f"{node}: the container of {pod.uid} ends")
-                driver_container.driver_crashed(self._state, node, machine.boot, pod.uid, pod.run)
+                run = driver_pods.PodRun(node, machine.boot, pod.uid, pod.run)
+                driver_pods.pod_is_due(self._state, driver_pods.driver_crashed, run)
 
     def add_tenant(self, node: str, tenant: Tenant) -> None:
         machine = self._state.machines[node]
@@ -145,7 +180,7 @@ class UserActions:
         machine = self._state.machines[node]
         for tenant_pod in list(machine.tenant_pods.values()):
             if tenant_pod.tenant.exemption is not EvictionExemption.OPERAND:
-                tenant_pods.end_pod(self._state, machine, tenant_pod)
+                tenant_pods.remove(self._state, machine, tenant_pod)
         kept = [each for each in machine.tenants if each.exemption is EvictionExemption.OPERAND]
         machine.tenants = tuple(kept)
         self._state.log(f"{node}: its work is ended")
@@ -159,7 +194,7 @@ class UserActions:
     def install_driver(self, node: str, install_digest: str) -> None:
         """Install a driver as the owner of the machine."""
         self._state.log(f"{node}: its owner installs {install_digest}")
-        nodes.preinstall_driver(self._state, self._state.machines[node], install_digest)
+        faults.preinstall_driver(self._state, self._state.machines[node], install_digest)
 
     def clear_obstacles(self, node: str) -> None:
         self._state.machines[node].obstacles = ()
@@ -183,13 +218,18 @@ class UserActions:
         spec: RolloutSpec = replace(rollout.spec, **changes)
         rollout.spec, rollout.generation = spec, rollout.generation + 1
         self._state.log(f"{key}: the Rollout's spec is {spec}")
-        api.stored_rollout(self._state, key, rollout, api.Requester(Verb.UPDATE, PERSON, KUBECTL))
+        api.rollout_stored(self._state, key, rollout, Requester(Verb.UPDATE, PERSON, KUBECTL))
 
     def delete_rollout(self, pool: str) -> None:
-        current = self._state.pools[pool]
-        if current.rollout is not None:
-            self._state.log(f"{pool}: the Rollout is gone")
-            api.delete_rollout(self._state, pool)
+        """Delete the Rollout, with its finalizer if it has one."""
+        state, current = self._state, self._state.pools[pool]
+        rollout, current.rollout = current.rollout, None
+        if rollout is not None:
+            state.log(f"{pool}: the Rollout is gone")
+            state.revision += 1
+            state.touch_pool(pool)
+            ref, by = ObjectRef(KIND, pool, rollout.uid), Requester(Verb.DELETE, PERSON)
+            state.on_request(ref, by, api.OK, state.revision, {})
 
     def set_target(self, pool: str, target: str, builds: Mapping[str, Build] | None = None) -> None:
         """Edit the target of the policy; the DaemonSets of given builds settle later."""
@@ -233,7 +273,7 @@ def settle_daemon_sets(state: StageState, pool: str, target: str) -> None:
         for variant, build in current.builds.get(target, {}).items()
     }
     current.builds = {**current.builds, target: settled}
-    from_specs.create_daemon_sets(state, pool)
+    create_daemon_sets(state, pool)
     state.touch_pool(pool)
     state.touch_all([name for name, node in state.nodes.items() if node.pool == pool])
     for name in state.machines:

@@ -1,32 +1,25 @@
-"""Populate a stage from specs."""
-
-from collections.abc import Iterable
+"""Nodes of a stage as data: their machines, drivers and tenants."""
 
 import msgspec
 
 from libs.contracts.commands import Command, Order, Validate
-from libs.contracts.journal import EntryPhase
+from libs.contracts.journal import EntryPhase, Verb
 from libs.contracts.node import MANAGER
+from libs.contracts.paths import CORDON, UID
 from libs.contracts.reports import Finding
-from libs.forecast.stage import agent_processes, agents, api, driver_agent, installed
-from libs.forecast.stage.field_paths import CORDON
+from libs.forecast.stage import agents, api, driver_agent, installed
 from libs.forecast.stage.installed import FinishedUpgrade
-from libs.forecast.stage.objects import (
-    OwnedField,
-    StageAgent,
-    StageMachine,
-    StageNode,
-    StagePool,
-    StageRollout,
-    Tenant,
-)
-from libs.forecast.stage.state import StageState
+from libs.forecast.stage.objects import OwnedField, StageAgent, StageMachine, StageNode, Tenant
+from libs.forecast.stage.state import ObjectRef, Requester
 from libs.forecast.stage.tenant_pods import start_tenant_pod
 from libs.policy.wanted import InstallMethod
-from libs.rollout.views.pool import PoolView, Readiness
+from libs.testing.stage.faults import KUBELET, bind_to_node
+from libs.testing.stage.state import SimulatedState
 
 COMPONENTS = ("driver", "validator", "plugin", "telemetry", "discovery")
 CAPABILITIES = frozenset({"quiesce", "idle", "swap", "install", "validate", "preflight", "holders"})
+_AGE = 3600.0
+"""Seconds since which everything on a new stage has been as it is."""
 
 
 class StageNodeSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,62 +40,9 @@ class StageNodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     upgrade_last: bool = False
 
 
-_AGE = 3600.0
-"""Seconds since which everything on a new stage has been as it is."""
-
-
-def populate(
-    state: StageState, pools: Iterable[PoolView], node_specs: Iterable[StageNodeSpec]
-) -> None:
-    for pool in pools:
-        add_pool(state, pool)
-    for plan in node_specs:
-        add_node(state, plan, found=True)
-
-
-def add_pool(state: StageState, view: PoolView) -> None:
-    """Add a policy with the DaemonSets that its controller made."""
-    seen = view.rollout
-    state.pools[view.key] = StagePool(
-        key=view.key,
-        uid=view.uid,
-        target=view.target,
-        method=view.method,
-        builds=view.builds,
-        upgrade=view.upgrade,
-        strategy=view.strategy,
-        held=view.held,
-        gone=view.gone,
-    )
-    if seen is not None:
-        state.revision += 1
-        rollout = state.pools[view.key].rollout = StageRollout(
-            uid=seen.uid,
-            revision=state.revision,
-            generation=seen.generation,
-            spec=seen.spec,
-            status=seen.status,
-            finalized=seen.has_finalizer,
-        )
-        state.epoch = max(state.epoch, seen.status.epoch)
-        if state.recorder is not None:
-            state.recorder.rollout_found(view.key, rollout)
-    create_daemon_sets(state, view.key)
-    state.touch_pool(view.key)
-
-
-def create_daemon_sets(state: StageState, key: str) -> None:
-    pool = state.pools[key]
-    if pool.method is not InstallMethod.CONTAINER:
-        return
-    for each in pool.builds.values():
-        for build in each.values():
-            if build.readiness is not Readiness.MISSING:
-                state.daemon_sets[build.label] = build.install_digest
-
-
-def add_node(state: StageState, spec: StageNodeSpec, *, found: bool = False) -> None:
-    machine = add_machine(state, spec)
+def add_node(state: SimulatedState, spec: StageNodeSpec, *, found: bool = False) -> None:
+    """Add a machine with its Node; `found`: it existed before the journal began."""
+    machine = _add_machine(state, spec)
     pool = state.pools.get(spec.pool)
     node = StageNode(
         name=spec.name,
@@ -141,8 +81,8 @@ def add_node(state: StageState, spec: StageNodeSpec, *, found: bool = False) -> 
             installed.run_driver_pod(state, machine, upgrade)
         fields = installed.node_fields(node, machine, upgrade)
         node.fields |= {path: OwnedField(value, (MANAGER,)) for path, value in fields.items()}
-    api.create_node(state, node, found=found)
-    agent_processes.bind_to_node(state, machine)
+    create_node(state, node, found=found)
+    bind_to_node(state, machine)
     if upgrade is not None:
         _record_validation(state, machine, node, upgrade)
         installed.idle_agents(state, node, machine, upgrade)
@@ -152,7 +92,7 @@ def add_node(state: StageState, spec: StageNodeSpec, *, found: bool = False) -> 
     driver_agent.report_facts(state, machine)
 
 
-def add_machine(state: StageState, spec: StageNodeSpec) -> StageMachine:
+def _add_machine(state: SimulatedState, spec: StageNodeSpec) -> StageMachine:
     """Add a machine with running agents that never had a command."""
     machine = state.machines[spec.name] = StageMachine(
         name=spec.name,
@@ -173,12 +113,24 @@ def add_machine(state: StageState, spec: StageNodeSpec) -> StageMachine:
     return machine
 
 
+def create_node(state: SimulatedState, node: StageNode, *, found: bool = False) -> None:
+    state.nodes[node.name] = node
+    state.revision += 1
+    node.revision = state.revision
+    if not found:
+        by = Requester(Verb.CREATE, KUBELET, "kubelet")
+        ref = ObjectRef("Node", node.name, node.uid)
+        state.on_request(ref, by, api.CREATED, state.revision, node)
+    elif state.recorder is not None:
+        state.recorder.node_found(node)
+    state.touch(node.name)
+    state.node_changed(node.name, frozenset(() if found else (UID,)))
+
+
 def _record_validation(
-    state: StageState, machine: StageMachine, node: StageNode, upgrade: FinishedUpgrade
+    state: SimulatedState, machine: StageMachine, node: StageNode, upgrade: FinishedUpgrade
 ) -> None:
     """Write the validation of the upgrade into the journal of the validator."""
-    if state.recorder is None:
-        return
     command = Command.of(
         Validate(label=upgrade.build.label),
         node=node.name,
@@ -188,11 +140,12 @@ def _record_validation(
         order=Order(upgrade.token, upgrade.validate_op),
         deadline=state.now,
     )
-    state.recorder.entry(
-        upgrade.at,
-        machine.boot_id,
-        "validator",
-        command,
-        phase=EntryPhase.FINISHED,
-        result=installed.done(command),
-    )
+    if state.recorder is not None:
+        state.recorder.entry(
+            upgrade.at,
+            machine.boot_id,
+            "validator",
+            command,
+            phase=EntryPhase.FINISHED,
+            result=installed.done(command),
+        )
