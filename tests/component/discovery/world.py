@@ -12,6 +12,7 @@ from libs.contracts.node import RECORD_ANNOTATION
 from services.discovery.cluster import resources
 from tests.component import world
 from tests.component.processes import user_of
+from tests.support import played_by
 from tests.unit.discovery.cluster.builders import operands_in
 from tests.unit.policy.situations import cluster_policy
 
@@ -60,3 +61,6 @@ class World(world.World):
 
 def play(story: Callable[[World], Coroutine[Any, Any, T]], *, seed: int = 1) -> T:
     return world.run_world(story, World, seed=seed)
+
+
+in_world = played_by(play)

@@ -26,6 +26,7 @@ from services.scheduler import resources
 from services.scheduler.role import LEASE
 from tests.component import world
 from tests.component.processes import AGENTS, NAMESPACE, Process, user_of
+from tests.support import played_by
 from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, drivers, node
 
 T = TypeVar("T")
@@ -220,3 +221,6 @@ def most_cordoned(revisions: Collection[Revision]) -> int:
 
 def play(story: Callable[[World], Coroutine[Any, Any, T]], *, seed: int = 1) -> T:
     return world.run_world(story, World, seed=seed)
+
+
+in_world = played_by(play)

@@ -14,6 +14,7 @@ from libs.testing.cluster.kubelet.hardware import Hardware
 from services.driver.cluster import resources
 from tests.component import world
 from tests.component.processes import NAMESPACE
+from tests.support import played_by
 from tests.unit.policy.situations import cluster_policy, node
 
 T = TypeVar("T")
@@ -107,3 +108,6 @@ class World(world.World):
 
 def play(story: Callable[[World], Coroutine[Any, Any, T]], *overrides: WorldOverride) -> T:
     return world.run_world(story, lambda sim, folder: World(sim, folder, *overrides))
+
+
+in_world = played_by(play)
