@@ -27,6 +27,8 @@ from tests.unit.fake_machine import BOOT, FakeDriver, FakeMachine
 B = TypeVar("B", bound=StateBody)
 W = TypeVar("W", bound="AgentWorld")
 
+Story = Callable[[W], Coroutine[Any, Any, None]]
+
 NODE = "a.example"
 UID = "uid-1"
 
@@ -145,7 +147,7 @@ class AgentWorld:
             await self.clock.sleep(0.25)
 
 
-def play(story: Callable[[W], Coroutine[Any, Any, None]], make: Callable[[Sim, Path], W]) -> None:
+def play(story: Story[W], make: Callable[[Sim, Path], W]) -> None:
     """Run a story in virtual time, with an agent world of its own."""
 
     async def main(sim: Sim) -> None:
