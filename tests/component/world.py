@@ -51,7 +51,7 @@ W = TypeVar("W", bound="World")
 
 AGENT_APPS = {agent.component: agent.app for agent in agents.AGENTS}
 RBAC = "rbac.authorization.k8s.io/v1"
-MODEL = SteadyWorld(unload_seconds=1.0, load_seconds=2.0, validation_seconds=1.0)
+MODEL = SteadyWorld(unload_seconds=0.5, load_seconds=0.5, ready_seconds=0.0, validation_seconds=0.5)
 
 
 class World(Backends):
