@@ -5,6 +5,7 @@ by the test: it applies policies and labels, and reports for agents.
 """
 
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -22,12 +23,10 @@ from libs.contracts.message import encode
 from libs.contracts.reports import Report, StateBody
 from libs.contracts.streams import STATE, STREAMS
 from libs.forecast.world import SteadyWorld, WorldOverride
-from libs.host.machine import InlineOffload
 from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
 from libs.kube.resources import LEASES, NODES, PODS, Resource
 from libs.policy.crds import crd_manifests
 from libs.policy.installation.objects import installation_objects
-from libs.policy.render import agents
 from libs.testing.bus.local_bus import LocalBus
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.kubelet.container_process import ContainerProcess
@@ -37,11 +36,12 @@ from libs.testing.simulation import Sim
 from libs.testing.simulation import run as simulate
 from tests.component.policy.strict_writes import object_path, send
 from tests.component.processes import (
-    AGENTS,
+    AGENT_APPS,
     LEASE_NAMES,
     NAMESPACE,
     Backends,
     Process,
+    run_agent,
     run_role,
     user_of,
 )
@@ -49,7 +49,6 @@ from tests.component.processes import (
 T = TypeVar("T")
 W = TypeVar("W", bound="World")
 
-AGENT_APPS = {agent.component: agent.app for agent in agents.AGENTS}
 RBAC = "rbac.authorization.k8s.io/v1"
 MODEL = SteadyWorld(unload_seconds=0.5, load_seconds=0.5, ready_seconds=0.0, validation_seconds=0.5)
 
@@ -78,7 +77,7 @@ class World(Backends):
         self.machines: dict[str, SimulatedMachine] = {}
         self.roles: list[Process] = []
         self.agents: list[Process] = []
-        self.journals: dict[tuple[str, Writer], list[Entry]] = {}
+        self.journals = defaultdict[tuple[str, Writer], list[Entry]](list)
 
     def _kube_for(self, user: str, manager: str) -> Kube:
         return Kube(self.server.transport(user=user), manager=manager, clock=self.sim.clock)
@@ -181,28 +180,11 @@ class World(Backends):
             "spec": {"nodeName": node, "containers": [{"name": "agent", "image": "agent:1"}]},
         }
         pod_uid = (await self.kube.create(PODS, pod, namespace=NAMESPACE)).metadata.uid
-        entries = self.journals.setdefault((node, writer), [])
-        journal = MemoryJournal(entries, pause=lambda: self.sim.clock.sleep(0.001))
-        host = machine.host(
-            InlineOffload(),
-            comm=f"sluice-{writer}",
-            pod_uid=pod_uid,
-            changes=writer is Writer.DRIVER,
-            proves=writer is Writer.VALIDATOR,
+        journal = MemoryJournal(
+            self.journals[node, writer], pause=lambda: self.sim.clock.sleep(0.001)
         )
-        settings, run = AGENTS[writer]
-
-        async def run_agent(process: Process) -> object:
-            return await run(
-                settings(node=node, node_uid=uid),
-                bus=process.bus,
-                host=host,
-                journal=journal,
-                env=process.env,
-                service=process.service,
-            )
-
-        agent = Process(self, writer, run_agent, name=f"{writer}-{number} of {node}", node=node)
+        run = run_agent(machine, writer, node_uid=uid, pod_uid=pod_uid, journal=journal)
+        agent = Process(self, writer, run, name=f"{writer}-{number} of {node}", node=node)
         self.agents.append(agent)
         return agent
 
@@ -273,10 +255,7 @@ class World(Backends):
             bus.kill()
 
     def revisions(self, *kinds: str, name: str = "") -> list[Revision]:
-        """Return the attempted writes of the role under test; without kinds, its own are left out.
-
-        Its own are its lease and Events.
-        """
+        """Return the attempted writes of the role under test, by default without its own Lease."""
         return [
             revision
             for revision in self.server.journal.revisions

@@ -75,7 +75,7 @@ async def test_two_self_styled_leaders_duplicate_nothing(world: World) -> None:
     other = world.start()
     await world.sleep(5)
     await world.apply_policy(NEW)
-    await world.release_lease()
+    await world.move_lease(other)
     await world.wait_until_done("a", before=target)
     await world.sleep(60)
     nothing_twice(world, "a", since=since)

@@ -64,7 +64,7 @@ async def test_a_former_leader_has_no_node_metrics_and_lists_no_pods(world: Worl
     other = world.start()
     await world.sleep(5)
     watches = world.server.open_watches
-    await world.release_lease()
+    await world.move_lease(other)
     await world.sleep(120)
     leads = [one.value("sluice_scheduler_leading") for one in (first, other)]
     assert leads == [0, 1]

@@ -103,11 +103,13 @@ class World(world.World):
         await self.kube.create(REPLICA_SETS, replica_set, namespace="default")
         await self.sleep(5)
 
-    async def release_lease(self) -> None:
-        """Take the lease from its holder, which does not know; any process may take it."""
+    async def move_lease(self, to: Process) -> None:
+        """Release the lease, unknown to its holder, until another process leads."""
         body = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
         path = LEASES.path(namespace=NAMESPACE, name=LEASE)
-        await self.kube.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        while not to.value("sluice_scheduler_leading"):
+            await self.kube.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+            await self.sleep(3)
 
     def block_preflight(self, *nodes: str) -> Callable[[], None]:
         """Let a process outside of pods hold GPUs, which a preflight finds; return its end."""
