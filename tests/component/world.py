@@ -22,7 +22,7 @@ from libs.contracts.journal import Entry, Revision
 from libs.contracts.message import encode
 from libs.contracts.reports import Report, StateBody
 from libs.contracts.streams import STATE, STREAMS
-from libs.forecast.world import SteadyWorld, WorldOverride
+from libs.forecast.world import SteadyWorld, WorldModel
 from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
 from libs.kube.resources import LEASES, NODES, PODS, Resource
 from libs.policy.crds import crd_manifests
@@ -49,8 +49,8 @@ from tests.component.processes import (
 T = TypeVar("T")
 W = TypeVar("W", bound="World")
 
+STEADY = SteadyWorld()
 RBAC = "rbac.authorization.k8s.io/v1"
-MODEL = SteadyWorld(unload_seconds=0.5, load_seconds=0.5, ready_seconds=0.0, validation_seconds=0.5)
 
 
 class World(Backends):
@@ -62,12 +62,13 @@ class World(Backends):
     CONTROLLERS: ClassVar[bool] = True
     """Run Kubernetes' own controllers."""
 
-    def __init__(self, sim: Sim, folder: Path, *overrides: WorldOverride) -> None:
+    def __init__(self, sim: Sim, folder: Path, model: WorldModel = STEADY) -> None:
         super().__init__(sim)
         self._folder = folder
+        self._model = model
         self.cluster = SimulatedCluster(
             self._kube_for,
-            model=SteadyWorld(overrides=overrides),
+            model=model,
             env=sim.env("cluster"),
             processes=self._process_for,
             controllers=self.CONTROLLERS,
@@ -140,7 +141,6 @@ class World(Backends):
     async def label(
         self, name: str, labels: Mapping[str, str | None], *, manager: str = "kubectl"
     ) -> None:
-        """Label a Node."""
         await self.patch(NODES, name, {"metadata": {"labels": labels}}, manager=manager)
 
     async def remove(self, resource: Resource[Any], name: str) -> None:
@@ -163,7 +163,7 @@ class World(Backends):
         machine = self.machines[name] = SimulatedMachine(
             self._folder / name,
             name=name,
-            model=MODEL,
+            model=self._model,
             env=self.sim.env(name),
             cache_reads=True,
             **more,

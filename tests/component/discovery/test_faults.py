@@ -5,10 +5,9 @@ import pytest
 from libs.contracts.identities import Identity
 from libs.kube.client import MERGE_PATCH
 from libs.policy.installation.rbac import RBAC_RULES, RbacScope
-from libs.policy.service_accounts import service_account_of
 from libs.testing.apiserver.faults import Cut, Delay, Fault, FaultEffect, Hang, RefuseRequest
 from services.discovery.cluster import resources
-from tests.component.discovery.world import USER, World, in_world, play
+from tests.component.discovery.world import USER, World, in_world
 from tests.unit.discovery.cluster.builders import ALL_OPERANDS, DEPLOY, PRESENT, SYSTEM
 
 
@@ -28,7 +27,6 @@ from tests.unit.discovery.cluster.builders import ALL_OPERANDS, DEPLOY, PRESENT,
 async def test_a_node_is_labelled_whatever_happens_to_the_first_tries(
     world: World, strike: FaultEffect, times: int, tries: int
 ) -> None:
-    await world.install()
     await world.node("a")
     role = await world.lead()
     world.server.faults.add(Fault(effect=strike, kind="Node", verbs=("apply",), times=times))
@@ -41,7 +39,6 @@ async def test_a_node_is_labelled_whatever_happens_to_the_first_tries(
 
 @in_world
 async def test_a_refused_write_is_retried_later_and_delays_no_other_node(world: World) -> None:
-    await world.install()
     for name in ("a", "b"):
         await world.node(name)
     await world.lead()
@@ -58,7 +55,6 @@ async def test_a_refused_write_is_retried_later_and_delays_no_other_node(world: 
 
 @in_world
 async def test_a_node_that_changes_under_a_write_is_looked_at_anew(world: World) -> None:
-    await world.install()
     await world.node("a")
     role = await world.lead()
     slow = Delay(2.0, where="way")
@@ -73,7 +69,6 @@ async def test_a_node_that_changes_under_a_write_is_looked_at_anew(world: World)
 
 @in_world
 async def test_a_conflict_tells_what_a_slow_watch_does_not(world: World) -> None:
-    await world.install()
     await world.node("a")
     role = await world.lead()
     world.server.faults.add(Fault(effect=Delay(30.0), kind="Node", verbs=("watch",), user=USER))
@@ -88,7 +83,6 @@ async def test_a_conflict_tells_what_a_slow_watch_does_not(world: World) -> None
 
 @in_world
 async def test_a_sign_of_life_is_no_reason_to_look(world: World) -> None:
-    await world.install()
     await world.node("a", SYSTEM)
     role = await world.lead()
 
@@ -111,7 +105,6 @@ async def test_a_sign_of_life_is_no_reason_to_look(world: World) -> None:
 
 @in_world
 async def test_of_two_one_writes_and_the_other_goes_on_where_it_ended(world: World) -> None:
-    await world.install()
     for name in ("a", "b"):
         await world.node(name)
     await world.report_facts("a", SYSTEM)
@@ -130,7 +123,6 @@ async def test_of_two_one_writes_and_the_other_goes_on_where_it_ended(world: Wor
 
 @in_world
 async def test_a_restart_writes_nothing(world: World) -> None:
-    await world.install()
     for name in ("a", "b", "c"):
         await world.node(name, SYSTEM)
     role = await world.lead()
@@ -146,7 +138,6 @@ async def test_a_restart_writes_nothing(world: World) -> None:
 async def test_a_leader_cut_off_from_the_server_leads_again_and_writes_what_is_due(
     world: World,
 ) -> None:
-    await world.install()
     await world.node("a")
     role = await world.lead()
     await world.server.stop()
@@ -161,7 +152,6 @@ async def test_a_leader_cut_off_from_the_server_leads_again_and_writes_what_is_d
 
 @in_world
 async def test_without_a_bus_labels_stay_and_pauses_are_kept(world: World) -> None:
-    await world.install()
     await world.node("a", SYSTEM)
     await (await world.lead()).kill()
     world.bus.cut(Identity(writer=World.WRITER))
@@ -175,32 +165,27 @@ async def test_without_a_bus_labels_stay_and_pauses_are_kept(world: World) -> No
     assert len(world.written) == 2
 
 
-def test_it_does_nothing_that_it_has_no_right_to() -> None:
-    rights = {
-        (right.group, resource, verb, right.scope)
-        for right in RBAC_RULES[World.WRITER]
-        for resource in right.resources
-        for verb in right.verbs
-        if not right.names
+@in_world
+async def test_the_role_needs_no_other_rights_than_it_has(world: World) -> None:
+    await world.node("a", **{PRESENT: "true", f"{DEPLOY}dcgm": "true"})
+    await world.report_facts("a", SYSTEM)
+    await world.lead()
+    await world.label("a", {f"{DEPLOY}operands": "false"})
+    await world.sleep(5)
+    requests = [each for each in world.server.journal.revisions if each.user == USER]
+    # To RBAC, an apply is a patch.
+    assert {(each.kind, each.verb) for each in requests} == {
+        ("Node", "apply"),
+        ("Node", "patch"),
+        ("Lease", "patch"),
     }
-
-    async def story(world: World) -> None:
-        await world.install()
-        await world.node("a", **{PRESENT: "true", f"{DEPLOY}dcgm": "true"})
-        await world.report_facts("a", SYSTEM)
-        await world.lead()
-        await world.label("a", {f"{DEPLOY}operands": "false"})
-        await world.sleep(5)
-        found = [one for one in world.server.journal.revisions if one.user == USER]
-        # To apply is to patch, in the words of rights.
-        assert {(one.kind, one.verb) for one in found} == {
-            ("Node", "apply"),
-            ("Node", "patch"),
-            ("Lease", "patch"),
-        }
-
-    play(story)
-    assert USER.rpartition(":")[2] == service_account_of(World.WRITER)
+    rights = {
+        (rule.group, resource, verb, rule.scope)
+        for rule in RBAC_RULES[World.WRITER]
+        for resource in rule.resources
+        for verb in rule.verbs
+        if not rule.names
+    }
     for kind in (resources.GPU_CLUSTERS, *resources.POLICIES.values()):
         for verb in ("list", "watch"):
             assert (kind.group, kind.plural, verb, RbacScope.CLUSTER) in rights

@@ -25,7 +25,6 @@ KERNEL = "feature.node.kubernetes.io/kernel-version.full"
 
 @in_world
 async def test_a_node_is_labelled_in_one_write_and_then_left_alone(world: World) -> None:
-    await world.install()
     await world.node("a")
     role = await world.lead()
     assert world.written == []
@@ -45,7 +44,6 @@ async def test_a_node_is_labelled_in_one_write_and_then_left_alone(world: World)
 
 @in_world
 async def test_each_node_is_written_once_and_machines_without_gpus_differ(world: World) -> None:
-    await world.install()
     names = [f"n{number}" for number in range(50)]
     await world.lead()
     for name in names:
@@ -62,7 +60,6 @@ async def test_each_node_is_written_once_and_machines_without_gpus_differ(world:
 
 @in_world
 async def test_gpus_that_come_up_later_are_one_write_more(world: World) -> None:
-    await world.install()
     await world.node("a", SYSTEM)
     await world.lead()
     await world.report_facts("a", msgspec.structs.replace(SYSTEM, gpus=(GPU,)))
@@ -78,7 +75,6 @@ async def test_gpus_that_come_up_later_are_one_write_more(world: World) -> None:
 
 @in_world
 async def test_an_upgrade_costs_two_writes_and_its_pause_comes_at_once(world: World) -> None:
-    await world.install()
     await world.node("a", SYSTEM)
     await world.lead()
     before = len(world.revisions())
@@ -97,7 +93,6 @@ async def test_an_upgrade_costs_two_writes_and_its_pause_comes_at_once(world: Wo
 
 @in_world
 async def test_missing_facts_take_nothing_away_and_gpus_that_are_gone_do(world: World) -> None:
-    await world.install()
     await world.node("a")
     await world.report_facts("a", msgspec.structs.replace(SYSTEM, gpus=(GPU,)))
     role = await world.lead()
@@ -127,7 +122,6 @@ async def test_missing_facts_take_nothing_away_and_gpus_that_are_gone_do(world: 
 
 @in_world
 async def test_no_label_is_removed_while_no_report_arrives(world: World) -> None:
-    await world.install()
     await world.node("a", SYSTEM)
     role = await world.lead()
     await world.report_facts("a", Facts(pci=(NIC,)))
@@ -144,7 +138,6 @@ async def test_no_label_is_removed_while_no_report_arrives(world: World) -> None
 
 @in_world
 async def test_what_people_say_is_kept_while_everything_else_moves(world: World) -> None:
-    await world.install()
     await world.node("a", **{f"{DEPLOY}dcgm": "false"})
     await world.report_facts("a", SYSTEM)
     await world.lead()
@@ -168,7 +161,6 @@ async def test_what_people_say_is_kept_while_everything_else_moves(world: World)
 
 @in_world
 async def test_labels_of_an_operator_that_went_are_swept_with_its_gpus(world: World) -> None:
-    await world.install()
     await world.node("a")
     its = {PRESENT: "true", **dict.fromkeys(CONTAINER, "true")}
     await world.label("a", its, manager="gpu-operator")
@@ -183,7 +175,6 @@ async def test_labels_of_an_operator_that_went_are_swept_with_its_gpus(world: Wo
 
 @in_world
 async def test_labels_of_another_feature_discovery_are_left_alone(world: World) -> None:
-    await world.install()
     await world.node("a")
     await world.label("a", {KERNEL: "4.18.0"}, manager="nfd-master")
     claims = "kernel-version.full,system-os_release.ID"

@@ -23,7 +23,7 @@ POLICY = resources.POLICIES["ClusterPolicy"]
 
 @in_world
 async def test_operands_wait_for_a_policy_and_stay_when_it_goes(world: World) -> None:
-    await world.install(policy=False)
+    await world.remove(POLICY, "cluster-policy")
     await world.node("a", SYSTEM)
     await world.lead()
     labels = await world.labels("a")
@@ -39,7 +39,6 @@ async def test_operands_wait_for_a_policy_and_stay_when_it_goes(world: World) ->
 
 @in_world
 async def test_a_node_may_be_for_virtual_machines_where_that_is_switched_on(world: World) -> None:
-    await world.install()
     await world.node("a", **{"nvidia.com/gpu.workload.config": "vm-passthrough"})
     await world.node("b")
     for name in ("a", "b"):
@@ -60,7 +59,6 @@ async def test_a_node_may_be_for_virtual_machines_where_that_is_switched_on(worl
 
 @in_world
 async def test_labels_of_gpus_can_be_switched_off(world: World) -> None:
-    await world.install()
     await world.node("a")
     await world.report_facts("a", WITH_GPUS)
     await world.lead()
@@ -86,7 +84,6 @@ async def renew(world: World, *, times: int) -> None:
 
 @in_world
 async def test_no_node_is_labelled_while_a_gpu_operator_is_active(world: World) -> None:
-    await world.install()
     lease = {"metadata": {"name": gpu_operator.LEASE}, "spec": {}}
     await world.kube.create(LEASES, lease, namespace="default")
     await world.node("a")
@@ -109,7 +106,6 @@ async def test_no_node_is_labelled_while_a_gpu_operator_is_active(world: World) 
 
 @in_world
 async def test_a_gpu_cluster_of_a_gpu_operator_leaves_operands_undecided(world: World) -> None:
-    await world.install()
     await world.apply(
         {
             "apiVersion": "apiextensions.k8s.io/v1",

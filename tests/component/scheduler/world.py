@@ -19,6 +19,7 @@ from libs.contracts.queries import (
     WhyAnswer,
     WhyQuery,
 )
+from libs.forecast.world import SteadyWorld
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import LEASES
 from libs.testing.cluster.views import REPLICA_SETS
@@ -48,6 +49,13 @@ STATES = [
     "upgrade-done",
 ]
 """The states that an upgrade of a node with pods writes."""
+FAST = SteadyWorld(
+    pull_seconds=1.0,
+    ready_seconds=0.5,
+    unload_seconds=0.5,
+    load_seconds=0.5,
+    validation_seconds=0.5,
+)
 LABEL = f'metadata.labels["{STATE_LABEL}"]'
 CORDON = "spec.unschedulable"
 WAITING = "sluice_scheduler_nodes_waiting"
@@ -222,7 +230,7 @@ def most_cordoned(revisions: Collection[Revision]) -> int:
 
 
 def play(story: Callable[[World], Coroutine[Any, Any, T]], *, seed: int = 1) -> T:
-    return world.run_world(story, World, seed=seed)
+    return world.run_world(story, lambda sim, folder: World(sim, folder, FAST), seed=seed)
 
 
 in_world = played_by(play)

@@ -7,7 +7,7 @@ import msgspec
 
 from libs.contracts.identities import Writer
 from libs.contracts.node import DRIVER_LABEL
-from libs.forecast.world import WorldOverride
+from libs.forecast.world import SteadyWorld, WorldOverride
 from libs.kube.errors import NotFound
 from libs.kube.resources import Resource
 from libs.testing.cluster.kubelet.hardware import Hardware
@@ -107,7 +107,9 @@ class World(world.World):
 
 
 def play(story: Callable[[World], Coroutine[Any, Any, T]], *overrides: WorldOverride) -> T:
-    return world.run_world(story, lambda sim, folder: World(sim, folder, *overrides))
+    return world.run_world(
+        story, lambda sim, folder: World(sim, folder, SteadyWorld(overrides=overrides))
+    )
 
 
 in_world = played_by(play)
