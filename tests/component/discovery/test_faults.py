@@ -50,7 +50,7 @@ async def test_a_refused_write_is_retried_later_and_delays_no_other_node(world: 
     assert PRESENT not in await world.labels("a")
     await world.sleep(130)
     assert (await world.labels("a"))[PRESENT] == "true"
-    assert [one.code for one in world.revisions() if one.name == "a"] == [403, 403, 200]
+    assert [each.code for each in world.revisions() if each.name == "a"] == [403, 403, 200]
 
 
 @in_world

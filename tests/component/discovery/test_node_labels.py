@@ -35,7 +35,7 @@ async def test_a_node_is_labelled_in_one_write_and_then_left_alone(world: World)
     assert labels[KERNEL] == "5.15.0-139-generic"
     assert operands_in(labels) == ALL_OPERANDS
     assert world.written == [("apply", "Node", "a")]
-    assert [one.code for one in world.revisions()] == [200]
+    assert [each.code for each in world.revisions()] == [200]
     await world.sleep(3600)
     assert len(world.revisions()) == 1
     assert role.service.unready_reasons() == []
@@ -52,7 +52,7 @@ async def test_each_node_is_written_once_and_machines_without_gpus_differ(world:
     await world.report_facts("plain", msgspec.structs.replace(SYSTEM, pci=(NIC,)))
     await world.sleep(600)
     assert sorted(world.written) == sorted(("apply", "Node", name) for name in [*names, "plain"])
-    assert [one for one in world.revisions() if one.code != 200] == []
+    assert [each for each in world.revisions() if each.code != 200] == []
     labels = await world.labels("plain")
     assert (labels[KERNEL], labels.get(PRESENT)) == ("5.15.0-139-generic", None)
     assert operands_in(labels) == {}

@@ -29,14 +29,14 @@ WRITES = 22
 def nothing_twice(world: World, name: str, *, since: int) -> None:
     """Each state was shown once, in order; one cordon, one eviction, one unload."""
     written = world.committed(name, since=since)
-    shown = [one.changed[LABEL][1] for one in written if LABEL in one.changed]
+    shown = [each.changed[LABEL][1] for each in written if LABEL in each.changed]
     assert shown == STATES
-    assert [one.changed[CORDON] for one in written if CORDON in one.changed] == [
+    assert [each.changed[CORDON] for each in written if CORDON in each.changed] == [
         (None, True),
         (True, None),
     ]
     assert len(written) <= 7
-    assert len([one for one in world.revisions("Pod") if one.code < 300]) == 1
+    assert len([each for each in world.revisions("Pod") if each.code < 300]) == 1
     assert world.unloads(name) == 1
     assert world.machines[name].driver is not None
     assert world.machines[name].incidents == ()
@@ -129,8 +129,8 @@ async def test_an_upgrade_waits_while_nats_is_unreachable(world: World) -> None:
     await world.wait_until_done("a", before=target)
     nothing_twice(world, "a", since=since)
     await world.sleep(30)
-    waits = [one.open() for one in await world.bus_events() if one.kind is EventKind.WAIT]
-    assert "bus" in [one.code for one in waits if isinstance(one, Waits)]
+    waits = [each.open() for each in await world.bus_events() if each.kind is EventKind.WAIT]
+    assert "bus" in [each.code for each in waits if isinstance(each, Waits)]
 
 
 @in_world
@@ -141,15 +141,15 @@ async def test_events_of_consecutive_leaders_differ_without_a_written_epoch(worl
         Fault(effect=RefuseRequest(500), verbs=verbs, kind="Rollout", user=USER)
     )
     await world.install_fleet("a")
-    told: list[int] = []
+    reported: list[int] = []
     for _ in range(2):
         scheduler = world.start()
         await world.sleep(120)
         await scheduler.kill()
         events = await world.bus_events()
-        assert len({one.id for one in events}) == len(events)
-        told.append(sum(one.kind is EventKind.WAIT for one in events))
-    assert 0 < told[0] < told[1]
+        assert len({each.id for each in events}) == len(events)
+        reported.append(sum(each.kind is EventKind.WAIT for each in events))
+    assert 0 < reported[0] < reported[1]
 
 
 @in_world
@@ -168,9 +168,9 @@ async def test_agents_obey_the_next_leader_after_a_lost_rollout(world: World) ->
     await world.kube.request("DELETE", resources.ROLLOUTS.path(name=POOL))
     world.start()
     await world.sleep(LEASE_SECONDS + 90)
-    made = await world.rollout()
-    assert made.metadata.uid != lost.metadata.uid
-    assert (lost.status.epoch, made.status.epoch) == (3, 4)
+    created = await world.rollout()
+    assert created.metadata.uid != lost.metadata.uid
+    assert (lost.status.epoch, created.status.epoch) == (3, 4)
     await world.patch(resources.ROLLOUTS, POOL, {"spec": {"brake": "None"}})
     await world.apply_policy(NEW)
     await world.wait_until_done("a", before=target)
@@ -241,7 +241,7 @@ async def test_a_standby_starts_nodes_as_soon_as_it_leads(world: World) -> None:
     await world.apply_policy(NEW)
 
     async def begun() -> bool:
-        return any(CORDON in one.changed for one in world.committed("a"))
+        return any(CORDON in each.changed for each in world.committed("a"))
 
     assert await world.until(begun, within=LEASE_SECONDS + 10.0) > 5.0
     assert other.value("sluice_scheduler_leading") == 1

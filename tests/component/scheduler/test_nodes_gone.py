@@ -66,13 +66,13 @@ async def test_a_former_leader_has_no_node_metrics_and_lists_no_pods(world: Worl
     watches = world.server.open_watches
     await world.move_lease(other)
     await world.sleep(120)
-    leads = [one.value("sluice_scheduler_leading") for one in (first, other)]
+    leads = [each.value("sluice_scheduler_leading") for each in (first, other)]
     assert leads == [0, 1]
     assert world.server.open_watches == watches
     for who, waiting, pending in ((first, 0, 0), (other, 1, 1)):
         assert who.value(WAITING, code="preflight") == waiting
         assert who.value(COUNTS["pending"]) == pending
-    assert [first.value(COUNTS[one]) for one in ("done", "available")] == [0, 0]
+    assert [first.value(COUNTS[each]) for each in ("done", "available")] == [0, 0]
 
 
 async def on_the_bus(world: World) -> list[bool]:
@@ -84,7 +84,7 @@ async def on_the_bus(world: World) -> list[bool]:
         found = [await reader.last(COMMANDS, str(slot)), await reader.last(STATE, str(report))]
     finally:
         reader.kill()
-    return [one is not None for one in found]
+    return [each is not None for each in found]
 
 
 @in_world

@@ -10,8 +10,8 @@ WRITING = ("apply", "create", "update", "patch")
 
 async def waits(world: World, name: str) -> list[tuple[str, str]]:
     """Code and details of all that was told of it."""
-    bodies = [one.open() for one in await world.bus_events() if one.node == name]
-    return [(one.code or "", one.detail) for one in bodies if isinstance(one, Waits)]
+    bodies = [each.open() for each in await world.bus_events() if each.node == name]
+    return [(each.code or "", each.detail) for each in bodies if isinstance(each, Waits)]
 
 
 @in_world
@@ -74,10 +74,11 @@ async def test_a_failing_rollout_write_is_in_its_events_and_the_status(world: Wo
     status = await world.pool_status()
     assert status.because.startswith("the Rollout cannot be written: ")
     assert "forbidden by a fault" in status.because
-    told = [message for about, message in await world.kube_events() if about == POOL]
-    assert told
+    reported = [message for about, message in await world.kube_events() if about == POOL]
+    assert reported
     assert all(
-        "Failed to write the Rollout" in one and "forbidden by a fault" in one for one in told
+        "Failed to write the Rollout" in each and "forbidden by a fault" in each
+        for each in reported
     )
     world.server.faults.clear()
     await world.wait_until_done("a", before=target)

@@ -25,9 +25,9 @@ from tests.component.scheduler.world import (
 async def test_a_bare_node_is_brought_up_in_three_writes_and_without_a_cordon(world: World) -> None:
     await world.complete_first_rollout("a")
     written = world.node_writes()
-    shown = [one.changed[LABEL][1] for one in written]
+    shown = [each.changed[LABEL][1] for each in written]
     assert shown == ["pod-restart-required", "validation-required", "upgrade-done"]
-    assert not any(CORDON in one.changed for one in written)
+    assert not any(CORDON in each.changed for each in written)
     assert world.swaps("a") == 1
 
 
@@ -42,14 +42,14 @@ async def test_an_upgrade_is_five_writes_one_eviction_and_an_event_for_each_stat
     await world.apply_policy(NEW)
     await world.wait_until_done("a", before=target)
     written = world.node_writes()[first:]
-    assert [one.code for one in written] == [200] * 5
-    assert [one.changed[LABEL][1] for one in written] == STATES
-    cordons = [one.changed[CORDON] for one in written if CORDON in one.changed]
+    assert [each.code for each in written] == [200] * 5
+    assert [each.changed[LABEL][1] for each in written] == STATES
+    cordons = [each.changed[CORDON] for each in written if CORDON in each.changed]
     assert cordons == [(None, True), (True, None)]
-    assert {one.verb for one in written} == {"apply"}
-    assert [one.verb for one in world.revisions("Pod")] == ["evict"]
-    said = (await world.kube_events())[events:]
-    assert said == [("a", f"Successfully updated node state label to {one}") for one in STATES]
+    assert {each.verb for each in written} == {"apply"}
+    assert [each.verb for each in world.revisions("Pod")] == ["evict"]
+    lines = (await world.kube_events())[events:]
+    assert lines == [("a", f"Successfully updated node state label to {each}") for each in STATES]
     assert (world.swaps("a"), world.unloads("a")) == (2, 1)
 
 
@@ -102,15 +102,15 @@ async def test_each_event_is_published_once_in_order(world: World) -> None:
     await world.apply_policy(NEW)
     await world.wait_until_done("a", before=target)
     await world.sleep(1)
-    told = await world.bus_events()
-    assert len({one.id for one in told}) == len(told)
-    steps = [one.open() for one in told if one.kind is EventKind.STEP]
-    after = [getattr(one, "after", "") for one in steps]
+    reported = await world.bus_events()
+    assert len({each.id for each in reported}) == len(reported)
+    steps = [each.open() for each in reported if each.kind is EventKind.STEP]
+    after = [getattr(each, "after", "") for each in steps]
     assert after[-5:] == STATES
-    kinds = Counter(one.kind for one in told)
+    kinds = Counter(each.kind for each in reported)
     assert kinds[EventKind.LEADER] == 1
     assert kinds[EventKind.GRANT] == 2
-    assert all(one.message for one in told)
+    assert all(each.message for each in reported)
 
 
 @in_world

@@ -80,7 +80,7 @@ async def test_the_old_one_goes_an_hour_after_the_last_node_has_left_it_and_not_
     assert await world.exists(resources.DAEMON_SETS, old)
     await world.sleep(120)
     assert await world.drivers() == [new]
-    assert [one[1:] for one in world.written if one[0] == "delete"] == [("DaemonSet", old)]
+    assert [each[1:] for each in world.written if each[0] == "delete"] == [("DaemonSet", old)]
     assert (await world.daemon_sets())[new].status.number_available == 1
 
 
@@ -103,8 +103,8 @@ async def test_the_hour_begins_anew_when_a_node_goes_back(world: World) -> None:
 
 async def by_rollout(world: World, old: str) -> None:
     about = {"apiVersion": resources.ROLLOUTS.api_version, "kind": resources.ROLLOUTS.kind}
-    made = {**about, "metadata": {"name": ROLLOUT}, "spec": {}}
-    await world.kube.create(resources.ROLLOUTS, made)
+    created = {**about, "metadata": {"name": ROLLOUT}, "spec": {}}
+    await world.kube.create(resources.ROLLOUTS, created)
     status = {"status": {"lastGood": await target_of(world, old)}}
     await world.patch(resources.ROLLOUTS, ROLLOUT, status, subresource="status")
 
@@ -197,9 +197,9 @@ async def test_the_drivers_of_a_policy_that_is_deleted_stay_and_go_on(world: Wor
     await world.sleep(HOUR + 300)
     found = await world.daemon_sets()
     assert set(found) == {old, new, *others}
-    assert all(one.metadata.owner_references == () for one in found.values())
+    assert all(each.metadata.owner_references == () for each in found.values())
     assert found[old].status.number_available == 1
-    assert [one for one in world.written if one[0] == "delete"] == []
+    assert [each for each in world.written if each[0] == "delete"] == []
 
 
 @pytest.mark.usefixtures(short_hours.__name__)
@@ -231,7 +231,7 @@ async def test_a_delete_that_the_server_does_not_take_is_tried_again(world: Worl
     world.server.faults.add(fault)
     await world.sleep(600)
     assert not await world.exists(resources.DAEMON_SETS, old)
-    assert [one.code for one in world.revisions() if one.verb == "delete"] == [409, 409, 200]
+    assert [each.code for each in world.revisions() if each.verb == "delete"] == [409, 409, 200]
 
 
 @in_world
@@ -240,16 +240,18 @@ async def test_an_object_that_changed_since_the_decision_is_not_deleted(world: W
     env, namespace = world.sim.env(), NAMESPACE
     meters = DriverMetrics(env)
     sources = Informers(world.kube, namespace=namespace, env=env)
-    hands = Writes(world.kube, informers=sources, namespace=namespace, metrics=meters)
-    there = (await world.daemon_sets())[old]
+    actions = Writes(world.kube, informers=sources, namespace=namespace, metrics=meters)
+    stored = (await world.daemon_sets())[old]
     await world.patch(resources.DAEMON_SETS, old, {"metadata": {"labels": {"new": "1"}}})
     key = ObjectKey("DaemonSet", old)
     with pytest.raises(Conflict):
-        await hands.delete_operand(
-            key, delete_operand(there, orphan=False, because="nobody names it")
+        await actions.delete_operand(
+            key, delete_operand(stored, orphan=False, because="nobody names it")
         )
-    there = (await world.daemon_sets())[old]
-    await hands.delete_operand(key, delete_operand(there, orphan=False, because="nobody names it"))
-    await hands.delete_operand(
-        key, delete_operand(there, orphan=False, because="it is gone already")
+    stored = (await world.daemon_sets())[old]
+    await actions.delete_operand(
+        key, delete_operand(stored, orphan=False, because="nobody names it")
+    )
+    await actions.delete_operand(
+        key, delete_operand(stored, orphan=False, because="it is gone already")
     )

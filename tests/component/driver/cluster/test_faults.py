@@ -119,16 +119,16 @@ def test_what_a_server_keeps_in_another_form_is_sent_once_for_each_wish(
     async def story(world: World) -> None:
         await world.install_policy()
         await world.lead()
-        made = [one for one in world.revisions() if one.name == EXPORTER]
-        assert [one.verb for one in made] == ["apply"]
+        created = [each for each in world.revisions() if each.name == EXPORTER]
+        assert [each.verb for each in created] == ["apply"]
         for number in range(20):
             await world.label("a", {"team": str(number)})
             await world.sleep(1)
-        assert len([one for one in world.revisions() if one.name == EXPORTER]) == 1
+        assert len([each for each in world.revisions() if each.name == EXPORTER]) == 1
         edit = {"spec": {"template": {"spec": {"priorityClassName": "low"}}}}
         await world.patch(resources.DAEMON_SETS, EXPORTER, edit)
         await world.sleep(10)
-        assert len([one for one in world.revisions() if one.name == EXPORTER]) == 2
+        assert len([each for each in world.revisions() if each.name == EXPORTER]) == 2
 
     play(story)
 
@@ -182,12 +182,13 @@ async def two_drivers(world: World) -> None:
 async def picture(world: World) -> dict[str, Any]:
     """Everything that the role wrote, but for what is the server's."""
     made = {
-        name: (one.spec, one.metadata.labels) for name, one in (await world.daemon_sets()).items()
+        name: (each.spec, each.metadata.labels)
+        for name, each in (await world.daemon_sets()).items()
     }
     nodes = await world.kube.list_page(resources.NODES)
     owners = {
-        one.metadata.name: one.metadata.labels.get("nvidia.com/gpu-operator.driver.owner")
-        for one in nodes.items
+        each.metadata.name: each.metadata.labels.get("nvidia.com/gpu-operator.driver.owner")
+        for each in nodes.items
     }
     states = {
         (kind, name): await world.state(kind, name)

@@ -141,7 +141,7 @@ async def test_when_its_lease_runs_out_what_it_made_is_replaced_pod_by_pod(world
     assert sorted(found) == sorted([*AGENTS, *await world.drivers()])
     assert found[VALIDATOR].status.updated_number_scheduled == 2
     assert await its_pods(world, VALIDATOR) == []
-    assert all(one.metadata.owner_references == () for one in found.values())
+    assert all(each.metadata.owner_references == () for each in found.values())
     said = await world.conditions()
     assert "ForeignOperator" not in said
     assert said["Ready"]["reason"] == "Error"
@@ -244,8 +244,8 @@ async def test_foreign_objects_under_our_names_are_left_alone_and_reported(world
     del theirs["metadata"]["ownerReferences"]
     await world.kube.create(resources.DAEMON_SETS, theirs, namespace=NAMESPACE)
     for name, handler in (("nvidia", "nvidia"), ("nvidia-cdi", "mine")):
-        told = {"metadata": {"name": name}, "handler": handler}
-        await world.kube.create(resources.RUNTIME_CLASSES, told)
+        reported = {"metadata": {"name": name}, "handler": handler}
+        await world.kube.create(resources.RUNTIME_CLASSES, reported)
     await world.lead()
     touched = [name for _, _, name in world.written]
     assert not {EXPORTER, "nvidia", "nvidia-cdi"} & set(touched)

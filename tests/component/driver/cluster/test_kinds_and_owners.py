@@ -23,7 +23,7 @@ async def test_kinds_that_are_not_there_are_waited_for_in_silence(
     role = await world.lead()
     assert role.service.unready_reasons() == []
     assert sorted(await world.daemon_sets()) == AGENTS
-    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
     # Each of the kinds is asked for every ten seconds, and nothing else.
     await world.install_crds(["clusterpolicies.nvidia.com"])
     await world.apply(cluster_policy())
@@ -32,7 +32,7 @@ async def test_kinds_that_are_not_there_are_waited_for_in_silence(
     await world.install_crds(crd_manifests())
     await world.sleep(60)
     assert await world.state() == "notReady"
-    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 @in_world
@@ -58,7 +58,7 @@ async def test_nothing_is_decided_before_it_is_known_what_there_is(world: World)
 
 async def owners(world: World) -> dict[str, str | None]:
     page = await world.kube.list_page(resources.NODES)
-    return {one.metadata.name: one.metadata.labels.get(OWNER_LABEL) for one in page.items}
+    return {each.metadata.name: each.metadata.labels.get(OWNER_LABEL) for each in page.items}
 
 
 async def two_pools(world: World) -> None:
@@ -89,12 +89,12 @@ async def test_each_node_gets_its_driver_label_once(world: World) -> None:
 async def test_contradicting_policies_change_no_node_and_both_report_it(world: World) -> None:
     await two_pools(world)
     await world.lead()
-    before = len([one for one in world.written if one[1] == "Node"])
+    before = len([each for each in world.written if each[1] == "Node"])
     await world.apply(nvidia_driver("second", nodeSelector={"pool": "canary"}))
     await world.label("a", {OWNER_LABEL: "rest"})
     await world.sleep(10)
     assert await owners(world) == {"a": "rest", "b": "canary", "plain": None}
-    assert len([one for one in world.written if one[1] == "Node"]) == before
+    assert len([each for each in world.written if each[1] == "Node"]) == before
     for name in ("canary", "second"):
         said = await world.conditions("NVIDIADriver", name)
         assert said["Error"]["reason"] == "ConflictingNodeSelector"
@@ -135,12 +135,12 @@ async def test_a_gpu_cluster_beside_a_policy_stops_both(world: World) -> None:
     await world.apply(definition)
     await world.sleep(5)
     api = resources.GPU_CLUSTERS
-    made = {
+    created = {
         "apiVersion": api.api_version,
         "kind": api.kind,
         "metadata": {"name": "gpu-cluster"},
     }
-    await world.kube.create(api, made)
+    await world.kube.create(api, created)
     await world.lead()
     assert await world.drivers() == []
     said = await world.conditions()

@@ -43,7 +43,7 @@ async def test_a_leader_that_was_cut_off_leads_again_when_it_is_let(world: World
     await world.change_policy(**EXPORTER_OFF)
     await world.sleep(10)
     assert EXPORTER not in await world.daemon_sets()
-    assert [one for one in world.written[before:] if one[0] == "delete"] == [
+    assert [each for each in world.written[before:] if each[0] == "delete"] == [
         ("delete", "DaemonSet", EXPORTER)
     ]
     assert role.service.unready_reasons() == []

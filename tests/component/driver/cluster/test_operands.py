@@ -72,7 +72,7 @@ async def test_the_status_shows_problems_and_success(world: World) -> None:
     assert said["Ready"]["status"] == "False"
     words = "state-driver on a: no driver is running yet"
     assert words in said["Error"]["message"]
-    assert {one["observedGeneration"] for one in said.values()} == {1}
+    assert {each["observedGeneration"] for each in said.values()} == {1}
     assert role.value("gpu_operator_reconciliation_status") == 0
     for node, system in (("a", "ubuntu22.04"), ("b", "ubuntu24.04")):
         await world.set_driver_label(node, await world.driver(system=system))
@@ -119,8 +119,8 @@ async def test_writes_are_counted_by_kind(world: World) -> None:
     role = await world.lead()
     for kind in resources.WRITTEN:
         known = {"kind": kind, "outcome": "written"}
-        made = len([one for one in world.written if one[1] == kind])
-        assert role.value("sluice_driver_api_writes_total", **known) == made, kind
+        created = len([each for each in world.written if each[1] == kind])
+        assert role.value("sluice_driver_api_writes_total", **known) == created, kind
 
 
 def test_the_missing_device_plugin_is_reported_but_not_awaited() -> None:
@@ -129,7 +129,7 @@ def test_the_missing_device_plugin_is_reported_but_not_awaited() -> None:
         await world.lead()
         found = await world.daemon_sets()
         (container,) = found[VALIDATOR].spec["template"]["spec"]["containers"]
-        env = {one["name"]: one.get("value") for one in container["env"]}
+        env = {each["name"]: each.get("value") for each in container["env"]}
         assert env["SLUICE_CHECK_PLUGIN"] == "false"
         said = await world.conditions()
         return said["DevicePlugin"]
@@ -159,9 +159,9 @@ async def test_an_edit_of_ours_is_taken_back_and_what_others_add_stays(world: Wo
     changed = {"spec": {"template": {"spec": {"priorityClassName": "low"}}}}
     await world.patch(resources.DAEMON_SETS, name, changed)
     await world.sleep(10)
-    one = (await world.daemon_sets())[name]
-    assert one.spec["template"]["spec"]["priorityClassName"] == "system-node-critical"
-    assert one.metadata.labels["team"] == "ml"
+    each = (await world.daemon_sets())[name]
+    assert each.spec["template"]["spec"]["priorityClassName"] == "system-node-critical"
+    assert each.metadata.labels["team"] == "ml"
     assert world.written[before:][:1] == [("apply", "DaemonSet", name)]
 
 
@@ -189,8 +189,8 @@ async def test_what_a_policy_switches_off_goes(world: World) -> None:
     assert EXPORTER not in found
     assert len(found) == 5
     names = ("nvidia", "nvidia-cdi", "nvidia-legacy")
-    there = [await world.exists(resources.RUNTIME_CLASSES, name) for name in names]
-    assert there == [True, False, False]
+    stored = [await world.exists(resources.RUNTIME_CLASSES, name) for name in names]
+    assert stored == [True, False, False]
 
 
 @in_world
