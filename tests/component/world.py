@@ -5,6 +5,7 @@ by the test: it applies policies and labels, and reports for agents.
 """
 
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -20,13 +21,11 @@ from libs.contracts.journal import Entry, Revision
 from libs.contracts.message import encode
 from libs.contracts.reports import Report, StateBody
 from libs.contracts.subjects import STATE, STREAMS
-from libs.forecast.world import SteadyWorld, WorldOverride
-from libs.host.machine import InlineOffload
+from libs.forecast.world import SteadyWorld, WorldModel
 from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
 from libs.kube.resources import LEASES, NODES, PODS, Resource
 from libs.policy.crds import crd_manifests
 from libs.policy.installation import installation_objects
-from libs.policy.render import agents
 from libs.testing.bus.local_bus import LocalBus
 from libs.testing.bus.memory_journal import MemoryJournal
 from libs.testing.cluster.cluster import SimulatedCluster
@@ -37,11 +36,12 @@ from libs.testing.simulation import Sim
 from libs.testing.simulation import run as simulate
 from tests.component.policy.strict_writes import object_path, send
 from tests.component.processes import (
-    AGENTS,
+    AGENT_APPS,
     LEASE_NAMES,
     NAMESPACE,
     Backends,
     Process,
+    run_agent,
     run_role,
     user_of,
 )
@@ -49,9 +49,8 @@ from tests.component.processes import (
 T = TypeVar("T")
 W = TypeVar("W", bound="World")
 
-AGENT_APPS = {agent.component: agent.app for agent in agents.AGENTS}
+STEADY = SteadyWorld()
 RBAC = "rbac.authorization.k8s.io/v1"
-MODEL = SteadyWorld(unload_seconds=1.0, load_seconds=2.0, validation_seconds=1.0)
 
 
 class World(Backends):
@@ -63,12 +62,13 @@ class World(Backends):
     CONTROLLERS: ClassVar[bool] = True
     """Run Kubernetes' own controllers."""
 
-    def __init__(self, sim: Sim, folder: Path, *overrides: WorldOverride) -> None:
+    def __init__(self, sim: Sim, folder: Path, model: WorldModel = STEADY) -> None:
         super().__init__(sim)
         self._folder = folder
+        self._model = model
         self.cluster = SimulatedCluster(
             self._kube_for,
-            model=SteadyWorld(overrides=overrides),
+            model=model,
             env=sim.env("cluster"),
             processes=self._process_for,
             controllers=self.CONTROLLERS,
@@ -78,7 +78,7 @@ class World(Backends):
         self.machines: dict[str, SimulatedMachine] = {}
         self.roles: list[Process] = []
         self.agents: list[Process] = []
-        self.journals: dict[tuple[str, Writer], list[Entry]] = {}
+        self.journals = defaultdict[tuple[str, Writer], list[Entry]](list)
 
     def _kube_for(self, user: str, manager: str) -> Kube:
         return Kube(self.server.transport(user=user), manager=manager, clock=self.sim.clock)
@@ -141,7 +141,6 @@ class World(Backends):
     async def label(
         self, name: str, labels: Mapping[str, str | None], *, manager: str = "kubectl"
     ) -> None:
-        """Label a Node."""
         await self.patch(NODES, name, {"metadata": {"labels": labels}}, manager=manager)
 
     async def remove(self, resource: Resource[Any], name: str) -> None:
@@ -164,7 +163,7 @@ class World(Backends):
         machine = self.machines[name] = SimulatedMachine(
             self._folder / name,
             name=name,
-            model=MODEL,
+            model=self._model,
             env=self.sim.env(name),
             cache_reads=True,
             **more,
@@ -181,28 +180,11 @@ class World(Backends):
             "spec": {"nodeName": node, "containers": [{"name": "agent", "image": "agent:1"}]},
         }
         pod_uid = (await self.kube.create(PODS, pod, namespace=NAMESPACE)).metadata.uid
-        entries = self.journals.setdefault((node, writer), [])
-        journal = MemoryJournal(entries, pause=lambda: self.sim.clock.sleep(0.001))
-        host = machine.host(
-            InlineOffload(),
-            comm=f"sluice-{writer}",
-            pod_uid=pod_uid,
-            changes=writer is Writer.DRIVER,
-            proves=writer is Writer.VALIDATOR,
+        journal = MemoryJournal(
+            self.journals[node, writer], pause=lambda: self.sim.clock.sleep(0.001)
         )
-        settings, run = AGENTS[writer]
-
-        async def run_agent(process: Process) -> object:
-            return await run(
-                settings(node=node, node_uid=uid),
-                bus=process.bus,
-                host=host,
-                journal=journal,
-                env=process.env,
-                service=process.service,
-            )
-
-        agent = Process(self, writer, run_agent, name=f"{writer}-{number} of {node}", node=node)
+        run = run_agent(machine, writer, node_uid=uid, pod_uid=pod_uid, journal=journal)
+        agent = Process(self, writer, run, name=f"{writer}-{number} of {node}", node=node)
         self.agents.append(agent)
         return agent
 
@@ -273,10 +255,7 @@ class World(Backends):
             bus.kill()
 
     def revisions(self, *kinds: str, name: str = "") -> list[Revision]:
-        """Return the attempted writes of the role under test; without kinds, its own are left out.
-
-        Its own are its lease and Events.
-        """
+        """Return the attempted writes of the role under test, by default without its own Lease."""
         return [
             revision
             for revision in self.server.journal.revisions

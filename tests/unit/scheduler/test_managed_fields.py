@@ -22,8 +22,8 @@ def entry(manager: str, at: int, fields: object, **more: str) -> dict[str, objec
 
 def node(*entries: dict[str, object], **metadata: object) -> Node:
     """Read from JSON, as from a server."""
-    told = {"name": "a", "uid": "u", "managedFields": list(entries), **metadata}
-    return msgspec.json.decode(msgspec.json.encode({"metadata": told}), type=Node)
+    reported = {"name": "a", "uid": "u", "managedFields": list(entries), **metadata}
+    return msgspec.json.decode(msgspec.json.encode({"metadata": reported}), type=Node)
 
 
 def labels(*keys: str) -> dict[str, object]:

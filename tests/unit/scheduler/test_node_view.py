@@ -43,8 +43,8 @@ def view_of(
         "nodeInfo": {"bootID": "b1", "kernelVersion": "6.8"},
         "capacity": {"nvidia.com/gpu": "8", "cpu": "64"},
     }
-    told = {"metadata": metadata, "spec": spec or {}, "status": status}
-    node = msgspec.json.decode(msgspec.json.encode(told), type=Node)
+    reported = {"metadata": metadata, "spec": spec or {}, "status": status}
+    node = msgspec.json.decode(msgspec.json.encode(reported), type=Node)
     return node_view(node, NodeContext(namespace="gpu-operator", **around))
 
 
@@ -133,24 +133,24 @@ def test_nodes_of_the_control_plane_are_upgraded_last() -> None:
 
 def pod(name: str, **metadata: Any) -> Pod:
     """One that runs."""
-    told = {"metadata": {"name": name, "namespace": "ml", "uid": name, **metadata}}
-    return msgspec.json.decode(msgspec.json.encode(told), type=Pod)
+    reported = {"metadata": {"name": name, "namespace": "ml", "uid": name, **metadata}}
+    return msgspec.json.decode(msgspec.json.encode(reported), type=Pod)
 
 
 def test_driver_pods_are_not_workload_pods() -> None:
     driver = pod("d", labels={keys.DRIVER_LABEL: "l"})
     view = view_of(driver_pods=(driver,), pods=(driver, pod("t")))
-    assert [one.uid for one in view.driver_pods] == ["d"]
+    assert [each.uid for each in view.driver_pods] == ["d"]
     assert view.pods is not None
-    assert [one.uid for one in view.pods] == ["t"]
+    assert [each.uid for each in view.pods] == ["t"]
 
 
 def test_a_deleted_pod_has_no_pending_eviction() -> None:
     known = NodeState(
         evictions={"t": PendingEviction(since=1.0, refused="no"), "u": PendingEviction(since=2.0)}
     )
-    (one,) = view_of(state=known, pods=(pod("t"),)).evictions
-    assert (one.uid, one.since, one.refused) == ("t", 1.0, "no")
+    (each,) = view_of(state=known, pods=(pod("t"),)).evictions
+    assert (each.uid, each.since, each.refused) == ("t", 1.0, "no")
 
 
 def test_a_preflight_of_another_boot_is_ignored() -> None:

@@ -18,8 +18,8 @@ REPLICAS = {**SET, "kind": "ReplicaSet"}
 
 def pod(*, metadata: dict[str, Any] | None = None, spec: Any = None, status: Any = None) -> Pod:
     """Read from JSON, as from a server."""
-    told = {"name": "p", "namespace": "ml", "uid": "u", **(metadata or {})}
-    whole = {"metadata": told, "spec": spec or {}, "status": status or {"phase": "Running"}}
+    reported = {"name": "p", "namespace": "ml", "uid": "u", **(metadata or {})}
+    whole = {"metadata": reported, "spec": spec or {}, "status": status or {"phase": "Running"}}
     return msgspec.json.decode(msgspec.json.encode(whole), type=Pod)
 
 

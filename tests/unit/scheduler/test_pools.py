@@ -21,22 +21,26 @@ def policy(version: str = "580.95.05", **driver: Any) -> dict[str, Any]:
     return cluster_policy(driver={**image, **driver})
 
 
-def member(name: str, **told: Any) -> PoolMember:
+def member(name: str, **reported: Any) -> PoolMember:
     """A node with GPUs."""
-    more = {key: told.pop(key) for key in ("label", "record_pool", "record_label") if key in told}
-    return PoolMember(name=name, labels=node(name, **told).labels, **more)
+    more = {
+        key: reported.pop(key)
+        for key in ("label", "record_pool", "record_label")
+        if key in reported
+    }
+    return PoolMember(name=name, labels=node(name, **reported).labels, **more)
 
 
 def daemon_sets_of(*policies: dict[str, Any], **status: int) -> list[DaemonSet]:
     """The DaemonSets that follow, as their controller has seen them."""
     found: list[DaemonSet] = []
-    for one in policies:
+    for each in policies:
         for wanted in drivers(
-            Situation([one], [node("a"), node("b", version="24.04")]).rendering(SETTINGS)
+            Situation([each], [node("a"), node("b", version="24.04")]).rendering(SETTINGS)
         ):
             metadata = {**wanted["metadata"], "uid": wanted["metadata"]["name"], "generation": 1}
-            told = {"metadata": metadata, "status": {"observedGeneration": 1, **status}}
-            found.append(msgspec.json.decode(msgspec.json.encode(told), type=DaemonSet))
+            reported = {"metadata": metadata, "status": {"observedGeneration": 1, **status}}
+            found.append(msgspec.json.decode(msgspec.json.encode(reported), type=DaemonSet))
     return found
 
 
@@ -44,7 +48,7 @@ def pools_of(
     wanted: list[dict[str, Any]], members: list[PoolMember], sets: list[DaemonSet], **rollouts: str
 ) -> PoolSnapshot:
     """Of these."""
-    reads = [parse_manifest(one["kind"], one) for one in wanted]
+    reads = [parse_manifest(each["kind"], each) for each in wanted]
     return snapshot_pools(reads, members, sets, rollouts=rollouts)
 
 
@@ -103,26 +107,26 @@ def test_a_node_of_unknown_system_has_no_variant() -> None:
 
 
 def test_nodes_of_a_deleted_policy_stay_in_its_gone_pool() -> None:
-    (one, *_) = daemon_sets_of(policy())
-    label = one.metadata.labels[DRIVER_LABEL]
+    (each, *_) = daemon_sets_of(policy())
+    label = each.metadata.labels[DRIVER_LABEL]
     members = [member("a", label=label, record_pool=POOL, record_label=label)]
-    found = pools_of([], members, [one], **{POOL: "t"})
+    found = pools_of([], members, [each], **{POOL: "t"})
     at, view = found.assignments["a"], found.pools[POOL]
     assert at.pool == POOL
     assert view.gone
-    target = one.metadata.annotations["sluice.dev/target"]
+    target = each.metadata.annotations["sluice.dev/target"]
     build = view.build(target, at.variant)
     assert build is not None
     assert build.label == label
 
 
 def test_a_gone_pool_is_kept_while_a_record_names_it() -> None:
-    (one, *_) = daemon_sets_of(policy())
-    label = one.metadata.labels[DRIVER_LABEL]
+    (each, *_) = daemon_sets_of(policy())
+    label = each.metadata.labels[DRIVER_LABEL]
     other = policy()
     other["metadata"]["name"] = "another-policy"
     begun = member("a", label=label, record_pool=POOL, record_label=label)
-    found = pools_of([other], [begun, member("b")], [one])
+    found = pools_of([other], [begun, member("b")], [each])
     assert {name: at.pool for name, at in found.assignments.items()} == {
         "a": "clusterpolicy-another-policy",
         "b": "clusterpolicy-another-policy",
@@ -130,11 +134,11 @@ def test_a_gone_pool_is_kept_while_a_record_names_it() -> None:
     view = found.pools[POOL]
     assert view.gone
     build = view.build(
-        one.metadata.annotations["sluice.dev/target"], found.assignments["a"].variant
+        each.metadata.annotations["sluice.dev/target"], found.assignments["a"].variant
     )
     assert build is not None
     assert build.label == label
-    assert POOL not in pools_of([other], [member("a"), member("b")], [one]).pools
+    assert POOL not in pools_of([other], [member("a"), member("b")], [each]).pools
 
 
 def test_a_gone_pool_is_kept_while_its_rollout_exists() -> None:

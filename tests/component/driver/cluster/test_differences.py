@@ -46,9 +46,9 @@ async def kept(wire: Transport, obj: dict[str, Any]) -> Object:
 @pytest.mark.parametrize("name", SITUATIONS)
 async def test_what_was_applied_differs_in_nothing(wire: Transport, name: str) -> None:
     for obj in goldens.golden_objects(name):
-        there = await kept(wire, obj)
-        assert resources.is_ours(there)
-        assert difference(obj, there) == "", obj["metadata"]["name"]
+        stored = await kept(wire, obj)
+        assert resources.is_ours(stored)
+        assert difference(obj, stored) == "", obj["metadata"]["name"]
 
 
 @pytest.mark.parametrize("ground", ["real"], indirect=True)
@@ -58,18 +58,18 @@ async def test_no_field_of_any_policy_is_kept_in_another_form(wire: Transport) -
     for kind, path in FIELDS:
         objects = full_policies(kind, path)
         put(objects[-1]["spec"], path, MODEL[kind][path])
-        for made in Situation(objects, config_maps=files).rendering().objects:
-            text = msgspec.json.encode(made.object)
+        for created in Situation(objects, config_maps=files).rendering().objects:
+            text = msgspec.json.encode(created.object)
             if text not in tried:
-                tried[text] = difference(made.object, await kept(wire, made.object))
-                assert tried[text] == "", (kind, path, made.name)
+                tried[text] = difference(created.object, await kept(wire, created.object))
+                assert tried[text] == "", (kind, path, created.name)
     assert len(tried) > len(FIELDS)
 
 
 @pytest.mark.parametrize("ground", ["real"], indirect=True)
 async def test_amounts_are_the_same_however_they_are_written(wire: Transport) -> None:
     toolkit = {"resources": AMOUNTS, "env": [{"name": "EMPTY", "value": ""}]}
-    objects = [{**one} for one in SITUATIONS["one-driver-for-all"].objects]
+    objects = [{**each} for each in SITUATIONS["one-driver-for-all"].objects]
     objects[0]["spec"] = {**objects[0]["spec"], "toolkit": toolkit}
-    for made in Situation(objects).rendering().objects:
-        assert difference(made.object, await kept(wire, made.object)) == "", made.name
+    for created in Situation(objects).rendering().objects:
+        assert difference(created.object, await kept(wire, created.object)) == "", created.name

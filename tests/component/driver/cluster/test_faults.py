@@ -7,7 +7,7 @@ import pytest
 from libs.testing.apiserver.faults import Cut, Fault, FaultEffect, Hang, RefuseRequest
 from services.driver.cluster import controller, decide, resources
 from services.driver.cluster.diff import difference
-from tests.component.driver.cluster.world import AGENTS, EXPORTER, POLICY, World, play
+from tests.component.driver.cluster.world import AGENTS, EXPORTER, POLICY, World, in_world, play
 from tests.component.processes import user_of
 from tests.unit.policy.situations import crd_mode_policy, nvidia_driver
 
@@ -15,102 +15,94 @@ from tests.unit.policy.situations import crd_mode_policy, nvidia_driver
 @pytest.mark.parametrize(
     "does", [RefuseRequest(409), RefuseRequest(429), RefuseRequest(500), Hang()]
 )
-def test_an_object_that_fails_holds_up_no_other_and_is_made_when_it_can_be(
-    does: FaultEffect,
+@in_world
+async def test_an_object_that_fails_holds_up_no_other_and_is_made_when_it_can_be(
+    world: World, does: FaultEffect
 ) -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        struck = world.server.faults.add(
-            Fault(effect=does, name=EXPORTER, user=user_of(World.WRITER), verbs=("apply",))
-        )
-        await world.lead()
-        found = await world.daemon_sets()
-        assert set(found) == {*AGENTS, *await world.drivers()} - {EXPORTER}
-        # Doubling, the waits allow a dozen tries in that time and no more.
-        assert 2 <= struck.hit_count <= 16
-        world.server.faults.clear()
-        await world.sleep(300)
-        assert EXPORTER in await world.daemon_sets()
-
-    play(story)
+    await world.install_policy()
+    struck = world.server.faults.add(
+        Fault(effect=does, name=EXPORTER, user=user_of(World.WRITER), verbs=("apply",))
+    )
+    await world.lead()
+    found = await world.daemon_sets()
+    assert set(found) == {*AGENTS, *await world.drivers()} - {EXPORTER}
+    # Doubling, the waits allow a dozen tries in that time and no more.
+    assert 2 <= struck.hit_count <= 16
+    world.server.faults.clear()
+    await world.sleep(300)
+    assert EXPORTER in await world.daemon_sets()
 
 
-def test_what_was_carried_out_without_an_answer_is_not_written_again() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        world.server.faults.add(
-            Fault(effect=Cut("after"), user=user_of(World.WRITER), verbs=("apply",))
-        )
-        await world.lead()
-        assert len(await world.daemon_sets()) == 6
-        names = [name for verb, _, name in world.written if verb == "apply"]
-        assert sorted(names) == sorted(set(names))
-
-    play(story)
+@in_world
+async def test_what_was_carried_out_without_an_answer_is_not_written_again(world: World) -> None:
+    await world.install_policy()
+    world.server.faults.add(
+        Fault(effect=Cut("after"), user=user_of(World.WRITER), verbs=("apply",))
+    )
+    await world.lead()
+    assert len(await world.daemon_sets()) == 6
+    names = [name for verb, _, name in world.written if verb == "apply"]
+    assert sorted(names) == sorted(set(names))
 
 
-def test_a_refused_object_is_named_in_the_status_and_retried_each_minute() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        refused = Fault(
-            effect=RefuseRequest(403), name=EXPORTER, user=user_of(World.WRITER), verbs=("apply",)
-        )
-        struck = world.server.faults.add(refused)
-        role = await world.lead()
-        await world.sleep(600)
-        assert 10 <= struck.hit_count <= 12
-        said = await world.conditions()
-        words = f"state-dcgm-exporter: the API server refused DaemonSet/{EXPORTER}"
-        assert words in said["Degraded"]["message"]
-        ((reason, message),) = await world.events()
-        assert reason == "Refused"
-        assert message.startswith(f"DaemonSet/{EXPORTER}: ")
-        known = {"kind": "DaemonSet", "outcome": "refused"}
-        assert role.value("sluice_driver_api_writes_total", **known) == struck.hit_count
-        world.server.faults.clear()
-        await world.sleep(120)
-        said = await world.conditions()
-        assert said["Degraded"]["status"] == "False"
-        assert EXPORTER in await world.daemon_sets()
-
-    play(story)
-
-
-def test_changes_elsewhere_do_not_hurry_what_is_refused() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        refused = Fault(
-            effect=RefuseRequest(403), name=EXPORTER, user=user_of(World.WRITER), verbs=("apply",)
-        )
-        struck = world.server.faults.add(refused)
-        await world.lead()
-        for number in range(100):
-            await world.label("a", {"team": str(number)})
-            await world.sleep(1)
-        assert struck.hit_count <= 4
-
-    play(story)
+@in_world
+async def test_a_refused_object_is_named_in_the_status_and_retried_each_minute(
+    world: World,
+) -> None:
+    await world.install_policy()
+    refused = Fault(
+        effect=RefuseRequest(403), name=EXPORTER, user=user_of(World.WRITER), verbs=("apply",)
+    )
+    struck = world.server.faults.add(refused)
+    role = await world.lead()
+    await world.sleep(600)
+    assert 10 <= struck.hit_count <= 12
+    said = await world.conditions()
+    words = f"state-dcgm-exporter: the API server refused DaemonSet/{EXPORTER}"
+    assert words in said["Degraded"]["message"]
+    ((reason, message),) = await world.events()
+    assert reason == "Refused"
+    assert message.startswith(f"DaemonSet/{EXPORTER}: ")
+    known = {"kind": "DaemonSet", "outcome": "refused"}
+    assert role.value("sluice_driver_api_writes_total", **known) == struck.hit_count
+    world.server.faults.clear()
+    await world.sleep(120)
+    said = await world.conditions()
+    assert said["Degraded"]["status"] == "False"
+    assert EXPORTER in await world.daemon_sets()
 
 
-def test_another_wish_is_tried_at_once() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        refused = Fault(
-            effect=RefuseRequest(403),
-            name=EXPORTER,
-            user=user_of(World.WRITER),
-            verbs=("apply",),
-            times=1,
-        )
-        world.server.faults.add(refused)
-        await world.lead()
-        assert EXPORTER not in await world.daemon_sets()
-        env = [{"name": "A", "value": "b"}]
-        await world.change_policy(dcgmExporter={"env": env})
-        await world.sleep(2)
-        assert EXPORTER in await world.daemon_sets()
+@in_world
+async def test_changes_elsewhere_do_not_hurry_what_is_refused(world: World) -> None:
+    await world.install_policy()
+    refused = Fault(
+        effect=RefuseRequest(403), name=EXPORTER, user=user_of(World.WRITER), verbs=("apply",)
+    )
+    struck = world.server.faults.add(refused)
+    await world.lead()
+    for number in range(100):
+        await world.label("a", {"team": str(number)})
+        await world.sleep(1)
+    assert struck.hit_count <= 4
 
-    play(story)
+
+@in_world
+async def test_another_wish_is_tried_at_once(world: World) -> None:
+    await world.install_policy()
+    refused = Fault(
+        effect=RefuseRequest(403),
+        name=EXPORTER,
+        user=user_of(World.WRITER),
+        verbs=("apply",),
+        times=1,
+    )
+    world.server.faults.add(refused)
+    await world.lead()
+    assert EXPORTER not in await world.daemon_sets()
+    env = [{"name": "A", "value": "b"}]
+    await world.change_policy(dcgmExporter={"env": env})
+    await world.sleep(2)
+    assert EXPORTER in await world.daemon_sets()
 
 
 def test_what_a_server_keeps_in_another_form_is_sent_once_for_each_wish(
@@ -127,54 +119,50 @@ def test_what_a_server_keeps_in_another_form_is_sent_once_for_each_wish(
     async def story(world: World) -> None:
         await world.install_policy()
         await world.lead()
-        made = [one for one in world.revisions() if one.name == EXPORTER]
-        assert [one.verb for one in made] == ["apply"]
+        created = [each for each in world.revisions() if each.name == EXPORTER]
+        assert [each.verb for each in created] == ["apply"]
         for number in range(20):
             await world.label("a", {"team": str(number)})
             await world.sleep(1)
-        assert len([one for one in world.revisions() if one.name == EXPORTER]) == 1
+        assert len([each for each in world.revisions() if each.name == EXPORTER]) == 1
         edit = {"spec": {"template": {"spec": {"priorityClassName": "low"}}}}
         await world.patch(resources.DAEMON_SETS, EXPORTER, edit)
         await world.sleep(10)
-        assert len([one for one in world.revisions() if one.name == EXPORTER]) == 2
+        assert len([each for each in world.revisions() if each.name == EXPORTER]) == 2
 
     play(story)
 
 
-def test_a_status_that_cannot_be_written_holds_up_nothing() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        fault = Fault(
-            effect=RefuseRequest(500),
-            kind="ClusterPolicy",
-            user=user_of(World.WRITER),
-            verbs=("patch",),
-        )
-        world.server.faults.add(fault)
-        await world.lead()
-        assert len(await world.daemon_sets()) == 6
-        assert await world.state() == ""
-        world.server.faults.clear()
-        await world.sleep(300)
-        assert await world.state() == "notReady"
-
-    play(story)
+@in_world
+async def test_a_status_that_cannot_be_written_holds_up_nothing(world: World) -> None:
+    await world.install_policy()
+    fault = Fault(
+        effect=RefuseRequest(500),
+        kind="ClusterPolicy",
+        user=user_of(World.WRITER),
+        verbs=("patch",),
+    )
+    world.server.faults.add(fault)
+    await world.lead()
+    assert len(await world.daemon_sets()) == 6
+    assert await world.state() == ""
+    world.server.faults.clear()
+    await world.sleep(300)
+    assert await world.state() == "notReady"
 
 
-def test_a_server_that_restarts_and_forgets_changes_nothing() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        await world.lead()
-        before = len(world.revisions())
-        for _ in range(3):
-            await world.server.restart()
-            await world.sleep(100)
-            await world.server.compact()
-            world.server.faults.drop_watches(clean=False)
-            await world.sleep(100)
-        assert len(world.revisions()) == before
-
-    play(story)
+@in_world
+async def test_a_server_that_restarts_and_forgets_changes_nothing(world: World) -> None:
+    await world.install_policy()
+    await world.lead()
+    before = len(world.revisions())
+    for _ in range(3):
+        await world.server.restart()
+        await world.sleep(100)
+        await world.server.compact()
+        world.server.faults.drop_watches(clean=False)
+        await world.sleep(100)
+    assert len(world.revisions()) == before
 
 
 async def two_drivers(world: World) -> None:
@@ -194,12 +182,13 @@ async def two_drivers(world: World) -> None:
 async def picture(world: World) -> dict[str, Any]:
     """Everything that the role wrote, but for what is the server's."""
     made = {
-        name: (one.spec, one.metadata.labels) for name, one in (await world.daemon_sets()).items()
+        name: (each.spec, each.metadata.labels)
+        for name, each in (await world.daemon_sets()).items()
     }
     nodes = await world.kube.list_page(resources.NODES)
     owners = {
-        one.metadata.name: one.metadata.labels.get("nvidia.com/gpu-operator.driver.owner")
-        for one in nodes.items
+        each.metadata.name: each.metadata.labels.get("nvidia.com/gpu-operator.driver.owner")
+        for each in nodes.items
     }
     states = {
         (kind, name): await world.state(kind, name)

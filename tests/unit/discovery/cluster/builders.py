@@ -73,9 +73,9 @@ PCI_ALONE = ReportedFacts(facts=Facts(pci=(DEVICE,)))
 
 def policy(**spec: Any) -> ClusterPolicy:
     """Of the whole cluster."""
-    made = parse_manifest("ClusterPolicy", cluster_policy(**spec)).policy
-    assert isinstance(made, ClusterPolicy)
-    return made
+    created = parse_manifest("ClusterPolicy", cluster_policy(**spec)).policy
+    assert isinstance(created, ClusterPolicy)
+    return created
 
 
 LABEL_POLICY = LabelPolicy(cluster=policy())

@@ -43,12 +43,12 @@ def test_the_record_says_the_pool_and_without_one_the_owner(told: Node, pool: st
 
 
 def test_nothing_else_is_kept_and_the_pool_stays() -> None:
-    told = node(record=record("clusterpolicy-x"))
-    assert (told.metadata.name, told.metadata.uid) == ("a", "u")
-    assert (told.metadata.labels, told.metadata.annotations) == ({}, {})
-    assert told.metadata.managed_fields == ()
-    again = msgspec.structs.replace(told)
-    assert again == told
+    reported = node(record=record("clusterpolicy-x"))
+    assert (reported.metadata.name, reported.metadata.uid) == ("a", "u")
+    assert (reported.metadata.labels, reported.metadata.annotations) == ({}, {})
+    assert reported.metadata.managed_fields == ()
+    again = msgspec.structs.replace(reported)
+    assert again == reported
 
 
 def test_where_neither_record_nor_owner_says_it_the_labels_stay_for_policies_to_select_by() -> None:

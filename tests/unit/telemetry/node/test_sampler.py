@@ -15,8 +15,7 @@ from libs.runtime.metrics import Metrics
 from libs.testing.simulation import Sim, run
 from services.telemetry.node.sampler import STALE_AFTER, Sampler, TelemetryMetrics
 from tests.support import eventually
-from tests.unit.fake_machine import FakeMachine
-from tests.unit.telemetry.node.world import GpuWorld
+from tests.unit.fake_machine import VERSION, FakeDriver, FakeMachine
 
 T = TypeVar("T")
 
@@ -33,11 +32,11 @@ class SlowAccess:
         return work()
 
 
-def sampler(clock: Clock, root: Path, hands: GpuWorld, access: Offload) -> Sampler:
-    machine = msgspec.structs.replace(FakeMachine(root).machine, offload=access, gpus=hands.gpus)
+def sampler(clock: Clock, root: Path, driver: FakeDriver, access: Offload) -> Sampler:
+    machine = msgspec.structs.replace(FakeMachine(root).machine, offload=access, gpus=driver.gpus)
     return Sampler(
         machine=machine,
-        hold=GpuHandle(hands.gpus),
+        hold=GpuHandle(driver.gpus),
         clock=clock,
         metrics=TelemetryMetrics(Metrics(version="0")),
     )
@@ -55,37 +54,37 @@ class FirstInThread:
 
 
 async def test_a_release_waits_for_the_running_sweep(tmp_path: Path) -> None:
-    hands, began, opens = GpuWorld(), threading.Event(), threading.Event()
-    hands.on_open = lambda: (began.set(), opens.wait(20.0))
-    one = sampler(SystemClock(), tmp_path, hands, FirstInThread())
-    sweeping = asyncio.create_task(one.sweep())
+    driver, began, opens = FakeDriver(loaded=VERSION), threading.Event(), threading.Event()
+    driver.on_open = lambda: (began.set(), opens.wait(20.0))
+    gpu_sampler = sampler(SystemClock(), tmp_path, driver, FirstInThread())
+    sweeping = asyncio.create_task(gpu_sampler.sweep())
     await eventually(began.is_set)
-    letting_go = asyncio.create_task(one.release())
+    releasing = asyncio.create_task(gpu_sampler.release())
     for _ in range(10):
         await asyncio.sleep(0)
     opens.set()
     await sweeping
-    await letting_go
-    assert (hands.held, one.current) == (0, None)
-    await one.sweep()
-    assert (hands.held, one.current) == (0, None)
+    await releasing
+    assert (driver.held, gpu_sampler.current) == (0, None)
+    await gpu_sampler.sweep()
+    assert (driver.held, gpu_sampler.current) == (0, None)
 
 
 def test_gpus_that_do_not_answer_are_not_shown_as_they_were(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        hands, access = GpuWorld(), SlowAccess(sim)
-        one = sampler(sim.clock, tmp_path, hands, access)
-        await one.sweep()
+        driver, access = FakeDriver(loaded=VERSION), SlowAccess(sim)
+        gpu_sampler = sampler(sim.clock, tmp_path, driver, access)
+        await gpu_sampler.sweep()
         access.seconds = 2 * STALE_AFTER
-        hanging = sim.loop.create_task(one.sweep())
+        hanging = sim.loop.create_task(gpu_sampler.sweep())
         await sim.clock.sleep(STALE_AFTER)
-        assert one.current is not None
-        assert one.problem == ""
+        assert gpu_sampler.current is not None
+        assert gpu_sampler.problem == ""
         await sim.clock.sleep(1.0)
-        assert one.current is None
-        assert one.problem == "the GPUs did not answer for 91 s"
+        assert gpu_sampler.current is None
+        assert gpu_sampler.problem == "the GPUs did not answer for 91 s"
         await hanging
-        assert one.current is not None
-        assert one.problem == ""
+        assert gpu_sampler.current is not None
+        assert gpu_sampler.problem == ""
 
     run(main, seed=0)

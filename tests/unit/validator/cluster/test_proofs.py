@@ -31,8 +31,8 @@ EVIDENCE = Evidence(
 def node(labels: dict[str, str] | None = None, *, record: NodeRecord | None = None) -> Node:
     """With a driver."""
     annotations = {} if record is None else {"sluice.dev/upgrade": encode(record).decode()}
-    said = {"sluice.dev/driver": "d-1", **(labels or {})}
-    metadata = {"name": "a", "uid": "u", "labels": said, "annotations": annotations}
+    lines = {"sluice.dev/driver": "d-1", **(labels or {})}
+    metadata = {"name": "a", "uid": "u", "labels": lines, "annotations": annotations}
     status = {"nodeInfo": {"bootID": "b"}}
     return msgspec.convert({"metadata": metadata, "status": status}, Node)
 
