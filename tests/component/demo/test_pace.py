@@ -17,7 +17,7 @@ import pytest
 from libs.contracts.events import StepEvent
 from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, ValidationEnd
 from libs.testing.cluster.nodes.lifecycle import TAINTS_AFTER
-from tests.component.campaign.scenario import NEW, OLD
+from tests.component.campaign.admin import NEW, OLD
 from tests.component.campaign.world import CampaignWorld, run_world
 
 NODES = tuple(f"n{number}" for number in range(6))
@@ -126,14 +126,14 @@ def overhead_seconds(seed: int) -> Iterator[float]:
             world.add_machine(name)
         await world.apply_policy(OLD, maxParallelUpgrades=1, maxUnavailable=1)
         world.keep_running()
-        assert await world.until(world.is_rolled_out, within=1_500.0) is not None
+        assert await world.until(world.is_rolled_out, within=1_500.0)
         for name in BUSY:
             await world.create_service(f"serve-{name}", name)
         await world.sleep(30)
         patched = asyncio.get_running_loop().time()
         clock_ahead = world.sim.clock.now() - patched
         await world.apply_policy(NEW, maxParallelUpgrades=1, maxUnavailable=1)
-        assert await world.until(world.is_rolled_out, within=1_500.0) is not None
+        assert await world.until(world.is_rolled_out, within=1_500.0)
         return await node_upgrades(world, patched, clock_ahead), taints(world, clock_ahead)
 
     found, tainted = run_world(story, seed=seed, model=model)

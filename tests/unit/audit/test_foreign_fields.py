@@ -180,6 +180,10 @@ def test_a_missing_deletion_is_not_taken_for_an_uncordon() -> None:
     assert i4_messages(builder) == []
 
 
+def untainted(node: dict[str, Any]) -> None:
+    del node["spec"]["taints"]
+
+
 def tainted(node: dict[str, Any]) -> None:
     taint = {"key": "team/x", "effect": "NoSchedule", "value": "y"}
     node.setdefault("spec", {})["taints"] = [taint]
@@ -192,7 +196,7 @@ def tainted(node: dict[str, Any]) -> None:
     an_annotation_changed=(annotated("team/note", "x"), ['metadata.annotations["team/note"]']),
     an_annotation_removed=(annotated("team/note", None), ['metadata.annotations["team/note"]']),
     a_taint_removed=(
-        lambda node: node["spec"].pop("taints"),
+        untainted,
         [
             f"spec.taints[key=team/x,effect=NoSchedule].{field}"
             for field in ("effect", "key", "value")
