@@ -62,7 +62,9 @@ class FaultCounter:
 
     def counts(self) -> dict[str, int]:
         """Return the counts by kind, of faults that took effect at all."""
-        hits = {name: sum(one.hit_count for one in some) for name, some in self._active.items()}
+        hits = {
+            name: sum(fault.hit_count for fault in faults) for name, faults in self._active.items()
+        }
         return dict(sorted((Counter(hits) + self._counts).items()))
 
 

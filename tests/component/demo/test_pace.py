@@ -109,10 +109,10 @@ async def node_upgrades(
 def taints(world: CampaignWorld, clock_ahead: float) -> dict[str, list[Stretch]]:
     """Return by node when Kubernetes was about to add the taint of a cordon."""
     found: dict[str, list[Stretch]] = {}
-    for one in world.revisions():
-        if one.kind == "Node" and one.user == LIFECYCLE:
-            at = one.time - clock_ahead
-            found.setdefault(one.name, []).append((at - TAINTS_AFTER, at))
+    for revision in world.revisions():
+        if revision.kind == "Node" and revision.user == LIFECYCLE:
+            at = revision.time - clock_ahead
+            found.setdefault(revision.name, []).append((at - TAINTS_AFTER, at))
     return found
 
 
