@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from demo.admin import MAX_UNAVAILABLE, POOL, DemoAdmin
+from demo.admin import MAX_UNAVAILABLE, POOL
 from demo.environment import KILLABLE, DemoEnvironment, bus_client, demo_environment, kube_client
 from demo.output import ProcessCost, cost_lines, hint_lines, process_cost
 from demo.scenario import DemoScenario
@@ -151,7 +151,6 @@ async def _play(
     async with kube_client(up) as kube:
         scenario = DemoScenario(
             up,
-            admin=DemoAdmin(kube),
             kube=kube,
             nodes=nodes,
             kill=options.kill,

@@ -51,11 +51,11 @@ class DemoPaths(msgspec.Struct, frozen=True):
 
     def incidents(self, name: str) -> Path:
         """What must never happen on a machine but did, one per line."""
-        return self.folder / "oddities" / name
+        return self.folder / "incidents" / name
 
     def kill_list(self, name: str) -> Path:
         """Names of the agents to kill on a machine."""
-        return self.folder / "to-die" / name
+        return self.folder / "kill-lists" / name
 
     @property
     def bad_drivers(self) -> Path:

@@ -43,7 +43,6 @@ class DemoScenario:
         self,
         up: DemoEnvironment,
         *,
-        admin: DemoAdmin,
         kube: Kube,
         nodes: Sequence[str],
         kill: str,
@@ -51,7 +50,7 @@ class DemoScenario:
         print_line: Callable[[str], None],
     ) -> None:
         self._up = up
-        self._admin = admin
+        self._admin = DemoAdmin(kube)
         self._kube = kube
         self._nodes = nodes
         self._kill = kill
@@ -95,7 +94,12 @@ class DemoScenario:
         killing = asyncio.create_task(self._kill_midway(), name="kill midway")
         try:
             if self._bad_driver:
-                await self._release(await self._wait_halted())
+                problem = f"driver {NEW} loads on no node, but its rollout was not halted"
+                await self._release(
+                    await self._wait_for(
+                        lambda status: status.phase == RolloutPhase.HALTED, problem
+                    )
+                )
             await self._wait_complete(NEW)
             await killing
         finally:
@@ -146,14 +150,14 @@ class DemoScenario:
                 await asyncio.to_thread(self._up.paths.bad_drivers.write_text, label)
             self._names.learn(metadata["annotations"][TARGET_ANNOTATION], version)
 
-    async def _wait_halted(self) -> RolloutStatus:
+    async def _wait_for(
+        self, holds: Callable[[RolloutStatus], bool], problem: str
+    ) -> RolloutStatus:
+        """Wait until something holds for the Rollout; name the problem if it does not in time."""
         until = self._clock.monotonic() + _SECONDS_PER_NODE * len(self._nodes)
-        while (status := await self._status()).phase != RolloutPhase.HALTED:
+        while not holds(status := await self._status()):
             if self._clock.monotonic() > until:
-                raise Fatal(
-                    f"driver {NEW} loads on no node, but its rollout was not halted in time:"
-                    f" {msgspec.json.encode(status).decode()}"
-                )
+                raise Fatal(f"{problem} in time: {msgspec.json.encode(status).decode()}")
             await self._clock.sleep(POLL_INTERVAL)
         return status
 
@@ -174,21 +178,20 @@ class DemoScenario:
                 )
                 await self._admin.retry_node(name)
 
+    async def _wait_halted(self) -> RolloutStatus:
+        problem = f"driver {NEW} loads on no node, but its rollout was not halted"
+        return await self._wait_for(lambda status: status.phase == RolloutPhase.HALTED, problem)
+
     async def _wait_complete(self, version: str) -> None:
         """Wait until the Rollout reports that all nodes run this version."""
-        until = self._clock.monotonic() + _SECONDS_PER_NODE * len(self._nodes)
-        while True:
-            status = await self._status()
+
+        def is_complete(status: RolloutStatus) -> bool:
             is_target = self._names.replace_digests(status.target).startswith(version)
             all_done = status.counts.done == len(self._nodes)
-            if is_target and all_done and status.phase == RolloutPhase.COMPLETE:
-                return
-            if self._clock.monotonic() > until:
-                raise Fatal(
-                    f"driver {version} did not reach all {len(self._nodes)} nodes in time:"
-                    f" {msgspec.json.encode(status).decode()}"
-                )
-            await self._clock.sleep(POLL_INTERVAL)
+            return is_target and all_done and status.phase == RolloutPhase.COMPLETE
+
+        problem = f"driver {version} did not reach all {len(self._nodes)} nodes"
+        await self._wait_for(is_complete, problem)
 
     async def _status(self) -> RolloutStatus:
         path = path_of("sluice.dev/v1alpha1", "Rollout", name=POOL)

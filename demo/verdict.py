@@ -34,14 +34,14 @@ class DemoVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The result of the audit, and the incidents on the simulated machines."""
 
     verdict: AuditResult
-    oddities: tuple[str, ...]
+    incidents: tuple[str, ...]
     """What must never happen on a machine but did."""
     rests_on: str
     """How much was read."""
 
     @property
     def is_ok(self) -> bool:
-        return not self.verdict.violations and not self.oddities
+        return not self.verdict.violations and not self.incidents
 
 
 async def events_of(bus: Bus) -> tuple[Event, ...]:
@@ -72,7 +72,7 @@ async def judge_run(
     )
     return DemoVerdict(
         verdict=await asyncio.to_thread(judge, journal, faults=faults),
-        oddities=await asyncio.to_thread(_incidents, paths, nodes),
+        incidents=await asyncio.to_thread(_incidents, paths, nodes),
         rests_on=f"{len(revisions)} requests to the API server, {len(entries)} entries of"
         f" agents' journals, {len(events)} events",
     )
@@ -81,7 +81,7 @@ async def judge_run(
 def verdict_lines(found: DemoVerdict) -> Iterator[str]:
     """Return the verdict as lines for a person."""
     yield f"  read: {found.rests_on}"
-    for incident in found.oddities:
+    for incident in found.incidents:
         yield f"  VIOLATED  on a machine: {incident}"
     for violation in found.verdict.violations:
         where = f" ({violation.node})" if violation.node else ""

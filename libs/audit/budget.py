@@ -70,7 +70,7 @@ def _highest_limit(case: AuditCase, pool: str, change: NodeChange, seen: int) ->
     since = max(case.timeline.time_of(seen), until - STALE_SECONDS)
     size = case.availability.size(pool, seen).nodes
     bases = [case.availability.base(pool, position) for position in (seen, change.position)]
-    highest_base = max((base for base in bases if base), default=size)
+    highest_base = max(bases) or size
     limits = [
         limit_of(facts, min(facts.base or highest_base, size))
         for facts in case.availability.limits(pool, since=since, until=until)

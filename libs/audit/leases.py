@@ -168,7 +168,7 @@ def _is_repeated(case: AuditCase, entry: Entry, since: float) -> bool:
 
 def _lease_spans(case: AuditCase, history: NodeHistory) -> list[_LeaseSpan]:
     tokens: list[tuple[int | None, float]] = [(None, 0.0)]
-    for position, node in history.states():
+    for position, node in history.items():
         token = node.lease.token if node.lease else None
         if token != tokens[-1][0]:
             tokens.append((token, case.timeline.time_of(position)))

@@ -55,12 +55,12 @@ class PoolAvailability:
         self._recorded_pools: dict[str, str] = {}
         self._members_ever: dict[str, set[str]] = defaultdict(set)
         self._limits: dict[str, list[PoolFacts]] = defaultdict(list)
-        self._bases: dict[str, Series[int]] = defaultdict(Series[int])
-        self._sizes: dict[str, Series[PoolSize]] = defaultdict(Series[PoolSize])
-        self._nodes: dict[str, Series[NodeAvailability]] = defaultdict(Series[NodeAvailability])
-        self._own_writes: dict[str, Series[str]] = defaultdict(Series[str])
+        self._bases: dict[str, Series[int]] = defaultdict(lambda: Series(0))
+        self._sizes: dict[str, Series[PoolSize]] = defaultdict(lambda: Series(PoolSize()))
+        self._nodes: dict[str, Series[NodeAvailability]] = defaultdict(lambda: Series(NO_POOL))
+        self._own_writes: dict[str, Series[str]] = defaultdict(lambda: Series(""))
         """Node uids by pool."""
-        self._deletions = Series[str]()
+        self._deletions = Series("")
         self._replay()
 
     def limits(self, pool: str, *, since: float, until: float) -> list[PoolFacts]:
@@ -71,14 +71,14 @@ class PoolAvailability:
         return known[max(first - 1, 0) : last]
 
     def size(self, pool: str, position: int) -> PoolSize:
-        return self._sizes[pool].at(position) or PoolSize()
+        return self._sizes[pool].at(position)
 
-    def base(self, pool: str, position: int) -> int | None:
-        """Return the base of a pool by the status of its Rollout."""
-        return self._bases[pool].at(position) or None
+    def base(self, pool: str, position: int) -> int:
+        """Return the base of a pool by the status of its Rollout; 0 where it is unknown."""
+        return self._bases[pool].at(position)
 
     def node_availability(self, uid: str, position: int) -> NodeAvailability:
-        return self._nodes[uid].at(position) or NO_POOL
+        return self._nodes[uid].at(position)
 
     def driverless(self, uid: str, position: int) -> bool:
         """Report whether a node was, or may have been, unavailable without any revision."""
@@ -200,7 +200,7 @@ class PoolAvailability:
             doubtful = not unavailable and expected and history.uid in self._doubtful
             after = NodeAvailability(self._pool_of(history, node), unavailable, doubtful)
         series = self._nodes[history.uid]
-        before = series.last or NO_POOL
+        before = series.latest
         if after == before:
             return
         series.append(position, after)
@@ -211,7 +211,7 @@ class PoolAvailability:
             self._members_ever[after.pool].add(history.uid)
 
     def _add(self, pool: str, position: int, *, nodes: int, unavailable: int) -> None:
-        size = self._sizes[pool].last or PoolSize()
+        size = self._sizes[pool].latest
         nodes += size.nodes
         updated = PoolSize(nodes, size.unavailable + unavailable, max(nodes, size.largest))
         self._sizes[pool].append(position, updated)

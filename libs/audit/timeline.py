@@ -134,9 +134,9 @@ class Timeline:
         self.conflicts: list[tuple[int, Revision, str]] = []
         """Writes to Nodes that met a conflict, with position and node uid."""
         self._times: list[float] = []
-        self._positions = Series[int]()
+        self._positions = Series(-1)
         """The position of each revision."""
-        self._write_times: dict[str, Series[float]] = defaultdict(Series[float])
+        self._write_times: dict[str, Series[float]] = defaultdict(lambda: Series(0.0))
         """By kind, and by kind/namespace: the time of each revision."""
         self._uids: dict[str, str] = {}
         """Uids of the present Nodes by name."""
@@ -148,8 +148,7 @@ class Timeline:
 
     def position_of(self, revision: int) -> int:
         """Return the position of the last write up to a revision; -1 before the first."""
-        position = self._positions.at(revision)
-        return -1 if position is None else position
+        return self._positions.at(revision)
 
     def position_at(self, time: float) -> int:
         """Return the position of the last write up to a time."""

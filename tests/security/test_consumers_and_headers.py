@@ -89,14 +89,14 @@ async def test_a_consumers_filter_must_match_its_subject(
 ) -> None:
     attacker = await guarded.raw_client(CTL)
     inbox = f"{subjects.inbox(CTL)}.own"
-    heard = await attacker.listen(inbox)
+    messages = await attacker.listen(inbox)
 
     answer = await create(attacker, "evil", deliver_subject=inbox, **config)
 
     assert "error" in answer
     await guarded.settle()
     await attacker.flush()
-    assert heard == []
+    assert messages == []
 
 
 HEADERS = {

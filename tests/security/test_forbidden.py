@@ -250,7 +250,7 @@ async def test_forbidden_subscriptions_are_denied(
 ) -> None:
     attacker = await guarded.raw_client(identity)
 
-    heard = await attacker.listen(pattern)
+    messages = await attacker.listen(pattern)
 
     assert attacker.violations == [
         f'nats: permissions violation for subscription to "{pattern}"'.lower()
@@ -258,7 +258,7 @@ async def test_forbidden_subscriptions_are_denied(
     await something_of_everything(guarded)
     assert {each.by for each in guarded.deliveries} >= {B_DRIVER, SCHEDULER}
     await attacker.flush()
-    assert heard == []
+    assert messages == []
 
 
 async def something_of_everything(world: World) -> None:

@@ -23,7 +23,7 @@ OF_CLUSTERS = [
 
 
 def example(pattern: str) -> str:
-    """A subject in this pattern."""
+    """Return a subject in this pattern."""
     return pattern.replace(f".{ANY}", ".any").replace(".>", ".some.more")
 
 
@@ -31,19 +31,19 @@ def may(patterns: tuple[str, ...], subject: str) -> bool:
     return any(matches(pattern, subject) for pattern in patterns)
 
 
-def collisions(one: Permissions, other: Permissions) -> list[str]:
+def collisions(permitted: Permissions, other: Permissions) -> list[str]:
     return [
-        *(each for each in map(example, one.publish) if may(other.publish, each)),
-        *(each for each in map(example, one.subscribe) if may(other.subscribe, each)),
+        *(each for each in map(example, permitted.publish) if may(other.publish, each)),
+        *(each for each in map(example, permitted.subscribe) if may(other.subscribe, each)),
     ]
 
 
 def test_components_have_nothing_in_common() -> None:
     known = [(each, permissions(each)) for each in ON_NODES]
     shared = {
-        (str(one), str(other)): common
-        for (one, mine), (other, theirs) in product(known, known)
-        if one != other and (common := collisions(mine, theirs))
+        (str(identity), str(other)): common
+        for (identity, mine), (other, theirs) in product(known, known)
+        if identity != other and (common := collisions(mine, theirs))
     }
     assert shared == {}
 
@@ -51,8 +51,8 @@ def test_components_have_nothing_in_common() -> None:
 def test_services_share_nothing_with_components_but_that_the_scheduler_reads_slots() -> None:
     shared = [
         (other, each)
-        for one, other in product(ON_NODES, OF_CLUSTERS)
-        for each in collisions(permissions(one), permissions(other))
+        for component, other in product(ON_NODES, OF_CLUSTERS)
+        for each in collisions(permissions(component), permissions(other))
     ]
     assert {other.writer for other, _ in shared} == {Writer.SCHEDULER}
     reads = subjects.direct_get(COMMANDS.name, ">")

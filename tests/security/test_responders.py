@@ -69,5 +69,5 @@ async def test_a_responder_answers_only_allowed_inboxes(
     assert decode(StatusAnswer, answer.data).leader == "me"
     assert responder.undeliverable == 1
     assert await guarded.kept() == before
-    heard = {(each.by, each.subject) for each in guarded.deliveries}
-    assert heard <= {(SCHEDULER, status(SCHEDULER)), (SCHEDULER, subjects.service("PING"))}
+    deliveries = {(each.by, each.subject) for each in guarded.deliveries}
+    assert deliveries <= {(SCHEDULER, status(SCHEDULER)), (SCHEDULER, subjects.service("PING"))}

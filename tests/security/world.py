@@ -92,20 +92,20 @@ class RawClient:
         await self.flush()
 
     async def ask(self, subject: str, data: bytes = b"", *, headers: Any = None) -> Msg:
-        """Send, and return the answer."""
+        """Send a request, and return the answer."""
         return await self.client.request(subject, data, timeout=10, headers=headers)
 
     async def listen(self, *patterns: str) -> list[Msg]:
-        """What arrives on these patterns, from now on."""
-        heard: list[Msg] = []
+        """Return a list that collects what arrives on these patterns from now on."""
+        messages: list[Msg] = []
 
-        async def hear(msg: Msg) -> None:
-            heard.append(msg)
+        async def receive(message: Msg) -> None:
+            messages.append(message)
 
         for pattern in patterns:
-            await self.client.subscribe(pattern, cb=hear)
+            await self.client.subscribe(pattern, cb=receive)
         await self.flush()
-        return heard
+        return messages
 
     async def flush(self) -> None:
         """Return when the server has read what was sent, and what it had sent is here."""
@@ -185,27 +185,27 @@ class World:
         victim = await self.raw_client(B_DRIVER)
         await victim.ask(state(B_DRIVER), b"my facts")
         await victim.ask(event(B_DRIVER), b"my event")
-        await self._hear(victim, poke(slot(B_DRIVER)), poke(check(B_DRIVER)))
-        await self._hear(victim, guessed_inbox(B_DRIVER))
+        await self._collect(victim, poke(slot(B_DRIVER)), poke(check(B_DRIVER)))
+        await self._collect(victim, guessed_inbox(B_DRIVER))
         service = await self.raw_client(SCHEDULER)
         beats = subjects.of_cluster(subjects.Beat, SCHEDULER.cluster)
-        await self._hear(service, beats, status(SCHEDULER), subjects.service("PING"))
-        await self._hear(service, guessed_inbox(SCHEDULER))
+        await self._collect(service, beats, status(SCHEDULER), subjects.service("PING"))
+        await self._collect(service, guessed_inbox(SCHEDULER))
         collector = await self.raw_client(TELEMETRY_CLUSTER)
         batches = subjects.of_cluster(subjects.Telemetry, SCHEDULER.cluster)
-        await self._hear(collector, batches)
+        await self._collect(collector, batches)
 
-    async def _hear(self, victim: RawClient, *patterns: str) -> None:
-        async def hear(msg: Msg) -> None:
-            self.deliveries.append(Delivery(victim.identity, msg.subject, msg.data))
+    async def _collect(self, victim: RawClient, *patterns: str) -> None:
+        async def receive(message: Msg) -> None:
+            self.deliveries.append(Delivery(victim.identity, message.subject, message.data))
 
         for pattern in patterns:
-            await victim.client.subscribe(pattern, cb=hear)
+            await victim.client.subscribe(pattern, cb=receive)
         await victim.flush()
         self._ears.append(victim)
 
     async def settle(self) -> None:
-        """Return when all that was sent before has been stored, answered and heard, and what
+        """Return when all that was sent before has been stored, answered and messages, and what
         followed from it too: each stream and the core are crossed twice, one after the other."""
         for _ in range(2):
             self._fences += 1
@@ -247,24 +247,24 @@ class World:
 
 
 def consumer(stream: str, name: str, **config: Any) -> bytes:
-    """The body of a request for a consumer."""
-    wanted = {"name": name, "ack_policy": "none", "deliver_policy": "all", **config}
-    return msgspec.json.encode({"stream_name": stream, "config": wanted})
+    """Return the body of a request for a consumer."""
+    settings = {"name": name, "ack_policy": "none", "deliver_policy": "all", **config}
+    return msgspec.json.encode({"stream_name": stream, "config": settings})
 
 
 @asynccontextmanager
 async def world(arrange: Any = server_config) -> AsyncGenerator[World]:
-    """A server whose configuration `arrange` makes of the users."""
+    """Run a server whose configuration `arrange` returns for the users."""
     keys = {identity: new_nkey() for identity in EVERYBODY}
     users = [User(identity=identity, public_key=key.public) for identity, key in keys.items()]
     async with NatsServer(config=arrange(users)) as server, AsyncExitStack() as ends:
-        made = World(server=server, users=users, keys=keys, ends=ends)
-        await made.begin()
-        yield made
+        environment = World(server=server, users=users, keys=keys, ends=ends)
+        await environment.begin()
+        yield environment
 
 
 def one_account(users: list[User]) -> str:
-    """The same users with the same permissions, but in one account together with the streams."""
+    """Configure the same users and permissions in one account together with the streams."""
     rights = [
         {
             "nkey": user.public_key,

@@ -20,6 +20,7 @@ from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, dr
 
 RBAC = "rbac.authorization.k8s.io/v1"
 POOL = "clusterpolicy-cluster-policy"
+OLD, NEW = "570.86.15", "580.95.05"
 
 
 class CampaignAdmin:

@@ -109,10 +109,10 @@ async def node_upgrades(
 def taints(world: CampaignWorld, clock_ahead: float) -> dict[str, list[Stretch]]:
     """Return by node when Kubernetes was about to add the taint of a cordon."""
     found: dict[str, list[Stretch]] = {}
-    for one in world.revisions():
-        if one.kind == "Node" and one.user == LIFECYCLE:
-            at = one.time - clock_ahead
-            found.setdefault(one.name, []).append((at - TAINTS_AFTER, at))
+    for revision in world.revisions():
+        if revision.kind == "Node" and revision.user == LIFECYCLE:
+            at = revision.time - clock_ahead
+            found.setdefault(revision.name, []).append((at - TAINTS_AFTER, at))
     return found
 
 
@@ -126,14 +126,14 @@ def overhead_seconds(seed: int) -> Iterator[float]:
             world.add_machine(name)
         await world.apply_policy(OLD, maxParallelUpgrades=1, maxUnavailable=1)
         world.keep_running()
-        assert await world.until(world.is_rolled_out, within=1_500.0) is not None
+        assert await world.until(world.is_rolled_out, within=1_500.0)
         for name in BUSY:
             await world.create_service(f"serve-{name}", name)
         await world.sleep(30)
         patched = asyncio.get_running_loop().time()
         clock_ahead = world.sim.clock.now() - patched
         await world.apply_policy(NEW, maxParallelUpgrades=1, maxUnavailable=1)
-        assert await world.until(world.is_rolled_out, within=1_500.0) is not None
+        assert await world.until(world.is_rolled_out, within=1_500.0)
         return await node_upgrades(world, patched, clock_ahead), taints(world, clock_ahead)
 
     found, tainted = run_world(story, seed=seed, model=model)

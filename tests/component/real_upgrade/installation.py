@@ -179,7 +179,7 @@ async def provision(binaries: Binaries, nodes: Sequence[str]) -> AsyncGenerator[
         stack.push_async_callback(plane.stop)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-real-"))
         paths = DemoPaths(Path(folder))
-        for name in ("users", "keys", "machines", "oddities"):
+        for name in ("users", "keys", "machines", "incidents"):
             (paths.folder / name).mkdir()
         for user in groups_by_user:
             paths.kubeconfig(user).write_text(plane.kubeconfig(user).read_text())

@@ -1,8 +1,10 @@
-"""The GPU exporter of a machine, whose port outlives the agents."""
+"""The GPU exporter of a machine, whose port outlives the agents, and bad drivers."""
+
+from pathlib import Path
 
 import aiohttp
 
-from demo.simulator import GpuExporter
+from demo.simulator import GpuExporter, demo_world
 from libs.runtime.http import Page
 
 
@@ -37,3 +39,17 @@ async def test_an_agent_that_ends_late_leaves_the_pages_of_the_next() -> None:
         async with session.get(f"http://{host}:{port}/metrics") as answer:
             assert await answer.text() == "now"
         await next_context.__aexit__(None, None, None)
+
+
+LABEL = "27106d33257c983977bdb963b5a30ce5"
+
+
+def test_only_bad_drivers_fail_to_load(tmp_path: Path) -> None:
+    bad = tmp_path / "bad"
+    world = demo_world(3, bad=bad)
+    usual = world.load("node-1", LABEL, 0)
+    assert usual.exit_code == 0
+    bad.write_text(f"{LABEL}\n")
+    assert world.load("node-1", LABEL, 0) == type(usual)(usual.after, exit_code=1)
+    assert world.load("node-2", LABEL, 5).exit_code == 1
+    assert world.load("node-1", "another", 0).exit_code == 0

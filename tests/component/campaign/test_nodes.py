@@ -1,22 +1,25 @@
-"""One machine with its agents: what a kill or a reboot does to them."""
+"""Machines with their agents: a kill, a reboot, and an agent that stays dead."""
 
-from libs.contracts.identities import Writer
-from libs.contracts.node import STATE_LABEL
-from libs.testing.stage.worlds import SteadyWorld
+from demo.node import SimulatedNode
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.node import STATE_LABEL, WaitCode
+from libs.forecast.world import SteadyWorld
 from services.scheduler import resources
-from tests.component.campaign.admin import OLD
+from tests.component.campaign.admin import NEW, OLD, POOL
+from tests.component.campaign.observers import BusObserver
 from tests.component.campaign.world import CampaignWorld, run_world
 
 AGENTS = (Writer.DISCOVERY, Writer.DRIVER, Writer.TELEMETRY, Writer.VALIDATOR)
 
 
-async def start_world(world: CampaignWorld) -> None:
+async def start_world(world: CampaignWorld, *nodes: str) -> None:
     await world.install()
     await world.sleep(1)
-    world.add_machine("a")
-    await world.apply_policy(OLD)
+    for name in nodes or ("a",):
+        world.add_machine(name)
+    await world.apply_policy(OLD, maxUnavailable=1)
     world.keep_running()
-    assert await world.until(world.is_rolled_out, within=120.0) is not None
+    assert await world.until(world.is_rolled_out, within=200.0)
 
 
 def running_agents(world: CampaignWorld) -> list[Writer]:
@@ -73,3 +76,34 @@ def test_after_a_boot_the_gate_opens_for_what_is_proven_and_it_is_validated_agai
         assert machine.incidents == ()
 
     run_world(story, seed=1, model=SteadyWorld(boot_seconds=60.0))
+
+
+NODES = ("a", "b", "c")
+
+
+def loaded_version(sim_node: SimulatedNode) -> str:
+    """Return the version of the driver in the kernel."""
+    return sim_node.machine.driver.version if sim_node.machine.driver else ""
+
+
+def test_a_node_waits_for_its_dead_driver_agent_while_the_others_upgrade() -> None:
+    async def story(world: CampaignWorld) -> None:
+        observer = BusObserver(pool=POOL, max_unavailable="1")
+        world.add_bus_listener(observer.observe)
+        await start_world(world, *NODES)
+        dead = Identity(writer=Writer.DRIVER, node="a")
+        world.bus.cut(dead)
+        world.nodes["a"].kill(Writer.DRIVER)
+        await world.apply_policy(NEW)
+        await world.sleep(300)
+        wait = observer.wait_of("a")
+        assert wait is not None
+        assert wait.code == WaitCode.AGENT_SILENT
+        assert [loaded_version(world.nodes[name]) for name in NODES] == [OLD, NEW, NEW]
+        world.bus.restore(dead)
+        assert await world.until(world.is_rolled_out, within=200.0)
+        assert observer.wait_of("a") is None
+        assert [loaded_version(world.nodes[name]) for name in NODES] == [NEW, NEW, NEW]
+        assert all(sim_node.machine.incidents == () for sim_node in world.nodes.values())
+
+    run_world(story, seed=3, model=SteadyWorld(load_seconds=5.0, validation_seconds=3.0))
