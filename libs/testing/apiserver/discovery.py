@@ -20,7 +20,6 @@ VERSION: Mapping[str, str] = {
 
 _GROUPS = (
     "apps",
-    "authentication.k8s.io",
     "batch",
     "policy",
     "rbac.authorization.k8s.io",

@@ -78,17 +78,6 @@ class RevisionJournal:
 
 
 _RECORDED_AS = {"bind": "create", "deletecollection": "delete"}
-_WITH_OPTIONS = ("delete", "deletecollection", "evict")
-
-
-def is_dry_run(call: ApiCall) -> bool:
-    """Return whether the request is a dry run, which is no write."""
-    if "dryRun" in call.request.query:
-        return True
-    if call.verb not in _WITH_OPTIONS:
-        return False
-    body = _body(call)
-    return bool(body.get("dryRun") or _map(body.get("deleteOptions")).get("dryRun"))
 
 
 def granted_revision(call: ApiCall, outcome: WriteOutcome, *, now: float) -> Revision:

@@ -19,7 +19,6 @@ from libs.testing.apiserver.status import (
     method_not_allowed,
     not_simulated,
     path_not_found,
-    unsupported,
 )
 
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -186,14 +185,6 @@ def request_timeout(query: Mapping[str, str]) -> float:
     return sum(float(number) * _SECONDS[unit] for number, unit in parts) or REQUEST_TIMEOUT
 
 
-def dry_run(query: Mapping[str, str], *, options: str) -> bool:
-    """Return whether nothing is to be stored; `options` names the options in an error."""
-    value = query.get("dryRun", "")
-    if value not in ("", "All"):
-        raise invalid_options(options, [unsupported("dryRun", [value], ("All",))])
-    return bool(value)
-
-
 JSON = "application/json"
 _ANY = ("", "*/*", "application/*", JSON)
 _TABLE = {"as": "Table", "g": "meta.k8s.io", "v": "v1"}
@@ -246,15 +237,15 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
         return FaultTarget(
             verb=self.verb,
             kind=self.route.kind.kind,
-            namespace=self.route.namespace,
             name=self.route.name,
-            subresource=self.route.subresource,
             user=self.user,
             any_age=self.verb == "list" and self.listing is not None and may_be_old(self.listing),
         )
 
 
 def parse_call(request: Request, *, user: str, kinds: ResourceKinds) -> ApiCall:
+    if "dryRun" in request.query:
+        raise not_simulated("dry runs")
     found = route(request.method, request.path, request.query, kinds)
     call = ApiCall(verb=found.verb, route=found, request=request, user=user)
     if found.verb == "patch" and call.content_type == APPLY:

@@ -22,8 +22,8 @@ from libs.kube.resources import (
     Resource,
 )
 from tests.component.kube.builders import budget, config_map, daemon_set, pod
-from tests.component.kube.raw_requests import JsonObject, get_json, patch, token_review
-from tests.component.kube.sandbox import ALICE, Sandbox
+from tests.component.kube.raw_requests import JsonObject, get_json, patch
+from tests.component.kube.sandbox import Sandbox
 from tests.support import eventually
 
 NEW = "2026-11-01T00:00:00.000000Z"
@@ -189,26 +189,3 @@ async def test_events_are_selected_by_their_object(sandbox: Sandbox, kube: Kube)
     )
 
     assert [item.metadata.name for item in page.items] == ["e1"]
-
-
-# Tokens
-
-
-async def test_a_token_review_returns_the_user(sandbox: Sandbox, kube: Kube) -> None:
-    status = await token_review(kube, token=sandbox.token(ALICE))
-    assert status["authenticated"] is True
-    assert status["user"]["username"] == ALICE
-    assert "system:authenticated" in status["user"]["groups"]
-
-
-async def test_a_token_review_of_an_unknown_token_is_not_authenticated(kube: Kube) -> None:
-    status = await token_review(kube, token="made-up")
-    assert "authenticated" not in status
-    assert status["user"] == {}
-    assert status["error"] == "invalid bearer token"
-
-
-async def test_a_token_review_requires_a_token(kube: Kube) -> None:
-    with pytest.raises(Invalid) as refused:
-        await token_review(kube)
-    assert refused.value.message == "token is required for TokenReview in authentication"

@@ -200,13 +200,6 @@ def _builtin() -> Iterator[ResourceKind]:
         put_unfenced=False,
     )
     yield from _rbac()
-    yield _own(
-        "TokenReview",
-        "tokenreviews",
-        group="authentication.k8s.io",
-        namespaced=False,
-        verbs=("create",),
-    )
 
 
 def _core() -> Iterator[ResourceKind]:

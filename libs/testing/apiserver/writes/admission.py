@@ -38,7 +38,6 @@ class WriteTarget(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     subresource: str = ""
     manager: str
-    dry_run: bool = False
 
 
 class WriteOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,13 +8,13 @@ import msgspec
 
 from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.objects.json import JsonObject, decoded, encoded, get_map, get_strings
-from libs.testing.apiserver.requests import dry_run
 from libs.testing.apiserver.status import (
     StatusError,
     bad_request,
     details,
     invalid_options,
     invalid_syntax,
+    not_simulated,
     unsupported,
 )
 from libs.testing.apiserver.store import StoredObject
@@ -38,6 +38,10 @@ class DeleteOptions(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     preconditions: _Preconditions | None = None
     dry_run: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.dry_run:
+            raise not_simulated("dry runs")
+
     def without_revision(self) -> "DeleteOptions":
         if self.preconditions is None:
             return self
@@ -59,7 +63,6 @@ def delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
             given,
             grace_period_seconds=int(grace) if grace else None,
             propagation_policy=policy,
-            dry_run=("All",) if dry_run(query, options="DeleteOptions") else (),
         )
     if given.propagation_policy not in (None, *_POLICIES):
         cause = unsupported("propagationPolicy", given.propagation_policy, (*_POLICIES, "nil"))
@@ -78,8 +81,6 @@ class Deleter:
         """Delete the object, or mark it for deletion while finalizers or grace hold it."""
         kind = write.kind
         check_preconditions(kind, live, options)
-        if options.dry_run:
-            write = msgspec.structs.replace(write, dry_run=True)
         if kind.resource == "namespaces":
             return self._delete_namespace(write, live)
         thing = decoded(live.raw)
@@ -96,7 +97,7 @@ class Deleter:
 
     def _remove(self, write: WriteTarget, live: StoredObject, thing: JsonObject) -> WriteOutcome:
         """Remove the object; a pod is stored with its grace over first."""
-        if write.kind.resource == "pods" and not write.dry_run:
+        if write.kind.resource == "pods":
             before = decoded(live.raw)
             live = self._writer.mark(write, live, thing)
             outcome = self._writer.remove(write, live)

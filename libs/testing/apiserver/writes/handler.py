@@ -10,7 +10,7 @@ from libs.testing.apiserver.kinds.custom_resources import RESOURCE, served_kind
 from libs.testing.apiserver.kinds.kind import ResourceKind, ResourceKinds
 from libs.testing.apiserver.kinds.schema import Predicate
 from libs.testing.apiserver.objects.json import JsonObject, decoded
-from libs.testing.apiserver.requests import Route, dry_run, flag
+from libs.testing.apiserver.requests import Route, flag
 from libs.testing.apiserver.status import bad_request, not_found
 from libs.testing.apiserver.store import Store, StoredObject
 from libs.testing.apiserver.writes.admission import WriteOutcome, WriteTarget, check_name
@@ -50,8 +50,8 @@ class CustomDefinitions:
             self._remove(outcome.before["spec"])
             return
         stored = self._store.of_kind(kind).get("", outcome.name)
-        if stored is None:  # after a dry run
-            return
+        if stored is None:
+            raise LookupError(f"{outcome.name} was just written")
         definition = decoded(stored.raw)
         spec = definition["spec"]
         served = self._kinds.by_resource(spec["group"], spec["names"]["plural"])
@@ -102,9 +102,6 @@ def _condition(type: str, reason: str, message: str, now: str) -> JsonObject:
     }
 
 
-_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
-
-
 class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
     route: Route
     query: Mapping[str, str]
@@ -113,14 +110,12 @@ class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
     manager: str
 
     def target(self, *, name: str = "") -> WriteTarget:
-        options = _OPTIONS.get(self.route.verb, "UpdateOptions")
         return WriteTarget(
             kind=self.route.kind,
             namespace=self.route.namespace,
             name=name or self.route.name,
             subresource=self.route.subresource,
             manager=self.manager,
-            dry_run=dry_run(self.query, options=options),
         )
 
 

@@ -9,7 +9,6 @@ from libs.kube.views import Condition, OwnerReference, Taint
 from libs.testing.cluster.daemonset_plan import HASH_LABEL
 from libs.testing.cluster.views import (
     Container,
-    DaemonSet,
     Meta,
     Node,
     NodeCondition,
@@ -117,13 +116,6 @@ def daemon_set(
             },
         },
     }
-
-
-def cached_daemon_set(name: str = "d", **more: Any) -> DaemonSet:
-    """The same, as the caches hold it."""
-    whole = daemon_set(name, **more)
-    whole["metadata"] |= {"namespace": "ns", "uid": f"uid-DaemonSet/{name}", "generation": 1}
-    return msgspec.convert(whole, DaemonSet)
 
 
 def replica_set(name: str, *, replicas: int, gpus: int = 1, **spec: Any) -> JsonObject:

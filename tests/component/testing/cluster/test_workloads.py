@@ -4,6 +4,7 @@ from libs.forecast.world import SteadyWorld
 from libs.kube.client import BlockedByBudget, Evicted
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
+from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.views import BUDGETS, JOBS, REPLICA_SETS, Job
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.builders import budget, job, replica_set
@@ -75,7 +76,7 @@ def test_an_unschedulable_pod_is_pending_with_a_reason_until_there_is_room() -> 
             writes = world.journal(name=waiting.metadata.name, user="system:kube-scheduler")
             assert len(writes) == 1
 
-            world.machine("n1").set_devices("nvidia.com/gpu", 2)
+            world.cluster.fleet.add("n2", Hardware(gpus=1))
             await world.ready("w", 2, within=10)
             await world.sleep(1)
             status = (await world.kube.get(REPLICA_SETS, "w", namespace=NAMESPACE)).status
@@ -103,20 +104,6 @@ def test_a_scheduler_with_a_stale_cache_assigns_no_device_twice() -> None:
             return early
 
     assert run_world(main) == 3
-
-
-def test_scaling_down_deletes_pods() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as world:
-            await world.create(REPLICA_SETS, replica_set("w", replicas=5))
-            await world.ready("w", 5)
-            await world.change(REPLICA_SETS, "w", {"spec": {"replicas": 2}})
-            await world.ready("w", 2)
-            await world.delete(REPLICA_SETS, "w")
-            await world.sleep(10)
-            assert await world.pods("w") == []
-
-    run_world(main)
 
 
 async def _job(world: ClusterWorld) -> Job:
