@@ -212,22 +212,11 @@ class Store:
 def field(thing: Mapping[str, Any], path: str) -> str:
     """Return the value of a field as a fieldSelector compares it."""
     value: Any = thing
-    for name in _ALIASES.get(path, path).split("."):
+    for name in ("source.component" if path == "source" else path).split("."):
         value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
-    if isinstance(value, bool):
+    if isinstance(value, bool) or path == "spec.unschedulable":
         return "true" if value else "false"
-    return (
-        _DEFAULTS.get(path, "") if value is None or isinstance(value, dict | list) else str(value)
-    )
-
-
-_ALIASES = {"source": "source.component"}
-_DEFAULTS = {
-    "spec.hostNetwork": "false",
-    "spec.unschedulable": "false",
-    "status.replicas": "0",
-    "status.successful": "0",
-}
+    return "" if value is None or isinstance(value, dict | list) else str(value)
 
 
 class Selection:

@@ -54,42 +54,6 @@ class PlaneFiles:
         self.audit_log = root / "audit.log"
 
 
-def etcd(self) -> Path:
-        return self.root / "etcd"
-
-    @property
-    def certificates(self) -> Path:
-        """Where the server writes its own certificates at the first start."""
-        return self.root / "certificates"
-
-    @property
-    def chain(self) -> Path:
-        """The server's certificate, followed by its authority's."""
-        return self.certificates / "apiserver.crt"
-
-    @property
-    def ca_file(self) -> Path:
-        """The authority alone: the controller manager refuses other certificates as a root."""
-        return self.root / "ca.crt"
-
-    @property
-    def key_file(self) -> Path:
-        """The server's key, which also signs service account tokens."""
-        return self.certificates / "apiserver.key"
-
-    @property
-    def tokens(self) -> Path:
-        return self.root / "tokens.csv"
-
-    @property
-    def audit_policy(self) -> Path:
-        return self.root / "audit-policy.json"
-
-    @property
-    def audit_log(self) -> Path:
-        return self.root / "audit.log"
-
-
 def etcd(binaries: Binaries, folder: PlaneFiles, *, client_url: str, peer_url: str) -> list[str]:
     """Nothing is synced to disk: the data need not survive a crash of the machine."""
     return [
