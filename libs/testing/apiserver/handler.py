@@ -122,7 +122,8 @@ class RequestHandler:
             # From here on nothing is awaited: a write is atomic.
             if call.verb == "deletecollection":
                 return self._delete_many(call)
-            outcome = self._writes.execute(_write_request(call))
+            with self._store.dry_run(on=call.dry_run):
+                outcome = self._writes.execute(_write_request(call))
         except StatusError as refusal:
             self._record(call, refusal.code, None)
             raise
@@ -147,6 +148,8 @@ class RequestHandler:
 
     def _record(self, call: ApiCall, code: int, outcome: WriteOutcome | None) -> None:
         """Record a write, or a refused write, in the journal."""
+        if call.dry_run:
+            return
         now = self._clock.now()
         if outcome is not None:
             self._journal.add(granted_revision(call, outcome, now=now))

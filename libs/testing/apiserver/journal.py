@@ -77,16 +77,12 @@ class RevisionJournal:
         self._records.clear()
 
 
-_RECORDED_AS = {"bind": "create", "deletecollection": "delete"}
-
-
 def granted_revision(call: ApiCall, outcome: WriteOutcome, *, now: float) -> Revision:
-    collection = call.verb == "deletecollection"
     return _record(
         call,
         outcome.code,
         now=now,
-        revision=0 if collection else outcome.revision,
+        revision=0 if call.verb == "deletecollection" else outcome.revision,
         name=outcome.name,
         uid=outcome.uid,
         changed=changed_paths(outcome.before, outcome.after),
@@ -111,7 +107,7 @@ def _record(call: ApiCall, code: int, *, now: float, revision: int = 0, **more: 
         time=now,
         user=call.user,
         manager=call.manager,
-        verb=Verb(_RECORDED_AS.get(call.verb, call.verb)),
+        verb=Verb({"bind": "create", "deletecollection": "delete"}.get(call.verb, call.verb)),
         code=code,
         kind="Binding" if route.subresource == "binding" else route.kind.kind,
         namespace=route.namespace,

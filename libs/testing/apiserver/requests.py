@@ -44,11 +44,7 @@ def route(method: str, path: str, query: Mapping[str, str], kinds: ResourceKinds
     """Route a path below /api or /apis; refuse unknown paths and methods."""
     group, version, rest = _api(path)
     namespace = ""
-    if (
-        len(rest) >= 3
-        and rest[0] == "namespaces"
-        and (len(rest) > 3 or rest[2] not in _NAMESPACE_SUBRESOURCES)
-    ):
+    if rest[0] == "namespaces" and (len(rest) > 3 or rest[2:] not in ([], ["status"])):
         namespace, rest = rest[1], rest[2:]
     plural, name, subresource = (*rest, "", "", "")[:3]
     kind = kinds.by_path(group, version, plural)
@@ -60,9 +56,6 @@ def route(method: str, path: str, query: Mapping[str, str], kinds: ResourceKinds
     if kind.namespaced and not namespace and (name or verb in ("create", "deletecollection")):
         raise method_not_allowed() if not name else path_not_found()
     return Route(verb=verb, kind=kind, namespace=namespace, name=name, subresource=subresource)
-
-
-_NAMESPACE_SUBRESOURCES = ("status", "finalize")
 
 
 def _api(path: str) -> tuple[str, str, list[str]]:
@@ -78,8 +71,6 @@ def _api(path: str) -> tuple[str, str, list[str]]:
 def _verb(method: str, kind: ResourceKind, *, name: str, subresource: str, watching: bool) -> str:
     if subresource in _POSTED:
         verb = {"POST": "evict" if subresource == "eviction" else "bind"}.get(method)
-    elif subresource == "finalize":
-        verb = {"PUT": "update"}.get(method)
     elif subresource:
         verb = {key: value for key, value in _OBJECT_VERBS.items() if key != "DELETE"}.get(method)
     else:
@@ -222,6 +213,10 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
         return self.request.headers.get("accept", "")
 
     @property
+    def dry_run(self) -> bool:
+        return "dryRun" in self.request.query
+
+    @property
     def content_type(self) -> str:
         return self.request.headers.get("content-type", "").partition(";")[0].strip()
 
@@ -244,8 +239,6 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_call(request: Request, *, user: str, kinds: ResourceKinds) -> ApiCall:
-    if "dryRun" in request.query:
-        raise not_simulated("dry runs")
     found = route(request.method, request.path, request.query, kinds)
     call = ApiCall(verb=found.verb, route=found, request=request, user=user)
     if found.verb == "patch" and call.content_type == APPLY:

@@ -12,6 +12,7 @@ import msgspec
 from libs.kube.client import JSON, MERGE_PATCH, Kube
 from libs.kube.resources import NODES, Resource
 
+JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JsonObject = dict[str, Any]
 

@@ -6,8 +6,23 @@ from libs.kube.client import Kube
 from libs.kube.errors import Invalid
 from libs.kube.resources import CONFIG_MAPS, DAEMON_SETS, NODES
 from tests.component.kube.builders import condition, config_map, daemon_set
-from tests.component.kube.raw_requests import STRATEGIC_PATCH, patch
+from tests.component.kube.raw_requests import JSON_PATCH, STRATEGIC_PATCH, patch
 from tests.component.kube.sandbox import Sandbox
+
+
+async def test_a_json_patch_tests_before_it_writes(sandbox: Sandbox, kube: Kube) -> None:
+    await kube.create(CONFIG_MAPS, config_map("a", {"k": "1"}), namespace=sandbox.namespace)
+    change = [
+        {"op": "test", "path": "/data/k", "value": "1"},
+        {"op": "replace", "path": "/data/k", "value": "2"},
+        {"op": "add", "path": "/data/new", "value": "1"},
+    ]
+
+    now = await patch(kube, CONFIG_MAPS, "a", change, namespace=sandbox.namespace, kind=JSON_PATCH)
+    assert now["data"] == {"k": "2", "new": "1"}
+    with pytest.raises(Invalid) as refused:
+        await patch(kube, CONFIG_MAPS, "a", change, namespace=sandbox.namespace, kind=JSON_PATCH)
+    assert refused.value.code == 422
 
 
 async def test_a_strategic_merge_merges_lists_by_their_key(sandbox: Sandbox, kube: Kube) -> None:

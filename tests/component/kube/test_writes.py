@@ -8,7 +8,7 @@ from libs.kube.client import Kube
 from libs.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from libs.kube.resources import CONFIG_MAPS
 from tests.component.kube.builders import config_map
-from tests.component.kube.raw_requests import get_json, patch
+from tests.component.kube.raw_requests import get_json, patch, send_request
 from tests.component.kube.sandbox import Sandbox
 
 
@@ -205,3 +205,11 @@ async def test_an_unknown_path_is_not_found(kube: Kube) -> None:
     with pytest.raises(NotFound) as missing:
         await kube.request("GET", "/apis/none.example/v1/things")
     assert missing.value.message == "404 page not found"
+
+
+async def test_a_dry_run_writes_nothing(sandbox: Sandbox, kube: Kube) -> None:
+    path = CONFIG_MAPS.path(namespace=sandbox.namespace)
+    made = await send_request(kube, "POST", path, body=config_map("a"), dryRun="All")
+    assert made["metadata"]["name"] == "a"
+    with pytest.raises(NotFound):
+        await kube.get(CONFIG_MAPS, "a", namespace=sandbox.namespace)

@@ -275,9 +275,7 @@ def test_a_gone_pod_is_evicted_once_while_the_watch_lags() -> None:
         scheduler, target = await brought_up(world, "a")
         await world.start_job("train", "a")
         faults = world.server.faults
-        busy = faults.add(
-            Fault(effect=RefuseRequest(500), verbs=("evict",), kind="Pod", subresource=None)
-        )
+        busy = faults.add(Fault(effect=RefuseRequest(500), verbs=("evict",), kind="Pod"))
         await world.apply_policy(NEW)
         await world.sleep(10)
         assert await world.state("a") == "pod-deletion-required"

@@ -149,7 +149,7 @@ def _builtin() -> Iterator[ResourceKind]:
         short_names=("ns",),
         namespaced=False,
         verbs=tuple(verb for verb in ALL if verb != "deletecollection"),
-        subresources=("finalize", "status"),
+        subresources=_STATUS,
         selectable=("status.phase",),
     )
     yield _own(

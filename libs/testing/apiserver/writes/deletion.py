@@ -21,10 +21,9 @@ from libs.testing.apiserver.store import StoredObject
 from libs.testing.apiserver.writes.admission import Strategies, WriteOutcome, WriteTarget
 from libs.testing.apiserver.writes.object_writer import ObjectWriter, format_time
 
-_POLICIES = ("Foreground", "Background", "Orphan")
-_FINALIZERS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+_POLICIES = ("Background", "Orphan")
+_ORPHAN = "orphan"
 _FINISHED = ("Succeeded", "Failed")
-_PROTECTED = ("default", "kube-system")
 
 
 class _Preconditions(msgspec.Struct, frozen=True, rename="camel"):
@@ -64,6 +63,8 @@ def delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
             grace_period_seconds=int(grace) if grace else None,
             propagation_policy=policy,
         )
+    if given.propagation_policy == "Foreground":
+        raise not_simulated("foreground deletion")
     if given.propagation_policy not in (None, *_POLICIES):
         cause = unsupported("propagationPolicy", given.propagation_policy, (*_POLICIES, "nil"))
         raise invalid_options("DeleteOptions", [cause])
@@ -82,7 +83,7 @@ class Deleter:
         kind = write.kind
         check_preconditions(kind, live, options)
         if kind.resource == "namespaces":
-            return self._delete_namespace(write, live)
+            raise not_simulated("the deletion of namespaces")
         thing = decoded(live.raw)
         if kind.resource == "pods":
             thing, grace_over = self._with_grace(thing, options)
@@ -136,21 +137,6 @@ class Deleter:
             marked["metadata"]["generation"] = metadata["generation"] + 1
         return marked
 
-    def _delete_namespace(self, write: WriteTarget, live: StoredObject) -> WriteOutcome:
-        if live.name in _PROTECTED:
-            raise StatusError(
-                403,
-                "Forbidden",
-                f'namespaces "{live.name}" is forbidden: this namespace may not be deleted',
-                details=details(write.kind, live.name),
-            )
-        thing = decoded(live.raw)
-        if not self._strategies(write.kind).has_finalizers(thing):
-            return self._writer.remove(write, live)
-        thing["metadata"].setdefault("deletionTimestamp", self._writer.now())
-        thing["status"] = {**get_map(thing, "status"), "phase": "Terminating"}
-        return self._writer.put(write, live, thing)
-
 
 def check_preconditions(kind: ResourceKind, live: StoredObject, options: DeleteOptions) -> None:
     """Refuse another uid or resourceVersion than the options name."""
@@ -192,9 +178,9 @@ def _with_policy_finalizer(thing: JsonObject, options: DeleteOptions) -> JsonObj
         return thing
     metadata: JsonObject = thing["metadata"]
     known = get_strings(metadata, "finalizers")
-    finalizers = [each for each in known if each not in _FINALIZERS.values()]
-    if policy in _FINALIZERS:
-        finalizers.append(_FINALIZERS[policy])
+    finalizers = [each for each in known if each != _ORPHAN]
+    if policy == "Orphan":
+        finalizers.append(_ORPHAN)
     if finalizers == known:
         return thing
     return {**thing, "metadata": {**metadata, "finalizers": finalizers}}

@@ -46,12 +46,11 @@ class CustomDefinitions:
         """Serve what a write of a definition defines, or serve it no longer."""
         if kind.resource != RESOURCE:
             return
-        if outcome.gone and outcome.before is not None:
-            self._remove(outcome.before["spec"])
-            return
         stored = self._store.of_kind(kind).get("", outcome.name)
-        if stored is None:
-            raise LookupError(f"{outcome.name} was just written")
+        if outcome.gone and stored is None and outcome.before is not None:
+            self._remove(outcome.before["spec"])
+        if outcome.gone or stored is None:  # possibly after a dry run
+            return
         definition = decoded(stored.raw)
         spec = definition["spec"]
         served = self._kinds.by_resource(spec["group"], spec["names"]["plural"])

@@ -152,8 +152,6 @@ class ObjectWriter:
             new = {**old, "metadata": dict(chosen), **pick(new, "status")}
             new["metadata"]["managedFields"] = metadata.get("managedFields")
             metadata = new["metadata"]
-        elif write.subresource == "finalize":
-            new = {**old, "metadata": metadata, **pick(new, "spec")}
         else:
             strategy.prepare_for_update(new, old)
             if _has_status_subresource(write.kind):

@@ -28,6 +28,7 @@ from libs.testing.apiserver.writes.admission import (
 )
 from libs.testing.apiserver.writes.object_writer import ObjectWriter
 
+JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
@@ -46,7 +47,7 @@ def patch_function(
     content_type: str, body: bytes, kind: ResourceKind
 ) -> Callable[[JsonObject], JsonObject]:
     """Return the function that patches an object."""
-    accepted = (MERGE,) if kind.custom else (MERGE, STRATEGIC)
+    accepted = (JSON_PATCH, MERGE) if kind.custom else (JSON_PATCH, MERGE, STRATEGIC)
     if content_type not in accepted:
         message = (
             "the body of the request was in an unknown format - accepted media types include: "
@@ -59,8 +60,12 @@ def patch_function(
         raise bad_request("invalid JSON patch") from error
 
     def patched(thing: JsonObject) -> JsonObject:
-        merges = content_type == MERGE
-        result = merge_patch(thing, patch) if merges else strategic_patch(thing, patch, kind.shape)
+        if content_type == JSON_PATCH:
+            result = json_patch(thing, patch)
+        elif content_type == MERGE:
+            result = merge_patch(thing, patch)
+        else:
+            result = strategic_patch(thing, patch, kind.shape)
         return checked_object(result, kind, thing)
 
     return patched
@@ -154,6 +159,44 @@ def _parse_configuration(write: WriteTarget, body: bytes) -> JsonObject:
 
 
 _PATCH: Final = "$patch"
+
+
+def json_patch(obj: dict[str, Any], operations: Any) -> dict[str, Any]:
+    """Return the object after all operations; the given object is changed."""
+    if not isinstance(operations, list):
+        raise StatusError(400, "BadRequest", "error decoding patch: it is not a list of operations")
+    for operation in cast("list[dict[str, Any]]", operations):
+        try:
+            _apply_operation(obj, operation)
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            message = "the server rejected our request due to an error in our request"
+            raise StatusError(422, "Invalid", message, details={}) from error
+    return obj
+
+
+def _apply_operation(obj: Any, operation: Mapping[str, Any]) -> None:
+    """Apply one operation; any error in looking up its path makes it inapplicable."""
+    steps = [
+        step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]
+    ]
+    for step in steps[:-1]:
+        obj = cast("list[Any]", obj)[int(step)] if isinstance(obj, list) else obj[step]
+    container, last = obj, steps[-1]
+    at: Any = last
+    if isinstance(container, list):
+        items = cast("list[Any]", container)
+        at = len(items) if last == "-" else int(last)
+    match operation["op"]:
+        case "test" if container[at] == operation.get("value"):
+            return
+        case "add" if isinstance(container, list):
+            cast("list[Any]", container).insert(at, operation.get("value"))
+        case "add" | "replace":
+            container[at] = operation.get("value")
+        case "remove":
+            del container[at]
+        case op:
+            raise ValueError(f"cannot apply {op!r} at {operation['path']!r}")
 
 
 def merge_patch(obj: Mapping[str, Any], patch: Any) -> dict[str, Any]:

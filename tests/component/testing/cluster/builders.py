@@ -141,22 +141,6 @@ def replica_set(name: str, *, replicas: int, gpus: int = 1, **spec: Any) -> Json
     }
 
 
-def job(name: str, *, policy: str = "Never") -> JsonObject:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {
-            "template": {
-                "spec": {
-                    "restartPolicy": policy,
-                    "containers": [{"name": "main", "image": "train:1"}],
-                }
-            }
-        },
-    }
-
-
 def budget(name: str, *, app: str, **spec: Any) -> JsonObject:
     return {
         "apiVersion": "policy/v1",

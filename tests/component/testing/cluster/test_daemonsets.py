@@ -1,9 +1,5 @@
 """DaemonSets of the simulated cluster: placement and replacement of pods."""
 
-import itertools
-
-from libs.forecast.world import ProcessEnd, SteadyWorld, WorldOverride
-from libs.kube.errors import NotFound
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
 from libs.testing.cluster.daemonset_controller import USER as DAEMON_SETS_USER
@@ -49,21 +45,6 @@ async def _annotate(world: ClusterWorld, number: int) -> None:
     await world.sleep(1)
 
 
-def test_a_failed_pod_is_replaced_with_a_growing_delay() -> None:
-    async def main(sim: Sim) -> list[float]:
-        model = SteadyWorld(pull_seconds=0.0, overrides=(WorldOverride(init=ProcessEnd(0.0, 1)),))
-        async with cluster_world(sim, model=model) as world:
-            wanted = daemon_set(init=("check",), restartPolicy="Never")
-            await world.create(DAEMON_SETS, wanted)
-            await world.sleep(60)
-            deleted = world.journal(user=DAEMON_SETS_USER, kind="Pod", verb="delete")
-            return [each.time for each in deleted]
-
-    times = run_world(main)
-    pauses = [round(later - earlier) for earlier, later in itertools.pairwise(times)]
-    assert pauses == [1, 2, 4, 8, 16]
-
-
 def test_pods_of_a_recreated_daemon_set_are_collected() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim, 2) as world:
@@ -83,26 +64,6 @@ def test_pods_of_a_recreated_daemon_set_are_collected() -> None:
             assert owners == {second.metadata.uid}
             page = await world.kube.list_page(REVISIONS, namespace=NAMESPACE)
             assert len(page.items) == 1
-
-    run_world(main)
-
-
-def test_foreground_deletion_waits_for_the_pods() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, model=SteadyWorld(stop_seconds=8.0)) as world:
-            await world.create(DAEMON_SETS, daemon_set())
-            await world.ready("d", 1)
-            await world.delete(DAEMON_SETS, "d", policy="Foreground")
-            await world.sleep(7)
-            assert len(await world.pods("d")) == 1
-            assert (await world.daemon_set("d")).metadata.deletion_timestamp
-            await world.sleep(3)
-            assert await world.pods("d") == []
-            try:
-                await world.daemon_set("d")
-            except NotFound:
-                return
-            raise AssertionError("the DaemonSet is still there")
 
     run_world(main)
 
