@@ -1,4 +1,4 @@
-"""Handles requests: discovery, parsing, faults, execution, and the journal."""
+"""Handle requests: discovery, parsing, faults, execution, and the journal."""
 
 from collections.abc import Awaitable, Callable
 

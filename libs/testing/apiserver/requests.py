@@ -1,4 +1,4 @@
-"""Routes a request: from method and path to verb, kind, namespace and name."""
+"""Parse a request: route, options, the accepted form, and the attributes that faults select by."""
 
 import re
 from collections.abc import Mapping

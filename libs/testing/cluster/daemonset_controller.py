@@ -1,4 +1,4 @@
-"""The DaemonSet controller: reads the caches, plans (`plan`, `revisions`) and acts."""
+"""The DaemonSet controller: reads the caches, plans (`daemonset_plan`) and acts."""
 
 from collections.abc import Mapping
 

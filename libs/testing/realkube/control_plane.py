@@ -1,4 +1,4 @@
-"""Readiness probes of a control plane, and requests to its etcd."""
+"""The processes of a control plane: start, probe, compact, kill and end."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Defaults of a pod's spec, set in place."""
+"""Pods and the kinds that own them: defaults and validation; the strategy of each kind."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""Admission of new objects: namespace, name, metadata, and a pod's service account."""
+"""Admission of writes: namespace, name, identity, fence, and a pod's service account."""
 
 import random
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Executes each write verb on one object."""
+"""Execute each write verb on one object, and serve the kinds of written definitions."""
 
 from collections.abc import Mapping
 from typing import Any

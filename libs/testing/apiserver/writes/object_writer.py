@@ -1,4 +1,7 @@
-"""Create, update and remove objects: what every write has in common."""
+"""Create, update and remove objects: defaults, field ownership, validation, storage.
+
+Nothing is awaited between reading an object and storing it, which makes resourceVersion a fence.
+"""
 
 import random
 from collections.abc import Callable, Mapping
