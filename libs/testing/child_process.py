@@ -1,4 +1,4 @@
-"""Reserved loopback ports."""
+"""Child processes of tests, and the loopback ports reserved for them."""
 
 import asyncio
 import contextlib

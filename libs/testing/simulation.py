@@ -1,4 +1,8 @@
-"""Errors of the simulation itself."""
+"""Run a program in virtual time: hours pass at once, and a seed gives the same run everywhere.
+
+`run` gives the program a `Sim` and checks that it ends cleanly: a leaked task or an error that was
+never retrieved fails the run. Tests and tools on a real loop take an `Env` from `make_env`.
+"""
 
 import asyncio
 import random

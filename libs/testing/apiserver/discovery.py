@@ -20,7 +20,6 @@ VERSION: Mapping[str, str] = {
 
 _GROUPS = (
     "apps",
-    "authentication.k8s.io",
     "batch",
     "policy",
     "rbac.authorization.k8s.io",
@@ -34,7 +33,6 @@ _VERSION = re.compile(r"v(?P<major>\d+)(?:(?P<stage>alpha|beta)(?P<minor>\d+))?"
 _SUBRESOURCES: Mapping[str, tuple[Mapping[str, str], Sequence[str]]] = {
     "binding": ({"kind": "Binding"}, ("create",)),
     "eviction": ({"group": "policy", "version": "v1", "kind": "Eviction"}, ("create",)),
-    "finalize": ({"kind": "Namespace"}, ("update",)),
 }
 """Subresources with a kind or verbs of their own."""
 

@@ -90,10 +90,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     verbs: tuple[str, ...] = ()
     """get, list, watch, create, update, patch, apply, delete, deletecollection, evict, bind."""
     kind: str = ""
-    namespace: str = ""
     name: str = ""
-    subresource: str | None = None
-    """Empty selects requests of objects themselves; None selects all."""
     user: str = ""
     probability: float = 1.0
     times: int | None = None
@@ -105,9 +102,7 @@ class FaultTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     verb: str
     kind: str
-    namespace: str
     name: str
-    subresource: str
     user: str
     any_age: bool = False
     """Whether it is a list that may be stale."""
@@ -129,9 +124,7 @@ class ActiveFault:
         return (
             (not fault.verbs or target.verb in fault.verbs)
             and fault.kind in ("", target.kind)
-            and fault.namespace in ("", target.namespace)
             and fault.name in ("", target.name)
-            and fault.subresource in (None, target.subresource)
             and fault.user in ("", target.user)
         )
 

@@ -2,7 +2,8 @@
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 import msgspec
@@ -155,6 +156,7 @@ class Store:
         self._stores: dict[Key, KindStore] = {}
         self._history_limit = history_limit
         self._written = written
+        self._dry = False
         self.revision = 1
 
     def of_kind(self, kind: ResourceKind) -> KindStore:
@@ -174,8 +176,8 @@ class Store:
     def put(
         self, kind: ResourceKind, thing: Mapping[str, Any], *, before: StoredObject | None
     ) -> StoredObject:
-        revision = self._next()
-        metadata: dict[str, Any] = {**thing["metadata"], "resourceVersion": str(revision)}
+        revision = self._next(before)
+        metadata: dict[str, Any] = {**thing["metadata"], "resourceVersion": str(revision or "")}
         complete = ordered({**thing, "metadata": metadata})
         labels: dict[str, str] = metadata.get("labels") or {}
         unchanged = before is not None and before.labels == labels
@@ -192,42 +194,43 @@ class Store:
         return stored
 
     def remove(self, kind: ResourceKind, before: StoredObject) -> StoredChange:
-        change = StoredChange(revision=self._next(), before=before, after=None)
+        change = StoredChange(revision=self._next(before), before=before, after=None)
         self._commit(kind, change)
         return change
+
+    @contextmanager
+    def dry_run(self, *, on: bool) -> Generator[None]:
+        """Store nothing until the end, if this is a dry run."""
+        self._dry = on
+        try:
+            yield
+        finally:
+            self._dry = False
 
     def forget(self) -> None:
         for store in self._stores.values():
             store.forget(self.revision)
 
-    def _next(self) -> int:
+    def _next(self, before: StoredObject | None) -> int:
+        if self._dry:
+            return 0 if before is None else before.revision
         self.revision += 1
         return self.revision
 
     def _commit(self, kind: ResourceKind, change: StoredChange) -> None:
-        self.of_kind(kind).put(change)
-        self._written(kind, change)
+        if not self._dry:
+            self.of_kind(kind).put(change)
+            self._written(kind, change)
 
 
 def field(thing: Mapping[str, Any], path: str) -> str:
     """Return the value of a field as a fieldSelector compares it."""
     value: Any = thing
-    for name in _ALIASES.get(path, path).split("."):
+    for name in ("source.component" if path == "source" else path).split("."):
         value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
-    if isinstance(value, bool):
+    if isinstance(value, bool) or path == "spec.unschedulable":
         return "true" if value else "false"
-    return (
-        _DEFAULTS.get(path, "") if value is None or isinstance(value, dict | list) else str(value)
-    )
-
-
-_ALIASES = {"source": "source.component"}
-_DEFAULTS = {
-    "spec.hostNetwork": "false",
-    "spec.unschedulable": "false",
-    "status.replicas": "0",
-    "status.successful": "0",
-}
+    return "" if value is None or isinstance(value, dict | list) else str(value)
 
 
 class Selection:

@@ -54,7 +54,6 @@ class AuditEvent(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     received: datetime = msgspec.field(name="requestReceivedTimestamp")
     logged: datetime = msgspec.field(name="stageTimestamp")
     user: _User = _User()
-    impersonated_user: _User | None = None
     user_agent: str = ""
     object_ref: ObjectReference | None = None
     response_status: _ResponseStatus = _ResponseStatus()
@@ -96,8 +95,7 @@ class AuditEvent(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
     @property
     def username(self) -> str:
-        """The user, or the impersonated one."""
-        return (self.impersonated_user or self.user).username
+        return self.user.username
 
     @property
     def manager(self) -> str:

@@ -1,6 +1,6 @@
 """The state of an object after a request whose response does not show it.
 
-Evictions, bindings, scalings and most deletions are answered with other objects than the one that
+Evictions, bindings and most deletions are answered with other objects than the one that
 they change.
 """
 
@@ -69,11 +69,6 @@ def after_binding(pod: Tree, *, at: float, node: str) -> InferredState:
     )
 
 
-def after_scaling(manifest: Tree, *, replicas: Any) -> InferredState:
-    after = {**manifest, "spec": {**subtree(manifest, "spec"), "replicas": replicas}}
-    return InferredState(after, ("spec.replicas",))
-
-
 def is_removed(manifest: Tree) -> bool:
     """Report whether an object in a response is already deleted, because nothing holds it."""
     metadata = subtree(manifest, "metadata")
@@ -114,7 +109,7 @@ def _with_condition(manifest: Tree, condition: Tree) -> Tree:
     return {**manifest, "status": {**status, "conditions": [*others, condition]}}
 
 
-_INDIRECT_SUBRESOURCES = frozenset({"binding", "eviction", "scale"})
+_INDIRECT_SUBRESOURCES = frozenset({"binding", "eviction"})
 """Subresources whose response is not the object that they change."""
 
 _Address = tuple[str, str, str, str]
@@ -295,11 +290,8 @@ def _inferred_state(event: AuditEvent, manifest: Tree) -> InferredState:
     if event.object_reference.subresource == "eviction":
         options = subtree(event.request_body, "deleteOptions")
         return after_eviction(manifest, at=event.time, options=options)
-    if event.object_reference.subresource == "binding":
-        return after_binding(
-            manifest, at=event.time, node=subtree(event.request_body, "target")["name"]
-        )
-    return after_scaling(manifest, replicas=subtree(event.response_body, "spec").get("replicas", 0))
+    node = subtree(event.request_body, "target")["name"]
+    return after_binding(manifest, at=event.time, node=node)
 
 
 def _without_managed_fields(manifest: Tree) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A trace of the in-process bus, by which two runs can be compared byte for byte."""
+"""The transport of an in-process connection, its random faults, and the trace of the bus."""
 
 import asyncio
 import random as randomness

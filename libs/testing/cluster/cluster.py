@@ -43,7 +43,6 @@ class _ControllerFactory(Protocol):
 CONTROLLERS: dict[str, tuple[_ControllerFactory, str, str]] = {
     "daemon-sets": (daemonset_controller.DaemonSetController, daemonset_controller.USER, MANAGER),
     "replica-sets": (workloads.ReplicaSetController, workloads.REPLICA_SET_USER, MANAGER),
-    "jobs": (workloads.JobController, workloads.JOB_USER, MANAGER),
     "binder": (pod_scheduler.PodScheduler, pod_scheduler.USER, pod_scheduler.MANAGER),
     "disruption": (disruption.DisruptionController, disruption.USER, MANAGER),
     "node-lifecycle": (node_lifecycle.NodeLifecycleController, node_lifecycle.USER, MANAGER),
@@ -51,7 +50,6 @@ CONTROLLERS: dict[str, tuple[_ControllerFactory, str, str]] = {
     "taint-eviction": (pod_removal.TaintEvictionController, pod_removal.EVICTION_USER, MANAGER),
     "pod-collector": (pod_removal.PodGarbageCollector, pod_removal.COLLECTOR_USER, MANAGER),
     "garbage-collector": (garbage_collector.GarbageCollector, garbage_collector.USER, MANAGER),
-    "namespaces": (namespaces.NamespaceController, namespaces.USER, MANAGER),
     "accounts": (namespaces.DefaultAccountController, namespaces.ACCOUNT_USER, MANAGER),
     "certificates": (
         namespaces.RootCertificatePublisher,

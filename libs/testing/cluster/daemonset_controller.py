@@ -1,4 +1,4 @@
-"""The DaemonSet controller: reads the caches, plans (`plan`, `revisions`) and acts."""
+"""The DaemonSet controller: reads the caches, plans (`daemonset_plan`) and acts."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,6 @@ from libs.testing.apiserver.objects.selectors import from_object
 from libs.testing.cluster.controller_loop import (
     ControllerLoop,
     DeletedPods,
-    FailureBackoff,
     slow_start_batch,
 )
 from libs.testing.cluster.daemonset_plan import (
@@ -18,7 +17,6 @@ from libs.testing.cluster.daemonset_plan import (
     OutdatedRevision,
     PodsByNode,
     by_node,
-    collides,
     find_revision,
     forgettable,
     hash_of,
@@ -44,10 +42,6 @@ USER = "system:serviceaccount:kube-system:daemon-set-controller"
 SETTLES = 0.05
 """Seconds from a change to its reconciliation, so that a burst is reconciled once."""
 
-FAILED_FIRST = 1.0
-FAILED_LONGEST = 900.0
-"""Bounds, in seconds, of the back-off between deletions of a DaemonSet's failed pods on a node."""
-
 _STATUS_ALWAYS_WRITTEN = (
     "currentNumberScheduled",
     "desiredNumberScheduled",
@@ -62,7 +56,6 @@ class DaemonSetController:
         self._kube = kube
         self._clock = clock
         self._deleted = DeletedPods(kube, clock=clock)
-        self._failures = FailureBackoff[tuple[str, str]](first=FAILED_FIRST, longest=FAILED_LONGEST)
         self._loop = ControllerLoop("daemon-sets", self._reconcile, clock=clock)
 
     async def run(self) -> None:
@@ -118,14 +111,14 @@ class DaemonSetController:
         ):
             if _adopts(daemon_set, orphan):
                 await self._adopt(daemon_set, orphan)
-        retry_after = await self._create_and_delete(daemon_set, revision)
+        await self._create_and_delete(daemon_set, revision)
         if daemon_set.spec.update_strategy.type == "RollingUpdate":
             now = self._clock.now()
             pods = self._pods(daemon_set)
             outdated = replaceable(daemon_set, self._nodes(), pods, revision=revision, now=now)
             await slow_start_batch(outdated, self._deleted.delete)
         await self._delete_old_revisions(daemon_set, revision)
-        return _sooner(retry_after, await self._write_status(daemon_set, revision))
+        return await self._write_status(daemon_set, revision)
 
     async def _ensure_revision(self, daemon_set: DaemonSet) -> str | None:
         """Return the hash of the current template; None where another reconciliation is needed."""
@@ -136,8 +129,9 @@ class DaemonSetController:
             try:
                 written = await self._kube.create(REVISIONS, found.wanted, namespace=namespace)
             except AlreadyExists:
-                await self._resolve_name_conflict(daemon_set, found)
-                return None
+                # It is ours, and not in the cache yet.
+                name = found.wanted["metadata"]["name"]
+                written = await self._kube.get(REVISIONS, name, namespace=namespace)
             self._informers.revisions.record_write(written)
             return found.hash
         if isinstance(found, OutdatedRevision):
@@ -152,21 +146,6 @@ class DaemonSetController:
             self._informers.revisions.record_write(written)
         return hash_of(found.revision)
 
-    async def _resolve_name_conflict(self, daemon_set: DaemonSet, missing: MissingRevision) -> None:
-        """The existing revision is ours but not in the cache yet, or its hash collides."""
-        namespace = daemon_set.metadata.namespace
-        name = missing.wanted["metadata"]["name"]
-        existing = await self._kube.get(REVISIONS, name, namespace=namespace)
-        owner = existing.metadata.owner
-        mine = owner is not None and owner.uid == daemon_set.metadata.uid
-        if mine and not collides(daemon_set, existing):
-            self._informers.revisions.record_write(existing)
-            self._enqueue(daemon_set.metadata.key)
-            return
-        change = {"collisionCount": daemon_set.status.collision_count + 1}
-        cache = self._informers.daemon_sets
-        await merge_status(self._kube, DAEMON_SETS, daemon_set, change, cache=cache)
-
     async def _adopt(self, daemon_set: DaemonSet, pod: Pod) -> None:
         meta = daemon_set.metadata
         reference = owned_by("DaemonSet", meta)
@@ -179,21 +158,9 @@ class DaemonSetController:
         )
         self._informers.pods.record_write(adopted)
 
-    async def _create_and_delete(self, daemon_set: DaemonSet, revision: str) -> float | None:
-        """Return the seconds until the next failed pod may be replaced, if any is in back-off."""
-        now = self._clock.monotonic()
+    async def _create_and_delete(self, daemon_set: DaemonSet, revision: str) -> None:
         namespace = daemon_set.metadata.namespace
         plan = plan_pods(DaemonTemplate(daemon_set), self._nodes(), self._pods(daemon_set))
-        retry_after: float | None = None
-        delete = list(plan.delete)
-        for pod in plan.failed:
-            key = (daemon_set.metadata.uid, pod.spec.node_name)
-            wait = self._failures.wait(key, now=now)
-            if wait > 0:
-                retry_after = _sooner(retry_after, wait)
-            else:
-                self._failures.count(key, now=now)
-                delete.append(pod)
 
         async def create(node: str) -> None:
             pod = pod_for(daemon_set, node, revision=revision)
@@ -201,8 +168,7 @@ class DaemonSetController:
             self._informers.pods.record_write(created)
 
         await slow_start_batch(plan.create, create)
-        await slow_start_batch(delete, self._deleted.delete)
-        return retry_after
+        await slow_start_batch(plan.delete, self._deleted.delete)
 
     async def _delete_old_revisions(self, daemon_set: DaemonSet, revision: str) -> None:
         uid = daemon_set.metadata.uid
@@ -246,7 +212,3 @@ def _placement(node: Node) -> object:
     """Everything about a node that decides whether a DaemonSet's pod runs there."""
     taints = [(taint.key, taint.value, taint.effect) for taint in node.spec.taints]
     return node.metadata.uid, node.metadata.labels, taints
-
-
-def _sooner(first: float | None, second: float | None) -> float | None:
-    return min((each for each in (first, second) if each is not None), default=None)

@@ -63,8 +63,6 @@ class DaemonPodPlan(msgspec.Struct, frozen=True):
     create: tuple[str, ...]
     """Names of nodes."""
     delete: tuple[Pod, ...]
-    failed: tuple[Pod, ...] = ()
-    """Pods to delete that failed by themselves, so with back-off."""
 
 
 class DaemonTemplate:
@@ -106,7 +104,6 @@ def plan_pods(
     """Plan one live pod per eligible node; a terminating pod is awaited before it is replaced."""
     create: list[str] = []
     delete: list[Pod] = []
-    failed: list[Pod] = []
     for name, node in nodes.items():
         eligibility = template.eligibility(node)
         present = pods.get(name, ())
@@ -114,15 +111,14 @@ def plan_pods(
         if eligibility.should_run and not present:
             create.append(name)
         elif eligibility.should_continue:
-            failed += [pod for pod in live if pod.status.phase == "Failed"]
-            delete += [pod for pod in live if pod.status.phase == "Succeeded"]
+            delete += [pod for pod in live if pod.over]
             delete += sorted((pod for pod in live if not pod.over), key=sort_key)[1:]
         else:
             delete += live
     for name, present in pods.items():
         if name not in nodes:
             delete += [pod for pod in present if not pod.deleting and pod.spec.node_name]
-    return DaemonPodPlan(tuple(create), tuple(delete), tuple(failed))
+    return DaemonPodPlan(tuple(create), tuple(delete))
 
 
 def sort_key(pod: Pod) -> tuple[bool, str, str]:
@@ -251,7 +247,6 @@ def status(
         updated_number_scheduled=updated,
         number_available=available_count,
         number_unavailable=desired - available_count,
-        collision_count=daemon_set.status.collision_count,
     )
 
 
@@ -280,11 +275,9 @@ class CurrentRevision(msgspec.Struct, frozen=True):
 RevisionState = MissingRevision | OutdatedRevision | CurrentRevision
 
 
-def template_hash(template: Mapping[str, Any], *, collisions: int = 0) -> str:
+def template_hash(template: Mapping[str, Any]) -> str:
     """Return ten characters, equal for equal templates, valid in names and labels."""
     text = json.dumps(template, sort_keys=True, separators=(",", ":"))
-    if collisions:
-        text += str(collisions)
     digest = hashlib.sha256(text.encode()).digest()
     return "".join(_SAFE[byte % len(_SAFE)] for byte in digest[:10])
 
@@ -300,11 +293,6 @@ def find_revision(daemon_set: DaemonSet, history: Sequence[ControllerRevision]) 
     if current.revision < newest:
         return OutdatedRevision(current, newest + 1)
     return CurrentRevision(current)
-
-
-def collides(daemon_set: DaemonSet, existing: ControllerRevision) -> bool:
-    """Whether the existing revision of the wanted name has another template."""
-    return existing.data != _revision_data(daemon_set)
 
 
 def hash_of(revision: ControllerRevision) -> str:
@@ -332,7 +320,7 @@ def _revision_data(daemon_set: DaemonSet) -> dict[str, Any]:
 def _missing_revision(daemon_set: DaemonSet, *, number: int) -> MissingRevision:
     meta = daemon_set.metadata
     template = daemon_set.spec.template
-    found = template_hash(template, collisions=daemon_set.status.collision_count)
+    found = template_hash(template)
     wanted: Plain = {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",

@@ -1,4 +1,4 @@
-"""Conditions and taints of nodes whose kubelet is silent or unwell. Pure."""
+"""The node controllers: conditions and taints of nodes whose kubelet is silent or unwell."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Writes that only components of the cluster make."""
+"""Writes that only components of the cluster make, and the pods that they create."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar

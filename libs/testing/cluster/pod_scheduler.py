@@ -1,4 +1,4 @@
-"""Where a pod may run: node selector, taints, cordon and devices. Pure."""
+"""The scheduler: where a pod may run, by selector, taints, cordon and devices; its binding."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

@@ -64,7 +64,6 @@ class SimulatedMachine:
         self._readings = GpuReadings(
             env=env,
             busy_gpus=self._state.kernel.busy_gpus,
-            is_broken=lambda gpu: gpu.index in self._state.broken,
         )
         create_base_files(self._state.host_tree, name=name, system=system, gpus=self._state.gpus)
         self._boot(new_boot_id(env.ids), system.kernel)
@@ -185,11 +184,6 @@ class SimulatedMachine:
         await self._state.clock.sleep(boot.seconds)
         self.power_on(kernel=kernel)
         return True
-
-    def break_gpu(self, index: int, xid: int = 79) -> None:
-        """Report this XID; the GPU does not answer until the next boot."""
-        self._state.broken.add(index)
-        self.report(index, xid)
 
     def report(self, index: int, xid: int) -> None:
         """Report an XID to every open library."""

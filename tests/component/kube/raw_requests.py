@@ -13,9 +13,8 @@ from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.requests import JSON
 from libs.kube.resources import NODES, Resource
 
-STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
-
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JsonObject = dict[str, Any]
 
 
@@ -69,15 +68,6 @@ async def cordon(kube: Kube, node: str, *, wanted: bool = True) -> JsonObject:
         return now
     change = {"spec": {"unschedulable": True if wanted else None}}
     return await patch(kube, NODES, node, change, kind=STRATEGIC_PATCH)
-
-
-async def token_review(kube: Kube, **spec: Any) -> JsonObject:
-    """What the server says of a token."""
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
-    answer = await send_request(
-        kube, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", body=body
-    )
-    return cast(JsonObject, answer["status"])
 
 
 def managed_fields(obj: JsonObject) -> list[JsonObject]:

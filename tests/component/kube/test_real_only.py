@@ -14,12 +14,11 @@ from libs.kube.resources import (
     DAEMON_SETS,
     NODES,
     PODS,
-    SERVICE_ACCOUNTS,
 )
 from libs.runtime.clock import SystemClock
 from libs.testing.realkube.cluster import RealKube
 from tests.component.kube.builders import config_map, daemon_set
-from tests.component.kube.raw_requests import JsonObject, patch, send_request, token_review
+from tests.component.kube.raw_requests import JsonObject, patch, send_request
 from tests.component.kube.sandbox import ADMIN, NOBODY, Sandbox
 from tests.component.kube.widgets import GROUP, definition
 from tests.support import eventually
@@ -82,26 +81,6 @@ async def test_an_unknown_token_is_unauthorized(plane: RealKube) -> None:
         with pytest.raises(Unauthorized) as refused:
             await kube.list_page(NODES)
     assert refused.value.code == 401
-
-
-async def test_a_service_accounts_token_is_for_an_audience(sandbox: Sandbox, kube: Kube) -> None:
-    path = SERVICE_ACCOUNTS.path(namespace=sandbox.namespace, name="default", subresource="token")
-    request = {"spec": {"audiences": ["sluice"], "expirationSeconds": 600}}
-    made = await send_request(kube, "POST", path, body=request)
-    token = made["status"]["token"]
-
-    right = await token_review(kube, token=token, audiences=["sluice", "other"])
-    wrong = await token_review(kube, token=token, audiences=["other"])
-
-    assert right["authenticated"] is True
-    assert right["audiences"] == ["sluice"]
-    assert right["user"]["username"] == f"system:serviceaccount:{sandbox.namespace}:default"
-    assert right["user"]["groups"] == [
-        "system:serviceaccounts",
-        f"system:serviceaccounts:{sandbox.namespace}",
-        "system:authenticated",
-    ]
-    assert "authenticated" not in wrong
 
 
 # Rules in their text

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,6 @@ from typing import Any, cast
 import nats
 import pytest
 
-from libs.testing import nats as sim_nats
 from libs.testing.errors import ServerFailed
 from libs.testing.nats import NatsServer
 from tests.component.testing.raw_nats import raw_nats_client, refused
@@ -88,15 +86,6 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_the_server_has_jetstream_and_listens_on_the_loopback() -> None:
-    async with NatsServer() as server, raw_nats_client(server.port) as talk:
-        assert await talk.handshake() == "PONG"
-        assert talk.info["jetstream"] is True
-        assert talk.info["port"] == server.port
-        assert server.url == f"nats://127.0.0.1:{server.port}"
-        assert 1 < await asyncio.to_thread(server.resident_mib) < 200
-
-
 async def test_a_stopped_server_leaves_no_process_and_no_file(folders: Path) -> None:
     async with NatsServer() as server:
         pid, port = server.pid, server.port
@@ -119,15 +108,6 @@ async def test_a_restarted_server_keeps_its_port_and_its_store() -> None:
         await server.restart()
         assert await kept(server, "A") == b"kept"
         assert server.log.count("Server is ready") == 3
-
-
-async def test_acknowledged_messages_survive_a_kill() -> None:
-    async with NatsServer() as server:
-        await keep(server, "A")
-        await server.kill()
-        assert await refused(server.port)
-        await server.start()
-        assert await kept(server, "A") == b"kept"
 
 
 async def test_one_stream_can_be_lost() -> None:
@@ -159,28 +139,6 @@ async def test_a_start_that_fails_says_why_and_leaves_nothing(folders: Path) -> 
     ):
         async with NatsServer(config="nonsense: {"):
             pass
-    assert os.listdir(folders) == []
-
-
-async def test_a_start_that_is_cancelled_leaves_nothing(
-    folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sim_nats, "_READY", "what it never says")
-    server = NatsServer()
-    entering = asyncio.create_task(server.__aenter__())
-    await eventually(lambda: "Server is ready" in server.log)
-    pid = server.pid
-    entering.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await entering
-    assert not exists(pid)
-    assert os.listdir(folders) == []
-
-
-async def test_an_unexpected_exit_is_an_error(folders: Path) -> None:
-    with pytest.raises(ServerFailed, match=r"did not end by SIGTERM[^$]*exit code -9[^$]*is ready"):
-        async with NatsServer() as server:
-            os.kill(server.pid, signal.SIGKILL)
     assert os.listdir(folders) == []
 
 

@@ -72,27 +72,6 @@ def test_a_cut_affects_all_connections_of_one_identity() -> None:
     in_virtual_time(story)
 
 
-def test_a_cut_loses_messages_under_way_and_fails_pending_calls() -> None:
-    async def story(sim: Sim, server: LocalServer) -> None:
-        writer, reader, ear = server.connect(WRITER), server.connect(READER), RecordingHandler()
-        await writer.ensure(KEPT)
-        await reader.subscribe("test.a", ear)
-        begun = sim.clock.monotonic()
-        await writer.publish("test.a", b"lost")
-        storing = asyncio.create_task(writer.store(KEPT, "kept.a", b"lost"))
-        await sim.clock.sleep(0.5)
-        server.cut(WRITER)
-        with pytest.raises(BusUnavailable, match="broke before the answer"):
-            await storing
-        assert sim.clock.monotonic() - begun == 0.5
-        server.restore(WRITER)
-        await sim.clock.sleep(10.0)
-        assert ear.received == []
-        assert await writer.last(KEPT, "kept.a") is None
-
-    in_virtual_time(story, SLOW)
-
-
 @pytest.mark.parametrize("remade", [False, True])
 @pytest.mark.parametrize("start", [LastPerSubject(), FromSequence(2)], ids=str)
 def test_a_follower_notices_a_lost_stream_after_its_silence(remade: bool, start: StartFrom) -> None:
@@ -113,30 +92,6 @@ def test_a_follower_notices_a_lost_stream_after_its_silence(remade: bool, start:
         await writer.store(KEPT, "kept.b", b"z")
         await sim.clock.sleep(1.0)
         assert notes.calls[7:] == ["2 z"]
-        await reading.close()
-
-    in_virtual_time(story)
-
-
-def test_a_lost_stream_is_unavailable_until_its_owner_recreates_it() -> None:
-    async def story(sim: Sim, server: LocalServer) -> None:
-        writer, reader, notes = server.connect(WRITER), server.connect(READER), RecordingFollower()
-        await writer.ensure(KEPT)
-        reading = await reader.follow(KEPT, "kept.>", notes, start=LastPerSubject())
-        await sim.clock.sleep(1.0)
-        server.lose_stream(KEPT)
-        for call in (
-            reader.store(KEPT, "kept.a", b""),
-            reader.last(KEPT, "kept.a"),
-            reader.purge(KEPT, "kept.a"),
-        ):
-            with pytest.raises(BusUnavailable, match="KEPT does not exist"):
-                await call
-        await sim.clock.sleep(60.0)
-        assert notes.calls == ["began", "caught up", "lost"]
-        await writer.ensure(KEPT)
-        await sim.clock.sleep(1.0)
-        assert notes.calls == ["began", "caught up", "lost", "began", "caught up"]
         await reading.close()
 
     in_virtual_time(story)

@@ -1,11 +1,20 @@
 """A failing run ends at once and says why and where."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from libs.testing import virtual_loop
-from libs.testing.errors import Deadlock, Livelock, TaskFailed, TaskLeaked, VirtualTimeExceeded
+from libs.testing.errors import (
+    Deadlock,
+    Livelock,
+    NotSimulated,
+    TaskFailed,
+    TaskLeaked,
+    VirtualTimeExceeded,
+)
 from libs.testing.simulation import Sim, run
 
 
@@ -145,3 +154,21 @@ def test_the_error_of_the_program_comes_first_with_the_others_as_notes() -> None
     (note,) = caught.value.__notes__
     assert "beside" in note
     assert "ValueError('broken')" in note
+
+
+REACHES_OUT: dict[str, Callable[[asyncio.AbstractEventLoop], Any]] = {
+    "run_in_executor": lambda loop: asyncio.to_thread(print),
+    r"create_connection\('host', 4222\)": lambda loop: asyncio.open_connection("host", 4222),
+    r"subprocess_exec\('true'": lambda loop: asyncio.create_subprocess_exec("true"),
+    r"add_signal_handler\(15\)": lambda loop: loop.add_signal_handler(15, print),
+    "set_task_factory": lambda loop: loop.set_task_factory(None),
+}
+
+
+@pytest.mark.parametrize("named", REACHES_OUT)
+def test_calls_that_leave_the_simulation_are_refused(named: str) -> None:
+    async def main(sim: Sim) -> None:
+        with pytest.raises(NotSimulated, match=rf"loop\.{named}.* was tried in virtual time; "):
+            await REACHES_OUT[named](sim.loop)
+
+    run(main, seed=1)

@@ -55,18 +55,6 @@ def test_time_does_not_jump_to_a_cancelled_timer() -> None:
     assert run(main, seed=1) == 1.0
 
 
-def test_a_timeout_ends_what_takes_too_long() -> None:
-    async def main(sim: Sim) -> float:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(30):
-                await asyncio.sleep(DAY)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.Event().wait(), timeout=12)
-        return sim.clock.monotonic()
-
-    assert run(main, seed=1) == 42.0
-
-
 def test_an_open_async_generator_is_closed_at_the_end() -> None:
     closed: list[float] = []
     kept: list[AsyncIterator[int]] = []

@@ -83,7 +83,7 @@ def structural_schema(
     where: str = "spec.validation.openAPIV3Schema",
 ) -> Schema:
     """Return the schema; refuse one that is not structural."""
-    causes = structural_errors(schema, where)
+    causes = list(structural_errors(schema, where))
     if causes:
         words = ", ".join(f"{cause['field']}: {cause['message']}" for cause in causes)
         raise StatusError(422, "Invalid", f"the schema is not structural: {words}", causes=causes)

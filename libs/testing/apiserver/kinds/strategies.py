@@ -109,9 +109,7 @@ def _taint_key(taint: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class NamespaceStrategy(KindStrategy):
-    """A namespace stays until its controller has emptied it and removes its finalizer."""
-
-    returns_deleted = True
+    """A namespace stays: its deletion is not simulated."""
 
     def validate_name(self, name: str) -> str:
         return names.validate_label(name)
@@ -126,11 +124,7 @@ class NamespaceStrategy(KindStrategy):
         thing["status"] = {"phase": "Active"}
 
     def prepare_for_update(self, new: JsonObject, old: Mapping[str, Any]) -> None:
-        """Keep the spec: only `/finalize` changes it."""
         new["spec"] = get_map(old, "spec")
-
-    def has_finalizers(self, thing: Mapping[str, Any]) -> bool:
-        return super().has_finalizers(thing) or bool(get_strings(thing, "spec", "finalizers"))
 
 
 class EventStrategy(KindStrategy):

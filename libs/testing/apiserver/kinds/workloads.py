@@ -1,4 +1,4 @@
-"""Defaults of a pod's spec, set in place."""
+"""Pods and the kinds that own them: defaults and validation; the strategy of each kind."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ from libs.testing.apiserver.kinds.strategies import (
 )
 from libs.testing.apiserver.objects.json import JsonObject, encoded, ensure_map, get_map, get_maps
 from libs.testing.apiserver.objects.selectors import from_object
-from libs.testing.apiserver.status import Cause, cause, forbidden, invalid, required
+from libs.testing.apiserver.status import Cause, cause, forbidden, invalid, not_simulated, required
 
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _MODED = ("secret", "configMap", "downwardAPI", "projected")
@@ -273,44 +273,6 @@ class ReplicaSetStrategy(TemplatedStrategy):
         thing["spec"].setdefault("replicas", 1)
 
 
-class JobStrategy(TemplatedStrategy):
-    def set_defaults(self, thing: JsonObject) -> None:
-        super().set_defaults(thing)
-        spec = thing["spec"]
-        spec.setdefault("parallelism", 1)
-        spec.setdefault("completions", 1)
-        spec.setdefault("backoffLimit", 6)
-        spec.setdefault("manualSelector", False)
-        spec.setdefault("completionMode", "NonIndexed")
-        spec.setdefault("suspend", False)
-        spec.setdefault("podReplacementPolicy", "TerminatingOrFailed")
-
-    def prepare_for_update(self, new: JsonObject, old: Mapping[str, Any]) -> None:
-        """Keep the labels and the selector that the server generated."""
-        new["spec"]["selector"] = old["spec"].get("selector")
-        metadata = ensure_map(new["spec"]["template"], "metadata")
-        theirs = get_map(old, "spec", "template", "metadata", "labels")
-        metadata["labels"] = {**get_map(metadata, "labels"), **theirs}
-
-    def prepare_for_create(self, thing: JsonObject) -> None:
-        """Keep the labels and the selector that the server generated."""
-        super().prepare_for_create(thing)
-        metadata, spec = thing["metadata"], dict(thing["spec"])
-        marks = {
-            "batch.kubernetes.io/controller-uid": metadata["uid"],
-            "batch.kubernetes.io/job-name": metadata["name"],
-            "controller-uid": metadata["uid"],
-            "job-name": metadata["name"],
-        }
-        labelled = get_map(spec, "template", "metadata")
-        labelled = {**labelled, "labels": {**get_map(labelled, "labels"), **marks}}
-        spec["template"] = {**spec["template"], "metadata": labelled}
-        key = "batch.kubernetes.io/controller-uid"
-        spec["selector"] = {"matchLabels": {key: metadata["uid"]}}
-        thing["spec"] = spec
-        metadata["labels"] = {**get_map(metadata, "labels"), **marks}
-
-
 class DisruptionBudgetStrategy(KindStrategy):
     def prepare_for_create(self, thing: JsonObject) -> None:
         """Allow no disruption before the controller has counted the pods."""
@@ -318,10 +280,8 @@ class DisruptionBudgetStrategy(KindStrategy):
         thing["status"] = dict.fromkeys(counts, 0)
 
     def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
-        spec = get_map(thing, "spec")
-        if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-            why = "minAvailable and maxUnavailable cannot be both set"
-            return [_invalid_json("spec", spec, why)]
+        if not isinstance(get_map(thing, "spec").get("minAvailable"), int):
+            raise not_simulated("budgets without a number of pods in minAvailable")
         return []
 
 
@@ -342,7 +302,6 @@ class StrategyRegistry:
             "pods": PodStrategy(),
             "daemonsets.apps": DaemonSetStrategy(),
             "replicasets.apps": ReplicaSetStrategy(),
-            "jobs.batch": JobStrategy(),
             "poddisruptionbudgets.policy": DisruptionBudgetStrategy(),
             **{f"{name}.rbac.authorization.k8s.io": RoleStrategy() for name in _RBAC},
         }

@@ -1,4 +1,4 @@
-"""Access to optional parts of an object, typed as the kinds' shapes declare them."""
+"""Objects as JSON: access to optional parts, and bytes that lists and watches join."""
 
 import sys
 from collections.abc import Iterable, Mapping

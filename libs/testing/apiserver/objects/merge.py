@@ -1,4 +1,4 @@
-"""Comparison of two versions of an object, as sets of fields. Equal parts are not walked."""
+"""Compare and merge versions of an object, as sets of fields. Equal parts are not walked."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Admission of new objects: namespace, name, metadata, and a pod's service account."""
+"""Admission of writes: namespace, name, identity, fence, and a pod's service account."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -38,7 +38,6 @@ class WriteTarget(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     subresource: str = ""
     manager: str
-    dry_run: bool = False
 
 
 class WriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,29 +80,13 @@ class CreateAdmission:
         self._random = random
 
     def check_namespace(self, write: WriteTarget) -> None:
-        """Refuse a namespace that does not exist or is being deleted."""
+        """Refuse a namespace that does not exist."""
         kind = write.kind
         if not kind.namespaced:
             return
         namespaces = self._store.namespace_store()
-        namespace = namespaces.get("", write.namespace)
-        if namespace is None:
+        if namespaces.get("", write.namespace) is None:
             raise namespace_not_found(write.namespace)
-        if decoded(namespace.raw)["metadata"].get("deletionTimestamp"):
-            raise StatusError(
-                403,
-                "Forbidden",
-                f'{kind.resource} "{write.name}" is forbidden: unable to create new content in '
-                f"namespace {write.namespace} because it is being terminated",
-                details={"name": write.name, "kind": kind.plural},
-                causes=[
-                    {
-                        "reason": "NamespaceTerminating",
-                        "message": f"namespace {write.namespace} is being terminated",
-                        "field": "metadata.namespace",
-                    }
-                ],
-            )
 
     def new_metadata(self, write: WriteTarget, given: Mapping[str, Any], *, now: str) -> JsonObject:
         """Return the metadata with name, uid and creation time."""

@@ -8,23 +8,22 @@ import msgspec
 
 from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.objects.json import JsonObject, decoded, encoded, get_map, get_strings
-from libs.testing.apiserver.requests import dry_run
 from libs.testing.apiserver.status import (
     StatusError,
     bad_request,
     details,
     invalid_options,
     invalid_syntax,
+    not_simulated,
     unsupported,
 )
 from libs.testing.apiserver.store import StoredObject
 from libs.testing.apiserver.writes.admission import Strategies, WriteOutcome, WriteTarget
 from libs.testing.apiserver.writes.object_writer import ObjectWriter, format_time
 
-_POLICIES = ("Foreground", "Background", "Orphan")
-_FINALIZERS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+_POLICIES = ("Background", "Orphan")
+_ORPHAN = "orphan"
 _FINISHED = ("Succeeded", "Failed")
-_PROTECTED = ("default", "kube-system")
 
 
 class _Preconditions(msgspec.Struct, frozen=True, rename="camel"):
@@ -37,6 +36,10 @@ class DeleteOptions(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     propagation_policy: str | None = None
     preconditions: _Preconditions | None = None
     dry_run: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.dry_run:
+            raise not_simulated("dry runs")
 
     def without_revision(self) -> "DeleteOptions":
         if self.preconditions is None:
@@ -59,8 +62,9 @@ def delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
             given,
             grace_period_seconds=int(grace) if grace else None,
             propagation_policy=policy,
-            dry_run=("All",) if dry_run(query, options="DeleteOptions") else (),
         )
+    if given.propagation_policy == "Foreground":
+        raise not_simulated("foreground deletion")
     if given.propagation_policy not in (None, *_POLICIES):
         cause = unsupported("propagationPolicy", given.propagation_policy, (*_POLICIES, "nil"))
         raise invalid_options("DeleteOptions", [cause])
@@ -78,10 +82,8 @@ class Deleter:
         """Delete the object, or mark it for deletion while finalizers or grace hold it."""
         kind = write.kind
         check_preconditions(kind, live, options)
-        if options.dry_run:
-            write = msgspec.structs.replace(write, dry_run=True)
         if kind.resource == "namespaces":
-            return self._delete_namespace(write, live)
+            raise not_simulated("the deletion of namespaces")
         thing = decoded(live.raw)
         if kind.resource == "pods":
             thing, grace_over = self._with_grace(thing, options)
@@ -96,7 +98,7 @@ class Deleter:
 
     def _remove(self, write: WriteTarget, live: StoredObject, thing: JsonObject) -> WriteOutcome:
         """Remove the object; a pod is stored with its grace over first."""
-        if write.kind.resource == "pods" and not write.dry_run:
+        if write.kind.resource == "pods":
             before = decoded(live.raw)
             live = self._writer.mark(write, live, thing)
             outcome = self._writer.remove(write, live)
@@ -134,21 +136,6 @@ class Deleter:
         if metadata.get("generation"):
             marked["metadata"]["generation"] = metadata["generation"] + 1
         return marked
-
-    def _delete_namespace(self, write: WriteTarget, live: StoredObject) -> WriteOutcome:
-        if live.name in _PROTECTED:
-            raise StatusError(
-                403,
-                "Forbidden",
-                f'namespaces "{live.name}" is forbidden: this namespace may not be deleted',
-                details=details(write.kind, live.name),
-            )
-        thing = decoded(live.raw)
-        if not self._strategies(write.kind).has_finalizers(thing):
-            return self._writer.remove(write, live)
-        thing["metadata"].setdefault("deletionTimestamp", self._writer.now())
-        thing["status"] = {**get_map(thing, "status"), "phase": "Terminating"}
-        return self._writer.put(write, live, thing)
 
 
 def check_preconditions(kind: ResourceKind, live: StoredObject, options: DeleteOptions) -> None:
@@ -191,9 +178,9 @@ def _with_policy_finalizer(thing: JsonObject, options: DeleteOptions) -> JsonObj
         return thing
     metadata: JsonObject = thing["metadata"]
     known = get_strings(metadata, "finalizers")
-    finalizers = [each for each in known if each not in _FINALIZERS.values()]
-    if policy in _FINALIZERS:
-        finalizers.append(_FINALIZERS[policy])
+    finalizers = [each for each in known if each != _ORPHAN]
+    if policy == "Orphan":
+        finalizers.append(_ORPHAN)
     if finalizers == known:
         return thing
     return {**thing, "metadata": {**metadata, "finalizers": finalizers}}

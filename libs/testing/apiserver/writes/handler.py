@@ -1,4 +1,4 @@
-"""Executes each write verb on one object."""
+"""Execute each write verb on one object, and serve the kinds of written definitions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from libs.testing.apiserver.kinds.custom_resources import RESOURCE, served_kind
 from libs.testing.apiserver.kinds.kind import ResourceKind, ResourceKinds
 from libs.testing.apiserver.kinds.schema import Predicate
 from libs.testing.apiserver.objects.json import JsonObject, decoded
-from libs.testing.apiserver.requests import Route, dry_run, flag
+from libs.testing.apiserver.requests import Route, flag
 from libs.testing.apiserver.status import bad_request, not_found
 from libs.testing.apiserver.store import Store, StoredObject
 from libs.testing.apiserver.writes.admission import WriteOutcome, WriteTarget, check_name
@@ -46,11 +46,10 @@ class CustomDefinitions:
         """Serve what a write of a definition defines, or serve it no longer."""
         if kind.resource != RESOURCE:
             return
-        if outcome.gone and outcome.before is not None:
-            self._remove(outcome.before["spec"])
-            return
         stored = self._store.of_kind(kind).get("", outcome.name)
-        if stored is None:  # after a dry run
+        if outcome.gone and stored is None and outcome.before is not None:
+            self._remove(outcome.before["spec"])
+        if outcome.gone or stored is None:  # possibly after a dry run
             return
         definition = decoded(stored.raw)
         spec = definition["spec"]
@@ -102,9 +101,6 @@ def _condition(type: str, reason: str, message: str, now: str) -> JsonObject:
     }
 
 
-_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
-
-
 class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
     route: Route
     query: Mapping[str, str]
@@ -113,14 +109,12 @@ class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
     manager: str
 
     def target(self, *, name: str = "") -> WriteTarget:
-        options = _OPTIONS.get(self.route.verb, "UpdateOptions")
         return WriteTarget(
             kind=self.route.kind,
             namespace=self.route.namespace,
             name=name or self.route.name,
             subresource=self.route.subresource,
             manager=self.manager,
-            dry_run=dry_run(self.query, options=options),
         )
 
 

@@ -1,4 +1,7 @@
-"""Create, update and remove objects: what every write has in common."""
+"""Create, update and remove objects: defaults, field ownership, validation, storage.
+
+Nothing is awaited between reading an object and storing it, which makes resourceVersion a fence.
+"""
 
 import random
 from collections.abc import Callable, Mapping
@@ -119,17 +122,14 @@ class ObjectWriter:
     ) -> WriteOutcome:
         """Remove an object; the body of the response is `raw`, or else the last object."""
         before = decoded(live.raw)
-        last, revision = live.raw, live.revision
-        if not write.dry_run:
-            change = self._store.remove(write.kind, live)
-            last, revision = change.deleted_object(), change.revision
+        change = self._store.remove(write.kind, live)
         return WriteOutcome(
             code=code,
-            raw=raw or last,
+            raw=raw or change.deleted_object(),
             bare=bool(raw),
             name=live.name,
             uid=live.uid,
-            revision=0 if raw else revision,
+            revision=0 if raw else change.revision,
             gone=True,
             before=before,
         )
@@ -155,8 +155,6 @@ class ObjectWriter:
             new = {**old, "metadata": dict(chosen), **pick(new, "status")}
             new["metadata"]["managedFields"] = metadata.get("managedFields")
             metadata = new["metadata"]
-        elif write.subresource == "finalize":
-            new = {**old, "metadata": metadata, **pick(new, "spec")}
         else:
             strategy.prepare_for_update(new, old)
             if _has_status_subresource(write.kind):
@@ -226,22 +224,13 @@ class ObjectWriter:
         code: int = 200,
         before: JsonObject | None = None,
     ) -> WriteOutcome:
-        kind = write.kind
-        if write.dry_run:
-            if live is not None:
-                version = {"resourceVersion": str(live.revision)}
-                thing = {**thing, "metadata": {**thing["metadata"], **version}}
-            raw, revision = encoded(ordered(thing)), 0
-        else:
-            stored = self._store.put(kind, thing, before=live)
-            raw, revision = stored.raw, stored.revision
-        metadata = thing["metadata"]
+        stored = self._store.put(write.kind, thing, before=live)
         return WriteOutcome(
             code=code,
-            raw=raw,
-            name=metadata["name"],
-            uid=metadata["uid"],
-            revision=revision,
+            raw=stored.raw,
+            name=stored.name,
+            uid=stored.uid,
+            revision=stored.revision,
             before=before,
             after=thing,
         )

@@ -1,4 +1,4 @@
-"""Merge patches, strategic merge patches, and server-side apply."""
+"""JSON patches, merge patches, strategic merge patches, and server-side apply."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast

@@ -58,8 +58,6 @@ class Evictor:
         if eviction.metadata.name != live.name:
             raise bad_request("name in URL does not match name in Eviction object")
         options = eviction.delete_options or DeleteOptions()
-        if options.dry_run:
-            write = msgspec.structs.replace(write, dry_run=True)
         pod = decoded(live.raw)
         if not _needs_no_budget(pod):
             self._consume_budget(write, pod)
@@ -69,10 +67,9 @@ class Evictor:
         self, write: WriteTarget, live: StoredObject, pod: JsonObject, options: DeleteOptions
     ) -> WriteOutcome:
         check_preconditions(write.kind, live, options)
-        if not write.dry_run:
-            live = self._writer.mark(write, live, _disrupted(pod, self._writer.now()))
-            # The revision was checked before the mark changed it.
-            options = options.without_revision()
+        live = self._writer.mark(write, live, _disrupted(pod, self._writer.now()))
+        # The revision was checked before the mark changed it.
+        options = options.without_revision()
         outcome = self._deleter.delete(write, live, options)
         return msgspec.structs.replace(
             outcome, code=201, raw=_SUCCESS, bare=True, revision=0, before=pod

@@ -1,4 +1,4 @@
-"""The interface of processes that run inside simulated containers.
+"""Simulated containers, their processes, and the status of their pod.
 
 For a container with a process, the process decides when it is ready and how it ends; the world's
 model only says how long the start takes. For a container without one, the model decides all.

@@ -161,9 +161,6 @@ class KubeletFleet:
         except AlreadyExists:
             node = await kubelet.kube.get(NODES, kubelet.name)
             await patch_status(kubelet.kube, NODES, node, self._node_status(kubelet, node))
-        else:
-            if kubelet.devices:
-                await patch_status(kubelet.kube, NODES, node, self._node_status(kubelet, node))
         kubelet.node_uid = node.metadata.uid
         await self._acquire_lease(kubelet)
 
@@ -171,13 +168,10 @@ class KubeletFleet:
         now = self._clock.now()
         ready = node.condition("Ready")
         since = ready.last_transition_time if ready is not None and ready.status == "True" else ""
-        counts = {resource: str(count) for resource, count in kubelet.devices.items()}
         info = hw.node_info(boot_id=kubelet.boot_id, kernel=kubelet.kernel, machine=kubelet.name)
         return {
             "conditions": hw.conditions(now=now, since=since),
             "nodeInfo": info,
-            "capacity": counts,
-            "allocatable": counts,
         }
 
     async def _acquire_lease(self, kubelet: SimulatedKubelet) -> None:

@@ -42,7 +42,6 @@ class SimulatedKubelet:
         self.is_connected = True
         self.is_on = True
         self.pods: dict[str, PodLifecycle] = {}
-        self._devices: dict[str, int] = {}
         self._boots = 0
         self._clock = env.clock
         self._ids = env.ids
@@ -62,11 +61,6 @@ class SimulatedKubelet:
     @property
     def boot_id(self) -> str:
         return self._host.boot_id
-
-    @property
-    def devices(self) -> dict[str, int]:
-        """Counts from device plugins by resource; zero for a plugin that has to register again."""
-        return dict(self._devices)
 
     def disconnect(self) -> None:
         """Cut the network; what runs on the machine goes on."""
@@ -93,13 +87,12 @@ class SimulatedKubelet:
             lifecycle.kill(self._clock.now())
 
     def power_on(self, *, kernel: str = "") -> None:
-        """Boot, possibly another kernel from now on; device plugins have to register again."""
+        """Boot, possibly another kernel from now on."""
         if self.is_on:
             return
         self.is_on = True
         self.kernel = kernel or self.kernel
         self._host.boot_id = new_boot_id(self._ids)
-        self._devices = dict.fromkeys(self._devices, 0)
         for lifecycle in self.pods.values():
             lifecycle.restart(self._clock.now())
         self.reconnect()
@@ -119,12 +112,6 @@ class SimulatedKubelet:
         """Create the Node again, like a kubelet restarted after its Node was deleted."""
         self.node_uid = ""
         self._on_change(self, "node")
-
-    def set_devices(self, resource: str, count: int) -> None:
-        """Report a device plugin's number of healthy devices."""
-        if self._devices.get(resource) != count:
-            self._devices[resource] = count
-            self._on_change(self, "node")
 
     def pod_updated(self, pod: Pod) -> None:
         """Handle a new or changed pod of this machine."""

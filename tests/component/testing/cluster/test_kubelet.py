@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from libs.forecast.world import NEVER, TimeSpan
-from libs.kube.client import Evicted, PodGone
+from libs.forecast.world import SteadyWorld
+from libs.kube.client import PodGone
 from libs.kube.resources import NODES as WHOLE_NODES
-from libs.testing.apiserver.faults import Cut, Fault, RefuseRequest
+from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.kubelet.container import ContainerInstance, ProcessEvents
 from libs.testing.cluster.kubelet.hardware import LEASES_IN
 from libs.testing.cluster.views import DAEMON_SETS, LEASES, NODES, PODS
 from libs.testing.simulation import Sim
-from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.component.testing.cluster.builders import daemon_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 
@@ -57,46 +56,6 @@ def test_a_reboot_gives_a_new_boot_id_and_restarts_every_container_in_place() ->
             return world.now - begun
 
     assert 42.0 <= run_world(main) <= 44.0
-
-
-def test_a_machine_that_never_boots_stays_silent() -> None:
-    async def main(sim: Sim) -> None:
-        model = SteadyWorld(overrides=(WorldOverride(node="n1", first_attempts=1, boot=NEVER),))
-        async with cluster_world(sim, model=model) as world:
-            machine = world.machine("n1")
-            info = await _info(world, "n1")
-            assert await machine.reboot() is False
-            machine.reconnect()
-            await world.sleep(120)
-            ready = (await world.node("n1")).condition("Ready")
-            assert ready is not None
-            assert ready.status == "Unknown"
-            assert await _info(world, "n1") == info
-            machine.power_on()
-            await world.sleep(10)
-            ready = (await world.node("n1")).condition("Ready")
-            assert ready is not None
-            assert ready.status == "True"
-            assert (await _info(world, "n1"))[0] != info[0]
-
-    run_world(main)
-
-
-def test_devices_come_from_the_plugin_and_go_with_a_reboot() -> None:
-    async def main(sim: Sim) -> list[str]:
-        async with cluster_world(sim, gpus=0, model=SteadyWorld(boot_seconds=10.0)) as world:
-            counts = [(await world.node("n1")).status.allocatable["nvidia.com/gpu"]]
-            machine = world.machine("n1")
-            for count in (8, 7):
-                machine.set_devices("nvidia.com/gpu", count)
-                await world.sleep(1)
-                counts.append((await world.node("n1")).status.allocatable["nvidia.com/gpu"])
-            await machine.reboot()
-            await world.sleep(1)
-            counts.append((await world.node("n1")).status.allocatable["nvidia.com/gpu"])
-            return counts
-
-    assert run_world(main) == ["0", "8", "7", "0"]
 
 
 def test_leases_are_renewed_every_ten_seconds_and_statuses_every_five_minutes() -> None:
@@ -156,29 +115,6 @@ def test_a_pod_is_replaced_under_its_name_while_the_machine_is_disconnected() ->
     run_world(main)
 
 
-def test_an_evicted_pod_has_its_grace_period() -> None:
-    async def main(sim: Sim) -> list[float]:
-        model = SteadyWorld(overrides=(WorldOverride(workload="slow", stop=TimeSpan(300.0)),))
-        async with cluster_world(sim, model=model) as world:
-            took: list[float] = []
-            for name in ("quick", "slow"):
-                pod = await world.kube.create(
-                    PODS, _bare(name, terminationGracePeriodSeconds=20), namespace=NAMESPACE
-                )
-                await world.ready(name, 1)
-                uid = pod.metadata.uid
-                answer = await world.kube.evict(name, namespace=NAMESPACE, uid=uid)
-                assert answer == Evicted()
-
-                async def gone(name: str = name) -> bool:
-                    return not await world.pods(name)
-
-                took.append(round(await world.until(gone)))
-            return took
-
-    assert run_world(main) == [1, 20]
-
-
 class FakeProcess:
     """Lives in the gate and in the driver of each machine, and does as the test says."""
 
@@ -218,30 +154,6 @@ def test_a_kubelet_with_a_stale_cache_learns_of_a_replaced_pod_by_a_refusal() ->
             await world.sleep(60)
             assert list(world.machine("n1").pods) == [second.metadata.uid]
             assert agent.calls[-1] == "begin main 1"
-
-    run_world(main)
-
-
-def test_refused_and_interrupted_writes_are_repeated() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 3) as world:
-            faults = world.server.faults
-            faults.add(
-                Fault(effect=RefuseRequest(500), kind="Pod", verbs=("patch",), probability=0.5)
-            )
-            faults.add(Fault(effect=Cut("after"), kind="Pod", probability=0.2))
-            faults.add(Fault(effect=RefuseRequest(503), kind="Lease", probability=0.5))
-            await world.create(DAEMON_SETS, daemon_set())
-            await world.sleep(120)
-            faults.clear()
-            await world.ready("d", 3)
-            await world.sleep(60)
-            for name in ("n1", "n2", "n3"):
-                ready = (await world.node(name)).condition("Ready")
-                assert ready is not None
-                assert ready.status == "True"
-            pods = await world.pods("d")
-            assert [pod.status.container_statuses[0].restart_count for pod in pods] == [0, 0, 0]
 
     run_world(main)
 

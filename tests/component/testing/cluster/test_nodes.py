@@ -41,38 +41,6 @@ def test_the_cordon_taint_follows_half_a_second_later() -> None:
     assert 0.49 <= went <= 0.52
 
 
-def test_a_cordon_undone_at_once_leaves_no_taint() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as world:
-            before = len(world.journal(user=USER, kind="Node"))
-            await world.cordon("n1")
-            await world.sleep(0.2)
-            await world.cordon("n1", on=False)
-            await world.sleep(5)
-            assert _taints(await world.node("n1")) == []
-            assert len(world.journal(user=USER, kind="Node")) == before
-
-    run_world(main)
-
-
-def test_foreign_taints_are_kept() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as world:
-            taints = [{"key": "theirs", "value": "v", "effect": "NoSchedule"}]
-            await world.change(NODES, "n1", {"spec": {"taints": taints}})
-            await world.cordon("n1")
-            await world.sleep(1)
-            assert {taint.key for taint in (await world.node("n1")).spec.taints} == {
-                "theirs",
-                "node.kubernetes.io/unschedulable",
-            }
-            await world.cordon("n1", on=False)
-            await world.sleep(1)
-            assert [taint.key for taint in (await world.node("n1")).spec.taints] == ["theirs"]
-
-    run_world(main)
-
-
 def test_a_silent_node_is_unknown_after_its_grace_period_until_it_reports() -> None:
     async def main(sim: Sim) -> float:
         async with cluster_world(sim, 2) as world:

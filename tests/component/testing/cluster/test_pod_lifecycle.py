@@ -241,25 +241,6 @@ def _with_tenant(container: str, **more: Any) -> tuple[PodWorld, RecordingProces
     return world, tenant
 
 
-def test_an_init_process_blocks_until_it_exits() -> None:
-    world, gate = _with_tenant("gate", init=("gate",))
-    assert world.at(86_400)["phase"] == "Pending"
-    gate.events[0].exit(0)
-    assert world.stirred == 1
-    assert _conditions(world.at(86_401))["Ready"] == "True"
-    assert gate.calls == ["begin 0", "end 0"]
-
-
-def test_a_process_reports_its_readiness() -> None:
-    world, agent = _with_tenant("main")
-    assert _conditions(world.at(3_600))["Ready"] == "False"
-    agent.events[0].ready(True)
-    assert _conditions(world.at(3_600))["Ready"] == "True"
-    agent.events[0].ready(False)
-    assert _conditions(world.at(3_601))["Ready"] == "False"
-    assert world.stirred == 2
-
-
 def test_a_process_is_restarted_and_events_of_its_former_instance_are_ignored() -> None:
     world, agent = _with_tenant("main")
     world.at(5)
@@ -284,15 +265,6 @@ def test_a_process_is_stopped_once_and_killed_after_its_grace_period() -> None:
     world.at(35)
     assert world.life.gone
     assert agent.calls == ["begin 0", "stop 0", "end 0"]
-
-
-def test_a_process_ends_with_its_machine() -> None:
-    world, agent = _with_tenant("main")
-    world.at(5)
-    world.life.kill(T0 + 5)
-    world.life.restart(T0 + 60)
-    world.at(60)
-    assert agent.calls == ["begin 0", "end 0", "begin 1"]
 
 
 # What the server is told

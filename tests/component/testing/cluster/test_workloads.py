@@ -1,12 +1,13 @@
 """Workloads of the simulated cluster: eviction, scheduling, jobs."""
 
+from libs.forecast.world import SteadyWorld
 from libs.kube.client import BlockedByBudget, Evicted
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
-from libs.testing.cluster.views import BUDGETS, JOBS, REPLICA_SETS, Job
+from libs.testing.cluster.kubelet.hardware import Hardware
+from libs.testing.cluster.views import BUDGETS, REPLICA_SETS
 from libs.testing.simulation import Sim
-from libs.testing.stage.worlds import SteadyWorld
-from tests.component.testing.cluster.builders import budget, job, replica_set
+from tests.component.testing.cluster.builders import budget, replica_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 
 
@@ -24,7 +25,7 @@ def test_a_drain_moves_pods_elsewhere_as_fast_as_their_budget_allows() -> None:
         async with cluster_world(sim, 2, gpus=4, model=SteadyWorld(stop_seconds=3.0)) as world:
             await world.create(REPLICA_SETS, replica_set("w", replicas=4))
             await world.ready("w", 4)
-            await world.create(BUDGETS, budget("b", app="w", maxUnavailable=1))
+            await world.create(BUDGETS, budget("b", app="w", minAvailable=3))
             await world.sleep(1)
             status = (await world.kube.get(BUDGETS, "b", namespace=NAMESPACE)).status
             assert (status.disruptions_allowed, status.current_healthy) == (1, 4)
@@ -75,7 +76,7 @@ def test_an_unschedulable_pod_is_pending_with_a_reason_until_there_is_room() -> 
             writes = world.journal(name=waiting.metadata.name, user="system:kube-scheduler")
             assert len(writes) == 1
 
-            world.machine("n1").set_devices("nvidia.com/gpu", 2)
+            world.cluster.fleet.add("n2", Hardware(gpus=1))
             await world.ready("w", 2, within=10)
             await world.sleep(1)
             status = (await world.kube.get(REPLICA_SETS, "w", namespace=NAMESPACE)).status
@@ -103,60 +104,3 @@ def test_a_scheduler_with_a_stale_cache_assigns_no_device_twice() -> None:
             return early
 
     assert run_world(main) == 3
-
-
-def test_scaling_down_deletes_pods() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as world:
-            await world.create(REPLICA_SETS, replica_set("w", replicas=5))
-            await world.ready("w", 5)
-            await world.change(REPLICA_SETS, "w", {"spec": {"replicas": 2}})
-            await world.ready("w", 2)
-            await world.delete(REPLICA_SETS, "w")
-            await world.sleep(10)
-            assert await world.pods("w") == []
-
-    run_world(main)
-
-
-async def _job(world: ClusterWorld) -> Job:
-    return await world.kube.get(JOBS, "t", namespace=NAMESPACE)
-
-
-def test_a_job_ends_when_its_pod_has_succeeded() -> None:
-    async def main(sim: Sim) -> float:
-        async with cluster_world(sim, model=SteadyWorld(job_seconds=1_800.0)) as world:
-            await world.create(JOBS, job("t"))
-
-            async def complete() -> bool:
-                conditions = (await _job(world)).status.conditions
-                return any(each.type == "Complete" for each in conditions)
-
-            await world.sleep(60)
-            running = (await _job(world)).status
-            assert (running.active, running.ready, running.succeeded) == (1, 1, 0)
-            took = 60.0 + await world.until(complete, within=4_000, every=1.0)
-            ended = (await _job(world)).status
-            assert (ended.active, ended.succeeded, ended.failed) == (0, 1, 0)
-            assert len(await world.pods()) == 1
-            return took
-
-    assert 1_800.0 <= run_world(main) <= 1_810.0
-
-
-def test_a_job_restarts_elsewhere_after_an_eviction() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 2, model=SteadyWorld(job_seconds=600.0)) as world:
-            await world.create(JOBS, job("t"))
-            await world.sleep(300)
-            (old,) = await world.pods()
-            await world.cordon(old.spec.node_name)
-            await world.kube.evict(old.metadata.name, namespace=NAMESPACE, uid=old.metadata.uid)
-            await world.sleep(500)
-            (new,) = await world.pods()
-            assert new.status.phase == "Running"
-            assert new.spec.node_name not in ("", old.spec.node_name)
-            await world.sleep(200)
-            assert (await _job(world)).status.succeeded == 1
-
-    run_world(main)

@@ -16,7 +16,7 @@ from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import IncidentKind
 from libs.testing.simulation import Sim, make_env, run
-from tests.unit.testing.machines.builders import machine, uid
+from tests.unit.testing.machines.builders import machine
 
 DRIVEN = System(driver="580.95.05")
 
@@ -46,22 +46,6 @@ def test_an_unload_takes_the_time_of_the_world_model(tmp_path: Path) -> None:
     assert took == 3.0
 
 
-def test_an_agent_that_holds_the_gpus_blocks_its_own_unload(tmp_path: Path) -> None:
-    async def main(sim: Sim) -> None:
-        world = machine(sim, tmp_path, system=DRIVEN)
-        telemetry = world.host(InlineOffload(), comm="sluice-telemetry", pod_uid=uid("telemetry"))
-        driver = world.host(InlineOffload(), changes=True)
-        await telemetry.offload.do(telemetry.gpus.open)
-        (holder,) = holders(driver.tree)
-        assert (holder.comm, holder.pod_uid) == ("sluice-telemetr", uid("telemetry"))
-        assert (await unload(driver))[-1] == "nvidia: InUse"
-        assert sim.clock.monotonic() == 0.0
-        await telemetry.offload.do(telemetry.gpus.close)
-        assert await unload(driver) == ["nvidia: Unloaded"]
-
-    run(main, seed=1)
-
-
 def test_a_killed_agent_holds_no_device_and_its_calls_fail(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
         world = machine(sim, tmp_path, system=DRIVEN)
@@ -77,18 +61,6 @@ def test_a_killed_agent_holds_no_device_and_its_calls_fail(tmp_path: Path) -> No
             await host.offload.do(lambda: done.append(1))
         assert done == []
         await other.offload.do(other.gpus.describe)
-
-    run(main, seed=1)
-
-
-def test_a_reboot_kills_all_agents(tmp_path: Path) -> None:
-    async def main(sim: Sim) -> None:
-        world = machine(sim, tmp_path, model=SteadyWorld(boot_seconds=90.0), system=DRIVEN)
-        host = world.host(InlineOffload(), changes=True)
-        assert await world.reboot()
-        with pytest.raises(AgentKilled):
-            await unload(host)
-        assert await unload(world.host(InlineOffload(), changes=True))
 
     run(main, seed=1)
 

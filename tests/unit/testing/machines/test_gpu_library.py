@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from libs.forecast.world import ValidationEnd
-from libs.host.gpus.port import DriverLibrary, Gpus, GpusUnavailable
+from libs.forecast.world import SteadyWorld, ValidationEnd, WorldOverride
+from libs.host.gpus.port import Gpus, GpusUnavailable
 from libs.host.holders import holders
 from libs.host.machine import InlineOffload
 from libs.host.machine import Machine as HostMachine
@@ -14,7 +14,6 @@ from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import InstalledDriver
 from libs.testing.simulation import Sim, run
-from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.host.gpus_suite import GpusSuite
 from tests.unit.testing.machines.builders import machine
 
@@ -54,17 +53,6 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> SimulatedBench:
 
 class TestSimulatedGpus(GpusSuite):
     """The suite, on a simulated machine."""
-
-
-@pytest.mark.parametrize(
-    ("version", "cuda"), [("570.86.15", "12.8"), ("580.95.05", "13.0"), ("999.1", "")]
-)
-def test_the_library_names_driver_and_cuda(tmp_path: Path, version: str, cuda: str) -> None:
-    async def main(sim: Sim) -> DriverLibrary:
-        world = machine(sim, tmp_path, system=System(driver=version))
-        return world.host(InlineOffload()).gpus.open()
-
-    assert run(main, seed=1) == DriverLibrary(driver_version=version, cuda=cuda)
 
 
 def proving(
@@ -123,24 +111,3 @@ def test_a_library_of_another_version_is_refused(tmp_path: Path) -> None:
     ((took, found),) = proving(tmp_path, ValidationEnd(7.0, "driver")).run_checks()
     assert took == 7.0
     assert "does not match" in found
-
-
-def test_a_broken_gpu_is_reported_once_and_hangs_until_the_next_boot(tmp_path: Path) -> None:
-    async def main(sim: Sim) -> None:
-        world = machine(sim, tmp_path, gpus=2, system=System(driver="580.95.05"))
-        closed, host = world.host(InlineOffload()).gpus, world.host(InlineOffload()).gpus
-        host.open()
-        uuid = host.describe()[1].uuid
-        world.break_gpu(1, 48)
-        assert host.errors() == {uuid: (48,)}
-        assert [gpu.hung for gpu in host.describe()] == [False, True]
-        assert [each.temperature_c is None for each in host.sample()] == [False, True]
-        closed.open()
-        assert closed.errors() == {}
-        assert [gpu.hung for gpu in closed.describe()] == [False, True]
-        await world.reboot()
-        anew = world.host(InlineOffload()).gpus
-        anew.open()
-        assert not any(gpu.hung for gpu in anew.describe())
-
-    run(main, seed=1)

@@ -70,38 +70,6 @@ def test_a_job_holds_its_gpus_until_it_ends(tmp_path: Path) -> None:
     play(tmp_path, act, model=SteadyWorld(job_seconds=60.0))
 
 
-def test_a_gpu_has_one_process_at_a_time(tmp_path: Path) -> None:
-    async def act(
-        sim: Sim, world: SimulatedMachine, start: Callable[..., RunningContainer]
-    ) -> None:
-        pid = world.start_process(0, 1)
-        start(job_pod("a"), "main")
-        await sim.clock.sleep(0)
-        assert devices(tmp_path)[uid("a")] == ["/dev/nvidia2"]
-        world.end_process(pid)
-        start(job_pod("b", gpus=2), "main")
-        await sim.clock.sleep(0)
-        assert devices(tmp_path)[uid("b")] == ["/dev/nvidia0", "/dev/nvidia1"]
-
-    play(tmp_path, act)
-
-
-def test_a_stopping_job_holds_its_gpus_until_it_ends(tmp_path: Path) -> None:
-    async def act(
-        sim: Sim, world: SimulatedMachine, start: Callable[..., RunningContainer]
-    ) -> None:
-        job = start(job_pod("a"), "main")
-        await sim.clock.sleep(5)
-        job.stop()
-        await sim.clock.sleep(0.9)
-        assert devices(tmp_path) == {uid("a"): ["/dev/nvidia0"]}
-        await sim.clock.sleep(0.2)
-        assert job.exits == [0]
-        assert devices(tmp_path) == {}
-
-    play(tmp_path, act, model=SteadyWorld(stop_seconds=1.0))
-
-
 def test_a_job_that_ignores_stop_holds_its_gpus_until_it_is_killed(tmp_path: Path) -> None:
     async def act(
         sim: Sim, world: SimulatedMachine, start: Callable[..., RunningContainer]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.host import holders, modules, system
+from libs.host import holders, modules
 from libs.host.linux import InUse, NotLoaded, Unloaded
 from libs.host.tree import Tree
 from libs.testing.machines.base_files import PLAIN, create_base_files, gpus
@@ -62,17 +62,6 @@ def shown(tree: Tree) -> dict[str, tuple[int, set[str]]]:
     return {name: (each.references, set(each.users)) for name, each in world.items()}
 
 
-def test_loaded_modules_show_version_users_and_devices(kernel: SimulatedKernel, tree: Tree) -> None:
-    with_driver(kernel)
-    kernel.load("nvidia", version="other")
-    assert shown(tree)["nvidia"] == (2, {"nvidia_uvm", "nvidia_modeset"})
-    assert modules.loaded(tree)["nvidia"].version == "580.95.05"
-    assert tree.word("/sys/module/nvidia/refcnt") == "2"
-    assert {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"} <= set(tree.names("/dev"))
-    bound = {tree.link(f"/sys/bus/pci/devices/{gpu.pci}/driver") for gpu in CARDS}
-    assert bound == {"../../../../bus/pci/drivers/nvidia"}
-
-
 def test_modules_unload_only_in_order_of_dependency(kernel: SimulatedKernel, tree: Tree) -> None:
     with_driver(kernel)
     assert isinstance(kernel.unload("nvidia"), InUse)
@@ -118,33 +107,3 @@ def test_a_process_shows_its_pod_and_releases_its_devices_at_its_end(
     assert holders.containers(tree, uid("p")) == ()
     assert kernel.is_idle("nvidia_uvm")
     assert kernel.start("next") == pid + 1
-
-
-def test_an_unmount_empties_its_folder_only(
-    kernel: SimulatedKernel, tree: Tree, tmp_path: Path
-) -> None:
-    for name in ("driver", "driver-of-another"):
-        kernel.mount(f"/run/nvidia/{name}")
-        HostTree(tmp_path).put(f"/run/nvidia/{name}/usr/bin/nvidia-smi")
-    kernel.unmount_below("/run/nvidia/driver")
-    kernel.unmount_below("/run/nvidia/driver")
-    assert tree.names("/run/nvidia/driver") == ()
-    assert tree.names("/run/nvidia/driver-of-another") == ("usr",)
-
-
-def test_a_halt_clears_memory(kernel: SimulatedKernel, tree: Tree, tmp_path: Path) -> None:
-    with_driver(kernel)
-    pid = kernel.start("x")
-    kernel.open(pid, (CONTROL,))
-    HostTree(tmp_path).put("/run/sluice/gate/answers/p")
-    kernel.halt()
-    HostTree(tmp_path).put("/run/late")
-    kernel.boot(boot_id="b-2", release="6.9.0", nouveau=True)
-    assert tree.names("/run") == ()
-    assert tree.names("/dev") == ("null",)
-    assert [name for name in tree.names("/proc") if name.isdigit()] == []
-    assert set(shown(tree)) == {"ext4", "mlx5_core", "nouveau"}
-    assert system.boot_id(tree) == "b-2"
-    assert kernel.release == "6.9.0"
-    driver = tree.link(f"/sys/bus/pci/devices/{CARDS[0].pci}/driver")
-    assert driver == "../../../../bus/pci/drivers/nouveau"
