@@ -10,8 +10,6 @@ from bench.recorded import pages
 from bench.report import BenchReport, ratio
 from libs.contracts.reports import PodUse, Usage
 from libs.contracts.rollout import RolloutStatus
-from libs.forecast.stage import Stage, StageNodeSpec
-from libs.forecast.world import SteadyWorld
 from libs.kube.reads import decode_page
 from libs.kube.resources import NODES
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
@@ -19,6 +17,8 @@ from libs.rollout.decide import Decider, decide
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView, RolloutView
+from libs.testing.stage import SimulatedStage, StageNodeSpec
+from libs.testing.stage.worlds import SteadyWorld
 
 TITLE = "5,000 nodes in mid-rollout: decided anew and kept, beside decoding them (CPU seconds)"
 ROUNDS = 15
@@ -131,7 +131,9 @@ def _midway() -> tuple[Fleet, Instant]:
         StageNodeSpec(name=f"gpu-{n:05}", pool=_POOL, target="old" if n % 2 else "new")
         for n in range(COUNT)
     ]
-    stage = Stage([_pool()], plans, world=SteadyWorld(jitter=0.5), start=1.8e9, journalled=False)
+    stage = SimulatedStage(
+        [_pool()], plans, world=SteadyWorld(jitter=0.5), start=1.8e9, journalled=False
+    )
     decider = Decider(stage.fleet())
     until = stage.now + SECONDS_IN
     while stage.now < until:

@@ -20,7 +20,7 @@ from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import connect as connect_nats
 from libs.bus.port import Bus
 from libs.contracts.identities import Identity, Writer
-from libs.forecast.world import ProcessEnd, SteadyWorld
+from libs.forecast.world import ProcessEnd
 from libs.host.machine import ThreadOffload
 from libs.kube.client import Kube
 from libs.kube.connect import open_transport
@@ -37,6 +37,7 @@ from libs.testing.apiserver.server import ApiServer
 from libs.testing.child_process import HOST
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.machines.machine import SimulatedMachine
+from libs.testing.stage.worlds import SteadyWorld
 
 SCALE: Final = "A real driver takes minutes to build and load; here everything takes seconds."
 

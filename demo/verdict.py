@@ -17,7 +17,7 @@ from demo.paths import DemoPaths
 from libs.audit import AuditJournal, AuditResult, PoolFacts, judge
 from libs.bus.events import RecordedEvent, read_events
 from libs.bus.journal import FileJournal
-from libs.bus.port import Bus, FromSequence
+from libs.bus.port import Bus
 from libs.bus.reports import ReportCache
 from libs.contracts.events import Event
 from libs.contracts.facts import Facts
@@ -46,7 +46,7 @@ class DemoVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 async def events_of(bus: Bus) -> tuple[Event, ...]:
     """Return all events on the bus so far."""
-    async with read_events(bus=bus, cluster=bus.identity.cluster, start=FromSequence()) as entries:
+    async with read_events(bus=bus, cluster=bus.identity.cluster) as entries:
         return tuple([entry.event async for entry in entries if isinstance(entry, RecordedEvent)])
 
 

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, TypeVar
 from structlog.testing import capture_logs
 
 from libs.bus.events import RecordedEvent, read_events
-from libs.bus.port import FromSequence
 from libs.contracts import subjects
 from libs.contracts.events import Event
 from libs.contracts.identities import Identity, Writer
@@ -21,7 +20,6 @@ from libs.contracts.journal import Entry, Revision
 from libs.contracts.message import encode
 from libs.contracts.reports import Report, StateBody
 from libs.contracts.subjects import STATE, STREAMS
-from libs.forecast.world import SteadyWorld, WorldModel
 from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
 from libs.kube.resources import LEASES, NODES, PODS, Resource
 from libs.policy.crds import crd_manifests
@@ -34,6 +32,7 @@ from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.simulation import Sim
 from libs.testing.simulation import run as simulate
+from libs.testing.stage.worlds import MachineModel, SteadyWorld
 from tests.component.policy.strict_writes import object_path, send
 from tests.component.processes import (
     AGENT_APPS,
@@ -62,7 +61,7 @@ class World(Backends):
     CONTROLLERS: ClassVar[bool] = True
     """Run Kubernetes' own controllers."""
 
-    def __init__(self, sim: Sim, folder: Path, model: WorldModel = STEADY) -> None:
+    def __init__(self, sim: Sim, folder: Path, model: MachineModel = STEADY) -> None:
         super().__init__(sim)
         self._folder = folder
         self._model = model
@@ -249,7 +248,7 @@ class World(Backends):
     async def bus_events(self) -> list[Event]:
         bus = self.connect(Writer.CTL)
         try:
-            async with read_events(bus=bus, cluster="default", start=FromSequence()) as entries:
+            async with read_events(bus=bus, cluster="default") as entries:
                 return [entry.event async for entry in entries if isinstance(entry, RecordedEvent)]
         finally:
             bus.kill()

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from libs.bus.nats.bus import NatsBus, connect
-from libs.bus.queries import send_query
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.queries import WhyAnswer, WhyQuery
 from libs.contracts.subjects import STATE
 from libs.runtime.clock import SystemClock
+from libs.testing.bus.queries import send_query
 from libs.testing.nats import NatsServer
 from libs.testing.simulation import make_env
 from tests.support import eventually

@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from libs.forecast.world import WorldModel
 from libs.kube.client import Kube
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
@@ -25,6 +24,7 @@ from libs.testing.cluster import (
 from libs.testing.cluster.informers import ClusterInformers
 from libs.testing.cluster.kubelet.container import ProcessFactory, no_process
 from libs.testing.cluster.kubelet.fleet import KubeFor, KubeletFleet
+from libs.testing.stage.worlds import MachineModel
 
 MANAGER = "kube-controller-manager"
 INFORMERS_USER = "system:kube-controller-manager"
@@ -70,7 +70,7 @@ class SimulatedCluster:
         self,
         kube_for: KubeFor,
         *,
-        model: WorldModel,
+        model: MachineModel,
         env: Env,
         processes: ProcessFactory = no_process,
         controllers: bool = True,

@@ -42,6 +42,11 @@ class AgentGpus(MemoryGpus):
         self.state = state
         self.process = process
 
+    def describe(self) -> tuple[Gpu, ...]:
+        """Return the GPUs by index; broken ones are hung. Raises `GpusUnavailable` unless open."""
+        broken = self.state.broken_gpus
+        return tuple(replace(gpu, hung=gpu.index in broken) for gpu in super().describe())
+
 
 class ValidatorGpus(AgentGpus):
     """The library for the validator: the model decides how long validation takes and how it ends.

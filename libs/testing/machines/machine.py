@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from libs.forecast.world import WorldModel
 from libs.host.machine import Machine as HostMachine
 from libs.host.machine import Offload
 from libs.runtime.env import Env
@@ -21,6 +20,7 @@ from libs.testing.machines.gpu_library import AgentGpus, GpuReadings, ValidatorG
 from libs.testing.machines.host_tree import HostTree
 from libs.testing.machines.kernel import CONTROL, MEMORY, SimulatedKernel, device
 from libs.testing.machines.state import Incident, InstalledDriver, MachineState
+from libs.testing.stage.worlds import MachineModel
 
 DISK = "/var/lib"
 """The folder that `break_disk` takes away: agents keep their journals there."""
@@ -34,7 +34,7 @@ class SimulatedMachine:
         root: Path,
         *,
         name: str,
-        model: WorldModel,
+        model: MachineModel,
         env: Env,
         gpus: int = 8,
         system: System = PLAIN,
@@ -184,6 +184,11 @@ class SimulatedMachine:
         await self._state.clock.sleep(boot.seconds)
         self.power_on(kernel=kernel)
         return True
+
+    def break_gpu(self, index: int) -> None:
+        """Make a GPU hang until the next boot, and report XID 79."""
+        self._state.broken_gpus.add(index)
+        self.report(index, 79)
 
     def report(self, index: int, xid: int) -> None:
         """Report an XID to every open library."""

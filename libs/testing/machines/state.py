@@ -83,12 +83,15 @@ class MachineState:
         """Uids of pods that were let through the gate in this boot."""
         self.drivers: dict[str, str] = {}
         """Labels of running driver containers, by pod uid."""
+        self.broken_gpus: set[int] = set()
+        """Indices of GPUs that do not answer in this boot."""
         self._installed: InstalledDriver | None = None
         self._attempts = Counter[str]()
 
     def set_boot(self, boot_id: str) -> None:
         self.boot_id = boot_id
         self.admitted.clear()
+        self.broken_gpus.clear()
 
     def check_boot(self, boot_id: str) -> None:
         """Check that a container starts in the machine's current boot."""

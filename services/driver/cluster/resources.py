@@ -12,9 +12,10 @@ import msgspec
 
 from libs.contracts import rollout
 from libs.contracts.node import RECORD_ANNOTATION
-from libs.kube import gpu_operator, views
+from libs.kube import views
 from libs.kube.client import Kube
 from libs.kube.informer import Informer, informers
+from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import (
     CONFIG_MAPS,
     LEASES,
@@ -173,7 +174,7 @@ class Informers:
         self.configs = of(CONFIGS, inside=True)
         self.runtime_classes = of(RUNTIME_CLASSES)
         self.leases: Informer[views.Lease] = of(
-            LEASES, fields=f"metadata.name={gpu_operator.LEASE}"
+            LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}"
         )
         self.operands: Mapping[str, Informer[Any]] = {
             DAEMON_SETS.kind: self.daemon_sets,

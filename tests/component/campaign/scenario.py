@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
-from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, ValidationEnd, WorldOverride
+from libs.forecast.world import ProcessEnd, TimeSpan, ValidationEnd
 from libs.testing.bus import BusFaults
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.component.campaign.fault_actions import ALL_ACTIONS
 from tests.component.campaign.user_actions import ScheduledAction
 

@@ -3,7 +3,7 @@
 from demo.node import SimulatedNode
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.node import STATE_LABEL, WaitCode
-from libs.forecast.world import SteadyWorld
+from libs.testing.stage.worlds import SteadyWorld
 from services.scheduler import resources
 from tests.component.campaign.admin import NEW, OLD, POOL
 from tests.component.campaign.observers import BusObserver

@@ -18,7 +18,6 @@ from libs.bus.port import Bus
 from libs.contracts.events import Event
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Entry, Revision
-from libs.forecast.world import WorldModel
 from libs.host.machine import InlineOffload
 from libs.kube.client import Kube
 from libs.policy.crds import CEL_RULES
@@ -30,6 +29,7 @@ from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.simulation import Sim
 from libs.testing.simulation import run as simulate
+from libs.testing.stage.worlds import MachineModel
 from tests.component.campaign.admin import CampaignAdmin
 from tests.component.campaign.roles import ROLES, RoleProcess
 
@@ -41,7 +41,7 @@ RESTARTS = 5.0
 
 class CampaignWorld(CampaignAdmin):
     def __init__(
-        self, sim: Sim, root: Path, *, model: WorldModel, faults: BusFaults | None = None
+        self, sim: Sim, root: Path, *, model: MachineModel, faults: BusFaults | None = None
     ) -> None:
         self.sim = sim
         self.root = root
@@ -234,7 +234,7 @@ def run_world(
     story: Callable[[CampaignWorld], Coroutine[Any, Any, T]],
     *,
     seed: int,
-    model: WorldModel,
+    model: MachineModel,
     faults: BusFaults | None = None,
 ) -> T:
     """Run a story in a world of its own, and stop everything at its end."""

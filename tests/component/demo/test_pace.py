@@ -15,8 +15,9 @@ import msgspec
 import pytest
 
 from libs.contracts.events import StepEvent
-from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, ValidationEnd
+from libs.forecast.world import ProcessEnd, TimeSpan, ValidationEnd
 from libs.testing.cluster.node_lifecycle import TAINTS_AFTER
+from libs.testing.stage.worlds import SteadyWorld
 from tests.component.campaign.admin import NEW, OLD
 from tests.component.campaign.world import CampaignWorld, run_world
 

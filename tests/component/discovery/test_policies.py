@@ -2,7 +2,7 @@
 
 import msgspec
 
-from libs.kube import gpu_operator
+from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import LEASES
 from services.discovery.cluster import resources
 from services.discovery.cluster.feature_labels import GPU_LABELS
@@ -72,7 +72,7 @@ async def test_labels_of_gpus_can_be_switched_off(world: World) -> None:
 
 async def renew(world: World, *, times: int) -> None:
     """A GPU Operator holds its Lease."""
-    path = LEASES.path(namespace="default", name=gpu_operator.LEASE)
+    path = LEASES.path(namespace="default", name=GPU_OPERATOR_LEASE)
     for number in range(times):
         stamp = f"2027-01-15T09:00:{number % 60:02d}.000000Z"
         spec = {"holderIdentity": "gpu-operator_1", "leaseDurationSeconds": 15, "renewTime": stamp}
@@ -84,7 +84,7 @@ async def renew(world: World, *, times: int) -> None:
 
 @in_world
 async def test_no_node_is_labelled_while_a_gpu_operator_is_active(world: World) -> None:
-    lease = {"metadata": {"name": gpu_operator.LEASE}, "spec": {}}
+    lease = {"metadata": {"name": GPU_OPERATOR_LEASE}, "spec": {}}
     await world.kube.create(LEASES, lease, namespace="default")
     await world.node("a")
     await world.lead()

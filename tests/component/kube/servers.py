@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from libs.contracts.journal import Revision
-from libs.forecast.world import SteadyWorld
 from libs.kube.client import Kube
 from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.requests import Transport
@@ -21,6 +20,7 @@ from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from libs.testing.realkube.cluster import RealKube
 from libs.testing.simulation import make_env
+from libs.testing.stage.worlds import SteadyWorld
 from tests.component.kube import widgets
 from tests.component.kube.sandbox import ADMIN, KUBELET, ServerUnderTest
 

@@ -252,9 +252,7 @@ async def test_a_gone_pod_is_evicted_once_while_the_watch_lags(world: World) -> 
     scheduler, target = await world.complete_first_rollout("a")
     await world.start_job("train", "a")
     faults = world.server.faults
-    busy = faults.add(
-        Fault(effect=RefuseRequest(500), verbs=("evict",), kind="Pod", subresource=None)
-    )
+    busy = faults.add(Fault(effect=RefuseRequest(500), verbs=("evict",), kind="Pod"))
     await world.apply_policy(NEW)
     await world.sleep(10)
     assert await world.state("a") == "pod-deletion-required"

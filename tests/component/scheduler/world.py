@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from libs.bus.queries import send_query
 from libs.contracts.identities import Writer
 from libs.contracts.journal import EntryPhase, Revision
 from libs.contracts.node import STATE_LABEL
@@ -19,10 +18,11 @@ from libs.contracts.queries import (
     WhyAnswer,
     WhyQuery,
 )
-from libs.forecast.world import SteadyWorld
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import LEASES
+from libs.testing.bus.queries import send_query
 from libs.testing.cluster.views import REPLICA_SETS
+from libs.testing.stage.worlds import SteadyWorld
 from services.scheduler import resources
 from services.scheduler.role import LEASE
 from tests.component import world

@@ -26,7 +26,7 @@ ROLLOUT = f"clusterpolicy-{POLICY}"
 @pytest.fixture
 def short_hours(monkeypatch: pytest.MonkeyPatch) -> None:
     """They pass sooner."""
-    monkeypatch.setattr(garbage_collection, "HOUR", HOUR)
+    monkeypatch.setattr(decide, "HOUR", HOUR)
 
 
 async def begun(world: World) -> str:

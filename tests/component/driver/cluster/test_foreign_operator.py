@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from libs.kube import gpu_operator
+from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import LEASES, PODS
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from services.driver.cluster import resources
@@ -19,7 +19,7 @@ from tests.component.processes import NAMESPACE, user_of
 
 ITS_NAMESPACE = "default"
 LEASE = {
-    "metadata": {"name": gpu_operator.LEASE},
+    "metadata": {"name": GPU_OPERATOR_LEASE},
     "spec": {
         "holderIdentity": "gpu-operator_1",
         "leaseDurationSeconds": 15,
@@ -27,14 +27,14 @@ LEASE = {
         "leaseTransitions": 1,
     },
 }
-WORDS = f"gpu-operator_1 holds lease {ITS_NAMESPACE}/{gpu_operator.LEASE}"
+WORDS = f"gpu-operator_1 holds lease {ITS_NAMESPACE}/{GPU_OPERATOR_LEASE}"
 
 
 async def renew(world: World, *, holder: str = "gpu-operator_1") -> None:
     """As who holds it does every few seconds."""
     stamp = f"2027-01-15T09:00:{int(world.sim.clock.monotonic()) % 60:02d}.000000Z"
     spec = {"holderIdentity": holder, "renewTime": stamp}
-    path = LEASES.path(namespace=ITS_NAMESPACE, name=gpu_operator.LEASE)
+    path = LEASES.path(namespace=ITS_NAMESPACE, name=GPU_OPERATOR_LEASE)
     await world.kube.request(
         "PATCH", path, body={"spec": spec}, content_type="application/merge-patch+json"
     )
@@ -193,7 +193,7 @@ async def test_a_gpu_operator_that_starts_later_holds_writes_until_it_leaves(wor
     said = await world.conditions()
     assert set(said) == {"Ready", "Error", "ForeignOperator"}
     # Deleted by a person, a lease counts for as long as its holder may take to make it anew.
-    path = LEASES.path(namespace=ITS_NAMESPACE, name=gpu_operator.LEASE)
+    path = LEASES.path(namespace=ITS_NAMESPACE, name=GPU_OPERATOR_LEASE)
     await world.kube.request("DELETE", path)
     await world.sleep(15)
     assert EXPORTER not in await world.daemon_sets()

@@ -7,10 +7,10 @@ import msgspec
 
 from libs.contracts.identities import Writer
 from libs.contracts.node import DRIVER_LABEL
-from libs.forecast.world import SteadyWorld, WorldOverride
 from libs.kube.errors import NotFound
 from libs.kube.resources import Resource
 from libs.testing.cluster.kubelet.hardware import Hardware
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from services.driver.cluster import resources
 from tests.component import world
 from tests.component.processes import NAMESPACE

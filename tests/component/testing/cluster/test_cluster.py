@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.forecast.world import SteadyWorld
 from libs.kube.client import Kube
 from libs.runtime.clock import SystemClock
 from libs.runtime.env import SeededIds
@@ -21,6 +20,7 @@ from libs.testing.cluster.cluster import CONTROLLERS, INFORMERS, KUBELETS, Simul
 from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, REPLICA_SETS
 from libs.testing.simulation import Sim, make_env
+from libs.testing.stage.worlds import SteadyWorld
 from tests.component.testing.cluster.builders import daemon_set, replica_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 from tests.support import eventually

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from libs.forecast.world import SteadyWorld
 from libs.kube.client import PodGone
 from libs.kube.resources import NODES as WHOLE_NODES
 from libs.testing.apiserver.faults import Fault, RefuseRequest
@@ -10,6 +9,7 @@ from libs.testing.cluster.kubelet.container import ContainerInstance, ProcessEve
 from libs.testing.cluster.kubelet.hardware import LEASES_IN
 from libs.testing.cluster.views import DAEMON_SETS, LEASES, NODES, PODS
 from libs.testing.simulation import Sim
+from libs.testing.stage.worlds import SteadyWorld
 from tests.component.testing.cluster.builders import daemon_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, WorldModel, WorldOverride
+from libs.forecast.world import ProcessEnd, TimeSpan
 from libs.kube.views import parse_time
 from libs.runtime.env import SeededIds
 from libs.testing.cluster.kubelet.container import (
@@ -20,6 +20,7 @@ from libs.testing.cluster.kubelet.container import (
 )
 from libs.testing.cluster.kubelet.pod_lifecycle import PodHost, PodLifecycle
 from libs.testing.cluster.views import Pod
+from libs.testing.stage.worlds import MachineModel, SteadyWorld, WorldOverride
 from tests.component.testing.cluster.builders import pod
 
 T0 = 1_800_000_000.0
@@ -46,7 +47,7 @@ class PodWorld:
 
     def __init__(
         self,
-        model: WorldModel | None = None,
+        model: MachineModel | None = None,
         *,
         init: tuple[str, ...] = (),
         policy: str = "Always",

@@ -1,12 +1,12 @@
 """Workloads of the simulated cluster: eviction, scheduling, jobs."""
 
-from libs.forecast.world import SteadyWorld
 from libs.kube.client import BlockedByBudget, Evicted
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
 from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.views import BUDGETS, REPLICA_SETS
 from libs.testing.simulation import Sim
+from libs.testing.stage.worlds import SteadyWorld
 from tests.component.testing.cluster.builders import budget, replica_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 

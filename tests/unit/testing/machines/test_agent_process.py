@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from libs.forecast.world import SteadyWorld
 from libs.host import modules
 from libs.host.holders import holders
 from libs.host.linux import InUse, NotLoaded, Unloaded
@@ -16,6 +15,7 @@ from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import IncidentKind
 from libs.testing.simulation import Sim, make_env, run
+from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.testing.machines.builders import machine
 
 DRIVEN = System(driver="580.95.05")

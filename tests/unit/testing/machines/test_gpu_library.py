@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.forecast.world import SteadyWorld, ValidationEnd, WorldOverride
+from libs.forecast.world import ValidationEnd
 from libs.host.gpus.port import Gpus, GpusUnavailable
 from libs.host.holders import holders
 from libs.host.machine import InlineOffload
@@ -14,6 +14,7 @@ from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import InstalledDriver
 from libs.testing.simulation import Sim, run
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.host.gpus_suite import GpusSuite
 from tests.unit.testing.machines.builders import machine
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from libs.forecast.world import SteadyWorld
 from libs.host import system
 from libs.host.holders import holders
 from libs.host.machine import InlineOffload
@@ -12,6 +11,7 @@ from libs.host.tree import Tree
 from libs.testing.errors import SimError
 from libs.testing.machines.base_files import System
 from libs.testing.simulation import Sim, run
+from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.testing.machines.builders import machine
 
 
