@@ -5,7 +5,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -19,17 +19,27 @@ from libs.contracts.admission import (
     is_permanent,
     make_refusal,
 )
-from libs.contracts.commands import Command, CommandBody, CommandKind
+from libs.contracts.commands import Command, CommandBody, CommandKind, Order
 from libs.contracts.reports import Outcome, Progress, Refusal, RefusalCode, Result, StateKind
 from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
 
-if TYPE_CHECKING:
-    from libs.bus.commands.receiver import CommandReceiver
-
 MAX_MESSAGE_LENGTH = 4_000
 """Characters of a result's message that are kept; an installer's full output is in its log."""
+
+
+class CommandSource(Protocol):
+    """The part of `CommandReceiver` that the executor calls."""
+
+    current: Command | None
+    slot_lock: asyncio.Lock
+
+    def superseded_by(self, order: Order) -> str: ...
+
+    async def read(self) -> Command | None: ...
+
+    async def refuse(self, refusal: Refusal) -> None: ...
 
 
 class OpDone(msgspec.Struct, frozen=True):
@@ -90,7 +100,7 @@ class OpExecutor:
         link: BusLink,
         env: Env,
         agent: AgentIdentity,
-        receiver: "CommandReceiver",
+        receiver: CommandSource,
         history: OpHistory,
         reporter: Reporter,
         handlers: Mapping[CommandKind, CommandHandler],

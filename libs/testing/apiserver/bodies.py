@@ -6,8 +6,9 @@ from typing import Any, cast
 import msgspec
 
 from libs.testing.apiserver.kinds.kind import ResourceKind
+from libs.testing.apiserver.kinds.status_errors import bad_request
 from libs.testing.apiserver.objects.shapes import MergeShape
-from libs.testing.apiserver.status import StatusError, bad_request
+from libs.testing.apiserver.status import StatusError
 
 APPLY = "application/apply-patch+yaml"
 _TEXT_MAPS = frozenset({"labels", "annotations", "matchLabels", "data"})

@@ -7,8 +7,9 @@ from typing import Literal
 import msgspec
 
 from libs.runtime.clock import Clock
+from libs.testing.apiserver.kinds.status_errors import MODIFIED
 from libs.testing.apiserver.replies import Reply
-from libs.testing.apiserver.status import MODIFIED, StatusError
+from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.watches import ConnectionCut, ServerWatches
 
 _BUSY = "the server has received too many requests and has asked us to try again later"

@@ -10,16 +10,16 @@ import msgspec
 from libs.runtime.clock import Clock
 from libs.testing.apiserver.faults import DropWatch
 from libs.testing.apiserver.kinds.kind import ResourceKind
-from libs.testing.apiserver.objects.json import decoded, encoded, joined, prefix
-from libs.testing.apiserver.objects.json import watch_line as line
-from libs.testing.apiserver.replies import Reply
-from libs.testing.apiserver.requests import ListOptions, Route, minimum_revision, wants_table
-from libs.testing.apiserver.status import (
-    StatusError,
+from libs.testing.apiserver.kinds.status_errors import (
     bad_request,
     not_found,
     resource_version_too_large,
 )
+from libs.testing.apiserver.objects.json import decoded, encoded, joined, prefix
+from libs.testing.apiserver.objects.json import watch_line as line
+from libs.testing.apiserver.replies import Reply
+from libs.testing.apiserver.requests import ListOptions, Route, minimum_revision, wants_table
+from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.store import KindStore, Selection, Store, StoredObject
 from libs.testing.apiserver.tables import table
 from libs.testing.apiserver.watches import (

@@ -9,17 +9,15 @@ from libs.kube.requests import Request
 from libs.testing.apiserver.bodies import APPLY
 from libs.testing.apiserver.faults import FaultTarget
 from libs.testing.apiserver.kinds.kind import ResourceKind, ResourceKinds
-from libs.testing.apiserver.status import (
-    PathNotFound,
-    StatusError,
+from libs.testing.apiserver.kinds.status_errors import (
     bad_request,
-    forbidden,
     invalid_options,
     invalid_syntax,
     method_not_allowed,
     not_simulated,
     path_not_found,
 )
+from libs.testing.apiserver.status import PathNotFound, StatusError, forbidden
 
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}

@@ -9,9 +9,10 @@ from typing import Any, cast
 import msgspec
 
 from libs.testing.apiserver.kinds.kind import NAME_FIELDS, ResourceKind
+from libs.testing.apiserver.kinds.status_errors import bad_request
 from libs.testing.apiserver.objects.json import decoded, encoded, interned, ordered, renumbered
 from libs.testing.apiserver.objects.selectors import field_selector, label_selector
-from libs.testing.apiserver.status import StatusError, bad_request
+from libs.testing.apiserver.status import StatusError
 
 HISTORY_BYTES = 40 * 1024**2
 """The memory that the history of one kind may take."""

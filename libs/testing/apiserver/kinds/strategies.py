@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from libs.testing.apiserver.kinds import names
+from libs.testing.apiserver.kinds.status_errors import bad_request
 from libs.testing.apiserver.objects.json import (
     JsonObject,
     encoded,
@@ -16,7 +17,7 @@ from libs.testing.apiserver.objects.json import (
     get_maps,
     get_strings,
 )
-from libs.testing.apiserver.status import Cause, bad_request, cause, invalid, required
+from libs.testing.apiserver.status import Cause, cause, invalid, required
 
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[-+]\d\d:\d\d)")
 

@@ -10,6 +10,7 @@ from libs.testing.apiserver.kinds.custom_resources import (
 )
 from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.kinds.schema import Predicate
+from libs.testing.apiserver.kinds.status_errors import not_simulated
 from libs.testing.apiserver.kinds.strategies import (
     CustomObjectStrategy,
     EventStrategy,
@@ -23,7 +24,7 @@ from libs.testing.apiserver.kinds.strategies import (
 )
 from libs.testing.apiserver.objects.json import JsonObject, encoded, ensure_map, get_map, get_maps
 from libs.testing.apiserver.objects.selectors import from_object
-from libs.testing.apiserver.status import Cause, cause, forbidden, invalid, not_simulated, required
+from libs.testing.apiserver.status import Cause, cause, forbidden, invalid, required
 
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _MODED = ("secret", "configMap", "downwardAPI", "projected")

@@ -8,6 +8,15 @@ import msgspec
 
 from libs.runtime.env import Ids
 from libs.testing.apiserver.kinds.kind import ResourceKind
+from libs.testing.apiserver.kinds.status_errors import (
+    MODIFIED,
+    already_exists,
+    bad_request,
+    conflict,
+    invalid_object,
+    invalid_request,
+    namespace_not_found,
+)
 from libs.testing.apiserver.kinds.strategies import (
     KindStrategy,
     account_name,
@@ -15,18 +24,7 @@ from libs.testing.apiserver.kinds.strategies import (
 )
 from libs.testing.apiserver.objects.json import JsonObject, decoded, pick
 from libs.testing.apiserver.objects.shapes import encoded
-from libs.testing.apiserver.status import (
-    MODIFIED,
-    StatusError,
-    already_exists,
-    bad_request,
-    conflict,
-    invalid,
-    invalid_object,
-    invalid_request,
-    namespace_not_found,
-    required,
-)
+from libs.testing.apiserver.status import StatusError, invalid, required
 from libs.testing.apiserver.store import Store, StoredObject
 
 Strategies = Callable[[ResourceKind], KindStrategy]

@@ -7,16 +7,15 @@ from typing import Any
 import msgspec
 
 from libs.testing.apiserver.kinds.kind import ResourceKind
-from libs.testing.apiserver.objects.json import JsonObject, decoded, encoded, get_map, get_strings
-from libs.testing.apiserver.status import (
-    StatusError,
+from libs.testing.apiserver.kinds.status_errors import (
     bad_request,
     details,
     invalid_options,
     invalid_syntax,
     not_simulated,
-    unsupported,
 )
+from libs.testing.apiserver.objects.json import JsonObject, decoded, encoded, get_map, get_strings
+from libs.testing.apiserver.status import StatusError, unsupported
 from libs.testing.apiserver.store import StoredObject
 from libs.testing.apiserver.writes.admission import Strategies, WriteOutcome, WriteTarget
 from libs.testing.apiserver.writes.object_writer import ObjectWriter, format_time

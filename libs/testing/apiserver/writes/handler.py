@@ -9,9 +9,9 @@ from libs.testing.apiserver.bodies import APPLY, parse_object, unknown_fields, u
 from libs.testing.apiserver.kinds.custom_resources import RESOURCE, served_kind
 from libs.testing.apiserver.kinds.kind import ResourceKind, ResourceKinds
 from libs.testing.apiserver.kinds.schema import Predicate
+from libs.testing.apiserver.kinds.status_errors import bad_request, not_found
 from libs.testing.apiserver.objects.json import JsonObject, decoded
 from libs.testing.apiserver.requests import Route, flag
-from libs.testing.apiserver.status import bad_request, not_found
 from libs.testing.apiserver.store import Store, StoredObject
 from libs.testing.apiserver.writes.admission import WriteOutcome, WriteTarget, check_name
 from libs.testing.apiserver.writes.deletion import DeleteOptions, Deleter, delete_options

@@ -14,11 +14,11 @@ from libs.runtime.clock import Clock
 from libs.runtime.env import Ids
 from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.kinds.names import validate_metadata
+from libs.testing.apiserver.kinds.status_errors import already_exists, invalid_object
 from libs.testing.apiserver.kinds.strategies import KindStrategy
 from libs.testing.apiserver.objects import managed_fields
 from libs.testing.apiserver.objects.json import JsonObject, decoded, encoded, get_map, ordered, pick
 from libs.testing.apiserver.objects.shapes import encoded as typed
-from libs.testing.apiserver.status import already_exists, invalid_object
 from libs.testing.apiserver.store import Store, StoredObject
 from libs.testing.apiserver.writes.admission import (
     CreateAdmission,

@@ -7,18 +7,16 @@ import msgspec
 
 from libs.testing.apiserver.bodies import APPLY, checked_object, parse_json
 from libs.testing.apiserver.kinds.kind import ResourceKind
+from libs.testing.apiserver.kinds.status_errors import (
+    bad_request,
+    conflict,
+    invalid_options,
+    not_found,
+)
 from libs.testing.apiserver.objects.apply import apply
 from libs.testing.apiserver.objects.json import JsonObject
 from libs.testing.apiserver.objects.shapes import ANYTHING, MergeShape
-from libs.testing.apiserver.status import (
-    StatusError,
-    bad_request,
-    conflict,
-    forbidden,
-    invalid_options,
-    not_found,
-    required,
-)
+from libs.testing.apiserver.status import StatusError, forbidden, required
 from libs.testing.apiserver.store import StoredObject
 from libs.testing.apiserver.writes.admission import (
     WriteOutcome,

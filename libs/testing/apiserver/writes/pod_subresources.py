@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from libs.testing.apiserver.kinds.kind import ResourceKind, ResourceKinds
+from libs.testing.apiserver.kinds.status_errors import bad_request
 from libs.testing.apiserver.objects.json import JsonObject, decoded, encoded, get_map, get_maps
 from libs.testing.apiserver.objects.selectors import from_object
-from libs.testing.apiserver.status import StatusError, bad_request
+from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.store import Store, StoredObject
 from libs.testing.apiserver.writes.admission import WriteOutcome, WriteTarget
 from libs.testing.apiserver.writes.deletion import DeleteOptions, Deleter, check_preconditions
