@@ -136,3 +136,24 @@ class DeletedPods:
         now = format_time(self._clock.now())
         meta = msgspec.structs.replace(pod.metadata, deletion_timestamp=now)
         return msgspec.structs.replace(pod, metadata=meta)
+
+
+class FailureBackoff(Generic[K]):
+    """Exponential back-off by key."""
+
+    def __init__(self, *, first: float, longest: float) -> None:
+        self._first = first
+        self._longest = longest
+        self._failures: dict[K, tuple[int, float]] = {}
+        """Count and end of the back-off."""
+
+    def wait(self, key: K, *, now: float) -> float:
+        """Return the seconds left of the key's back-off."""
+        return max(0.0, self._failures.get(key, (0, now))[1] - now)
+
+    def count(self, key: K, *, now: float) -> None:
+        count, until = self._failures.get(key, (0, now))
+        if now - until > 2 * self._longest:
+            count = 0
+        wait = min(self._longest, self._first * 2.0 ** min(count, 32))
+        self._failures[key] = (count + 1, now + wait)

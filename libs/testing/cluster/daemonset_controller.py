@@ -9,6 +9,7 @@ from libs.testing.apiserver.objects.selectors import from_object
 from libs.testing.cluster.controller_loop import (
     ControllerLoop,
     DeletedPods,
+    FailureBackoff,
     slow_start_batch,
 )
 from libs.testing.cluster.daemonset_plan import (
@@ -42,6 +43,10 @@ USER = "system:serviceaccount:kube-system:daemon-set-controller"
 SETTLES = 0.05
 """Seconds from a change to its reconciliation, so that a burst is reconciled once."""
 
+FAILED_FIRST = 1.0
+FAILED_LONGEST = 900.0
+"""Bounds, in seconds, of the back-off between deletions of a DaemonSet's failed pods on a node."""
+
 _STATUS_ALWAYS_WRITTEN = (
     "currentNumberScheduled",
     "desiredNumberScheduled",
@@ -56,6 +61,7 @@ class DaemonSetController:
         self._kube = kube
         self._clock = clock
         self._deleted = DeletedPods(kube, clock=clock)
+        self._failures = FailureBackoff[tuple[str, str]](first=FAILED_FIRST, longest=FAILED_LONGEST)
         self._loop = ControllerLoop("daemon-sets", self._reconcile, clock=clock)
 
     async def run(self) -> None:
@@ -111,14 +117,16 @@ class DaemonSetController:
         ):
             if _adopts(daemon_set, orphan):
                 await self._adopt(daemon_set, orphan)
-        await self._create_and_delete(daemon_set, revision)
+        retry_after = await self._create_and_delete(daemon_set, revision)
         if daemon_set.spec.update_strategy.type == "RollingUpdate":
             now = self._clock.now()
             pods = self._pods(daemon_set)
             outdated = replaceable(daemon_set, self._nodes(), pods, revision=revision, now=now)
             await slow_start_batch(outdated, self._deleted.delete)
         await self._delete_old_revisions(daemon_set, revision)
-        return await self._write_status(daemon_set, revision)
+        status_after = await self._write_status(daemon_set, revision)
+        waits = [seconds for seconds in (retry_after, status_after) if seconds is not None]
+        return min(waits, default=None)
 
     async def _ensure_revision(self, daemon_set: DaemonSet) -> str | None:
         """Return the hash of the current template; None where another reconciliation is needed."""
@@ -131,7 +139,10 @@ class DaemonSetController:
             except AlreadyExists:
                 # It is ours, and not in the cache yet.
                 name = found.wanted["metadata"]["name"]
-                written = await self._kube.get(REVISIONS, name, namespace=namespace)
+                existing = await self._kube.get(REVISIONS, name, namespace=namespace)
+                self._informers.revisions.record_write(existing)
+                self._enqueue(daemon_set.metadata.key)
+                return None
             self._informers.revisions.record_write(written)
             return found.hash
         if isinstance(found, OutdatedRevision):
@@ -158,9 +169,22 @@ class DaemonSetController:
         )
         self._informers.pods.record_write(adopted)
 
-    async def _create_and_delete(self, daemon_set: DaemonSet, revision: str) -> None:
+    async def _create_and_delete(self, daemon_set: DaemonSet, revision: str) -> float | None:
+        """Return the seconds until the next failed pod may be replaced, if any is in back-off."""
+        now = self._clock.monotonic()
         namespace = daemon_set.metadata.namespace
         plan = plan_pods(DaemonTemplate(daemon_set), self._nodes(), self._pods(daemon_set))
+
+        waits: list[float] = []
+        delete = list(plan.delete)
+        for failed in plan.failed:
+            key = (daemon_set.metadata.uid, failed.spec.node_name)
+            wait = self._failures.wait(key, now=now)
+            if wait > 0:
+                waits.append(wait)
+            else:
+                self._failures.count(key, now=now)
+                delete.append(failed)
 
         async def create(node: str) -> None:
             pod = pod_for(daemon_set, node, revision=revision)
@@ -168,7 +192,8 @@ class DaemonSetController:
             self._informers.pods.record_write(created)
 
         await slow_start_batch(plan.create, create)
-        await slow_start_batch(plan.delete, self._deleted.delete)
+        await slow_start_batch(delete, self._deleted.delete)
+        return min(waits, default=None)
 
     async def _delete_old_revisions(self, daemon_set: DaemonSet, revision: str) -> None:
         uid = daemon_set.metadata.uid

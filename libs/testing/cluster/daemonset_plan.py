@@ -63,6 +63,8 @@ class DaemonPodPlan(msgspec.Struct, frozen=True):
     create: tuple[str, ...]
     """Names of nodes."""
     delete: tuple[Pod, ...]
+    failed: tuple[Pod, ...] = ()
+    """Pods to delete that failed by themselves, so with back-off."""
 
 
 class DaemonTemplate:
@@ -104,6 +106,7 @@ def plan_pods(
     """Plan one live pod per eligible node; a terminating pod is awaited before it is replaced."""
     create: list[str] = []
     delete: list[Pod] = []
+    failed: list[Pod] = []
     for name, node in nodes.items():
         eligibility = template.eligibility(node)
         present = pods.get(name, ())
@@ -111,14 +114,15 @@ def plan_pods(
         if eligibility.should_run and not present:
             create.append(name)
         elif eligibility.should_continue:
-            delete += [pod for pod in live if pod.over]
+            failed += [pod for pod in live if pod.status.phase == "Failed"]
+            delete += [pod for pod in live if pod.status.phase == "Succeeded"]
             delete += sorted((pod for pod in live if not pod.over), key=sort_key)[1:]
         else:
             delete += live
     for name, present in pods.items():
         if name not in nodes:
             delete += [pod for pod in present if not pod.deleting and pod.spec.node_name]
-    return DaemonPodPlan(tuple(create), tuple(delete))
+    return DaemonPodPlan(tuple(create), tuple(delete), tuple(failed))
 
 
 def sort_key(pod: Pod) -> tuple[bool, str, str]:

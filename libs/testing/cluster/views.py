@@ -202,7 +202,8 @@ class ReplicaSet(Object, frozen=True, kw_only=True):
 
 class BudgetSpec(View, frozen=True, kw_only=True):
     selector: dict[str, Any] | None = None
-    min_available: int
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
 
 
 class BudgetStatus(View, frozen=True, kw_only=True):
@@ -217,7 +218,7 @@ class BudgetStatus(View, frozen=True, kw_only=True):
 
 class Budget(Object, frozen=True, kw_only=True):
     metadata: Meta
-    spec: BudgetSpec
+    spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
 
 

@@ -10,7 +10,6 @@ from libs.testing.apiserver.kinds.custom_resources import (
 )
 from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.kinds.schema import Predicate
-from libs.testing.apiserver.kinds.status_errors import not_simulated
 from libs.testing.apiserver.kinds.strategies import (
     CustomObjectStrategy,
     EventStrategy,
@@ -281,8 +280,10 @@ class DisruptionBudgetStrategy(KindStrategy):
         thing["status"] = dict.fromkeys(counts, 0)
 
     def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
-        if not isinstance(get_map(thing, "spec").get("minAvailable"), int):
-            raise not_simulated("budgets without a number of pods in minAvailable")
+        spec = get_map(thing, "spec")
+        if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+            message = "minAvailable and maxUnavailable cannot be both set"
+            return [_invalid_json("spec", spec, message)]
         return []
 
 
