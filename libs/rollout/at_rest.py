@@ -53,7 +53,7 @@ _SETTLED = Readiness.SETTLED
 
 
 def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    """Return what a node without a lease of ours needs, or why it has to wait."""
+    """Return what a node without our lease needs, or why it has to wait."""
     record = current_record(node)
     if (
         record is not None
@@ -338,7 +338,7 @@ def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
 
 
 def _starting_wait(pod: DriverPod, now: Instant) -> Wait:
-    """At rest nothing but a person ends a start that hangs."""
+    """Return the wait for a driver that starts; at rest only a person ends a start that hangs."""
     due = None if pod.started is None else pod.started + DRIVER_START
     if pod.trouble or due is None:
         return wait(

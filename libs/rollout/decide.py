@@ -60,10 +60,10 @@ class Decider:
 
     @property
     def wake_at(self) -> float | None:
-        """When to decide again though nothing changes; None: never."""
+        """The time to decide again if nothing changes until then; None: never."""
         times = [decider.grant.wake_at for decider in self._deciders.values()]
-        ahead = [at for at in (self._outcomes.wakes.next_at(), *times) if at is not None]
-        return min(ahead, default=None)
+        times = [self._outcomes.wakes.next_at(), *times]
+        return min((time for time in times if time is not None), default=None)
 
     def update(
         self,
@@ -235,7 +235,7 @@ class NodeIndex:
         self.names: dict[str, str] = {}
         """By uid."""
         self.in_flight: defaultdict[str, set[str]] = defaultdict(set)
-        """By uid: keys of pools whose Rollout has it in flight."""
+        """By uid: keys of the pools whose Rollout has the node in flight."""
 
     def put(self, node: NodeView) -> str:
         """Add or replace the node; return the uid of an earlier Node of this name, else empty."""
@@ -286,7 +286,7 @@ class NodeIndex:
 def _governing_of_record(
     node: NodeView, record: NodeRecord, selected: str, pools: Mapping[str, PoolDecider]
 ) -> str:
-    """Return the governing pool of a node whose record is of another pool than selects it."""
+    """Return the governing pool of a node whose record names another pool than selects it."""
     if upgrade_lease(node) is not None:
         return record.pool
     taken_over = pools[record.pool].view.gone and selected

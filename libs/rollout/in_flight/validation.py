@@ -28,11 +28,11 @@ _CUDA_WORKS = frozenset({"cuda", "plugin"})
 
 
 class _Observation(msgspec.Struct, frozen=True):
-    """What the state is decided on."""
+    """The inputs of the validation state."""
 
     f: InFlightNode
     run: DriverRun | None
-    """The driver that runs, ready or not."""
+    """The running driver, ready or not."""
     command: Command | None
     """The op in the validator's slot, if it is for this run."""
     evidence: Evidence | None
@@ -77,7 +77,7 @@ def validation(f: InFlightNode) -> NodeOutcome:
 
 
 def _current_run(f: InFlightNode) -> DriverRun | None:
-    """Return the driver of this operation, whatever method the policy has now."""
+    """Return the driver run of this operation, whatever method the policy has now."""
     pod = f.new_pod
     if pod is not None:
         if pod.started is None:
@@ -181,7 +181,7 @@ def _command_step(seen: _Observation) -> Step | None:
         slot = component.slot
         if name == slots.VALIDATOR or slot is None or slot.kind != CommandKind.QUIESCE:
             continue  # the validator resumes by its `validate`
-        # On a bring-up no pod can bind to the plugin before CUDA works.
+        # During a bring-up the plugin offers no GPU to pods before CUDA works.
         waits_for_cuda = name == slots.PLUGIN and f.record.operation is Operation.BRING_UP
         if not waits_for_cuda or _cuda_works(seen):
             commands.append(slots.idle_command(f.node, name, f.now, token=f.record.token))
