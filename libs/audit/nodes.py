@@ -67,7 +67,7 @@ class ReplayedNode(msgspec.Struct, frozen=True, kw_only=True):
     leased_away: bool = False
     """Whether a lease makes the node unavailable; a malformed one does."""
     failed: bool = False
-    """By the state in the record, if any: people may edit the label."""
+    """From the state in the record, if there is a record: people may edit the label."""
     unavailable: bool = False
     """By the definition in docs/states.md, except for gates, which no revision shows."""
 
@@ -159,7 +159,7 @@ class Series(Generic[Value]):
 
     @property
     def latest(self) -> Value:
-        """The value at the end of what has been appended so far."""
+        """The value that was appended last."""
         return self._values[-1] if self._values else self._default
 
     def append(self, position: int, value: Value) -> None:
@@ -250,8 +250,8 @@ def _owners(managed_fields: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]
 def _owned_keys(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the owned keys of maps as a tree, without the items of lists."""
     return {
-        key.removeprefix("f:"): _owned_keys(as_map(below))
-        for key, below in fields.items()
+        key.removeprefix("f:"): _owned_keys(as_map(subtree))
+        for key, subtree in fields.items()
         if key.startswith("f:")
     }
 

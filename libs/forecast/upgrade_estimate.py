@@ -1,6 +1,7 @@
 """The times of an upgrade in which nothing goes wrong, without playing it.
 
-They follow from the answers of the world and the latencies of the cluster. Changes nothing.
+They follow from the answers of the world and the latencies of the cluster. The stage stays
+unchanged.
 """
 
 from collections.abc import Sequence
@@ -29,9 +30,9 @@ from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.pool import Build, Readiness
 
 _QUIESCE_WRITES = 4
-"""Slots written one after another so that devices are released; as many to take them again."""
+"""The number of slots written one after another to release the devices, and again to resume."""
 _FINAL_WRITES = 3
-"""Two slots and the Node."""
+"""The number of writes that end an upgrade: two slots and the Node."""
 
 
 class UpgradeEstimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +41,7 @@ class UpgradeEstimate(msgspec.Struct, frozen=True, kw_only=True):
     record: NodeRecord
     build: Build
     evicted_pods: tuple[str, ...]
-    """Uids."""
+    """Their uids."""
     label_moves_at: float
     unloads: int
     """Attempts, of which the last succeeds."""
@@ -74,7 +75,7 @@ def estimate_upgrade(
 ) -> UpgradeEstimate | None:
     """Estimate the upgrade of a node whose pods are about to be evicted.
 
-    None: something about the node or its upgrade is out of the ordinary.
+    None: the node or its upgrade is not an ordinary case.
     """
     machine, pool = state.machines[node.name], state.pools.get(record.pool)
     if pool is None or not (_is_ordinary(node, record, pool) and _is_healthy(machine)):
@@ -145,7 +146,7 @@ def _is_healthy(machine: StageMachine) -> bool:
 
 
 def _evicted_pods(machine: StageMachine, upgrade: UpgradePolicy) -> list[TenantPod] | None:
-    """Return the pods to evict; None: for one of them an eviction is not all that it takes."""
+    """Return the pods to evict; None: one of them needs more than an eviction."""
     rules = upgrade.gpu_pod_deletion or upgrade.pod_deletion
     evicted: list[TenantPod] = []
     for pod in machine.tenant_pods.values():
@@ -187,7 +188,7 @@ def _emptied_at(case: _Case, evicted: Sequence[TenantPod]) -> float | None:
 
 
 def _driver(case: _Case, label_moves_at: float) -> _Driver | None:
-    """Estimate from the move of the label until the new driver is ready."""
+    """Estimate the times from the move of the label until the new driver is ready."""
     world, pace = case.state.world, case.state.latencies
     name, label = case.machine.name, case.build.label
     run = case.machine.counts.get(f"run {label}", 0)
@@ -210,7 +211,7 @@ def _driver(case: _Case, label_moves_at: float) -> _Driver | None:
 
 
 def _unload(case: _Case) -> tuple[float, int] | None:
-    """Return the seconds from the command until the modules are out, and the attempts."""
+    """Return the seconds from the command until the modules are unloaded, and the attempts."""
     pace, first = case.state.latencies, case.machine.counts.get("unload", 0)
     seconds, attempts = pace.write + pace.slot_poke, 0
     while seconds < limits.UNLOAD:
@@ -226,7 +227,7 @@ def _unload(case: _Case) -> tuple[float, int] | None:
 
 
 def _load(case: _Case) -> tuple[float, float, int] | None:
-    """Return the seconds before and in the load that succeeds, and the attempts."""
+    """Return the seconds before the load that succeeds, those in the load, and the attempts."""
     label, before = case.build.label, 0.0
     first = case.machine.counts.get(f"load {label}", 0)
     for attempt in range(limits.RESTARTS):

@@ -218,13 +218,8 @@ def _strategy(common: Daemonsets) -> JsonObject:
         return {"type": common.update_strategy.value}
     amount = common.rolling_update.max_unavailable or "1"
     # The API server refuses 0, with which no pod would ever be replaced.
-    max_unavailable = (
-        max(1, int(amount)) if amount.isdigit() else amount if scaled_value(amount, 100) else 1
-    )
-    return {
-        "type": common.update_strategy.value,
-        "rollingUpdate": {"maxUnavailable": max_unavailable},
-    }
+    limit = max(1, int(amount)) if amount.isdigit() else amount if scaled_value(amount, 100) else 1
+    return {"type": common.update_strategy.value, "rollingUpdate": {"maxUnavailable": limit}}
 
 
 DEPLOY_PREFIX: Final = "nvidia.com/gpu.deploy."
