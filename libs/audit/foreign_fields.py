@@ -55,7 +55,7 @@ _OWNERSHIP_PATHS: Final = frozenset({STATE, DRIVER, LEASE, RECORD})
 _TAKEOVER_REQUESTS: Final = frozenset({NodeRequest.ADOPT.value, NodeRequest.FORGET.value})
 
 _INCUMBENTS: Final = frozenset({"gpu-operator", "k8s-driver-manager", "nfd-master", "nfd-worker"})
-"""Managers whose labels our services take over when a cluster moves to Sluice."""
+"""Managers of labels that our services take over when a cluster moves to Sluice."""
 _INHERITED_PREFIXES: Final = ("nvidia.com/", "feature.node.kubernetes.io/")
 
 

@@ -67,7 +67,7 @@ _UNCOUNTED: Final = frozenset({Operation.VALIDATE, Operation.REMOVE})
 """Operations that do not move a node to a target."""
 
 AT_REST: Final = "(at rest)"
-"""The target of a node whose running driver failed a repeated validation."""
+"""The target of a node after its running driver failed a repeated validation."""
 
 
 class UpgradeHistory(msgspec.Struct):

@@ -40,7 +40,7 @@ INITIALLY_CORDONED: Final = annotation_path(INITIALLY_CORDONED_ANNOTATION)
 KEEP_CORDONED: Final = label_path(KEEP_CORDONED_LABEL)
 
 FREE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
-"""Operations whose lease keeps the node available: it had no driver, or its driver runs on."""
+"""Operations that keep the node available: it had no driver, or its driver keeps running."""
 
 
 class ReplayedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ _SIMPLE_FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     INITIALLY_CORDONED: ("initially_cordoned", lambda value: value == "true"),
 }
 TRACKED_PATHS: Final = frozenset({*_SIMPLE_FIELDS, LEASE, RECORD})
-"""The paths whose values make up a `ReplayedNode`."""
+"""The paths of the values that make up a `ReplayedNode`."""
 
 
 def state_after(before: ReplayedNode, uid: str, changed: dict[str, Any]) -> ReplayedNode:
@@ -257,5 +257,5 @@ def _owned_keys(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_map(value: Any) -> Mapping[str, Any]:
-    """Return a map as it is, and anything else as an empty one."""
+    """Return a map unchanged, and an empty map for any other value."""
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

@@ -36,7 +36,7 @@ class _ProofState(msgspec.Struct):
 
     unproven: bool
     token: int
-    """The lowest token whose evidence counts."""
+    """Evidence of a lower token does not count."""
     state: str
     """The state that we wrote last."""
     changed: int = -1

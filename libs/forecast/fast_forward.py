@@ -127,7 +127,7 @@ def _resume_decisions(state: StageState, name: str, active: set[str]) -> None:
 
 
 def _answer_preflight(state: StageState, node: StageNode) -> None:
-    """Store a preflight answer that never expires for a node whose check would pass."""
+    """Store a preflight answer that never expires, for a node that would pass the check."""
     machine, pool = state.machines[node.name], state.pools.get(node.pool)
     build = None if pool is None else pool.builds.get(pool.target, {}).get(node.variant)
     if build is None or not _passes_preflight(machine):

@@ -16,7 +16,7 @@ from libs.rollout.views.node import NodeView
 _PLAYED_UIDS = 10**9
 """Number of the first uid of a play, so that generated uids differ from all observed ones."""
 _LARGE = 200
-"""Fleets with more nodes than this always have something to decide."""
+"""Fleets with more nodes than this have a decision to make at nearly every moment."""
 _PAUSE = 0.25
 """Seconds between two decisions for large fleets, which delays each of three steps of a node."""
 

@@ -18,7 +18,7 @@ class PodEffects:
         """Pods reported by agents."""
         self._gangs: defaultdict[str, list[tuple[str, WorkloadPod]]] = defaultdict(list)
         self.unseen = 0
-        """Number of nodes whose pods are not watched."""
+        """Number of nodes without a watch on their pods."""
         for node in fleet.nodes.values():
             self._add(node)
 
@@ -40,7 +40,7 @@ class PodEffects:
         return tuple(sorted(self._display_name(uid) for uid in known))
 
     def lost(self, uids: Iterable[str]) -> tuple[str, ...]:
-        """Return the pods whose eviction loses data or work, each with the loss."""
+        """Return the pods that lose data or work by an eviction, each with the loss."""
         found = [
             (self._pods[uid].display_name, self._losses(uid)) for uid in uids if uid in self._pods
         ]

@@ -58,7 +58,7 @@ class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
     wait: Wait | None = None
     """Its final wait, if its end is unknown."""
     failed_plays: int = 0
-    """Number of plays in which it failed for good."""
+    """Number of plays in which it failed and did not recover."""
 
 
 class ProofForecast(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,7 +37,7 @@ def draw(question: str) -> tuple[float, float]:
 
 
 class Lognormal(msgspec.Struct, frozen=True):
-    """Durations whose logarithm is normal: never negative, with a long tail."""
+    """A lognormal distribution of durations: never negative, with a long tail."""
 
     median: float
     p95: float
@@ -123,7 +123,7 @@ class FleetProfile(msgspec.Struct, frozen=True, kw_only=True):
     # Disruption budgets.
 
     eviction_refused: float = 0.05
-    """Pods whose eviction is refused at first. Permanent."""
+    """Pods with an eviction that is refused at first. Permanent."""
     eviction_refused_forever: float = 0.05
     """The part of those that is refused forever. Permanent."""
 

@@ -48,7 +48,7 @@ class UpgradeEstimate(msgspec.Struct, frozen=True, kw_only=True):
     loads: int
     """Attempts, of which the last succeeds."""
     driver_starts_at: float
-    """The start of the container whose load succeeds."""
+    """The start of the container that loads the driver successfully."""
     driver_loads_at: float
     ends_at: float
     """The node is uncordoned."""
@@ -73,7 +73,7 @@ class _Driver(NamedTuple):
 def estimate_upgrade(
     state: StageState, node: StageNode, record: NodeRecord
 ) -> UpgradeEstimate | None:
-    """Estimate the upgrade of a node whose pods are about to be evicted.
+    """Estimate the upgrade of a node before the eviction of its pods.
 
     None: the node or its upgrade is not an ordinary case.
     """

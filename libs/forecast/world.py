@@ -73,7 +73,7 @@ class WorldModel(Protocol):
         ...
 
     def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
-        """Return the time from the start of a driver whose image is pulled until it works, or
+        """Return the time from the start of a driver, after the image pull, until it works or
         fails.
         """
         ...

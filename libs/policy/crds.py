@@ -92,8 +92,8 @@ def _object(shape: Shape) -> Data:
         "type": "object",
         "properties": {field.name: _field(field) for field in shape.fields},
     }
-    # A field whose default the API server stores is not required: clients that validate objects
-    # do not apply defaults.
+    # A field with a default that the API server stores is not required: clients that validate
+    # objects do not apply defaults.
     required = [
         field.name for field in shape.fields if field.about.required and not field.about.stored
     ]

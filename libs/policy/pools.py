@@ -62,7 +62,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...]
     """Sorted by name."""
     held: tuple[Finding, ...] = ()
-    """Errors that keep anything new from starting in this pool."""
+    """Errors because of which no upgrade starts in this pool."""
 
 
 class Pools(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class Pools(msgspec.Struct, frozen=True, kw_only=True):
     unowned: tuple[str, ...]
     """GPU nodes that no policy selects: a driver that Sluice installed there is removed."""
     undecided: tuple[str, ...]
-    """GPU nodes whose owner cannot be determined: they are left as they are."""
+    """GPU nodes without a determinable owner: they are left as they are."""
     owner_labels: Mapping[str, str] | None
     """Wanted owner labels by node; other nodes must have none. None: change no owner label."""
     cluster: ClusterPolicy | GpuClusterPolicy | None
@@ -224,7 +224,7 @@ class _Assembly:
             entry.reject(Acceptance.DISABLED, _about_name(entry, problem, remedy, quoted))
 
     def _gpu_cluster_conflicts(self, entry: _Entry) -> tuple[Finding, ...]:
-        """Report GPUCluster objects, whose GPU Operator would manage the same nodes."""
+        """Report GPUCluster objects: their GPU Operator would manage the same nodes."""
         quoted = 'conflicting GPUCluster resource "{}" detected; {} and GPUCluster cannot co-exist'
         problem, remedy = "does not take effect", "delete one of the two"
         found = tuple(

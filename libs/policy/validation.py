@@ -166,7 +166,7 @@ def _directories(spec: ClusterPolicySpec) -> Iterator[Finding]:
 
 
 def _upgrades(policy: UpgradePolicy, path: str) -> Iterator[Finding]:
-    """Check pod selectors, whose errors would otherwise show only after a node is cordoned."""
+    """Check pod selectors: their errors would otherwise show only after a node is cordoned."""
     selectors = {
         f"{path}.waitForCompletion.podSelector": policy.wait_for_completion.pod_selector,
         f"{path}.drain.podSelector": policy.drain.pod_selector,

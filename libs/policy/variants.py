@@ -21,7 +21,7 @@ KERNEL_LABEL: Final = "feature.node.kubernetes.io/kernel-version.full"
 ARCHITECTURE_LABEL: Final = "kubernetes.io/arch"
 
 _BY_MAJOR: Final = frozenset(("ol", "rhel", "rocky"))
-"""Operating systems whose drivers are built once per major version."""
+"""Operating systems with one driver build per major version."""
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True, order=True, omit_defaults=True):
@@ -46,7 +46,7 @@ class NodeVariants(msgspec.Struct, frozen=True, kw_only=True):
     """The variants of nodes and pools."""
 
     nodes: Mapping[str, Variant]
-    """Variants by node name, for nodes whose system is known."""
+    """Variants by node name, for nodes with a known system."""
     pools: Mapping[str, tuple[Variant, ...]]
     """The sorted variants of each pool, by pool key."""
     unknown: Mapping[str, str]

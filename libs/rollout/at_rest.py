@@ -72,7 +72,7 @@ def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
 
 
 def lease_holder(node: NodeView) -> str:
-    """Return the owner of the lease, who controls the slots and the state of the node."""
+    """Return the owner of the lease, which controls the slots and the state of the node."""
     if isinstance(node.lease, MalformedAnnotation):
         return "an unknown owner (the lease annotation cannot be read)"
     lease = current_lease(node)
@@ -165,7 +165,7 @@ def step_upgrade_required(
 def _settle_unwanted_change(
     node: NodeView, record: NodeRecord, pool: PoolView, goal: Goal, now: Instant
 ) -> NodeOutcome:
-    """Settle a node whose required change is no longer wanted; None: it needs an operation."""
+    """Settle a node that no longer needs its required change; None: it needs an operation."""
     evidence, run = passed_evidence(node, record), current_run(node, pool)
     if evidence is not None and evidence.kernel == node.kernel:
         is_validated = evidence.token == record.token and not record.unproven

@@ -33,7 +33,7 @@ LONGEST_BACK_OFF: Final = 6 * 3600.0
 
 
 def deadline(state: UpgradeState, pool: PoolView, now: Instant) -> float | None:
-    """Return when a state that begins now ends by itself; None: never."""
+    """Return when a state that begins now times out; None: never."""
     upgrade = pool.upgrade
     match state:
         case UpgradeState.WAIT_FOR_JOBS_REQUIRED:

@@ -1,4 +1,4 @@
-"""Nodes with signs of Sluice whose record is missing or contradictory.
+"""Nodes with signs of Sluice, but a missing or contradictory record.
 
 Nothing is done to such a node, least of all an uncordon, until a person requests to adopt or to
 forget it (docs/states.md#people). Without a lease, commands that no component has begun are
@@ -208,7 +208,7 @@ def _target_of_label(node: NodeView, pool: PoolView) -> str:
 
 
 def _forget(node: NodeView, pool: PoolView, now: Instant) -> Step:
-    """Remove what we wrote, but neither our cordon nor a driver that may be in use.
+    """Remove our labels and annotations, but keep our cordon and a driver that may be in use.
 
     The node then begins anew, as a machine that is in use.
     """

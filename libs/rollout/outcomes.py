@@ -24,11 +24,11 @@ class NodePools:
 
     def __init__(self) -> None:
         self.governing: PoolDecider | None = None
-        """The pool whose rules the node follows."""
+        """The pool that sets the rules for the node."""
         self.counting: tuple[PoolDecider, ...] = ()
         """The pools in which it counts."""
         self.selected: PoolDecider | None = None
-        """The pool whose status counts its phase."""
+        """The pool that counts the node's phase in its status."""
         self.phase = NodePhase.WAITING
 
     def assign(
@@ -222,7 +222,7 @@ class WaitTracker(Mapping[str, Wait]):
             del self._queues[name]
 
     def set_overrides(self, overrides: dict[str, Wait]) -> set[str]:
-        """Replace the waits that take precedence; return nodes whose wait may have changed."""
+        """Replace the waits that take precedence; return nodes with a possibly changed wait."""
         names = self._overrides.keys() - overrides.keys()
         self._overrides = overrides
         for name, wait in overrides.items():

@@ -30,7 +30,7 @@ _WITHOUT_PREFLIGHT = NodeRequest.WITHOUT_PREFLIGHT
 
 class PreflightPhase(Enum):
     CLEAR = auto()
-    """Nothing stands in the way, or no check is needed."""
+    """The check found no obstacle, or no check is needed."""
     NEEDED = auto()
     """The check has to be requested."""
     PENDING = auto()

@@ -36,7 +36,7 @@ _TEN_YEARS: Final = 10 * 365 * 86400.0
 _IDLE = CommandKind.IDLE
 
 _PROOF_HOLDERS = frozenset({str(Writer.DRIVER), str(Writer.VALIDATOR)})
-"""Components whose `idle` names the proven driver."""
+"""Components that get an `idle` with the proven driver."""
 
 _EMPTY_IDLE = raw(Idle())
 
@@ -198,10 +198,10 @@ def idle_step(node: NodeView, record: NodeRecord | None, now: Instant) -> Step |
 
 
 def withdraw_commands(node: NodeView, now: Instant) -> tuple[WriteSlot, ...]:
-    """Return `idle` for every other command of a node whose record is lost.
+    """Return `idle` for every other command of a node with a lost record.
 
-    Return nothing while a component carries out its command: neither an interruption halfway nor
-    other users of the devices would be safe.
+    Return nothing while a component carries out its command: an interruption halfway, and other
+    users of the devices, would do more harm.
     """
     commanded = {
         name: component

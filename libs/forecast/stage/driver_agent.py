@@ -123,7 +123,7 @@ def _begin_unload(state: StageState, machine: StageMachine, agent: StageAgent) -
 
 
 def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
-    """Apply the kernel's answer: EBUSY as long as anything holds the devices."""
+    """Apply the kernel's answer: EBUSY as long as a process holds the devices."""
     machine = state.machine(name, boot)
     if machine is None:
         return
@@ -182,7 +182,7 @@ def retry_unload(
 
 
 def holders(machine: StageMachine) -> tuple[str, ...]:
-    """Return everything that has the devices open."""
+    """Return the components, pods and processes that have the devices open."""
     if machine.loaded is None:
         return ()
     found = [f"{agent.part} (ours)" for agent in machine.agents.values() if agent.holds_devices]

@@ -179,7 +179,7 @@ def _confirm_end(state: StageState, machine: StageMachine, pod: StageDriverPod) 
 
 
 def forget(machine: StageMachine, pod: StageDriverPod) -> None:
-    """Drop the pod once it is neither in the API nor on the machine."""
+    """Drop the pod once it is gone from the API and from the machine."""
     if not pod.in_api and not pod.on_machine:
         machine.drivers.pop(pod.uid, None)
 

@@ -1,4 +1,4 @@
-"""Carry out decisions as the scheduler does: each node by itself, action by action.
+"""Carry out decisions as the scheduler does: each node independently, action by action.
 
 A failed action ends its step for its node only. Guards are read when the decision is made, so late
 effects meet a changed cluster.

@@ -109,7 +109,7 @@ class Stage:
     # Decisions and time.
 
     def carry_out(self, decision: Decision, no_longer_waiting: Iterable[str]) -> None:
-        """Begin to carry out a decision; `no_longer_waiting` are the nodes whose wait ends."""
+        """Begin to carry out a decision; the waits of the nodes in `no_longer_waiting` end."""
         effects.carry_out(self.state, decision, no_longer_waiting)
 
     @property

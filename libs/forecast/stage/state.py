@@ -103,7 +103,7 @@ class ObjectRef(NamedTuple):
 NodeHandler = Callable[["StageState", str, frozenset[str]], None]
 """Called with the name of a Node and the paths that changed."""
 MachineHandler = Callable[["StageState", StageMachine], None]
-"""Called after something happened on a machine."""
+"""Called after a change on a machine."""
 
 
 class StageState:
@@ -146,9 +146,9 @@ class StageState:
         """Nodes changed by a decision itself: in the next view, but not decided again for that."""
         self.decided_pools: set[str] = set()
         self.stale_views: set[str] = set()
-        """Nodes whose view is out of date."""
+        """Nodes with an outdated view."""
         self.stale_memory_views: set[str] = set()
-        """Nodes whose view is out of date only in the scheduler's memory."""
+        """Nodes with a view that is outdated only in the scheduler's memory."""
         self.stale_pool_views: set[str] = set()
 
     # Time.

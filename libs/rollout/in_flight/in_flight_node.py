@@ -40,7 +40,7 @@ class InFlightNode(msgspec.Struct, frozen=True, kw_only=True):
     build: Build | None
     """What the node gets for the target of its record."""
     deadline: float | None
-    """When this state ends by itself."""
+    """When this state times out."""
     is_overdue: bool
     bus_is_down: bool
     old_pods: tuple[DriverPod, ...]
@@ -91,7 +91,7 @@ def state_wait(
 
 
 def recheck_at(wait: Wait, time: float, now: Instant) -> Wait | Step:
-    """Return the wait, to be decided again at this time, before it ends by itself."""
+    """Return the wait, to be decided again at this time, before its own end."""
     if time <= now.at:
         return wait
     return Step(actions=(), because=wait.detail, wait=wait, wake_at=time)

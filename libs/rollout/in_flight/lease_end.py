@@ -140,7 +140,7 @@ def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
 
 
 def is_releasing(f: InFlightNode) -> bool:
-    """Whether a release has begun: before step 6 nothing else sends these components `idle`."""
+    """Whether a release has begun: before step 6 only a release sends these components `idle`."""
     return any(
         slots.held_command(f.node, name, f.record.token, CommandKind.IDLE)
         for name in slots.QUIESCED
@@ -234,7 +234,7 @@ def _slot_body(node: NodeView, name: str) -> object:
 
 
 def _idle_commands(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
-    """Return the `idle` commands for slots that hold something else."""
+    """Return the `idle` commands for slots that hold another command."""
     return [
         slots.idle_command(f.node, name, f.now, token=f.record.token)
         for name in names

@@ -182,7 +182,7 @@ class Allocation(msgspec.Struct, kw_only=True):
     waits: dict[str, Wait] = {}
     """By name: waits for another reason than that of the node's queue."""
     requeued: set[str] = set()
-    """Names of nodes whose queue has another wait code."""
+    """Names of the nodes in queues with another wait code than before."""
     probes: tuple[str, ...] = ()
     wake_at: float | None = None
 
@@ -245,7 +245,7 @@ class _Grants(msgspec.Struct, frozen=True):
         self._check_ahead(blocked_heads)
 
     def _take_turn(self, name: str, key: QueueKey) -> None:
-        """Start the node whose turn it is, or hold its turn while its check is pending."""
+        """Start the next node, or hold its turn while its check is pending."""
         node, candidate = self.nodes[name], self.queues.candidates[name]
         if node.write_pending:
             return

@@ -32,7 +32,7 @@ class EntryResult(Enum):
     VALIDATED = auto()
     FAILED = auto()
     REMOVED = auto()
-    """Neither proof nor harm: nothing irreversible was done, or it does not count."""
+    """Counts as no proof and no harm: the node was not changed, or is outside the counts."""
 
 
 class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -75,7 +75,7 @@ class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def contribution_of(
     node: NodeView, entry: InFlight | None, pool: str, now: float
 ) -> NodeContribution:
-    """Return the contribution of the node to this pool, whose Rollout has this entry for it."""
+    """Return the contribution of the node to this pool; `entry` is its entry in the Rollout."""
     record = current_record(node)
     is_of_pool = record is None or record.pool == pool or not record.pool
     present = node.pool == pool

@@ -45,7 +45,7 @@ class PoolEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     retargeted: Mapping[str, InFlight]
     """By uid: entries not begun irreversibly that move to the new target."""
     withdrawn: frozenset[str]
-    """Uids whose entries are taken out though they could still begin."""
+    """Uids of entries that are removed although their nodes could still begin."""
     held_back: frozenset[str] = frozenset()
     """Uids that must not begin now."""
     constraints: PoolConstraints
@@ -141,7 +141,7 @@ def _withdraw_grants(
     now: Instant,
     before: PoolEvaluation | None,
 ) -> PoolEvaluation:
-    """Withdraw, retarget or hold back grants whose reason no longer holds."""
+    """Withdraw, retarget or hold back grants that are no longer justified."""
     retargeted, released = _retarget_or_release(pool, tally, evaluation)
     revoked = [node for node in tally.pending.values() if _must_not_begin(pool, evaluation, node)]
     # An unconfirmed write may still begin the node: its entry stays.
@@ -250,7 +250,7 @@ def _retarget(
 def _held_back(
     tally: PoolTally, evaluation: PoolEvaluation, now: Instant, withdrawn: frozenset[str]
 ) -> frozenset[str]:
-    """Return granted nodes whose cordon does not fit any more, or cannot be judged now."""
+    """Return granted nodes that no longer fit into the budget, or cannot be judged now."""
     waiting = [node for uid, node in tally.pending.items() if uid not in withdrawn]
     held_back = [node for node in waiting if not node.ready]
     lowering = [node for node in waiting if node.ready and lowers_capacity(node)]
@@ -306,5 +306,5 @@ def spec_of(pool: PoolView) -> RolloutSpec:
 
 
 def was_enabled(pool: PoolView) -> bool:
-    """Whether the policy ever upgraded nodes by itself: only then are they marked."""
+    """Whether the policy ever upgraded nodes automatically: only then are they marked."""
     return pool.upgrade.auto_upgrade or bool(pool.rollout and pool.rollout.status.target)

@@ -24,7 +24,7 @@ from libs.rollout.views.pool import PoolConstraints, PoolView
 
 
 class InFlightChanges(NamedTuple):
-    """Uids of the nodes whose entries or failures changed in the Rollout of a pool."""
+    """Uids of the nodes with changed entries or failures in the Rollout of a pool."""
 
     removed: set[str]
     added: set[str]
@@ -48,7 +48,7 @@ class PoolDecider:
         self.account = BudgetUsage(limit=0, base=0, unavailable={}, parallel=0, parallel_limit=None)
         self.dirty = True
         self.maybe_gone: set[str] = set()
-        """Uids in flight whose nodes may be gone."""
+        """Uids in flight of nodes that may be gone."""
         self._strays: set[str] = set()
         """Uids that still count in this pool although their Node is gone."""
         self.rules_changed = False
@@ -76,7 +76,7 @@ class PoolDecider:
         return self._evaluation
 
     def update_view(self, view: PoolView) -> InFlightChanges:
-        """Replace the view; return the nodes whose part of the Rollout changed."""
+        """Replace the view; return the nodes with a changed part of the Rollout."""
         previous, self.view, self.dirty = self.view, view, True
         self._load_rollout()
         self.rules_changed = replace(previous, rollout=None) != replace(view, rollout=None)
@@ -127,7 +127,7 @@ class PoolDecider:
     ) -> set[str]:
         """Grant starts and derive the write of the Rollout.
 
-        Return the names of nodes whose wait may have changed.
+        Return the names of nodes with a possibly changed wait.
         """
         names = set(self.grant.preflight_steps)
         evaluation, tally = self.evaluation, self.tally

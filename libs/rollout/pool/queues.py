@@ -177,9 +177,9 @@ class CandidateQueues:
         self.blocked: dict[str, PreflightStatus] = {}
         """By name: candidates blocked by their preflight check, in no queue."""
         self.rechecking: set[str] = set()
-        """Blocked candidates whose check is being repeated."""
+        """Blocked candidates with a repeated check in progress."""
         self.due: SortedList[tuple[float, str]] = SortedList()
-        """Blocked candidates whose check may be repeated, the longest due first."""
+        """Blocked candidates with a check that may be repeated, the longest due first."""
         self._due_since: dict[str, float] = {}
         self._queue_of: dict[str, CandidateQueue] = {}
 
