@@ -93,9 +93,14 @@ def estimate_upgrade(
     emptied = None if evicted is None else _emptied_at(case, evicted)
     if evicted is None or emptied is None:
         return None
-    pace = state.latencies
-    quiesced = emptied + (_QUIESCE_WRITES - 1) * pace.write + pace.slot_poke + pace.device_close
-    moves = quiesced + pace.write
+    latencies = state.latencies
+    quiesced = (
+        emptied
+        + (_QUIESCE_WRITES - 1) * latencies.write
+        + latencies.slot_poke
+        + latencies.device_close
+    )
+    moves = quiesced + latencies.write
     driver = _driver(case, moves)
     validated = None if driver is None else _validated_at(case, driver)
     if driver is None or validated is None:
@@ -109,7 +114,7 @@ def estimate_upgrade(
         loads=driver.loads,
         driver_starts_at=driver.started,
         driver_loads_at=driver.loaded,
-        ends_at=validated + _FINAL_WRITES * pace.write,
+        ends_at=validated + _FINAL_WRITES * latencies.write,
     )
 
 
@@ -170,26 +175,26 @@ def _evicted_pods(machine: StageMachine, upgrade: UpgradePolicy) -> list[TenantP
 
 
 def _emptied_at(case: _Case, evicted: Sequence[TenantPod]) -> float | None:
-    state, pace = case.state, case.state.latencies
+    state, latencies = case.state, case.state.latencies
     slots = (state.slots.get((case.machine.name, part)) for part in case.machine.agents)
     adopted = sum(slot is not None and slot.command.epoch < state.epoch for slot in slots)
-    began = gone = state.now + adopted * pace.write
+    began = gone = state.now + adopted * latencies.write
     for pod in evicted:
         refused_for, stop = pod.tenant.eviction_refused_for, pod.tenant.stop_seconds
         if refused_for is None or stop is None:
             return None
-        requested = began + pace.write
+        requested = began + latencies.write
         first = requested if pod.first_refused is None else pod.first_refused
         refused = max(0.0, first + refused_for - requested)
-        retries = ceil(refused / pace.eviction_retry)
-        gone = max(gone, requested + retries * pace.eviction_retry + stop)
+        retries = ceil(refused / latencies.eviction_retry)
+        gone = max(gone, requested + retries * latencies.eviction_retry + stop)
     deadline = case.record.deadline
     return gone if deadline is None or gone < deadline else None
 
 
 def _driver(case: _Case, label_moves_at: float) -> _Driver | None:
     """Estimate the times from the move of the label until the new driver is ready."""
-    world, pace = case.state.world, case.state.latencies
+    world, latencies = case.state.world, case.state.latencies
     name, label = case.machine.name, case.build.label
     run = case.machine.counts.get(f"run {label}", 0)
     pull = world.pull(name, label, CONTAINER).seconds
@@ -200,20 +205,22 @@ def _driver(case: _Case, label_moves_at: float) -> _Driver | None:
     if world.run(name, label, CONTAINER, run).after is not None:
         return None
     stop = world.stop(name, case.old.label, CONTAINER).seconds
-    kubelet_acts = label_moves_at + pace.daemon_set + pace.kubelet
-    stopped = kubelet_acts + (pace.grace_period if stop is None else min(stop, pace.grace_period))
+    kubelet_acts = label_moves_at + latencies.daemon_set + latencies.kubelet
+    stopped = kubelet_acts + (
+        latencies.grace_period if stop is None else min(stop, latencies.grace_period)
+    )
     admitted = max(stopped + unload[0], kubelet_acts + pull)
-    started = admitted + pace.kubelet + load[0]
+    started = admitted + latencies.kubelet + load[0]
     loaded = started + load[1]
-    if loaded + ready >= label_moves_at - pace.write + limits.DRIVER_START:
+    if loaded + ready >= label_moves_at - latencies.write + limits.DRIVER_START:
         return None
     return _Driver(started, loaded, loaded + ready, unload[1], load[2])
 
 
 def _unload(case: _Case) -> tuple[float, int] | None:
     """Return the seconds from the command until the modules are unloaded, and the attempts."""
-    pace, first = case.state.latencies, case.machine.counts.get("unload", 0)
-    seconds, attempts = pace.write + pace.slot_poke, 0
+    latencies, first = case.state.latencies, case.machine.counts.get("unload", 0)
+    seconds, attempts = latencies.write + latencies.slot_poke, 0
     while seconds < limits.UNLOAD:
         end = case.state.world.unload(case.machine.name, first + attempts)
         attempts += 1
@@ -222,7 +229,7 @@ def _unload(case: _Case) -> tuple[float, int] | None:
         seconds += end.after
         if not end.exit_code:
             return (seconds, attempts) if seconds <= limits.UNLOAD else None
-        seconds += pace.unload_retry
+        seconds += latencies.unload_retry
     return None
 
 
@@ -241,10 +248,10 @@ def _load(case: _Case) -> tuple[float, float, int] | None:
 
 
 def _validated_at(case: _Case, driver: _Driver) -> float | None:
-    pace, label = case.state.latencies, case.build.label
+    latencies, label = case.state.latencies, case.build.label
     attempt = case.machine.counts.get(f"validation {label}", 0)
     validation = case.state.world.validation(case.machine.name, label, attempt)
     if validation.after is None or validation.failed:
         return None
-    seconds = (1 + _QUIESCE_WRITES) * pace.write + pace.slot_poke + validation.after
+    seconds = (1 + _QUIESCE_WRITES) * latencies.write + latencies.slot_poke + validation.after
     return driver.ready + seconds if seconds <= limits.VALIDATION else None

@@ -72,10 +72,10 @@ def assign_owners(
         (driver for driver in drivers if driver.metadata.name not in unfit),
         key=lambda driver: driver.metadata.name,
     )
-    owners, drivers_in_conflict = _match_nodes(fit, nodes)
-    for names, where in drivers_in_conflict.items():
+    owners, nodes_in_conflict = _match_nodes(fit, nodes)
+    for names, node_names in nodes_in_conflict.items():
         for name in names:
-            conflicts.setdefault(name, []).append(_selection_conflict(names, where))
+            conflicts.setdefault(name, []).append(_selection_conflict(names, node_names))
     if not conflicts:
         return Ownership(owners=owners, conflicts={})
     return Ownership(
@@ -95,17 +95,17 @@ def _match_nodes(
     ]
     default = next((driver.metadata.name for driver in drivers if driver.spec.default), None)
     owners: dict[str, str] = {}
-    drivers_in_conflict: dict[tuple[str, ...], list[str]] = {}
+    nodes_in_conflict: dict[tuple[str, ...], list[str]] = {}
     for node in nodes:
         labels = node.labels.items()
         matching = [name for name, selector in specific if selector <= labels]
         if len(matching) > 1:
-            drivers_in_conflict.setdefault(tuple(matching), []).append(node.name)
+            nodes_in_conflict.setdefault(tuple(matching), []).append(node.name)
         elif matching:
             owners[node.name] = matching[0]
         elif default is not None:
             owners[node.name] = default
-    return owners, drivers_in_conflict
+    return owners, nodes_in_conflict
 
 
 def _name_conflicts(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Finding]]:

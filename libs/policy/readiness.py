@@ -68,8 +68,8 @@ class ReadinessProblem(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a person has to fix it."""
 
     def __str__(self) -> str:
-        where = f" on {self.node}" if self.node else ""
-        return f"{self.operand.value}{where}: {self.cause}"
+        location = f" on {self.node}" if self.node else ""
+        return f"{self.operand.value}{location}: {self.cause}"
 
 
 def agent_problems(rendering: RenderResult, observed: Observation) -> list[ReadinessProblem]:

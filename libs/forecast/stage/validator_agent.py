@@ -101,8 +101,8 @@ def validation_step_finished(
     if failed == VALIDATION_STEPS[index]:
         _end(state, machine, agent, body, failed)
     elif index + 1 == len(VALIDATION_STEPS):
-        same = driver_instance(machine, body.label) == agent.instance
-        _end(state, machine, agent, body, "" if same else VALIDATION_STEPS[0])
+        is_same_driver = driver_instance(machine, body.label) == agent.instance
+        _end(state, machine, agent, body, "" if is_same_driver else VALIDATION_STEPS[0])
     else:
         agents.progress(state, machine, agent, VALIDATION_STEPS[index])
         if VALIDATION_STEPS[index + 1] == _PLUGIN_STEP and not _plugin_holds(machine):

@@ -227,7 +227,7 @@ def _finish(f: InFlightNode) -> NodeOutcome:
 def _progress_text(f: InFlightNode) -> str:
     """Describe the progress: the detail of a wait, or the cause of a failure."""
     if f.old_pods:
-        return f"the old driver pod {f.old_pods[0].display_name} is still there"
+        return f"the old driver pod {f.old_pods[0].display_name} still exists"
     driver = f.node.components.get(slots.DRIVER)
     command = _swap_command(f)
     if driver is None or command is None:
