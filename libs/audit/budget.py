@@ -1,4 +1,4 @@
-"""I1 and I6: no write of ours takes away more than the owner allowed, or on stale sources.
+"""I1 and I6: writes of ours keep to the limits of unavailable nodes, and to current sources.
 
 I1: unavailable nodes are counted at the revisions on which the write was decided, plus our own
 writes since then; the limit is the highest that held since then. A node that turned NotReady, or a

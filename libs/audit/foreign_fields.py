@@ -1,8 +1,8 @@
 """I4: a field that others wrote last is changed by us only in listed cases, the cordon included.
 
-A released node is cordoned exactly where others want it cordoned. They want what they wrote last,
-as far as a revision shows it. Cordoning a node that we have already cordoned writes nothing; the
-label `sluice.dev/keep-cordoned` expresses it instead.
+A released node is cordoned exactly where others want it cordoned. Their last write expresses what
+they want, as far as a revision shows it. Cordoning a node that we have already cordoned writes
+nothing; the label `sluice.dev/keep-cordoned` expresses it instead.
 
 The listed cases for all other fields are the takeovers: requests to us are cleared; a state of
 `upgrade-required` is a request too; an edit of our state or driver label is reverted once per
@@ -55,7 +55,7 @@ _OWNERSHIP_PATHS: Final = frozenset({STATE, DRIVER, LEASE, RECORD})
 _TAKEOVER_REQUESTS: Final = frozenset({NodeRequest.ADOPT.value, NodeRequest.FORGET.value})
 
 _INCUMBENTS: Final = frozenset({"gpu-operator", "k8s-driver-manager", "nfd-master", "nfd-worker"})
-"""Managers whose labels our services take over when a cluster moves to Sluice."""
+"""Managers of labels that our services take over when a cluster moves to Sluice."""
 _INHERITED_PREFIXES: Final = ("nvidia.com/", "feature.node.kubernetes.io/")
 
 
@@ -65,7 +65,7 @@ class _DesiredCordon(msgspec.Struct):
     cordoned: bool | None
     """None where it is unknown."""
     ours: bool
-    """Whether we ever wrote to the node."""
+    """Whether the scheduler ever wrote to the node."""
     unproven: bool = False
     """Whether the node failed since it last worked, or was adopted or forgotten at a person's
     request under our cordon. An attempt without a result leaves this as it is."""
@@ -83,8 +83,8 @@ class _DesiredCordon(msgspec.Struct):
         if change.ours and not self.ours:
             self.ours = True
             if before.state in _IN_PROGRESS and before.record is None:
-                # Unless it says `initially cordoned`, the cordon was the GPU Operator's and ends
-                # with the upgrade that we took over.
+                # Without the annotation `initially-cordoned`, the cordon was the GPU Operator's
+                # and ends with the upgrade that we took over.
                 self.cordoned = before.initially_cordoned and before.cordoned
 
     def observe_after_check(self, change: NodeChange) -> None:
@@ -136,7 +136,7 @@ def _cordon_problem(change: NodeChange, desired: _DesiredCordon) -> str:
 
 
 class _NodeOwnership(msgspec.Struct):
-    """The part of a node's past that decides which of its fields we may write."""
+    """The part of a node's history that decides which of its fields we may write."""
 
     known: bool
     """Whether the node ever was ours."""
@@ -166,7 +166,7 @@ class _NodeOwnership(msgspec.Struct):
         self.known = self.known or change.ours
 
     def _shows_ownership(self, change: NodeChange) -> bool:
-        """Report whether the node still shows that it was ours; otherwise it is like a new one."""
+        """Report whether the node still shows that it was ours; otherwise it counts as new."""
         if change.after.upgrade is not None or self.own_paths - {DRIVER}:
             return True
         return DRIVER in self.own_paths and (self.malformed_record or bool(change.after.state))

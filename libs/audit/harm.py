@@ -40,7 +40,7 @@ class _HarmReplay:
         self._targets: dict[str, frozenset[str]] = {}
         """By pool: the targets in the status of its Rollout."""
         self._lost_rollouts: set[str] = set()
-        """Pools whose Rollout was deleted."""
+        """Pools with a deleted Rollout."""
         self._proven_until: dict[tuple[str, str], int] = {}
         """By pool and target: the position at which a Rollout that had proven the target was lost.
         Nodes granted before may still start."""
@@ -132,7 +132,7 @@ class _HarmReplay:
             yield from _rollout_violation(write, problem)
 
     def _restore_counts(self, write: RolloutWrite) -> None:
-        """Restore the counts of a pool whose Rollout was lost.
+        """Restore the counts of a pool after the loss of its Rollout.
 
         Only the failures that Nodes still show are known. The threshold of a target grows with
         the pool.

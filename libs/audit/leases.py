@@ -1,4 +1,4 @@
-"""I2: a node obeys one lease, and an agent no older command.
+"""I2: a node has one lease at a time, and no agent starts an older command.
 
 On Nodes: at most one lease, increasing tokens, and no change without a lease.
 
@@ -140,7 +140,7 @@ class _LeaseSpan(NamedTuple):
 def under_lease(case: AuditCase) -> Iterator[AuditFinding]:
     """Check that each started op has the token of the Node's lease.
 
-    An agent that lost its journal may start the op in its slot again, whatever became of the lease.
+    An agent that lost its journal may start the op in its slot again, even after the lease ended.
     """
     spans = {uid: _lease_spans(case, node) for uid, node in case.timeline.nodes.items()}
     first: dict[tuple[str, str, Order], float] = {}

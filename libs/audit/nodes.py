@@ -40,7 +40,7 @@ INITIALLY_CORDONED: Final = annotation_path(INITIALLY_CORDONED_ANNOTATION)
 KEEP_CORDONED: Final = label_path(KEEP_CORDONED_LABEL)
 
 FREE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
-"""Operations whose lease keeps the node available: it had no driver, or its driver runs on."""
+"""Operations that keep the node available: it had no driver, or its driver keeps running."""
 
 
 class ReplayedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class ReplayedNode(msgspec.Struct, frozen=True, kw_only=True):
     leased_away: bool = False
     """Whether a lease makes the node unavailable; a malformed one does."""
     failed: bool = False
-    """By the state in the record, if any: people may edit the label."""
+    """From the state in the record, if there is a record: people may edit the label."""
     unavailable: bool = False
     """By the definition in docs/states.md, except for gates, which no revision shows."""
 
@@ -95,7 +95,7 @@ _SIMPLE_FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     INITIALLY_CORDONED: ("initially_cordoned", lambda value: value == "true"),
 }
 TRACKED_PATHS: Final = frozenset({*_SIMPLE_FIELDS, LEASE, RECORD})
-"""The paths whose values make up a `ReplayedNode`."""
+"""The paths of the values that make up a `ReplayedNode`."""
 
 
 def state_after(before: ReplayedNode, uid: str, changed: dict[str, Any]) -> ReplayedNode:
@@ -159,7 +159,7 @@ class Series(Generic[Value]):
 
     @property
     def latest(self) -> Value:
-        """The value at the end of what has been appended so far."""
+        """The value that was appended last."""
         return self._values[-1] if self._values else self._default
 
     def append(self, position: int, value: Value) -> None:
@@ -250,12 +250,12 @@ def _owners(managed_fields: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]
 def _owned_keys(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the owned keys of maps as a tree, without the items of lists."""
     return {
-        key.removeprefix("f:"): _owned_keys(as_map(below))
-        for key, below in fields.items()
+        key.removeprefix("f:"): _owned_keys(as_map(subtree))
+        for key, subtree in fields.items()
         if key.startswith("f:")
     }
 
 
 def as_map(value: Any) -> Mapping[str, Any]:
-    """Return a map as it is, and anything else as an empty one."""
+    """Return a map unchanged, and an empty map for any other value."""
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

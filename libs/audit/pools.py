@@ -91,18 +91,19 @@ class PoolAvailability:
 
         The writer saw everything up to the position `seen`, and the answers to all of our own
         writes after it. Nodes deleted in between do not count: a deletion has no revision, so it is
-        unknown whether the writer saw it. Nor do nodes that got their driver in between: their
-        agents reported that, which no revision shows.
+        unknown whether the writer saw it. Nodes that got their driver in between do not count
+        either: only their agents reported the driver, and no revision shows it.
         """
 
-        def counts(uid: str, at: int) -> bool:
-            return self.node_availability(uid, at) == NodeAvailability(pool, True)
+        def counts(uid: str, at_position: int) -> bool:
+            return self.node_availability(uid, at_position) == NodeAvailability(pool, True)
 
         count = self.size(pool, seen).unavailable
-        last_writes = {uid: at for at, uid in self._own_writes[pool].between(seen, position)}
+        own_writes = self._own_writes[pool].between(seen, position)
+        last_writes = {uid: written_at for written_at, uid in own_writes}
         last_writes.setdefault(without, seen)
-        for uid, at in last_writes.items():
-            count += (uid != without and counts(uid, at)) - counts(uid, seen)
+        for uid, written_at in last_writes.items():
+            count += (uid != without and counts(uid, written_at)) - counts(uid, seen)
         deleted = [uid for _, uid in self._deletions.between(seen, position)]
         for uid in deleted:
             count -= uid != without and counts(uid, last_writes.get(uid, seen))
@@ -230,7 +231,7 @@ class PoolAvailability:
 
 
 def limit_of(facts: PoolFacts, nodes: int) -> int:
-    """Return how many of so many nodes may be unavailable."""
+    """Return how many nodes of a pool of this size may be unavailable."""
     if scaled_value(facts.max_unavailable, 100) == 0:
         return 0
     return max(1, scaled_value(facts.max_unavailable, nodes))

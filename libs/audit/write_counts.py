@@ -35,7 +35,7 @@ def _attempt(uid: str, *states: ReplayedNode) -> _Attempt:
 
 
 def _exceeds(counts: Counter[Key], key: Key, limit: int) -> bool:
-    """Count one more, and report whether it is the first beyond the limit."""
+    """Count another occurrence, and report whether it is the first beyond the limit."""
     counts[key] += 1
     return counts[key] == limit + 1
 

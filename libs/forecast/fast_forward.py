@@ -37,7 +37,7 @@ class FastForward:
         return self._state.dirty - self._active
 
     def start(self) -> Iterator[tuple[str, UpgradeEstimate]]:
-        """Fast-forward the changed nodes that can be."""
+        """Fast-forward the changed nodes that qualify for it."""
         for name in self.changed_nodes:
             estimate = self._estimate(name)
             if estimate is not None:
@@ -72,7 +72,7 @@ class FastForward:
 
 
 def move_label(state: StageState, name: str, estimate: UpgradeEstimate, active: set[str]) -> None:
-    """Remove the evicted pods; go on unless the target was halted meanwhile."""
+    """Remove the evicted pods, and continue unless the target was halted meanwhile."""
     machine, pool = state.machines[name], state.pools[estimate.record.pool]
     for uid in estimate.evicted_pods:
         machine.tenant_pods.pop(uid, None)
@@ -89,13 +89,13 @@ def finish_fast_forward(
 ) -> None:
     """Leave the node as the steps of its upgrade would have left it."""
     node, machine, label = state.nodes[name], state.machines[name], estimate.build.label
-    for what, number in (
+    for operation, count in (
         ("unload", estimate.unloads),
         (f"load {label}", estimate.loads),
         (f"run {label}", 1),
         (f"validation {label}", 1),
     ):
-        machine.counts[what] = machine.counts.get(what, 0) + number
+        machine.counts[operation] = machine.counts.get(operation, 0) + count
     upgrade = FinishedUpgrade(
         pool=estimate.record.pool,
         target=estimate.record.target,
@@ -127,7 +127,7 @@ def _resume_decisions(state: StageState, name: str, active: set[str]) -> None:
 
 
 def _answer_preflight(state: StageState, node: StageNode) -> None:
-    """Answer the node's preflight for good where it will find nothing."""
+    """Store a preflight answer that never expires, for a node that would pass the check."""
     machine, pool = state.machines[node.name], state.pools.get(node.pool)
     build = None if pool is None else pool.builds.get(pool.target, {}).get(node.variant)
     if build is None or not _passes_preflight(machine):

@@ -73,20 +73,20 @@ def plan(
             makespan,
             nodes=members,
             seconds=seconds,
-            least=min(members, _least(results, seconds)),
+            least=min(members, _lower_bound(results, seconds)),
             parallel=played_fleet.pools[pool].upgrade.max_parallel_upgrades,
         )
         forecast = replace(forecast, required_limits=limits)
     return replace(forecast, remarks=remarks(forecast, fleet, played_fleet, now))
 
 
-def _least(results: Sequence[PlayResult], seconds: float) -> int:
+def _lower_bound(results: Sequence[PlayResult], seconds: float) -> int:
     """Return a number of nodes below which the measured unavailable time cannot fit.
 
     Part of that time is the pause between two attempts, so only a good half of it counts.
     """
     unavailable = (
-        sum(each.end - each.start for each in result.nodes.values() if each.start and each.end)
+        sum(node.end - node.start for node in result.nodes.values() if node.start and node.end)
         for result in results
     )
     return int(0.6 * min(unavailable, default=0.0) / seconds) if seconds > 0 else 0
@@ -110,17 +110,17 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
 
 def _node(fleet: Fleet, pods: PodEffects, results: Sequence[PlayResult], name: str) -> NodeForecast:
     found = aggregate.node_results(results, name)
-    evicted = frozenset[str]().union(*(each.evicted for each in found))
-    end = percentiles_of((each.end for each in found), len(results))
+    evicted = frozenset[str]().union(*(node.evicted for node in found))
+    end = percentiles_of((node.end for node in found), len(results))
     return NodeForecast(
         node=name,
-        start=percentiles_of((each.start for each in found), len(results)),
+        start=percentiles_of((node.start for node in found), len(results)),
         end=end,
         evicted=pods.evicted(evicted),
         lost_pods=pods.lost(evicted),
         blocked_by=pods.blocked_by(fleet.nodes[name]),
         wait=aggregate.final_wait(found, end),
-        failed_plays=sum(each.failed is not None for each in found),
+        failed_plays=sum(node.failed is not None for node in found),
     )
 
 
@@ -137,8 +137,8 @@ def _start_order(node: NodeForecast) -> tuple[float, float, str]:
 # so the smallest sufficient one is found by bisection.
 
 MakespanOf = Callable[[int, int | None], float | None]
-"""Returns the p95 makespan for a maxUnavailable and a maxParallelUpgrades (None: unchanged); None:
-unknown.
+"""Returns the p95 makespan (None: unknown) for a maxUnavailable and a maxParallelUpgrades (None:
+unchanged).
 """
 
 

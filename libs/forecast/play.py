@@ -16,7 +16,7 @@ from libs.rollout.views.node import NodeView
 _PLAYED_UIDS = 10**9
 """Number of the first uid of a play, so that generated uids differ from all observed ones."""
 _LARGE = 200
-"""Fleets with more nodes than this always have something to decide."""
+"""Fleets with more nodes than this have a decision to make at nearly every moment."""
 _PAUSE = 0.25
 """Seconds between two decisions for large fleets, which delays each of three steps of a node."""
 
@@ -60,11 +60,11 @@ class _Play:
             considered = changes.nodes
 
     def _next(self) -> ViewUpdate | None:
-        """Advance until there is something to decide; None: nothing more will happen."""
+        """Advance to the next change to decide about; None: no event is left."""
         stage, state = self._stage, self._stage.state
         while True:
             wake_at = self._decider.wake_at
-            due = [at for at in (stage.next_at, wake_at) if at is not None]
+            due = [time for time in (stage.next_at, wake_at) if time is not None]
             if not due or self._recorder.is_over(min(due), self._decider.waits):
                 return None
             stage.run_until(min(due))
@@ -91,11 +91,11 @@ class _Play:
 
 
 _HOLDER = "holder"
-"""The finding that a stage derives by itself from the pods and processes it shows."""
+"""The code of the finding that a stage derives itself from its pods and processes."""
 
 
 def keep_obstacles(state: StageState, fleet: Fleet) -> None:
-    """Keep what the fleet shows of refused evictions and preflight findings for the whole play."""
+    """Keep the refused evictions and preflight findings of the fleet for the whole play."""
     for node in fleet.nodes.values():
         machine = state.machines[node.name]
         for pod in node.pods or ():

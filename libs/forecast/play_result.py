@@ -1,4 +1,4 @@
-"""The result of one play, and what is tracked for it. Times are seconds from its beginning."""
+"""The result of one play, and its trackers. Times are seconds from the beginning of the play."""
 
 from collections.abc import Mapping
 from math import inf
@@ -63,7 +63,7 @@ class CapacityLoss(msgspec.Struct, frozen=True, kw_only=True):
 
 class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, NodeResult]
-    """The nodes that had anything to do, by name."""
+    """The nodes that were not up to date at the beginning, by name."""
     loss: CapacityLoss
     gpu_seconds: float
     """Lost until the last node was done, by nodes that were available before."""

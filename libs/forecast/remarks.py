@@ -188,14 +188,14 @@ def _number_of_plays(plan: RolloutPlan) -> str:
 
 
 def _assumptions() -> tuple[str, str]:
-    """Describe the profile of the fleet that is played."""
+    """Describe the assumed durations and failure rates."""
     profile = FleetProfile()
-    about = "; ".join(
-        f"{label} {format_duration(each.quantile(0.5))} (95 %: {format_duration(each.p95)})"
-        for label, each in _labelled(profile)
+    durations = "; ".join(
+        f"{label} {format_duration(span.quantile(0.5))} (95 %: {format_duration(span.p95)})"
+        for label, span in _labelled(profile)
     )
     return (
-        f"Assumed, not seen in this fleet: {about}.",
+        f"Assumed, not seen in this fleet: {durations}.",
         "How often things go wrong is assumed, whatever was seen.",
     )
 

@@ -52,13 +52,13 @@ class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
     evicted: tuple[str, ...] = ()
     """Pods that are evicted in at least one play."""
     lost_pods: tuple[str, ...] = ()
-    """Those of them with which something is lost, and what."""
+    """Evicted pods that lose data or work, each with the loss."""
     blocked_by: tuple[str, ...] = ()
     """Disruption budgets that currently refuse an eviction."""
     wait: Wait | None = None
     """Its final wait, if its end is unknown."""
     failed_plays: int = 0
-    """Number of plays in which it failed for good."""
+    """Number of plays in which it failed and did not recover."""
 
 
 class ProofForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     makespan: Percentiles = Percentiles()
     """Until the last node that can move is upgraded or has failed."""
     loss: CapacityLoss = CapacityLoss(nodes=0, gpus=0, at=0.0)
-    """The largest of all plays, including nodes that are unavailable already."""
+    """The largest loss of all plays, including nodes that are unavailable already."""
     gpu_hours_lost: float = 0.0
     proof: ProofForecast | None = None
     halted_plays: int = 0
@@ -99,7 +99,7 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_response(plan: RolloutPlan) -> PlanAnswer:
-    """Return the message; what it has no field for is in the remarks."""
+    """Return the message; results without a field in the message are in the remarks."""
     needed = plan.required_limits
     return PlanAnswer(
         pool=plan.pool,

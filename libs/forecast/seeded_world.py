@@ -32,12 +32,12 @@ _unpack = struct.Struct("<QQ").unpack
 
 def draw(question: str) -> tuple[float, float]:
     """Return two independent numbers strictly between 0 and 1."""
-    one, two = _unpack(hashlib.blake2b(question.encode(), digest_size=16).digest())
-    return ((one >> 12) + 0.5) / _STEPS, ((two >> 12) + 0.5) / _STEPS
+    first, second = _unpack(hashlib.blake2b(question.encode(), digest_size=16).digest())
+    return ((first >> 12) + 0.5) / _STEPS, ((second >> 12) + 0.5) / _STEPS
 
 
 class Lognormal(msgspec.Struct, frozen=True):
-    """Durations whose logarithm is normal: never negative, with a long tail."""
+    """A lognormal distribution of durations: never negative, with a long tail."""
 
     median: float
     p95: float
@@ -76,7 +76,7 @@ class FleetProfile(msgspec.Struct, frozen=True, kw_only=True):
     attempt.
     """
 
-    # Durations of what ends well.
+    # Durations of operations that succeed.
 
     pull: Lognormal = Lognormal(20.0, 2 * MINUTE)
     ready: Lognormal = Lognormal(2.0, 15.0)
@@ -87,9 +87,9 @@ class FleetProfile(msgspec.Struct, frozen=True, kw_only=True):
     load: Lognormal = Lognormal(2 * MINUTE, 4 * MINUTE)
     validation: Lognormal = Lognormal(45.0, 2 * MINUTE)
     refusal: Lognormal = Lognormal(3 * MINUTE, 20 * MINUTE)
-    """Refusals that end."""
+    """How long a disruption budget refuses, if not forever."""
 
-    # Durations of what fails.
+    # Durations of operations that fail.
 
     failing: Lognormal = Lognormal(20.0, 2 * MINUTE)
     """A load, unload or validation that fails."""
@@ -123,7 +123,7 @@ class FleetProfile(msgspec.Struct, frozen=True, kw_only=True):
     # Disruption budgets.
 
     eviction_refused: float = 0.05
-    """Pods whose eviction is refused at first. Permanent."""
+    """Pods with an eviction that is refused at first. Permanent."""
     eviction_refused_forever: float = 0.05
     """The part of those that is refused forever. Permanent."""
 
@@ -135,7 +135,7 @@ class SeededWorld:
         self._seed = seed
         self._profile = profile
 
-    # What a kubelet asks.
+    # Questions of kubelets.
 
     def pull(self, node: str, workload: str, container: str) -> TimeSpan:
         _, quantile = self._draw(f"pull\n{node}\n{workload}\n{container}")
@@ -157,7 +157,7 @@ class SeededWorld:
             return NEVER
         return TimeSpan(self._profile.stop.milliseconds(quantile))
 
-    # What an upgrade asks besides.
+    # Further questions of upgrades.
 
     def unload(self, node: str, attempt: int) -> ProcessEnd:
         chance, quantile = self._draw(f"unload\n{node}\n{attempt}")

@@ -45,7 +45,7 @@ class WorldModel(Protocol):
     consistently by one caller. Names of pods are unique.
     """
 
-    # What a kubelet asks.
+    # Questions of kubelets.
 
     def pull(self, node: str, workload: str, container: str) -> TimeSpan:
         """Return the time from the container's turn until it can start, mostly the image pull."""
@@ -66,14 +66,14 @@ class WorldModel(Protocol):
         """
         ...
 
-    # What an upgrade asks besides.
+    # Further questions of upgrades.
 
     def unload(self, node: str, attempt: int) -> ProcessEnd:
-        """Return the end of unloading the kernel modules; not 0: they are in use."""
+        """Return the end of unloading the kernel modules; exit code not 0: they are in use."""
         ...
 
     def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
-        """Return the time from the start of a driver whose image is pulled until it works, or
+        """Return the time from the start of a driver, after the image pull, until it works or
         fails.
         """
         ...

@@ -92,8 +92,8 @@ def _object(shape: Shape) -> Data:
         "type": "object",
         "properties": {field.name: _field(field) for field in shape.fields},
     }
-    # A field whose default the API server stores is not required: clients that validate objects
-    # do not apply defaults.
+    # A field with a default that the API server stores is not required: clients that validate
+    # objects do not apply defaults.
     required = [
         field.name for field in shape.fields if field.about.required and not field.about.stored
     ]
@@ -104,8 +104,11 @@ def _object(shape: Shape) -> Data:
 
 def _field(field: Field) -> Data:
     about = field.about
-    words = [about.description, *([f"Deprecated: {about.deprecated}."] if about.deprecated else [])]
-    schema: Data = {"description": " ".join(words), **_value(field.shape, about)}
+    sentences = [
+        about.description,
+        *([f"Deprecated: {about.deprecated}."] if about.deprecated else []),
+    ]
+    schema: Data = {"description": " ".join(sentences), **_value(field.shape, about)}
     if about.stored:
         schema["default"] = to_json(field.default, field.shape)
     if about.rules:
@@ -155,7 +158,7 @@ def _set(**limits: Any) -> Data:
 
 
 RulePredicate = Callable[[Any, Any], bool]
-"""Report whether a value satisfies the rule; the arguments are the new and old value (or None)."""
+"""A function that returns whether a new value satisfies the rule, given the old one (or None)."""
 
 
 def _unchanged(value: Any, old: Any) -> bool:

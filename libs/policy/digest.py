@@ -2,8 +2,8 @@
 
 The same driver must have the same digest in every release, even after the model gains fields.
 Digests therefore cover only fields that differ from their defaults, under their JSON names.
-`normalize` and the lists below decide what goes in; changing either restarts the drivers of every
-fleet.
+`normalize` and the lists below select these fields; a change in either restarts the drivers of
+every fleet.
 """
 
 import hashlib
@@ -61,12 +61,12 @@ _MODULE_FIELDS: Final = ("args", "env")
 """Fields of GDS and GDRCopy containers that an installation depends on."""
 
 DIGEST_VARIABLE: Final = "DRIVER_CONFIG_DIGEST"
-"""Holds the install digest in the driver's container and in the gate; people cannot override it."""
+"""The variable with the install digest, in driver container and gate; no policy overrides it."""
 
 GATE_VARIABLES: Final = frozenset(
     (DIGEST_VARIABLE, "NODE_NAME", "POD_NAME", "POD_UID", "SLUICE_DRIVER_LABEL")
 )
-"""Variables of the gate that people cannot override."""
+"""Variables of the gate that no policy overrides."""
 
 GPU_TAINT: Final = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
 """Tolerated by every pod that runs on GPU nodes."""
@@ -307,11 +307,11 @@ def _module_type(driver: WantedDriver) -> tuple[KernelModuleType, tuple[EnvVar, 
     return KernelModuleType.AUTO, env
 
 
-def _without_defaults(env: tuple[EnvVar, ...], ours: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:
+def _without_defaults(env: tuple[EnvVar, ...], defaults: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:
     """Drop variables that repeat a default, unless a value refers to another variable."""
     if _has_references(env):
         return env
-    return tuple(variable for variable in env if variable not in ours)
+    return tuple(variable for variable in env if variable not in defaults)
 
 
 def _has_references(env: Iterable[EnvVar]) -> bool:
@@ -319,22 +319,22 @@ def _has_references(env: Iterable[EnvVar]) -> bool:
     return any("$(" in variable.value for variable in env)
 
 
-def _optional_probe(probe: Probe | None, ours: Probe) -> Probe | None:
+def _optional_probe(probe: Probe | None, default: Probe) -> Probe | None:
     """Normalize a probe that exists only if a policy sets one of its fields.
 
     `success_threshold` is set in the result, so that it differs from no probe at all.
     """
     if probe in (None, Probe()):
         return None
-    normalized = _non_default_probe(probe, ours) or Probe()
+    normalized = _non_default_probe(probe, default) or Probe()
     return msgspec.structs.replace(normalized, success_threshold=normalized.success_threshold or 1)
 
 
-def _non_default_probe(probe: Probe | None, ours: Probe) -> Probe | None:
+def _non_default_probe(probe: Probe | None, default: Probe) -> Probe | None:
     """Return the probe's fields that differ from Sluice's and from Kubernetes' defaults."""
     if probe is None:
         return None
-    defaults = {**msgspec.structs.asdict(ours), "success_threshold": 1}
+    defaults = {**msgspec.structs.asdict(default), "success_threshold": 1}
     fields = msgspec.structs.asdict(probe)
     normalized = Probe(
         **{name: value for name, value in fields.items() if value not in (None, defaults[name])}

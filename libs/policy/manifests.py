@@ -263,11 +263,11 @@ class PolicyDecoder:
 
     def _integer(self, value: int, about: About, path: str) -> Any:
         bound = 2 ** (about.bits - 1)
-        least = -bound if about.minimum is None else about.minimum
-        most = bound - 1 if about.maximum is None else about.maximum
-        if least <= value <= most:
+        minimum = -bound if about.minimum is None else about.minimum
+        maximum = bound - 1 if about.maximum is None else about.maximum
+        if minimum <= value <= maximum:
             return value
-        problem = f"is not from {least} to {most}"
+        problem = f"is not from {minimum} to {maximum}"
         return self.reject(value, path, problem, "write such a number")
 
     def _number(self, value: float, shape: Shape, path: str) -> Any:
@@ -280,8 +280,8 @@ class PolicyDecoder:
         if not _is_valid_unicode(value):
             return self._type_error(value, _TEXT, path)
         if shape.choices and value not in shape.choices:
-            words = ", ".join(f'"{word}"' for word in shape.choices)
-            return self.reject(value, path, "is not an allowed value", f"write one of {words}")
+            choices = ", ".join(f'"{choice}"' for choice in shape.choices)
+            return self.reject(value, path, "is not an allowed value", f"write one of {choices}")
         if about.pattern and value and not re.search(about.pattern, value):
             remedy = f"it must match {about.pattern}"
             return self.reject(value, path, "has the wrong format", remedy)

@@ -154,15 +154,15 @@ def _shape(annotation: Any, about: About, descriptions: FieldDescriptions) -> Sh
         return Shape(type=JsonType.FREE_FORM)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
-        rest = [word for word in arguments if word is not type(None)]
-        return _shape(Union[tuple(rest)], about, descriptions)  # noqa: UP007 - made, not written
+        rest = [argument for argument in arguments if argument is not type(None)]
+        return _shape(Union[tuple(rest)], about, descriptions)  # noqa: UP007 - built at run time
     if origin is tuple:
         return Shape(type=JsonType.LIST, items=_shape(arguments[0], _NO_DETAILS, descriptions))
     if origin is dict:
         return Shape(type=JsonType.MAP, items=_shape(arguments[1], _NO_DETAILS, descriptions))
     if isinstance(annotation, EnumType):
-        words = tuple(str(word.value) for word in cast("type[StrEnum]", annotation))
-        return Shape(type=JsonType.TEXT, choices=words, python_type=annotation)
+        choices = tuple(str(member.value) for member in cast("type[StrEnum]", annotation))
+        return Shape(type=JsonType.TEXT, choices=choices, python_type=annotation)
     if annotation in _PLAIN:
         return Shape(type=_PLAIN[annotation], choices=about.choices)
     return shape_of(annotation, descriptions)
@@ -188,7 +188,9 @@ def scaled_value(amount: IntOrString, total: int) -> int:
         return amount
     found = _TEXT.fullmatch(amount)
     if found is None:
-        raise ValueError(f"{amount!r} is no number and no percentage; read it with is_amount first")
+        raise ValueError(
+            f"{amount!r} is neither a number nor a percentage: test it with is_int_or_percent"
+        )
     number = int(found[1])
     return -(-number * total // 100) if found[2] else number
 

@@ -202,7 +202,7 @@ def _degraded(problems: Sequence[ReadinessProblem]) -> str:
 
 
 def _upgrading(pool: Pool | None, problems: Sequence[ReadinessProblem]) -> str:
-    """Describe the progress while any node is being upgraded."""
+    """Return the progress of an upgrade; empty if no node is being upgraded."""
     drivers = [
         problem for problem in problems if problem.operand is Operand.DRIVER and problem.node
     ]

@@ -19,7 +19,7 @@ DEFAULT_ARGUMENTS = ("init",)
 STARTUP_PROBE = Probe(
     initial_delay_seconds=60, timeout_seconds=60, period_seconds=10, failure_threshold=120
 )
-"""Default startup probe of the driver. Fields that a policy leaves out are taken from here."""
+"""Default startup probe of the driver: its fields replace those that a policy leaves out."""
 LIVENESS_PROBE = Probe(
     initial_delay_seconds=30, timeout_seconds=10, period_seconds=30, failure_threshold=3
 )
@@ -150,7 +150,7 @@ def _overrides(section: Daemonsets | NvidiaDriverSpec) -> PodOverrides:
 def _container_driver(
     driver: DriverBase, parts: ClusterPolicySpec | NvidiaDriverSpec, cluster: ClusterPolicy | None
 ) -> WantedDriver:
-    """Return a driver in a container, without what each kind of policy names in its own way."""
+    """Return a driver in a container, without the fields that differ between kinds of policy."""
     return WantedDriver(
         method=InstallMethod.CONTAINER,
         image=Image(**{name: getattr(driver, name) for name in Image.__struct_fields__}),

@@ -53,7 +53,7 @@ _SETTLED = Readiness.SETTLED
 
 
 def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    """Return what a node without a lease of ours needs, or why it has to wait."""
+    """Return what a node without our lease needs, or why it has to wait."""
     record = current_record(node)
     if (
         record is not None
@@ -72,7 +72,7 @@ def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
 
 
 def lease_holder(node: NodeView) -> str:
-    """Return the owner of the lease, who controls the slots and the state of the node."""
+    """Return the owner of the lease, which controls the slots and the state of the node."""
     if isinstance(node.lease, MalformedAnnotation):
         return "an unknown owner (the lease annotation cannot be read)"
     lease = current_lease(node)
@@ -165,7 +165,7 @@ def step_upgrade_required(
 def _settle_unwanted_change(
     node: NodeView, record: NodeRecord, pool: PoolView, goal: Goal, now: Instant
 ) -> NodeOutcome:
-    """Settle a node whose required change is no longer wanted; None: it needs an operation."""
+    """Settle a node that no longer needs its required change; None: it needs an operation."""
     evidence, run = passed_evidence(node, record), current_run(node, pool)
     if evidence is not None and evidence.kernel == node.kernel:
         is_validated = evidence.token == record.token and not record.unproven
@@ -338,7 +338,7 @@ def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
 
 
 def _starting_wait(pod: DriverPod, now: Instant) -> Wait:
-    """At rest nothing but a person ends a start that hangs."""
+    """Return the wait for a driver that starts; at rest only a person ends a start that hangs."""
     due = None if pod.started is None else pod.started + DRIVER_START
     if pod.trouble or due is None:
         return wait(

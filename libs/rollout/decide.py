@@ -25,10 +25,10 @@ _VisibilityKey = tuple[int, bool, bool, float | None, tuple[tuple[float, float],
 
 
 class DecisionDelta(Decision, frozen=True, kw_only=True):
-    """A decision whose `waits` are only those with another code than before."""
+    """A decision with only those `waits` that have another code than before."""
 
     no_longer_waiting: tuple[str, ...] = ()
-    """Nodes that neither wait any more nor have a step."""
+    """Nodes that no longer wait and have no step."""
 
 
 def decide(fleet: Fleet, now: Instant) -> Decision:
@@ -60,10 +60,10 @@ class Decider:
 
     @property
     def wake_at(self) -> float | None:
-        """When to decide again though nothing changes; None: never."""
+        """The time to decide again if nothing changes until then; None: never."""
         times = [decider.grant.wake_at for decider in self._deciders.values()]
-        ahead = [at for at in (self._outcomes.wakes.next_at(), *times) if at is not None]
-        return min(ahead, default=None)
+        times = [self._outcomes.wakes.next_at(), *times]
+        return min((time for time in times if time is not None), default=None)
 
     def update(
         self,
@@ -191,7 +191,7 @@ class Decider:
         return names
 
     def _grant(self, now: Instant) -> set[str]:
-        """Grant starts in changed pools; return the nodes whose wait may have changed."""
+        """Grant starts in changed pools; return the nodes with a possibly changed wait."""
         fresh, waits, names = freshness(now), self._outcomes.waits, set[str]()
         for decider in self._deciders.values():
             if decider.dirty:
@@ -235,7 +235,7 @@ class NodeIndex:
         self.names: dict[str, str] = {}
         """By uid."""
         self.in_flight: defaultdict[str, set[str]] = defaultdict(set)
-        """By uid: keys of pools whose Rollout has it in flight."""
+        """By uid: keys of the pools with the node in flight in their Rollout."""
 
     def put(self, node: NodeView) -> str:
         """Add or replace the node; return the uid of an earlier Node of this name, else empty."""
@@ -286,7 +286,7 @@ class NodeIndex:
 def _governing_of_record(
     node: NodeView, record: NodeRecord, selected: str, pools: Mapping[str, PoolDecider]
 ) -> str:
-    """Return the governing pool of a node whose record is of another pool than selects it."""
+    """Return the governing pool of a node with a record of another pool than the selecting one."""
     if upgrade_lease(node) is not None:
         return record.pool
     taken_over = pools[record.pool].view.gone and selected
@@ -295,7 +295,7 @@ def _governing_of_record(
 
 
 def _pool_of_label(node: NodeView, pools: Mapping[str, PoolDecider]) -> str:
-    """Return the pool whose driver label the node has, else the first pool."""
+    """Return the pool of the node's driver label, else the first pool."""
     for key in sorted(pools):
         builds = pools[key].view.builds.values()
         if any(

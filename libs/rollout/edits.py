@@ -71,7 +71,7 @@ def handle_edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | 
         and not node.requested
         and MANAGER in node.field_managers.get(_RECORD, (MANAGER,))
     ):
-        return None  # as nearly every node
+        return None  # the common case, tested first because it is cheap
     record = current_record(node)
     lease = current_lease(node)
     if lease is not None and lease.owner is not LeaseOwner.UPGRADE:
@@ -243,7 +243,7 @@ def handle_upgrade_request(
 def drop_needless_request(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> Step | None:
-    """Remove a request that does not apply, and say why."""
+    """Remove a request that does not apply, with the reason in an event."""
     reason = _needless_reason(node, record, pool)
     if not reason or node.request is None:
         return None

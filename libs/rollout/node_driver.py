@@ -1,4 +1,4 @@
-"""The driver of a node: the one that runs now, whether evidence covers it, and the wanted one.
+"""The driver of a node: the running one, whether evidence covers it, and the wanted one.
 
 docs/states.md#harm
 """
@@ -96,7 +96,7 @@ def passed_evidence(node: NodeView, record: NodeRecord | None) -> Evidence | Non
 def is_in_place(node: NodeView, record: NodeRecord, label: str, method: InstallMethod) -> bool:
     """Whether the driver of this label runs, and the record proves exactly this run (I3).
 
-    docs/invariants.md#i3. Tested for every node at every look, hence without helpers.
+    docs/invariants.md#i3. Called for every node in every decision, hence without helpers.
     """
     evidence = record.evidence
     if (
@@ -159,7 +159,7 @@ def target_of(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
 
 
 def goal_of(node: NodeView, pool: PoolView, target: str, now: Instant) -> Goal | Wait:
-    """Return what the node gets for this target; a wait while that is not certain."""
+    """Return the build of this target for the node; a wait while the build is not certain."""
     if not target:
         detail = "; ".join(pool.held) or "the policy describes no driver that can be deployed"
         return wait(WaitCode.TARGET_MISSING, detail, now)

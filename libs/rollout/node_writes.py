@@ -47,7 +47,7 @@ def upgrade_lease(node: NodeView) -> NodeLease | None:
 
 
 def updated_record(record: NodeRecord, node: NodeView, now: Instant, **changes: Any) -> NodeRecord:
-    """Change the record; it holds since now, in this boot, under this epoch."""
+    """Return the changed record, valid since now, in this boot and under this epoch."""
     fields = {"since": now.at, "boot_id": node.boot_id, "epoch": now.epoch, "node_uid": node.uid}
     return msgspec.structs.replace(record, **{**fields, "deadline_renewed": False, **changes})
 
@@ -70,7 +70,7 @@ def record_in_state(
 
 
 def current_driver_pod(node: NodeView) -> DriverPod | None:
-    """Return the driver pod that the node has now, rather than one that is terminating."""
+    """Return the driver pod of the node, preferably one that is not terminating."""
     admitted = node.gate.admitted_pod_uid if node.gate is not None else ""
     pods = sorted(node.driver_pods, key=lambda pod: (pod.deleting, pod.uid != admitted))
     return pods[0] if pods else None
@@ -94,7 +94,7 @@ def has_adopted_cordon(node: NodeView, record: NodeRecord) -> bool:
 
 
 def cordon_at_release(node: NodeView, record: NodeRecord, *, proven: bool) -> bool | None:
-    """Drop our cordon, which stays where another manager owns it too (docs/states.md#writes).
+    """Return the value that drops our cordon; another owner's stays (docs/states.md#writes).
 
     A node that had failed stays cordoned until its driver is proven.
     """
@@ -200,7 +200,7 @@ def request_notice(node: NodeView, field: NodeField, asked: str, message: str) -
 
 
 def owned_label(node: NodeView, record: NodeRecord) -> str:
-    """Return the driver label as far as we may apply it: a foreign value stays foreign."""
+    """Return the driver label if we may apply it; empty for a value of another manager."""
     label = node.driver_label
     return label if label == record.label or node.is_owned(NodeField.DRIVER) else ""
 

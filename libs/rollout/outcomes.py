@@ -24,11 +24,11 @@ class NodePools:
 
     def __init__(self) -> None:
         self.governing: PoolDecider | None = None
-        """The pool whose rules the node follows."""
+        """The pool that sets the rules for the node."""
         self.counting: tuple[PoolDecider, ...] = ()
         """The pools in which it counts."""
         self.selected: PoolDecider | None = None
-        """The pool whose status counts its phase."""
+        """The pool that counts the node's phase in its status."""
         self.phase = NodePhase.WAITING
 
     def assign(
@@ -72,7 +72,7 @@ class OutcomeTracker:
         """Nodes in any of the four sets above."""
 
     def to_step(self, now: Instant) -> tuple[list[str], set[str]]:
-        """Return nodes whose time has come, and those to step at every decision.
+        """Return the nodes that are due, and those to step in every decision.
 
         The last step of the latter is not in effect yet, or their wait changes with time.
         """
@@ -107,7 +107,7 @@ class OutcomeTracker:
         else:
             selected = [counted for counted in pools.counting if counted.view.key == node.pool]
             pools.count_phase(selected[0] if selected else None, NodePhase.WAITING)
-        due = self._keep(node, decider, outcome, now)
+        due = self._store(node, decider, outcome, now)
         if leased:
             self._track(self._leased, name)
         if node.evictions and (evaluation.constraints.frozen or not leased):
@@ -129,10 +129,10 @@ class OutcomeTracker:
         for names in (self._leased, self.evicting, self._unsettled):
             names.discard(name)
 
-    def _keep(
+    def _store(
         self, node: NodeView, decider: PoolDecider, outcome: NodeOutcome, now: Instant
     ) -> float | None:
-        """Store the outcome; return when time alone changes it."""
+        """Store the outcome; return the time at which it changes by itself."""
         name = node.name
         if isinstance(outcome, Candidate):
             status, queue = decider.queues.put(
@@ -222,7 +222,7 @@ class WaitTracker(Mapping[str, Wait]):
             del self._queues[name]
 
     def set_overrides(self, overrides: dict[str, Wait]) -> set[str]:
-        """Replace the waits that take precedence; return nodes whose wait may have changed."""
+        """Replace the waits that take precedence; return nodes with a possibly changed wait."""
         names = self._overrides.keys() - overrides.keys()
         self._overrides = overrides
         for name, wait in overrides.items():
@@ -281,7 +281,7 @@ class WaitTracker(Mapping[str, Wait]):
 
 
 class WakeQueue:
-    """When to step nodes again though nothing about them changed.
+    """The times at which nodes are stepped again even if nothing about them changed.
 
     A heap of times; a replaced time stays in it and is skipped when it comes up.
     """
@@ -301,7 +301,7 @@ class WakeQueue:
         heappush(self._heap, (at, name))
 
     def pop_due(self, now: float) -> list[str]:
-        """Remove and return the nodes whose time has come."""
+        """Remove and return the nodes that are due."""
         names: list[str] = []
         while self._heap and self._heap[0][0] <= now:
             at, name = heappop(self._heap)
@@ -317,16 +317,16 @@ class WakeQueue:
 
 
 def next_wake(node: NodeView, outcome: NodeOutcome, due: float | None, now: float) -> float | None:
-    """Return when the node has to be stepped again though nothing about it changes."""
+    """Return the time to step the node again even if nothing about it changes."""
     earliest = _NEVER if due is None or due <= now else due
     if outcome is None:
         return earliest if earliest < _NEVER else None
     for component in node.components.values():
         if now < component.silent_at < earliest:
             earliest = component.silent_at
-    for at in _own_times(outcome):
-        if at is not None and now < at < earliest:
-            earliest = at
+    for time in _own_times(outcome):
+        if time is not None and now < time < earliest:
+            earliest = time
     return earliest if earliest < _NEVER else None
 
 

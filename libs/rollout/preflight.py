@@ -30,13 +30,13 @@ _WITHOUT_PREFLIGHT = NodeRequest.WITHOUT_PREFLIGHT
 
 class PreflightPhase(Enum):
     CLEAR = auto()
-    """Nothing stands in the way, or no check is needed."""
+    """The check found no obstacle, or no check is needed."""
     NEEDED = auto()
     """The check has to be requested."""
     PENDING = auto()
     """The check was requested and has time to be answered."""
     BLOCKED = auto()
-    """A finding, or no answer: the other candidates go on."""
+    """A finding, or no answer: other candidates may start meanwhile."""
 
 
 class PreflightStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,9 @@ def _answered(
         due = (
             answered_at if _found_leaving_pods(query, check) else answered_at + CHECK_VALID_SECONDS
         )
-        return PreflightStatus(phase=PreflightPhase.BLOCKED, wait=_found(query, now), due=due)
+        return PreflightStatus(
+            phase=PreflightPhase.BLOCKED, wait=_finding_wait(query, now), due=due
+        )
     return _CLEAR if now < answered_at + CHECK_VALID_SECONDS else _REQUIRED
 
 
@@ -88,17 +90,20 @@ def _unanswered(query: PreflightQuery, before: WaitCode | None, now: float) -> P
     if query.answer is not None and query.answer.findings:
         due = answer_due if is_pending else repeat_at
         return PreflightStatus(
-            phase=PreflightPhase.BLOCKED, wait=_found(query, now), due=due, is_pending=is_pending
+            phase=PreflightPhase.BLOCKED,
+            wait=_finding_wait(query, now),
+            due=due,
+            is_pending=is_pending,
         )
     if not is_pending or before is WaitCode.AGENT_SILENT:
         due = answer_due if is_pending else repeat_at
         return PreflightStatus(
-            phase=PreflightPhase.BLOCKED, wait=_silent(now), due=due, is_pending=is_pending
+            phase=PreflightPhase.BLOCKED, wait=_silence_wait(now), due=due, is_pending=is_pending
         )
     return PreflightStatus(phase=PreflightPhase.PENDING, due=answer_due, is_pending=True)
 
 
-def _found(query: PreflightQuery, now: float) -> Wait:
+def _finding_wait(query: PreflightQuery, now: float) -> Wait:
     findings = query.answer.findings if query.answer is not None else ()
     return Wait(
         code=WaitCode.PREFLIGHT,
@@ -109,7 +114,7 @@ def _found(query: PreflightQuery, now: float) -> Wait:
     )
 
 
-def _silent(now: float) -> Wait:
+def _silence_wait(now: float) -> Wait:
     return Wait(
         code=WaitCode.AGENT_SILENT,
         detail=f"the driver agent did not answer the preflight check within {ANSWER_SECONDS:g} s",

@@ -98,7 +98,7 @@ def constrain(
 
 
 def withdrawn_entry_wait(evaluation: PoolEvaluation, now: Instant) -> Wait:
-    """Return the wait of a node whose entry in flight does not hold any more."""
+    """Return the wait of a node with an entry in flight that is no longer valid."""
     reason = evaluation.blocked_by
     if reason is not None:
         return wait(reason.code, reason.detail, now, who=reason.who or None)

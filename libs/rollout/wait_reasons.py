@@ -1,4 +1,4 @@
-"""Building waits: code, detail, and who can end the wait (docs/states.md#waits)."""
+"""Builders of waits: code, detail, and the people who can end the wait (docs/states.md#waits)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple

@@ -41,7 +41,7 @@ def on_poke(state: StageState, name: str, part: str) -> None:
 
 
 def read_slot(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
-    """Refuse, acknowledge, resume or begin what the slot says."""
+    """Refuse, acknowledge, resume or begin the command in the slot."""
     if not is_live(agent) or not is_connected(state, machine):
         return
     slot = state.slots.get((machine.name, agent.part))
@@ -115,7 +115,7 @@ def _begin(state: StageState, machine: StageMachine, agent: StageAgent, command:
 
 
 def _run(state: StageState, machine: StageMachine, agent: StageAgent, command: Command) -> None:
-    """Run the op in this process; it is re-examined whenever something happens on the machine."""
+    """Run the op in this process; each change of the machine continues it."""
     agent.running = True
     agent.phase = ""
     agent.since = state.now
@@ -134,7 +134,7 @@ def _run(state: StageState, machine: StageMachine, agent: StageAgent, command: C
 
 
 def _remember(agent: StageAgent, command: Command) -> None:
-    """Apply what a command changes until the next one."""
+    """Apply the effects of a command that last until the next one."""
     body = command.open()
     if isinstance(body, Quiesce):
         agent.holds_devices = False
@@ -157,7 +157,7 @@ def _devices_closed(state: StageState, name: str, part: str, life: int, order: O
         state.machine_changed(machine)
 
 
-# Ending ops, and saying things.
+# Results and reports.
 
 
 def finish(
@@ -170,7 +170,7 @@ def finish(
     """End the op: record its result in the journal, then report it."""
     command, (code, message) = agent.current_op, why
     if command is None:
-        raise RuntimeError(f"{agent.part} of {machine.name} has no op that could end")
+        raise RuntimeError(f"{agent.part} of {machine.name} has no op in progress to finish")
     result = Result(
         epoch=command.epoch,
         token=command.token,

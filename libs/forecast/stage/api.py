@@ -65,10 +65,10 @@ def apply_node(state: StageState, name: str, write: WriteNode) -> int:
 
 
 def apply_fields(fields: Fields, wanted: Mapping[str, Any]) -> Fields:
-    """Return the fields after an apply with force of everything the scheduler wants.
+    """Return the fields after an apply with force of the scheduler's whole configuration.
 
-    Changed values become its alone, unchanged ones are shared, and fields it no longer wants go
-    unless another manager owns them.
+    The scheduler alone owns changed values and co-owns unchanged ones. Fields left out of the
+    configuration are removed unless another manager owns them.
     """
     after: Fields = {}
     for path, field in fields.items():

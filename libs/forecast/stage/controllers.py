@@ -43,13 +43,13 @@ def sync_cordon_taint(state: StageState, name: str, uid: str) -> None:
 
 
 def set_operand_pause(state: StageState, name: str, uid: str) -> None:
-    """Write discovery's values for foreign operands, as the record says."""
+    """Pause or resume foreign operands in discovery's labels, as the record requires."""
     node, machine = state.nodes.get(name), state.machines.get(name)
     if node is None or node.uid != uid or machine is None:
         return
     record = api.record_of(node)
     paused = record is not None and record.paused
-    operands = any(each.exemption is EvictionExemption.OPERAND for each in machine.tenants)
+    operands = any(tenant.exemption is EvictionExemption.OPERAND for tenant in machine.tenants)
     if not operands or node.operands_paused == paused:
         return
     node.operands_paused = paused

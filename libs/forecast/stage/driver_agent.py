@@ -64,7 +64,7 @@ def _swap(state: StageState, machine: StageMachine, agent: StageAgent, body: Swa
         return
     pod = _at_gate(machine, body.label, other_than=body.old_pod_uid)
     if pod is None:
-        agents.progress(state, machine, agent, "gate", "no driver pod asks")
+        agents.progress(state, machine, agent, "gate", "no driver pod waits at the gate")
     elif _is_current(state, machine, agent):
         agents.step(state, machine, agent, f"gate: {pod.uid}")
         driver_pods.admit(state, machine, pod)
@@ -87,7 +87,7 @@ def _wait_for_driver(
 
 
 def _is_current(state: StageState, machine: StageMachine, agent: StageAgent) -> bool:
-    """Read the slot again before an irreversible step; return whether the op may go on."""
+    """Read the slot again before an irreversible step; return whether the op may continue."""
     if not agents.is_connected(state, machine):
         agents.progress(state, machine, agent, agent.phase or "gate", "the slot cannot be read")
         return False
@@ -123,7 +123,7 @@ def _begin_unload(state: StageState, machine: StageMachine, agent: StageAgent) -
 
 
 def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
-    """Apply the kernel's answer: EBUSY as long as anything holds the devices."""
+    """Apply the kernel's answer: EBUSY as long as a process holds the devices."""
     machine = state.machine(name, boot)
     if machine is None:
         return
@@ -136,7 +136,7 @@ def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
         _retry_later(state, machine, agent, holders_text)
     else:
         agents.step(state, machine, agent, "unload: ok")
-        state.log(f"{name}: the modules are out")
+        state.log(f"{name}: the modules are unloaded")
         machine.loaded = None
         machine.busy_since = None
     state.machine_changed(machine)
@@ -182,7 +182,7 @@ def retry_unload(
 
 
 def holders(machine: StageMachine) -> tuple[str, ...]:
-    """Return everything that has the devices open."""
+    """Return the components, pods and processes that have the devices open."""
     if machine.loaded is None:
         return ()
     found = [f"{agent.part} (ours)" for agent in machine.agents.values() if agent.holds_devices]
@@ -231,18 +231,18 @@ def install_finished(state: StageState, name: str, boot: int, ends: tuple[int, s
     if not isinstance(agent.body, Install) or agent.body.install_digest != digest:
         return
     if code:
-        why = f"the installer of {digest} ended with {code}"
-        agents.finish(state, machine, agent, Outcome.FAILED, ("driver-start", why))
+        message = f"the installer of {digest} exited with {code}"
+        agents.finish(state, machine, agent, Outcome.FAILED, ("driver-start", message))
     else:
         machine.loaded = driver_pods.kernel_driver(digest, state.now)
     state.machine_changed(machine)
 
 
-# The gate, and the facts that are reported of it.
+# The gate, and the reported facts.
 
 
 def _admitted(machine: StageMachine) -> StageDriverPod | None:
-    """Return the admitted pod while it is on the machine, whatever its container does."""
+    """Return the admitted pod while it is on the machine, running or not."""
     pod = machine.drivers.get(machine.admitted)
     return pod if pod is not None and pod.on_machine else None
 

@@ -36,7 +36,7 @@ class PodRun(NamedTuple):
 
 
 def sync_drivers(state: StageState, name: str) -> None:
-    """Keep one pod of the DaemonSet that the Node's label names, and of no other."""
+    """Keep one pod of the DaemonSet that the Node's label names, and delete all others."""
     machine = state.machines.get(name)
     if machine is None:
         return
@@ -106,7 +106,7 @@ def call_in_run(
     machine: StageMachine,
     pod: StageDriverPod,
 ) -> None:
-    """Call back during this run of the pod; whatever ends the run makes the call void."""
+    """Call back during this run of the pod; the end of the run voids the call."""
     run = PodRun(machine.name, machine.boot, pod.uid, pod.run)
     state.call_after(seconds, pod_is_due, callback, run)
 
@@ -136,7 +136,7 @@ def start_driver_pod(state: StageState, machine: StageMachine, pod: StageDriverP
     pull = state.world.pull(machine.name, pod.label, CONTAINER).seconds
     if pull is None:
         pod.phase = DriverPodPhase.STUCK
-        trouble = "ImagePullBackOff: the image of the driver is not there"
+        trouble = "ImagePullBackOff: the image of the driver does not exist"
         update_status(state, machine, pod, trouble=trouble)
     else:
         call_in_run(state, pull, driver_image_pulled, machine, pod)
@@ -179,7 +179,7 @@ def _confirm_end(state: StageState, machine: StageMachine, pod: StageDriverPod) 
 
 
 def forget(machine: StageMachine, pod: StageDriverPod) -> None:
-    """Drop the pod once it is neither in the API nor on the machine."""
+    """Drop the pod once it is gone from the API and from the machine."""
     if not pod.in_api and not pod.on_machine:
         machine.drivers.pop(pod.uid, None)
 
@@ -195,7 +195,7 @@ def update_status(
         state.touch(machine.name)
 
 
-# The container: past the gate it loads its modules, runs, and crashes.
+# The container after the gate: it loads its modules, runs, and crashes.
 
 
 def admit(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
@@ -216,7 +216,7 @@ def start_container(state: StageState, machine: StageMachine, pod: StageDriverPo
 
 
 def resume_load(state: StageState, machine: StageMachine) -> None:
-    """Load the drivers that waited for the safe-load annotation to go."""
+    """Load the drivers that waited for the removal of the safe-load annotation."""
     for pod in machine.drivers.values():
         if pod.on_machine and pod.phase is DriverPodPhase.LOADING:
             _load(state, machine, pod)
@@ -238,9 +238,9 @@ def driver_loaded(state: StageState, machine: StageMachine, pod: StageDriverPod)
     ready = state.world.ready(machine.name, pod.label, CONTAINER, attempt).seconds
     if ready is not None:
         call_in_run(state, ready, driver_ready, machine, pod)
-    ends = state.world.run(machine.name, pod.label, CONTAINER, attempt).after
-    if ends is not None:
-        call_in_run(state, ends, driver_crashed, machine, pod)
+    crash = state.world.run(machine.name, pod.label, CONTAINER, attempt).after
+    if crash is not None:
+        call_in_run(state, crash, driver_crashed, machine, pod)
     state.machine_changed(machine)
 
 

@@ -1,4 +1,4 @@
-"""Carry out decisions as the scheduler does: each node by itself, action by action.
+"""Carry out decisions as the scheduler does: each node independently, action by action.
 
 A failed action ends its step for its node only. Guards are read when the decision is made, so late
 effects meet a changed cluster.
@@ -179,7 +179,7 @@ def _write_slot(state: StageState, sent: SentStep, action: WriteSlot) -> bool:
     if slot is not None and slot.command == action.command:
         return True
     if _sequence(state, name, component) != sent.slots.get(component, 0):
-        state.log(f"{name}: slot of {component} was written by somebody else")
+        state.log(f"{name}: slot of {component} was written by another writer")
         return False
     put_slot(state, name, component, action.command)
     return True
@@ -194,7 +194,7 @@ def put_slot(state: StageState, name: str, component: str, command: Command) -> 
     state.call_after(state.poke_seconds(name, component), agents.on_poke, name, component)
 
 
-# Evictions, which are repeated until the pods are gone or are to be kept.
+# Evictions, which are repeated until the pods are gone or may stay.
 
 
 def start_evictions(state: StageState, name: str, action: EvictPods) -> None:
@@ -211,7 +211,7 @@ def start_evictions(state: StageState, name: str, action: EvictPods) -> None:
 
 
 def request_eviction(state: StageState, name: str, uid: str, leader: int, by_force: bool) -> None:
-    """Evict a pod, again and again; a pod that is gone counts as evicted until that is visible."""
+    """Evict a pod repeatedly; a pod that is gone counts as evicted until the next view."""
     memory, machine = state.memory.get(name), state.machines.get(name)
     pending = memory.evictions if memory is not None else None
     if pending is None or machine is None or leader != state.leader or uid not in pending.pods:
@@ -258,8 +258,8 @@ def _start_preflight(state: StageState, sent: SentStep, action: AskPreflight) ->
     )
     memory.preflight_boot = action.boot_id
     state.touch(sent.name)
-    asked = (sent.name, action.boot_id, sent.leader, check)
-    state.call_after(state.latencies.preflight, finish_preflight, *asked)
+    arguments = (sent.name, action.boot_id, sent.leader, check)
+    state.call_after(state.latencies.preflight, finish_preflight, *arguments)
     return True
 
 
@@ -296,7 +296,7 @@ def _findings(machine: StageMachine, check: PreflightCheck) -> list[Finding]:
     ]
     if machine.host_processes and machine.loaded is not None:
         holders.insert(0, f"{machine.host_processes} processes of the host")
-    return [*machine.obstacles, *(Finding(code="holder", message=each) for each in holders)]
+    return [*machine.obstacles, *(Finding(code="holder", message=holder) for holder in holders)]
 
 
 # Rollouts.

@@ -26,7 +26,7 @@ from libs.rollout.views.pool import Build
 
 
 class FinishedUpgrade(msgspec.Struct, frozen=True, kw_only=True):
-    """The upgrade that a node has behind it."""
+    """A completed upgrade of a node."""
 
     pool: str
     target: str
@@ -39,11 +39,11 @@ class FinishedUpgrade(msgspec.Struct, frozen=True, kw_only=True):
     driver_started: float
     driver_loaded: float
     restarts: tuple[float, ...] = ()
-    """Of the node's record."""
+    """The driver restarts in the node's record."""
 
 
 def load_driver(machine: StageMachine, upgrade: FinishedUpgrade, *, preinstalled: bool) -> None:
-    """Put the driver of the build into the kernel."""
+    """Load the driver of the build into the kernel."""
     machine.loaded = kernel_driver(
         upgrade.build.install_digest, upgrade.driver_loaded, preinstalled=preinstalled
     )

@@ -88,7 +88,7 @@ class StageDriverPod(msgspec.Struct, kw_only=True):
     """The kubelet is stopping it."""
     phase: DriverPodPhase = DriverPodPhase.PULLING
     run: int = 0
-    """Counts what its containers begin; callbacks of an earlier run are void."""
+    """The number of the current run of its containers; callbacks of an earlier run are void."""
     status: DriverContainerStatus = DriverContainerStatus()
     reported_status: DriverContainerStatus = DriverContainerStatus()
     """The status that the API server has."""
@@ -141,9 +141,9 @@ class StageAgent(msgspec.Struct, kw_only=True):
     capabilities: frozenset[str]
     alive: bool = True
     hung: bool = False
-    """The process keeps what it has open, but does nothing."""
+    """The process does nothing, but keeps its open devices."""
     life: int = 0
-    """Counts its processes; callbacks of an earlier one are void."""
+    """The number of the current process; callbacks of an earlier process are void."""
     holds_devices: bool = False
     silent_at: float | None = None
     """None: it sends heartbeats."""
@@ -182,7 +182,7 @@ class KernelDriver(msgspec.Struct, frozen=True):
 
 
 class StageMachine(msgspec.Struct, kw_only=True):
-    """A machine, whatever the API server believes of it."""
+    """A machine as it is, which its Node in the API server may not show."""
 
     name: str
     boot: int = 1
@@ -212,12 +212,12 @@ class StageMachine(msgspec.Struct, kw_only=True):
     obstacles: tuple[Finding, ...] = ()
     """Findings of a preflight."""
     counts: dict[str, int] = {}
-    """Number of attempts of each operation, which worlds are asked by."""
+    """Number of attempts of each operation, on which the answers of a world depend."""
 
-    def attempt(self, what: str) -> int:
+    def attempt(self, operation: str) -> int:
         """Return the number of this attempt, from 0 on."""
-        number = self.counts.get(what, 0)
-        self.counts[what] = number + 1
+        number = self.counts.get(operation, 0)
+        self.counts[operation] = number + 1
         return number
 
 
@@ -238,7 +238,7 @@ class StageSlot(msgspec.Struct, frozen=True):
 
 class PendingEvictions(msgspec.Struct, kw_only=True):
     pods: dict[str, float]
-    """Uid: since when."""
+    """By uid: the time of the first request."""
     by_force: bool
     refused: dict[str, str]
 

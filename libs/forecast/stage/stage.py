@@ -1,8 +1,8 @@
 """A stage: a small cluster in memory and virtual time, on which decisions are carried out.
 
 Callers read `fleet` and `instant`, pass a decision to `carry_out`, and let time pass. A
-`WorldModel` answers how long things take. The same stage with the same decisions always behaves the
-same.
+`WorldModel` supplies durations and failures. The same stage with the same decisions always behaves
+the same.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ class Stage:
 
     @classmethod
     def from_fleet(cls, fleet: Fleet, *, world: WorldModel, now: float) -> "Stage":
-        """Return the cluster that a snapshot shows, as far as it shows it."""
+        """Return the cluster of a snapshot, as far as the snapshot shows it."""
         state = StageState(world=world, start=now, latencies=Latencies())
         result = cls(state)
         populate_from_fleet(state, fleet)
@@ -109,7 +109,7 @@ class Stage:
     # Decisions and time.
 
     def carry_out(self, decision: Decision, no_longer_waiting: Iterable[str]) -> None:
-        """Begin to carry out a decision; `no_longer_waiting` are the nodes whose wait ends."""
+        """Begin to carry out a decision; the waits of the nodes in `no_longer_waiting` end."""
         effects.carry_out(self.state, decision, no_longer_waiting)
 
     @property

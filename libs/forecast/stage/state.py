@@ -1,6 +1,6 @@
-"""The state of a stage: its objects, its timers, and what changed since it was last viewed.
+"""The state of a stage: its objects, its timers, and the changes since the last view.
 
-What changes it is in the modules whose functions take a state.
+The functions of the other modules that take a state change it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -103,7 +103,7 @@ class ObjectRef(NamedTuple):
 NodeHandler = Callable[["StageState", str, frozenset[str]], None]
 """Called with the name of a Node and the paths that changed."""
 MachineHandler = Callable[["StageState", StageMachine], None]
-"""Called after something happened on a machine."""
+"""Called after a change on a machine."""
 
 
 class StageState:
@@ -131,7 +131,7 @@ class StageState:
         self.memory: dict[str, NodeMemory] = {}
         self.writing_rollouts: set[str] = set()
         self.epoch = 1
-        """The current leader's."""
+        """The epoch of the current leader."""
         self.leader = 0
         """Number of the current leader; only effects of earlier ones can still arrive."""
         self.foreign_operator = ""
@@ -143,12 +143,12 @@ class StageState:
         """Nodes to decide about again."""
         self.dirty_pools: set[str] = set()
         self.decided_nodes: set[str] = set()
-        """Nodes changed by a decision itself: shown, but no reason to decide again."""
+        """Nodes changed by a decision itself: in the next view, but not decided again for that."""
         self.decided_pools: set[str] = set()
         self.stale_views: set[str] = set()
-        """Nodes whose view is out of date."""
+        """Nodes with an outdated view."""
         self.stale_memory_views: set[str] = set()
-        """Nodes of whose view only the scheduler's memory is out of date."""
+        """Nodes with a view that is outdated only in the scheduler's memory."""
         self.stale_pool_views: set[str] = set()
 
     # Time.

@@ -12,14 +12,14 @@ from libs.forecast.stage.state import SCHEDULER, ObjectRef, StageState
 from libs.rollout.views.machine import EvictionExemption
 
 TOO_MANY = 429
-_LINGERS = 2.0
+_PROCESS_END_SECONDS = 2.0
 """Seconds until the processes of a force-deleted pod end."""
 
 
 def start_tenant_pod(
-    state: StageState, machine: StageMachine, tenant_at: int, uid: str
+    state: StageState, machine: StageMachine, tenant_index: int, uid: str
 ) -> TenantPod:
-    pod = TenantPod(uid=uid, tenant=machine.tenants[tenant_at])
+    pod = TenantPod(uid=uid, tenant=machine.tenants[tenant_index])
     machine.tenant_pods[uid] = pod
     schedule_completion(state, machine, pod)
     state.touch(machine.name)
@@ -49,7 +49,7 @@ def tenant_pod_ended(state: StageState, name: str, boot: int, uid: str) -> None:
 
 
 def remove(state: StageState, machine: StageMachine, pod: TenantPod) -> None:
-    """Remove an ended pod, or let it be deleted until its kubelet can report the end."""
+    """Remove an ended pod, or mark it as deleting until its kubelet can report the end."""
     pod.on_machine = False
     if pod.in_api and not machine.kubelet_connected:
         pod.deleting = True
@@ -83,7 +83,7 @@ def evict(state: StageState, machine: StageMachine, pod: TenantPod) -> str:
 
 
 def begin_stop(state: StageState, machine: StageMachine, pod: TenantPod) -> None:
-    """Let the pod be deleted with its grace period."""
+    """Delete the pod with its grace period."""
     pod.deleting = True
     state.touch(machine.name)
     if machine.up:
@@ -102,7 +102,7 @@ def delete(
     if not pod.on_machine:
         machine.tenant_pods.pop(pod.uid, None)
     elif pod.tenant.stop_seconds is not None:
-        _end_after(state, machine, pod, _LINGERS)
+        _end_after(state, machine, pod, _PROCESS_END_SECONDS)
     state.machine_changed(machine)
 
 

@@ -1,4 +1,4 @@
-"""The views of a stage, as a scheduler would see it.
+"""The views of a stage, as a scheduler would have them.
 
 A view of a node has four parts: the Node, its pods, its agents' reports, the scheduler's memory.
 """
@@ -197,7 +197,7 @@ def _workload_pod(tenant_pod: TenantPod, pool: StagePool | None) -> WorkloadPod:
 
 
 def reports_part(state: StageState, name: str) -> Part:
-    """Return what the bus has of the node for its uid and boot."""
+    """Return the reports on the bus for the uid and boot of the node."""
     machine, node = state.machines.get(name), state.nodes.get(name)
     if machine is None or node is None:
         return {}

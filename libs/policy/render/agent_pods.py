@@ -48,7 +48,7 @@ class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def discovery(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:
-    """Return the pod of the discovery agent, which reports what a node is."""
+    """Return the pod of the discovery agent, which reports the hardware and system of a node."""
     return AgentPod(
         image=settings.images.discovery,
         sections=(policy.spec.gfd,),

@@ -184,7 +184,7 @@ def _container(
             ),
             # Agents run before the device plugin, so no plugin grants them GPU device files.
             "securityContext": {"privileged": True, "readOnlyRootFilesystem": True},
-            # The host's /dev is mounted over the place where Kubernetes would put it.
+            # The host's /dev is mounted over the default path of this file.
             "terminationMessagePath": "/run/termination-log",
             "volumeMounts": [
                 *(mount for _, mount in parts.volumes),
@@ -218,19 +218,19 @@ def _strategy(common: Daemonsets) -> JsonObject:
         return {"type": common.update_strategy.value}
     amount = common.rolling_update.max_unavailable or "1"
     # The API server refuses 0, with which no pod would ever be replaced.
-    most = max(1, int(amount)) if amount.isdigit() else amount if scaled_value(amount, 100) else 1
-    return {"type": common.update_strategy.value, "rollingUpdate": {"maxUnavailable": most}}
+    limit = max(1, int(amount)) if amount.isdigit() else amount if scaled_value(amount, 100) else 1
+    return {"type": common.update_strategy.value, "rollingUpdate": {"maxUnavailable": limit}}
 
 
 DEPLOY_PREFIX: Final = "nvidia.com/gpu.deploy."
-"""Prefix of the labels that say whether a node gets an operand; the operand's name follows."""
+"""Prefix of the labels that decide whether a node gets an operand; the operand's name follows."""
 
 DEPLOY_OPERANDS: Final = f"{DEPLOY_PREFIX}operands"
-"""Set to `false` by people on a node that gets no operands at all."""
+"""The label that people set to `false` on a node that gets no operands at all."""
 DEPLOY_DRIVER: Final = f"{DEPLOY_PREFIX}driver"
 
 NEVER_PAUSED_LABELS: Final = frozenset(
     (DEPLOY_OPERANDS, DEPLOY_DRIVER, *(agent.selector[0] for agent in AGENTS))
 )
-"""Labels that are not paused during an upgrade: pods selected by them stay, and nothing waits for
-them to go. The whole-node switch, the driver, and the selectors of Sluice's own agents."""
+"""Labels that are not paused during an upgrade: pods selected by them stay, and no upgrade waits
+for them. These are the whole-node switch, the driver, and the selectors of Sluice's own agents."""

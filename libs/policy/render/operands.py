@@ -25,7 +25,7 @@ from libs.policy.render.rendered import (
 from libs.policy.variants import NodeVariants
 from libs.policy.wanted import InstallMethod, operands_of
 
-_ORDER: Final = {operand: at for at, operand in enumerate(Operand)}
+_ORDER: Final = {operand: index for index, operand in enumerate(Operand)}
 _DEFAULT_POLICY: Final = ClusterPolicy(
     spec=ClusterPolicySpec(mig=MigSection(strategy=MigStrategy.SINGLE))
 )
@@ -61,8 +61,8 @@ def _is_held(pools: Pools) -> bool:
     """Report whether the cluster-wide policy has errors."""
     if pools.cluster is None:
         return False
-    of_gpus = isinstance(pools.cluster, GpuClusterPolicy)
-    kind = (GPU_CLUSTER_POLICY if of_gpus else CLUSTER_POLICY).name
+    is_gpu_policy = isinstance(pools.cluster, GpuClusterPolicy)
+    kind = (GPU_CLUSTER_POLICY if is_gpu_policy else CLUSTER_POLICY).name
     key = (kind, pools.cluster.metadata.name)
     return any(verdict.errors for verdict in pools.verdicts if (verdict.kind, verdict.name) == key)
 

@@ -252,7 +252,7 @@ def _peermem(driver: WantedDriver, image: str, mounts: list[JsonObject]) -> Json
         "imagePullPolicy": driver.image.image_pull_policy or DEFAULT_PULL_POLICY,
         "command": ["nvidia-driver"],
         "args": ["reload_nvidia_peermem"],
-        # These variables say where the network driver is that the container waits for.
+        # These variables locate the network driver that the container waits for.
         "env": env_fields(rdma_env(driver)),
         "securityContext": _PRIVILEGED,
         "volumeMounts": mounts,

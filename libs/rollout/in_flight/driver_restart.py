@@ -28,7 +28,7 @@ from libs.rollout.views.machine import Component, DriverPod
 _PERMANENT = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 """Waiting reasons of the kubelet that do not go away by themselves."""
 
-_OUT = frozenset({"old-driver", "unload"})
+_UNLOADING_PHASES = frozenset({"old-driver", "unload"})
 """Phases of a swap in which the old driver is still loaded or running."""
 
 
@@ -46,11 +46,11 @@ def pod_restart(f: InFlightNode) -> NodeOutcome:
 
 
 def _remove_old_driver(f: InFlightNode) -> NodeOutcome:
-    """Wait until the object of the old pod is gone: no swap before (docs/states.md#gate-1)."""
+    """Wait until the old pod is deleted: no swap begins before (docs/states.md#gate-1)."""
     detail = "waiting for the old driver pod to be gone: "
     for pod in f.old_pods:
-        named = pod.uid == f.record.old_pod_uid and not pod.deleting
-        if named and pod.label in ("", f.record.label):
+        is_recorded = pod.uid == f.record.old_pod_uid and not pod.deleting
+        if is_recorded and pod.label in ("", f.record.label):
             # The label of the node still selects it, so its DaemonSet keeps it.
             ref = PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid)
             name = pod.display_name
@@ -163,14 +163,14 @@ def installs_on_host(f: InFlightNode) -> bool:
 
 
 def is_shut_out_after_swap(f: InFlightNode) -> bool:
-    """Whether another pod came to the gate after the swap, which only opens within one."""
+    """Whether another pod came to the gate after the swap: the gate opens only during a swap."""
     command = slots.held_command(f.node, slots.DRIVER, f.record.token, CommandKind.SWAP)
     is_done = slots.slot_result(f.node, slots.DRIVER, command) is not None
     return is_done and waits_at_gate(f.new_pod, f.node.gate)
 
 
 def _unloaded_by(f: InFlightNode, command: Command) -> float:
-    """Return until when the old driver has to be unloaded, by the deadline in the slot."""
+    """Return the time by which the old driver must be unloaded, from the deadline in the slot."""
     sent = command.deadline - limits.UNLOAD
     frozen = limits.deadline_extension(f.record, f.pool, f.now, reported=False)
     return command.deadline + frozen + limits.bus_outage_seconds(f.now, sent)
@@ -191,7 +191,7 @@ def _await_swap(f: InFlightNode, driver: Component, command: Command) -> NodeOut
             wait = state_wait(f, WaitCode.GATE, f"the driver agent {refused}")
             return recheck_at(wait, command.deadline, f.now)
         return state_wait(f, WaitCode.UNLOAD, _progress_text(f))
-    if progress.phase not in _OUT:
+    if progress.phase not in _UNLOADING_PHASES:
         code = WaitCode.GATE if progress.phase == "gate" else WaitCode.DRIVER_START
         return state_wait(f, code, _progress_text(f))
     if limits.is_past(_unloaded_by(f, command), f.now):
@@ -227,7 +227,7 @@ def _finish(f: InFlightNode) -> NodeOutcome:
 def _progress_text(f: InFlightNode) -> str:
     """Describe the progress: the detail of a wait, or the cause of a failure."""
     if f.old_pods:
-        return f"the old driver pod {f.old_pods[0].display_name} is still there"
+        return f"the old driver pod {f.old_pods[0].display_name} still exists"
     driver = f.node.components.get(slots.DRIVER)
     command = _swap_command(f)
     if driver is None or command is None:

@@ -1,6 +1,6 @@
 """Steps 4 and 5: pods leave the node, and components release the GPU devices.
 
-Other than GPU pods only where drain is on (docs/states.md#upgrade, #limits).
+Pods without GPUs leave only where drain is on (docs/states.md#upgrade, #limits).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -33,19 +33,19 @@ class _Pods(msgspec.Struct, frozen=True):
 
     evicted: tuple[WorkloadPod, ...]
     forced: tuple[WorkloadPod, ...]
-    """The policy does not allow to evict them; deletion by force would."""
+    """The policy does not allow their eviction; deletion by force would remove them."""
     stuck: tuple[WorkloadPod, ...]
     """They would be created again at once."""
     operands: tuple[WorkloadPod, ...]
-    """They leave by a pause."""
+    """They leave when their operand is paused."""
 
     @property
-    def none(self) -> bool:
+    def is_empty(self) -> bool:
         return not (self.evicted or self.forced or self.stuck or self.operands)
 
 
 def restore_cordon(f: InFlightNode) -> Step | None:
-    """Restore a removed cordon: without it pods would come as fast as they go."""
+    """Restore a removed cordon: without it new pods would replace the evicted ones."""
     if f.node.cordoned or not f.needs_cordon:
         return None
     because = "the node was uncordoned during its upgrade: cordoned again"
@@ -53,7 +53,7 @@ def restore_cordon(f: InFlightNode) -> Step | None:
 
 
 def evict_pods(f: InFlightNode) -> NodeOutcome:
-    """Get the pods of this state off the node; None: none is left."""
+    """Remove the pods of this state from the node; None: no such pod is left."""
     recordon = restore_cordon(f)
     if recordon is not None:
         return recordon
@@ -64,7 +64,7 @@ def evict_pods(f: InFlightNode) -> NodeOutcome:
             f, WaitCode.EVICTION, "the pods of the node are not listed yet", who=NO_ACTION_NEEDED
         )
     pods = _classified(f, f.node.pods)
-    if pods.none:
+    if pods.is_empty:
         return None
     if f.is_overdue:
         return _time_out(f, _describe(pods), pods)
@@ -225,7 +225,7 @@ def _quiesce_and_start(f: InFlightNode) -> NodeOutcome:
 def quiesce(
     f: InFlightNode, names: Sequence[str], on_timeout: Callable[[InFlightNode, str], NodeOutcome]
 ) -> NodeOutcome:
-    """Get these components to release the devices; None: they have, or are silent."""
+    """Make these components release the devices; None: each has done so, or is silent."""
     pending: list[tuple[str, Component, Command]] = []
     unsent: list[str] = []
     for name in names:
@@ -262,21 +262,21 @@ def _await_quiesce(
 
 
 def quiesce_deadline(f: InFlightNode, command: Command) -> float:
-    """Return until when a component may take: derived from the deadline in its slot."""
+    """Return the time by which a component must be quiet, from the deadline in its slot."""
     sent = command.deadline - limits.QUIESCE
     frozen = limits.deadline_extension(f.record, f.pool, f.now, reported=False)
     return command.deadline + frozen + limits.bus_outage_seconds(f.now, sent)
 
 
 def _quiesce_command(f: InFlightNode, component: Component) -> Command | None:
-    """Return the command in the slot if it is of this boot and not overtaken."""
+    """Return the command in the slot if it is of this boot and not superseded."""
     command = component.slot
     if command is None or command.token != f.record.token or command.kind != CommandKind.QUIESCE:
         return None
     if (command.node_uid, command.boot_id) != (f.node.uid, f.node.boot_id):
         return None
-    is_overtaken = slots.is_lapsed(component, command, f.now) and f.now.at < command.deadline
-    return None if is_overtaken else command
+    is_superseded = slots.is_lapsed(component, command, f.now) and f.now.at < command.deadline
+    return None if is_superseded else command
 
 
 def _quiesce_text(pending: Sequence[tuple[str, Component, Command]]) -> str:

@@ -17,7 +17,7 @@ from libs.rollout.views.pool import Build, PoolView
 ENDED_BY_REPORT: Final = frozenset(
     {UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED}
 )
-"""States ended by a report: their deadlines are extended by bus outages."""
+"""States that end with a report of an agent: bus outages extend their deadlines."""
 
 DEFAULT_CODES: Final[Mapping[str, WaitCode]] = {
     UpgradeState.WAIT_FOR_JOBS_REQUIRED: WaitCode.JOBS,
@@ -40,7 +40,7 @@ class InFlightNode(msgspec.Struct, frozen=True, kw_only=True):
     build: Build | None
     """What the node gets for the target of its record."""
     deadline: float | None
-    """When this state ends by itself."""
+    """When this state times out."""
     is_overdue: bool
     bus_is_down: bool
     old_pods: tuple[DriverPod, ...]
@@ -86,15 +86,15 @@ def state_wait(
     who: str | None = None,
     until: float | None = None,
 ) -> Wait:
-    """Wait until the deadline of the state, or until another moment."""
+    """Return a wait until the deadline of the state, or until the given time."""
     return wait_reasons.wait(code, detail, f.now, f.deadline if until is None else until, who=who)
 
 
-def recheck_at(wait: Wait, at: float, now: Instant) -> Wait | Step:
-    """Return the wait, decided again before it ends by itself."""
-    if at <= now.at:
+def recheck_at(wait: Wait, time: float, now: Instant) -> Wait | Step:
+    """Return the wait, to be decided again at this time, before its own end."""
+    if time <= now.at:
         return wait
-    return Step(actions=(), because=wait.detail, wait=wait, wake_at=at)
+    return Step(actions=(), because=wait.detail, wait=wait, wake_at=time)
 
 
 def bus_wait(f: InFlightNode) -> Wait:
@@ -144,7 +144,7 @@ def write_record(
 
 
 def taint_wait(f: InFlightNode) -> Step | None:
-    """Wait for the taint that follows our fresh cordon: a write before would conflict with it."""
+    """Wait for the taint that follows our new cordon: an earlier write would conflict with it."""
     if not f.needs_cordon or not f.node.cordoned or f.node.cordon_taint:
         return None
     settled_at = f.lease.since + limits.TAINT

@@ -67,7 +67,7 @@ def finish_removal(f: InFlightNode) -> NodeOutcome:
     written = _release_node(
         f, None, "the driver is removed; the node is no longer managed", proven=True
     )
-    return _and_then(written, _idle_all(f, (*slots.QUIESCED, slots.DRIVER)))
+    return _append_actions(written, _idle_commands(f, (*slots.QUIESCED, slots.DRIVER)))
 
 
 def _release_node(
@@ -87,7 +87,7 @@ def _release_node(
         cordon=cordon_at_release(f.node, f.record, proven=proven),
         initially_cordoned=None if f.record.unproven and not proven else False,
         cleared=_initial_state(f.node) if proven or not f.record.unproven else (),
-        before=(*before, *_stops(f)),
+        before=(*before, *_cancel_evictions(f)),
     )
 
 
@@ -118,7 +118,9 @@ def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
         detail = f"waiting for components to resume before the release: {reason}"
         wait = state_wait(f, WaitCode.QUIESCE, detail)
         return Step(
-            actions=(*_stops(f), *commands), because=f"release the node: {reason}", wait=wait
+            actions=(*_cancel_evictions(f), *commands),
+            because=f"release the node: {reason}",
+            wait=wait,
         )
     components = f.node.components
     unanswered = [
@@ -138,7 +140,7 @@ def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
 
 
 def is_releasing(f: InFlightNode) -> bool:
-    """Whether a release has begun: before step 6 nothing else sends these components `idle`."""
+    """Whether a release has begun: before step 6 only a release sends these components `idle`."""
     return any(
         slots.held_command(f.node, name, f.record.token, CommandKind.IDLE)
         for name in slots.QUIESCED
@@ -179,7 +181,7 @@ def fail(f: InFlightNode, cause: str) -> NodeOutcome:
         because = f"the upgrade fails: {cause}"
         if f.record.cause == cause:
             return Step(actions=(idle,), because=because)
-        return _and_then(write_record(f, replace(f.record, cause=cause), because), (idle,))
+        return _append_actions(write_record(f, replace(f.record, cause=cause), because), (idle,))
     answered = driver.slot is not None and slots.command_result(driver, driver.slot) is not None
     if answered or driver.is_silent(f.now.at):
         return _failed(f, f.record.cause)
@@ -221,9 +223,9 @@ def _failed(f: InFlightNode, cause: str) -> Step:
         because=f"failed: {cause}",
         lease=None,
         cordon=unchanged_cordon(node) if record.operation is Operation.VALIDATE else True,
-        before=_stops(f),
+        before=_cancel_evictions(f),
     )
-    return _and_then(written, _idle_all(f, slots.QUIESCED))
+    return _append_actions(written, _idle_commands(f, slots.QUIESCED))
 
 
 def _slot_body(node: NodeView, name: str) -> object:
@@ -231,8 +233,8 @@ def _slot_body(node: NodeView, name: str) -> object:
     return slot.open() if slot is not None else None
 
 
-def _idle_all(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
-    """Return the `idle` commands for slots that hold something else."""
+def _idle_commands(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
+    """Return the `idle` commands for slots that hold another command."""
     return [
         slots.idle_command(f.node, name, f.now, token=f.record.token)
         for name in names
@@ -242,12 +244,12 @@ def _idle_all(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
     ]
 
 
-def _stops(f: InFlightNode) -> tuple[EvictPods, ...]:
-    """Cancel an eviction in progress."""
+def _cancel_evictions(f: InFlightNode) -> tuple[EvictPods, ...]:
+    """Return the action that cancels the evictions in progress."""
     return (EvictPods(pods=()),) if f.node.evictions else ()
 
 
-def _and_then(written: Step, actions: Sequence[Action]) -> Step:
+def _append_actions(written: Step, actions: Sequence[Action]) -> Step:
     """Append actions to a write; none if the write has to wait."""
     if not any(isinstance(action, WriteNode) for action in written.actions):
         return written

@@ -165,13 +165,13 @@ def _new_record(node: NodeView, now: Instant) -> NodeRecord:
 
 
 def _is_attempt(candidate: Candidate, before: NodeRecord) -> bool:
-    """Whether this is an attempt in the strategy's count; validating a node at rest is none."""
+    """Whether the strategy counts this as an attempt; the validation of a node at rest is none."""
     at_rest = before.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
     return not (candidate.operation is Operation.VALIDATE and at_rest)
 
 
 def _revalidated(node: NodeView, before: NodeRecord, candidate: Candidate, pool: PoolView) -> str:
-    """Return the run for which a failed node gets its one validation beside retries."""
+    """Return the driver run for which a failed node gets one validation beside its retries."""
     is_validation = candidate.operation is Operation.VALIDATE
     run = current_run(node, pool)
     if is_validation and run is not None and before.state == UpgradeState.UPGRADE_FAILED:
@@ -180,7 +180,7 @@ def _revalidated(node: NodeView, before: NodeRecord, candidate: Candidate, pool:
 
 
 def _cordoned_by_others(node: NodeView) -> bool:
-    """Whether the node is cordoned by others than us and the adopted upgrade."""
+    """Whether the node is cordoned by another manager than us and the adopted upgrade."""
     record = current_record(node)
     adopted = record is not None and has_adopted_cordon(node, record)
     return node.cordoned and not (is_only_our_cordon(node) or adopted)
@@ -283,6 +283,6 @@ def _start_obstacle(f: InFlightNode) -> NodeOutcome:
 
 
 def stale_source_wait(source: str, now: Instant) -> Wait:
-    """Nothing is taken away on stale data (docs/states.md#freshness)."""
+    """Return the wait for current data on this source (docs/states.md#freshness)."""
     detail = f"the latest data on {source} is more than {limits.STALE_AFTER:.0f} s old"
     return wait_reasons.wait(WaitCode.STALE, detail, now)

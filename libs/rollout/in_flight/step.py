@@ -66,21 +66,21 @@ def _renew_epochs(f: InFlightNode) -> Step | None:
 
 
 def handle_interruption(f: InFlightNode) -> NodeOutcome:
-    """Release or retarget a node that has not started; None: it goes on."""
-    reason = _unwanted(f)
+    """Release or retarget a node that has not started; None: its upgrade continues."""
+    reason = _unwanted_reason(f)
     if reason:
         return release(f, reason, back_off=False)
     if is_releasing(f):
-        return release(f, _late(f), back_off=True)
+        return release(f, _exceeded_limit(f), back_off=True)
     if f.record.operation is Operation.REMOVE:
         return None
-    return _retargeted(f) or _other_variant(f)
+    return _retarget(f) or _follow_variant(f)
 
 
-def _unwanted(f: InFlightNode) -> str:
-    """Return why the operation is no longer wanted, though nothing failed; empty: it is."""
+def _unwanted_reason(f: InFlightNode) -> str:
+    """Return why the operation is no longer wanted, though nothing failed; empty: it is wanted."""
     if f.record.operation is not Operation.REMOVE:
-        return f.pool.constraints.to_release.get(f.node.uid, "") or _pointless(f)
+        return f.pool.constraints.to_release.get(f.node.uid, "") or _pointless_reason(f)
     unwanted = f.node.excluded or f.node.pool != f.record.pool or f.pool.gone
     if unwanted or f.pool.method is InstallMethod.PRE_INSTALLED:
         return ""
@@ -89,9 +89,9 @@ def _unwanted(f: InFlightNode) -> str:
     return "the policy wants a driver on the node again"
 
 
-def _pointless(f: InFlightNode) -> str:
-    """Return why the upgrade gains nothing: its target has no build, or runs already."""
-    target, build = _granted(f)
+def _pointless_reason(f: InFlightNode) -> str:
+    """Return why the upgrade has no use: its target has no build, or runs already."""
+    target, build = _granted_target(f)
     if not f.node.variant or not (target != f.record.target or is_releasing(f)):
         return ""
     if build is None or build.readiness is Readiness.MISSING:
@@ -102,15 +102,15 @@ def _pointless(f: InFlightNode) -> str:
     return ""
 
 
-def _granted(f: InFlightNode) -> tuple[str, Build | None]:
-    """Return the target of its entry in flight, and the build for it."""
+def _granted_target(f: InFlightNode) -> tuple[str, Build | None]:
+    """Return the target of the node's entry in flight, and the build for it."""
     entry = f.pool.constraints.in_flight.get(f.node.uid)
     target = f.record.target if entry is None else entry.target
     return target, f.pool.build(target, f.node.variant)
 
 
-def _late(f: InFlightNode) -> str:
-    """Return which limit caused the release: not stored, but derived from what has passed."""
+def _exceeded_limit(f: InFlightNode) -> str:
+    """Return which limit caused the release; the record does not store it."""
     if f.is_overdue and f.record.state == UpgradeState.WAIT_FOR_JOBS_REQUIRED:
         return "jobs: they did not finish in time"
     if f.is_overdue and f.node.pods:
@@ -123,10 +123,10 @@ def _late(f: InFlightNode) -> str:
     return "quiesce: a component did not release the GPU devices in time"
 
 
-def _retargeted(f: InFlightNode) -> Step | None:
-    """Follow an edit of the policy that the entry in flight has taken over."""
+def _retarget(f: InFlightNode) -> Step | None:
+    """Change the record to the target that the entry in flight has since an edit of the policy."""
     entry = f.pool.constraints.in_flight.get(f.node.uid)
-    target, build = _granted(f)
+    target, build = _granted_target(f)
     if entry is None or build is None or target == f.record.target:
         return None
     record = replace(
@@ -141,8 +141,8 @@ def _retargeted(f: InFlightNode) -> Step | None:
     return write_record(f, record, f"the policy was edited: the target is now {target}")
 
 
-def _other_variant(f: InFlightNode) -> Step | None:
-    """Follow a reboot into another kernel or system: it needs another build."""
+def _follow_variant(f: InFlightNode) -> Step | None:
+    """Change the label after a reboot into another kernel or system, which needs another build."""
     build = f.build
     if build is None or build.label == f.record.label:
         return None
@@ -157,15 +157,15 @@ def handle_reboot(f: InFlightNode) -> Step | None:
     if f.node.boot_id == f.record.boot_id:
         return None
     if f.record.operation is Operation.VALIDATE:
-        return _renewed(f)
+        return _renew_deadline(f)
     if f.record.state == UpgradeState.VALIDATION_REQUIRED:
         return restart_again(
             f, "the node was rebooted: the driver must start and be validated again"
         )
-    return _renewed(f)
+    return _renew_deadline(f)
 
 
-def _renewed(f: InFlightNode) -> Step | None:
+def _renew_deadline(f: InFlightNode) -> Step | None:
     label = booted_label(f)
     if f.record.deadline_renewed and label == f.record.label:
         return None

@@ -28,14 +28,14 @@ from libs.rollout.wait_reasons import NO_ACTION_NEEDED, BlockReason, wait
 _LIMITS = "the author of the policy, by raising maxUnavailable"
 
 PREFLIGHTS_AHEAD: Final = 4
-"""So many more preflight checks are requested than nodes may start."""
+"""How many more preflight checks are requested than nodes may start."""
 
 RECHECKS_AT_ONCE: Final = 8
-"""So many failed preflight checks are repeated at a time."""
+"""How many failed preflight checks are repeated at a time."""
 
 
 class Headroom:
-    """Headroom of one pool at one moment; each granted start reduces it."""
+    """The starts that the limits of one pool still allow; each granted start reduces them."""
 
     def __init__(self, pool: PoolView, tally: PoolTally, evaluation: PoolEvaluation) -> None:
         self._pool = pool
@@ -149,17 +149,18 @@ class Headroom:
         return BlockReason(WaitCode.BUDGET, f"maxParallelUpgrades ({limit}) is reached by {names}")
 
     def _unavailable_reason(self, _target: str) -> BlockReason:
-        limit, away = self._evaluation.limit, self._tally.unavailable
+        limit, unavailable = self._evaluation.limit, self._tally.unavailable
         if limit == 0:
             return BlockReason(
                 WaitCode.BUDGET,
                 "maxUnavailable is 0, so no available node can be upgraded",
                 _LIMITS,
             )
-        names = _summary(away) or "starts granted just now"
+        names = _summary(unavailable) or "starts granted just now"
         return BlockReason(
             WaitCode.BUDGET,
-            f"{len(away)} of at most {limit} nodes (maxUnavailable) are unavailable: {names}",
+            f"{len(unavailable)} of at most {limit} nodes (maxUnavailable) are unavailable:"
+            f" {names}",
         )
 
 
@@ -171,17 +172,17 @@ def _summary(reasons: Mapping[str, str]) -> str:
 
 
 class Allocation(msgspec.Struct, kw_only=True):
-    """What is granted in one pool, and the waits that follow."""
+    """The grants of one pool, and the waits that follow from them."""
 
     entries: dict[str, InFlight] = {}
     """By uid: nodes that start."""
     names: list[str] = []
     preflight_steps: dict[str, Step] = {}
-    """By name: nodes whose agent is asked."""
+    """By name: steps that request a preflight check."""
     waits: dict[str, Wait] = {}
     """By name: waits for another reason than that of the node's queue."""
     requeued: set[str] = set()
-    """Names of nodes whose queue has another wait code."""
+    """Names of the nodes in queues with another wait code than before."""
     probes: tuple[str, ...] = ()
     wake_at: float | None = None
 
@@ -244,7 +245,7 @@ class _Grants(msgspec.Struct, frozen=True):
         self._check_ahead(blocked_heads)
 
     def _take_turn(self, name: str, key: QueueKey) -> None:
-        """Start the node whose turn it is, or hold its turn while its check is pending."""
+        """Start the next node, or hold its turn while its check is pending."""
         node, candidate = self.nodes[name], self.queues.candidates[name]
         if node.write_pending:
             return
@@ -293,14 +294,14 @@ class _Grants(msgspec.Struct, frozen=True):
         self, blocked_heads: list[tuple[Rank, CandidateQueue, Iterator[Rank]]]
     ) -> None:
         """Request the checks of the next candidates of queues that were open a moment ago."""
-        lines = [
+        candidates = [
             [
                 (rank, queue),
                 *((following, queue) for following in islice(ranks, PREFLIGHTS_AHEAD - 1)),
             ]
             for rank, queue, ranks in blocked_heads
         ]
-        for rank, queue in islice(merge(*lines, key=itemgetter(0)), PREFLIGHTS_AHEAD):
+        for rank, queue in islice(merge(*candidates, key=itemgetter(0)), PREFLIGHTS_AHEAD):
             node, candidate = self.nodes[rank.name], self.queues.candidates[rank.name]
             status = preflight_status(node, candidate, self.before.get(rank.name), self.now.at)
             if status.phase is PreflightPhase.NEEDED:

@@ -1,6 +1,6 @@
 """The evaluation of a pool at one moment, from its Rollout and the sets of its nodes.
 
-It says why nothing starts at all, what the constraints of nodes are, which grants are withdrawn.
+It has the reason why nothing starts at all, the constraints of nodes, and the withdrawn grants.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,11 +41,11 @@ class PoolEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     """0: it is set with the next grant."""
     limit: int
     records: Mapping[str, TargetRecord]
-    """By target: the stored record, updated with what is newly known."""
+    """By target: the stored record, updated with new failures and validations."""
     retargeted: Mapping[str, InFlight]
     """By uid: entries not begun irreversibly that move to the new target."""
     withdrawn: frozenset[str]
-    """Uids whose entries are taken out though they could still begin."""
+    """Uids of entries that are removed although their nodes could still begin."""
     held_back: frozenset[str] = frozenset()
     """Uids that must not begin now."""
     constraints: PoolConstraints
@@ -74,8 +74,8 @@ def evaluate_pool(
         target: record.halted_because for target, record in records.items() if record.halted_because
     }
     blocked_by = pool_block_reason(pool, now)
-    was_on = was_enabled(pool)
-    is_wanted = was_on and pool.target and not (pool.gone or pool.held)
+    is_enabled = was_enabled(pool)
+    is_wanted = is_enabled and pool.target and not (pool.gone or pool.held)
     frozen = spec.brake is Brake.FREEZE or stored.frozen_since is not None
     evaluation = PoolEvaluation(
         stored=stored,
@@ -89,7 +89,7 @@ def evaluate_pool(
         withdrawn=frozenset(),
         constraints=PoolConstraints(
             leading=leading,
-            may_mark_required=was_on
+            may_mark_required=is_enabled
             and not (pool.gone or pool.held or now.visibility.foreign_operator),
             paused="" if blocked_by is None else blocked_by.detail,
             frozen=frozen,
@@ -110,7 +110,7 @@ def evaluate_pool(
 def _records(
     pool: PoolView, spec: RolloutSpec, tally: PoolTally, base: int, now: Instant
 ) -> dict[str, TargetRecord]:
-    """Return the stored records and those of new targets, updated with what is newly known."""
+    """Return the stored records and those of new targets, with new failures and validations."""
     known = dict(stored_status(pool).targets)
     for sets in (tally.failed, tally.validated, tally.in_flight):
         for target, uids in sets.items():
@@ -141,7 +141,7 @@ def _withdraw_grants(
     now: Instant,
     before: PoolEvaluation | None,
 ) -> PoolEvaluation:
-    """Withdraw, retarget or hold back grants whose reason no longer holds."""
+    """Withdraw, retarget or hold back grants that are no longer justified."""
     retargeted, released = _retarget_or_release(pool, tally, evaluation)
     revoked = [node for node in tally.pending.values() if _must_not_begin(pool, evaluation, node)]
     # An unconfirmed write may still begin the node: its entry stays.
@@ -250,7 +250,7 @@ def _retarget(
 def _held_back(
     tally: PoolTally, evaluation: PoolEvaluation, now: Instant, withdrawn: frozenset[str]
 ) -> frozenset[str]:
-    """Return granted nodes whose cordon does not fit any more, or cannot be judged now."""
+    """Return granted nodes that no longer fit into the budget, or cannot be judged now."""
     waiting = [node for uid, node in tally.pending.items() if uid not in withdrawn]
     held_back = [node for node in waiting if not node.ready]
     lowering = [node for node in waiting if node.ready and lowers_capacity(node)]
@@ -276,7 +276,7 @@ def _grant_order(node: NodeContribution) -> tuple[float, str]:
 
 
 def unavailable_limit(upgrade: UpgradePolicy, *, base: int, present: int) -> int:
-    """Return how many nodes may be unavailable; without a base, relative to the nodes present."""
+    """Return how many nodes may be unavailable; without a base, of the nodes present."""
     maximum = upgrade.max_unavailable
     if scaled_value(maximum, 100) == 0:
         return 0
@@ -306,5 +306,5 @@ def spec_of(pool: PoolView) -> RolloutSpec:
 
 
 def was_enabled(pool: PoolView) -> bool:
-    """Whether the policy ever upgraded nodes by itself: only then are they marked."""
+    """Whether the policy ever upgraded nodes automatically: only then are they marked."""
     return pool.upgrade.auto_upgrade or bool(pool.rollout and pool.rollout.status.target)

@@ -24,7 +24,7 @@ from libs.rollout.views.pool import PoolConstraints, PoolView
 
 
 class InFlightChanges(NamedTuple):
-    """Uids whose part of a pool's Rollout changed."""
+    """Uids of the nodes with changed entries or failures in the Rollout of a pool."""
 
     removed: set[str]
     added: set[str]
@@ -48,13 +48,13 @@ class PoolDecider:
         self.account = BudgetUsage(limit=0, base=0, unavailable={}, parallel=0, parallel_limit=None)
         self.dirty = True
         self.maybe_gone: set[str] = set()
-        """Uids in flight whose nodes may be gone."""
+        """Uids in flight of nodes that may be gone."""
         self._strays: set[str] = set()
-        """Uids that count here though their Node is gone."""
+        """Uids that still count in this pool although their Node is gone."""
         self.rules_changed = False
         """The last view changed more than the Rollout: step all governed nodes again."""
         self.as_only_pool = (self,)
-        """For nodes that count here only."""
+        """Shared by all nodes that count in this pool only."""
         self.in_flight: Mapping[str, InFlight] = {}
         self._load_rollout()
         self.maybe_gone.update(self.in_flight)
@@ -76,7 +76,7 @@ class PoolDecider:
         return self._evaluation
 
     def update_view(self, view: PoolView) -> InFlightChanges:
-        """Replace the view; return whose part of the Rollout changed."""
+        """Replace the view; return the nodes with a changed part of the Rollout."""
         previous, self.view, self.dirty = self.view, view, True
         self._load_rollout()
         self.rules_changed = replace(previous, rollout=None) != replace(view, rollout=None)
@@ -127,7 +127,7 @@ class PoolDecider:
     ) -> set[str]:
         """Grant starts and derive the write of the Rollout.
 
-        Return the names of nodes whose wait may have changed.
+        Return the names of nodes with a possibly changed wait.
         """
         names = set(self.grant.preflight_steps)
         evaluation, tally = self.evaluation, self.tally
@@ -166,7 +166,7 @@ class PoolDecider:
         )
 
     def epoch_write(self, epoch: int) -> WriteRollout | None:
-        """Write the new leader's epoch before anything else; None: it is there, or on its way."""
+        """Return the write of a new leader's epoch; None: it is written, or being written."""
         rollout = self.view.rollout
         if rollout is None or rollout.write_pending or rollout.status.epoch >= epoch:
             return None
@@ -183,17 +183,17 @@ class PoolDecider:
 def _changed(old: RolloutStatus, new: RolloutStatus) -> InFlightChanges:
     previous, current = old.in_flight, new.in_flight
     if previous is current:
-        return InFlightChanges(set(), set(), _failed_otherwise(old, new))
+        return InFlightChanges(set(), set(), _changed_failures(old, new))
     # Most entries are identical objects: compare those by identity only.
     different = set(compress(current, map(is_not, map(previous.get, current), current.values())))
     added = different.difference(previous)
     has_removed = len(previous) + len(added) - len(current)
     removed = set(previous).difference(current) if has_removed else set[str]()
     changed = {uid for uid in different - added if previous[uid] != current[uid]}
-    return InFlightChanges(removed, added, changed | _failed_otherwise(old, new))
+    return InFlightChanges(removed, added, changed | _changed_failures(old, new))
 
 
-def _failed_otherwise(old: RolloutStatus, new: RolloutStatus) -> set[str]:
+def _changed_failures(old: RolloutStatus, new: RolloutStatus) -> set[str]:
     uids = set[str]()
     before, after = old.targets, new.targets
     for target in before.keys() | after.keys():

@@ -65,27 +65,27 @@ class SortedList(Generic[_T]):
     """A sorted list. Added items are merged when the list is read."""
 
     def __init__(self) -> None:
-        self._kept: list[_T] = []
-        self._fresh: list[_T] = []
+        self._items: list[_T] = []
+        self._added: list[_T] = []
 
     def __iter__(self) -> Iterator[_T]:
         self._merge()
-        return iter(self._kept)
+        return iter(self._items)
 
     def add(self, item: _T) -> None:
-        self._fresh.append(item)
+        self._added.append(item)
 
     def remove(self, item: _T) -> None:
         self._merge()
-        del self._kept[bisect_left(self._kept, item)]
+        del self._items[bisect_left(self._items, item)]
 
     def _merge(self) -> None:
-        if not self._kept:
-            self._kept = sorted(self._fresh)
+        if not self._items:
+            self._items = sorted(self._added)
         else:
-            for item in self._fresh:
-                insort(self._kept, item)
-        self._fresh = []
+            for item in self._added:
+                insort(self._items, item)
+        self._added = []
 
 
 class RankedNodes:
@@ -116,7 +116,7 @@ class RankedNodes:
 
 
 class QueueKey(NamedTuple):
-    """Which limits apply to a candidate."""
+    """The limits that apply to a candidate."""
 
     validates_only: bool
     """Only validated: nothing but a pause blocks it."""
@@ -177,9 +177,9 @@ class CandidateQueues:
         self.blocked: dict[str, PreflightStatus] = {}
         """By name: candidates blocked by their preflight check, in no queue."""
         self.rechecking: set[str] = set()
-        """Blocked candidates whose check is being repeated."""
+        """Blocked candidates with a repeated check in progress."""
         self.due: SortedList[tuple[float, str]] = SortedList()
-        """Blocked candidates whose check may be repeated, the longest due first."""
+        """Blocked candidates with a check that may be repeated, the longest due first."""
         self._due_since: dict[str, float] = {}
         self._queue_of: dict[str, CandidateQueue] = {}
 

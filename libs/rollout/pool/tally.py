@@ -35,7 +35,7 @@ class PoolTally:
         self.failed: defaultdict[str, set[str]] = defaultdict(set)
         """By target: uids that failed on it and are not in the Rollout yet."""
         self.validated: defaultdict[str, set[str]] = defaultdict(set)
-        """By target: uids that validated it and whose entry is not taken out yet."""
+        """By target: uids that validated it and still have an entry in flight."""
 
     def has_failed(self, uid: str, target: str) -> bool:
         """Whether the node failed on this target, stored in the Rollout or not."""

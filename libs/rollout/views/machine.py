@@ -54,7 +54,7 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     """Restarts of the driver container."""
     trouble: str = ""
-    """Why it does not run, in the kubelet's words: a missing image, a crash."""
+    """Why the driver container does not run, reported by the kubelet: a missing image, a crash."""
 
     @property
     def instance(self) -> str:
@@ -118,7 +118,7 @@ class PodEviction(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     since: float
     refused: str = ""
-    """Why the API server refuses the eviction now, in its words."""
+    """Why the API server refuses the eviction now, as it reports it."""
     by_force: bool = False
     """The pod is deleted, not evicted."""
 

@@ -19,14 +19,14 @@ class PoolConstraints(msgspec.Struct, frozen=True, kw_only=True):
     paused: str = ""
     """Why nothing starts, for a person; empty: nodes may start."""
     frozen: bool = False
-    """Nothing moves, and clocks stand still."""
+    """No node changes its state, and deadlines are extended."""
     frozen_seconds: float = 0.0
     """How long the pool was frozen in total: deadlines move by what was added after they were set.
     """
     in_flight: Mapping[str, InFlight] = {}
     """Granted nodes as the API server has them, by node uid."""
     may_begin: frozenset[str] = frozenset()
-    """Uids of granted nodes whose cordon still fits into the budget."""
+    """Uids of granted nodes that still fit into the budget."""
     to_release: Mapping[str, str] = {}
     """Uids of nodes in flight that must be released unchanged if they have not started, and why."""
     halted: Mapping[str, str] = {}

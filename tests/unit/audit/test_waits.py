@@ -110,7 +110,7 @@ NO_END = "but its journal has no end of that op"
         "finished",
         command("failed"),
         "driver",
-        "driver of n1 reported op 1.1 as failed, but its journal says done",
+        "driver of n1 reported op 1.1 as failed, but its journal records done",
     ),
     another_op=(
         "finished",
@@ -137,7 +137,7 @@ NO_END = "but its journal has no end of that op"
         "op validator validate outcome=failed",
         EVIDENCE,
         "validator",
-        "validator of n1 reported op 1.1 as done, but its journal says failed",
+        "validator of n1 reported op 1.1 as done, but its journal records failed",
     ),
     failed_evidence=(
         "op validator validate outcome=failed",
