@@ -1,7 +1,7 @@
-"""What the incumbent's rules do to the cluster, and how long it takes: requests one after another.
+"""The actions of the incumbent's rules on the cluster, with their time: one request after another.
 
-Evictions go on in the background, as long as pods and their disruption budgets take. Must not know
-what a rule says, nor when the next pass comes.
+Evictions go on in the background, for as long as pods and their disruption budgets take. This
+module is independent of the rules and of the time of the next pass.
 """
 
 import math
@@ -87,14 +87,14 @@ class TimedActions:
         self._jobs[node.name].open(self.now)
 
     def jobs_run(self, node: IncumbentNode) -> bool:
-        """One list."""
+        """Return whether jobs run, after one list request."""
         self.read(1)
         work = self._jobs[node.name]
         work.settle(self.now)
         return bool(work.running)
 
     def validators(self, node: IncumbentNode) -> list[bool]:
-        """One list."""
+        """Return the readiness of each validator, after one list request."""
         self.read(1)
         return node.validators
 
@@ -117,15 +117,17 @@ class TimedActions:
         pods = len(work.running)
         lists = 2 if pods else 1
         self._requests.reads += lists
-        began = self.now + lists * REQUEST
-        end = began + (self._fleet.eviction_timeout or math.inf)
-        over = max((self._evict(job, work, began, end) for job in work.running), default=began)
-        state = State.POD_RESTART_REQUIRED if over <= end else State.UPGRADE_FAILED
-        if min(over, end) < math.inf:
-            self._events.at(min(over, end), lambda: self._evicted(node, state, pods))
+        started = self.now + lists * REQUEST
+        end = started + (self._fleet.eviction_timeout or math.inf)
+        finished = max(
+            (self._evict(job, work, started, end) for job in work.running), default=started
+        )
+        state = State.POD_RESTART_REQUIRED if finished <= end else State.UPGRADE_FAILED
+        if min(finished, end) < math.inf:
+            self._events.at(min(finished, end), lambda: self._evicted(node, state, pods))
 
     def waits_for_time(self, node: IncumbentNode) -> bool:
-        """Report whether the node waits for a timeout or a job, which only a tick sees."""
+        """Return whether the node waits for a timeout or a job, which only a tick notices."""
         if node.state == State.VALIDATION_REQUIRED:
             return node.validating_since is not None
         if node.state != State.WAIT_FOR_JOBS_REQUIRED:
@@ -137,28 +139,29 @@ class TimedActions:
         self._requests.writes += 1
         self.now += REQUEST
 
-    def _evict(self, job: ComputeJob, work: NodeJobs, began: float, end: float) -> float:
-        """When the pod is gone, be it that its job has ended.
+    def _evict(self, job: ComputeJob, work: NodeJobs, started: float, end: float) -> float:
+        """Return when the pod is gone, by eviction or by the end of its job.
 
-        What is refused for ever and without a time limit is not counted: it has no number.
+        An eviction that is refused forever, without a time limit, is not counted: its retries
+        never end.
         """
         refused = self._world.refusal(job.pod).seconds
-        granted = math.inf if refused is None else began + refused
+        granted = math.inf if refused is None else started + refused
         ends = math.inf if job.ends is None else job.ends
-        tried = max(0.0, min(granted, ends, end) - began)
-        if tried < math.inf:
-            self._requests.refusals += int(tried / REQUEST)
-            self._requests.writes += int(tried / REQUEST)
+        attempted = max(0.0, min(granted, ends, end) - started)
+        if attempted < math.inf:
+            self._requests.refusals += int(attempted / REQUEST)
+            self._requests.writes += int(attempted / REQUEST)
         if ends <= granted or granted > end:
             return ends
         self._requests.writes += 1
         self._requests.evictions += 1
-        takes = self._world.eviction(job.pod, self._fleet.grace).seconds
-        if takes is None:
+        duration = self._world.eviction(job.pod, self._fleet.grace).seconds
+        if duration is None:
             return math.inf
-        self._requests.reads += math.ceil(takes / POLL)
-        self._events.at(granted + takes, lambda: work.evict(job, granted + takes))
-        return granted + takes
+        self._requests.reads += math.ceil(duration / POLL)
+        self._events.at(granted + duration, lambda: work.evict(job, granted + duration))
+        return granted + duration
 
     def _evicted(self, node: IncumbentNode, state: State, pods: int) -> None:
         """Write the result of a background task, which the watch of the controller sees."""
@@ -173,23 +176,23 @@ class TimedActions:
 
         self._events.at(self._events.now + 2 * REQUEST, written)
 
-    # Keeping the account.
+    # Accounting.
 
-    def _enter(self, node: IncumbentNode, state: State, at: float) -> None:
+    def _enter(self, node: IncumbentNode, state: State, time: float) -> None:
         """Change the state, and account for the time spent waiting for the controller."""
         run = self._machines[node.name].run
         if run.free is None:
             run.free = self._free_since(node, run, state)
-        run.acted_on(at)
+        run.acted_on(time)
         if state == State.UPGRADE_FAILED and run.failed is None:
-            run.failed = at
+            run.failed = time
         if state == State.UPGRADE_DONE and run.started is not None and not run.proven:
             self.unproven += 1
-        node.state, run.since, self.changed = state, at, at
-        run.free = at if self._next_is_ours(node, state) else None
+        node.state, run.since, self.changed = state, time, time
+        run.free = time if self._next_is_ours(node, state) else None
 
     def _free_since(self, node: IncumbentNode, run: IncumbentNodeRun, state: State) -> float | None:
-        """Return when an unannounced wait was over."""
+        """Return when a wait ended whose end wakes no controller; None for other waits."""
         if node.state == State.VALIDATION_REQUIRED and state == State.UPGRADE_FAILED:
             return (node.validating_since or 0.0) + VALIDATION_TIMEOUT
         if node.state == State.WAIT_FOR_JOBS_REQUIRED:
@@ -200,7 +203,7 @@ class TimedActions:
         return None
 
     def _next_is_ours(self, node: IncumbentNode, state: State) -> bool:
-        """Report whether the node already waits only for the controller."""
+        """Return whether the node already waits only for the controller."""
         if state in (State.UPGRADE_REQUIRED, State.UPGRADE_DONE):
             return False
         if state == State.WAIT_FOR_JOBS_REQUIRED:

@@ -1,8 +1,8 @@
-"""The incumbent's controller in time: what wakes it, and how long a pass takes.
+"""The incumbent's controller in time: what wakes the controller, and how long a pass takes.
 
-One worker and one key. A change of a node's state label wakes it, and so do two minutes; driver
-pods, validators, jobs and readiness do not. A pass that ends in an error is tried again after a
-back-off. Must not know what a rule says.
+One worker and one key. A change of a node's state label wakes the controller, and so does a tick
+every two minutes; driver pods, validators, jobs and readiness do not. A pass that ends in an error
+is tried again after a back-off. This module is independent of the rules.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ class IncumbentController:
 
     @property
     def is_over(self) -> bool:
-        """Report whether nothing but idle passes will ever happen."""
+        """Whether only idle passes are left."""
         if self._busy or not (self._still and self._alone):
             return False
         if self._written != self._requests.writes:

@@ -2,7 +2,8 @@
 
 A node moves at most once, because every rule looks at the groups of the same snapshot; the first
 error ends the pass for all. Not played: requestor mode, several DaemonSets, and a drain that is
-switched on (it is off by default). Must not know how long anything takes: `Hands` do.
+switched on (it is off by default). This module is independent of durations, which are
+those of `IncumbentActions`.
 """
 
 from collections.abc import Sequence
@@ -36,15 +37,15 @@ class IncumbentActions(Protocol):
         ...
 
     def cordon(self, node: IncumbentNode) -> None:
-        """Unless it is."""
+        """Cordon the node, unless it is cordoned."""
         ...
 
     def uncordon(self, node: IncumbentNode) -> None:
-        """Unless it is."""
+        """Uncordon the node, unless it is uncordoned."""
         ...
 
     def jobs_run(self, node: IncumbentNode) -> bool:
-        """Report whether a pod to wait for exists."""
+        """Return whether a pod exists that the node must wait for."""
         ...
 
     def evict(self, node: IncumbentNode) -> None:
@@ -52,11 +53,11 @@ class IncumbentActions(Protocol):
         ...
 
     def delete_pod(self, node: IncumbentNode) -> None:
-        """The driver pod."""
+        """Delete the driver pod."""
         ...
 
     def validators(self, node: IncumbentNode) -> list[bool]:
-        """Report whether all validator pods are ready."""
+        """Return the readiness of each validator pod."""
         ...
 
 
@@ -161,8 +162,8 @@ def _validation(node: IncumbentNode, actions: IncumbentActions) -> None:
     if node.safe_load:
         actions.annotate(node, "safe_load", False)
     ready = actions.validators(node)
-    for one in ready:
-        if not one:
+    for is_ready in ready:
+        if not is_ready:
             _validation_timer(node, actions)
             return
         actions.annotate(node, "validating_since", None)
@@ -180,7 +181,7 @@ def _validation_timer(node: IncumbentNode, actions: IncumbentActions) -> None:
 
 
 def _leave(node: IncumbentNode, actions: IncumbentActions) -> None:
-    """Keep the cordon of a person."""
+    """Leave the upgrade; keep the cordon of a person."""
     if node.initially_cordoned:
         actions.label(node, State.UPGRADE_DONE)
         actions.annotate(node, "initially_cordoned", False)

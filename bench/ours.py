@@ -1,4 +1,4 @@
-"""Plays our engine on a fleet: duration, cost, and the harm done by a bad driver.
+"""Play our engine on a fleet: duration, cost, and the harm done by a bad driver.
 
 The production engine decides, and a stage with the latencies of a cluster
 (`libs.forecast.stage.latencies`) carries the decisions out. World, jobs and accounting are those of
@@ -47,7 +47,7 @@ _VARIANT = "ubuntu24.04"
 def ours(fleet: ComparedFleet, world: WorldModel, *, target: str = "new") -> UpgradeFigures:
     """Play a rollout until it ends or stops making progress; `target` names the driver."""
     if fleet.podless:
-        raise ValueError(f"nodes without a driver pod cannot be played here: {[*fleet.podless]}")
+        raise ValueError(f"nodes without a driver pod cannot be played: {[*fleet.podless]}")
     return _Play(fleet, world, target).run()
 
 
@@ -85,12 +85,11 @@ class _Play:
         """Advance the time to the next decision; return None at the end of the rollout."""
         stage, state = self._stage, self._stage.state
         while True:
-            at = min(
-                at for at in (stage.next_at, decision.wake_at, START + HORIZON) if at is not None
-            )
-            if at >= START + HORIZON or self._watch.is_over(at, self._decider.waits):
+            times = (stage.next_at, decision.wake_at, START + HORIZON)
+            time = min(time for time in times if time is not None)
+            if time >= START + HORIZON or self._watch.is_over(time, self._decider.waits):
                 return None
-            stage.run_until(at)
+            stage.run_until(time)
             self._runs.moment(state)
             woken = decision.wake_at is not None and stage.now >= decision.wake_at
             if woken or state.dirty or state.dirty_pools:
@@ -140,7 +139,7 @@ class _Play:
         node = self._stage.state.nodes[name]
         view = self._stage.node(name)
         if view is None:
-            raise RuntimeError(f"{name} has vanished from a stage on which nobody deletes nodes")
+            raise RuntimeError(f"{name} has vanished from the stage, although no node is deleted")
         if view.state == UpgradeState.UPGRADE_FAILED:
             return "failed"
         label = api.driver_label_of(node)
@@ -149,7 +148,7 @@ class _Play:
         return "skipped" if view.skip else "waiting"
 
     def _works(self, name: str) -> bool:
-        """Report whether the new driver runs on a machine."""
+        """Return whether the new driver runs on a machine."""
         return any(
             pod.label == self._target and pod.phase is DriverPodPhase.RUNNING and pod.status.ready
             for pod in self._stage.state.machines[name].drivers.values()

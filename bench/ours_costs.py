@@ -1,4 +1,4 @@
-"""Counts the requests of our scheduler to the API server.
+"""Count the requests of our scheduler to the API server.
 
 Writes are counted as a stage carries them out, including refused ones. Reads that a stage does not
 need are computed by the rules of the scheduler: a read of a Node after a conflict, probes before a
@@ -68,7 +68,7 @@ class RequestCounter(JournalRecorder):
         """Ignore entries of agents, which are no requests."""
 
     def observe_holders(self, state: StageState, machine: StageMachine) -> None:
-        """Ignore who has devices open."""
+        """Ignore the processes that have devices open."""
 
     def observe_pools(self, state: StageState) -> None:
         """Ignore the members of pools."""

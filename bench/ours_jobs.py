@@ -1,4 +1,4 @@
-"""Runs the jobs of a compared fleet on our stage, with the same accounting as for the incumbent.
+"""Run the jobs of a compared fleet on our stage, with the same accounting as for the incumbent.
 
 A job is one pod; when it ends or is evicted, `NodeJobs` provides the next one.
 """

@@ -52,9 +52,9 @@ def _timed_plan(
 ) -> tuple[RolloutPlan, float]:
     fleet, now = _fleet(nodes, parallel=parallel)
     by = None if within is None else now.at + within
-    began = time.process_time()
+    started = time.process_time()
     result = plan(fleet, now, pool=_POOL, finish_by=by)
-    return result, time.process_time() - began
+    return result, time.process_time() - started
 
 
 def _report_plan(report: BenchReport, result: RolloutPlan) -> None:
@@ -68,14 +68,14 @@ def _hours(time: Percentiles) -> float:
 
 
 def _fleet(nodes: int, *, parallel: int) -> tuple[Fleet, Instant]:
-    some, of = BUSY
+    share, out_of = BUSY
     work = tuple(Tenant(name=f"train-{number}", gpus=4) for number in range(2))
     plans = [
         StageNodeSpec(
             name=f"gpu-{number:05}",
             pool=_POOL,
             target="old",
-            tenants=work if number % of < some else (),
+            tenants=work if number % out_of < share else (),
         )
         for number in range(nodes)
     ]

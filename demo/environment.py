@@ -56,7 +56,7 @@ SERVICES = (
 )
 
 KILLABLE = (*(service.writer for service in SERVICES), *AGENT_KINDS)
-"""Names of what `--kill` accepts: cluster roles, and the agents of a machine."""
+"""The names that `--kill` accepts: cluster roles, and the agents of a machine."""
 
 
 class DemoEnvironment(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@
     await node.entries()             the agents' journals
 
 It runs in virtual time with an in-process bus, and in a process with NATS. In a cluster, agents
-take the uid of their Node from their token; here they are given it as a setting.
+take the uid of their Node from their token; here the uid is a setting.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from libs.testing.stage.worlds import MachineModel
 
 
 def _keep_connection(_bus: Bus) -> None:
-    """Leave it to the end of the process to close its connections."""
+    """Keep the connection: it closes with the process."""
 
 
 class SimulatedNode:
@@ -59,8 +59,8 @@ class SimulatedNode:
         serve_pages: ServePages | None = None,
         cut: Callable[[Bus], None] = _keep_connection,
     ) -> None:
-        """`serve_pages` serves the pages of an agent; `cut` breaks the connection of a killed one
-        that lives in this process.
+        """`serve_pages` serves the pages of an agent; `cut` breaks the connection of a killed agent
+        that runs in this process.
         """
         self.machine = machine
         self._root = machine.root

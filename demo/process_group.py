@@ -1,4 +1,4 @@
-"""Child processes: started, watched and ended. None outlives this process, however that ends."""
+"""Child processes: started, watched and ended. No child outlives this process."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ _EXPORTING = "exporter started"
 _PORT = re.compile(rf"{_LISTENING}.*\bport=(\d+)")
 _EXPORTER = re.compile(rf"{_EXPORTING}.*\bport=(\d+)")
 _START_SECONDS = 90.0
-"""Enough for a second of computing on a busy machine."""
+"""Seconds for a start, which needs one second of CPU time, on a busy machine."""
 _INHERITED = (
     *("PATH", "HOME", "TMPDIR", "LANG"),
     *("PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONPYCACHEPREFIX"),
@@ -41,8 +41,8 @@ class ManagedProcess(msgspec.Struct, frozen=True, eq=False):
         return self._url(_EXPORTER)
 
     def _url(self, pattern: re.Pattern[str]) -> str:
-        found = pattern.search(self.child.log)
-        return f"http://{HOST}:{found[1]}/metrics" if found else ""
+        match = pattern.search(self.child.log)
+        return f"http://{HOST}:{match[1]}/metrics" if match else ""
 
 
 class ProcessGroup(AbstractAsyncContextManager["ProcessGroup"]):

@@ -27,13 +27,13 @@ from libs.runtime.fatal import Fatal
 OLD, NEW = "570.86.15", "580.95.05"
 POLL_INTERVAL = 0.5
 _CONCURRENT_STARTS = 2
-"""As many as a small machine has cores: a start is mostly computing."""
+"""The cores of a small machine: a start mostly needs the CPU."""
 _WORKLOAD_START_SECONDS = 8.0
-"""Until the pods run, and the driver agents have reported which of them use GPUs."""
+"""Seconds until the pods run, and the driver agents have reported the pods that use GPUs."""
 _LOOK_SECONDS = 3.0
-"""For the audience to see the halted rollout."""
+"""Seconds for which the halted rollout is shown."""
 _SECONDS_PER_NODE = 150.0
-"""The demo fails if a node takes longer than this, even on the slowest machine."""
+"""The demo fails if a node takes longer, even on the slowest machine."""
 
 
 class DemoScenario:
@@ -56,7 +56,7 @@ class DemoScenario:
         self._kill = kill
         self._bad_driver = bad_driver
         self._must_break_driver = bad_driver
-        """Whether the new driver is still to be made bad, as soon as its label is known."""
+        """Whether the new driver must still be marked as bad, as soon as its label is known."""
         self._print_line = print_line
         self._clock = up.clock
         self._names = VersionNames()
@@ -94,12 +94,7 @@ class DemoScenario:
         killing = asyncio.create_task(self._kill_midway(), name="kill midway")
         try:
             if self._bad_driver:
-                problem = f"driver {NEW} loads on no node, but its rollout was not halted"
-                await self._release(
-                    await self._wait_for(
-                        lambda status: status.phase == RolloutPhase.HALTED, problem
-                    )
-                )
+                await self._repair_and_release(await self._wait_halted())
             await self._wait_complete(NEW)
             await killing
         finally:
@@ -108,7 +103,7 @@ class DemoScenario:
 
     @asynccontextmanager
     async def print_events(self, bus: Bus) -> AsyncGenerator[None]:
-        """Print what happens on the bus until the end of the block."""
+        """Print the events on the bus until the end of the block."""
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._print_new_events(bus), name="print events"),
@@ -151,17 +146,17 @@ class DemoScenario:
             self._names.learn(metadata["annotations"][TARGET_ANNOTATION], version)
 
     async def _wait_for(
-        self, holds: Callable[[RolloutStatus], bool], problem: str
+        self, condition: Callable[[RolloutStatus], bool], problem: str
     ) -> RolloutStatus:
-        """Wait until something holds for the Rollout; name the problem if it does not in time."""
+        """Wait for a condition of the Rollout; raise `Fatal` with the problem after a timeout."""
         until = self._clock.monotonic() + _SECONDS_PER_NODE * len(self._nodes)
-        while not holds(status := await self._status()):
+        while not condition(status := await self._status()):
             if self._clock.monotonic() > until:
                 raise Fatal(f"{problem} in time: {msgspec.json.encode(status).decode()}")
             await self._clock.sleep(POLL_INTERVAL)
         return status
 
-    async def _release(self, halted: RolloutStatus) -> None:
+    async def _repair_and_release(self, halted: RolloutStatus) -> None:
         """Repair the driver, release the halted rollout, and retry the failed nodes."""
         await self._clock.sleep(_LOOK_SECONDS)
         self._print_action(f"repair the image of driver {NEW}: it loads now")
@@ -222,10 +217,10 @@ class DemoScenario:
 async def _start_all(starts: Iterable[Callable[[], Awaitable[None]]]) -> None:
     limit = asyncio.Semaphore(_CONCURRENT_STARTS)
 
-    async def start_one(start: Callable[[], Awaitable[None]]) -> None:
+    async def start_limited(start: Callable[[], Awaitable[None]]) -> None:
         async with limit:
             await start()
 
     async with asyncio.TaskGroup() as group:
         for start in starts:
-            group.create_task(start_one(start), name="start")
+            group.create_task(start_limited(start), name="start")

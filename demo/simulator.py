@@ -93,9 +93,9 @@ class DemoWorld(SteadyWorld, frozen=True, kw_only=True):
     bad: Path
 
     def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
-        usual = super().load(node, driver, attempt)
+        end = super().load(node, driver, attempt)
         bad_drivers = self.bad.read_text().split() if self.bad.exists() else ()
-        return ProcessEnd(usual.after, exit_code=1) if driver in bad_drivers else usual
+        return ProcessEnd(end.after, exit_code=1) if driver in bad_drivers else end
 
 
 def demo_world(seed: int, *, bad: Path) -> DemoWorld:

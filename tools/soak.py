@@ -120,9 +120,10 @@ def main(arguments: list[str] | None = None) -> int:
     for kind, number in kinds.most_common():
         print(f"{number} of {len(seeds)} seeds failed ({kind}); the first is {first[kind]}:")
         print(part.report(first[kind]), end="\n\n")
-    took = time.monotonic() - started
+    seconds = time.monotonic() - started
     print(
-        f"{len(seeds)} seeds in {took:.0f} s, {nodes} nodes ended in place, {kinds.total()} failed"
+        f"{len(seeds)} seeds in {seconds:.0f} s, {nodes} nodes ended in place,"
+        f" {kinds.total()} failed"
     )
     return 1 if kinds else 0
 

@@ -117,27 +117,27 @@ class Agent:
         return self.commands.command_in_effect
 
     def start(self, service: Service) -> None:
-        me = self._identity.writer
-        service.run_forever(f"reports of {me}", self.reporter.run())
-        service.run_forever(f"commands of {me}", self.commands.run())
-        service.run_forever(f"heartbeat of {me}", self._heartbeat.run())
-        service.run_forever(f"events of {me}", self._events.run())
+        writer = self._identity.writer
+        service.run_forever(f"reports of {writer}", self.reporter.run())
+        service.run_forever(f"commands of {writer}", self.commands.run())
+        service.run_forever(f"heartbeat of {writer}", self._heartbeat.run())
+        service.run_forever(f"events of {writer}", self._events.run())
         service.ready_when("slot", lambda: self.commands.last_error or None)
         service.ready_when("reports", lambda: self.reporter.last_error or None)
 
     def publish_event(self, body: EventBody, *, id: str, message: str) -> None:
         """Publish an event; `id` must be unique among this component's events of this boot."""
-        me = self._identity
+        identity = self._identity
         self._events.publish(
             body,
-            id=f"{me}/{self._boot_id}/{id}",
+            id=f"{identity}/{self._boot_id}/{id}",
             message=message,
-            node=me.node,
+            node=identity.node,
             node_uid=self._node_uid,
         )
 
     def _publish_entry(self, entry: Entry) -> None:
-        """Publish that a command was begun, finished or refused."""
+        """Publish the start, the result or the refusal of a command."""
         if entry.phase is EntryPhase.STEP:
             return
         result = entry.result
@@ -173,9 +173,9 @@ def _refusal_code(entry: Entry) -> str:
 
 
 def _describe(entry: Entry) -> str:
-    what = f"{entry.command} {entry.order}"
+    command = f"{entry.command} {entry.order}"
     if entry.phase is EntryPhase.STARTED:
-        return f"{what} started"
+        return f"{command} started"
     if entry.result is None:
-        return f"{what} refused: {entry.detail}"
-    return ": ".join(filter(None, (what, entry.result.outcome.value, entry.result.message)))
+        return f"{command} refused: {entry.detail}"
+    return ": ".join(filter(None, (command, entry.result.outcome.value, entry.result.message)))

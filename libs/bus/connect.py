@@ -38,7 +38,7 @@ class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
 async def connect_bus(
     *, process: Process[Any], service: Service, settings: NatsSettings, writer: Writer
 ) -> NatsBus:
-    """Connect as this writer until the service ends."""
+    """Connect as `writer` until the service ends."""
     if "@" in settings.url:
         raise Fatal("SLUICE_NATS_URL contains a password: provide credentials in a file instead")
     try:

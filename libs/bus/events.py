@@ -27,7 +27,7 @@ _log = logger()
 
 
 class EventPublisher:
-    """Publishes the events of one writer, without ever blocking it."""
+    """Publish the events of one writer, without blocking the writer."""
 
     def __init__(self, *, bus: Bus, env: Env, on_dropped: Callable[[], None]) -> None:
         self._bus = bus
@@ -71,7 +71,7 @@ class EventPublisher:
                 continue
             except BusError as error:
                 _log.warning(
-                    "an event was not accepted by the bus", error=str(error), message=event.message
+                    "the bus did not accept an event", error=str(error), message=event.message
                 )
                 self._on_dropped()
             backoff.reset()
@@ -129,7 +129,7 @@ async def read_events(
 
 
 class _EventReader:
-    """Buffers what the stream pushes until the iteration pulls it."""
+    """Buffer the messages of the stream until the iteration reads them."""
 
     def __init__(self, *, bus: Bus, cluster: str, follow: bool) -> None:
         self._bus = bus
@@ -163,7 +163,7 @@ class _EventReader:
         return self._decode(self._buffer.popleft())
 
     async def stop(self) -> None:
-        """Unsubscribe; what is buffered can still be read."""
+        """Unsubscribe; buffered messages can still be read."""
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             await subscription.close()

@@ -32,7 +32,7 @@ EntryWatcher: TypeAlias = Callable[[Entry], None]
 
 
 class JournalUnusable(Exception):
-    """The journal cannot be trusted; the text says which, why, and what to do."""
+    """The journal cannot be trusted; the text names the journal, the cause and the remedy."""
 
 
 class Journal(Protocol):
@@ -46,7 +46,7 @@ class Journal(Protocol):
 
 
 class RunBlocking(Protocol):
-    """Runs a blocking function: `asyncio.to_thread`, or inline in a simulation."""
+    """Run a blocking function: `asyncio.to_thread`, or inline in a simulation."""
 
     def __call__(self, function: Callable[[], T], /) -> Coroutine[Any, Any, T]: ...
 
@@ -130,7 +130,7 @@ class _File:
             if self._size + len(line) > self._limit:
                 self._compact()
             with self._path.open("r+b") as file:
-                # Remove what a failed write has left behind.
+                # Remove the rest of a failed write.
                 file.truncate(self._size)
                 file.seek(self._size)
                 file.write(line)
@@ -199,9 +199,9 @@ class _File:
             os.close(directory)
         self._size = len(data)
 
-    def _failed(self, what: str, error: OSError) -> JournalUnusable:
+    def _failed(self, action: str, error: OSError) -> JournalUnusable:
         return JournalUnusable(
-            f"journal {self._path}: it cannot be {what} ({error.strerror or error}):"
+            f"journal {self._path}: it cannot be {action} ({error.strerror or error}):"
             f" free disk space or make the file writable; the next command tries again"
         )
 
@@ -213,7 +213,7 @@ class _File:
 
 
 class OpHistory:
-    """The commands that an agent has seen and executed: its journal, folded in memory.
+    """The commands that an agent has seen and executed: the state that its journal adds up to.
 
     Each entry is appended to the journal before it counts, so that a restart changes nothing. A
     journal that failed is opened again before the next command.
@@ -230,7 +230,7 @@ class OpHistory:
         self.watchers: list[EntryWatcher] = []
 
     async def open(self) -> None:
-        """Read the journal unless that is done; raise `JournalUnusable`."""
+        """Read the journal if it is not open; raise `JournalUnusable`."""
         if self._is_open:
             return
         try:
@@ -262,21 +262,21 @@ class OpHistory:
         await self._append(refusal, EntryPhase.REFUSED, f"{refusal.code}: {refusal.message}")
 
     async def _append(
-        self, of: Command | Result | Refusal, phase: EntryPhase, detail: str = ""
+        self, source: Command | Result | Refusal, phase: EntryPhase, detail: str = ""
     ) -> Entry:
         entry = Entry(
             node=self._agent.node,
             node_uid=self._agent.node_uid,
             boot_id=self._agent.boot_id,
             component=self._agent.component,
-            epoch=of.epoch,
-            token=of.token,
-            op=of.op,
-            command=of.kind if isinstance(of, Command) else of.command,
+            epoch=source.epoch,
+            token=source.token,
+            op=source.op,
+            command=source.kind if isinstance(source, Command) else source.command,
             phase=phase,
             time=self._clock.now(),
             detail=detail,
-            result=of if isinstance(of, Result) else None,
+            result=source if isinstance(source, Result) else None,
         )
         await self.open()
         try:

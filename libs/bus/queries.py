@@ -96,8 +96,8 @@ def _info(service: MicroService, endpoints: Iterable[Endpoint]) -> bytes:
         {"name": each.name, "subject": each.subject, "queue_group": QUEUE_GROUP, "metadata": {}}
         for each in endpoints
     ]
-    questions = f"read-only questions: {', '.join(each.name for each in endpoints)}"
-    return _reply(service, "info", description=questions, endpoints=described)
+    description = f"read-only questions: {', '.join(each.name for each in endpoints)}"
+    return _reply(service, "info", description=description, endpoints=described)
 
 
 def _stats(service: MicroService, endpoints: Iterable[Endpoint]) -> bytes:
@@ -217,7 +217,9 @@ class QueryResponder:
     ) -> None:
         if not subjects.is_allowed_reply(reply, self._cluster):
             self.undeliverable += 1
-            log.warning("%s: not answered: %r is not the inbox of an allowed asker", subject, reply)
+            log.warning(
+                "%s: not answered: %r is not an inbox that may send queries", subject, reply
+            )
             return
         if len(self._tasks) >= self._max_tasks:
             self.rejected += 1
@@ -239,11 +241,11 @@ class QueryResponder:
 
     async def _serve(self, verb: QueryVerb, data: bytes, reply: str) -> None:
         async with self._slots:
-            began = self._clock.monotonic()
+            started_at = self._clock.monotonic()
             answer = await self._answer(verb, data)
             endpoint = self._endpoints[verb]
             endpoint.requests += 1
-            endpoint.seconds += self._clock.monotonic() - began
+            endpoint.seconds += self._clock.monotonic() - started_at
             if isinstance(answer, QueryError):
                 endpoint.errors += 1
                 endpoint.last_error = answer.message

@@ -31,7 +31,7 @@ class _PendingReport(msgspec.Struct):
     data: bytes
     id: str
     tried: bool = False
-    """It may be stored already, so it must be repeated, with its id, before any newer report."""
+    """The report may be stored, so it must be repeated, with its id, before any newer report."""
 
 
 class _ReportQueue(msgspec.Struct):
@@ -66,22 +66,26 @@ class Reporter:
         self._reconnected = asyncio.Event()
         self._acknowledged = asyncio.Event()
         self.last_error = ""
-        """Why the last try to store failed; empty if it succeeded."""
+        """Why the last attempt to store failed; empty if it succeeded."""
 
     def report(self, body: StateBody, *, asker: str = "") -> None:
-        """Store a report and keep repeating it; `asker` put the check that it answers."""
-        me = self._bus.identity
+        """Store a report and keep repeating it; `asker` sent the check that it answers."""
+        identity = self._bus.identity
         report = Report.of(
             body,
-            node=me.node,
+            node=identity.node,
             node_uid=self._node_uid,
             boot_id=self._boot_id,
-            component=me.writer,
+            component=identity.writer,
             # A repeated result must have the same bytes.
             at=body.finished if isinstance(body, Result) else self._clock.now(),
         )
         subject = State(
-            cluster=me.cluster, node=me.node, component=me.writer, kind=report.kind, asker=asker
+            cluster=identity.cluster,
+            node=identity.node,
+            component=identity.writer,
+            kind=report.kind,
+            asker=asker,
         )
         queue = self._queues.setdefault(
             str(subject), _ReportQueue(str(subject), report.kind, deque())

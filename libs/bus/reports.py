@@ -28,7 +28,7 @@ class IgnoredReport(StrEnum):
     UNREADABLE = "unreadable"
     OTHER_VERSION = "other-version"
     FOREIGN = "foreign"
-    """Its envelope differs from its subject, which is all that the server authenticates."""
+    """The envelope differs from the subject; the server authenticates the subject alone."""
 
 
 ReportWatcher: TypeAlias = Callable[[State, Report | None, Report | None], None]
@@ -136,7 +136,7 @@ class ReportCache:
                 IgnoredReport.UNREADABLE if is_of_this_version else IgnoredReport.OTHER_VERSION
             ] += 1
             if stored is not None and not is_of_this_version:
-                self._drop(stored)  # it was replaced
+                self._drop(stored)  # a report of another version replaced it
             return
         if parts is None or (report.node, report.component, report.kind) != (
             parts.node,
@@ -197,7 +197,7 @@ class ReportCache:
 
 def _parse(subject: str, cluster: str) -> State | None:
     # `subjects.parse` checks each token with a regular expression, which takes ten times as long as
-    # all the rest here. The filter admits only this plane and cluster; the envelope must agree.
+    # all of `received`. The filter admits only this plane and cluster; the envelope must agree.
     tokens = subject.split(".")[4:]
     if len(tokens) not in (3, 4):
         return None

@@ -4,7 +4,7 @@ There are three accounts, because the server does not check whether a sender may
 reply subject of its message: one for the streams, one for the agents, one for services and people.
 The streams are called through a service import. Its answer returns to the caller's own account and
 is not imported again, so a forged reply subject cannot make it a report, event, slot or API call.
-Addresses, stores, TLS and the storage of keys are up to the deployment.
+Addresses, stores, TLS and the storage of keys are chosen by the deployment.
 """
 
 import binascii
@@ -77,7 +77,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
             yield "    jetstream: enabled"
         if self.limits:
             yield "    limits {"
-            yield from (f"      {name}: {most}" for name, most in self.limits.items())
+            yield from (f"      {name}: {limit}" for name, limit in self.limits.items())
             yield "    }"
         yield from _list("exports", self.exports)
         yield from _list("imports", self.imports)
@@ -105,7 +105,7 @@ def server_config(users: Iterable[User]) -> str:
 
 
 def _streams() -> _Account:
-    # A single service export: by it the server recognizes answers to calls, and stops cycles.
+    # A single service export lets the server recognize answers to calls, and stop cycles.
     return _Account(
         name=_STREAMS,
         jetstream=True,

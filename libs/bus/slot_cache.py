@@ -1,4 +1,4 @@
-"""A cache of a cluster's command slots, kept current from their stream. It never writes."""
+"""A read-only cache of a cluster's command slots, kept current from their stream."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager

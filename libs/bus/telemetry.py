@@ -16,11 +16,11 @@ from libs.runtime.env import Env
 
 
 class TelemetrySender:
-    """Sends a node's batches, numbered by run. A batch that cannot be sent is discarded."""
+    """Send a node's batches, numbered by run. A batch that cannot be sent is discarded."""
 
     def __init__(self, *, bus: Bus, env: Env, node_uid: str, boot_id: str) -> None:
-        me = bus.identity
-        self._subject = str(subjects.Telemetry(cluster=me.cluster, node=me.node))
+        identity = bus.identity
+        self._subject = str(subjects.Telemetry(cluster=identity.cluster, node=identity.node))
         self._bus = bus
         self._clock = env.clock
         self._node_uid = node_uid
@@ -61,7 +61,7 @@ class _Source(msgspec.Struct):
 
 
 class TelemetryCollector:
-    """Passes on every batch of a cluster at most once and in order, while it is entered."""
+    """Pass on every batch of a cluster at most once and in order, while it is entered."""
 
     def __init__(self, *, bus: Bus, cluster: str, on_batch: Callable[[Batch], None]) -> None:
         self._bus = bus

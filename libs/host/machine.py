@@ -1,4 +1,4 @@
-"""A machine's files, kernel and GPUs, and how blocking calls to them leave the event loop free.
+"""A machine's files, kernel and GPUs, and blocking calls to them off the event loop.
 
 A process makes these calls in threads. A virtual event loop has no threads and makes them inline.
 """
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Offload(Protocol):
-    """Runs blocking calls."""
+    """Run blocking calls."""
 
     async def do(self, work: Callable[[], T]) -> T:
         """Run `work`; return its result or raise its error."""
@@ -26,14 +26,14 @@ class Offload(Protocol):
 
 
 class InlineOffload:
-    """Runs blocking calls at once, on the event loop."""
+    """Run blocking calls at once, on the event loop."""
 
     async def do(self, work: Callable[[], T]) -> T:
         return work()
 
 
 class ThreadOffload:
-    """Runs blocking calls in a thread pool of its own, so that a slow disk delays nothing else.
+    """Run blocking calls in a thread pool of its own, so that a slow disk delays nothing else.
 
     Cancelling the wait does not stop a call that has begun.
     """

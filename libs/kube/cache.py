@@ -29,7 +29,7 @@ Change: TypeAlias = tuple[V | None, V | None]
 
 
 class IndexedStore(Generic[V]):
-    """Reports the changes of each step; no object moves to an earlier revision."""
+    """Objects by key and by index. No object moves to an earlier revision."""
 
     def __init__(self, indexes: Mapping[str, IndexFunc[V]]) -> None:
         self._objects: dict[str, V] = {}
@@ -71,7 +71,7 @@ class IndexedStore(Generic[V]):
         return changes
 
     def reset(self, items: Iterable[V]) -> list[Change[V]]:
-        """Replace the content by a list whatever was stored, whose revisions mean nothing now."""
+        """Replace the content by a list, also where stored revisions are higher: they are void."""
         listed = {item.metadata.key: item for item in items}
         missing = [view for key, view in self._objects.items() if key not in listed]
         changes = [self._drop(view) for view in missing]
@@ -123,8 +123,8 @@ of a busy kind reaches it at once; a kind that stays quiet is usually small, so 
 """
 
 PROBE_LIMIT = 20
-"""Objects requested by a probe. If these are all there are, the probe is a complete list and there
-is nothing to wait for; a quiet kind has no events but one bookmark a minute.
+"""Objects requested by a probe. If there are no more, the probe is a complete list and no wait is
+needed; a quiet kind has no events but one bookmark a minute.
 """
 
 
@@ -249,9 +249,9 @@ class Cache(Generic[V]):
             await self._wait_until(lambda: self._lists > lists and self._proven_at >= requested_at)
 
     async def _watch_reaches(self, revision: int) -> bool:
-        reached = self._wait_until(lambda: self.revision >= revision)
+        wait = self._wait_until(lambda: self.revision >= revision)
         try:
-            await bounded(reached, seconds=WATCH_LAG, clock=self._clock)
+            await bounded(wait, seconds=WATCH_LAG, clock=self._clock)
         except TimeoutError:
             return False
         return True

@@ -127,7 +127,7 @@ class Kube(ReadClient):
     ) -> V:
         """Apply all fields that this manager owns of an object.
 
-        Without preconditions a missing object is created; a Node never is, so it requires them.
+        Without preconditions a missing object is created. A Node must not be, so it requires them.
         With preconditions, raise `NotFound` if the object is gone or has been replaced.
         """
         if preconditions is None and not resource.creatable:
@@ -155,7 +155,7 @@ class Kube(ReadClient):
                 "PATCH", path, resource, body, query=query, content_type=APPLY_PATCH, within=within
             )
         except (Conflict, Invalid) as error:
-            # Gone, replaced and changed objects share one code and reason: look it up.
+            # Gone, replaced and changed objects share one code and reason: read the object.
             if preconditions is not None and not (isinstance(error, Conflict) and error.claims):
                 await self._require_uid_if_known(
                     resource, name, uid=preconditions.uid, namespace=namespace, until=until

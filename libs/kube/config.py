@@ -41,7 +41,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigSource(Protocol):
-    """A source of the configuration; `str()` describes it to a person."""
+    """A source of the configuration; `str()` describes it for people."""
 
     async def read(self, *, anew: bool) -> ClusterConfig:
         """Read the configuration, from scratch if `anew`; raise `Misconfigured` if it is wrong."""
@@ -116,7 +116,7 @@ class KubeconfigSource:
             raise Misconfigured(str(self), self._describe(error)) from error
         config = _cluster_config(configuration)
         if self._plugin and not (config.token or config.cert_file):
-            why = f"the plugin {self._plugin!r} gave neither a token nor a certificate"
+            why = f"the plugin {self._plugin!r} returned neither a token nor a certificate"
             raise Misconfigured(str(self), why)
         return config
 
@@ -188,7 +188,7 @@ class KubeconfigSource:
             return f"{error.filename or 'a file'} cannot be read: {error.strerror or error}"
         text = " ".join(str(error).split())
         if text.startswith("File does not exist"):
-            return f"{text.partition(': ')[2]} is not there; mend its path"
+            return f"{text.partition(': ')[2]} does not exist; correct its path"
         if isinstance(error, ConfigException):
             prefix = f"the plugin {self._plugin!r} failed: "
             return text.replace("exec: ", prefix, 1) if self._plugin else text

@@ -1,4 +1,4 @@
-"""A controller: takes keys from a work queue and reconciles each.
+"""A controller: take keys from a work queue and reconcile each.
 
 `reconcile` gets a key, reads the state itself and returns a result. An error is retried with
 back-off, and logged once per cause rather than once per attempt. A key that hangs occupies one
@@ -205,14 +205,14 @@ class Controller(Generic[K]):
             worker = asyncio.current_task()
             if worker is None or worker.cancelling():
                 raise
-            error = RuntimeError("it awaited something that was cancelled, though it was not")
+            error = RuntimeError("a task that the reconcile awaited was cancelled")
         return error or results[0]
 
     def _succeeded(self, key: K) -> None:
         self._queue.forget(key)
         failure = self._failures.pop(key, None)
         if failure is not None:
-            _log.info("reconcile went well again", trouble=failure)
+            _log.info("reconcile succeeded again", failure=failure)
 
     def _is_new_cause(self, key: K, failure: str) -> bool:
         """Return whether the cause differs from that of the last attempt, ignoring digits."""

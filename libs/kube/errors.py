@@ -17,7 +17,7 @@ class StatusCause(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class KubeError(Exception):
-    """A failed request. The text names what was tried, why it failed and what to do."""
+    """A failed request. The text names the request, the cause and the remedy."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Gone(KubeError):
 
 
 class TooManyRequests(KubeError):
-    """429. For an eviction, a cause tells a disruption budget from a busy server."""
+    """429. For an eviction, the cause distinguishes a disruption budget from a busy server."""
 
 
 class Unauthorized(KubeError):

@@ -178,7 +178,7 @@ def _abort(response: aiohttp.ClientResponse) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """Describe why a request or its response did not get through."""
+    """Describe why a request or its response was lost."""
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return f"the host name {error.host} cannot be resolved; check the name and DNS"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):

@@ -149,7 +149,7 @@ def join_pages(pages: Sequence[Page[V]], *, path: str) -> Page[V]:
 
 def continue_token_of(body: bytes, *, path: str) -> str:
     """Return the token for the next page without decoding the objects of this one."""
-    # It precedes the objects, which are megabytes, except in lists of custom kinds.
+    # The token precedes the objects, which are megabytes, except in lists of custom kinds.
     head, objects, _ = body[:_HEAD].partition(b',"items":')
     before = objects and b'"metadata":' in head
     return decode(

@@ -122,9 +122,9 @@ class Reflector(Generic[V]):
         self._idle_timeout: IdleTimeout | None = None
         self._opened_at: float | None = None
         self.problem = ""
-        """Why it does not watch, in one line; empty while it does."""
+        """Why the kind is not watched, in one line; empty while it is."""
         self.current = False
-        """Whether its updates are of now: a resumed watch begins with old ones."""
+        """Whether the updates are current: a resumed watch begins with old ones."""
 
     async def updates(self) -> AsyncGenerator[Update[V]]:
         """Iterate over updates from the last revision, or from a list. Close the iterator
@@ -156,7 +156,7 @@ class Reflector(Generic[V]):
             self._idle_timeout.abort(self._relist_requested())
 
     def advance(self, revision: int) -> None:
-        """Skip updates up to that revision, which the owner has from elsewhere."""
+        """Skip updates up to this revision, which the owner has from another source."""
         self._revision = max(self._revision, revision)
 
     async def _list(self) -> Listed[V]:
@@ -254,9 +254,9 @@ class Reflector(Generic[V]):
     def _relist_requested(self) -> "_RelistRequested":
         return _RelistRequested(self._description, "a new list was requested")
 
-    def _went_back(self, what: str, known: int) -> Gone:
-        seen = f"but {known} was seen before: the server lags or the cluster was restored"
-        return Gone(self._description, f"{what}, {seen}")
+    def _went_back(self, observation: str, known: int) -> Gone:
+        cause = f"but {known} was seen before: the server lags or the cluster was restored"
+        return Gone(self._description, f"{observation}, {cause}")
 
     def _set_problem(self, why: str) -> None:
         if why == self.problem:

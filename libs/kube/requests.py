@@ -181,17 +181,17 @@ def require_api_object(body: bytes, *, tried: str) -> None:
 
 @contextmanager
 def unknown_kind_errors(resource: Resource[Any]) -> Generator[None]:
-    """Turn a `NotFound` without an object name into `UnknownKind`, with what to do."""
+    """Turn a `NotFound` without an object name into `UnknownKind`, with the remedy."""
     try:
         yield
     except NotFound as error:
         if error.missing:
             raise
-        what = f"the server does not serve {resource.plural} of {resource.api_version}"
+        problem = f"the server does not serve {resource.plural} of {resource.api_version}"
         if resource.is_custom:
             crd = f"{resource.plural}.{resource.group}"
-            what += f": install the CustomResourceDefinition {crd}"
-        raise UnknownKind(error.tried, what, code=error.code, reason=error.reason) from error
+            problem += f": install the CustomResourceDefinition {crd}"
+        raise UnknownKind(error.tried, problem, code=error.code, reason=error.reason) from error
 
 
 def _is_success(response: Response) -> bool:

@@ -93,7 +93,7 @@ class LineBuffer:
 
 
 class IdleTimeout:
-    """While entered, no single wait lasts longer than `seconds`, at the cost of one task for all.
+    """Limit each wait to `seconds` while entered, at the cost of one task for all waits.
 
     Only a wait is cancelled; the time between two waits does not count.
     """

@@ -63,7 +63,7 @@ def build(kind: type[S], values: Mapping[tuple[str, ...], object], errors: list[
 
 
 def expected_value(kind: inspect.Type) -> str:
-    """Describe what a person has to write for this type; raise TypeError if it is unsupported."""
+    """Describe the values of this type for people; raise TypeError if it is unsupported."""
     if isinstance(kind, inspect.StrType):
         return f"text matching {kind.pattern}" if kind.pattern else "text"
     if isinstance(kind, inspect.BoolType):
@@ -85,12 +85,14 @@ def expected_value(kind: inspect.Type) -> str:
     raise TypeError(f"settings cannot be of {type(kind).__name__}")
 
 
-def _leaves(kind: type[msgspec.Struct], at: tuple[str, ...], given: object) -> Iterator[Setting]:
+def _leaves(
+    kind: type[msgspec.Struct], parent: tuple[str, ...], instance: object
+) -> Iterator[Setting]:
     hints = get_type_hints(kind, include_extras=True)
     for field in cast(inspect.StructType, inspect.type_info(kind)).fields:
-        path = (*at, field.name)
-        if given is not None:
-            default = getattr(given, field.name)
+        path = (*parent, field.name)
+        if instance is not None:
+            default = getattr(instance, field.name)
         elif field.default_factory is not NODEFAULT:
             default = field.default_factory()
         else:
@@ -172,7 +174,7 @@ class SettingsError(Exception):
 
 
 class ResolvedSetting(msgspec.Struct, frozen=True):
-    """A setting with its value and where that came from."""
+    """A setting with its value and its origin."""
 
     variable: str
     value: object

@@ -28,7 +28,7 @@ class Tasks:
         self._closed = False
 
     def forever(self, name: str, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Start a task that runs until it is stopped from here; its return is a failure."""
+        """Start a task that runs until `stop_forever`; its return is a failure."""
         self._start(name, coroutine, self._forever, refused=self._stopping)
 
     def finite(self, name: str, coroutine: Coroutine[Any, Any, object]) -> None:
@@ -89,7 +89,7 @@ async def attempt(awaitable: Awaitable[object]) -> Exception | None:
     """Await one step of a sequence that must continue; return the error that the step raised."""
     try:
         await awaitable
-    except Exception as error:  # noqa: BLE001  (whatever it is, the next step of a stop must run)
+    except Exception as error:  # noqa: BLE001  (the next step of a stop must run)
         return error
     return None
 

@@ -157,7 +157,7 @@ class SchedulerQueries:
 
 
 def _plan(fleet: Fleet, now: Instant, query: PlanQuery, options: "PlanOptions") -> PlanAnswer:
-    # The simulator is loaded with the first plan: a scheduler that is not asked has none.
+    # The simulator is imported with the first plan: most schedulers never need it.
     from libs.forecast.plan import plan
     from libs.forecast.rollout_plan import plan_response
 

@@ -1,4 +1,4 @@
-"""Answer the checks that are put to a component, each once.
+"""Answer the checks that a component receives, each once.
 
 Checks are read-only, need no order and run beside any op. An exception of a handler is a defect
 and ends the component.
@@ -26,7 +26,7 @@ CheckHandler: TypeAlias = Callable[[Check, CheckBody], Awaitable[CheckAnswer]]
 
 
 class CheckReceiver:
-    """Reads one slot per asker on start, on notification and on reconnect."""
+    """Read one slot per asker on start, on notification and on reconnect."""
 
     def __init__(
         self,
@@ -133,8 +133,10 @@ class CheckReceiver:
         return None
 
     def _slot(self, asker: str) -> subjects.Check:
-        me = self._bus.identity
-        return subjects.Check(cluster=me.cluster, node=me.node, component=me.writer, asker=asker)
+        identity = self._bus.identity
+        return subjects.Check(
+            cluster=identity.cluster, node=identity.node, component=identity.writer, asker=asker
+        )
 
     def _notified(self, subject: str, data: bytes, _reply: str) -> None:
         with suppress(subjects.NotASubject):

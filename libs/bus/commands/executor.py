@@ -90,7 +90,7 @@ class Op:
 
 
 CommandHandler: TypeAlias = Callable[[Op], Awaitable[OpDone | OpFailed]]
-"""Executes ops of one kind; for a resumed op it must find out itself what is done already."""
+"""Execute ops of one kind; the handler of a resumed op must find out which steps are done."""
 
 
 class OpExecutor:
@@ -118,7 +118,7 @@ class OpExecutor:
         self._changed = asyncio.Event()
 
     def commands_changed(self) -> None:
-        """Look at the current command again; a running op is adopted by the newest leader."""
+        """Read the current command again; a running op is adopted by the newest leader."""
         current = self._receiver.current
         running = self._running
         if running and current and running.command.order == current.order:
@@ -195,7 +195,8 @@ class OpExecutor:
         ended = await self._run_handler(op)
         task = asyncio.current_task()
         if task is not None and task.cancelling():
-            raise asyncio.CancelledError  # the handler swallowed it; the op is resumed later
+            # The handler caught the cancellation; the op is resumed later.
+            raise asyncio.CancelledError
         self._running = None
         await self._finish(begun, op.command.epoch, ended)
 
@@ -245,12 +246,12 @@ class OpExecutor:
     async def confirm(self, op: Op, step: str) -> None:
         backoff = Backoff(self._random, first=0.5, cap=5.0)
         while why := await self._unconfirmed(op, step):
-            away = self._link.down_seconds - op.down_seconds_before
-            late = self._clock.now() - op.command.deadline - away
+            outage = self._link.down_seconds - op.down_seconds_before
+            late = self._clock.now() - op.command.deadline - outage
             if late > 0:
                 raise OpDeadlineExceeded(
                     f"{step} was not started: {why}, until {late:.0f} s after the deadline, which"
-                    f" was extended by {away:.0f} s of bus outage; fix that and retry"
+                    f" was extended by {outage:.0f} s of bus outage; fix that and retry"
                 )
             self.progress(op, step, f"waiting: {why}")
             await self._clock.sleep(backoff.next())
@@ -279,13 +280,15 @@ class OpExecutor:
     def progress(self, op: Op, phase: str, detail: str) -> None:
         self._report_progress(op.command, op.command.kind, phase, detail)
 
-    def _report_progress(self, of: Command | Result, command: str, phase: str, detail: str) -> None:
+    def _report_progress(
+        self, source: Command | Result, command: str, phase: str, detail: str
+    ) -> None:
         last = self._last_progress
-        same_phase = last is not None and (last.order, last.phase) == (of.order, phase)
+        same_phase = last is not None and (last.order, last.phase) == (source.order, phase)
         progress = Progress(
-            epoch=of.epoch,
-            token=of.token,
-            op=of.op,
+            epoch=source.epoch,
+            token=source.token,
+            op=source.op,
             command=command,
             phase=phase,
             detail=detail,

@@ -49,18 +49,20 @@ class CommandReceiver:
         handlers: Mapping[CommandKind, CommandHandler],
         checks: Mapping[CheckKind, CheckHandler],
     ) -> None:
-        me = bus.identity
+        identity = bus.identity
         self._env = env
         self._bus = bus
         self._clock = env.clock
         self._random = env.random
         self._reporter = reporter
-        self._slot = subjects.Command(cluster=me.cluster, node=me.node, component=me.writer)
+        self._slot = subjects.Command(
+            cluster=identity.cluster, node=identity.node, component=identity.writer
+        )
         self._agent = AgentIdentity(
-            node=me.node,
+            node=identity.node,
             node_uid=node_uid,
             boot_id=boot_id,
-            component=me.writer,
+            component=identity.writer,
             handles=tuple(handlers),
         )
         self._reader = SlotReader(bus=bus, env=env, slot=self._slot, kind=Command)
@@ -127,7 +129,7 @@ class CommandReceiver:
             await self._open_history()
 
     async def _open_history(self) -> None:
-        """Read the journal unless that is done; report its last result, which may be lost."""
+        """Read the journal if it is not open; report its last result, which may have been lost."""
         await self._history.open()
         if self._reported_last:
             return

@@ -205,8 +205,8 @@ class Connection:
                 self._unauthorized = True
             log.debug("NATS at %s: %s", self.url, text)
 
-    def _on_violation(self, what: str, subject: str) -> None:
-        if what != "subscription":
+    def _on_violation(self, operation: str, subject: str) -> None:
+        if operation != "subscription":
             self._requests.forbid(subject, str(self.identity))
         elif not self._subscriptions.forbid(subject):
             self.fail(

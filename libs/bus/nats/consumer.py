@@ -96,7 +96,7 @@ class StreamConsumer:
         except BusUnavailable as error:
             log.info("waiting to read stream %s: %s", self._stream.name, error)
             self._broken.set()
-        self._task = asyncio.create_task(self._keep_going(), name=f"follow {self._pattern}")
+        self._task = asyncio.create_task(self._run(), name=f"follow {self._pattern}")
         self._task.add_done_callback(self._task_done)
 
     async def close(self) -> None:
@@ -112,7 +112,7 @@ class StreamConsumer:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._connection.fail(error)
 
-    async def _keep_going(self) -> None:
+    async def _run(self) -> None:
         while True:
             await self._until_broken()
             self._follower.lost()
@@ -227,17 +227,17 @@ class StreamConsumer:
         # v1: <ack>.<stream>.<consumer>.<tries>.<stream seq>.<consumer seq>.<time>.<pending>
         # v2 puts domain and account before the stream, and a token at the end.
         tokens = msg.reply.split(".")
-        at = 5 if len(tokens) == 9 else 7
-        count = int(tokens[at + 1])
+        index = 5 if len(tokens) == 9 else 7
+        count = int(tokens[index + 1])
         if count != self._count + 1:
             self._broken.set()
             return
         self._count = count
-        self._last = int(tokens[at])
+        self._last = int(tokens[index])
         self._follower.received(
-            StoredMessage(msg.subject, self._last, int(tokens[at + 2]) / NANOSECONDS, msg.data)
+            StoredMessage(msg.subject, self._last, int(tokens[index + 2]) / NANOSECONDS, msg.data)
         )
-        if not self._caught_up and tokens[at + 3] == "0":
+        if not self._caught_up and tokens[index + 3] == "0":
             self._set_caught_up()
 
     async def _control(self, msg: Msg) -> None:

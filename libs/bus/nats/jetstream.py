@@ -125,15 +125,21 @@ class JetStream:
             if error.err_code != _STREAM_NAME_IN_USE:
                 raise _misconfigured(stream, "cannot be created", error)
             info = await self.info(stream) or StreamInfo()
-        have = info.config
-        want = configuration(stream)
-        different = {key: have.get(key) for key in want if not _agree(have.get(key), want[key])}
+        actual = info.config
+        expected = configuration(stream)
+        different = {
+            key: actual.get(key)
+            for key, value in expected.items()
+            if not _agree(actual.get(key), value)
+        }
         if not different:
             return
-        error = await self._configure("UPDATE", stream, {**have, **want})
+        error = await self._configure("UPDATE", stream, {**actual, **expected})
         if error is not None:
             raise _misconfigured(
-                stream, f"has {different}, wants { {k: want[k] for k in different} }", error
+                stream,
+                f"has {different}, wants { {key: expected[key] for key in different} }",
+                error,
             )
 
     async def _configure(
@@ -221,18 +227,18 @@ class JetStream:
             raise BusError(f"{pattern}: not purged from {stream.name}: {error.description}")
 
 
-def _misconfigured(stream: Stream, what: str, error: ApiError) -> BusMisconfigured:
+def _misconfigured(stream: Stream, problem: str, error: ApiError) -> BusMisconfigured:
     return BusMisconfigured(
-        f"stream {stream.name} {what}: {error.description};"
+        f"stream {stream.name} {problem}: {error.description};"
         f" change the server's limits or its other streams, or move this one out of the way"
         f" (it keeps {stream.keeps})"
     )
 
 
-def _agree(have: Any, want: Any) -> bool:
-    if isinstance(want, dict) and have:
-        return want.items() <= have.items()
-    return (have or 0) == (want or 0) or (have is None and want == "none")
+def _agree(actual: Any, expected: Any) -> bool:
+    if isinstance(expected, dict) and actual:
+        return expected.items() <= actual.items()
+    return (actual or 0) == (expected or 0) or (actual is None and expected == "none")
 
 
 def _unix(stamp: str) -> float:

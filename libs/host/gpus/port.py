@@ -18,7 +18,7 @@ class DriverLibrary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpusUnavailable(Exception):
-    """There is no driver, or it does not answer. The text says why, for a person."""
+    """There is no driver, or it does not answer. The text is the reason, for people."""
 
 
 class Gpus(Protocol):

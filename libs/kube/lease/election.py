@@ -2,7 +2,7 @@
 before the next leader's begins. `term` has the arithmetic behind this.
 
 - A record that has not changed for its duration (at least 15 s) plus the clock skew, by the local
-  clock, is free. Only changes count; clocks of other machines are never compared.
+  clock, is free. Only changes count; timestamps of other machines are not compared.
 - A missing record is not free: the leader may have lost it to a `kubectl delete` and will recreate
   it. A candidate waits as long as for an unchanged one. An existing Lease without holder is free at
   once, so a deployment may create an empty one.
@@ -139,7 +139,7 @@ class LeaderElector:
         return Term(lease=title, transitions=transitions, sent=sent_at, clock=self._clock)
 
     async def _release(self, term: Term, version: str) -> None:
-        # Until then a request of this term may still be carried out, so no other may lead.
+        # Until then a request of this term may be carried out, so no other candidate may lead.
         await self._clock.sleep(term.seconds_in_flight())
         releasing = bounded(self._clear_holder(version), seconds=REQUEST_TIMEOUT, clock=self._clock)
         error = await attempt(releasing)
@@ -188,7 +188,7 @@ STAND_BACK_SECONDS = 5.0
 
 
 class Deposed(Exception):
-    """Raised by a term's function that sees another leader: it releases the lease and waits."""
+    """Another leader is active: release the lease and wait. Raised by the function of a term."""
 
 
 class Candidate:
@@ -227,9 +227,9 @@ class Candidate:
                     fenced = FencedTransport(self._transport, term, clock=self._env.clock)
                     await lead(Kube(fenced, manager=self._manager, clock=self._env.clock))
             except NotLeading as over:
-                _log.warning("leads no more", why=str(over))
+                _log.warning("no longer leading", why=str(over))
             except Deposed as over:
-                _log.warning("deposed: stops at once", why=str(over))
+                _log.warning("deposed: leading ends at once", why=str(over))
                 await self._env.clock.sleep(jittered(STAND_BACK_SECONDS, self._env.random))
             finally:
                 on_term_end()

@@ -1,4 +1,4 @@
-"""Lease objects: reads and writes of ours, when one expires, and the detection of a GPU Operator.
+"""Lease objects: reads and writes of our own, their expiry, and the detection of a GPU Operator.
 
 Each request has 3 s; every write names the revision it was decided on.
 """
@@ -37,7 +37,7 @@ class LeaseRecord:
             return None
 
     async def claim(self, record: views.Lease | None) -> views.Lease:
-        """Take the lease, if the record is still as it was read."""
+        """Take the lease if the record has not changed since it was read."""
         stamp = self.now()
         spec = {**self._holder_fields(stamp), "acquireTime": stamp}
         if record is None:
@@ -101,7 +101,7 @@ GPU_OPERATOR_LEASE: Final = "53822513.nvidia.com"
 
 
 class GpuOperatorDetector:
-    """Tracks the holders of that Lease in every namespace, using only the local clock.
+    """Track the holders of that Lease in every namespace, using only the local clock.
 
     Each observed change of the Lease proves a live holder until it expires, even if the Lease is
     deleted meanwhile: its holder recreates it.
@@ -109,7 +109,7 @@ class GpuOperatorDetector:
 
     def __init__(self) -> None:
         self._holders: dict[str, tuple[str, float]] = {}
-        """Key of the Lease to a description of its holder and the time at which that expires."""
+        """By key of the Lease: a description of its holder, and the time of its expiry."""
 
     def observe(self, before: views.Lease | None, after: views.Lease | None, *, now: float) -> None:
         lease = after or before

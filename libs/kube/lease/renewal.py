@@ -114,7 +114,7 @@ class LeaseRenewer:
     async def _write(self, write: Callable[[str, str], Awaitable[views.Lease]]) -> None:
         version, self.version = self.version, ""
         stamp, sent = self._record.now(), self._clock.monotonic()
-        # If the wall clock was set back and two share a time, the earlier one counts.
+        # If the wall clock was set back, two renewals may share a time: the earlier one counts.
         self._unanswered.setdefault(stamp, sent)
         written = await write(version, stamp)
         self.version = written.metadata.resource_version

@@ -12,7 +12,7 @@ The 3 s between the last two are a reserve. Only the time of sending counts: a p
 frozen wakes up with its term over and cannot send.
 
 `FencedTransport` checks the term right before each change is sent, so no delay between decision and
-request gets past it. Reads always pass.
+request can bypass it. Reads always pass.
 """
 
 import itertools
@@ -27,7 +27,7 @@ from libs.runtime.clock import Clock
 from libs.runtime.tasks import bounded
 
 LEASE_SECONDS = 15.0
-"""Duration in the record: others wait so long after its last change."""
+"""Duration in the record: other candidates wait this long after its last change."""
 CLOCK_SKEW = 2.0
 """Additional wait, for clocks that run at different rates."""
 TERM_SECONDS = 8.0
@@ -37,7 +37,7 @@ REQUEST_TIMEOUT = 3.0
 
 
 class NotLeading(KubeError):
-    """The term is over and nothing was sent. Another may lead: discard the plan and decide anew."""
+    """The term is over and nothing was sent. Another process may lead: decide again."""
 
 
 class Term:
@@ -130,6 +130,6 @@ class FencedTransport:
 
 def _at_most(timeout: str) -> str:
     seconds = timeout.removesuffix("s")
-    # 0 means no limit to a server.
+    # For a server, 0 means no limit.
     shorter = seconds.replace(".", "", 1).isdecimal() and 0 < float(seconds) < REQUEST_TIMEOUT
     return timeout if shorter else f"{REQUEST_TIMEOUT:g}s"

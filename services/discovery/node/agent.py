@@ -51,9 +51,9 @@ def _merge_devices(
     for device in known.facts.pci or ():
         if device.address in devices:
             continue
-        times = known.missed.get(device.address, 0) + 1
-        if times < MAX_MISSED:
-            missed[device.address] = times
+        count = known.missed.get(device.address, 0) + 1
+        if count < MAX_MISSED:
+            missed[device.address] = count
             devices[device.address] = device
     return tuple(devices[address] for address in sorted(devices)), missed
 
@@ -63,7 +63,7 @@ INTERVAL: Final = 60.0
 
 
 class DiscoverySettings(AgentSettings, frozen=True, kw_only=True):
-    """The names of the settings are those that the agent's pod is rendered with."""
+    """The fields are named as in the environment of the agent's rendered pod."""
 
     gpu_labels: bool = True
     """Report the GPUs as NVML describes them."""

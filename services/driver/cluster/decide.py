@@ -2,13 +2,13 @@
 
 An operand is applied, deleted, refused or left alone:
 
-- What we applied is kept as rendered, even if others edit it.
-- What the GPU Operator created under a name of ours is replaced, not taken over: an apply would
-  keep its init containers and its owner. It is deleted as an orphan, so that its pods stay; ours
-  selects the same pods, adopts them and replaces them one at a time.
-- What others created under such a name is left alone, and refused.
-- What is switched off is deleted only if a policy of the whole cluster says so, never because a
-  policy is missing.
+- An object that we applied is kept as rendered, even if others edit it.
+- A DaemonSet that the GPU Operator created under a name of ours is replaced, not taken over: an
+  apply would keep its init containers and its owner. It is deleted with the option Orphan, so that
+  its pods stay; our DaemonSet selects the same pods, adopts them and replaces them one at a time.
+- An object that others created under such a name is left alone and reported as refused.
+- An operand that is switched off is deleted only if a cluster-wide policy switches it off, never
+  because a policy is missing.
 
 The DaemonSet of an old driver is deleted after an hour without references. The driver label of a
 node, a node's record, the Rollout of its pool or a command may refer to it. It also stays while its
@@ -100,9 +100,9 @@ def decide_operand(wanted: RenderedObject, live: Object | None) -> OperandAction
 
 
 def decide_unwanted(live: Object, *, kind: str, decided: bool) -> OperandAction | None:
-    """Decide about an object that is not rendered, and is no driver's.
+    """Decide about an object that is not rendered and does not belong to a driver.
 
-    `decided`: a policy says which operands the cluster should have.
+    `decided`: a policy determines which operands the cluster should have.
     """
     if not decided or live.metadata.deletion_timestamp or not is_ours(live):
         return None
@@ -113,7 +113,7 @@ def decide_unwanted(live: Object, *, kind: str, decided: bool) -> OperandAction 
 
 
 def delete_operand(live: Object, *, orphan: bool, because: str) -> DeleteOperand:
-    """Delete this object in this revision."""
+    """Return the deletion of this object at this revision."""
     metadata = live.metadata
     return DeleteOperand(
         uid=metadata.uid, revision=metadata.resource_version, orphan=orphan, because=because
@@ -126,7 +126,7 @@ SYSTEM_LABEL: Final = "nvidia.com/node.os-version"
 
 
 def is_driver_daemon_set(daemon_set: DaemonSet) -> bool:
-    """Return whether we applied it for a driver."""
+    """Return whether this role applied the DaemonSet for a driver."""
     label = daemon_set.metadata.labels.get(DRIVER_LABEL, "")
     return (
         bool(label) and daemon_set.metadata.name == daemon_set_name(label) and is_ours(daemon_set)
@@ -141,7 +141,7 @@ def kept_because(
     rollouts: Iterable[Rollout],
     commanded: Mapping[str, Collection[str]] | None,
 ) -> str:
-    """Return what refers to it, or why else it stays; empty if it may be deleted.
+    """Return why a driver's DaemonSet stays; empty if it may be deleted.
 
     `commanded`: by driver label, the uids of nodes whose commands refer to it; None if unknown. A
     command for a deleted node does not count: its slots are purged without a message.
@@ -152,13 +152,13 @@ def kept_because(
     if ObjectKey(DAEMON_SETS.kind, daemon_set.metadata.name) in plan.objects:
         return "its pool wants it"
     if not (pool and target):
-        return "it does not say for which pool and target it is"
+        return "it has no annotation for its pool or its target"
     if pool not in plan.targets:
-        return f"its pool {pool} is not there, or wants what cannot be done"
+        return f"its pool {pool} is missing or invalid"
     if plan.targets[pool] == target and not _is_succeeded(daemon_set, plan, pool):
-        return f"its target is what pool {pool} wants"
+        return f"pool {pool} still wants its target"
     if commanded is None:
-        return "it is not known which drivers are named by commands"
+        return "the commands on the bus are unknown, and one may name it"
     if any(node.metadata.uid in commanded.get(label, ()) for node in nodes):
         return "a command names it"
     for rollout in rollouts:
@@ -184,10 +184,10 @@ def _is_succeeded(daemon_set: DaemonSet, plan: OperandPlan, pool: str) -> bool:
 
 
 def _has_pods(daemon_set: DaemonSet) -> str:
-    """Return why it may have pods; empty if its controller reports none."""
+    """Return why the DaemonSet may have pods; empty if its controller reports none."""
     status = daemon_set.status
     if status.observed_generation < daemon_set.metadata.generation:
-        return "its controller has not seen it as it is"
+        return "its controller has not observed its latest generation"
     pods = (
         status.desired_number_scheduled,
         status.current_number_scheduled,
@@ -209,7 +209,7 @@ class UnreferencedDrivers:
         }
 
     def seconds_left(self, uid: str, *, now: float) -> float | None:
-        """Return the seconds until it may be deleted; None if it is kept."""
+        """Return the seconds until the DaemonSet may be deleted; None if it is kept."""
         since = self._since.get(uid)
         return None if since is None else max(0.0, since + HOUR - now)
 

@@ -61,7 +61,7 @@ class OperandPlan(msgspec.Struct, frozen=True, kw_only=True):
     has_features: bool = False
     """Some node has labels of node feature discovery."""
     decides: bool = False
-    """A policy says which operands the cluster should have: others may be deleted."""
+    """A policy determines the operands of the cluster: others may be deleted."""
 
 
 def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPlan:
@@ -218,7 +218,7 @@ def _pod_cause(pod: Pod) -> str:
         if condition.type == "PodScheduled" and condition.status == "False":
             return condition.message or condition.reason
     if status.phase == "Failed":
-        return status.reason or "it failed"
+        return status.reason or "the pod failed"
     return ""
 
 

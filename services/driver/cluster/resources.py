@@ -141,7 +141,7 @@ def operand_content(live: views.Object) -> dict[str, Any]:
 
 
 def is_ours(live: views.Object) -> bool:
-    """Return whether we applied it, by managedFields: labels may be forged."""
+    """Return whether this role applied the object, by managedFields: labels may be forged."""
     return any(
         fields.manager == MANAGER and fields.operation == "Apply" and not fields.subresource
         for fields in live.metadata.managed_fields
@@ -161,19 +161,21 @@ V = TypeVar("V", bound=views.Object)
 
 class Informers:
     def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
-        def of(resource: Resource[V], *, inside: bool = False, fields: str = "") -> Informer[V]:
+        def informer(
+            resource: Resource[V], *, namespaced: bool = False, fields: str = ""
+        ) -> Informer[V]:
             return Informer(
-                kube, resource, env=env, namespace=namespace if inside else "", fields=fields
+                kube, resource, env=env, namespace=namespace if namespaced else "", fields=fields
             )
 
         self.policies = informers(POLICIES, kube, env=env)
-        self.gpu_clusters = of(GPU_CLUSTERS)
-        self.rollouts = of(ROLLOUTS)
-        self.nodes = of(NODES)
-        self.daemon_sets = of(DAEMON_SETS, inside=True)
-        self.configs = of(CONFIGS, inside=True)
-        self.runtime_classes = of(RUNTIME_CLASSES)
-        self.leases: Informer[views.Lease] = of(
+        self.gpu_clusters = informer(GPU_CLUSTERS)
+        self.rollouts = informer(ROLLOUTS)
+        self.nodes = informer(NODES)
+        self.daemon_sets = informer(DAEMON_SETS, namespaced=True)
+        self.configs = informer(CONFIGS, namespaced=True)
+        self.runtime_classes = informer(RUNTIME_CLASSES)
+        self.leases: Informer[views.Lease] = informer(
             LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}"
         )
         self.operands: Mapping[str, Informer[Any]] = {
@@ -193,7 +195,7 @@ class Informers:
         )
 
     def why_not_synced(self) -> str:
-        """Return why some informer has no first list yet; empty once all have."""
+        """Return why informers have no first list yet; empty when all have one."""
         return "; ".join(why for informer in self.all() if (why := informer.why_unknown))
 
     async def why_stale(self) -> str:
@@ -210,7 +212,7 @@ class Informers:
         subscriptions = [informer.cache.on_change(handler) for informer in self.all()]
 
         def unsubscribe() -> None:
-            for each in subscriptions:
-                each()
+            for end_subscription in subscriptions:
+                end_subscription()
 
         return unsubscribe

@@ -50,14 +50,14 @@ class DriverReporter:
     async def report(self) -> None:
         """Inspect the machine, and report what differs from the last report."""
         tree = self._machine.tree
-        seen, driver = await self._machine.offload.do(
+        inspection, driver = await self._machine.offload.do(
             lambda: (inspect_machine(tree), loaded_driver(tree))
         )
-        facts = Facts(driver=driver, gate=gate_facts(seen, self._gate_keeper.shut_reason))
+        facts = Facts(driver=driver, gate=gate_facts(inspection, self._gate_keeper.shut_reason))
         if facts != self._facts:
             self._facts = facts
             self._reporter.report(facts)
-        usage = device_usage(seen)
+        usage = device_usage(inspection)
         if usage != self._usage:
             self._usage = usage
             self._reporter.report(usage)
@@ -78,9 +78,9 @@ def loaded_driver(tree: Tree) -> LoadedDriver | None:
     )
 
 
-def gate_facts(seen: Inspection, shut_reason: str) -> Gate:
-    admitted = seen.answers[-1] if seen.answers else None
-    waiting = gate.waiting_request(seen.requests, seen.answers)
+def gate_facts(inspection: Inspection, shut_reason: str) -> Gate:
+    admitted = inspection.answers[-1] if inspection.answers else None
+    waiting = gate.waiting_request(inspection.requests, inspection.answers)
     return Gate(
         admitted_pod_uid=admitted.pod_uid if admitted else "",
         admitted_label=admitted.label if admitted else "",
@@ -90,10 +90,10 @@ def gate_facts(seen: Inspection, shut_reason: str) -> Gate:
     )
 
 
-def device_usage(seen: Inspection) -> Usage:
+def device_usage(inspection: Inspection) -> Usage:
     """Return the pods that have the devices open, without the driver's own."""
-    drivers = {answer.pod_uid for answer in seen.answers}
-    processes = Counter(holder.pod_uid for holder in seen.holders)
+    drivers = {answer.pod_uid for answer in inspection.answers}
+    processes = Counter(holder.pod_uid for holder in inspection.holders)
     pods = sorted(uid for uid in processes if uid and uid not in drivers)
     return Usage(
         pods=tuple(PodUse(pod_uid=uid, processes=processes[uid]) for uid in pods),
@@ -135,7 +135,7 @@ async def run(
 ) -> None:
     """Start the agent for one boot of the machine."""
     if host.linux is None:
-        raise Fatal("the driver agent was given no kernel: it cannot unload a driver")
+        raise Fatal("the driver agent has no access to the kernel: it cannot unload a driver")
     boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
     checks = Checks(machine=host)
     handle_swap = SwapHandler(
@@ -173,5 +173,5 @@ async def run(
 
 
 async def _do_nothing(_op: Op) -> OpDone:
-    """The agent holds no device; the gate keeper reads what an `idle` says is proven."""
+    """Do nothing: the agent holds no device, and the gate keeper reads the slot itself."""
     return OpDone()

@@ -22,7 +22,7 @@ class Checks:
         self._machine = machine
 
     async def preflight(self, check: Check, request: CheckBody) -> Preflight:
-        """Find what would keep a driver from coming up."""
+        """Return the findings that would keep a driver from starting."""
         if not isinstance(request, PreflightCheck):
             raise TypeError(f"check {check.id} is no preflight")
         findings = await self._machine.offload.do(lambda: tuple(self._findings(request)))

@@ -1,4 +1,4 @@
-"""Opens the gate outside of ops, for the proven driver only.
+"""Open the gate outside of ops, for the proven driver only.
 
 The proven driver is the one that an `idle` names, read from the slot since this process started
 (docs/states.md#gate-3). While the slot cannot be read, the gate stays shut.
@@ -46,18 +46,18 @@ class GateKeeper:
         ):
             self.shut_reason = ""
             return
-        seen = await self._machine.offload.do(lambda: inspect_machine(tree))
-        request = gate.waiting_request(seen.requests, seen.answers)
+        inspection = await self._machine.offload.do(lambda: inspect_machine(tree))
+        request = gate.waiting_request(inspection.requests, inspection.answers)
         if request is None:
             return
-        self.shut_reason = "" if self._op_admits() else self._why_shut(seen, request, proven)
+        self.shut_reason = "" if self._op_admits() else self._why_shut(inspection, request, proven)
         if self.shut_reason or self._op_admits():
             return
         async with self._commands.slot_lock:  # no other command begins while the gate opens
             if self._proven() != proven:
                 return
             answer = GateAnswer(pod_uid=request.pod_uid, label=request.label, at=self._clock.now())
-            await self._machine.offload.do(lambda: admit(self._machine, answer, seen))
+            await self._machine.offload.do(lambda: admit(self._machine, answer, inspection))
 
     def _proven(self) -> Proven | None:
         current = self._commands.current
@@ -74,7 +74,7 @@ class GateKeeper:
         current = self._commands.current
         return current is not None and current.kind in (CommandKind.SWAP, CommandKind.INSTALL)
 
-    def _why_shut(self, seen: Inspection, request: GateRequest, proven: Proven | None) -> str:
+    def _why_shut(self, inspection: Inspection, request: GateRequest, proven: Proven | None) -> str:
         """Return why the gate stays shut; empty if it may open."""
         if self._commands.current is None:
             reason = self._commands.last_error or "it is empty"
@@ -83,9 +83,11 @@ class GateKeeper:
             return "no driver is validated on this node: it needs an upgrade"
         if request.label != proven.label:
             return f"the waiting pod has driver {request.label}, but {proven.label} is validated"
-        if seen.kernel != proven.kernel:
-            return f"kernel {seen.kernel} runs, but the driver is validated with {proven.kernel}"
-        lingering = seen.lingering()
+        if inspection.kernel != proven.kernel:
+            return (
+                f"kernel {inspection.kernel} runs, but the driver is validated with {proven.kernel}"
+            )
+        lingering = inspection.lingering()
         if lingering:
             return f"containers of pod {', '.join(lingering)} are still on the machine"
         return ""

@@ -41,10 +41,10 @@ class SwapHandler:
 
     async def _try_swap(self, op: Op, swap: Swap) -> OpDone | OpFailed | None:
         """Return None if the admitted pod ended before its driver was up, and another waits."""
-        seen = await self._wait_for_old_pods(op, swap)
-        if isinstance(seen, OpFailed):
-            return seen
-        if not (swap.label and seen.running(swap.label, besides=swap.old_pod_uid)):
+        inspection = await self._wait_for_old_pods(op, swap)
+        if isinstance(inspection, OpFailed):
+            return inspection
+        if not (swap.label and inspection.running(swap.label, besides=swap.old_pod_uid)):
             if not swap.keep:
                 failed = await self._remove_old_driver(op)
                 if failed is not None:
@@ -60,11 +60,11 @@ class SwapHandler:
     async def _wait_for_old_pods(self, op: Op, swap: Swap) -> Inspection | OpFailed:
         """Wait until the machine has no container of an admitted pod, except the kept one."""
         while True:
-            seen = await self._inspect()
-            kept = seen.running(swap.label, besides=swap.old_pod_uid) if swap.label else None
-            lingering = seen.lingering(kept.pod_uid if kept else "")
+            inspection = await self._inspect()
+            kept = inspection.running(swap.label, besides=swap.old_pod_uid) if swap.label else None
+            lingering = inspection.lingering(kept.pod_uid if kept else "")
             if not lingering:
-                return seen
+                return inspection
             op.raise_if_superseded()
             pods = ", ".join(lingering)
             op.progress("old-driver", f"containers of pod {pods} are still on the machine")
@@ -85,8 +85,8 @@ class SwapHandler:
 
     async def _try_unload(self, op: Op) -> str | None:
         """Return why modules are still loaded; the kernel alone decides (docs/invariants.md#i5)."""
-        seen = await self._inspect()
-        if not any(name in seen.modules for name in modules.UNLOAD_ORDER):
+        inspection = await self._inspect()
+        if not any(name in inspection.modules for name in modules.UNLOAD_ORDER):
             return None
         await op.checkpoint("unload")
         return await self._machine.offload.do(self._unload)
@@ -111,39 +111,45 @@ class SwapHandler:
     async def _admit_new_pod(self, op: Op, swap: Swap) -> None:
         """Wait for a pod that requests admission with the wanted label, and open the gate."""
         while True:
-            seen = await self._inspect()
-            request = seen.waiting(swap.label)
+            inspection = await self._inspect()
+            request = inspection.waiting(swap.label)
             if request is not None and request.pod_uid != swap.old_pod_uid:
                 break
             op.raise_if_superseded()
             op.progress("gate", f"waiting for the new driver pod ({swap.label}) to reach the gate")
-            await self._pause(lambda tree, had=seen.requests: gate.list_requests(tree) != had)
+            await self._pause(
+                lambda tree, before=inspection.requests: gate.list_requests(tree) != before
+            )
         await op.checkpoint("gate")
         answer = GateAnswer(pod_uid=request.pod_uid, label=request.label, at=self._clock.now())
 
         def open_gate() -> None:
             # An earlier container may have ended without removing its ready file.
             self._machine.tree.at(driver_files.READY).unlink(missing_ok=True)
-            admit(self._machine, answer, seen)
+            admit(self._machine, answer, inspection)
 
         await self._machine.offload.do(open_gate)
 
     async def _wait_for_driver(self, op: Op, swap: Swap) -> OpDone | None:
         """Wait until the driver container is ready and its module is loaded."""
         while True:
-            seen = await self._inspect()
-            if seen.running(swap.label, besides=swap.old_pod_uid) is None:
+            inspection = await self._inspect()
+            if inspection.running(swap.label, besides=swap.old_pod_uid) is None:
                 return None
-            if seen.ready and seen.driver is not None:
-                return OpDone(f"driver {seen.driver.version or 'without a version'} is loaded")
+            if inspection.ready and inspection.driver is not None:
+                return OpDone(
+                    f"driver {inspection.driver.version or 'without a version'} is loaded"
+                )
             op.raise_if_superseded()
             state = (
                 "the driver is loaded, but not ready yet"
-                if seen.driver
+                if inspection.driver
                 else "the driver is not loaded yet"
             )
             op.progress("driver-start", state)
-            await self._pause(lambda tree, had=seen.ready: tree.exists(driver_files.READY) != had)
+            await self._pause(
+                lambda tree, before=inspection.ready: tree.exists(driver_files.READY) != before
+            )
 
     async def _pause(self, changed: Callable[[Tree], bool]) -> None:
         """Sleep until the next inspection, which goes through all processes of the machine.
@@ -160,9 +166,9 @@ class SwapHandler:
         return self._clock.now() >= op.command.deadline
 
 
-def admit(machine: Machine, answer: GateAnswer, seen: Inspection) -> None:
-    """Open the gate to a pod, and forget earlier pods without containers."""
+def admit(machine: Machine, answer: GateAnswer, inspection: Inspection) -> None:
+    """Open the gate to a pod, and remove earlier pods without containers from it."""
     gate.put_answer(machine.tree, answer)
-    for earlier in seen.answers:
-        if earlier.pod_uid != answer.pod_uid and earlier.pod_uid not in seen.live_pods:
+    for earlier in inspection.answers:
+        if earlier.pod_uid != answer.pod_uid and earlier.pod_uid not in inspection.live_pods:
             gate.remove_pod(machine.tree, earlier.pod_uid)

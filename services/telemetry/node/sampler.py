@@ -1,6 +1,6 @@
-"""Samples the GPUs of one machine, and releases them on command.
+"""Sample the GPUs of one machine, and release them on command.
 
-The last sweep is offered only while it is recent enough to be true.
+The last sweep is served only while it is recent.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 INTERVAL: Final = 30.0
 """Seconds between two sweeps, as in dcgm-exporter."""
 STALE_AFTER: Final = 3 * INTERVAL
-"""Seconds after which a sweep is no longer offered."""
+"""Seconds after which a sweep is no longer served."""
 
 
 class _SweepResult(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from libs.runtime.service import Service
 from services.validator.node import driver_check
 
 NO_DIGEST: Final = "none"
-"""Stands for the digest of something that was not validated."""
+"""The digest of a part that was not validated."""
 
 STEP: Final = "driver"
 TRIES: Final = 6
@@ -31,7 +31,7 @@ RETRY_INTERVAL: Final = 5.0
 
 
 class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
-    """The names of the settings are those that the agent's pod is rendered with."""
+    """The fields are named as in the environment of the agent's rendered pod."""
 
     driver_dir: str = driver_files.ROOT
     """Path on the machine of the driver container's root."""
@@ -47,24 +47,24 @@ async def validate_driver(
     op: Op, request: Validate, *, machine: Machine, node_uid: str, boot_id: str, clock: Clock
 ) -> Evidence:
     """Check the driver until it works or all tries failed."""
-    began = clock.monotonic()
-    trial = 1
+    started = clock.monotonic()
+    attempt = 1
     while True:
         op.raise_if_superseded()
         probe = await machine.offload.do(
             lambda: driver_check.probe_driver(machine.tree, machine.gpus, request)
         )
         op.progress(STEP, probe.problem)
-        if not probe.problem or trial == TRIES:
+        if not probe.problem or attempt == TRIES:
             break
-        trial += 1
+        attempt += 1
         await clock.sleep(RETRY_INTERVAL)
     kernel = await machine.offload.do(lambda: system.kernel(machine.tree))
     step = ValidationStep(
         name=STEP,
         passed=not probe.problem,
         message=probe.problem,
-        seconds=round(clock.monotonic() - began, 3),
+        seconds=round(clock.monotonic() - started, 3),
     )
     return Evidence(
         epoch=op.command.epoch,
@@ -152,5 +152,5 @@ async def run(
 
 
 async def _do_nothing(_op: Op) -> OpDone:
-    """The agent holds no device between two validations."""
+    """Do nothing: the agent holds no device between two validations."""
     return OpDone()

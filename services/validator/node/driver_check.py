@@ -1,7 +1,7 @@
 """The driver check: the wanted driver runs and has all GPUs.
 
-It reads the kernel and the driver's own library, never the driver container. Each failure says
-what it means and what to do. Functions block.
+It reads the kernel and the driver's own library, never the driver container. Each problem
+names its meaning and the remedy. All functions block.
 """
 
 import msgspec

@@ -222,7 +222,7 @@ async def test_invalid_tls_files(tmp_path: Path, authority: CertificateAuthority
     server = "https://127.0.0.1:1"
     cluster = {"certificate-authority": "ca.crt"}  # beside the file that names it
     kubeconfig(path, server=server, cluster=cluster)
-    message = f"kubeconfig {path}: {ca} is not there; mend its path"
+    message = f"kubeconfig {path}: {ca} does not exist; correct its path"
     assert await refusal_of(kubeconfig=path) == message
     ca.write_text("nothing")
     assert await refusal_of(kubeconfig=path) == f"the CA file {ca}: it holds no certificate"
@@ -247,7 +247,7 @@ async def test_a_missing_token_file(tmp_path: Path) -> None:
     [
         ("echo log in first >&2; exit 3", "failed: process returned 3. log in first"),
         ("echo no JSON", "failed: failed to decode process output: Expecting value"),
-        (f"echo '{credential()}'", "gave neither a token nor a certificate"),
+        (f"echo '{credential()}'", "returned neither a token nor a certificate"),
         ("echo '{}'", "failed: malformed response. missing key 'apiVersion'"),
     ],
 )

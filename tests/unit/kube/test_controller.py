@@ -176,7 +176,7 @@ async def test_a_failure_is_logged_once_per_cause_and_so_is_its_end(
     assert [(line["event"], str(line.get("exc_info", ""))) for line in logged] == [
         ("reconcile failed", "revision 17 is stale"),
         ("reconcile failed", "no route"),
-        ("reconcile went well again", ""),
+        ("reconcile succeeded again", ""),
     ]
     assert {(line["controller"], line["key"]) for line in logged} == {("nodes", "a")}
     assert len({line["reconcile"] for line in logged}) == 3

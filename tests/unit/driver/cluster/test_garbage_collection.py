@@ -49,7 +49,7 @@ def test_the_daemon_set_of_a_driver_is_known_by_its_label() -> None:
     assert is_driver_daemon_set(live_object(OLD))
 
 
-MISSING = f"its pool {POOL} is not there, or wants what cannot be done"
+MISSING = f"its pool {POOL} is missing or invalid"
 NO_SYSTEM = {"metadata": {"name": "n", "labels": {"nvidia.com/gpu.present": "true"}}}
 RECREATED = cluster_policy()
 RECREATED["metadata"]["uid"] = "another"
@@ -64,7 +64,7 @@ RECREATED["metadata"]["uid"] = "another"
         ({"nodes": (node("n", record=f"garbled {TARGET}"),)}, "node n names it"),
         ({"commanded": {LABEL: {"uid-n"}}, "nodes": (node("n"),)}, "a command names it"),
         ({"commanded": {LABEL: {"uid-n"}}, "nodes": (node("other"),)}, ""),
-        ({"commanded": None}, "it is not known which drivers are named by commands"),
+        ({"commanded": None}, "the commands on the bus are unknown, and one may name it"),
         ({"rollouts": (rollout(POOL, lastGood=TARGET),)}, f"Rollout {POOL} names it"),
         ({"rollouts": (rollout(POOL, targets={TARGET: {}}),)}, f"Rollout {POOL} names it"),
         ({"rollouts": (rollout("other", lastGood=TARGET),)}, ""),
@@ -72,15 +72,18 @@ RECREATED["metadata"]["uid"] = "another"
         ({"status": {"desiredNumberScheduled": 1}}, "it has pods"),
         ({"status": {"currentNumberScheduled": 1}}, "it has pods"),
         ({"status": {"numberMisscheduled": 1}}, "it has pods"),
-        ({"status": {"observedGeneration": 0}}, "its controller has not seen it as it is"),
-        ({"annotations": {}}, "it does not say for which pool and target it is"),
+        (
+            {"status": {"observedGeneration": 0}},
+            "its controller has not observed its latest generation",
+        ),
+        ({"annotations": {}}, "it has no annotation for its pool or its target"),
         ({"plan": plan()}, "its pool wants it"),
         ({"plan": plan(RECREATED)}, ""),
         ({"plan": plan(crd_mode_policy())}, MISSING),
         ({"plan": plan(cluster_policy(driver={"version": "590.10"}))}, MISSING),
         (
             {"plan": plan(nodes=(msgspec.convert(NO_SYSTEM, resources.Node),))},
-            f"its target is what pool {POOL} wants",
+            f"pool {POOL} still wants its target",
         ),
     ],
 )
