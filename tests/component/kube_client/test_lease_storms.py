@@ -1,4 +1,4 @@
-"""The lease in storms: whatever fails, at most one candidate leads, and one does afterwards."""
+"""Leases under faults: at most one candidate leads, and one leads after the faults."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ CALM = 40.0
 
 
 async def restless(candidate: LeaseCandidate, term: Term, kube: Kube) -> None:
-    """Lead for ever or for a while; sometimes go on for 5 s after a cancellation."""
+    """Lead until cancelled or for a while; sometimes continue 5 s after the cancellation."""
     machine, chance = candidate.machine, candidate.random
     is_stubborn = chance.random() < 0.3
     until = chance.choice([float("inf"), chance.uniform(1.0, 30.0)])
@@ -78,7 +78,7 @@ def random_fault(chance: random.Random) -> Fault:
 
 
 class Storm(LeaseWorld):
-    """Candidates under random faults, which die, freeze and are replaced."""
+    """Candidates under random faults that are killed, frozen and replaced."""
 
     def __init__(self, sim: Sim, *, freezes: bool) -> None:
         super().__init__(sim, with_lease=False, overlaps=freezes)

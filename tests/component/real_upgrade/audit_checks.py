@@ -44,7 +44,7 @@ class _Reference(msgspec.Struct, rename="camel", frozen=True):
 
 
 class _Line(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The part of an audit event that shows who was refused what."""
+    """The fields of an audit event that show a forbidden request."""
 
     user: _User
     verb: str
@@ -54,13 +54,13 @@ class _Line(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class AuditLogSummary(msgspec.Struct, frozen=True):
-    """An audit log, read to its end."""
+    """The revisions and requests of a complete audit log."""
 
     revisions: tuple[Revision, ...]
     asked: frozenset[tuple[str, str, str, str]]
     """Requests of our accounts, including reads: account, group, resource and verb."""
     forbidden: Counter[str]
-    """Forbidden requests of our accounts, and how often."""
+    """Number of forbidden requests of our accounts, by request."""
 
     def unused_rights(self) -> set[str]:
         """Return rights that were not used: account, resource and verbs."""
@@ -82,7 +82,7 @@ class AuditLogSummary(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def observe_driverless(installation: Installation) -> AsyncGenerator[DriverlessNodes]:
-    """Collect from the machines' reports what no revision shows."""
+    """Collect the facts of the machines' reports that no revision shows."""
     observer = DriverlessNodes(pool=POOL, max_unavailable=MAX_UNAVAILABLE)
     async with (
         bus_client(installation.up, READER) as bus,
@@ -94,7 +94,7 @@ async def observe_driverless(installation: Installation) -> AsyncGenerator[Drive
 async def assert_audit_passes(
     installation: Installation, observer: DriverlessNodes
 ) -> AuditLogSummary:
-    """Stop everything, and audit what server, agents and services have recorded."""
+    """Stop all processes, then audit the records of server, agents and services."""
     await installation.up.processes.end()
     async with bus_client(installation.up) as bus:
         events = await events_of(bus)
@@ -114,7 +114,7 @@ async def assert_audit_passes(
 
 
 def read_audit_log(log: Path) -> AuditLogSummary:
-    """Read the file; blocks."""
+    """Read the file, blocking."""
     text = log.read_bytes()
     converter = AuditLogConverter(str(log))
     revisions = (*converter.feed(text), *converter.flush())
