@@ -63,7 +63,7 @@ class VirtualClock:
 
 
 class Sim:
-    """What a simulated program gets instead of the machine's clock, random and ids."""
+    """The clock, random sources and ids of a simulated program."""
 
     def __init__(self, *, loop: VirtualLoop, seed: int, start: float) -> None:
         self.seed = seed

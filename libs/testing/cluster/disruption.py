@@ -1,6 +1,6 @@
 """The disruption controller: the status of each PodDisruptionBudget.
 
-Only budgets that say `minAvailable` as a number are simulated.
+Only budgets with a numeric `minAvailable` are simulated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from libs.testing.cluster.patches import merge_status
 from libs.testing.cluster.views import BUDGETS, Budget, BudgetStatus, Pod
 
 DISRUPTED_FOR = 120.0
-"""Seconds for which a granted eviction counts although the pod has not been seen to go."""
+"""Seconds for which a granted eviction counts while the cache still shows the pod."""
 
 
 def budget_status(budget: Budget, pods: Sequence[Pod], *, now: float) -> BudgetStatus:

@@ -1,4 +1,4 @@
-"""The node controllers: conditions and taints of nodes whose kubelet is silent or unwell."""
+"""The node controllers: conditions and taints of nodes with a silent or unhealthy kubelet."""
 
 import asyncio
 from typing import Any
@@ -124,7 +124,7 @@ GRACE = 50.0
 """Seconds of silence after which a node's state is unknown; at least its lease duration."""
 
 TAINTS_AFTER = 0.5
-"""Seconds from a cordon, or any other reason for a taint, to the taint."""
+"""Seconds from the cause of a taint, such as a cordon, to the taint."""
 
 TTL_ANNOTATION = "node.alpha.kubernetes.io/ttl"
 _TTL_BY_CLUSTER_SIZE = ((100, 0), (500, 15), (1_000, 30), (2_000, 60))

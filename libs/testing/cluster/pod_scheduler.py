@@ -34,13 +34,13 @@ CORDON = Taint(key=UNSCHEDULABLE, effect=NO_SCHEDULE)
 
 
 class Unschedulable(msgspec.Struct, frozen=True):
-    """Why a pod fits on no node, as a scheduler words it."""
+    """The reason why a pod fits on no node, in the words of a real scheduler."""
 
     message: str
 
 
 def selects(spec: PodSpec, node: Node) -> bool:
-    """Whether a pod's node selector and required affinity match the node."""
+    """Return whether a pod's node selector and required affinity match the node."""
     if not spec.node_selector and not spec.affinity:
         return True
     return node_affinity(

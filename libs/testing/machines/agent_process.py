@@ -1,7 +1,7 @@
 """An agent's process on a simulated machine, and the host ports that it gets.
 
 All blocking work goes through `SimulatedAgentProcess.do`, where it takes as long as the world's
-model says. After the agent was killed, nothing of it reaches the machine.
+model gives. After the kill of an agent, none of its calls reaches the machine.
 """
 
 import asyncio

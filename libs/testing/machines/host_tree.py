@@ -80,7 +80,7 @@ class HostTree:
         self.on_write()
 
     def repair_below(self, path: str) -> None:
-        """Restore what `break_below` took away."""
+        """Undo `break_below`."""
         target_path = self.at(path)
         if target_path.is_file():
             target_path.unlink()
@@ -151,7 +151,7 @@ class CachedTree(Tree):
         return self._cached("link", path, super().link)
 
     def modified_at(self, path: str) -> float | None:
-        return self._cached("made", path, super().modified_at)
+        return self._cached("modified", path, super().modified_at)
 
     def free_bytes(self, path: str) -> int | None:
         return self._tree.free_bytes(path)

@@ -75,7 +75,7 @@ class SimulatedKernel:
         self._host_tree.put(BOOT_ID, f"{boot_id}\n")
 
     def halt(self) -> None:
-        """Drop everything that was in memory."""
+        """Drop the contents of the memory."""
         with self._lock:
             for pid in list(self._processes):
                 self.end(pid)

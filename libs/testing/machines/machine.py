@@ -23,7 +23,7 @@ from libs.testing.machines.state import Incident, InstalledDriver, MachineState
 from libs.testing.stage.worlds import MachineModel
 
 DISK = "/var/lib"
-"""The folder that `break_disk` takes away: agents keep their journals there."""
+"""The folder that `break_disk` makes unusable; it has the agents' journals."""
 
 
 class SimulatedMachine:
@@ -78,7 +78,7 @@ class SimulatedMachine:
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
-        """What happened and must never happen, in order."""
+        """The recorded incidents, in order: events that must never happen."""
         return tuple(self._state.incidents)
 
     @property
@@ -131,9 +131,7 @@ class SimulatedMachine:
         return HostMachine(tree=state.tree, offload=agent, gpus=library, linux=linux)
 
     def kill(self, host: HostMachine) -> None:
-        """Kill the agent with this host: its devices are closed, and nothing of it arrives any
-        more.
-        """
+        """Kill the agent of this host: its devices are closed, and its calls fail."""
         for agent, library in [each for each in self._agents if each[0] is host.offload]:
             agent.end()
             self._agents.remove((agent, library))

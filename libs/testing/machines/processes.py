@@ -41,10 +41,10 @@ class SimulatedProcess(ABC):
         self._spawn(instance, "lives", self._run_to_exit(instance))
 
     def stop(self, instance: ContainerInstance) -> None:
-        """Terminate, taking as long as the model says."""
+        """Terminate within the time given by the world's model."""
         self._spawn(instance, "stops", self._stop_gracefully(instance))
 
-    def end(self, instance: ContainerInstance) -> None:  # noqa: ARG002  (a kubelet says which one)
+    def end(self, instance: ContainerInstance) -> None:  # noqa: ARG002  (the kubelet names the instance)
         for task in self._tasks:
             task.cancel()
         self.cleanup()

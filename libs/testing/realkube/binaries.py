@@ -65,9 +65,9 @@ def find_binaries(environ: Mapping[str, str], *, modules: Path = MODULES) -> Bin
 
 
 def cache_folder(environ: Mapping[str, str], *, modules: Path = MODULES) -> Path:
-    """Return where `make kube` puts them, by pinned versions and platform."""
+    """Return the folder of `make kube`, named by pinned versions and platform."""
     base = Path(environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():  # the specification says to ignore it then
+    if not base.is_absolute():  # the XDG specification ignores a relative path
         base = Path(environ.get("HOME") or Path.home()) / ".cache"
     digest = hashlib.sha256()
     for pin in _PINS:

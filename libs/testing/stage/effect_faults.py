@@ -25,7 +25,7 @@ class EffectFault(msgspec.Struct, frozen=True, kw_only=True):
     repeat_after: float | None = None
     """Seconds after which everything is done once more."""
     max_actions: int | None = None
-    """Do only so many: then the process dies, or its requests stay unanswered."""
+    """Do only this many actions: then the process dies, or its requests stay unanswered."""
     unanswered: bool = False
     """Everything is done, but no answer arrives."""
 

@@ -21,7 +21,7 @@ from libs.forecast.world import (
 
 
 class MachineModel(WorldModel, Protocol):
-    """What simulated machines ask, besides what upgrades ask."""
+    """The durations and outcomes of simulated machines, besides those of upgrades."""
 
     def init(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
         """Return the end of an init container."""

@@ -33,13 +33,13 @@ _KEY_WORDS = (
     "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
 _CACHE_SIZE = 16_384
-"""Validated keys and values: the nodes of a fleet share theirs."""
+"""Number of cached keys and values; the nodes of a fleet have many in common."""
 
 _ANNOTATION_BYTES = 256 * 1024
 
 
 def validate_subdomain(name: str) -> str:
-    """Return why the name is no subdomain; empty where it is valid. The same below."""
+    """Return why the name is no subdomain, or an empty string, like the functions below."""
     if len(name) > 253:
         return "must be no more than 253 bytes"
     return "" if _SUBDOMAIN.fullmatch(name) else _SUBDOMAIN_WORDS

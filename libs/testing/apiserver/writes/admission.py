@@ -105,14 +105,14 @@ class CreateAdmission:
         metadata["creationTimestamp"] = now
         return metadata
 
-    def admit(self, write: WriteTarget, thing: JsonObject) -> None:
+    def admit(self, write: WriteTarget, obj: JsonObject) -> None:
         """Mount the service account of a pod, whether or not the account exists."""
         if write.kind.resource != "pods":
             return
-        name = account_name(thing)
+        name = account_name(obj)
         account = self._store.account_store().get(write.namespace, name)
         given = {} if account is None else decoded(account.raw)
-        mount_service_account(thing, as_=name, account=given, suffix=self._suffix())
+        mount_service_account(obj, as_=name, account=given, suffix=self._suffix())
 
     def _generated(self, write: WriteTarget, prefix: str) -> str:
         store = self._store.of_kind(write.kind)

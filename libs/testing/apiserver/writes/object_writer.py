@@ -56,31 +56,31 @@ class ObjectWriter:
         return format_time(self.time())
 
     def create(
-        self, write: WriteTarget, thing: JsonObject, *, applied: JsonObject | None = None
+        self, write: WriteTarget, obj: JsonObject, *, applied: JsonObject | None = None
     ) -> WriteOutcome:
         """Create an object; `applied` is the result of an apply, with its field owners."""
         kind, strategy = write.kind, self._strategies(write.kind)
         self._admission.check_namespace(write)
-        metadata = self._admission.new_metadata(write, thing["metadata"], now=self.now())
-        thing = {**thing, "metadata": metadata}
-        status = thing.pop("status", None) if _has_status_subresource(kind) else None
-        thing = _with_defaults(kind, strategy, thing)
+        metadata = self._admission.new_metadata(write, obj["metadata"], now=self.now())
+        obj = {**obj, "metadata": metadata}
+        status = obj.pop("status", None) if _has_status_subresource(kind) else None
+        obj = _with_defaults(kind, strategy, obj)
         if applied is None:
-            thing = self._tracked(write, None, thing)
+            obj = self._tracked(write, None, obj)
         else:
-            thing["metadata"]["managedFields"] = applied["metadata"].get("managedFields")
-        metadata = thing["metadata"]
+            obj["metadata"]["managedFields"] = applied["metadata"].get("managedFields")
+        metadata = obj["metadata"]
         if kind.generations:
             metadata["generation"] = 1
         if status is not None and strategy.keeps_status:
-            thing["status"] = status
-        strategy.prepare_for_create(thing)
-        self._admission.admit(write, thing)
-        thing = typed(thing, kind.shape)
-        self._validate(kind, strategy, thing, None)
+            obj["status"] = status
+        strategy.prepare_for_create(obj)
+        self._admission.admit(write, obj)
+        obj = typed(obj, kind.shape)
+        self._validate(kind, strategy, obj, None)
         if self._store.of_kind(kind).get(write.namespace, metadata["name"]) is not None:
             raise already_exists(kind, metadata["name"])
-        return self._stored(write, thing, None, code=201)
+        return self._stored(write, obj, None, code=201)
 
     def update(
         self,
@@ -134,16 +134,16 @@ class ObjectWriter:
             before=before,
         )
 
-    def put(self, write: WriteTarget, live: StoredObject, thing: JsonObject) -> WriteOutcome:
+    def put(self, write: WriteTarget, live: StoredObject, obj: JsonObject) -> WriteOutcome:
         """Store a change by the server itself: no fence, no field owners, no validation."""
         before = decoded(live.raw)
-        if _same(thing, before):
+        if _same(obj, before):
             return self._unchanged(live, before)
-        return self._stored(write, thing, live, before=before)
+        return self._stored(write, obj, live, before=before)
 
-    def mark(self, write: WriteTarget, live: StoredObject, thing: JsonObject) -> StoredObject:
+    def mark(self, write: WriteTarget, live: StoredObject, obj: JsonObject) -> StoredObject:
         """Store an intermediate step of a request."""
-        return self._store.put(write.kind, typed(thing, write.kind.shape), before=live)
+        return self._store.put(write.kind, typed(obj, write.kind.shape), before=live)
 
     def _restored(
         self, write: WriteTarget, strategy: KindStrategy, new: JsonObject, old: JsonObject
@@ -218,13 +218,13 @@ class ObjectWriter:
     def _stored(
         self,
         write: WriteTarget,
-        thing: JsonObject,
+        obj: JsonObject,
         live: StoredObject | None,
         *,
         code: int = 200,
         before: JsonObject | None = None,
     ) -> WriteOutcome:
-        stored = self._store.put(write.kind, thing, before=live)
+        stored = self._store.put(write.kind, obj, before=live)
         return WriteOutcome(
             code=code,
             raw=stored.raw,
@@ -232,7 +232,7 @@ class ObjectWriter:
             uid=stored.uid,
             revision=stored.revision,
             before=before,
-            after=thing,
+            after=obj,
         )
 
 
@@ -245,11 +245,11 @@ def _has_status_subresource(kind: ResourceKind) -> bool:
     return "status" in kind.subresources
 
 
-def _with_defaults(kind: ResourceKind, strategy: KindStrategy, thing: JsonObject) -> JsonObject:
+def _with_defaults(kind: ResourceKind, strategy: KindStrategy, obj: JsonObject) -> JsonObject:
     if kind.schema is not None:
-        thing = kind.schema.default(kind.schema.prune(thing))
-    strategy.set_defaults(thing)
-    return thing
+        obj = kind.schema.default(kind.schema.prune(obj))
+    strategy.set_defaults(obj)
+    return obj
 
 
 def _same(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:

@@ -57,14 +57,14 @@ def patch_function(
     except msgspec.DecodeError as error:
         raise bad_request("invalid JSON patch") from error
 
-    def patched(thing: JsonObject) -> JsonObject:
+    def patched(live: JsonObject) -> JsonObject:
         if content_type == JSON_PATCH:
-            result = json_patch(thing, patch)
+            result = json_patch(live, patch)
         elif content_type == MERGE:
-            result = merge_patch(thing, patch)
+            result = merge_patch(live, patch)
         else:
-            result = strategic_patch(thing, patch, kind.shape)
-        return checked_object(result, kind, thing)
+            result = strategic_patch(live, patch, kind.shape)
+        return checked_object(result, kind, live)
 
     return patched
 
@@ -86,8 +86,8 @@ class Applier:
                 raise not_found(kind, write.name)
             return self._create(write, desired, force=force)
 
-        def merged(thing: JsonObject) -> JsonObject:
-            result = self._merge(write, thing, desired, force=force)
+        def merged(stored: JsonObject) -> JsonObject:
+            result = self._merge(write, stored, desired, force=force)
             # The applier's own preconditions, or the live values, which always hold.
             current = {"uid": live.uid, "resourceVersion": str(live.revision)}
             fence = {name: desired["metadata"].get(name) or current[name] for name in current}

@@ -91,20 +91,20 @@ class Evictor:
         if not _ready(pod) and _allows_unhealthy(budget):
             return
         _check_budget(budget)
-        left = status["disruptionsAllowed"] - 1
+        remaining = status["disruptionsAllowed"] - 1
         now = self._writer.now()
         disrupted = get_map(status, "disruptedPods")
         consumed: JsonObject = {
             **status,
-            "disruptionsAllowed": left,
+            "disruptionsAllowed": remaining,
             "disruptedPods": {**disrupted, pod["metadata"]["name"]: now},
         }
-        if not left:
+        if not remaining:
             consumed["conditions"] = _exhausted(budget, now)
         into = msgspec.structs.replace(
             write, kind=kind, name=stored.name, subresource="status", manager=_MANAGER
         )
-        self._writer.update(into, stored, lambda thing: {**thing, "status": consumed}, put=True)
+        self._writer.update(into, stored, lambda obj: {**obj, "status": consumed}, put=True)
 
     def _budgets(self, pod: JsonObject) -> list[tuple[ResourceKind, StoredObject, JsonObject]]:
         kind = self._kinds.by_path("policy", "v1", "poddisruptionbudgets")

@@ -1,7 +1,7 @@
 """Simulated containers, their processes, and the status of their pod.
 
 For a container with a process, the process decides when it is ready and how it ends; the world's
-model only says how long the start takes. For a container without one, the model decides all.
+model gives only the duration of the start. Without a process, the model decides everything.
 """
 
 from collections.abc import Callable, Sequence
@@ -69,7 +69,7 @@ FORGIVEN_AFTER = 600.0
 
 KILLED = 137
 LOST = 255
-"""Exit codes of a killed container, and of one whose machine went down."""
+"""Exit codes of a killed container, and of a container on a machine that lost power."""
 
 
 class ContainerPhase(Enum):

@@ -100,7 +100,7 @@ class PodLifecycle:
 
     @property
     def gone(self) -> bool:
-        """Whether it is stopping and nothing runs any more."""
+        """Whether the pod is stopping and no container runs any more."""
         return self.stopping and all(
             container.state is not ContainerPhase.RUNNING for container in self.containers
         )
@@ -136,7 +136,7 @@ class PodLifecycle:
             container.state, container.due = ContainerPhase.WAITING, None
 
     def restart(self, now: float) -> None:
-        """Start again after a boot, from the first init container, what had not ended for good."""
+        """Restart the unfinished containers after a boot, from the first init container."""
         if self.over or self.stopping:
             return
         never = self.pod.spec.restart_policy == "Never"

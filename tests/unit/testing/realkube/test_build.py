@@ -75,11 +75,11 @@ def test_builds_are_reproducible(environ: dict[str, str], modules: Path, calls: 
 @pytest.mark.parametrize(
     ("error", "what_to_do"),
     [
-        ("undefined: x", "mend what Go says and run `make kube` again"),
+        ("undefined: x", "fix the error below and run `make kube` again"),
         ("link: write: no space left on device", "free some disk"),
         ("compile: signal: killed", "the machine ran out of memory"),
         ("Get: dial tcp: lookup: no such host", "Go could not fetch modules"),
-        ("go: go.mod requires go >= 1.26.0 (running go 1.24.1)", "install a Go as new as that"),
+        ("go: go.mod requires go >= 1.26.0 (running go 1.24.1)", "install that version of Go"),
     ],
 )
 def test_a_failed_build_reports_the_output_of_go(
