@@ -17,7 +17,7 @@ class HostTree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.on_write: Callable[[], None] = _nothing
+        self.on_write: Callable[[], None] = _ignore_write
         """Called after each change below the root."""
 
     def at(self, path: str) -> Path:
@@ -75,7 +75,7 @@ class HostTree:
         """Make everything in a folder unreadable and unwritable, like a failed disk."""
         target_path = self.at(path)
         if target_path.is_dir():
-            target_path.rename(_aside(target_path))
+            target_path.rename(_lost_path(target_path))
             target_path.write_bytes(b"")
         self.on_write()
 
@@ -84,20 +84,20 @@ class HostTree:
         target_path = self.at(path)
         if target_path.is_file():
             target_path.unlink()
-            os.rename(_aside(target_path), target_path)
+            os.rename(_lost_path(target_path), target_path)
         self.on_write()
 
 
-def _nothing() -> None:
+def _ignore_write() -> None:
     pass
 
 
-def _aside(target_path: Path) -> Path:
+def _lost_path(target_path: Path) -> Path:
     return target_path.with_name(f".{target_path.name}.lost")
 
 
 class DiskTree(Tree):
-    """Reports the machine's own free space, whatever this computer's disk has."""
+    """Reports the machine's own free space instead of this computer's."""
 
     def __init__(self, root: Path, *, free: int) -> None:
         super().__init__(root)
@@ -130,7 +130,7 @@ class CachedTree(Tree):
         self._values.clear()
 
     def end_writes(self) -> None:
-        """Invalidate the cache if a path was handed out."""
+        """Invalidate the cache if a caller got a path since the last call."""
         if self._writing:
             self._writing = False
             self.invalidate()

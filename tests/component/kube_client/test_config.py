@@ -78,11 +78,11 @@ def credential(**status: str) -> str:
 
 
 async def refusal_of(environ: Mapping[str, str] | None = None, **options: Any) -> str:
-    with pytest.raises(Misconfigured) as wrong:
+    with pytest.raises(Misconfigured) as refused:
         await open_transport(
             clock=SystemClock(), environ=environ or {"HOME": "/nowhere"}, **options
         )
-    text = str(wrong.value)
+    text = str(refused.value)
     assert "\n" not in text
     return text
 

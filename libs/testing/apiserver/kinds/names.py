@@ -82,7 +82,7 @@ def validate_label_value(value: str) -> str:
 
 
 def validate_metadata(metadata: Mapping[str, Any], *, old: Mapping[str, Any] | None) -> list[Cause]:
-    """Return what is wrong with the metadata beside the name."""
+    """Return the violations of the metadata other than the name."""
     was = old or {}
     return [
         *_labels(_changed("labels", metadata, was), "metadata.labels"),
@@ -93,7 +93,7 @@ def validate_metadata(metadata: Mapping[str, Any], *, old: Mapping[str, Any] | N
 
 
 def _changed(name: str, metadata: Mapping[str, Any], was: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the map, or an empty one where it was validated before."""
+    """Return the map, or an empty map if it is unchanged and thus valid."""
     now: Mapping[str, str] = metadata.get(name) or {}
     return {} if now == was.get(name) else now
 

@@ -69,7 +69,7 @@ def parts(
 
 
 def violations(obj: Any, old: Any, root: Mapping[str, Any]) -> list[Cause]:
-    """Return what is wrong with the changed parts of the object."""
+    """Return the violations in the changed parts of the object."""
     found: list[Cause] = []
     for cause in _violations(obj, ABSENT if old is None else old, root, ""):
         if cause not in found:

@@ -43,11 +43,11 @@ class WriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
     raw: bytes
     """The body of the response."""
     bare: bool = False
-    """Whether the body is something else than an object of the kind."""
+    """Whether the body is not an object of the kind, but e.g. a Status."""
     name: str = ""
     uid: str = ""
     revision: int = 0
-    """Of the object in the response; 0 without one."""
+    """The revision of the object in the response, or 0."""
     gone: bool = False
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None

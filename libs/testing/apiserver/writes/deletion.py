@@ -110,22 +110,22 @@ class Deleter:
         metadata: JsonObject = obj["metadata"]
         requested = options.grace_period_seconds
         if metadata.get("deletionTimestamp"):
-            left = metadata.get("deletionGracePeriodSeconds")
-            if left is None:
+            remaining = metadata.get("deletionGracePeriodSeconds")
+            if remaining is None:
                 return obj, True
-            if requested is None or requested >= left:
-                return obj, not left
-            since = datetime.fromisoformat(metadata["deletionTimestamp"]).timestamp() - left
+            if requested is None or requested >= remaining:
+                return obj, not remaining
+            since = datetime.fromisoformat(metadata["deletionTimestamp"]).timestamp() - remaining
             return self._with_deadline(obj, since, max(requested, 0)), requested <= 0
         grace = _grace(obj, requested)
         return self._marked(obj, grace=grace), not grace
 
     def _with_deadline(self, obj: JsonObject, since: float, grace: int) -> JsonObject:
-        ends = {
+        deletion = {
             "deletionTimestamp": format_time(since + grace),
             "deletionGracePeriodSeconds": grace,
         }
-        return {**obj, "metadata": {**obj["metadata"], **ends}}
+        return {**obj, "metadata": {**obj["metadata"], **deletion}}
 
     def _marked(self, obj: JsonObject, *, grace: int) -> JsonObject:
         metadata: JsonObject = obj["metadata"]

@@ -52,7 +52,7 @@ class ObjectWriter:
         return self._clock.now()
 
     def now(self) -> str:
-        """The current time as objects have it."""
+        """Return the current time in the format of objects."""
         return format_time(self.time())
 
     def create(
@@ -91,9 +91,9 @@ class ObjectWriter:
         put: bool = False,
         applied: bool = False,
     ) -> WriteOutcome:
-        """Change an object; nothing is stored where the change is none.
+        """Change an object; an unchanged object is not stored.
 
-        `put` is for a replacement of the object; `applied` where the change sets field owners.
+        `put` marks a replacement of the object, `applied` a change that sets field owners.
         """
         kind, strategy = write.kind, self._strategies(write.kind)
         old = decoded(live.raw)
@@ -135,7 +135,7 @@ class ObjectWriter:
         )
 
     def put(self, write: WriteTarget, live: StoredObject, obj: JsonObject) -> WriteOutcome:
-        """Store a change by the server itself: no fence, no field owners, no validation."""
+        """Store a change by the server itself, without preconditions, owners and validation."""
         before = decoded(live.raw)
         if _same(obj, before):
             return self._unchanged(live, before)
@@ -148,7 +148,7 @@ class ObjectWriter:
     def _restored(
         self, write: WriteTarget, strategy: KindStrategy, new: JsonObject, old: JsonObject
     ) -> JsonObject:
-        """Return the new object with the old values of what this write may not change."""
+        """Return the new object with the old values of fields that this write may not change."""
         metadata, before = new["metadata"], old["metadata"]
         if write.subresource == "status":
             chosen = metadata if strategy.shares_metadata else before
@@ -185,8 +185,8 @@ class ObjectWriter:
     def _validate(
         self, kind: ResourceKind, strategy: KindStrategy, new: JsonObject, old: JsonObject | None
     ) -> None:
-        was = None if old is None else old["metadata"]
-        causes = validate_metadata(new["metadata"], old=was)
+        old_metadata = None if old is None else old["metadata"]
+        causes = validate_metadata(new["metadata"], old=old_metadata)
         if old is not None:
             causes += strategy.validate_update(new, old)
         causes += strategy.validate(new)
@@ -198,7 +198,7 @@ class ObjectWriter:
     def _remove_released(
         self, write: WriteTarget, live: StoredObject, new: JsonObject, old: JsonObject
     ) -> WriteOutcome:
-        """Remove an object whose last finalizer is gone; the response shows it as still present."""
+        """Remove an object without finalizers; the response shows it as still present."""
         new["metadata"]["resourceVersion"] = str(live.revision)
         outcome = self.remove(write, live, raw=encoded(ordered(new)))
         return msgspec.structs.replace(
@@ -237,7 +237,7 @@ class ObjectWriter:
 
 
 def format_time(time: float) -> str:
-    """Format a time as objects have it, in whole seconds."""
+    """Format a time in the format of objects, in whole seconds."""
     return datetime.fromtimestamp(int(time), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
