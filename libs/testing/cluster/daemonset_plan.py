@@ -91,7 +91,7 @@ def _default_tolerations(spec: PodSpec) -> tuple[Toleration, ...]:
 
 
 def by_node(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    """Group by the node that each pod is on, or meant for."""
+    """Group pods by the node that each is bound to, or pinned to by its affinity."""
     pods_by_node: dict[str, list[Pod]] = {}
     for pod in pods:
         pods_by_node.setdefault(target_node(pod), []).append(pod)

@@ -25,7 +25,7 @@ from libs.testing.cluster.pod_scheduler import (
 from libs.testing.cluster.views import NODES, PODS, Lease, Node
 
 KUBELET_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
-"""Conditions that only a kubelet can judge."""
+"""Conditions that only a kubelet reports."""
 
 _PRESSURES = {
     "MemoryPressure": MEMORY_PRESSURE,
@@ -45,7 +45,7 @@ def heartbeat(node: Node, lease: Lease | None) -> tuple[str, str]:
 
 
 def unknown_conditions(node: Node, *, now: float) -> list[dict[str, Any]]:
-    """Return the conditions to write for a silent node; none where they are written already."""
+    """Return the conditions still to be written for a silent node."""
     conditions: list[dict[str, Any]] = []
     for kind in KUBELET_CONDITIONS:
         before = node.condition(kind)

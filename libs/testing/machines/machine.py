@@ -1,4 +1,4 @@
-"""One simulated machine: files, kernel, agents, and its way through boots."""
+"""One simulated machine: files, kernel, agents and boots."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -151,7 +151,7 @@ class SimulatedMachine:
         self._state.kernel.end(pid)
 
     def power_off(self) -> None:
-        """Kill everything on the machine and drop what was in memory."""
+        """Kill everything on the machine and clear its memory."""
         if not self._on:
             return
         self._on = False
@@ -174,7 +174,7 @@ class SimulatedMachine:
         self._boot(self._kubelet.boot_id, release)
 
     async def reboot(self, *, kernel: str = "") -> bool:
-        """Power off, and on again after the boot; False where the model lets the boot never end."""
+        """Power off, and on again after the boot; return False if the boot never ends."""
         self.power_off()
         boot = self._state.model.boot(self.name, self._state.next_attempt("boot"))
         if boot.seconds is None:
@@ -214,7 +214,7 @@ class SimulatedMachine:
 def process_factory(
     machines: Mapping[str, SimulatedMachine], otherwise: ProcessFactory = no_process
 ) -> ProcessFactory:
-    """Return a factory that asks the machine of the pod's node first, then `otherwise`.
+    """Return a factory that tries the machine of the pod's node first, then `otherwise`.
 
     Machines may be added to the mapping at any time.
     """

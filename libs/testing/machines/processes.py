@@ -91,7 +91,7 @@ class SimulatedProcess(ABC):
 
 
 def workload_of(pod: Pod) -> str:
-    """Return the name of the pod's owner, as worlds use it."""
+    """Return the name of the pod's owner, by which worlds identify a workload."""
     owner = pod.metadata.owner
     return owner.name if owner else pod.metadata.name
 

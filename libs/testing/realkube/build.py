@@ -185,7 +185,7 @@ def main() -> int:
         sys.stderr.write(f"make kube: {error}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("make kube: stopped; what is compiled already is kept\n")
+        sys.stderr.write("make kube: stopped; compiled packages are kept\n")
         return 130
     _report(f"the control plane is in {folder}")
     return 0

@@ -98,7 +98,7 @@ class SimulatedKubelet:
         self.reconnect()
 
     async def reboot(self, *, kernel: str = "") -> bool:
-        """Power off, and on again after the boot; False where the model lets the boot never end."""
+        """Power off, and on again after the boot; return False if the boot never ends."""
         self.power_off()
         span = self._host.model.boot(self.name, self._boots)
         self._boots += 1

@@ -84,7 +84,7 @@ def test_a_search_without_result_reports_what_to_do(
     if has_go:
         program(tmp_path / "bin" / "go")
     what_to_do = (
-        "Go is there: `make kube` builds it"
+        "Go is installed: run `make kube` to build it"
         if has_go
         else "there is no Go either: install Go and run `make kube`, or set KUBEBUILDER_ASSETS to "
         "a directory that has all five"
