@@ -1,6 +1,6 @@
 """Track tasks, async generators and unhandled errors of a virtual loop.
 
-asyncio only logs them at some garbage collection; a simulation fails on them.
+asyncio only logs such errors at a garbage collection; a simulation fails on them.
 """
 
 import asyncio

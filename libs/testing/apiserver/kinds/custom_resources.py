@@ -19,7 +19,7 @@ from libs.testing.apiserver.objects.shapes import from_schema
 from libs.testing.apiserver.status import Cause, StatusError, invalid, required
 
 RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
-_FIXED = ("group", "scope", "names.plural", "names.kind")
+_IDENTITY_FIELDS = ("group", "scope", "names.plural", "names.kind")
 
 
 class CustomResourceDefinitionStrategy(KindStrategy):
@@ -45,23 +45,23 @@ class CustomResourceDefinitionStrategy(KindStrategy):
 
     def validate(self, obj: Mapping[str, Any]) -> list[Cause]:
         name = obj["metadata"]["name"]
-        found = [required(f"spec.{field}") for field in _FIXED if not _value(obj, field)]
+        causes = [required(f"spec.{field}") for field in _IDENTITY_FIELDS if not _value(obj, field)]
         if name != f"{_value(obj, 'names.plural')}.{_value(obj, 'group')}":
             why = 'must be spec.names.plural+"."+spec.group'
-            found.append(invalid("metadata.name", name, why))
+            causes.append(invalid("metadata.name", name, why))
         versions = _versions(obj)
         if sum(1 for each in versions if each.get("storage")) != 1:
             why = "must have exactly one version marked as storage version"
-            found.append(invalid("spec.versions", "", why))
+            causes.append(invalid("spec.versions", "", why))
         elif len(versions) > 1:
             why = "this simulated server supports one version"
-            found.append(invalid("spec.versions", "", why))
-        return found + list(self._schema_errors(obj))
+            causes.append(invalid("spec.versions", "", why))
+        return causes + list(self._schema_errors(obj))
 
     def validate_update(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
         return [
             invalid(f"spec.{field}", _value(new, field), "field is immutable")
-            for field in _FIXED
+            for field in _IDENTITY_FIELDS
             if _value(new, field) != _value(old, field)
         ]
 
