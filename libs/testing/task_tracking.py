@@ -1,6 +1,6 @@
 """Track tasks, async generators and unhandled errors of a virtual loop.
 
-asyncio only logs them at some garbage collection; a simulation fails on them.
+asyncio only logs such errors at a garbage collection; a simulation fails on them.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class TaskTracking(asyncio.AbstractEventLoop):
     def unhandled_failures(self) -> list[TaskFailed]:
         """Return and forget the failures whose errors were never retrieved."""
         for _, task in sorted(self._tasks.items()):
-            # The public `exception()` does not tell whether the error was retrieved before.
+            # The public `exception()` does not show whether the error was retrieved before.
             if task._log_traceback:  # pyright: ignore[reportPrivateUsage]
                 self._record_failure(
                     "task failed and its error was never retrieved",

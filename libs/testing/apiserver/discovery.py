@@ -40,7 +40,7 @@ _OPENAPI = "openapi/v3"
 
 
 def discovery_document(path: str, kinds: Sequence[ResourceKind]) -> dict[str, Any] | None:
-    """Return the document at this path; None where it is no discovery path."""
+    """Return the document at this path, or None if it is no discovery path."""
     match path.strip("/").split("/"):
         case ["version"]:
             return dict(VERSION)

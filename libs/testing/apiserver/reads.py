@@ -31,11 +31,11 @@ from libs.testing.apiserver.watches import (
 )
 
 _MAX_WAIT = 3.0
-"""Seconds that a read waits for a revision that is still to come."""
+"""Seconds that a read waits for a future revision."""
 
 _POLL_INTERVAL = 0.05
 _MIN_WATCH_SECONDS = 1_800.0
-"""How long a watch without a timeout lasts at least."""
+"""Minimum seconds of a watch without a timeout."""
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,10 +134,10 @@ class ObjectReader:
         """Wait a little for a revision that the client already saw elsewhere."""
         deadline = self._clock.monotonic() + _MAX_WAIT
         while self._store.revision < revision:
-            left = deadline - self._clock.monotonic()
-            if left <= 0.0:
+            remaining = deadline - self._clock.monotonic()
+            if remaining <= 0.0:
                 raise resource_version_too_large(revision, self._store.revision)
-            await self._clock.sleep(min(_POLL_INTERVAL, left))
+            await self._clock.sleep(min(_POLL_INTERVAL, remaining))
 
     def _table(
         self,

@@ -1,4 +1,4 @@
-"""Replies to requests, whose bodies may be streamed, and the requests in flight."""
+"""Replies, with bodies that may be streamed, and the requests in flight."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping

@@ -66,7 +66,7 @@ class KindStore:
         self._history_limit = history_limit
         self._history_changes = 0
         self.oldest = 0
-        """The oldest revision that a watch may start from, and a list may be of."""
+        """The oldest revision for the start of a watch and for a list."""
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -175,11 +175,11 @@ class Store:
         return self._store(("", "serviceaccounts"))
 
     def put(
-        self, kind: ResourceKind, thing: Mapping[str, Any], *, before: StoredObject | None
+        self, kind: ResourceKind, obj: Mapping[str, Any], *, before: StoredObject | None
     ) -> StoredObject:
         revision = self._next(before)
-        metadata: dict[str, Any] = {**thing["metadata"], "resourceVersion": str(revision or "")}
-        complete = ordered({**thing, "metadata": metadata})
+        metadata: dict[str, Any] = {**obj["metadata"], "resourceVersion": str(revision or "")}
+        complete = ordered({**obj, "metadata": metadata})
         labels: dict[str, str] = metadata.get("labels") or {}
         unchanged = before is not None and before.labels == labels
         stored = StoredObject(
@@ -224,9 +224,9 @@ class Store:
             self._written(kind, change)
 
 
-def field(thing: Mapping[str, Any], path: str) -> str:
+def field(obj: Mapping[str, Any], path: str) -> str:
     """Return the value of a field as a fieldSelector compares it."""
-    value: Any = thing
+    value: Any = obj
     for name in ("source.component" if path == "source" else path).split("."):
         value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
     if isinstance(value, bool) or path == "spec.unschedulable":
@@ -263,8 +263,8 @@ class Selection:
     def _getter(self, stored: StoredObject) -> Callable[[str], str]:
         if self._indexed:
             return lambda path: stored.fields[self._indexes[path]]
-        thing = decoded(stored.raw)
-        return lambda path: field(thing, path)
+        obj = decoded(stored.raw)
+        return lambda path: field(obj, path)
 
 
 def _by_fields(kind: ResourceKind, text: str) -> Callable[[Callable[[str], str]], bool]:

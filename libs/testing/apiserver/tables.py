@@ -50,8 +50,8 @@ def table(
 ) -> dict[str, Any]:
     """Return the table of a list with its `metadata`, of one object, or of a watch event.
 
-    `include` is the request's `includeObject`: what of its object each row carries. Only the first
-    event of a watch has headers.
+    `include` is the request's `includeObject`: the part of its object that each row
+    carries. Only the first event of a watch has headers.
     """
     own = _BUILT_IN.get(kind.resource, (_NAME, _AGE))
     columns = _custom_columns(kind.columns) if kind.custom else own
@@ -72,36 +72,36 @@ def table(
     }
 
 
-def _row_object(thing: Object, include: str) -> Object | None:
+def _row_object(obj: Object, include: str) -> Object | None:
     if include in ("None", "Object"):
-        return thing if include == "Object" else None
-    metadata = thing.get("metadata", {})
+        return obj if include == "Object" else None
+    metadata = obj.get("metadata", {})
     return {"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": metadata}
 
 
 # Cells
 
 
-def _value_at(thing: Any, *path: str) -> Any:
+def _value_at(obj: Any, *path: str) -> Any:
     """Return the value at this path, or None."""
     for name in path:
-        if not isinstance(thing, Mapping):
+        if not isinstance(obj, Mapping):
             return None
-        thing = thing.get(name)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    return thing  # pyright: ignore[reportUnknownVariableType]
+        obj = obj.get(name)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    return obj  # pyright: ignore[reportUnknownVariableType]
 
 
-def _list_at(thing: Any, *path: str) -> Sequence[Any]:
-    return _value_at(thing, *path) or ()
+def _list_at(obj: Any, *path: str) -> Sequence[Any]:
+    return _value_at(obj, *path) or ()
 
 
-def _map_at(thing: Any, *path: str) -> Mapping[str, Any]:
-    return _value_at(thing, *path) or {}
+def _map_at(obj: Any, *path: str) -> Mapping[str, Any]:
+    return _value_at(obj, *path) or {}
 
 
 def _path(*path: str, default: Cell = "") -> CellReader:
     """Read the value at this path; `default` where it is empty."""
-    return lambda thing, _now: _value_at(thing, *path) or default
+    return lambda obj, _now: _value_at(obj, *path) or default
 
 
 def _count(name: str, field: str) -> TableColumn:
@@ -197,7 +197,7 @@ def _node_selector(daemon_set: Object, _now: float) -> Cell:
 
 _NAME = TableColumn("Name", _path("metadata", "name"), format="name")
 _AGE = TableColumn(
-    "Age", lambda thing, now: since(_value_at(thing, "metadata", "creationTimestamp"), now)
+    "Age", lambda obj, now: since(_value_at(obj, "metadata", "creationTimestamp"), now)
 )
 _BUILT_IN: Mapping[str, Sequence[TableColumn]] = {
     "daemonsets.apps": (
@@ -240,8 +240,8 @@ def _column(custom: CustomColumn) -> TableColumn:
     """Read the value at a path of plain fields, the only JSON paths that are simulated."""
     names = custom.json_path.removeprefix(".").split(".")
 
-    def read(thing: Object, now: float) -> Cell:
-        return _custom_cell(_value_at(thing, *names), custom.type, now)
+    def read(obj: Object, now: float) -> Cell:
+        return _custom_cell(_value_at(obj, *names), custom.type, now)
 
     return TableColumn(custom.name, read, custom.type, custom.format, custom.priority)
 

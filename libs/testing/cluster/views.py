@@ -142,7 +142,7 @@ class RollingUpdate(View, frozen=True, kw_only=True):
 
 
 class UpdateStrategy(View, frozen=True, kw_only=True):
-    """`RollingUpdate`: the controller replaces outdated pods; `OnDelete`: whoever deletes them."""
+    """`RollingUpdate`: the controller replaces outdated pods; `OnDelete`: other clients do."""
 
     type: str = "RollingUpdate"
     rolling_update: RollingUpdate = RollingUpdate()

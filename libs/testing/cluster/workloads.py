@@ -1,4 +1,4 @@
-"""The ReplicaSet controller: which pods a ReplicaSet wants, and its status."""
+"""The ReplicaSet controller: the pods of a ReplicaSet, and its status."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ class ReplicaPlan(msgspec.Struct, frozen=True):
 
 
 def plan_replicas(replica_set: ReplicaSet, pods: Sequence[Pod]) -> ReplicaPlan:
-    """Replace a terminating pod at once; of too many, delete the least useful."""
+    """Replace terminating pods at once; of excess pods, delete the least useful."""
     active = [pod for pod in pods if not pod.deleting and not pod.over]
     missing = replica_set.spec.replicas - len(active)
     if missing >= 0:

@@ -17,7 +17,7 @@ class HostTree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.on_write: Callable[[], None] = _nothing
+        self.on_write: Callable[[], None] = _ignore_write
         """Called after each change below the root."""
 
     def at(self, path: str) -> Path:
@@ -75,29 +75,29 @@ class HostTree:
         """Make everything in a folder unreadable and unwritable, like a failed disk."""
         target_path = self.at(path)
         if target_path.is_dir():
-            target_path.rename(_aside(target_path))
+            target_path.rename(_lost_path(target_path))
             target_path.write_bytes(b"")
         self.on_write()
 
     def repair_below(self, path: str) -> None:
-        """Restore what `break_below` took away."""
+        """Undo `break_below`."""
         target_path = self.at(path)
         if target_path.is_file():
             target_path.unlink()
-            os.rename(_aside(target_path), target_path)
+            os.rename(_lost_path(target_path), target_path)
         self.on_write()
 
 
-def _nothing() -> None:
+def _ignore_write() -> None:
     pass
 
 
-def _aside(target_path: Path) -> Path:
+def _lost_path(target_path: Path) -> Path:
     return target_path.with_name(f".{target_path.name}.lost")
 
 
 class DiskTree(Tree):
-    """Reports the machine's own free space, whatever this computer's disk has."""
+    """Reports the machine's own free space instead of this computer's."""
 
     def __init__(self, root: Path, *, free: int) -> None:
         super().__init__(root)
@@ -130,7 +130,7 @@ class CachedTree(Tree):
         self._values.clear()
 
     def end_writes(self) -> None:
-        """Invalidate the cache if a path was handed out."""
+        """Invalidate the cache if a caller got a path since the last call."""
         if self._writing:
             self._writing = False
             self.invalidate()
@@ -151,7 +151,7 @@ class CachedTree(Tree):
         return self._cached("link", path, super().link)
 
     def modified_at(self, path: str) -> float | None:
-        return self._cached("made", path, super().modified_at)
+        return self._cached("modified", path, super().modified_at)
 
     def free_bytes(self, path: str) -> int | None:
         return self._tree.free_bytes(path)

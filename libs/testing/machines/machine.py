@@ -1,4 +1,4 @@
-"""One simulated machine: files, kernel, agents, and its way through boots."""
+"""One simulated machine: files, kernel, agents and boots."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ from libs.testing.machines.state import Incident, InstalledDriver, MachineState
 from libs.testing.stage.worlds import MachineModel
 
 DISK = "/var/lib"
-"""The folder that `break_disk` takes away: agents keep their journals there."""
+"""The folder that `break_disk` makes unusable; it has the agents' journals."""
 
 
 class SimulatedMachine:
@@ -78,7 +78,7 @@ class SimulatedMachine:
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
-        """What happened and must never happen, in order."""
+        """The recorded incidents, in order: events that must never happen."""
         return tuple(self._state.incidents)
 
     @property
@@ -131,9 +131,7 @@ class SimulatedMachine:
         return HostMachine(tree=state.tree, offload=agent, gpus=library, linux=linux)
 
     def kill(self, host: HostMachine) -> None:
-        """Kill the agent with this host: its devices are closed, and nothing of it arrives any
-        more.
-        """
+        """Kill the agent of this host: its devices are closed, and its calls fail."""
         for agent, library in [each for each in self._agents if each[0] is host.offload]:
             agent.end()
             self._agents.remove((agent, library))
@@ -153,7 +151,7 @@ class SimulatedMachine:
         self._state.kernel.end(pid)
 
     def power_off(self) -> None:
-        """Kill everything on the machine and drop what was in memory."""
+        """Kill everything on the machine and clear its memory."""
         if not self._on:
             return
         self._on = False
@@ -176,7 +174,7 @@ class SimulatedMachine:
         self._boot(self._kubelet.boot_id, release)
 
     async def reboot(self, *, kernel: str = "") -> bool:
-        """Power off, and on again after the boot; False where the model lets the boot never end."""
+        """Power off, and on again after the boot; return False if the boot never ends."""
         self.power_off()
         boot = self._state.model.boot(self.name, self._state.next_attempt("boot"))
         if boot.seconds is None:
@@ -216,7 +214,7 @@ class SimulatedMachine:
 def process_factory(
     machines: Mapping[str, SimulatedMachine], otherwise: ProcessFactory = no_process
 ) -> ProcessFactory:
-    """Return a factory that asks the machine of the pod's node first, then `otherwise`.
+    """Return a factory that tries the machine of the pod's node first, then `otherwise`.
 
     Machines may be added to the mapping at any time.
     """

@@ -32,7 +32,7 @@ class IncidentKind(StrEnum):
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that must never happen on a machine."""
+    """An event that must never happen on a machine."""
 
     at: float
     kind: IncidentKind
@@ -80,7 +80,7 @@ class MachineState:
         self.boot_id = ""
         self.incidents: list[Incident] = []
         self.admitted: set[str] = set()
-        """Uids of pods that were let through the gate in this boot."""
+        """Uids of pods that passed the gate in this boot."""
         self.drivers: dict[str, str] = {}
         """Labels of running driver containers, by pod uid."""
         self.broken_gpus: set[int] = set()
@@ -112,7 +112,7 @@ class MachineState:
 
     @property
     def installed(self) -> InstalledDriver | None:
-        """None while no driver is in the kernel."""
+        """The driver in the kernel, or None."""
         return self._installed if self.kernel.is_loaded(modules.DRIVER) else None
 
     def install(self, driver: InstalledDriver) -> None:

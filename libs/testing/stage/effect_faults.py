@@ -23,11 +23,11 @@ class EffectFault(msgspec.Struct, frozen=True, kw_only=True):
     lost: bool = False
     delay: float = 0.0
     repeat_after: float | None = None
-    """Seconds after which everything is done once more."""
+    """Seconds after which all actions are repeated."""
     max_actions: int | None = None
-    """Do only so many: then the process dies, or its requests stay unanswered."""
+    """Do only this many actions: then the process dies, or its requests stay unanswered."""
     unanswered: bool = False
-    """Everything is done, but no answer arrives."""
+    """All actions are done, but no answer arrives."""
 
 
 NO_FAULT = EffectFault()

@@ -47,14 +47,14 @@ class StageFaults:
     def power_off(self, node: str) -> None:
         machine = self._state.machines[node]
         if machine.up:
-            self._state.log(f"{node}: is dead")
+            self._state.log(f"{node}: loses power")
             _power_off(self._state, machine)
 
     def power_on(self, node: str) -> None:
         power_on(self._state, node, self._state.machines[node].boot)
 
     def disconnect_kubelet(self, node: str, seconds: float | None) -> None:
-        """Cut the kubelet off the API server; None: for good."""
+        """Cut the kubelet off from the API server, for good if `seconds` is None."""
         state, machine = self._state, self._state.machines[node]
         state.log(f"{node}: its kubelet is cut off for {seconds} s")
         if not machine.up or not machine.kubelet_connected:
@@ -76,7 +76,7 @@ class StageFaults:
         _stop_agent(self._state, machine, machine.agents[part], hung=hung)
 
     def restart_agent(self, node: str, part: str, *, loses_journal: bool = False) -> None:
-        """Kill and start the agent; without its journal it knows its last published result only."""
+        """Kill and start the agent; without its journal only its last published result remains."""
         state, machine = self._state, self._state.machines[node]
         without = " without its journal" if loses_journal else ""
         state.log(f"{node}: {part} starts again{without}")
@@ -152,7 +152,7 @@ class StageFaults:
         """Set the name of a GPU Operator that runs here too; empty: none."""
         if name == self._state.foreign_operator:
             return
-        self._state.log(f"the GPU Operator {'is at work: ' + name if name else 'is gone'}")
+        self._state.log(f"the GPU Operator {'is running: ' + name if name else 'is gone'}")
         self._state.foreign_operator = name
         self._state.touch_pools()
 
@@ -314,7 +314,7 @@ def _resync_tenant_pods(state: StageState, machine: StageMachine) -> None:
 def _stop_agent(
     state: StageState, machine: StageMachine, agent: StageAgent, *, hung: bool = False
 ) -> None:
-    """Kill the process, with what it had open and in memory; or let it hang and keep that."""
+    """Kill the process, which loses its devices and memory; or let it hang and keep them."""
     if hung:
         agent.hung = True
     else:

@@ -1,6 +1,6 @@
 """The journal of a stage for audits, and a log for people.
 
-A simulated cluster also knows who has devices open, and the members of pools.
+A simulated cluster also records the holders of devices and the members of pools.
 """
 
 from collections.abc import Mapping
@@ -38,9 +38,9 @@ class JournalRecorder:
         self.entries: list[Entry] = []
         self.log_lines: list[tuple[float, str]] = []
         self.device_holds: list[DeviceHold] = []
-        """Holds that ended."""
+        """Device holds that have ended."""
         self.open_device_holds: dict[str, dict[str, float]] = {}
-        """Holders by node uid, and since when."""
+        """The start of each open hold, by node uid and holder."""
         self.lost_journals: list[LostJournal] = []
         self.pool_facts = list[PoolFacts]()
         self.start: list[dict[str, Any]] = []
@@ -82,7 +82,7 @@ class JournalRecorder:
         revision: int,
         after: After,
     ) -> None:
-        """Record a write or an attempt; `after`: None, nothing changed; empty, it is gone."""
+        """Record a write or an attempt; `after` is None if unchanged, empty after a deletion."""
         changed: dict[str, tuple[Any, Any]] = {}
         if after is not None:
             key = ref.kind, ref.uid
@@ -114,9 +114,9 @@ class JournalRecorder:
         self._leaves["Node", node.uid] = leaves_of_node(node)
 
     def rollout_found(self, name: str, rollout: StageRollout) -> None:
-        found = self._leaves[KIND, rollout.uid] = leaves_of_rollout(name, rollout)
+        leaves_by_path = self._leaves[KIND, rollout.uid] = leaves_of_rollout(name, rollout)
         document: dict[str, Any] = {"kind": KIND}
-        for path, value in found.items():
+        for path, value in leaves_by_path.items():
             set_path(document, path, value)
         self.start.append(document)
 
@@ -140,7 +140,7 @@ class JournalRecorder:
         )
 
     def observe_holders(self, state: StageState, machine: StageMachine) -> None:
-        """Record who has the devices of a machine open from now on."""
+        """Record the holders of the devices of a machine from now on."""
         uid, holders = state.nodes[machine.name].uid, driver_agent.holders(machine)
         before = self.open_device_holds.get(uid, {})
         self.device_holds += [
@@ -152,7 +152,7 @@ class JournalRecorder:
         self.open_device_holds = {**self.open_device_holds, uid: now}
 
     def observe_pools(self, state: StageState) -> None:
-        """Record the facts of each pool if they changed; of several at one time the last count."""
+        """Record changed facts of each pool; the last facts of one instant count."""
         driverless = frozenset(
             node.uid for node in state.nodes.values() if _is_driverless(state, node)
         )
@@ -170,7 +170,9 @@ class JournalRecorder:
                 continue
             self._last_pool_facts[key] = facts
             self.pool_facts = [
-                each for each in self.pool_facts if (each.key, each.since) != (key, state.now)
+                recorded
+                for recorded in self.pool_facts
+                if (recorded.key, recorded.since) != (key, state.now)
             ]
             self.pool_facts.append(facts)
 
@@ -188,7 +190,7 @@ def _leaves_of(name: str, after: StageNode | StageRollout | Mapping[str, str]) -
 
 def leaves_of_node(node: StageNode) -> dict[str, Any]:
     """Return a Node by path."""
-    found: dict[str, Any] = {
+    leaves_by_path: dict[str, Any] = {
         "metadata.name": node.name,
         UID: node.uid,
         BOOT: node.boot_id,
@@ -196,16 +198,16 @@ def leaves_of_node(node: StageNode) -> dict[str, Any]:
         READY: "True" if node.ready else "Unknown",
     }
     if node.taint:
-        found[f"{TAINT}.effect"] = "NoSchedule"
-        found[f"{TAINT}.key"] = "node.kubernetes.io/unschedulable"
+        leaves_by_path[f"{TAINT}.effect"] = "NoSchedule"
+        leaves_by_path[f"{TAINT}.key"] = "node.kubernetes.io/unschedulable"
     if node.operands_paused:
-        found[PAUSED] = "paused-for-driver-upgrade"
+        leaves_by_path[PAUSED] = "paused-for-driver-upgrade"
     for path, field in node.fields.items():
         value = field.value
         if isinstance(value, msgspec.Struct):
             value = msgspec.json.encode(value).decode()
-        found[path] = value
-    return found
+        leaves_by_path[path] = value
+    return leaves_by_path
 
 
 def node_object(node: StageNode) -> dict[str, Any]:

@@ -113,7 +113,7 @@ class UserActions:
         """Let the kubelet of a machine without a Node create one."""
         machine = self._state.machines[node]
         if node not in self._state.nodes and machine.up:
-            self._state.log(f"{node}: a Node of that name is created again")
+            self._state.log(f"{node}: the kubelet creates a new Node")
             created = StageNode(
                 name=node,
                 uid=self._state.new_uid("node"),
@@ -128,13 +128,13 @@ class UserActions:
             faults.bind_to_node(self._state, machine)
 
     def add_node(self, spec: StageNodeSpec) -> None:
-        self._state.log(f"{spec.name}: joins")
+        self._state.log(f"{spec.name}: joins the cluster")
         specs.add_node(self._state, spec)
 
     def move_to_pool(self, node: str, pool: str) -> None:
         current = self._state.nodes.get(node)
         if current is not None and current.pool != pool:
-            self._state.log(f"{node}: belongs to {pool or 'no pool'}")
+            self._state.log(f"{node}: is in {pool or 'no pool'}")
             current.pool = pool
             self._state.node_changed(node, frozenset())
             api.node_stored(self._state, current, Requester(Verb.PATCH, PERSON, KUBECTL))
@@ -143,7 +143,9 @@ class UserActions:
         """Set `nvidia.com/gpu.deploy.driver=false`."""
         current = self._state.nodes.get(node)
         if current is not None and current.excluded != excluded:
-            self._state.log(f"{node}: {'no driver of ours' if excluded else 'ours'} is wanted")
+            self._state.log(
+                f"{node}: {'excluded from' if excluded else 'included in'} driver management"
+            )
             current.excluded = excluded
             api.node_stored(self._state, current, Requester(Verb.PATCH, PERSON, KUBECTL))
 
@@ -153,7 +155,7 @@ class UserActions:
         """`kubectl delete pod`, optionally with --force."""
         machine = self._state.machines[node]
         for pod in self._driver_pods(node):
-            self._state.log(f"{node}: somebody deletes {pod.uid}{' by force' if force else ''}")
+            self._state.log(f"{node}: a person deletes {pod.uid}{' by force' if force else ''}")
             if force:
                 faults.force_delete(self._state, machine, pod, user=PERSON)
             elif not pod.deleting:
@@ -170,7 +172,7 @@ class UserActions:
     def add_tenant(self, node: str, tenant: Tenant) -> None:
         machine = self._state.machines[node]
         machine.tenants = (*machine.tenants, tenant)
-        self._state.log(f"{node}: {tenant.name} runs there")
+        self._state.log(f"{node}: {tenant.name} runs on it")
         tenant_pods.start_tenant_pod(
             self._state, machine, len(machine.tenants) - 1, self._state.new_uid("pod")
         )
@@ -183,7 +185,7 @@ class UserActions:
                 tenant_pods.remove(self._state, machine, tenant_pod)
         kept = [each for each in machine.tenants if each.exemption is EvictionExemption.OPERAND]
         machine.tenants = tuple(kept)
-        self._state.log(f"{node}: its work is ended")
+        self._state.log(f"{node}: its workloads are ended")
 
     def set_host_processes(self, node: str, number: int) -> None:
         machine = self._state.machines[node]
@@ -198,7 +200,7 @@ class UserActions:
 
     def clear_obstacles(self, node: str) -> None:
         self._state.machines[node].obstacles = ()
-        self._state.log(f"{node}: what stood in the way is put right")
+        self._state.log(f"{node}: its obstacles are removed")
 
     def _driver_pods(self, node: str) -> list[StageDriverPod]:
         return [pod for pod in self._state.machines[node].drivers.values() if pod.in_api]
@@ -235,7 +237,7 @@ class UserActions:
         """Edit the target of the policy; the DaemonSets of given builds settle later."""
         current = self._state.pools[pool]
         current.target = target
-        self._state.log(f"{pool}: wants {target}")
+        self._state.log(f"{pool}: the target is {target}")
         if builds is not None:
             late = {
                 variant: replace(build, readiness=Readiness.UNSETTLED, detail="it was changed")

@@ -1,6 +1,6 @@
 """Worlds for simulations: one in which everything takes its usual time, and a seeded fleet.
 
-Simulated machines ask more of a world than an upgrade does: `MachineModel`.
+Simulated machines need more of a world than an upgrade does: `MachineModel`.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from libs.forecast.world import (
 
 
 class MachineModel(WorldModel, Protocol):
-    """What simulated machines ask, besides what upgrades ask."""
+    """The durations and outcomes of simulated machines, besides those of upgrades."""
 
     def init(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
         """Return the end of an init container."""
@@ -40,16 +40,16 @@ _BOOT = Lognormal(300.0, 1200.0)
 
 
 class WorldOverride(msgspec.Struct, frozen=True, kw_only=True):
-    """Answers that differ from the usual ones; an empty name matches any."""
+    """Durations and outcomes that replace the usual ones; an empty name matches any."""
 
     node: str = ""
     workload: str = ""
     container: str = ""
     driver: str = ""
     pod: str = ""
-    """The only condition for questions about pods."""
+    """The only condition for durations of pods."""
     first_attempts: int | None = None
-    """Override only so many first attempts; None: all."""
+    """The number of first attempts to override; None means all."""
 
     pull: TimeSpan | None = None
     init: ProcessEnd | None = None
@@ -74,7 +74,7 @@ class WorldOverride(msgspec.Struct, frozen=True, kw_only=True):
 class SteadyWorld(msgspec.Struct, frozen=True, kw_only=True):
     """The first matching override wins.
 
-    With `jitter` each usual time grows by up to that share, differently for each question and seed.
+    With `jitter` each usual time grows by up to that share, by event and seed.
     """
 
     seed: int = 0
@@ -147,7 +147,7 @@ class SteadyWorld(msgspec.Struct, frozen=True, kw_only=True):
         return override or ProcessEnd(self._usual_of(kind, attempt, names))
 
     def _override(self, kind: str, attempt: int, names: Mapping[str, str]) -> Any:
-        """Return the first answer of this kind that an override has for these names."""
+        """Return the value of the first override for these names."""
         for override in self.overrides:
             answer = getattr(override, kind)
             if answer is not None and override.matches(attempt, names):
@@ -170,7 +170,7 @@ class SeededFleet(SeededWorld):
     """A seeded world whose machines reboot.
 
     A driver in `bad_drivers` never loads on any node; one in `unsound_drivers` loads but never
-    passes a validation. Name drivers as in the questions: by label or by target.
+    passes a validation. Drivers are named by label or by target.
     """
 
     def __init__(

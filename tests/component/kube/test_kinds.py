@@ -1,4 +1,4 @@
-"""Every kind that the client speaks of, and what is particular to the small ones."""
+"""Every kind that the client uses, and the particulars of leases and events."""
 
 import asyncio
 from typing import Any
@@ -49,7 +49,7 @@ async def test_a_kind_supports_all_verbs(
     name = f"{sandbox.prefix}x"
     namespace = sandbox.namespace if resource.namespaced else ""
     if resource is EVENTS:
-        namespace = "default"  # where those about a node are
+        namespace = "default"  # events about a node are there
     if not resource.namespaced and resource is not NAMESPACES:
         sandbox.delete_at_close(resource, name)
 

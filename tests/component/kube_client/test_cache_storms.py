@@ -35,7 +35,7 @@ NAMESPACE = "default"
 SELECTOR = "app in (a,b)"
 READS = ("get", "list", "watch")
 EVENT_DELAY = 5.0
-"""Seconds that the slow bodies of a storm may delay an event: a cache cannot see that delay."""
+"""Seconds by which slow bodies may delay an event without effect on the age of a cache."""
 
 STORM: list[tuple[FaultEffect, float]] = [
     (Delay(seconds=2.0), 0.1),
@@ -65,7 +65,7 @@ class World:
         self.replayed: dict[str, str] = {}
         self.full.on_change(self._replay)
         self.written: dict[str, tuple[float, Object, bool]] = {}
-        """Of each object: when it was last written, its state then, and whether it was deleted."""
+        """Time, state and deletion of the last write, by object."""
 
     def _cache(self, name: str, *, labels: str = "") -> Cache[Object]:
         env = self.sim.env(name)
@@ -81,7 +81,7 @@ class World:
             self.replayed[key] = new.metadata.resource_version
 
     async def write(self, chance: random.Random) -> None:
-        """Create, change or delete an object; the cache learns its own client's writes late."""
+        """Create, change or delete an object; some caches record the write late."""
         name = f"m{chance.randrange(30)}"
         manifest = {"metadata": {"name": name, "labels": {"app": chance.choice("abc")}}}
         writer = self.others if chance.random() < 0.5 else self.client

@@ -23,7 +23,7 @@ from tests.support import eventually
 
 
 class OffsetClock(SystemClock):
-    """The machine's clock, put forward by `added` seconds."""
+    """The system clock plus `added` seconds."""
 
     def __init__(self) -> None:
         self.added = 0.0
@@ -33,7 +33,7 @@ class OffsetClock(SystemClock):
 
 
 class TokenServer:
-    """An API server that accepts one token, and records all."""
+    """An API server that accepts one token and records every token."""
 
     def __init__(self) -> None:
         self.token = "good"
@@ -78,11 +78,11 @@ def credential(**status: str) -> str:
 
 
 async def refusal_of(environ: Mapping[str, str] | None = None, **options: Any) -> str:
-    with pytest.raises(Misconfigured) as wrong:
+    with pytest.raises(Misconfigured) as refused:
         await open_transport(
             clock=SystemClock(), environ=environ or {"HOME": "/nowhere"}, **options
         )
-    text = str(wrong.value)
+    text = str(refused.value)
     assert "\n" not in text
     return text
 
@@ -220,7 +220,7 @@ async def test_a_missing_context(tmp_path: Path, given: dict[str, Any], message:
 async def test_invalid_tls_files(tmp_path: Path, authority: CertificateAuthority) -> None:
     path, ca = tmp_path / "config", tmp_path / "ca.crt"
     server = "https://127.0.0.1:1"
-    cluster = {"certificate-authority": "ca.crt"}  # beside the file that names it
+    cluster = {"certificate-authority": "ca.crt"}  # relative to the kubeconfig
     kubeconfig(path, server=server, cluster=cluster)
     message = f"kubeconfig {path}: {ca} does not exist; correct its path"
     assert await refusal_of(kubeconfig=path) == message
@@ -332,7 +332,7 @@ async def test_a_pod_rereads_its_token_each_minute(
             token.write_text("better\n")
             assert await is_admitted(transport, clock)
             clock.added = REFRESH_PERIOD
-            assert await is_admitted(transport, clock)  # the reading goes on beside
+            assert await is_admitted(transport, clock)  # the read runs in the background
             api.token = "better"
             assert await is_admitted(transport, clock)
             assert api.tokens[0] == "Bearer good"
@@ -378,7 +378,7 @@ async def test_a_plugin_runs_again_when_its_token_is_rejected(tmp_path: Path) ->
             clock.added = REFRESH_PERIOD
             assert await is_admitted(transport, clock)
             assert await is_admitted(transport, clock)
-            assert len(runs.read_text().split()) == 1  # what it gave lasts for long
+            assert len(runs.read_text().split()) == 1  # its credential is not expired
             api.token = "next"
             (tmp_path / "current").write_text(credential(token="next"))
             assert await is_admitted(transport, clock)

@@ -161,7 +161,7 @@ async def test_connections_are_reused() -> None:
             await body_of(transport)
         assert len(peers) == 1
         async with transport.open(NODES):
-            pass  # left before its end: that connection is of no more use
+            pass  # closed before the end of the body: this connection cannot be reused
         await body_of(transport)
         assert len(peers) == 2
 
@@ -204,7 +204,7 @@ async def test_only_idempotent_requests_are_repeated(method: str, times: int) ->
         received.append(request.method)
         if received.count(method) == 1 and request.method == method:
             assert request.transport is not None
-            request.transport.close()  # a connection that was used before and is dropped now
+            request.transport.close()  # a reused connection is dropped
         return web.Response(body=b"{}")
 
     async with serve(handle) as url, HttpTransport(url, credentials=StaticToken()) as transport:

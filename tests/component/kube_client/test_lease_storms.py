@@ -1,4 +1,4 @@
-"""The lease in storms: whatever fails, at most one candidate leads, and one does afterwards."""
+"""Leases under faults: at most one candidate leads, and one leads after the faults."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ CALM = 40.0
 
 
 async def restless(candidate: LeaseCandidate, term: Term, kube: Kube) -> None:
-    """Lead for ever or for a while; sometimes go on for 5 s after a cancellation."""
+    """Lead until cancelled or for a while; sometimes continue 5 s after the cancellation."""
     machine, chance = candidate.machine, candidate.random
     is_stubborn = chance.random() < 0.3
     until = chance.choice([float("inf"), chance.uniform(1.0, 30.0)])
@@ -78,7 +78,7 @@ def random_fault(chance: random.Random) -> Fault:
 
 
 class Storm(LeaseWorld):
-    """Candidates under random faults, which die, freeze and are replaced."""
+    """Candidates under random faults that are killed, frozen and replaced."""
 
     def __init__(self, sim: Sim, *, freezes: bool) -> None:
         super().__init__(sim, with_lease=False, overlaps=freezes)
@@ -89,7 +89,7 @@ class Storm(LeaseWorld):
     def add_one(self) -> None:
         self._alive.append(self.add_candidate(f"c{len(self.candidates)}", restless))
 
-    async def blow(self) -> None:
+    async def run_faults(self) -> None:
         while self.clock.monotonic() < STORM:
             active = self.server.faults.add(random_fault(self._random))
             await self.clock.sleep(self._random.uniform(0.5, 10.0))
@@ -116,11 +116,11 @@ class Storm(LeaseWorld):
                 pass
 
 
-async def survive(sim: Sim, *, candidates: int, freezes: bool) -> Storm:
+async def run_storm(sim: Sim, *, candidates: int, freezes: bool) -> Storm:
     storm = Storm(sim, freezes=freezes)
     for _ in range(candidates):
         storm.add_one()
-    await storm.blow()
+    await storm.run_faults()
     await sim.clock.sleep(CALM)
     await storm.close()
     return storm
@@ -129,13 +129,13 @@ async def survive(sim: Sim, *, candidates: int, freezes: bool) -> Storm:
 @pytest.mark.parametrize("block", range(8))
 def test_no_write_of_an_old_leader_follows_the_first_of_a_new_one(block: int) -> None:
     for seed in range(block * 8, block * 8 + 8):
-        storm = run(lambda sim: survive(sim, candidates=3, freezes=True), seed=seed)
+        storm = run(lambda sim: run_storm(sim, candidates=3, freezes=True), seed=seed)
         assert storm.effects(since=STORM + 35.0), seed
 
 
 def test_bodies_never_overlap() -> None:
     successions = 0
     for seed in range(15):
-        storm = run(lambda sim: survive(sim, candidates=2, freezes=False), seed=seed)
+        storm = run(lambda sim: run_storm(sim, candidates=2, freezes=False), seed=seed)
         successions += len(storm.successions())
     assert successions > 45

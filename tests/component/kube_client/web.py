@@ -1,4 +1,4 @@
-"""A web server on the loopback that answers as a test says, with or without TLS."""
+"""A web server on the loopback with a handler of the test, with or without TLS."""
 
 import ssl
 import subprocess
@@ -26,7 +26,7 @@ async def serve(handler: Handler, *, tls: ssl.SSLContext | None = None) -> Async
 
 
 class CertificateAuthority:
-    """A certificate authority made by openssl."""
+    """A certificate authority created with openssl."""
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir()

@@ -93,7 +93,7 @@ async def test_a_watch_that_falls_behind_is_ended_and_resumes(
     async with following_cache(world):
         await world.settle()
         await world.write(first="1")
-        await world.settle()  # from here on its bytes are under way
+        await world.settle()  # its first bytes are sent now
         await world.write(**{f"m{number}": "1" for number in range(20)})
         await world.clock.sleep(1_000.0)
         assert world.cached_objects() == await world.server_objects()

@@ -1,4 +1,4 @@
-"""A failing run ends at once and says why and where."""
+"""A failing run ends at once with the reason and the place."""
 
 import asyncio
 from collections.abc import Callable
@@ -60,11 +60,11 @@ def test_a_livelock_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(virtual_loop, "STEPS_PER_INSTANT", 1_000)
 
     async def main(sim: Sim) -> None:
-        for _ in range(10):  # many steps are no livelock, where time moves
+        for _ in range(10):  # many steps are no livelock while time advances
             await sim.clock.sleep(1)
             for _ in range(900):
                 await asyncio.sleep(0)
-        while True:  # the mistake that is to be found
+        while True:  # the livelock
             await asyncio.sleep(0)
 
     with pytest.raises(Livelock, match="more than 1000 steps at 10 s") as caught:
@@ -134,7 +134,7 @@ def test_a_pending_task_without_a_reference_fails_the_run() -> None:
         async def wait_forever() -> None:
             await sim.loop.create_future()
 
-        asyncio.create_task(wait_forever(), name="lost")  # noqa: RUF006  # the point
+        asyncio.create_task(wait_forever(), name="lost")  # noqa: RUF006  # no reference is the point
         await asyncio.sleep(1)
 
     with pytest.raises(ExceptionGroup) as caught:

@@ -24,7 +24,7 @@ def test_timers_of_one_instant_fire_in_the_order_in_which_they_were_set() -> Non
     async def main(sim: Sim) -> list[int]:
         fired: list[int] = []
         for number in range(100):
-            # Ten instants, set in turn.
+            # Round robin over ten instants.
             sim.loop.call_at(float(number % 10), fired.append, number)
         await asyncio.sleep(20)
         return fired
@@ -74,7 +74,7 @@ def test_an_open_async_generator_is_closed_at_the_end() -> None:
     assert closed == [3.0]
 
 
-async def test_it_does_not_run_inside_another_loop() -> None:
+async def test_the_loop_does_not_start_inside_a_running_loop() -> None:
     async def main(sim: Sim) -> None:
         pass
 

@@ -45,14 +45,14 @@ class ResourceKind(msgspec.Struct, frozen=True, kw_only=True):
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL
     subresources: tuple[str, ...] = ()
-    """Those that are served: `status`, `binding`."""
+    """The served subresources: `status`, `binding`."""
     selectable: tuple[str, ...] = ()
     """Paths that a fieldSelector may name."""
     shape: MergeShape
     columns: tuple[CustomColumn, ...] = ()
-    """Of a custom kind."""
+    """The printer columns of a custom kind."""
     schema: "Schema | None" = None
-    """Of a custom kind."""
+    """The schema of a custom kind."""
     generations: bool = False
     """Whether `metadata.generation` counts changes of the spec."""
     put_creates: bool = False

@@ -26,7 +26,7 @@ FORMATS: Final = ("", "int32", "int64")
 _BITS: Final = {"": 63, "int64": 63, "int32": 31}
 
 ABSENT: Final = object()
-"""The old value of a part that has none to be compared with."""
+"""The old value of a part without an old value."""
 
 
 def old_entry(old: Any, name: str) -> Any:
@@ -51,7 +51,7 @@ def parts(
 ) -> Iterator[tuple[Any, Any, Mapping[str, Any], str]]:
     """Return value, old value, schema and path of each entry or item that the schema declares.
 
-    `key` is how a path shows the key of a map: a real server does not show them all alike.
+    `key` is the format of a map key in a path: it differs between the checks of a real server.
     """
     if isinstance(value, dict):
         properties: Mapping[str, Mapping[str, Any]] = schema.get("properties") or {}
@@ -69,12 +69,12 @@ def parts(
 
 
 def violations(obj: Any, old: Any, root: Mapping[str, Any]) -> list[Cause]:
-    """Return what is wrong with the changed parts of the object."""
-    found: list[Cause] = []
+    """Return the violations in the changed parts of the object."""
+    causes: list[Cause] = []
     for cause in _violations(obj, ABSENT if old is None else old, root, ""):
-        if cause not in found:
-            found.append(cause)
-    return found
+        if cause not in causes:
+            causes.append(cause)
+    return causes
 
 
 def _violations(value: Any, old: Any, schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
@@ -208,7 +208,7 @@ _KEYWORDS: Final = re.compile(
 
 
 def structural_errors(schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    """Yield where a schema is not structural, and the keywords that are not simulated."""
+    """Yield a cause for each unstructural part and each keyword that is not simulated."""
     type_ = schema.get("type", "")
     if type_ not in ("", *_TYPES):
         yield unsupported(f"{path}.type", type_, _TYPES)

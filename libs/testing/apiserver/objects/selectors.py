@@ -32,7 +32,7 @@ _NODE_OPERATORS: Final = (*_LABEL_OPERATORS, "Gt", "Lt")
 
 @dataclass(frozen=True)
 class Requirement:
-    """What one label must be like."""
+    """A requirement on the value of one label."""
 
     key: str
     operator: str

@@ -43,11 +43,11 @@ class WriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
     raw: bytes
     """The body of the response."""
     bare: bool = False
-    """Whether the body is something else than an object of the kind."""
+    """Whether the body is not an object of the kind, but e.g. a Status."""
     name: str = ""
     uid: str = ""
     revision: int = 0
-    """Of the object in the response; 0 without one."""
+    """The revision of the object in the response, or 0."""
     gone: bool = False
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None
@@ -105,14 +105,14 @@ class CreateAdmission:
         metadata["creationTimestamp"] = now
         return metadata
 
-    def admit(self, write: WriteTarget, thing: JsonObject) -> None:
+    def admit(self, write: WriteTarget, obj: JsonObject) -> None:
         """Mount the service account of a pod, whether or not the account exists."""
         if write.kind.resource != "pods":
             return
-        name = account_name(thing)
+        name = account_name(obj)
         account = self._store.account_store().get(write.namespace, name)
         given = {} if account is None else decoded(account.raw)
-        mount_service_account(thing, as_=name, account=given, suffix=self._suffix())
+        mount_service_account(obj, as_=name, account=given, suffix=self._suffix())
 
     def _generated(self, write: WriteTarget, prefix: str) -> str:
         store = self._store.of_kind(write.kind)

@@ -50,24 +50,24 @@ class DeleteOptions(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 def delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
     """Read the options from the body, or without one from the query."""
     try:
-        given = msgspec.json.decode(body or b"{}", type=DeleteOptions)
+        options = msgspec.json.decode(body or b"{}", type=DeleteOptions)
     except msgspec.DecodeError as error:
         raise bad_request(f"DeleteOptions cannot be read: {error}") from error
     grace, policy = query.get("gracePeriodSeconds", ""), query.get("propagationPolicy")
     if not body:
         if grace and not grace.removeprefix("-").isdecimal():
             raise bad_request(invalid_syntax(grace))
-        given = msgspec.structs.replace(
-            given,
+        options = msgspec.structs.replace(
+            options,
             grace_period_seconds=int(grace) if grace else None,
             propagation_policy=policy,
         )
-    if given.propagation_policy == "Foreground":
+    if options.propagation_policy == "Foreground":
         raise not_simulated("foreground deletion")
-    if given.propagation_policy not in (None, *_POLICIES):
-        cause = unsupported("propagationPolicy", given.propagation_policy, (*_POLICIES, "nil"))
+    if options.propagation_policy not in (None, *_POLICIES):
+        cause = unsupported("propagationPolicy", options.propagation_policy, (*_POLICIES, "nil"))
         raise invalid_options("DeleteOptions", [cause])
-    return given
+    return options
 
 
 class Deleter:
@@ -83,55 +83,55 @@ class Deleter:
         check_preconditions(kind, live, options)
         if kind.resource == "namespaces":
             raise not_simulated("the deletion of namespaces")
-        thing = decoded(live.raw)
+        obj = decoded(live.raw)
         if kind.resource == "pods":
-            thing, grace_over = self._with_grace(thing, options)
+            obj, grace_over = self._with_grace(obj, options)
         else:
             grace_over = True
-        thing = _with_policy_finalizer(thing, options)
-        if self._strategies(kind).has_finalizers(thing):
-            return self._writer.put(write, live, self._marked(thing, grace=0))
+        obj = _with_policy_finalizer(obj, options)
+        if self._strategies(kind).has_finalizers(obj):
+            return self._writer.put(write, live, self._marked(obj, grace=0))
         if not grace_over:
-            return self._writer.put(write, live, thing)
-        return self._remove(write, live, thing)
+            return self._writer.put(write, live, obj)
+        return self._remove(write, live, obj)
 
-    def _remove(self, write: WriteTarget, live: StoredObject, thing: JsonObject) -> WriteOutcome:
+    def _remove(self, write: WriteTarget, live: StoredObject, obj: JsonObject) -> WriteOutcome:
         """Remove the object; a pod is stored with its grace over first."""
         if write.kind.resource == "pods":
             before = decoded(live.raw)
-            live = self._writer.mark(write, live, thing)
+            live = self._writer.mark(write, live, obj)
             outcome = self._writer.remove(write, live)
             return msgspec.structs.replace(outcome, before=before)
         returned = self._strategies(write.kind).returns_deleted
         return self._writer.remove(write, live, raw=b"" if returned else _success(write.kind, live))
 
-    def _with_grace(self, thing: JsonObject, options: DeleteOptions) -> tuple[JsonObject, bool]:
+    def _with_grace(self, obj: JsonObject, options: DeleteOptions) -> tuple[JsonObject, bool]:
         """Return the pod with its deadline, and whether its grace is over."""
-        metadata: JsonObject = thing["metadata"]
+        metadata: JsonObject = obj["metadata"]
         requested = options.grace_period_seconds
         if metadata.get("deletionTimestamp"):
-            left = metadata.get("deletionGracePeriodSeconds")
-            if left is None:
-                return thing, True
-            if requested is None or requested >= left:
-                return thing, not left
-            since = datetime.fromisoformat(metadata["deletionTimestamp"]).timestamp() - left
-            return self._with_deadline(thing, since, max(requested, 0)), requested <= 0
-        grace = _grace(thing, requested)
-        return self._marked(thing, grace=grace), not grace
+            remaining = metadata.get("deletionGracePeriodSeconds")
+            if remaining is None:
+                return obj, True
+            if requested is None or requested >= remaining:
+                return obj, not remaining
+            since = datetime.fromisoformat(metadata["deletionTimestamp"]).timestamp() - remaining
+            return self._with_deadline(obj, since, max(requested, 0)), requested <= 0
+        grace = _grace(obj, requested)
+        return self._marked(obj, grace=grace), not grace
 
-    def _with_deadline(self, thing: JsonObject, since: float, grace: int) -> JsonObject:
-        ends = {
+    def _with_deadline(self, obj: JsonObject, since: float, grace: int) -> JsonObject:
+        deletion = {
             "deletionTimestamp": format_time(since + grace),
             "deletionGracePeriodSeconds": grace,
         }
-        return {**thing, "metadata": {**thing["metadata"], **ends}}
+        return {**obj, "metadata": {**obj["metadata"], **deletion}}
 
-    def _marked(self, thing: JsonObject, *, grace: int) -> JsonObject:
-        metadata: JsonObject = thing["metadata"]
+    def _marked(self, obj: JsonObject, *, grace: int) -> JsonObject:
+        metadata: JsonObject = obj["metadata"]
         if metadata.get("deletionTimestamp"):
-            return thing
-        marked = self._with_deadline(thing, self._writer.time(), grace)
+            return obj
+        marked = self._with_deadline(obj, self._writer.time(), grace)
         if metadata.get("generation"):
             marked["metadata"]["generation"] = metadata["generation"] + 1
         return marked
@@ -170,19 +170,19 @@ def _grace(pod: Mapping[str, Any], requested: int | None) -> int:
     return 1 if grace is not None and grace < 0 else grace or 0
 
 
-def _with_policy_finalizer(thing: JsonObject, options: DeleteOptions) -> JsonObject:
+def _with_policy_finalizer(obj: JsonObject, options: DeleteOptions) -> JsonObject:
     """Return the object with the finalizer that stands for the propagation policy."""
     policy = options.propagation_policy
     if policy is None:
-        return thing
-    metadata: JsonObject = thing["metadata"]
+        return obj
+    metadata: JsonObject = obj["metadata"]
     known = get_strings(metadata, "finalizers")
     finalizers = [each for each in known if each != _ORPHAN]
     if policy == "Orphan":
         finalizers.append(_ORPHAN)
     if finalizers == known:
-        return thing
-    return {**thing, "metadata": {**metadata, "finalizers": finalizers}}
+        return obj
+    return {**obj, "metadata": {**metadata, "finalizers": finalizers}}
 
 
 def _success(kind: ResourceKind, live: StoredObject) -> bytes:

@@ -72,9 +72,9 @@ class CustomDefinitions:
             ),
         ]
 
-        def change(thing: JsonObject) -> JsonObject:
-            names = {"conditions": conditions, "acceptedNames": thing["spec"]["names"]}
-            return {**thing, "status": {**thing["status"], **names}}
+        def change(obj: JsonObject) -> JsonObject:
+            names = {"conditions": conditions, "acceptedNames": obj["spec"]["names"]}
+            return {**obj, "status": {**obj["status"], **names}}
 
         target = WriteTarget(kind=kind, name=live.name, subresource="status", manager=_MANAGER)
         self._writer.update(target, live, change)
@@ -140,9 +140,9 @@ class WriteHandler:
     def execute(self, request: WriteRequest) -> WriteOutcome:
         match request.route.verb:
             case "create":
-                thing = self._body(request)
-                target = request.target(name=thing["metadata"].get("name") or "")
-                outcome = self._writer.create(target, thing)
+                obj = self._body(request)
+                target = request.target(name=obj["metadata"].get("name") or "")
+                outcome = self._writer.create(target, obj)
             case "update":
                 outcome = self._update(request)
             case "patch":
@@ -183,15 +183,15 @@ class WriteHandler:
 
     def _update(self, request: WriteRequest) -> WriteOutcome:
         route = request.route
-        thing = self._body(request)
+        obj = self._body(request)
         stored, target = self._find(route), request.target()
         if stored is not None:
-            return self._writer.update(target, stored, lambda _: thing, put=True)
-        metadata = thing["metadata"]
+            return self._writer.update(target, stored, lambda _: obj, put=True)
+        metadata = obj["metadata"]
         metadata["name"] = check_name(target, metadata.get("name") or "")
         if not route.kind.put_creates or route.subresource or metadata.get("uid"):
             raise not_found(route.kind, route.name)
-        return self._writer.create(target, thing)
+        return self._writer.create(target, obj)
 
     def _patch(self, request: WriteRequest) -> WriteOutcome:
         route, force = request.route, flag(request.query, "force")
@@ -208,12 +208,12 @@ class WriteHandler:
         if request.content_type not in ("", "application/json", "*/*"):
             raise unsupported_media(request.content_type)
         kind = request.route.kind
-        thing = parse_object(request.body, kind)
+        obj = parse_object(request.body, kind)
         if request.query.get("fieldValidation") == "Strict":
-            unknown = [f'unknown field "{path}"' for path in unknown_fields(thing, kind.shape)]
+            unknown = [f'unknown field "{path}"' for path in unknown_fields(obj, kind.shape)]
             if unknown:
                 raise bad_request(
                     f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
                     f"strict decoding error: {', '.join(unknown)}"
                 )
-        return thing
+        return obj

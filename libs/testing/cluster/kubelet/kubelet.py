@@ -63,7 +63,7 @@ class SimulatedKubelet:
         return self._host.boot_id
 
     def disconnect(self) -> None:
-        """Cut the network; what runs on the machine goes on."""
+        """Cut the network; the machine keeps running."""
         self.is_connected = False
 
     def reconnect(self) -> None:
@@ -98,7 +98,7 @@ class SimulatedKubelet:
         self.reconnect()
 
     async def reboot(self, *, kernel: str = "") -> bool:
-        """Power off, and on again after the boot; False where the model lets the boot never end."""
+        """Power off, and on again after the boot; return False if the boot never ends."""
         self.power_off()
         span = self._host.model.boot(self.name, self._boots)
         self._boots += 1
@@ -135,7 +135,7 @@ class SimulatedKubelet:
         self._on_change(self, uid)
 
     def pod_deleted(self, uid: str) -> None:
-        """Kill what still runs of a pod that the server no longer has."""
+        """Kill the containers of a pod that the server no longer has."""
         if self.is_connected and (lifecycle := self.pods.pop(uid, None)) is not None:
             lifecycle.kill(self._clock.now())
 

@@ -107,13 +107,13 @@ def test_a_cut_connection_leaves_a_write_undone_only_before_it_is_executed(
         with pytest.raises(Unavailable):
             await world.kube.create(resources.NODES, {"metadata": {"name": "n1"}})
         assert ((await world.request("GET", f"{NODES}/n1"))[0] == 200) is created
-        codes = [each.code for each in world.server.journal.revisions]
+        codes = [revision.code for revision in world.server.journal.revisions]
         assert codes == ([201] if created else [])
 
     run_world(main)
 
 
-def test_a_write_delayed_on_its_way_is_executed_after_the_client_gave_up() -> None:
+def test_a_write_delayed_on_its_way_is_executed_after_the_client_timed_out() -> None:
     async def main(world: ApiServerWorld) -> None:
         slow = Fault(effect=Delay(5.0, "way"), kind="Node", verbs=("create",), times=1)
         world.server.faults.add(slow)
@@ -136,7 +136,7 @@ def test_a_write_delayed_in_the_server_is_refused_at_the_request_timeout() -> No
         node = {"metadata": {"name": "n"}}
         code, refusal = await world.request("POST", NODES, node, timeout="500ms")
         assert (code, refusal["reason"], world.sim.clock.monotonic()) == (504, "Timeout", 13.5)
-        assert [each.code for each in world.server.journal.revisions] == [504, 504]
+        assert [revision.code for revision in world.server.journal.revisions] == [504, 504]
 
     run_world(main)
 
@@ -193,8 +193,8 @@ def test_a_stale_list_is_served_only_where_the_request_permits_its_age() -> None
 
         async def names(**query: str) -> tuple[list[str], int]:
             _, listed = await world.request("GET", CONFIG, **query)
-            found = [each["metadata"]["name"] for each in listed["items"]]
-            return found, world.server.revision - int(listed["metadata"]["resourceVersion"])
+            listed_names = [item["metadata"]["name"] for item in listed["items"]]
+            return listed_names, world.server.revision - int(listed["metadata"]["resourceVersion"])
 
         assert await names() == (["a", "b", "c"], 0)
         assert await names(resourceVersion="0") == (["a"], 2)

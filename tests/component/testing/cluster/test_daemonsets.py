@@ -12,7 +12,7 @@ OLD = {"driver": "old"}
 
 
 def test_a_controller_with_a_stale_cache_creates_and_deletes_each_pod_once() -> None:
-    """It knows what it has created and deleted, before its cache is told."""
+    """The controller counts its own writes before its cache has them."""
 
     async def main(sim: Sim) -> tuple[int, int]:
         async with cluster_world(sim, 3, labels=OLD) as world:
@@ -39,7 +39,7 @@ def test_a_controller_with_a_stale_cache_creates_and_deletes_each_pod_once() -> 
 
 
 async def _annotate(world: ClusterWorld, number: int) -> None:
-    """The controller looks at the DaemonSet again."""
+    """Change the DaemonSet, so that the controller reconciles it."""
     annotations = {"seen": str(number)}
     await world.change(DAEMON_SETS, "d", {"metadata": {"annotations": annotations}})
     await world.sleep(1)

@@ -12,7 +12,7 @@ from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, clust
 
 
 async def _evict(world: ClusterWorld, node: str) -> list[object]:
-    """`kubectl drain`, once over."""
+    """Try to evict every pod of the node once, as `kubectl drain` does."""
     return [
         await world.kube.evict(pod.metadata.name, namespace=NAMESPACE, uid=pod.metadata.uid)
         for pod in await world.pods("w")
@@ -32,32 +32,32 @@ def test_a_drain_moves_pods_elsewhere_as_fast_as_their_budget_allows() -> None:
             assert (status.desired_healthy, status.expected_pods) == (3, 4)
 
             await world.cordon("n1")
-            here = [pod for pod in await world.pods("w") if pod.spec.node_name == "n1"]
-            assert len(here) == 2
+            on_node = [pod for pod in await world.pods("w") if pod.spec.node_name == "n1"]
+            assert len(on_node) == 2
             first = await _evict(world, "n1")
-            assert [type(answer) for answer in first] == [Evicted, BlockedByBudget]
-            withheld = first[1]
-            assert isinstance(withheld, BlockedByBudget)
-            assert withheld.retry_after in (None, 10.0)
+            assert [type(result) for result in first] == [Evicted, BlockedByBudget]
+            blocked = first[1]
+            assert isinstance(blocked, BlockedByBudget)
+            assert blocked.retry_after in (None, 10.0)
             fewest = 4
 
             async def moved() -> bool:
                 nonlocal fewest
                 pods = await world.pods("w")
-                up = [pod for pod in pods if pod.ready and not pod.deleting]
-                fewest = min(fewest, len(up))
-                left = [pod for pod in pods if pod.spec.node_name == "n1" and not pod.deleting]
-                if left:
+                ready = [pod for pod in pods if pod.ready and not pod.deleting]
+                fewest = min(fewest, len(ready))
+                remaining = [pod for pod in pods if pod.spec.node_name == "n1" and not pod.deleting]
+                if remaining:
                     await _evict(world, "n1")
-                return len(up) == 4 and len(pods) == 4 and not left
+                return len(ready) == 4 and len(pods) == 4 and not remaining
 
-            took = await world.until(moved, within=120)
+            seconds = await world.until(moved, within=120)
             assert fewest == 3
             await world.sleep(1)
             status = (await world.kube.get(BUDGETS, "b", namespace=NAMESPACE)).status
             assert (status.disrupted_pods, status.disruptions_allowed) == ({}, 1)
             assert {pod.spec.node_name for pod in await world.pods("w")} == {"n2"}
-            return took
+            return seconds
 
     assert 6.0 < run_world(main) < 12.0
 
@@ -90,10 +90,10 @@ def test_a_scheduler_with_a_stale_cache_assigns_no_device_twice() -> None:
     async def main(sim: Sim) -> int:
         async with cluster_world(sim, gpus=3) as world:
             faults = world.server.faults
-            deaf = Fault(
+            no_reads = Fault(
                 effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=INFORMERS_USER
             )
-            fault = faults.add(deaf)
+            fault = faults.add(no_reads)
             faults.drop_watches(kind="Pod", user=INFORMERS_USER)
             await world.create(REPLICA_SETS, replica_set("w", replicas=5))
             await world.sleep(20)

@@ -22,28 +22,28 @@ DRIVEN = System(driver="580.95.05")
 
 
 async def unload(host: HostMachine) -> list[str]:
-    """As an agent does it; what each answer was."""
+    """Unload all modules as an agent does; return the results."""
     linux = host.linux
     assert linux is not None
-    answers: list[str] = []
+    results: list[str] = []
     for name in modules.UNLOAD_ORDER:
-        answer = await host.offload.do(lambda name=name: linux.unload(name))
-        if not isinstance(answer, NotLoaded):
-            answers.append(f"{name}: {type(answer).__name__}")
-    return answers
+        result = await host.offload.do(lambda name=name: linux.unload(name))
+        if not isinstance(result, NotLoaded):
+            results.append(f"{name}: {type(result).__name__}")
+    return results
 
 
 def test_an_unload_takes_the_time_of_the_world_model(tmp_path: Path) -> None:
     async def main(sim: Sim) -> tuple[list[str], float]:
         world = machine(sim, tmp_path, model=SteadyWorld(unload_seconds=3.0), system=DRIVEN)
-        answers = await unload(world.host(InlineOffload(), changes=True))
+        results = await unload(world.host(InlineOffload(), changes=True))
         assert world.driver is None
         assert world.incidents == ()
-        return answers, sim.clock.monotonic()
+        return results, sim.clock.monotonic()
 
-    answers, took = run(main, seed=1)
-    assert answers == ["nvidia_modeset: Unloaded", "nvidia_uvm: Unloaded", "nvidia: Unloaded"]
-    assert took == 3.0
+    results, seconds = run(main, seed=1)
+    assert results == ["nvidia_modeset: Unloaded", "nvidia_uvm: Unloaded", "nvidia: Unloaded"]
+    assert seconds == 3.0
 
 
 def test_a_killed_agent_holds_no_device_and_its_calls_fail(tmp_path: Path) -> None:
@@ -65,23 +65,23 @@ def test_a_killed_agent_holds_no_device_and_its_calls_fail(tmp_path: Path) -> No
     run(main, seed=1)
 
 
-def test_a_driver_that_leaves_under_a_process_is_a_violation(tmp_path: Path) -> None:
+def test_unloading_a_driver_that_a_process_uses_is_a_violation(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
         world = machine(sim, tmp_path, system=DRIVEN)
-        # A process of which only the files know.
-        place = tmp_path / "proc/4711/fd"
-        place.mkdir(parents=True)
-        (place / "3").symlink_to("/dev/nvidia0")
-        answers = await unload(world.host(InlineOffload(), changes=True))
-        assert answers[-1] == f"nvidia: {Unloaded.__name__}"
-        (oddity,) = world.incidents
-        assert oddity.kind is IncidentKind.UNDER_A_HOLDER
-        assert "process 4711" in str(oddity)
+        # Only the files show this process; the simulation does not.
+        descriptors = tmp_path / "proc/4711/fd"
+        descriptors.mkdir(parents=True)
+        (descriptors / "3").symlink_to("/dev/nvidia0")
+        results = await unload(world.host(InlineOffload(), changes=True))
+        assert results[-1] == f"nvidia: {Unloaded.__name__}"
+        (incident,) = world.incidents
+        assert incident.kind is IncidentKind.UNDER_A_HOLDER
+        assert "process 4711" in str(incident)
 
     run(main, seed=1)
 
 
-async def test_a_process_of_its_own_runs_calls_in_threads(tmp_path: Path) -> None:
+async def test_an_agent_on_a_real_loop_runs_calls_in_threads(tmp_path: Path) -> None:
     world = SimulatedMachine(
         tmp_path,
         name="n1",
@@ -91,19 +91,19 @@ async def test_a_process_of_its_own_runs_calls_in_threads(tmp_path: Path) -> Non
     )
     async with ThreadOffload("disk") as threads:
         try:
-            host, watching = world.host(threads, changes=True), world.host(threads)
-            await watching.offload.do(watching.gpus.open)
+            host, validator = world.host(threads, changes=True), world.host(threads)
+            await validator.offload.do(validator.gpus.open)
             linux = host.linux
             assert linux is not None
-            take_out = linux.unload
-            asked = [host.offload.do(lambda: take_out("nvidia_uvm")) for _ in range(8)]
-            answers = await asyncio.gather(*asked)
-            assert sorted(type(each).__name__ for each in answers) == ["NotLoaded"] * 7 + [
+            unload_module = linux.unload
+            calls = [host.offload.do(lambda: unload_module("nvidia_uvm")) for _ in range(8)]
+            results = await asyncio.gather(*calls)
+            assert sorted(type(unloaded).__name__ for unloaded in results) == ["NotLoaded"] * 7 + [
                 "Unloaded"
             ]
-            answer = await host.offload.do(lambda: take_out("nvidia"))
-            assert isinstance(answer, InUse)
-            await watching.offload.do(watching.gpus.close)
+            result = await host.offload.do(lambda: unload_module("nvidia"))
+            assert isinstance(result, InUse)
+            await validator.offload.do(validator.gpus.close)
             assert (await unload(host))[-1] == "nvidia: Unloaded"
         finally:
             world.power_off()

@@ -23,22 +23,22 @@ class SimulatedBench:
     """A machine whose driver a test loads and removes."""
 
     def __init__(self, world: SimulatedMachine, *, proves: bool) -> None:
-        self._there = world
-        self._site = world._state  # pyright: ignore[reportPrivateUsage]
+        self._machine = world
+        self._state = world._state  # pyright: ignore[reportPrivateUsage]
         self.gpus: Gpus = world.host(InlineOffload(), proves=proves).gpus
 
     def load(self, version: str) -> None:
-        self._site.install(InstalledDriver(version=version))
+        self._state.install(InstalledDriver(version=version))
 
     def unload(self) -> None:
-        assert self._site.kernel.unload_all() == ""
+        assert self._state.kernel.unload_all() == ""
 
     def held(self) -> bool:
-        return holders(Tree(self._site.host_tree.root)) != ()
+        return holders(Tree(self._state.host_tree.root)) != ()
 
     def fail(self, uuid: str, xid: int) -> None:
-        index = [gpu.uuid for gpu in self._site.gpus].index(uuid)
-        self._there.report(index, xid)
+        index = [gpu.uuid for gpu in self._state.gpus].index(uuid)
+        self._machine.report(index, xid)
 
 
 @pytest.fixture(params=["agent", "validator"])
@@ -56,7 +56,7 @@ class TestSimulatedGpus(GpusSuite):
     """The suite, on a simulated machine."""
 
 
-def proving(
+def validator_run(
     tmp_path: Path, verdict: ValidationEnd, *, attempts: int | None = None
 ) -> "ValidatorRun":
     return ValidatorRun(
@@ -66,14 +66,14 @@ def proving(
 
 
 class ValidatorRun:
-    """Plays a validator on a machine with a driver."""
+    """A validator on a machine with a driver."""
 
     def __init__(self, root: Path, model: SteadyWorld) -> None:
         self._root = root
         self._model = model
 
     def run_checks(self, *, times: int = 1) -> list[tuple[float, list[bool] | str]]:
-        """How long each look took, and which GPUs hang then, or why there was no answer."""
+        """Return for each check its seconds, and which GPUs hang or the error."""
 
         async def main(sim: Sim) -> list[tuple[float, list[bool] | str]]:
             world = machine(
@@ -81,34 +81,36 @@ class ValidatorRun:
             )
             host = world.host(InlineOffload(), proves=True)
             other = world.host(InlineOffload())
-            return [await self._look(sim, host, other) for _ in range(times)]
+            return [await self._check(sim, host, other) for _ in range(times)]
 
         return run(main, seed=1)
 
-    async def _look(
+    async def _check(
         self, sim: Sim, host: HostMachine, other: HostMachine
     ) -> tuple[float, list[bool] | str]:
-        begun = sim.clock.now()
-        found: list[bool] | str
+        started = sim.clock.now()
+        result: list[bool] | str
         try:
             await host.offload.do(host.gpus.open)
             await host.offload.do(host.gpus.open)
-            found = [gpu.hung for gpu in await host.offload.do(host.gpus.describe)]
+            result = [gpu.hung for gpu in await host.offload.do(host.gpus.describe)]
             await host.offload.do(host.gpus.close)
         except GpusUnavailable as error:
-            found = str(error)
-        took = sim.clock.now() - begun
+            result = str(error)
+        seconds = sim.clock.now() - started
         await other.offload.do(other.gpus.open)
         assert not any(gpu.hung for gpu in other.gpus.describe())
-        assert sim.clock.now() - begun == took
-        return took, found
+        assert sim.clock.now() - started == seconds
+        return seconds, result
 
 
 def test_only_the_validator_finds_a_driver_that_computes_wrongly(tmp_path: Path) -> None:
-    assert proving(tmp_path, ValidationEnd(7.0, "cuda")).run_checks() == [(7.0, [True, False])]
+    assert validator_run(tmp_path, ValidationEnd(7.0, "cuda")).run_checks() == [
+        (7.0, [True, False])
+    ]
 
 
 def test_a_library_of_another_version_is_refused(tmp_path: Path) -> None:
-    ((took, found),) = proving(tmp_path, ValidationEnd(7.0, "driver")).run_checks()
-    assert took == 7.0
-    assert "does not match" in found
+    ((seconds, result),) = validator_run(tmp_path, ValidationEnd(7.0, "driver")).run_checks()
+    assert seconds == 7.0
+    assert "does not match" in result
