@@ -87,15 +87,15 @@ def test_an_outage_counts_from_the_beginning_of_the_state(
 )
 def test_what_moves_a_limit(reported: bool, frozen: float, until: float) -> None:
     held = record(deadline=NOW + 10, since=NOW - 100, frozen_seconds=10.0)
-    where = pool(constraints={"frozen_seconds": frozen})
+    pool_view = pool(constraints={"frozen_seconds": frozen})
     now = at(bus_outages=((NOW - 40, NOW - 10),))
-    assert limits.effective_deadline(held, where, now, reported=reported) == NOW + until
+    assert limits.effective_deadline(held, pool_view, now, reported=reported) == NOW + until
 
 
 def test_an_absent_limit_is_not_moved() -> None:
     held = record(deadline=None)
-    where = pool(constraints={"frozen_seconds": 9.0})
-    assert limits.effective_deadline(held, where, at(), reported=True) is None
+    pool_view = pool(constraints={"frozen_seconds": 9.0})
+    assert limits.effective_deadline(held, pool_view, at(), reported=True) is None
     assert not limits.is_past(None, at())
 
 

@@ -86,10 +86,10 @@ def test_a_cordon_of_ours_is_kept(
 
 
 def test_a_new_state_has_this_boot_and_its_deadline() -> None:
-    where = pool(constraints={"frozen_seconds": 7.0})
+    pool_view = pool(constraints={"frozen_seconds": 7.0})
     had = record(deadline_renewed=True, epoch=1, boot_id="boot-0")
     written = node_writes.record_in_state(
-        S.VALIDATION_REQUIRED, had, node(), where, instant(), paused=False
+        S.VALIDATION_REQUIRED, had, node(), pool_view, instant(), paused=False
     )
     assert (written.state, written.since, written.deadline) == (
         S.VALIDATION_REQUIRED,
@@ -290,8 +290,8 @@ def test_an_earlier_proof_does_not_make_a_failed_node_done() -> None:
     assert candidate_of(step_at_rest(broken, pool(OLD), instant())).operation is Operation.VALIDATE
 
 
-def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
-    return wait_of(step_at_rest(view, where or pool(), instant()))
+def wait_at_rest(view: NodeView, pool_view: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, pool_view or pool(), instant()))
 
 
 @pytest.mark.parametrize(("ready", "validated"), [(True, True), (False, False)])

@@ -80,14 +80,14 @@ def test_edits_come_before_the_operation_in_flight() -> None:
 
 def test_an_edited_driver_label_restarts_the_driver() -> None:
     view = in_flight(S.VALIDATION_REQUIRED, driver_label="", record={"deadline": 9e9})
-    where = granted(pool(), view)
-    outcome = step(view, where, instant())
+    pool_view = granted(pool(), view)
+    outcome = step(view, pool_view, instant())
     record = record_in(outcome)
     assert (record.state, record.edits, record.label) == (S.POD_RESTART_REQUIRED, 1, label_of(NEW))
     assert record.old_pod_uid == f"pod-{NEW}-node-1"
     after = run_step(view, step_of(outcome))
     assert after.driver_label == label_of(NEW)
-    again = step(after, where, instant())  # the pod that lost its label is not its swap's
+    again = step(after, pool_view, instant())  # the pod that lost its label is not its swap's
     assert [type(action).__name__ for action in step_of(again).actions] == ["DeleteDriverPod"]
 
 

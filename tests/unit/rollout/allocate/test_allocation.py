@@ -58,8 +58,8 @@ def test_all_starts_of_a_round_are_one_write() -> None:
 def test_grants_go_by_rank_across_queues() -> None:
     """The second node is cordoned already, which puts it into another queue."""
     nodes = [candidate("a"), candidate("b", cordoned=True), candidate("c")]
-    where = open_pool(upgrade={"max_parallel_upgrades": 2}, record=of_target(), base=3)
-    assert decided(where, *nodes).rollouts[0].granted == ("b",)
+    pool_view = open_pool(upgrade={"max_parallel_upgrades": 2}, record=of_target(), base=3)
+    assert decided(pool_view, *nodes).rollouts[0].granted == ("b",)
     wide = open_pool(
         upgrade={"max_parallel_upgrades": 2, "max_unavailable": "100%"}, record=of_target(), base=3
     )
@@ -173,9 +173,9 @@ def test_a_bare_node_starts_although_nothing_may_be_unavailable() -> None:
 
 
 def test_a_pending_write_keeps_the_slot_of_its_node() -> None:
-    where = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
-    assert granted_to(where, candidate("n0"), candidate("n1")) == ["n0"]
-    assert granted_to(where, candidate("n0", write_pending=True), candidate("n1")) == []
+    pool_view = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    assert granted_to(pool_view, candidate("n0"), candidate("n1")) == ["n0"]
+    assert granted_to(pool_view, candidate("n0", write_pending=True), candidate("n1")) == []
 
 
 ONE = {"max_parallel_upgrades": 1, "max_unavailable": "100%"}
@@ -204,8 +204,8 @@ def starts_beside_a_retargeted_node(*, outside: bool) -> list[str]:
     busy = in_flight_node(name="busy", record={"outside": outside})
     wide = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
     in_flight = {busy.uid: entry(busy, token=TOKEN, outside=outside)}
-    where = open_pool(upgrade=wide, base=9, in_flight=in_flight, targets=(OLD, NEW, THIRD))
-    return granted_to(replace(where, target=THIRD), busy, checked(required("n1"), target=THIRD))
+    pool_view = open_pool(upgrade=wide, base=9, in_flight=in_flight, targets=(OLD, NEW, THIRD))
+    return granted_to(replace(pool_view, target=THIRD), busy, checked(required("n1"), target=THIRD))
 
 
 def test_a_retargeted_node_takes_a_proof_slot() -> None:

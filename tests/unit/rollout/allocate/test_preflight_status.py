@@ -161,9 +161,9 @@ def test_an_answer_at_the_moment_of_the_question_counts() -> None:
 
 
 def test_no_preflight_query_while_a_write_is_pending() -> None:
-    where = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    pool_view = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
     asleep = replace(required("n1"), write_pending=True)
-    decision = decided(where, candidate("n0"), asleep, required("n2"))
+    decision = decided(pool_view, candidate("n0"), asleep, required("n2"))
     assert list(asked_of(decision)) == ["n2"]
 
 

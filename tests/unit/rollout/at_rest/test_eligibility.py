@@ -284,16 +284,16 @@ def test_which_pods_a_preflight_counts_as_removed(
     assert asked.removes_pods == (("uid-w",) if goes else ())
 
 
-def outcome_of(view: NodeView, where: PoolView | None = None) -> NodeOutcome:
-    return step_at_rest(view, where or pool(), instant())
+def outcome_of(view: NodeView, pool_view: PoolView | None = None) -> NodeOutcome:
+    return step_at_rest(view, pool_view or pool(), instant())
 
 
-def starts(view: NodeView, where: PoolView | None = None) -> Candidate:
-    return candidate_of(outcome_of(view, where))
+def starts(view: NodeView, pool_view: PoolView | None = None) -> Candidate:
+    return candidate_of(outcome_of(view, pool_view))
 
 
-def waits(view: NodeView, where: PoolView | None = None) -> Wait:
-    return wait_of(outcome_of(view, where))
+def waits(view: NodeView, pool_view: PoolView | None = None) -> Wait:
+    return wait_of(outcome_of(view, pool_view))
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_a_node_in_back_off_reports_its_cause(cause: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "lacks", "code"),
+    ("pool_view", "lacks", "code"),
     [
         (pool(), "swap", True),
         (pool(), "install", False),
@@ -392,12 +392,12 @@ def test_a_node_in_back_off_reports_its_cause(cause: str) -> None:
     ],
 )
 def test_a_start_needs_the_capabilities_of_its_method(
-    where: PoolView, lacks: str, *, code: bool
+    pool_view: PoolView, lacks: str, *, code: bool
 ) -> None:
     view = required()
     driver = view.components["driver"]
     driver = replace(driver, capabilities=driver.capabilities - {lacks})
-    outcome = outcome_of(replace(view, components={**view.components, "driver": driver}), where)
+    outcome = outcome_of(replace(view, components={**view.components, "driver": driver}), pool_view)
     assert (isinstance(outcome, Wait) and outcome.code is WaitCode.AGENT_SILENT) is code
 
 

@@ -148,8 +148,8 @@ def test_joining_the_last_good_target_is_retried_as_often_as_the_strategy_allows
         unsynced(driver_label=""), target=OLD, label="", evidence=None, attempt=attempts
     )
     gave_up = with_record(gave_up, started=False, cause="eviction: ml/train-0")
-    where = pool(constraints={"proven": frozenset({OLD}), "last_good": OLD})
-    outcome = step_at_rest(replace(gave_up, components=idle_components()), where, instant())
+    pool_view = pool(constraints={"proven": frozenset({OLD}), "last_good": OLD})
+    outcome = step_at_rest(replace(gave_up, components=idle_components()), pool_view, instant())
     if again:
         assert isinstance(outcome, Step)
         assert "eviction: ml/train-0" in outcome.because

@@ -325,8 +325,8 @@ def test_nothing_starts_for_a_deleted_policy(ours: NodeView) -> None:
     assert wait_of(step_at_rest(ours, GONE, instant())).code == "policy-gone"
 
 
-def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
-    return wait_of(step_at_rest(view, where or pool(), instant()))
+def wait_at_rest(view: NodeView, pool_view: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, pool_view or pool(), instant()))
 
 
 @pytest.mark.parametrize("cause", ["busy: pid 1", ""])

@@ -212,8 +212,8 @@ def test_a_validation_waits_for_a_missing_target() -> None:
     assert wait_of(step_at_rest(restarted(), pool(targets=()), instant())).code == "target-missing"
 
 
-def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
-    return wait_of(step_at_rest(view, where or pool(), instant()))
+def wait_at_rest(view: NodeView, pool_view: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, pool_view or pool(), instant()))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_a_restarting_driver_reports_its_trouble(trouble: str, expected: str) ->
 
 def test_a_pre_installed_driver_is_validated_in_a_new_kernel() -> None:
     view = done(kernel="6.9", driver_pods=())
-    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    assert candidate_of(step_at_rest(view, where, instant())).operation is Operation.VALIDATE
+    pool_view = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert candidate_of(step_at_rest(view, pool_view, instant())).operation is Operation.VALIDATE
     stamped = step_of(step_at_rest(done(kernel="6.9"), pool(), instant()))
     assert "6.9" in stamped.because

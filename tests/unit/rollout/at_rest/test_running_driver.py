@@ -300,13 +300,13 @@ def test_a_node_without_a_driver_of_ours_is_inside_the_counts() -> None:
 def test_a_joining_node_waits_for_an_unsettled_last_good_target(
     readiness: Readiness, expected: str
 ) -> None:
-    where = with_build(pool(constraints={"last_good": OLD}), OLD, readiness=readiness)
-    assert target_of(node(), None, where) == expected
+    pool_view = with_build(pool(constraints={"last_good": OLD}), OLD, readiness=readiness)
+    assert target_of(node(), None, pool_view) == expected
 
 
 def test_a_joining_node_keeps_a_pre_installed_driver() -> None:
-    where = replace(pool(constraints={"last_good": OLD}), method=InstallMethod.PRE_INSTALLED)
-    assert target_of(node(), None, where) == NEW
+    pool_view = replace(pool(constraints={"last_good": OLD}), method=InstallMethod.PRE_INSTALLED)
+    assert target_of(node(), None, pool_view) == NEW
 
 
 @pytest.mark.parametrize(
@@ -324,5 +324,5 @@ def test_a_missing_target_reports_why_nothing_is_wanted(
     ("detail", "expected"), [("no artefact", "no artefact"), ("", "ubuntu24.04")]
 )
 def test_a_missing_build_reports_its_detail(detail: str, expected: str) -> None:
-    where = with_build(pool(), readiness=Readiness.MISSING, detail=detail)
-    assert expected in wait_of(goal_of(node(), where, NEW, instant())).detail
+    pool_view = with_build(pool(), readiness=Readiness.MISSING, detail=detail)
+    assert expected in wait_of(goal_of(node(), pool_view, NEW, instant())).detail

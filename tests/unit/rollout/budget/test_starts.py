@@ -69,10 +69,10 @@ def test_an_unavailable_node_costs_only_a_parallel_slot() -> None:
     ]
     none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
     assert granted_to(none, *nodes, candidate("works")) == ["cordoned", "gate-shut"]
-    where = open_pool(
+    pool_view = open_pool(
         upgrade={"max_parallel_upgrades": 1, "max_unavailable": 0}, record=of_target(), base=3
     )
-    assert len(granted_to(where, *nodes)) == 1
+    assert len(granted_to(pool_view, *nodes)) == 1
 
 
 def test_a_fleet_with_a_new_kernel_is_not_locked() -> None:
@@ -197,15 +197,15 @@ def test_grants_begin_only_as_far_as_the_current_budget_allows() -> None:
 
 
 def test_pools_share_nothing() -> None:
-    where = open_pool(upgrade={**ALL, "max_unavailable": 1}, record=of_target(), base=1)
-    two = replace(where, key="nvidiadriver-two", uid="other")
+    pool_view = open_pool(upgrade={**ALL, "max_unavailable": 1}, record=of_target(), base=1)
+    two = replace(pool_view, key="nvidiadriver-two", uid="other")
     nodes = [candidate("in-one"), candidate("in-two", pool="nvidiadriver-two")]
     record = nodes[1].record
     assert isinstance(record, NodeRecord)
     nodes[1] = replace(nodes[1], record=replace(record, pool="nvidiadriver-two"))
-    decision = decide(fleet([where, two], *nodes), instant())
+    decision = decide(fleet([pool_view, two], *nodes), instant())
     assert {write.pool: write.granted for write in decision.rollouts} == {
-        where.key: ("in-one",),
+        pool_view.key: ("in-one",),
         two.key: ("in-two",),
     }
 

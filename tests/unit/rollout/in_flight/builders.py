@@ -47,9 +47,9 @@ def restarting(*pods: DriverPod, record: dict[str, Any] | None = None, **changes
 
 
 def outcome_of(
-    view: NodeView, at: float = NOW, where: PoolView | None = None, **visibility: Any
+    view: NodeView, at: float = NOW, pool_view: PoolView | None = None, **visibility: Any
 ) -> NodeOutcome:
-    return step_in_flight(view, where or granted(pool(), view), instant(at, **visibility))
+    return step_in_flight(view, pool_view or granted(pool(), view), instant(at, **visibility))
 
 
 def swapping(*pods: DriverPod, **changes: Any) -> NodeView:

@@ -130,8 +130,8 @@ def test_a_restart_keeps_loaded_modules(loaded: LoadedDriver | None, keep: bool)
 
 def test_on_a_host_the_agent_installs_the_artefact_of_the_target() -> None:
     view = restarting(record={"operation": Operation.INSTALL})
-    where = on_host(granted(pool(), view))
-    assert slot_writes(outcome_of(view, where=where))["driver"] == Install(
+    pool_view = on_host(granted(pool(), view))
+    assert slot_writes(outcome_of(view, pool_view=pool_view))["driver"] == Install(
         label=label_of(NEW),
         artefact_digest=f"sha256:{install_of(NEW)}",
         install_digest=install_of(NEW),
@@ -327,8 +327,8 @@ def test_a_gate_shut_after_the_swap_waits_for_the_bus() -> None:
     assert wait_of(outcome_of(view, bus_down_since=NOW - 5)).code is WaitCode.BUS
 
 
-def command_sent(view: NodeView, where: PoolView) -> Swap | Install:
-    body = slot_writes(outcome_of(view, where=where))["driver"]
+def command_sent(view: NodeView, pool_view: PoolView) -> Swap | Install:
+    body = slot_writes(outcome_of(view, pool_view=pool_view))["driver"]
     assert isinstance(body, Swap | Install)
     return body
 
@@ -340,8 +340,8 @@ def without_builds(method: InstallMethod) -> PoolView:
 def test_a_removal_swaps_to_no_driver_with_every_method() -> None:
     view = removal()
     body = Swap(label="", old_pod_uid=f"pod-target-old-{view.name}")
-    for where in (pool(), on_host(pool())):
-        assert command_sent(view, granted(where, view, target="")) == body
+    for pool_view in (pool(), on_host(pool())):
+        assert command_sent(view, granted(pool_view, view, target="")) == body
 
 
 def test_the_command_follows_the_build_and_not_the_method_of_the_policy() -> None:
@@ -360,7 +360,7 @@ def test_nothing_is_installed_without_an_artefact(
     operation: Operation, method: InstallMethod
 ) -> None:
     view = restarting(record={"operation": operation})
-    wait = wait_of(outcome_of(view, where=granted(without_builds(method), view)))
+    wait = wait_of(outcome_of(view, pool_view=granted(without_builds(method), view)))
     assert wait.code is WaitCode.TARGET_MISSING
     assert "artefact" in wait.detail
 

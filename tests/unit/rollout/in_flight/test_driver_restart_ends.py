@@ -224,9 +224,9 @@ def test_the_start_limit_reports_what_is_missing_after_the_swap(pods: Any, expec
 
 def test_on_a_host_no_driver_pod_is_reported_missing() -> None:
     view = restarting(record={"operation": Operation.INSTALL})
-    where = on_host(granted(pool(), view))
-    view = with_results(run_step(view, step_of(outcome_of(view, where=where))), "driver")
-    record = record_in(outcome_of(replace(with_beats(view, END), loaded=None), END, where))
+    pool_view = on_host(granted(pool(), view))
+    view = with_results(run_step(view, step_of(outcome_of(view, pool_view=pool_view))), "driver")
+    record = record_in(outcome_of(replace(with_beats(view, END), loaded=None), END, pool_view))
     assert "modules" in record.cause
 
 

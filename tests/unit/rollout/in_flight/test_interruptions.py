@@ -57,9 +57,9 @@ def wide() -> PoolView:
 
 
 def outcome_of(
-    view: NodeView, where: PoolView | None = None, at: float = NOW, **visibility: Any
+    view: NodeView, pool_view: PoolView | None = None, at: float = NOW, **visibility: Any
 ) -> NodeOutcome:
-    return step_in_flight(view, where or granted(wide(), view), instant(at, **visibility))
+    return step_in_flight(view, pool_view or granted(wide(), view), instant(at, **visibility))
 
 
 # Before the start: docs/states.md#v-edited, and #v-halt.
@@ -70,9 +70,9 @@ def outcome_of(
 )
 def test_before_the_start_a_halt_releases_unchanged(state: UpgradeState) -> None:
     view = in_flight(state)
-    where = granted(wide(), view)
-    constraints = replace(where.constraints, to_release={view.uid: "halted: 3 failed"})
-    step = outcome_of(view, replace(where, constraints=constraints))
+    pool_view = granted(wide(), view)
+    constraints = replace(pool_view.constraints, to_release={view.uid: "halted: 3 failed"})
+    step = outcome_of(view, replace(pool_view, constraints=constraints))
     record = record_in(step)
     assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
     assert record.evidence == evidence(OLD)
@@ -81,8 +81,8 @@ def test_before_the_start_a_halt_releases_unchanged(state: UpgradeState) -> None
 
 def test_before_the_start_a_granted_new_target_is_taken() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"back_off_seconds": 600.0, "attempt": 2})
-    where = granted(wide(), view, target=THIRD, outside=True)
-    step = outcome_of(view, where)
+    pool_view = granted(wide(), view, target=THIRD, outside=True)
+    step = outcome_of(view, pool_view)
     assert isinstance(view.record, NodeRecord)
     assert record_in(step) == replace(
         view.record,
@@ -107,22 +107,22 @@ def test_a_node_already_on_the_wanted_target_is_released() -> None:
 @pytest.mark.parametrize("readiness", [Readiness.MISSING, None])
 def test_a_new_target_without_a_build_releases_the_node(readiness: Readiness | None) -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
-    where = granted(wide(), view, target=THIRD)
+    pool_view = granted(wide(), view, target=THIRD)
     if readiness is not None:
-        where = with_build(where, THIRD, readiness=readiness)
+        pool_view = with_build(pool_view, THIRD, readiness=readiness)
     else:
-        where = replace(where, builds={NEW: where.builds[NEW]})
-    assert record_in(outcome_of(view, where)).state == S.UPGRADE_REQUIRED
+        pool_view = replace(pool_view, builds={NEW: pool_view.builds[NEW]})
+    assert record_in(outcome_of(view, pool_view)).state == S.UPGRADE_REQUIRED
 
 
 @pytest.mark.parametrize("target", [OLD, "target-unknown"])
 def test_a_release_for_want_of_a_purpose_has_no_back_off(target: str) -> None:
     view = in_flight(S.POD_DELETION_REQUIRED)
     view = with_results(run_step(view, step_of(outcome_of(view))), *QUIET)
-    where = granted(wide(), view, target=target)
-    step = step_of(outcome_of(view, where))
+    pool_view = granted(wide(), view, target=target)
+    step = step_of(outcome_of(view, pool_view))
     assert slot_writes(step) == dict.fromkeys(QUIET, Idle())
-    record = record_in(outcome_of(with_results(run_step(view, step), *QUIET), where))
+    record = record_in(outcome_of(with_results(run_step(view, step), *QUIET), pool_view))
     assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
 
 
@@ -147,12 +147,14 @@ def test_after_the_start_an_edited_policy_changes_nothing() -> None:
 def test_a_removal_that_is_no_longer_wanted_is_released() -> None:
     record = {"operation": Operation.REMOVE, "target": "", "label": ""}
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record=record, excluded=True)
-    where = granted(wide(), view, target="")
-    assert record_in(outcome_of(view, where)).state == S.POD_DELETION_REQUIRED
-    assert record_in(outcome_of(replace(view, excluded=False), where)).state == S.UPGRADE_REQUIRED
+    pool_view = granted(wide(), view, target="")
+    assert record_in(outcome_of(view, pool_view)).state == S.POD_DELETION_REQUIRED
+    assert (
+        record_in(outcome_of(replace(view, excluded=False), pool_view)).state == S.UPGRADE_REQUIRED
+    )
     moved = replace(view, excluded=False, pool="another")
-    assert record_in(outcome_of(moved, where)).state == S.POD_DELETION_REQUIRED
-    gone = replace(where, gone=True)
+    assert record_in(outcome_of(moved, pool_view)).state == S.POD_DELETION_REQUIRED
+    gone = replace(pool_view, gone=True)
     assert (
         record_in(outcome_of(replace(view, excluded=False), gone)).state == S.POD_DELETION_REQUIRED
     )
@@ -278,10 +280,10 @@ def test_a_freeze_moves_every_limit() -> None:
     view = in_flight(
         S.WAIT_FOR_JOBS_REQUIRED, pods=None, record={"deadline": NOW + 10, "frozen_seconds": 5.0}
     )
-    where = granted(wide(), view)
-    where = replace(where, constraints=replace(where.constraints, frozen_seconds=105.0))
-    assert wait_of(outcome_of(view, where, at=NOW + 50)).until == NOW + 110
-    assert record_in(outcome_of(view, where, at=NOW + 110)).frozen_seconds == 105.0
+    pool_view = granted(wide(), view)
+    pool_view = replace(pool_view, constraints=replace(pool_view.constraints, frozen_seconds=105.0))
+    assert wait_of(outcome_of(view, pool_view, at=NOW + 50)).until == NOW + 110
+    assert record_in(outcome_of(view, pool_view, at=NOW + 110)).frozen_seconds == 105.0
 
 
 @pytest.mark.parametrize(
@@ -357,10 +359,12 @@ def released_node(**record: Any) -> NodeView:
 def test_a_removal_goes_on_where_there_is_no_driver_to_keep() -> None:
     record = {"operation": Operation.REMOVE, "target": "", "label": ""}
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record=record)
-    where = granted(wide(), view, target="")
-    assert record_in(outcome_of(view, where)).state == S.UPGRADE_REQUIRED
-    assert record_in(outcome_of(view, replace(where, builds={}))).state == S.POD_DELETION_REQUIRED
-    brought = replace(where, method=InstallMethod.PRE_INSTALLED)
+    pool_view = granted(wide(), view, target="")
+    assert record_in(outcome_of(view, pool_view)).state == S.UPGRADE_REQUIRED
+    assert (
+        record_in(outcome_of(view, replace(pool_view, builds={}))).state == S.POD_DELETION_REQUIRED
+    )
+    brought = replace(pool_view, method=InstallMethod.PRE_INSTALLED)
     assert record_in(outcome_of(view, brought)).state == S.POD_DELETION_REQUIRED
 
 
@@ -372,8 +376,8 @@ def test_a_node_of_unknown_variant_is_not_released() -> None:
 
 def test_a_missing_own_target_is_checked_at_the_start_only() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
-    where = replace(granted(wide(), view), builds={})
-    assert record_in(outcome_of(view, where)).state == S.POD_DELETION_REQUIRED
+    pool_view = replace(granted(wide(), view), builds={})
+    assert record_in(outcome_of(view, pool_view)).state == S.POD_DELETION_REQUIRED
 
 
 def test_a_proof_for_another_label_is_no_reason_to_stop() -> None:

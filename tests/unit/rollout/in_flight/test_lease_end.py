@@ -58,10 +58,10 @@ S = UpgradeState
 
 
 def outcome_of(view: NodeView, at: float = NOW, why: str = "", **visibility: Any) -> NodeOutcome:
-    where = granted(pool(), view)
+    pool_view = granted(pool(), view)
     released = {view.uid: why} if why else {}
-    where = replace(where, constraints=replace(where.constraints, to_release=released))
-    return step_in_flight(view, where, instant(at, **visibility))
+    pool_view = replace(pool_view, constraints=replace(pool_view.constraints, to_release=released))
+    return step_in_flight(view, pool_view, instant(at, **visibility))
 
 
 # Cordons that stay.

@@ -176,12 +176,12 @@ def test_a_right_pod_waiting_for_safe_load_is_not_swapped() -> None:
 
 
 def granted_pool(view: NodeView, **constraints: Any) -> PoolView:
-    where = granted(pool(), view)
-    return replace(where, constraints=replace(where.constraints, **constraints))
+    pool_view = granted(pool(), view)
+    return replace(pool_view, constraints=replace(pool_view.constraints, **constraints))
 
 
 @pytest.mark.parametrize(
-    ("where", "visibility", "code"),
+    ("constraints", "visibility", "code"),
     [
         ({}, {"ages": {"pods": 91.0}}, WaitCode.STALE),
         ({}, {"bus_down_since": NOW - 1}, WaitCode.BUS),
@@ -190,18 +190,18 @@ def granted_pool(view: NodeView, **constraints: Any) -> PoolView:
     ],
 )
 def test_why_a_ready_node_is_not_started(
-    where: dict[str, Any], visibility: dict[str, Any], code: WaitCode
+    constraints: dict[str, Any], visibility: dict[str, Any], code: WaitCode
 ) -> None:
     view = quiet()
-    wait = wait_of(outcome_of(view, where=granted_pool(view, **where), **visibility))
+    wait = wait_of(outcome_of(view, pool_view=granted_pool(view, **constraints), **visibility))
     assert (wait.code, wait.until) == (code, None)
 
 
 def test_a_missing_target_releases_the_node() -> None:
     view = quiet()
-    where = with_build(granted(pool(), view), readiness=Readiness.MISSING)
-    released = run_step(view, step_of(outcome_of(view, where=where)))
-    record = record_in(outcome_of(with_results(released, *QUIET), where=where))
+    pool_view = with_build(granted(pool(), view), readiness=Readiness.MISSING)
+    released = run_step(view, step_of(outcome_of(view, pool_view=pool_view)))
+    record = record_in(outcome_of(with_results(released, *QUIET), pool_view=pool_view))
     assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
 
 
@@ -236,8 +236,8 @@ def test_a_removal_is_started_in_a_halt() -> None:
         excluded=True,
     )
     view = with_results(run_step(view, step_of(outcome_of(view))), *QUIET)
-    where = granted_pool(view, halted={"": "no target", NEW: "3 failed"})
-    write = node_write(outcome_of(view, where=where))
+    pool_view = granted_pool(view, halted={"": "no target", NEW: "3 failed"})
+    write = node_write(outcome_of(view, pool_view=pool_view))
     assert (write.applied.driver_label, write.applied.state) == ("", S.POD_RESTART_REQUIRED)
 
 
@@ -336,7 +336,7 @@ def test_safe_load_is_cleared_for_the_right_driver_only() -> None:
 @pytest.mark.parametrize(("detail", "expected"), [("generation 4", "generation 4"), ("", NEW)])
 def test_an_unsettled_target_reports_its_detail(detail: str, expected: str) -> None:
     view = quiet()
-    where = with_build(granted(pool(), view), readiness=Readiness.UNSETTLED, detail=detail)
-    wait = wait_of(outcome_of(view, where=where))
+    pool_view = with_build(granted(pool(), view), readiness=Readiness.UNSETTLED, detail=detail)
+    wait = wait_of(outcome_of(view, pool_view=pool_view))
     assert wait.code is WaitCode.TARGET_UNSETTLED
     assert expected in wait.detail

@@ -314,12 +314,12 @@ def test_without_a_pod_the_module_load_is_validated() -> None:
     loaded = LoadedDriver(version="1", loaded_at=NOW - 40)
     record = {"operation": Operation.VALIDATE, "started": False}
     view = ready(record, driver_pods=(), loaded=loaded)
-    where = replace(granted(pool(), view), method=InstallMethod.PRE_INSTALLED)
-    view = run_step(view, step_of(outcome_of(view, where=where)))
+    pool_view = replace(granted(pool(), view), method=InstallMethod.PRE_INSTALLED)
+    view = run_step(view, step_of(outcome_of(view, pool_view=pool_view)))
     view = with_results(proof(view, NOW), "validator")
-    assert node_write(outcome_of(view, where=where)).applied.state == S.UPGRADE_DONE
+    assert node_write(outcome_of(view, pool_view=pool_view)).applied.state == S.UPGRADE_DONE
     reloaded = replace(view, loaded=replace(loaded, loaded_at=NOW - 3))
-    assert isinstance(slot_writes(outcome_of(reloaded, where=where))["validator"], Validate)
+    assert isinstance(slot_writes(outcome_of(reloaded, pool_view=pool_view))["validator"], Validate)
 
 
 VALIDATES = {"operation": Operation.VALIDATE, "started": False}
@@ -340,10 +340,10 @@ def ends_lease(outcome: NodeOutcome) -> bool:
 
 def test_on_a_host_nothing_is_validated_before_a_driver_is_loaded() -> None:
     view = ready({"operation": Operation.INSTALL}, driver_pods=(), loaded=None)
-    where = on_host(granted(pool(), view))
-    assert step_of(outcome_of(view, where=where)).wait is not None
-    sent = run_step(view, step_of(outcome_of(view, where=where)))
-    assert wait_of(outcome_of(sent, where=where)).code is WaitCode.DRIVER_START
+    pool_view = on_host(granted(pool(), view))
+    assert step_of(outcome_of(view, pool_view=pool_view)).wait is not None
+    sent = run_step(view, step_of(outcome_of(view, pool_view=pool_view)))
+    assert wait_of(outcome_of(sent, pool_view=pool_view)).code is WaitCode.DRIVER_START
 
 
 def test_a_request_of_an_earlier_boot_is_repeated() -> None:

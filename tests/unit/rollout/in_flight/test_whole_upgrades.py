@@ -55,23 +55,23 @@ def candidate(operation: Operation = Operation.UPGRADE, target: str = NEW) -> Ca
 
 def begun(
     start: NodeView,
-    where: PoolView,
+    pool_view: PoolView,
     operation: Operation = Operation.UPGRADE,
     target: str = NEW,
     at: float = NOW,
 ) -> tuple[NodeView, PoolView, Step]:
     what = candidate(operation, target)
-    where = granted(
-        where,
+    pool_view = granted(
+        pool_view,
         start,
         target=what.target,
         outside=what.outside,
         validates=operation is Operation.VALIDATE,
         token=8,
     )
-    entry = where.constraints.in_flight[start.uid]
-    step = step_of(begin(start, what, entry, where, instant(at)))
-    return react(run_step(start, step), instant(at)), where, step
+    entry = pool_view.constraints.in_flight[start.uid]
+    step = step_of(begin(start, what, entry, pool_view, instant(at)))
+    return react(run_step(start, step), instant(at)), pool_view, step
 
 
 def policy(**upgrade: Any) -> PoolView:
@@ -80,13 +80,13 @@ def policy(**upgrade: Any) -> PoolView:
 
 def all_writes(
     start: NodeView,
-    where: PoolView,
+    pool_view: PoolView,
     operation: Operation = Operation.UPGRADE,
     target: str = NEW,
     **options: Any,
 ) -> tuple[NodeView, list[str], list[Step]]:
-    first_node, where, first = begun(start, where, operation, target)
-    last, steps = run_upgrade(first_node, where, at=NOW + 2, **options)
+    first_node, pool_view, first = begun(start, pool_view, operation, target)
+    last, steps = run_upgrade(first_node, pool_view, at=NOW + 2, **options)
     every = [first, *steps]
     return last, written_states(every), every
 
@@ -297,8 +297,8 @@ def test_on_hosts_the_agent_installs() -> None:
 
 def test_a_pre_installed_driver_is_validated_and_nothing_else() -> None:
     start = replace(done(pods=()), state="", record=None, driver_label="", driver_pods=())
-    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    last, written, steps = all_writes(start, where, Operation.VALIDATE)
+    pool_view = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    last, written, steps = all_writes(start, pool_view, Operation.VALIDATE)
     assert written == WHOLE[3:]
     assert commands(steps)[0] == ("validator", "validate")
     node_writes = [a for step in steps for a in step.actions if isinstance(a, WriteNode)]
