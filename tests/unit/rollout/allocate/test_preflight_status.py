@@ -49,8 +49,8 @@ def test_the_preflight_is_about_the_wanted_driver() -> None:
 
 
 def test_no_preflight_without_a_free_slot() -> None:
-    none = replace(TWO, upgrade=replace(TWO.upgrade, max_unavailable=0))
-    assert asked_of(decided(none, *never_queried(3))) == {}
+    closed_pool = replace(TWO, upgrade=replace(TWO.upgrade, max_unavailable=0))
+    assert asked_of(decided(closed_pool, *never_queried(3))) == {}
 
 
 def test_a_pending_preflight_keeps_its_slot() -> None:
@@ -70,8 +70,8 @@ def test_an_unanswered_preflight_makes_a_node_silent() -> None:
 
 
 def test_a_silent_node_is_queried_again_without_keeping_a_slot() -> None:
-    again = replace(queried("node-00", 60.0), last_wait=SILENT)
-    decision = decided(TWO, again, *candidates(3)[1:])
+    silent_node = replace(queried("node-00", 60.0), last_wait=SILENT)
+    decision = decided(TWO, silent_node, *candidates(3)[1:])
     assert sorted(asked_of(decision)) == ["node-00"]
     assert decision.rollouts[0].granted == ("node-01", "node-02")
     asked = replace(queried("node-00", 1.0), last_wait=SILENT)
@@ -149,8 +149,8 @@ def test_no_preflight_in_a_pause() -> None:
 
 def test_a_query_being_written_keeps_its_slot() -> None:
     nodes = never_queried(9)
-    sent = [replace(view, write_pending=True) for view in nodes[: 2 + PREFLIGHTS_AHEAD]]
-    decision = decided(TWO, *sent, *nodes[2 + PREFLIGHTS_AHEAD :])
+    pending = [replace(view, write_pending=True) for view in nodes[: 2 + PREFLIGHTS_AHEAD]]
+    decision = decided(TWO, *pending, *nodes[2 + PREFLIGHTS_AHEAD :])
     assert asked_of(decision) == {}
     assert sorted(decision.waits) == [view.name for view in nodes[2 + PREFLIGHTS_AHEAD :]]
 

@@ -225,16 +225,19 @@ def test_a_driver_of_ours_is_removed_where_drivers_are_pre_installed(
     label: str, loaded: LoadedDriver, pods: tuple[DriverPod, ...], expected: Operation
 ) -> None:
     view = done(driver_label=label, loaded=loaded, driver_pods=pods)
-    taken = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    assert choose_operation(view, record_of(view), taken, build(NEW), instant()) is expected
+    pre_installed_pool = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert (
+        choose_operation(view, record_of(view), pre_installed_pool, build(NEW), instant())
+        is expected
+    )
 
 
 @pytest.mark.parametrize(("digest", "only"), [("sha256:1", True), ("", False)])
 def test_an_unknown_digest_is_never_the_same_installation(digest: str, *, only: bool) -> None:
     view = required(driver_pods=(driver_pod(OLD, install_digest=digest),))
     assert is_restart_only(view, record_of(view), build(NEW, install_digest=digest)) is only
-    stays = with_record(view, asked=False)
-    assert not is_restart_only(stays, record_of(stays), build(OLD, install_digest=digest))
+    unasked = with_record(view, asked=False)
+    assert not is_restart_only(unasked, record_of(unasked), build(OLD, install_digest=digest))
 
 
 # Nodes that are to have no driver of ours (docs/states.md#v-remove).
@@ -312,8 +315,8 @@ def test_a_failed_removal_is_retried_as_often_as_the_strategy_allows() -> None:
     )
     assert outcome.code == "failed"
     step = step_of(step_at_rest(broken, pool(), instant()))
-    again = candidate_of(step_at_rest(apply_step(broken, step), pool(), instant()))
-    assert again.operation is Operation.REMOVE
+    next_candidate = candidate_of(step_at_rest(apply_step(broken, step), pool(), instant()))
+    assert next_candidate.operation is Operation.REMOVE
 
 
 @pytest.mark.parametrize(
@@ -339,8 +342,8 @@ def test_a_failed_removal_reports_its_cause(cause: str) -> None:
 
 @pytest.mark.parametrize(("label", "removed"), [(label_of(OLD), True), ("", False)])
 def test_a_driver_label_alone_requires_a_removal(label: str, *, removed: bool) -> None:
-    sent = idle_components()
-    view = required(excluded=True, driver_label=label, components=sent)
+    components = idle_components()
+    view = required(excluded=True, driver_label=label, components=components)
     view = with_record(view, evidence=None, started=False)
     outcome = step_at_rest(view, pool(), instant())
     assert isinstance(outcome, Candidate if removed else Step)

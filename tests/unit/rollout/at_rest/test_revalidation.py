@@ -101,15 +101,19 @@ def test_an_old_restart_is_validated_but_not_counted() -> None:
 
 
 def test_three_restarts_within_an_hour_are_too_many() -> None:
-    known = (NOW - 3000, NOW - 2000, NOW - 1000)
+    earlier_restarts = (NOW - 3000, NOW - 2000, NOW - 1000)
     outcome = wait_of(
-        step_at_rest(restarted(at=NOW - 1000, known=known, trouble="it crashed"), pool(), instant())
+        step_at_rest(
+            restarted(at=NOW - 1000, known=earlier_restarts, trouble="it crashed"),
+            pool(),
+            instant(),
+        )
     )
     assert (outcome.code, outcome.until) == ("driver-restarting", NOW - 3000 + HOUR)
     assert "restarted 3 times" in outcome.detail
     assert outcome.detail.endswith(": it crashed")
     over = instant(NOW + 601)
-    node = restarted(at=NOW - 1000, known=known)
+    node = restarted(at=NOW - 1000, known=earlier_restarts)
     alive = {name: replace(part, silent_at=NOW + HOUR) for name, part in node.components.items()}
     assert step_at_rest(replace(node, components=alive), pool(), over) == AGAIN
 
@@ -181,9 +185,9 @@ def test_a_driver_has_the_start_limit_before_it_is_overdue() -> None:
     outcome = wait_of(step_at_rest(starting, pool(), instant()))
     assert outcome.code == "driver-start"
     assert (outcome.until, outcome.who) == (SINCE_A_BOOT + DRIVER_START, NO_ACTION_NEEDED)
-    late = wait_of(step_at_rest(starting, pool(), instant(SINCE_A_BOOT + DRIVER_START)))
-    assert late.until is None
-    assert late.who != NO_ACTION_NEEDED
+    overdue = wait_of(step_at_rest(starting, pool(), instant(SINCE_A_BOOT + DRIVER_START)))
+    assert overdue.until is None
+    assert overdue.who != NO_ACTION_NEEDED
 
 
 @pytest.mark.parametrize("case", WAITS)

@@ -173,10 +173,10 @@ def test_with_the_host_method_the_loaded_modules_are_compared() -> None:
     assert (
         step_at_rest(node, replace(pool(), method=InstallMethod.PRE_INSTALLED), instant()) is None
     )
-    again = replace(node, loaded=replace(loaded, loaded_at=NOW - 50))
-    assert isinstance(step_at_rest(again, on_host(pool()), instant()), Step)
-    gone = wait_of(step_at_rest(replace(node, loaded=None), on_host(pool()), instant()))
-    assert gone.code is WaitCode.DRIVER_START
+    reloaded = replace(node, loaded=replace(loaded, loaded_at=NOW - 50))
+    assert isinstance(step_at_rest(reloaded, on_host(pool()), instant()), Step)
+    wait = wait_of(step_at_rest(replace(node, loaded=None), on_host(pool()), instant()))
+    assert wait.code is WaitCode.DRIVER_START
 
 
 def test_a_done_node_on_another_target_is_not_in_place() -> None:
@@ -280,8 +280,8 @@ OUTSIDE: dict[str, tuple[dict[str, Any], bool]] = {
 def test_only_a_node_broken_by_an_earlier_target_is_outside_the_counts(case: str) -> None:
     changes, outside = OUTSIDE[case]
     stored = record(state="upgrade-required", label=label_of(OLD), **changes)
-    evident = label_of(OLD) if stored.evidence else ""
-    wanting = required(record=stored, components=idle_components(proven=evident))
+    proven_label = label_of(OLD) if stored.evidence else ""
+    wanting = required(record=stored, components=idle_components(proven=proven_label))
     assert candidate_of(step_at_rest(wanting, pool(), instant())).outside is outside
 
 

@@ -53,8 +53,8 @@ class FailingPool:
             )
         record = self.status.targets.get(NEW)
         broken = set(record.failed) if record is not None else set[str]()
-        flying = {uid for uid, flight in self.status.in_flight.items() if flight.target == NEW}
-        self.most = max(self.most, len(broken | flying))
+        in_flight = {uid for uid, flight in self.status.in_flight.items() if flight.target == NEW}
+        self.most = max(self.most, len(broken | in_flight))
         return delta
 
     def settle(self) -> None:

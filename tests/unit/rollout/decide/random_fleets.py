@@ -143,14 +143,14 @@ def records(r: Random, uids: list[str]) -> TargetRecord:
 
 def pools(r: Random, names: list[str], key: str = POOL) -> PoolView:
     uids = [*(f"uid-{name}" for name in names), "gone-1", "gone-2"]
-    flying = r.sample([*names, "gone"], r.randint(0, 4))
+    in_flight_names = r.sample([*names, "gone"], r.randint(0, 4))
     status = RolloutStatus(
         target=r.choice(("", NEW)),
         phase=r.choice((RolloutPhase.PROVING, RolloutPhase.PROVEN, RolloutPhase.COMPLETE)),
         epoch=r.choice((EPOCH,) * 9 + (EPOCH - 1,)),
         base=r.randint(0, 6),
         frozen_since=r.choice((None,) * 19 + (NOW - 9,)),
-        in_flight={f"uid-{name}": in_flight_entries(r, name) for name in flying},
+        in_flight={f"uid-{name}": in_flight_entries(r, name) for name in in_flight_names},
         targets={target: records(r, uids) for target in TARGETS if r.random() < 0.5},
     )
     result = pool(
@@ -201,9 +201,9 @@ def moments(r: Random, at: float = NOW) -> Instant:
         for name, source in now.visibility.sources.items()
     }
     foreign = "the GPU Operator" if r.random() < 0.05 else ""
-    away = at - 5.0 if r.random() < 0.05 else None
+    bus_down_since = at - 5.0 if r.random() < 0.05 else None
     visibility = replace(
-        now.visibility, sources=sources, foreign_operator=foreign, bus_down_since=away
+        now.visibility, sources=sources, foreign_operator=foreign, bus_down_since=bus_down_since
     )
     return replace(now, visibility=visibility)
 

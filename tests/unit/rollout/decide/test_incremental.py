@@ -55,10 +55,10 @@ class IncrementalCheck:
     def update(
         self, nodes: Iterable[NodeView] = (), pools: Iterable[PoolView] = (), *, gone: str = ""
     ) -> None:
-        there = {**self.fleet.nodes, **{view.name: view for view in nodes}}
+        current_nodes = {**self.fleet.nodes, **{view.name: view for view in nodes}}
         keys = {**self.fleet.pools, **{view.key: view for view in pools}}
         keys.pop(gone, None)
-        self.fleet = fleet(list(keys.values()), *there.values())
+        self.fleet = fleet(list(keys.values()), *current_nodes.values())
         self.deciding.update(nodes, (), pools, [gone] if gone else ())
 
     def decide(self, now: Instant | None = None) -> DecisionDelta:
@@ -101,91 +101,91 @@ def between_pools(given: NodeView, record: str, selected: str, **changes: Any) -
 
 
 def test_a_node_waiting_for_fresh_data_starts_when_it_arrives() -> None:
-    kept = IncrementalCheck(HERE, candidate("n"))
-    kept.settle(instant(ages={"pods": 15.0}))
-    kept.decide(instant(ages={"pods": 15.0}))
-    assert [wait.code for wait in kept.deciding.waits.values()] == [WaitCode.STALE]
-    (write,) = kept.decide().rollouts
+    check = IncrementalCheck(HERE, candidate("n"))
+    check.settle(instant(ages={"pods": 15.0}))
+    check.decide(instant(ages={"pods": 15.0}))
+    assert [wait.code for wait in check.deciding.waits.values()] == [WaitCode.STALE]
+    (write,) = check.decide().rollouts
     assert write.granted == ("n",)
 
 
 def test_the_stale_source_is_reported_as_it_is_now() -> None:
     waits = candidate("n")
-    kept = IncrementalCheck(with_entries(HERE, **{waits.uid: entry(waits)}), waits)
+    check = IncrementalCheck(with_entries(HERE, **{waits.uid: entry(waits)}), waits)
     for source in ("pods", "nodes", "policies"):
-        kept.decide(instant(ages={source: 95.0}))
-        (wait,) = kept.deciding.waits.values()
+        check.decide(instant(ages={source: 95.0}))
+        (wait,) = check.deciding.waits.values()
         assert wait.code is WaitCode.STALE
         assert source in wait.detail
 
 
 def test_limits_move_during_a_bus_outage() -> None:
     view = in_flight_node(RESTART, "n", record={"deadline": NOW + 600.0})
-    kept = IncrementalCheck(with_entries(HERE, **{view.uid: entry(view, token=TOKEN)}), view)
+    check = IncrementalCheck(with_entries(HERE, **{view.uid: entry(view, token=TOKEN)}), view)
     for later in (0.0, 30.0, 60.0):
-        kept.decide(instant(NOW + later, bus_down_since=NOW - 30))
-        assert kept.deciding.waits["n"].until == NOW + 600.0 + 30.0 + later
+        check.decide(instant(NOW + later, bus_down_since=NOW - 30))
+        assert check.deciding.waits["n"].until == NOW + 600.0 + 30.0 + later
 
 
 def test_an_expiring_entry_of_another_pool_sets_the_wake_up() -> None:
     view = checked(node("n"), asked=NOW - 2, answered=None)
     for age, woken in ((58.0, NOW + 2), (5.0, NOW + 8)):
         flight = InFlight(node="n", token=1, target=NEW, since=NOW - age)
-        kept = IncrementalCheck([HERE, with_entries(THERE, **{view.uid: flight})], view)
-        assert kept.decide().wake_at == woken
+        check = IncrementalCheck([HERE, with_entries(THERE, **{view.uid: flight})], view)
+        assert check.decide().wake_at == woken
 
 
 # What pools and nodes change.
 
 
 def test_changed_rules_are_applied_to_every_node_of_the_pool() -> None:
-    kept = IncrementalCheck([HERE, THERE], required("n"), done("m", pool=OTHER))
-    kept.settle(instant())
-    changed = with_build(kept.fleet.pools[POOL], readiness=Readiness.UNSETTLED)
-    kept.update(pools=[changed])
-    kept.decide()
-    assert kept.deciding.waits["n"].code is WaitCode.TARGET_UNSETTLED
+    check = IncrementalCheck([HERE, THERE], required("n"), done("m", pool=OTHER))
+    check.settle(instant())
+    changed = with_build(check.fleet.pools[POOL], readiness=Readiness.UNSETTLED)
+    check.update(pools=[changed])
+    check.decide()
+    assert check.deciding.waits["n"].code is WaitCode.TARGET_UNSETTLED
 
 
 def test_a_policy_that_returns_has_its_nodes_again() -> None:
     between = between_pools(done("n"), POOL, OTHER)
-    kept = IncrementalCheck([HERE, THERE], between)
-    kept.decide()
+    check = IncrementalCheck([HERE, THERE], between)
+    check.decide()
     for gone in (True, False):
-        kept.update(pools=[replace(HERE, gone=gone)])
-        kept.decide()
+        check.update(pools=[replace(HERE, gone=gone)])
+        check.decide()
 
 
 def test_a_node_counted_in_two_pools_follows_a_change_of_rules() -> None:
     between = between_pools(done("n", OLD), POOL, OTHER)
-    here = with_entries(HERE, **{between.uid: entry(between, token=TOKEN)})
-    kept = IncrementalCheck([here, THERE], between)
-    kept.decide()
+    pool_view = with_entries(HERE, **{between.uid: entry(between, token=TOKEN)})
+    check = IncrementalCheck([pool_view, THERE], between)
+    check.decide()
     for gone in (True, False):
-        kept.update(pools=[replace(here, gone=gone)])
-        kept.decide()
+        check.update(pools=[replace(pool_view, gone=gone)])
+        check.decide()
 
 
 def test_an_entry_in_another_pool_counts_there_while_it_exists() -> None:
     view = checked(node("n"))
-    kept = IncrementalCheck([HERE, THERE], view)
-    kept.settle(instant())
+    check = IncrementalCheck([HERE, THERE], view)
+    check.settle(instant())
     flight = InFlight(node="n", token=1, target=NEW, since=NOW - 5)
     for flights in ({view.uid: flight}, {}, {view.uid: flight}):
-        kept.update(pools=[with_entries(THERE, **flights)])
-        kept.decide()
-        kept.update([replace(view, revision="51")])
-        kept.decide()
+        check.update(pools=[with_entries(THERE, **flights)])
+        check.decide()
+        check.update([replace(view, revision="51")])
+        check.decide()
 
 
 def test_nodes_of_a_removed_pool_belong_to_the_others() -> None:
     between = between_pools(done("n"), POOL, OTHER)
-    kept = IncrementalCheck([HERE, THERE], between, node("m"))
-    kept.decide()
-    kept.update(gone=POOL)
-    kept.decide()
-    kept.update(pools=[HERE])
-    kept.decide()
+    check = IncrementalCheck([HERE, THERE], between, node("m"))
+    check.decide()
+    check.update(gone=POOL)
+    check.decide()
+    check.update(pools=[HERE])
+    check.decide()
 
 
 # What a decision reports.
@@ -205,29 +205,29 @@ def test_nodes_of_a_removed_pool_belong_to_the_others() -> None:
 def test_evictions_are_cancelled_where_nothing_is_under_way(
     given: NodeView, *, cancelled: bool
 ) -> None:
-    flies = given.state == JOBS
-    flights = {given.uid: entry(given, token=TOKEN)} if flies else {}
-    kept = IncrementalCheck(with_entries(HERE, **flights), given)
-    assert kept.decide().cancelled == (("n",) if cancelled else ())
+    is_in_flight = given.state == JOBS
+    flights = {given.uid: entry(given, token=TOKEN)} if is_in_flight else {}
+    check = IncrementalCheck(with_entries(HERE, **flights), given)
+    assert check.decide().cancelled == (("n",) if cancelled else ())
 
 
 def test_evictions_are_cancelled_by_a_freeze() -> None:
     view = in_flight_node(JOBS, "n", evictions=GOES)
-    here = with_entries(HERE, **{view.uid: entry(view, token=TOKEN)})
-    frozen = with_status(here, frozen_since=NOW - 5)
-    kept = IncrementalCheck(frozen, view)
-    assert kept.decide().cancelled == ("n",)
-    kept.update(pools=[here])
-    assert kept.decide().cancelled == ()
+    pool_view = with_entries(HERE, **{view.uid: entry(view, token=TOKEN)})
+    frozen = with_status(pool_view, frozen_since=NOW - 5)
+    check = IncrementalCheck(frozen, view)
+    assert check.decide().cancelled == ("n",)
+    check.update(pools=[pool_view])
+    assert check.decide().cancelled == ()
 
 
 def test_a_step_without_actions_is_a_wait() -> None:
     view = in_flight_node(JOBS, "n", cordon_taint=False)
     assert isinstance(view.lease, NodeLease)
     fresh = replace(view, lease=replace(view.lease, since=NOW - 0.5))
-    kept = IncrementalCheck(with_entries(HERE, **{view.uid: entry(view, token=TOKEN)}), fresh)
-    delta = kept.decide()
-    assert (delta.steps, list(kept.deciding.waits)) == ({}, ["n"])
+    check = IncrementalCheck(with_entries(HERE, **{view.uid: entry(view, token=TOKEN)}), fresh)
+    delta = check.decide()
+    assert (delta.steps, list(check.deciding.waits)) == ({}, ["n"])
 
 
 def test_a_node_is_counted_in_the_pool_that_selects_it() -> None:

@@ -162,11 +162,11 @@ def test_the_gate_and_the_kubelet_are_quoted() -> None:
 
 
 def test_a_swap_that_has_not_begun() -> None:
-    taken = swapping(WAITS_AT_GATE)
-    refuses = refusing(taken, RefusalCode.JOURNAL)
+    at_gate = swapping(WAITS_AT_GATE)
+    refuses = refusing(at_gate, RefusalCode.JOURNAL)
     for view, code in (
-        (taken, WaitCode.UNLOAD),
-        (silenced(taken, "driver"), WaitCode.GATE),
+        (at_gate, WaitCode.UNLOAD),
+        (silenced(at_gate, "driver"), WaitCode.GATE),
         (refuses, WaitCode.GATE),
     ):
         wait = wait_of(outcome_of(view))
@@ -225,8 +225,8 @@ def test_a_swap_from_before_a_restamp_does_not_count() -> None:
 
 def test_a_recreated_pod_is_admitted_by_a_new_swap() -> None:
     view = with_results(swapping(WAITS_AT_GATE), "driver")
-    shut = Gate(admitted_pod_uid="gone", waiting_pod_uid=WAITS_AT_GATE.uid)
-    assert isinstance(slot_writes(outcome_of(replace(view, gate=shut)))["driver"], Swap)
+    shut_gate = Gate(admitted_pod_uid="gone", waiting_pod_uid=WAITS_AT_GATE.uid)
+    assert isinstance(slot_writes(outcome_of(replace(view, gate=shut_gate)))["driver"], Swap)
     admitted = Gate(admitted_pod_uid=WAITS_AT_GATE.uid, waiting_pod_uid=WAITS_AT_GATE.uid)
     assert wait_of(outcome_of(replace(view, gate=admitted))).code == WaitCode.DRIVER_START
 
@@ -278,14 +278,14 @@ def test_a_plugin_that_does_not_let_go_fails_a_bring_up() -> None:
 
 
 def test_late_pods_and_operands_are_removed_before_the_unload() -> None:
-    late = WorkloadPod(namespace="ml", name="late", uid="u", gpu=True)
-    view = restarting(WAITS_AT_GATE, pods=(late,), loaded=LOADED)
+    late_pod = WorkloadPod(namespace="ml", name="late", uid="u", gpu=True)
+    view = restarting(WAITS_AT_GATE, pods=(late_pod,), loaded=LOADED)
     only_action(outcome_of(view), EvictPods)
     dcgm = WorkloadPod(namespace="x", name="dcgm", uid="d", exemption=EvictionExemption.OPERAND)
     wait = wait_of(outcome_of(replace(view, pods=(dcgm,))))
     assert (wait.code, wait.until) == (WaitCode.OPERANDS, END)
     swap_sent = swapping(WAITS_AT_GATE, pods=(), loaded=LOADED)
-    assert wait_of(outcome_of(replace(swap_sent, pods=(late,)))).code == WaitCode.UNLOAD
+    assert wait_of(outcome_of(replace(swap_sent, pods=(late_pod,)))).code == WaitCode.UNLOAD
 
 
 def test_a_driver_waiting_for_safe_load_is_released() -> None:
@@ -346,10 +346,10 @@ def test_a_removal_swaps_to_no_driver_with_every_method() -> None:
 
 def test_the_command_follows_the_build_and_not_the_method_of_the_policy() -> None:
     view = restarting(WAITS_AT_GATE)
-    turned = replace(pool(), method=InstallMethod.HOST)
-    assert isinstance(command_sent(view, granted(turned, view)), Swap)
-    back = replace(on_host(pool()), method=InstallMethod.CONTAINER)
-    assert isinstance(command_sent(view, granted(back, view)), Install)
+    host_pool = replace(pool(), method=InstallMethod.HOST)
+    assert isinstance(command_sent(view, granted(host_pool, view)), Swap)
+    container_pool = replace(on_host(pool()), method=InstallMethod.CONTAINER)
+    assert isinstance(command_sent(view, granted(container_pool, view)), Install)
 
 
 @pytest.mark.parametrize(

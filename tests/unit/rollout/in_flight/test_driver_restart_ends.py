@@ -164,10 +164,10 @@ def test_a_ready_driver_is_not_shut_out_by_an_old_gate_report() -> None:
 def test_a_waiting_pod_is_not_shut_out_while_the_swap_runs() -> None:
     view = ready()
     pod = driver_pod(NEW, uid="next", ready=False, started=None)
-    shut = replace(view, driver_pods=(pod,), gate=Gate(waiting_pod_uid="next"))
-    assert record_in(validates(shut)).state == "pod-restart-required"
-    driver = replace(shut.components["driver"], result=None)
-    still = replace(shut, components={**shut.components, "driver": driver})
+    shut_out = replace(view, driver_pods=(pod,), gate=Gate(waiting_pod_uid="next"))
+    assert record_in(validates(shut_out)).state == "pod-restart-required"
+    driver = replace(shut_out.components["driver"], result=None)
+    still = replace(shut_out, components={**shut_out.components, "driver": driver})
     assert not isinstance(step_of(validates(still)).actions[0], WriteNode)
 
 

@@ -211,10 +211,10 @@ def test_an_eviction_follows_arriving_and_exempted_pods() -> None:
     item, two = work("a"), work("b")
     view = evicting(S.POD_DELETION_REQUIRED, item, two)
     assert evicted(outcome_of(with_evictions(view, item))).pods == refs(item, two)
-    spared = evicting(
+    with_operand = evicting(
         S.POD_DELETION_REQUIRED, item, replace(two, exemption=EvictionExemption.DRAIN_SKIP)
     )
-    assert evicted(outcome_of(with_evictions(spared, item, two))).pods == refs(item)
+    assert evicted(outcome_of(with_evictions(with_operand, item, two))).pods == refs(item)
 
 
 def test_an_eviction_without_pods_is_cancelled() -> None:
@@ -336,8 +336,8 @@ def test_a_removed_cordon_is_restored_and_reported(state: UpgradeState) -> None:
 def test_late_pods_are_evicted_while_components_let_go() -> None:
     view = evicting(S.POD_DELETION_REQUIRED)
     quiet = run_step(view, step_of(outcome_of(view)))
-    came = replace(quiet, pods=(work("late"),))
-    assert evicted(outcome_of(came)).pods == refs(work("late"))
+    with_late_pod = replace(quiet, pods=(work("late"),))
+    assert evicted(outcome_of(with_late_pod)).pods == refs(work("late"))
 
 
 # The taint that follows a cordon.
@@ -361,9 +361,9 @@ def test_slots_do_not_wait_for_the_taint() -> None:
 
 
 def test_pod_deletion_rules_apply_to_gpu_pods_only() -> None:
-    plain = WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True, bare=True)
+    workload = WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True, bare=True)
     options: dict[str, Any] = {"pod_deletion": PodDeletion(force=True), "drain": Drain(enable=True)}
-    view = evicting(S.DRAIN_REQUIRED, plain)
+    view = evicting(S.DRAIN_REQUIRED, workload)
     assert wait_of(outcome_of(view, **options)).detail.endswith(", and force is off)")
 
 
@@ -391,8 +391,8 @@ def test_a_drain_takes_the_pods_that_deletion_leaves(
 
 @pytest.mark.parametrize("pod", [{"drained": False}, {"exemption": EvictionExemption.DAEMON_SET}])
 def test_a_drain_that_would_evict_nothing_is_skipped(pod: dict[str, Any]) -> None:
-    plain = replace(WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True), **pod)
-    outcome = outcome_of(evicting(S.POD_DELETION_REQUIRED, plain), drain=DRAINS)
+    workload = replace(WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True), **pod)
+    outcome = outcome_of(evicting(S.POD_DELETION_REQUIRED, workload), drain=DRAINS)
     assert set(slot_writes(outcome).values()) == {Quiesce()}
 
 
@@ -419,18 +419,20 @@ def test_after_the_limit_pods_are_deleted_by_force_once() -> None:
     step = step_of(forced(view))
     assert step.actions == (EvictPods(pods=refs(pod), by_force=True),)
     assert "ml/train-0" in step.because
-    again = replace(view, evictions=(*with_evictions(view, pod, by_force=True).evictions,))
-    mixed = replace(view, evictions=(*again.evictions, *with_evictions(view, gone).evictions))
-    for item in (again, mixed):
+    forced_again = replace(view, evictions=(*with_evictions(view, pod, by_force=True).evictions,))
+    mixed = replace(
+        view, evictions=(*forced_again.evictions, *with_evictions(view, gone).evictions)
+    )
+    for item in (forced_again, mixed):
         assert wait_of(forced(item)).detail.endswith("ml/train-0")
 
 
 def test_a_refusal_names_only_the_pod_that_the_budget_protects() -> None:
-    held, leaves = work("held"), work("leaves")
-    view = evicting(S.POD_DELETION_REQUIRED, held, leaves)
+    protected, unprotected = work("held"), work("leaves")
+    view = evicting(S.POD_DELETION_REQUIRED, protected, unprotected)
     jobs = (
-        *with_evictions(view, held, refused="a budget allows none").evictions,
-        *with_evictions(view, leaves).evictions,
+        *with_evictions(view, protected, refused="a budget allows none").evictions,
+        *with_evictions(view, unprotected).evictions,
     )
     wait = wait_of(outcome_of(replace(view, evictions=jobs)))
     assert wait.code is WaitCode.PDB

@@ -61,11 +61,11 @@ def first_write(
     constraints: dict[str, Any] | None = None,
     **visibility: Any,
 ) -> NodeOutcome:
-    what = candidate(operation)
+    start_candidate = candidate(operation)
     options: dict[str, Any] = {
-        "target": what.target,
+        "target": start_candidate.target,
         "token": 8,
-        "outside": what.outside,
+        "outside": start_candidate.outside,
         "validates": operation is Operation.VALIDATE,
         **(flight or {}),
     }
@@ -74,7 +74,11 @@ def first_write(
         pool_view, constraints=replace(pool_view.constraints, **(constraints or {}))
     )
     return begin(
-        view, what, pool_view.constraints.in_flight[view.uid], pool_view, instant(**visibility)
+        view,
+        start_candidate,
+        pool_view.constraints.in_flight[view.uid],
+        pool_view,
+        instant(**visibility),
     )
 
 
@@ -277,9 +281,13 @@ def test_other_starts_keep_the_recorded_revalidation(view: NodeView, operation: 
 def test_a_start_keeps_what_the_record_knows() -> None:
     view = required()
     assert isinstance(view.record, NodeRecord)
-    had = replace(view.record, asked=True, cordon_adopted=True, restarts=(1.0,), cause="asked for")
+    old_record = replace(
+        view.record, asked=True, cordon_adopted=True, restarts=(1.0,), cause="asked for"
+    )
     shared = {**view.field_managers, NodeField.CORDON: (MANAGER, OPERATOR)}
-    record = record_in(first_write(replace(view, record=had, cordoned=True, field_managers=shared)))
+    record = record_in(
+        first_write(replace(view, record=old_record, cordoned=True, field_managers=shared))
+    )
     assert (record.asked, record.cordon_adopted, record.restarts) == (True, True, (1.0,))
     assert (record.cause, record.label_before) == ("asked for", label_of(OLD))
 

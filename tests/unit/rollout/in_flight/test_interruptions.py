@@ -154,9 +154,10 @@ def test_a_removal_that_is_no_longer_wanted_is_released() -> None:
     )
     moved = replace(view, excluded=False, pool="another")
     assert record_in(outcome_of(moved, pool_view)).state == S.POD_DELETION_REQUIRED
-    gone = replace(pool_view, gone=True)
+    deleted_pool = replace(pool_view, gone=True)
     assert (
-        record_in(outcome_of(replace(view, excluded=False), gone)).state == S.POD_DELETION_REQUIRED
+        record_in(outcome_of(replace(view, excluded=False), deleted_pool)).state
+        == S.POD_DELETION_REQUIRED
     )
 
 
@@ -188,9 +189,9 @@ def test_after_the_start_a_reboot_renews_limit_and_swap() -> None:
     assert (record.state, record.boot_id) == (S.POD_RESTART_REQUIRED, "boot-2")
     assert (record.since, record.deadline, record.deadline_renewed) == (NOW, NOW + 1800, True)
     after = run_step(view, step)
-    sent = step_of(outcome_of(after))
-    assert isinstance(slot_writes(sent)["driver"], Swap)
-    slot = slot_in(run_step(after, sent), "driver")
+    next_step = step_of(outcome_of(after))
+    assert isinstance(slot_writes(next_step)["driver"], Swap)
+    slot = slot_in(run_step(after, next_step), "driver")
     assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
 
 
@@ -242,8 +243,8 @@ def test_a_mere_validation_goes_on_in_the_new_boot() -> None:
         NOW + 600,
         "boot-2",
     )
-    again = slot_writes(outcome_of(run_step(view, step)))
-    assert isinstance(again["validator"], Validate)
+    repeated = slot_writes(outcome_of(run_step(view, step)))
+    assert isinstance(repeated["validator"], Validate)
 
 
 def test_after_the_start_a_new_kernel_changes_the_label_under_the_same_lease() -> None:
@@ -253,16 +254,16 @@ def test_after_the_start_a_new_kernel_changes_the_label_under_the_same_lease() -
     assert (node_write(step).applied.driver_label, record_in(step).label) == (label, label)
     after = run_step(view, step_of(step))
     assert wait_of(outcome_of(after)).code == WaitCode.OLD_DRIVER
-    again = replace(after, boot_id="boot-3", variant=VARIANT)
-    assert record_in(outcome_of(again)).label == label_of(NEW)
-    assert record_in(outcome_of(again)).deadline == NOW + 1800
+    rebooted_again = replace(after, boot_id="boot-3", variant=VARIANT)
+    assert record_in(outcome_of(rebooted_again)).label == label_of(NEW)
+    assert record_in(outcome_of(rebooted_again)).deadline == NOW + 1800
 
 
 def test_components_are_quiesced_again_after_a_way_back() -> None:
     view = ready()
     assert isinstance(view.record, NodeRecord)
-    back = replace(view.record, state=S.POD_RESTART_REQUIRED, since=NOW, deadline=NOW + 1800)
-    view = replace(view, state=S.POD_RESTART_REQUIRED, record=replace(back, paused=True))
+    record = replace(view.record, state=S.POD_RESTART_REQUIRED, since=NOW, deadline=NOW + 1800)
+    view = replace(view, state=S.POD_RESTART_REQUIRED, record=replace(record, paused=True))
     resumed = {
         name: replace(part, slot=replace(part.slot, kind="idle", op=2), result=None)
         if part.slot is not None and name != "driver"
@@ -311,8 +312,8 @@ def test_a_bus_outage_moves_no_limit_that_kubernetes_would_end() -> None:
 
 def test_a_bus_outage_moves_slot_deadlines_by_the_time_after_them() -> None:
     view = at_phase(swapping(WAITS_AT_GATE), "driver", "unload")
-    away = ((NOW - 50, NOW + 20),)
-    assert wait_of(outcome_of(view, at=NOW + 30, bus_outages=away)).until == NOW + 120 + 20
+    outages = ((NOW - 50, NOW + 20),)
+    assert wait_of(outcome_of(view, at=NOW + 30, bus_outages=outages)).until == NOW + 120 + 20
 
 
 @pytest.mark.parametrize("view", [swapping(WAITS_AT_GATE), validating(), restarting(WAITS_AT_GATE)])
@@ -331,12 +332,12 @@ def test_a_received_result_is_used_during_a_bus_outage() -> None:
 
 def test_a_lease_without_a_record_is_left_alone() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
-    for odd in (None, replace(proof(validating(), NOW), record=None).record):
-        assert wait_of(outcome_of(replace(view, record=odd))).code == WaitCode.RECORD_LOST
+    for lost_record in (None, replace(proof(validating(), NOW), record=None).record):
+        assert wait_of(outcome_of(replace(view, record=lost_record))).code == WaitCode.RECORD_LOST
     done = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"state": S.UPGRADE_DONE})
     assert wait_of(outcome_of(done)).code == WaitCode.RECORD_LOST
-    human = NodeLease(node_uid=view.uid, owner=LeaseOwner.HUMAN, token=TOKEN, since=NOW)
-    assert wait_of(outcome_of(replace(view, lease=human))).code == WaitCode.RECORD_LOST
+    human_lease = NodeLease(node_uid=view.uid, owner=LeaseOwner.HUMAN, token=TOKEN, since=NOW)
+    assert wait_of(outcome_of(replace(view, lease=human_lease))).code == WaitCode.RECORD_LOST
 
 
 def test_idle_slots_of_an_earlier_lease_do_not_count() -> None:

@@ -183,12 +183,12 @@ def test_a_superseded_idle_is_sent_again() -> None:
 
 
 def test_a_release_waits_during_a_bus_outage() -> None:
-    away = {"bus_down_since": NOW - 5}
-    assert wait_of(outcome_of(quieted(), why="halted", **away)).code == WaitCode.BUS
-    sent = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
-    assert wait_of(outcome_of(sent, why="halted", **away)).code == WaitCode.BUS
+    outage = {"bus_down_since": NOW - 5}
+    assert wait_of(outcome_of(quieted(), why="halted", **outage)).code == WaitCode.BUS
+    after = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
+    assert wait_of(outcome_of(after, why="halted", **outage)).code == WaitCode.BUS
     untouched = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
-    assert record_in(outcome_of(untouched, why="halted", **away)).state == S.UPGRADE_REQUIRED
+    assert record_in(outcome_of(untouched, why="halted", **outage)).state == S.UPGRADE_REQUIRED
 
 
 def test_a_failed_node_stays_cordoned_when_its_retry_is_released() -> None:
@@ -280,8 +280,8 @@ def test_a_superseded_idle_does_not_confirm_a_failure() -> None:
 
 
 def test_a_failure_waits_during_a_bus_outage() -> None:
-    sent = run_step(broken(), step_of(outcome_of(broken())))
-    for view in (broken(), sent):
+    after = run_step(broken(), step_of(outcome_of(broken())))
+    for view in (broken(), after):
         assert wait_of(outcome_of(view, bus_down_since=NOW - 5)).code == WaitCode.BUS
 
 
@@ -322,8 +322,8 @@ def test_which_failures_are_cordoned(
 
 def unsettled(view: NodeView) -> NodeView:
     assert view.lease is not None
-    held = replace(view.lease, since=NOW - 0.5)  # type: ignore[type-var]
-    return replace(view, lease=held, cordon_taint=False)
+    new_lease = replace(view.lease, since=NOW - 0.5)  # type: ignore[type-var]
+    return replace(view, lease=new_lease, cordon_taint=False)
 
 
 def test_the_proven_label_is_sent_to_expected_components_only() -> None:
@@ -387,8 +387,8 @@ def test_a_failed_validation_leaves_no_proof() -> None:
     changes = {"operation": Operation.VALIDATE, "started": False, "evidence": evidence()}
     view = with_record(validating(), **changes)
     view = replace(view, components={**view.components, "validator": component()})
-    late = replace(view, record=replace(view.record, deadline=NOW - 1))  # type: ignore[type-var]
-    record = failing_with(outcome_of(late), late)
+    overdue = replace(view, record=replace(view.record, deadline=NOW - 1))  # type: ignore[type-var]
+    record = failing_with(outcome_of(overdue), overdue)
     assert (record.state, record.evidence) == (S.UPGRADE_FAILED, None)
 
 

@@ -72,8 +72,10 @@ def test_every_component_but_the_driver_agent_is_quiesced() -> None:
 
 def test_unexpected_components_get_no_command() -> None:
     view = emptied()
-    few = {name: part for name, part in view.components.items() if name in ("driver", "plugin")}
-    assert set(slot_writes(outcome_of(replace(view, components=few)))) == {"plugin"}
+    two_components = {
+        name: part for name, part in view.components.items() if name in ("driver", "plugin")
+    }
+    assert set(slot_writes(outcome_of(replace(view, components=two_components)))) == {"plugin"}
 
 
 def test_pending_components_are_named() -> None:
@@ -158,9 +160,9 @@ def test_the_start_moves_the_label_and_names_the_old_pod() -> None:
 
 def test_the_old_pod_is_the_admitted_one() -> None:
     view = quiet()
-    late = driver_pod(OLD, uid="late", started=None, ready=False)
+    waiting_pod = driver_pod(OLD, uid="late", started=None, ready=False)
     going = driver_pod(OLD, uid="going", deleting=True)
-    view = replace(view, driver_pods=(going, late, *view.driver_pods))
+    view = replace(view, driver_pods=(going, waiting_pod, *view.driver_pods))
     assert record_in(outcome_of(view)).old_pod_uid == f"pod-{OLD}-node-1"
     assert record_in(outcome_of(replace(view, driver_pods=(going,)))).old_pod_uid == "going"
     assert record_in(outcome_of(replace(view, driver_pods=()))).old_pod_uid == ""

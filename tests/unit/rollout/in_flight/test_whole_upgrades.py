@@ -60,17 +60,17 @@ def begun(
     target: str = NEW,
     at: float = NOW,
 ) -> tuple[NodeView, PoolView, Step]:
-    what = candidate(operation, target)
+    start_candidate = candidate(operation, target)
     pool_view = granted(
         pool_view,
         start,
-        target=what.target,
-        outside=what.outside,
+        target=start_candidate.target,
+        outside=start_candidate.outside,
         validates=operation is Operation.VALIDATE,
         token=8,
     )
     entry = pool_view.constraints.in_flight[start.uid]
-    step = step_of(begin(start, what, entry, pool_view, instant(at)))
+    step = step_of(begin(start, start_candidate, entry, pool_view, instant(at)))
     return react(run_step(start, step), instant(at)), pool_view, step
 
 
@@ -176,21 +176,21 @@ def swap_in(steps: list[Step]) -> Swap:
 
 def test_the_order_of_the_commands_of_an_upgrade() -> None:
     _, _, steps = all_writes(required(pods=PODS), policy(), meanwhile=no_job)
-    given = commands(steps)
-    assert sorted(given[:4]) == [
+    sent_commands = commands(steps)
+    assert sorted(sent_commands[:4]) == [
         ("discovery", "quiesce"),
         ("plugin", "quiesce"),
         ("telemetry", "quiesce"),
         ("validator", "quiesce"),
     ]
-    assert given[4] == ("driver", "swap")
-    assert sorted(given[5:9]) == [
+    assert sent_commands[4] == ("driver", "swap")
+    assert sorted(sent_commands[5:9]) == [
         ("discovery", "idle"),
         ("plugin", "idle"),
         ("telemetry", "idle"),
         ("validator", "validate"),
     ]
-    assert given[9:] == [("driver", "idle"), ("validator", "idle")]
+    assert sent_commands[9:] == [("driver", "idle"), ("validator", "idle")]
 
 
 def test_slots_name_the_proven_label_before_the_release() -> None:

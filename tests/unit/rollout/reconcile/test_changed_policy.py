@@ -161,22 +161,25 @@ def test_an_unconfirmed_first_write_counts_as_begun(limit: int, begin: set[str])
 
 def test_no_start_under_an_entry_that_has_ended() -> None:
     """The node failed, and may be retried under a later token."""
-    again = checked(required("again", state="upgrade-required"))
-    again = with_record(again, token=8, started=True, evidence=None, target=NEW, asked=True)
+    retried = checked(required("again", state="upgrade-required"))
+    retried = with_record(retried, token=8, started=True, evidence=None, target=NEW, asked=True)
     pool = open_pool(
         upgrade=ALL,
         base=9,
         record=of_target(threshold=9),
-        in_flight={again.uid: entry(again, token=8)},
+        in_flight={retried.uid: entry(retried, token=8)},
     )
-    decision = decided(pool, again)
+    decision = decided(pool, retried)
     assert not any(isinstance(action, WriteNode) for action in decision.steps["again"].actions)
-    assert written(decision).targets[NEW].failed == (again.uid,)
-    late = candidate("late")
+    assert written(decision).targets[NEW].failed == (retried.uid,)
+    decision_after = candidate("late")
     pool = open_pool(
-        upgrade=ALL, base=9, record=of_target(), in_flight={late.uid: entry(late, since=NOW - 60)}
+        upgrade=ALL,
+        base=9,
+        record=of_target(),
+        in_flight={decision_after.uid: entry(decision_after, since=NOW - 60)},
     )
-    assert decided(pool, late).steps == {}
+    assert decided(pool, decision_after).steps == {}
 
 
 def test_after_the_start_a_node_finishes_on_its_own_target() -> None:
@@ -207,16 +210,16 @@ def test_a_halt_releases_unstarted_nodes_and_withdraws_grants() -> None:
 
 
 def test_a_mere_validation_goes_on_in_a_halt() -> None:
-    again = in_state(UpgradeState.VALIDATION_REQUIRED)
-    again = with_record(again, operation=Operation.VALIDATE, outside=True, started=False)
+    validation = in_state(UpgradeState.VALIDATION_REQUIRED)
+    validation = with_record(validation, operation=Operation.VALIDATE, outside=True, started=False)
     pool = open_pool(
         upgrade=ALL,
         base=9,
         record=HALTED,
-        in_flight={again.uid: entry(again, token=7, outside=True, validates=True)},
+        in_flight={validation.uid: entry(validation, token=7, outside=True, validates=True)},
         phase=RolloutPhase.HALTED,
     )
-    evaluation = evaluate(pool, again)
+    evaluation = evaluate(pool, validation)
     assert (dict(evaluation.constraints.to_release), evaluation.withdrawn) == ({}, frozenset())
 
 
@@ -272,8 +275,8 @@ def test_a_foreign_operator_stops_every_start() -> None:
 
 
 def test_a_freeze_holds_everything_and_cancels_evictions() -> None:
-    leaving = (PodEviction(uid="p", since=NOW),)
-    busy = replace(in_state(UpgradeState.POD_DELETION_REQUIRED, "busy"), evictions=leaving)
+    evictions = (PodEviction(uid="p", since=NOW),)
+    busy = replace(in_state(UpgradeState.POD_DELETION_REQUIRED, "busy"), evictions=evictions)
     waiting = candidate("waiting")
     pool = open_pool(
         upgrade=ALL,
@@ -399,11 +402,11 @@ def test_all_nodes_are_retargeted_to_a_proven_target() -> None:
 
 def test_a_node_outside_the_counts_is_retargeted_beyond_the_limit() -> None:
     """A person lowered the number of accepted failures."""
-    there = [in_flight_node(name=name, record={"target": THIRD}) for name in ("one", "two")]
+    in_flight = [in_flight_node(name=name, record={"target": THIRD}) for name in ("one", "two")]
     moves = busy("moves", outside=True)
-    granted = entries(*there, target=THIRD) | entries(moves, outside=True)
+    granted = entries(*in_flight, target=THIRD) | entries(moves, outside=True)
     pool = edited(in_flight=granted, targets={THIRD: TargetRecord(threshold=1)})
-    assert evaluate(pool, *there, moves).retargeted.keys() == {moves.uid}
+    assert evaluate(pool, *in_flight, moves).retargeted.keys() == {moves.uid}
 
 
 def test_a_start_that_costs_no_availability_needs_no_budget() -> None:
@@ -419,8 +422,8 @@ def test_a_start_that_costs_no_availability_needs_no_budget() -> None:
         taken.uid: entry(taken),
     }
     pool = replace(edited(in_flight=granted, target=NEW), upgrade=open_pool().upgrade)
-    none = replace(pool, upgrade=replace(pool.upgrade, max_unavailable=0))
-    assert evaluate(none, validated, bare, taken).held_back == {taken.uid}
+    closed_pool = replace(pool, upgrade=replace(pool.upgrade, max_unavailable=0))
+    assert evaluate(closed_pool, validated, bare, taken).held_back == {taken.uid}
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -428,7 +431,7 @@ def test_an_unwanted_complete_target_is_kept_while_a_node_moves_to_it(*, kept: b
     view = busy("n")
     old = TargetRecord(threshold=1, complete=True, proven=True, proven_at=NOW - 999)
     good = replace(old, proven_at=NOW - 99)
-    flying = entries(view) if kept else {}
-    pool = edited(in_flight=flying, targets={NEW: old, OLD: good, THIRD: HALTED_ON_THIRD})
+    in_flight = entries(view) if kept else {}
+    pool = edited(in_flight=in_flight, targets={NEW: old, OLD: good, THIRD: HALTED_ON_THIRD})
     (write,) = decided(pool, *[view] * kept).rollouts
     assert (NEW in write.status.targets) is kept

@@ -128,10 +128,10 @@ def test_a_grant_does_not_expire_while_a_write_is_pending() -> None:
 
 
 def test_a_grant_does_not_expire_while_a_write_is_unconfirmed() -> None:
-    sent = NEXT.since + 58
-    result = contribution(required(unconfirmed_write_at=sent), NEXT, at=sent + 59)
-    assert (result.ending, result.write_unconfirmed, result.due) == (None, True, sent + 60)
-    result = contribution(required(unconfirmed_write_at=sent), NEXT, at=sent + 60)
+    written_at = NEXT.since + 58
+    result = contribution(required(unconfirmed_write_at=written_at), NEXT, at=written_at + 59)
+    assert (result.ending, result.write_unconfirmed, result.due) == (None, True, written_at + 60)
+    result = contribution(required(unconfirmed_write_at=written_at), NEXT, at=written_at + 60)
     assert (result.ending, result.write_unconfirmed) == (EntryResult.REMOVED, False)
 
 
@@ -166,8 +166,8 @@ def test_a_retargeted_node_counts_for_both_targets_until_its_record_follows() ->
 
 
 def test_a_validation_counts_for_no_target() -> None:
-    again = with_record(in_flight_node(JOBS), operation=Operation.VALIDATE, outside=True)
-    result = contribution(again, replace(ENTRY, outside=True))
+    validation = with_record(in_flight_node(JOBS), operation=Operation.VALIDATE, outside=True)
+    result = contribution(validation, replace(ENTRY, outside=True))
     assert result.entry == replace(ENTRY, outside=True, validates=True)
     assert (result.started, result.counted_targets, result.is_recovery) == (True, (), False)
 
@@ -252,8 +252,13 @@ def test_a_node_that_left_in_an_upgrade_stays_in_flight_in_its_old_pool() -> Non
     assert (result.present, result.leased, result.was_managed) == (False, True, True)
     assert result.entry == InFlight(node="node-1", token=TOKEN, target=NEW, since=NOW - 60)
     assert result.unavailable == "in an upgrade"
-    there = contribution(left, None, pool="another")
-    assert (there.present, there.leased, there.was_managed, there.entry) == (
+    old_contribution = contribution(left, None, pool="another")
+    assert (
+        old_contribution.present,
+        old_contribution.leased,
+        old_contribution.was_managed,
+        old_contribution.entry,
+    ) == (
         True,
         False,
         False,
@@ -302,8 +307,8 @@ def test_a_node_is_unoccupied_only_when_it_surely_runs_nothing(
     ("changes", "counted"), [({}, (NEW,)), ({"target": ""}, ()), ({"outside": True}, ())]
 )
 def test_an_entry_counts_for_its_target(changes: dict[str, Any], counted: tuple[str, ...]) -> None:
-    given = required(driver_label=label_of(OLD))
-    assert contribution(given, replace(NEXT, **changes)).counted_targets == counted
+    view = required(driver_label=label_of(OLD))
+    assert contribution(view, replace(NEXT, **changes)).counted_targets == counted
 
 
 @pytest.mark.parametrize(
@@ -357,11 +362,11 @@ def test_an_owned_field_shows_that_an_operation_began(field: NodeField) -> None:
 
 @pytest.mark.parametrize("held", [lease(owner=LeaseOwner.HUMAN), MalformedAnnotation("{")])
 def test_a_field_of_another_manager_is_no_beginning(held: object) -> None:
-    taken = node(lease=held, field_managers={NodeField.LEASE: ("another",)})
-    assert contribution(taken, NEXT).ending is None
+    foreign = node(lease=held, field_managers={NodeField.LEASE: ("another",)})
+    assert contribution(foreign, NEXT).ending is None
 
 
 def test_a_failed_removal_counts_for_no_target() -> None:
-    begun = component(highest_order=Order(REMOVAL.token, 1))
-    given = node(driver_label=label_of(OLD), components={"driver": begun})
-    assert contribution(given, REMOVAL).ending is EntryResult.REMOVED
+    driver = component(highest_order=Order(REMOVAL.token, 1))
+    view = node(driver_label=label_of(OLD), components={"driver": driver})
+    assert contribution(view, REMOVAL).ending is EntryResult.REMOVED

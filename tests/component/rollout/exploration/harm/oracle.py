@@ -61,7 +61,7 @@ class HarmOracle(msgspec.Struct, frozen=True, kw_only=True):
             )
         return replace(
             self,
-            targets={other: other_harm for other, other_harm in self.targets.items() if other != target},
+            targets={key: kept for key, kept in self.targets.items() if key != target},
         )
 
     def with_release(self, target: str, accepted: int, in_flight: frozenset[str]) -> "HarmOracle":
