@@ -1,4 +1,4 @@
-"""Views with consistent defaults, so that a test names only what it is about.
+"""Views with consistent defaults: a test sets only the fields that matter to it.
 
 A pool that moves from OLD to NEW, machines with live agents, and nodes in the common situations.
 """
@@ -67,7 +67,7 @@ def version_of(target: str) -> str:
     return f"580.{sum(map(ord, target)) % 100}.1"
 
 
-# The moment and the pool.
+# Instants and pools.
 
 
 def instant(
@@ -475,9 +475,9 @@ def on_host(pool: PoolView) -> PoolView:
     builds = {
         target: {
             variant: replace(item, artefact=f"sha256:{item.install_digest}")
-            for variant, item in each.items()
+            for variant, item in by_variant.items()
         }
-        for target, each in pool.builds.items()
+        for target, by_variant in pool.builds.items()
     }
     return replace(pool, method=InstallMethod.HOST, builds=builds)
 
@@ -526,8 +526,8 @@ def _applied(node: NodeView, applied: NodeApplyConfiguration) -> NodeView:
         old_managers = node.field_managers.get(field, ())
         others = tuple(manager for manager in old_managers if manager != MANAGER)
         if value is not None:
-            same = getattr(node, name) == value
-            owners[field] = (*others, MANAGER) if same else (MANAGER,)
+            is_unchanged = getattr(node, name) == value
+            owners[field] = (*others, MANAGER) if is_unchanged else (MANAGER,)
             changes[name] = value
         elif MANAGER in old_managers:
             owners[field] = others

@@ -216,7 +216,7 @@ def test_a_skipped_node_is_stamped_but_not_for_a_missing_target() -> None:
     assert outcome.code == "target-missing"
 
 
-# The policy goes back to what the node runs.
+# The policy returns to the running target.
 
 
 def test_a_stamp_is_withdrawn_when_the_proven_target_is_wanted_again() -> None:
@@ -273,7 +273,7 @@ def test_a_requested_or_broken_stamp_is_not_withdrawn(keeps: dict[str, bool | No
 
 
 def test_an_earlier_proof_does_not_make_a_failed_node_done() -> None:
-    """It failed before its label moved; then the policy went back to what it runs."""
+    """The node failed before its label moved; then the policy returned to the running target."""
     proof_record = record(
         state="upgrade-failed", evidence=evidence(OLD), cause="eviction: ml/train-0", unproven=True
     )

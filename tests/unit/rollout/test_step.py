@@ -89,7 +89,7 @@ def test_an_edited_driver_label_restarts_the_driver() -> None:
     assert after.driver_label == label_of(NEW)
     second_outcome = step(
         after, pool_view, instant()
-    )  # the pod that lost its label is not its swap's
+    )  # the old pod has another label than the swap
     assert [type(action).__name__ for action in step_of(second_outcome).actions] == [
         "DeleteDriverPod"
     ]

@@ -44,7 +44,7 @@ def test_a_few_more_nodes_are_queried_than_have_slots() -> None:
     assert code_of(decision, "node-19") is WaitCode.BUDGET
 
 
-def test_the_preflight_is_about_the_wanted_driver() -> None:
+def test_a_preflight_queries_the_wanted_driver() -> None:
     assert asked_of(decided(TWO, required("node-1")))["node-1"].label == label_of("target-new")
 
 
@@ -89,7 +89,7 @@ def test_an_answer_is_valid_for_a_minute_and_its_label() -> None:
 
 
 def test_a_preflight_is_repeated_when_more_pods_are_to_be_removed() -> None:
-    """Its agents hold the devices open too, and its pods are listed only when it is next."""
+    """Agents hold the devices open too, and the pods of a node are listed only before its start."""
     agent = WorkloadPod(
         namespace="sluice", name="agent", uid="pod-agent", exemption=EvictionExemption.OURS
     )

@@ -47,7 +47,7 @@ def test_a_failed_node_waits_with_its_recorded_cause() -> None:
     assert "retry" in outcome.who
 
 
-def test_a_shut_gate_is_reported_as_unable_to_heal() -> None:
+def test_a_failed_node_behind_a_shut_gate_cannot_recover_by_itself() -> None:
     outside = replace(driver_pod(), uid="pod-b", started=None, ready=False)
     waiting = unsynced(gate=Gate(waiting_pod_uid="pod-b"), driver_pods=(outside,))
     assert "gate" in wait_of(step_at_rest(waiting, NO_RETRIES, instant())).detail

@@ -137,7 +137,7 @@ def test_a_module_reload_on_a_host_is_a_restart() -> None:
     assert step_at_rest(apply_step(node, step), on_host(pool()), instant()) == AGAIN
 
 
-# What a node waits for until its driver is back by itself.
+# Waits of a done node until its driver has restarted.
 
 OVERDUE = NOW - DRIVER_START
 SINCE_A_BOOT = NOW - 5

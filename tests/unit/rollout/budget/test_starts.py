@@ -196,7 +196,7 @@ def test_grants_begin_only_as_far_as_the_current_budget_allows() -> None:
     assert sorted(decided(pool, *nodes[:2], pending, not_ready).steps) == ["node-00"]
 
 
-def test_pools_share_nothing() -> None:
+def test_pools_have_separate_budgets() -> None:
     pool_view = open_pool(upgrade={**ALL, "max_unavailable": 1}, record=of_target(), base=1)
     two = replace(pool_view, key="nvidiadriver-two", uid="other")
     nodes = [candidate("in-one"), candidate("in-two", pool="nvidiadriver-two")]

@@ -173,7 +173,7 @@ SKIPPED = [replace(node, skip=True) for node in candidates(8)[:2]]
         (0, 20, TEN[:5], 5),
     ],
 )
-def test_how_many_start(
+def test_the_number_of_starts(
     parallel: int, most: int | str, nodes: list[NodeView], started: int
 ) -> None:
     pool = open_pool(

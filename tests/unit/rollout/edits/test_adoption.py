@@ -64,9 +64,9 @@ def adopted(view: NodeView) -> NodeApplyConfiguration:
     assert isinstance(note, Notice)
     assert (note.kind, note.manager) == (NoticeKind.EDIT, OPERATOR)
     assert (note.before, note.after) == (view.state, "upgrade-required")
-    later = apply_step(view, step)
-    assert later.cordoned is view.cordoned
-    assert handle_edits(later, pool(), instant()) is None
+    after = apply_step(view, step)
+    assert after.cordoned is view.cordoned
+    assert handle_edits(after, pool(), instant()) is None
     return write.applied
 
 

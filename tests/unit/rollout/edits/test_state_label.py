@@ -115,7 +115,7 @@ def test_a_retry_ends_back_off_and_restarts() -> None:
     assert cleared.restarts == ()
 
 
-# Anything else is taken back, once.
+# Any other edit is reverted once.
 
 OTHER = [
     ("done", done(), "upgrade-failed"),

@@ -132,7 +132,7 @@ def test_enough_validations_prove_a_target_and_no_more_are_kept() -> None:
     assert once == TargetRecord(threshold=2, validated=("a", "b"), proven=True, proven_at=50.0)
 
 
-def test_a_changed_release_begins_the_proof_anew() -> None:
+def test_a_changed_release_restarts_the_proof() -> None:
     proven = TargetRecord(threshold=1, validated=("a",), proven=True, proven_at=9.0, failed=("b",))
     reopened = updated(proven, released(1))
     assert (reopened.accepted, reopened.validated, reopened.proven) == (1, (), False)

@@ -61,7 +61,7 @@ def in_flight(*nodes: NodeView, **changes: object) -> dict[str, InFlight]:
         (30, 0, "100%", 40, 0, 0, 0, 30),  # fewer nodes than T
     ],
 )
-def test_how_many_start(
+def test_the_number_of_starts_in_a_proof(
     *,
     nodes: int,
     parallel: int,

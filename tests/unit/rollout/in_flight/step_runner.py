@@ -40,8 +40,8 @@ def in_flight(
 ) -> NodeView:
     """Return a node in this state under a lease newer than its slots."""
     node_lease = lease(token=TOKEN)
-    old = None if state in STARTED else evidence(OLD)
-    fields = {"token": TOKEN, "evidence": old, **(record or {})}
+    proof = None if state in STARTED else evidence(OLD)
+    fields = {"token": TOKEN, "evidence": proof, **(record or {})}
     view = in_flight_node(state, record=fields, **changes)
     return replace(view, lease=replace(node_lease, since=NOW - 60))
 

@@ -231,7 +231,7 @@ def test_a_recreated_pod_is_admitted_by_a_new_swap() -> None:
     assert wait_of(outcome_of(replace(view, gate=admitted))).code == WaitCode.DRIVER_START
 
 
-# What precedes the swap.
+# Conditions of the swap.
 
 
 def test_resumed_components_are_quiesced_again_before_an_unload() -> None:
@@ -263,7 +263,7 @@ def test_without_a_loaded_driver_only_the_plugin_of_a_bring_up_is_quiesced() -> 
     assert slot_writes(outcome_of(first)) == {"plugin": Quiesce()}
 
 
-def test_a_plugin_that_does_not_let_go_fails_a_bring_up() -> None:
+def test_a_plugin_that_is_not_quiesced_in_time_fails_a_bring_up() -> None:
     record = {"operation": Operation.BRING_UP, "paused": False, "since": NOW}
     view = restarting(WAITS_AT_GATE, record=record)
     view = replace(view, loaded=None)

@@ -36,7 +36,7 @@ from tests.unit.rollout.in_flight.test_validation import outcome_of as validates
 from tests.unit.rollout.in_flight.test_validation import ready
 from tests.unit.rollout.outcomes import node_write, record_in, slot_writes, step_of, wait_of
 
-# How it ends.
+# Results of a driver restart.
 
 
 def test_a_driver_that_is_ready_and_loaded_is_validated() -> None:

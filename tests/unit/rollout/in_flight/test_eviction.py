@@ -300,7 +300,7 @@ def test_an_eviction_without_a_limit_never_ends() -> None:
     assert wait_of(outcome_of(view, NOW + 1e8)).until is None
 
 
-# A cordon that is taken away.
+# A removed cordon.
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,9 @@ def test_why_a_grant_is_not_used(
         (Operation.UPGRADE, {"ages": {"pods": 89.0}}),
     ],
 )
-def test_what_does_not_hold_a_start_up(operation: Operation, options: dict[str, Any]) -> None:
+def test_conditions_that_do_not_prevent_a_start(
+    operation: Operation, options: dict[str, Any]
+) -> None:
     view = without_driver(node()) if operation is Operation.BRING_UP else done(excluded=True)
     assert node_write(first_write(view, operation=operation, **options)).applied.lease is not None
 
@@ -278,7 +280,7 @@ def test_other_starts_keep_the_recorded_revalidation(view: NodeView, operation: 
     assert record_in(first_write(view, operation=operation)).revalidated == "before"
 
 
-def test_a_start_keeps_what_the_record_knows() -> None:
+def test_a_start_keeps_other_fields_of_the_record() -> None:
     view = required()
     assert isinstance(view.record, NodeRecord)
     old_record = replace(

@@ -116,7 +116,7 @@ def test_a_new_target_without_a_build_releases_the_node(readiness: Readiness | N
 
 
 @pytest.mark.parametrize("target", [OLD, "target-unknown"])
-def test_a_release_for_want_of_a_purpose_has_no_back_off(target: str) -> None:
+def test_a_release_without_a_target_to_install_has_no_back_off(target: str) -> None:
     view = in_flight(S.POD_DELETION_REQUIRED)
     view = with_results(run_step(view, step_of(outcome_of(view))), *QUIET)
     pool_view = granted(wide(), view, target=target)
@@ -167,7 +167,7 @@ def test_a_node_that_moved_to_another_pool_finishes_in_its_own() -> None:
     assert record.state == S.POD_DELETION_REQUIRED
 
 
-# What a reboot changes, as docs/states.md#v-reboot has it.
+# What a reboot changes (docs/states.md#v-reboot).
 
 
 def rebooted(view: NodeView, **changes: Any) -> NodeView:

@@ -59,8 +59,10 @@ S = UpgradeState
 
 def outcome_of(view: NodeView, at: float = NOW, why: str = "", **visibility: Any) -> NodeOutcome:
     pool_view = granted(pool(), view)
-    released = {view.uid: why} if why else {}
-    pool_view = replace(pool_view, constraints=replace(pool_view.constraints, to_release=released))
+    to_release = {view.uid: why} if why else {}
+    pool_view = replace(
+        pool_view, constraints=replace(pool_view.constraints, to_release=to_release)
+    )
     return step_in_flight(view, pool_view, instant(at, **visibility))
 
 
@@ -214,7 +216,7 @@ def test_a_started_node_is_not_released() -> None:
     assert wait_of(outcome_of(view, why="halted")).code == WaitCode.OLD_DRIVER
 
 
-# Failing.
+# Failures.
 
 
 def broken(**changes: Any) -> NodeView:
@@ -418,7 +420,7 @@ def test_a_wait_is_rechecked_only_after_it_began() -> None:
 
 
 def test_the_taint_of_a_foreign_cordon_holds_nothing_up() -> None:
-    """One node that is only validated, and one that a person uncordoned."""
+    """A node that is only validated, and a node that a person uncordoned."""
     validated = with_record(proven(), operation=Operation.VALIDATE)
     assert record_in(outcome_of(unsettled(validated))).state == S.UPGRADE_DONE
     bared = replace(unsettled(in_flight(S.WAIT_FOR_JOBS_REQUIRED)), cordoned=False)

@@ -102,7 +102,7 @@ def test_a_component_is_rechecked_when_it_counts_as_silent() -> None:
     assert record_in(outcome_of(beats, NOW + 160)).state == S.POD_RESTART_REQUIRED
 
 
-def test_a_component_that_cannot_let_go_reports_why() -> None:
+def test_a_component_that_cannot_quiesce_reports_the_reason() -> None:
     view = with_results(quiescing(), "plugin", "discovery", "validator")
     view = with_results(view, "telemetry", outcome="failed", message="NVML hangs")
     detail = wait_of(outcome_of(view)).detail

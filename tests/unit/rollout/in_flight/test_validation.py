@@ -137,7 +137,7 @@ def test_what_validation_waits_for(change: str, code: WaitCode, detail: str) -> 
     assert detail in wait.detail
 
 
-# What counts as evidence, as docs/invariants.md#i3 has it.
+# What counts as evidence (docs/invariants.md#i3).
 
 
 def test_matching_evidence_releases_the_node() -> None:
@@ -284,7 +284,7 @@ def test_earlier_restarts_do_not_fail_a_mere_validation() -> None:
     assert wait_of(outcome_of(view)).code == WaitCode.VALIDATION
 
 
-# The driver goes while it is validated.
+# Driver restarts during the validation.
 
 
 def test_a_recreated_driver_pod_is_admitted_again() -> None:

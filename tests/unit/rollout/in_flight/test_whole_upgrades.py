@@ -271,7 +271,7 @@ def test_first_bring_up_has_no_cordon_and_quiesces_the_plugin_alone() -> None:
     assert last.state == S.UPGRADE_DONE
 
 
-def test_take_over_goes_the_whole_way() -> None:
+def test_a_take_over_is_a_whole_upgrade() -> None:
     start = replace(done(target=OLD, pods=PODS), state="", record=None, driver_label="")
     _, written, _ = all_writes(start, policy(), Operation.TAKE_OVER, meanwhile=no_job)
     assert written == WHOLE

@@ -96,7 +96,7 @@ def test_an_unused_grant_is_withdrawn() -> None:
 
 
 def test_an_entry_stays_while_a_write_to_its_node_is_pending() -> None:
-    """The write may begin or start on what was granted; its outcome is dealt with afterwards."""
+    """The pending write may begin or start the granted target; its result is handled afterwards."""
     beginning, starting = (
         replace(candidate("one"), write_pending=True),
         replace(in_state(JOBS, "two"), write_pending=True),
@@ -150,7 +150,7 @@ def test_an_unconfirmed_first_write_is_repeated_where_it_is_still_wanted() -> No
 
 @pytest.mark.parametrize(("limit", "begin"), [(1, {"first"}), (2, {"first", "second"}), (0, set())])
 def test_an_unconfirmed_first_write_counts_as_begun(limit: int, begin: set[str]) -> None:
-    """Even where another node was granted before it."""
+    """An earlier grant of another node makes no difference."""
     first, second = replace(candidate("first"), unconfirmed_write_at=NOW - 1), candidate("second")
     in_flight = {first.uid: entry(first), second.uid: entry(second, since=NOW - 50)}
     upgrade = {**ALL, "max_unavailable": str(limit)}
@@ -172,14 +172,14 @@ def test_no_start_under_an_entry_that_has_ended() -> None:
     decision = decided(pool, retried)
     assert not any(isinstance(action, WriteNode) for action in decision.steps["again"].actions)
     assert written(decision).targets[NEW].failed == (retried.uid,)
-    decision_after = candidate("late")
+    late_node = candidate("late")
     pool = open_pool(
         upgrade=ALL,
         base=9,
         record=of_target(),
-        in_flight={decision_after.uid: entry(decision_after, since=NOW - 60)},
+        in_flight={late_node.uid: entry(late_node, since=NOW - 60)},
     )
-    assert decided(pool, decision_after).steps == {}
+    assert decided(pool, late_node).steps == {}
 
 
 def test_after_the_start_a_node_finishes_on_its_own_target() -> None:
@@ -410,7 +410,7 @@ def test_a_node_outside_the_counts_is_retargeted_beyond_the_limit() -> None:
 
 
 def test_a_start_that_costs_no_availability_needs_no_budget() -> None:
-    """A validation, a start on an unoccupied node, and beside them one that costs availability."""
+    """A validation, a start on an unoccupied node, and a start that costs availability."""
     validated, bare, taken = (
         candidate("validated"),
         without_driver(node("bare")),

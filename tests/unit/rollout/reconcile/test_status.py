@@ -116,7 +116,7 @@ FLIGHT = {"u": InFlight(node="n", token=1, target=NEW, since=NOW)}
         ({"in_flight": FLIGHT, "base": 3}, True),
     ],
 )
-def test_which_status_changes_are_worth_a_write(changes: dict[str, Any], *, expected: bool) -> None:
+def test_which_status_changes_are_written(changes: dict[str, Any], *, expected: bool) -> None:
     stored = RolloutStatus(target=NEW, in_flight=changes.get("in_flight", {}))
     assert is_worth_writing(replace(stored, **changes), stored) is expected
 
