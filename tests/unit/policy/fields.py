@@ -23,9 +23,9 @@ class ExpectedFinding(Enum):
     MODEL = auto()
     """The model has the value, without a finding."""
     NOTE = auto()
-    """A note says that the field has no effect."""
+    """A note: the field has no effect."""
     WARNING = auto()
-    """A warning says that the requested feature is not supported."""
+    """A warning: the requested feature is not supported."""
     ERROR = auto()
     """An error refuses the value."""
 
@@ -141,20 +141,20 @@ def with_prefix(path: str, fields: Object) -> Object:
     return {f"{path}.{name}": value for name, value in fields.items()}
 
 
-def driver_fields(at: str) -> Object:
+def driver_fields(prefix: str) -> Object:
     """Return the driver fields that ClusterPolicy and NVIDIADriver share."""
     named = {**IMAGE, **REST, "usePrecompiled": True, "kernelModuleType": "open"}
     named |= {"rdma.enabled": True, "rdma.useHostMofed": True, "manager.env": ENV}
     named |= {"secretEnv": "s", "certConfig.name": "c", "kernelModuleConfig.name": "k"}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         named |= with_prefix(probe, PROBE)
-    return with_prefix(at, named) if at else named
+    return with_prefix(prefix, named) if prefix else named
 
 
-def upgrade_fields(at: str, *, auto_upgrade: bool) -> Object:
+def upgrade_fields(prefix: str, *, auto_upgrade: bool) -> Object:
     """Return the fields of an upgrade policy."""
     return with_prefix(
-        at,
+        prefix,
         {
             "autoUpgrade": auto_upgrade,
             "maxParallelUpgrades": 5,

@@ -96,7 +96,7 @@ def _retry(on: DisturbanceContext, name: str, _pool: str) -> None:
 
 
 def _undo_edits(on: DisturbanceContext, name: str, pool: str) -> None:
-    """Restore what the record says; retry the node where that is no help."""
+    """Restore the labels of the record; otherwise retry the node."""
     node = on.state.node_view(name)
     if node is None or not isinstance(node.record, NodeRecord):
         return

@@ -1,6 +1,6 @@
 """A pool on which a driver never loads, reduced to grants and failures.
 
-A granted node begins at once, and fails when the test says so.
+A granted node begins at once, and fails when the test calls `fail`.
 """
 
 from collections.abc import Iterable

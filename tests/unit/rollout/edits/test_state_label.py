@@ -247,9 +247,9 @@ def test_a_state_edit_notice_names_the_old_and_the_restored_state(state: str, wa
 
 
 @pytest.mark.parametrize(
-    ("state", "says"), [("drain-required", "drain-required"), ("", STATE_LABEL)]
+    ("state", "text"), [("drain-required", "drain-required"), ("", STATE_LABEL)]
 )
-def test_a_second_state_edit_names_the_edited_state(state: str, says: str) -> None:
+def test_a_second_state_edit_names_the_edited_state(state: str, text: str) -> None:
     outcome = wait_of(handle_edits(state_edited(failed(), state, edits=1), pool(), instant()))
     assert f"{STATE_LABEL} is {state}" in outcome.detail
     assert outcome.detail.endswith(" upgrade-failed")

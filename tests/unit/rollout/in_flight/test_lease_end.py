@@ -433,11 +433,11 @@ def test_an_operation_that_needs_no_cordon_restores_none() -> None:
     assert notices_in(outcome_of(view)) == []
 
 
-@pytest.mark.parametrize(("writers", "who"), [({}, ""), ({NodeField.CORDON: PERSON}, PERSON)])
+@pytest.mark.parametrize(("writers", "manager"), [({}, ""), ({NodeField.CORDON: PERSON}, PERSON)])
 def test_the_manager_that_removed_our_cordon_is_named(
-    writers: dict[NodeField, str], who: str
+    writers: dict[NodeField, str], manager: str
 ) -> None:
     view = replace(in_flight(S.WAIT_FOR_JOBS_REQUIRED, last_managers=writers), cordoned=False)
     (note,) = notices_in(outcome_of(view))
-    assert who in note.message
+    assert manager in note.message
     assert not note.message.startswith(" ")

@@ -67,7 +67,7 @@ UNCHANGED = with_record(failed(), state=UpgradeState.UPGRADE_REQUIRED, started=F
         (replace(FAILED, state=UpgradeState.UPGRADE_DONE), EntryResult.FAILED),
         (replace(done(), state=UpgradeState.UPGRADE_FAILED), EntryResult.VALIDATED),
         (replace(FAILED, state=""), EntryResult.FAILED),
-        # A record of a later token than the Rollout knows: an old copy of it was put back.
+        # The token of the record is later than in the Rollout: an old Rollout was restored.
         (
             with_record(done(), token=TOKEN + 3, evidence=evidence(token=TOKEN + 3)),
             EntryResult.VALIDATED,
