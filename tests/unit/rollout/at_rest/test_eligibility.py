@@ -160,7 +160,7 @@ STARTS: dict[str, tuple[NodeView, PoolView]] = {
 
 
 @pytest.mark.parametrize("case", STARTS)
-def test_what_is_no_obstacle(case: str) -> None:
+def test_conditions_that_prevent_no_start(case: str) -> None:
     node, pool = STARTS[case]
     assert isinstance(step_at_rest(node, pool, instant()), Candidate)
 

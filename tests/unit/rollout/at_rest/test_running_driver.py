@@ -61,17 +61,17 @@ def test_the_driver_pod_has_the_label_of_its_node() -> None:
 
 
 def test_the_driver_pod_is_the_most_advanced_one_in_any_order() -> None:
-    waits = driver_pod(NEW, uid="waits", started=None, ready=False)
-    starts, up = driver_pod(NEW, uid="starts", ready=False), driver_pod(NEW, uid="a")
-    for pods, which in (((waits, starts), starts), ((waits, starts, up), up)):
-        assert driver_pod_of(done(driver_pods=pods)) == which
-        assert driver_pod_of(done(driver_pods=tuple(reversed(pods)))) == which
+    waiting = driver_pod(NEW, uid="waits", started=None, ready=False)
+    starting, ready = driver_pod(NEW, uid="starts", ready=False), driver_pod(NEW, uid="a")
+    for pods, expected in (((waiting, starting), starting), ((waiting, starting, ready), ready)):
+        assert driver_pod_of(done(driver_pods=pods)) == expected
+        assert driver_pod_of(done(driver_pods=tuple(reversed(pods)))) == expected
 
 
-@pytest.mark.parametrize(("apart", "same"), [(0.9, True), (1.0, False), (-0.9, True)])
-def test_starts_less_than_a_second_apart_are_the_same_run(apart: float, *, same: bool) -> None:
+@pytest.mark.parametrize(("seconds", "same"), [(0.9, True), (1.0, False), (-0.9, True)])
+def test_starts_less_than_a_second_apart_are_the_same_run(seconds: float, *, same: bool) -> None:
     proof = evidence()
-    start = proof.driver_started + apart
+    start = proof.driver_started + seconds
     run = DriverRun(instance="i", started=start, pod_uid=proof.driver_pod_uid)
     assert covers_run(proof, run) is same
     assert in_place(done(driver_pods=(driver_pod(NEW, started=start),))) is same
@@ -136,7 +136,7 @@ DIFFERENT = {
     "another pod": done(driver_pods=(driver_pod(uid="pod-other"),)),
     "another start": done(driver_pods=(driver_pod(started=NOW - 60),)),
     "no pod": done(driver_pods=()),
-    "a pod that goes": done(driver_pods=(driver_pod(deleting=True),)),
+    "a pod being deleted": done(driver_pods=(driver_pod(deleting=True),)),
     "a pod that is not ready": done(driver_pods=(driver_pod(ready=False),)),
     "a pod that does not run": done(driver_pods=(driver_pod(started=None),)),
     "a pod of another label": done(driver_pods=(driver_pod(label=label_of(OLD)),)),
@@ -181,12 +181,12 @@ def test_with_the_host_method_the_loaded_modules_are_compared() -> None:
 
 def test_a_done_node_on_another_target_is_not_in_place() -> None:
     assert isinstance(step_at_rest(done(target=OLD), pool(NEW), instant()), Step)
-    again = candidate_of(
+    candidate = candidate_of(
         step_at_rest(
             done(target=OLD), pool(NEW, constraints={"may_mark_required": False}), instant()
         )
     )
-    assert again.operation is Operation.UPGRADE
+    assert candidate.operation is Operation.UPGRADE
 
 
 # The target of a joining node, and which nodes are outside the counts (docs/states.md#harm).
@@ -199,7 +199,7 @@ LOADED = LoadedDriver(version="570.1")
 JOINS: dict[str, tuple[dict[str, Any], str]] = {
     "nothing was ever proven": ({}, NEW),
     "the target is proven": ({"proven": frozenset({NEW, OLD}), "last_good": NEW}, NEW),
-    "the target is proven, and another was before": (
+    "the target is proven, and an earlier target too": (
         {"proven": frozenset({NEW}), "last_good": OLD},
         NEW,
     ),
@@ -208,7 +208,7 @@ JOINS: dict[str, tuple[dict[str, Any], str]] = {
         {"halted": {NEW: "2 of 2"}, "proven": frozenset({OLD}), "last_good": OLD},
         OLD,
     ),
-    "target: halted, and nothing else is good": ({"halted": {NEW: "2 of 2"}}, NEW),
+    "target: halted, and no other target is proven": ({"halted": {NEW: "2 of 2"}}, NEW),
 }
 
 
@@ -257,21 +257,21 @@ def test_an_upgraded_node_does_not_join() -> None:
 
 OUTSIDE: dict[str, tuple[dict[str, Any], bool]] = {
     "failed on an earlier target": ({"started": True, "target": OLD}, True),
-    "failed on an earlier one, was tried again, and given back": (
+    "failed on an earlier target, was retried, and released": (
         {"unproven": True, "target": OLD},
         True,
     ),
-    "gave up on an earlier one, and what it had is proven still": (
+    "failed before the start on an earlier target, and its driver is still proven": (
         {"unproven": True, "target": OLD, "evidence": evidence(OLD)},
         False,
     ),
-    "failed on this one": ({"started": True, "target": NEW}, False),
-    "failed on this one, and on an earlier one before": (
+    "failed on this target": ({"started": True, "target": NEW}, False),
+    "failed on this target, and before on an earlier target": (
         {"started": True, "target": NEW, "outside": True},
         True,
     ),
-    "gave up on an earlier one before anything was done": ({"target": OLD}, False),
-    "was given back after it had failed earlier": ({"target": NEW, "outside": True}, True),
+    "failed on an earlier target before the start": ({"target": OLD}, False),
+    "was released after an earlier failure": ({"target": NEW, "outside": True}, True),
     "works": ({"started": True, "target": OLD, "evidence": evidence(OLD)}, False),
 }
 

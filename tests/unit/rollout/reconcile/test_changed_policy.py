@@ -54,8 +54,8 @@ def test_before_the_start_a_new_target_is_first_written_to_the_rollout() -> None
     assert status.in_flight[busy.uid].target == THIRD
     assert status.targets[THIRD].threshold == 1
     assert decision.steps == {}
-    then = evaluate(edited(in_flight=entries(busy, target=THIRD)), busy)
-    assert (dict(then.retargeted), dict(then.constraints.to_release)) == ({}, {})
+    after = evaluate(edited(in_flight=entries(busy, target=THIRD)), busy)
+    assert (dict(after.retargeted), dict(after.constraints.to_release)) == ({}, {})
 
 
 def test_only_as_many_nodes_are_retargeted_as_the_proof_has_slots() -> None:
@@ -104,8 +104,8 @@ def test_an_entry_stays_while_a_write_to_its_node_is_pending() -> None:
     in_flight = {beginning.uid: entry(beginning), **entries(starting)}
     evaluation = evaluate(edited(in_flight=in_flight), beginning, starting)
     assert (evaluation.withdrawn, dict(evaluation.retargeted)) == (frozenset(), {})
-    calm = [replace(view, write_pending=False) for view in (beginning, starting)]
-    evaluation = evaluate(edited(in_flight=in_flight), *calm)
+    without_write = [replace(view, write_pending=False) for view in (beginning, starting)]
+    evaluation = evaluate(edited(in_flight=in_flight), *without_write)
     assert (evaluation.withdrawn, list(evaluation.retargeted)) == (
         frozenset({beginning.uid}),
         [starting.uid],
@@ -123,8 +123,8 @@ def test_an_entry_stays_while_a_write_to_its_node_is_pending() -> None:
 def test_an_entry_stays_while_a_first_write_is_unconfirmed(changes: dict[str, Any]) -> None:
     waiting = replace(candidate("one"), unconfirmed_write_at=NOW - 59)
     in_flight = {waiting.uid: entry(waiting)}
-    given: dict[str, Any] = {"record": of_target(), **changes}
-    pool = open_pool(upgrade=ALL, base=9, in_flight=in_flight, **given)
+    fields: dict[str, Any] = {"record": of_target(), **changes}
+    pool = open_pool(upgrade=ALL, base=9, in_flight=in_flight, **fields)
     evaluation = evaluate(pool, waiting)
     assert (evaluation.withdrawn, evaluation.constraints.may_begin) == (frozenset(), frozenset())
     assert dict(evaluation.constraints.in_flight) == in_flight
@@ -133,8 +133,8 @@ def test_an_entry_stays_while_a_first_write_is_unconfirmed(changes: dict[str, An
         for step in decided(pool, waiting).steps.values()
         for action in step.actions
     )
-    for known in (None, NOW - 60):
-        assert evaluate(pool, replace(waiting, unconfirmed_write_at=known)).withdrawn == {
+    for written_at in (None, NOW - 60):
+        assert evaluate(pool, replace(waiting, unconfirmed_write_at=written_at)).withdrawn == {
             waiting.uid
         }
 
@@ -247,13 +247,13 @@ def test_nodes_in_flight_finish_where_nothing_starts(
     changes: dict[str, object], code: WaitCode
 ) -> None:
     busy, waiting, other = in_state(RESTART, "busy"), candidate("waiting"), candidate("other")
-    rest = {name: value for name, value in changes.items() if name != "upgrade"}
+    fields = {name: value for name, value in changes.items() if name != "upgrade"}
     pool = open_pool(
         upgrade=ALL,
         base=9,
         record=of_target(),
         in_flight={**entries(busy), waiting.uid: entry(waiting)},
-        **rest,  # pyright: ignore[reportArgumentType]
+        **fields,  # pyright: ignore[reportArgumentType]
     )
     if "upgrade" in changes:
         pool = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))
@@ -308,9 +308,9 @@ def test_a_release_ends_the_halt_of_its_target_only() -> None:
     (write,) = decided(pool, *candidates(4)).rollouts
     assert write.granted == ("node-00",)
     assert write.status.targets[NEW] == replace(HALTED, accepted=1)
-    other = RolloutSpec(release=Release(target=OLD, failures=1))
-    still = open_pool(upgrade=ALL, base=9, record=HALTED, spec=other)
-    assert code_of(decided(still, *candidates(4)), "node-00") is WaitCode.HALTED
+    other_release = RolloutSpec(release=Release(target=OLD, failures=1))
+    halted_pool = open_pool(upgrade=ALL, base=9, record=HALTED, spec=other_release)
+    assert code_of(decided(halted_pool, *candidates(4)), "node-00") is WaitCode.HALTED
 
 
 def test_a_join_on_the_last_good_target_is_kept_while_the_wanted_one_is_halted() -> None:
@@ -340,10 +340,10 @@ def test_a_threshold_is_computed_from_the_base_or_the_present_nodes(
     base: int, threshold: int
 ) -> None:
     strategy = StrategySpec(failure_threshold="50%")
-    grants = open_pool(upgrade=ALL, base=base, strategy=strategy)
-    assert written(decided(grants, *candidates(4))).targets[NEW].threshold == threshold
-    unheard = replace(grants, target=OLD)
-    assert evaluate(unheard, *map(busy, "abcd")).records[NEW].threshold == threshold
+    granting_pool = open_pool(upgrade=ALL, base=base, strategy=strategy)
+    assert written(decided(granting_pool, *candidates(4))).targets[NEW].threshold == threshold
+    pool_on_old = replace(granting_pool, target=OLD)
+    assert evaluate(pool_on_old, *map(busy, "abcd")).records[NEW].threshold == threshold
 
 
 def test_a_removal_grant_is_kept_whatever_target_is_wanted() -> None:
