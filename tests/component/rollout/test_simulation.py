@@ -32,8 +32,8 @@ def test_every_rollout_keeps_its_invariants_and_ends_with_all_nodes_in_place(see
 
 
 def test_a_seed_repeats_exactly() -> None:
-    one, other = run_scenario(scenario(105)), run_scenario(scenario(105))
-    assert one.stage.log_lines == other.stage.log_lines
+    first, second = run_scenario(scenario(105)), run_scenario(scenario(105))
+    assert first.stage.log_lines == second.stage.log_lines
 
 
 def decide_nothing(fleet: Fleet, now: Instant) -> Decision:

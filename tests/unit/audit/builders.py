@@ -95,7 +95,7 @@ class JournalBuilder:
         self._snapshot = self.revision
 
     def begin(self) -> None:
-        """Begin the journal here: all objects so far exist at its start."""
+        """Begin the journal with the present objects."""
         self._start = self.present_objects()
         self._first = len(self.revisions)
 
@@ -130,7 +130,7 @@ class JournalBuilder:
             self.objects.pop((kind, name), None)
             if after is not None:
                 self.objects[kind, name] = after
-        shown = after or before or {"metadata": {}}
+        present = after or before or {"metadata": {}}
         revision = Revision(
             revision=self.revision if granted and shows else 0,
             time=self.time,
@@ -141,7 +141,7 @@ class JournalBuilder:
             kind=kind,
             namespace=namespace,
             name=name,
-            uid=shown["metadata"].get("uid", ""),
+            uid=present["metadata"].get("uid", ""),
             changed=changed_paths(before, after) if granted else {},
         )
         self.revisions.append(revision)
@@ -151,7 +151,7 @@ class JournalBuilder:
         """Change fields of the last revision in the journal only."""
         self.revisions[-1] = msgspec.structs.replace(self.revisions[-1], **fields)
 
-    # Writes of others.
+    # Writes by other managers.
 
     def node(
         self,
@@ -162,11 +162,11 @@ class JournalBuilder:
         driver: str = OLD_LABEL,
     ) -> None:
         """Register a node that is ready."""
-        known = {"nvidia.com/gpu.present": "true", DRIVER_LABEL: driver, **(labels or {})}
+        all_labels = {"nvidia.com/gpu.present": "true", DRIVER_LABEL: driver, **(labels or {})}
 
         def create(node: dict[str, Any]) -> None:
             node["metadata"]["uid"] = uid or f"uid-{name}"
-            node["metadata"]["labels"] = {key: value for key, value in known.items() if value}
+            node["metadata"]["labels"] = {key: value for key, value in all_labels.items() if value}
             node["status"] = {
                 "conditions": [{"type": "Ready", "status": "True"}],
                 "nodeInfo": {"bootID": f"boot-{name}"},
@@ -206,7 +206,7 @@ class JournalBuilder:
         self.write("Node", name, annotated(key, value), manager=by)
 
     def ask(self, request: str, name: str = "n1") -> None:
-        """Request something of us."""
+        """Write a request for Sluice."""
         self.annotate(name, REQUEST_ANNOTATION, request)
 
     def lose_record(self, name: str = "n1", value: str | None = "garbled") -> None:
@@ -239,11 +239,11 @@ class JournalBuilder:
 
     def targets(self, *, threshold: int = 2, **failed: list[str]) -> None:
         """Show targets with the names of their failed nodes in the status of the Rollout."""
-        shown = {
+        status = {
             target: {"threshold": threshold, "failed": [f"uid-{name}" for name in names]}
             for target, names in failed.items()
         }
-        self.rollout(lambda rollout: rollout.update(status={"base": 10, "targets": shown}))
+        self.rollout(lambda rollout: rollout.update(status={"base": 10, "targets": status}))
 
     def accept(self, failures: int, *, target: str = TARGET, pool: str = POOL) -> None:
         """Accept that many failures of a target as a person."""
@@ -252,7 +252,7 @@ class JournalBuilder:
             lambda rollout: rollout.update(spec={"release": release}), pool=pool, by="kubectl"
         )
 
-    # Writes of ours, each with the whole record.
+    # Writes by Sluice, each with the whole record.
 
     def apply(
         self,
@@ -357,9 +357,9 @@ class JournalBuilder:
 
     def start(self, name: str = "n1", *, restart: bool = False) -> Revision:
         """Step 6: move the driver label."""
-        moved = [] if restart else [labelled(DRIVER_LABEL, self.records[name].label or None)]
+        label_change = [] if restart else [labelled(DRIVER_LABEL, self.records[name].label or None)]
         return self._apply_state(
-            name, UpgradeState.POD_RESTART_REQUIRED, *moved, started=True, evidence=None,
+            name, UpgradeState.POD_RESTART_REQUIRED, *label_change, started=True, evidence=None,
             old_pod_uid=f"pod-{name}-old",
         )  # fmt: skip
 
@@ -385,10 +385,10 @@ class JournalBuilder:
     ) -> Revision:
         """Step 9: return the node on correct evidence, on altered evidence or on the saved one."""
         evidence = self._saved_evidence if saved else self.evidence(name, **overrides)
-        known = self.records[name]
+        record = self.records[name]
         self.records[name] = NodeRecord(
-            node_uid=known.node_uid, epoch=known.epoch, token=known.token, pool=known.pool,
-            target=known.target, label=known.label, seen=known.seen, evidence=evidence,
+            node_uid=record.node_uid, epoch=record.epoch, token=record.token, pool=record.pool,
+            target=record.target, label=record.label, seen=record.seen, evidence=evidence,
         )  # fmt: skip
         return self._apply_state(name, UpgradeState.UPGRADE_DONE, leased(None), cordoned(cordon))
 
@@ -434,7 +434,7 @@ class JournalBuilder:
         self.fail(name)
 
     def churn(self, times: int, *, by: str = MANAGER) -> None:
-        """Write a field of our own a number of times."""
+        """Write a field of Sluice a number of times."""
         verb = Verb.APPLY if by == MANAGER else Verb.PATCH
         for number in range(times):
             change = labelled("sluice.dev/churn", str(number))
@@ -443,8 +443,8 @@ class JournalBuilder:
     # What the present objects show.
 
     def _record(self, name: str) -> NodeRecord:
-        known = self.records.get(name)
-        return known or NodeRecord(node_uid=self.uid(name), epoch=self.epoch, token=0)
+        record = self.records.get(name)
+        return record or NodeRecord(node_uid=self.uid(name), epoch=self.epoch, token=0)
 
     def uid(self, name: str) -> str:
         return self.objects["Node", name]["metadata"]["uid"]
@@ -637,7 +637,9 @@ def _value(word: str, values: dict[str, object]) -> Any:
 def violations_of(journal: AuditJournal, *, faults: bool = False) -> list[tuple[str, str, int]]:
     """Return invariant, node and revision of each violation."""
     result = judge(journal, faults=faults)
-    return [(found.invariant, found.node, found.revision) for found in result.violations]
+    return [
+        (violation.invariant, violation.node, violation.revision) for violation in result.violations
+    ]
 
 
 def revisions_of(journal: AuditJournal, invariant: str, *, faults: bool = False) -> list[int]:
@@ -649,7 +651,11 @@ def revisions_of(journal: AuditJournal, invariant: str, *, faults: bool = False)
 def messages(journal: AuditJournal, invariant: str = "", *, faults: bool = False) -> list[str]:
     """Return the messages of the violations of one invariant or of all."""
     result = judge(journal, faults=faults)
-    return [found.message for found in result.violations if invariant in ("", found.invariant)]
+    return [
+        violation.message
+        for violation in result.violations
+        if invariant in ("", violation.invariant)
+    ]
 
 
 def labelled(key: str, value: str | None) -> Change:

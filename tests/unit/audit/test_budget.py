@@ -185,11 +185,11 @@ def test_a_node_counts_until_the_moment_it_leaves_the_pool(left_at: float, probl
     builder = JournalBuilder("n0", "n1").play("cordon n0")
     left_at += builder.time
     builder.play("advance 1; lease n1; advance 20; uncordon n1")
-    alone = builder.facts(members=frozenset({"uid-n1"}), since=left_at)
-    journal = builder.journal(pools=(builder.facts(), alone))
+    remaining = builder.facts(members=frozenset({"uid-n1"}), since=left_at)
+    journal = builder.journal(pools=(builder.facts(), remaining))
     assert len(revisions_of(journal, "I1")) == problems
     rejoined = builder.facts(since=left_at)
-    journal = builder.journal(pools=(builder.facts(), alone, rejoined))
+    journal = builder.journal(pools=(builder.facts(), remaining, rejoined))
     assert len(revisions_of(journal, "I1")) == 1
 
 
@@ -198,10 +198,10 @@ def test_a_node_that_left_before_the_decision_does_not_count() -> None:
     builder.play("lease n0 cordon=False; release n0; cordon n0; advance 1; pod p0; snapshot")
     left_at = builder.time
     builder.play("advance 1; pod p1; lease n1 seen=snapshot")
-    both = builder.facts(members=frozenset({"uid-n0", "uid-n1"}))
-    alone = builder.facts(members=frozenset({"uid-n1"}), since=left_at)
-    assert len(revisions_of(builder.journal(pools=(both,)), "I1")) == 1
-    assert revisions_of(builder.journal(pools=(both, alone)), "I1") == []
+    all_members = builder.facts(members=frozenset({"uid-n0", "uid-n1"}))
+    remaining = builder.facts(members=frozenset({"uid-n1"}), since=left_at)
+    assert len(revisions_of(builder.journal(pools=(all_members,)), "I1")) == 1
+    assert revisions_of(builder.journal(pools=(all_members, remaining)), "I1") == []
 
 
 @pytest.mark.parametrize("begin", ["", "begin;"])
@@ -229,7 +229,7 @@ def test_a_node_stays_in_the_pool_of_its_first_record_until_the_next() -> None:
     equipped_but_cordoned=(set[str](), "cordon n7", 1),
     equipped_and_another_cordoned=(set[str](), "cordon n6", 1),
     equipped_and_deleted=(set[str](), "snapshot; delete Node n7", 0),
-    another_lacks_one_now=({"uid-of-nobody"}, "", 0),
+    another_lacks_one_now=({"uid-unknown"}, "", 0),
 )
 def test_a_node_that_got_its_driver_after_the_snapshot_does_not_count(
     driverless: set[str], other: str, problems: int
@@ -237,7 +237,7 @@ def test_a_node_that_got_its_driver_after_the_snapshot_does_not_count(
     builder = JournalBuilder(*EIGHT)
     before = "" if "delete" in other else other
     builder.play(f"label n7 {DRIVER_LABEL} some by=sluice-scheduler; {before}; advance 5; snapshot")
-    facts = builder.facts(driverless=frozenset({"uid-n7", "uid-of-nobody"}))
+    facts = builder.facts(driverless=frozenset({"uid-n7", "uid-unknown"}))
     later = builder.facts(driverless=frozenset(driverless), since=builder.time)
     builder.play(f"advance 5; {other if 'delete' in other else ''}; lease n0 seen=snapshot")
     assert len(revisions_of(builder.journal(pools=(facts, later)), "I1")) == problems

@@ -11,7 +11,7 @@ BUSY = "although the kernel had answered busy"
 HELD = f"{AGENT} unloaded the driver while python held the device"
 
 
-def found(story: str, invariant: str) -> list[str]:
+def messages_of(story: str, invariant: str) -> list[str]:
     builder = JournalBuilder("n1").play(f"lease; {story}")
     return messages(builder.journal(), invariant)
 
@@ -33,7 +33,7 @@ def found(story: str, invariant: str) -> list[str]:
     ),
 )
 def test_continuing_after_busy_is_a_violation(story: str, problem: str) -> None:
-    assert found(story, "I5") == [f"{AGENT} {problem}"]
+    assert messages_of(story, "I5") == [f"{AGENT} {problem}"]
 
 
 @cases(
@@ -52,7 +52,7 @@ def test_continuing_after_busy_is_a_violation(story: str, problem: str) -> None:
     a_refused_unload_of_a_held_driver=("hold_device; op driver swap unload:busy outcome=failed"),
 )
 def test_obeying_the_kernel_is_no_violation(story: str) -> None:
-    assert found(story, "I5") == []
+    assert messages_of(story, "I5") == []
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_unloading_a_held_driver_is_a_violation(
     since: float, until: float | None, texts: list[str]
 ) -> None:
     hold = f"hold_device {since} {until} holder=python; hold_device node=n2"
-    assert found(f"{hold}; op driver swap unload:ok", "I5") == texts
+    assert messages_of(f"{hold}; op driver swap unload:ok", "I5") == texts
 
 
 def test_a_process_without_a_name_holds_the_device() -> None:
     text = HELD.replace("python", "a process")
-    assert found("hold_device; op driver swap unload:ok", "I5") == [text]
+    assert messages_of("hold_device; op driver swap unload:ok", "I5") == [text]
 
 
 AGAIN = "driver of n1: swap 1.1 ended again"
@@ -109,7 +109,7 @@ LATE = "driver of n1: swap 1.1 ended after the later op 1.2"
     ),
 )
 def test_each_op_has_one_result_in_order(story: str, texts: list[str]) -> None:
-    assert found(story, "I11") == texts
+    assert messages_of(story, "I11") == texts
 
 
 def test_a_repeated_event_has_the_same_content() -> None:

@@ -46,7 +46,7 @@ class AuditedCluster:
     async def node(self, name: str) -> None:
         manifest = {
             "metadata": {"name": name, "labels": {DRIVER_LABEL: "main-t1"}},
-            # Where nobody else owns anything of spec, dropping our cordon drops all of it.
+            # A server drops the whole spec with our cordon if no other manager owns a field of it.
             "spec": {"providerID": f"rack://{name}"},
         }
         node = await self.kubelet.create(NODES, manifest)

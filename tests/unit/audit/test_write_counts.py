@@ -1,4 +1,4 @@
-"""I10: what is counted, per node and attempt."""
+"""I10: counted writes, per node and attempt."""
 
 from typing import Any
 

@@ -51,7 +51,7 @@ def pool_with_limits(
     *, parallel: int = 0, unavailable: int | str = "100%", threshold: str = "100%", **changes: Any
 ) -> PoolView:
     """Return a pool that moves to NEW within limits; `changes` are of its upgrade policy."""
-    planned = pool(
+    result = pool(
         upgrade={
             "max_parallel_upgrades": parallel,
             "max_unavailable": unavailable,
@@ -59,7 +59,7 @@ def pool_with_limits(
             **changes,
         }
     )
-    return replace(planned, strategy=StrategySpec(failure_threshold=threshold))
+    return replace(result, strategy=StrategySpec(failure_threshold=threshold))
 
 
 def awaiting_jobs(seconds: int = 0) -> dict[str, Any]:
@@ -84,15 +84,15 @@ def idle_nodes(count: int) -> list[NodeView]:
 
 
 def forecast_for(
-    pool: PoolView, nodes: Iterable[NodeView], world_of: WorldOf | None = None, **wanted: Any
+    pool: PoolView, nodes: Iterable[NodeView], world_of: WorldOf | None = None, **options: Any
 ) -> RolloutPlan:
-    known: dict[str, Any] = {"plays": 1, **wanted}
+    arguments: dict[str, Any] = {"plays": 1, **options}
     return plan(
         fleet(pool, *nodes),
         instant(),
         pool=POOL,
         world_of=world_of or fixed_worlds(),
-        **known,
+        **arguments,
     )
 
 

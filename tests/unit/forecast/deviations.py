@@ -11,11 +11,11 @@ from tests.unit.forecast.evicting_node import NEW_LABEL, SIXTEENTH, EvictingNode
 Change = Callable[[EvictingNode], None]
 
 
-def set_fields(what: Callable[[EvictingNode], object], **values: object) -> Change:
+def set_fields(stage_object: Callable[[EvictingNode], object], **values: object) -> Change:
 
     def change(node_stage: EvictingNode) -> None:
         for name, value in values.items():
-            setattr(what(node_stage), name, value)
+            setattr(stage_object(node_stage), name, value)
 
     return change
 
@@ -44,8 +44,8 @@ def world(**override: Any) -> Change:
     return lambda node_stage: node_stage.override_world(**override)
 
 
-def add_attempts(what: str, times: int = 1) -> Change:
-    return lambda node_stage: node_stage.machine.counts.update({what: times})
+def add_attempts(process: str, times: int = 1) -> Change:
+    return lambda node_stage: node_stage.machine.counts.update({process: times})
 
 
 def deletion(rules: PodDeletion, gpu: PodDeletion | None = None) -> Change:
@@ -57,8 +57,8 @@ def deletion(rules: PodDeletion, gpu: PodDeletion | None = None) -> Change:
 def combine(*changes: Change) -> Change:
 
     def change(node_stage: EvictingNode) -> None:
-        for each in changes:
-            each(node_stage)
+        for apply_change in changes:
+            apply_change(node_stage)
 
     return change
 

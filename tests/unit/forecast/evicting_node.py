@@ -35,12 +35,12 @@ PACE = Latencies(
     device_close=1.0,
     eviction_retry=5.0,
 )
-"""In fractions that add up exactly."""
+"""Latencies in fractions that add up exactly."""
 WEB = Tenant(name="web")
 
 
 class EvictingNode:
-    """One node; a test changes what is on its stage."""
+    """A stage with one node; a test changes its objects."""
 
     def __init__(self, *tenants: Tenant) -> None:
         plan = StageNodeSpec(name=NODE, pool=POOL, target=OLD, tenants=tenants)
@@ -95,7 +95,9 @@ class EvictingNode:
         self.node.fields = {**self.node.fields, path: OwnedField(value, (MANAGER,))}
 
     def remove_field(self, path: str) -> None:
-        self.node.fields = {at: held for at, held in self.node.fields.items() if at != path}
+        self.node.fields = {
+            field: value for field, value in self.node.fields.items() if field != path
+        }
 
     def set_record(self, **changes: object) -> None:
         self.set_field(RECORD, replace(self.record, **changes))
@@ -123,20 +125,20 @@ class EvictingNode:
 def decide_and_advance(stage: SimulatedStage) -> None:
     decision = decide(stage.fleet(), stage.instant())
     stage.carry_out(decision)
-    stage.run_until(min(at for at in (stage.next_at, decision.wake_at) if at is not None))
+    stage.run_until(min(time for time in (stage.next_at, decision.wake_at) if time is not None))
 
 
 def upgrade_stepwise(node_stage: EvictingNode) -> tuple[float, float, float, float]:
     """Return when the label moves, the driver starts and has loaded, and the lease ends."""
-    moved = 0.0
+    label_moved_at = 0.0
     while api.value(node_stage.node, LEASE) is not None:
         decide_and_advance(node_stage.stage)
-        if not moved and api.driver_label_of(node_stage.node) == NEW_LABEL:
-            moved = node_stage.stage.now
+        if not label_moved_at and api.driver_label_of(node_stage.node) == NEW_LABEL:
+            label_moved_at = node_stage.stage.now
     loaded = node_stage.machine.loaded
     assert loaded is not None
     return (
-        moved,
+        label_moved_at,
         node_stage.driver.status.started or 0.0,
         loaded.driver.loaded_at,
         node_stage.stage.now,

@@ -1,4 +1,4 @@
-"""What would be if the pool were otherwise, and what it had to be to be through in time."""
+"""Plans with other limits or targets, and the limits required to finish in time."""
 
 import pytest
 
@@ -22,54 +22,54 @@ from tests.unit.forecast.builders import (
 from tests.unit.rollout.builders import NEW, NOW, VARIANT, done, required
 
 
-def test_another_budget_is_foreseen_on_wish() -> None:
+def test_the_plan_follows_a_given_budget() -> None:
     serial = forecast_for(pool_with_limits(parallel=1), idle_nodes(4))
-    wished = forecast_for(
+    parallel = forecast_for(
         pool_with_limits(parallel=1),
         idle_nodes(4),
         options=PlanOptions(max_parallel=0, max_unavailable=2),
     )
-    assert wished.loss.nodes == 2
+    assert parallel.loss.nodes == 2
     assert serial.makespan.p50 is not None
-    assert wished.makespan.p50 == pytest.approx(serial.makespan.p50 / 2, rel=0.05)
+    assert parallel.makespan.p50 == pytest.approx(serial.makespan.p50 / 2, rel=0.05)
 
 
-def test_another_driver_is_foreseen_on_wish() -> None:
-    there = [done("node-1"), done("node-2")]
-    assert not forecast_for(pool_with_limits(), there).nodes
+def test_the_plan_follows_a_given_target() -> None:
+    nodes = [done("node-1"), done("node-2")]
+    assert not forecast_for(pool_with_limits(), nodes).nodes
     build = Build(label="label-next", install_digest="install-next")
     planned = forecast_for(
-        pool_with_limits(), there, options=PlanOptions(target="next", builds={VARIANT: build})
+        pool_with_limits(), nodes, options=PlanOptions(target="next", builds={VARIANT: build})
     )
     assert planned.target == "next"
     assert all(node.end.p50 for node in planned.nodes)
-    unknown = forecast_for(pool_with_limits(), there, options=PlanOptions(target="next"))
+    unknown = forecast_for(pool_with_limits(), nodes, options=PlanOptions(target="next"))
     assert unknown.makespan == Percentiles(None, None)
     remark_with(unknown, "2 nodes will not start (target-missing)")
 
 
 @pytest.mark.parametrize("seconds", [30, 50, 80, 120, 200, 400])
-def test_the_needed_limit_is_the_smallest_that_does(seconds: int) -> None:
+def test_the_required_limit_is_the_smallest_that_suffices(seconds: int) -> None:
     nodes = [
         old_node(f"node-{number}", *[gpu_pod(f"w{number}")] * (number % 2)) for number in range(6)
     ]
-    by_hand = None
+    smallest = None
     for number in range(7):
-        planned = forecast_for(
+        candidate = forecast_for(
             pool_with_limits(unavailable=number), nodes, varied_worlds(), plays=2
         )
-        if planned.makespan.p95 is not None and planned.makespan.p95 <= seconds:
-            by_hand = number
+        if candidate.makespan.p95 is not None and candidate.makespan.p95 <= seconds:
+            smallest = number
             break
     found = forecast_for(
         pool_with_limits(unavailable=1), nodes, varied_worlds(), plays=2, finish_by=NOW + seconds
     )
     assert found.required_limits is not None
-    assert found.required_limits.max_unavailable == by_hand
-    if by_hand is None:
+    assert found.required_limits.max_unavailable == smallest
+    if smallest is None:
         remark_with(found, "No maxUnavailable is known")
     else:
-        remark_with(found, f"set maxUnavailable to {by_hand}:")
+        remark_with(found, f"set maxUnavailable to {smallest}:")
 
 
 def test_a_parallel_limit_that_is_too_small_is_reported() -> None:
@@ -79,7 +79,7 @@ def test_a_parallel_limit_that_is_too_small_is_reported() -> None:
     assert forecast_for(pool_with_limits(parallel=1), idle_nodes(4)).required_limits is None
 
 
-def test_with_an_endless_job_no_limit_can_be_named() -> None:
+def test_no_limit_suffices_with_an_endless_job() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     nodes = [old_node("node-1", gpu_pod("train", job=True))]
     planned = forecast_for(
@@ -96,7 +96,7 @@ def test_a_time_in_the_past_is_reported() -> None:
     assert planned.required_limits.why == "that time has passed"
 
 
-def test_a_node_that_is_in_place_without_a_start_needs_no_room() -> None:
+def test_a_node_that_needs_no_start_does_not_raise_the_required_limit() -> None:
     planned = forecast_for(
         pool_with_limits(), [required("node-1", NEW), old_node("node-2")], finish_by=NOW + 3600
     )

@@ -15,7 +15,7 @@ from tests.unit.forecast.builders import (
 from tests.unit.rollout.builders import NEW, NOW, POOL
 
 
-def test_all_that_the_message_has_a_field_for_is_in_it() -> None:
+def test_every_field_of_the_response_is_filled() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     nodes = [
         old_node("node-1", gpu_pod("train", job=True)),
@@ -44,7 +44,7 @@ def test_all_that_the_message_has_a_field_for_is_in_it() -> None:
     assert answer.remarks == planned.remarks
 
 
-def test_it_travels() -> None:
+def test_a_response_round_trips() -> None:
     answer = plan_response(
         forecast_for(pool_with_limits(), [old_node("node-1")], finish_by=NOW + 3600)
     )

@@ -6,7 +6,7 @@ from libs.forecast.world import NEVER, RUNS_FOREVER, ProcessEnd, TimeSpan, World
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 
 
-def test_everything_takes_its_usual_time() -> None:
+def test_every_answer_has_its_usual_time() -> None:
     world: WorldModel = SteadyWorld(
         pull_seconds=3.0, init_seconds=2.0, ready_seconds=5.0, stop_seconds=4.0, boot_seconds=60.0
     )
@@ -37,7 +37,7 @@ def test_first_attempts_may_fail_and_later_ones_work() -> None:
     assert answers == [ProcessEnd(1.0, 1), ProcessEnd(1.0, 1), RUNS_FOREVER, RUNS_FOREVER]
 
 
-def test_the_first_oddity_that_has_an_answer_has_the_word() -> None:
+def test_the_first_override_with_an_answer_applies() -> None:
     world = SteadyWorld(
         overrides=(
             WorldOverride(node="n1", stop=TimeSpan(9.0)),

@@ -45,7 +45,7 @@ def node(
     **labels: str,
 ) -> NodeLabels:
     """Return a GPU node with the labels that discovery writes."""
-    described = {
+    discovered = {
         "nvidia.com/gpu.present": "true",
         "kubernetes.io/arch": "amd64",
         f"{FEATURES}system-os_release.ID": system,
@@ -53,7 +53,7 @@ def node(
         f"{FEATURES}system-os_release.VERSION_ID.major": version.partition(".")[0],
         f"{FEATURES}kernel-version.full": kernel,
     }
-    return NodeLabels(name=name, uid=f"uid-{name}", labels={**described, **labels})
+    return NodeLabels(name=name, uid=f"uid-{name}", labels={**discovered, **labels})
 
 
 UBUNTU = node("a")
@@ -131,9 +131,9 @@ def without_digests(daemon_set: Object) -> Object:
         container["env"] = [
             variable for variable in variables if variable["name"] != "DRIVER_CONFIG_DIGEST"
         ]
-    for words in (metadata["labels"], metadata["annotations"]):
+    for entries in (metadata["labels"], metadata["annotations"]):
         for name in ("sluice.dev/driver", "sluice.dev/target", "sluice.dev/install-digest"):
-            words.pop(name, None)
+            entries.pop(name, None)
     del pod["nodeSelector"]
     return template
 

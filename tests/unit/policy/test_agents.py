@@ -44,8 +44,8 @@ def test_agents_have_their_own_state_and_a_token_for_the_bus_alone(name: str) ->
         assert tokens == ["sluice"]
         (container,) = pod["containers"]
         directory = env_of(container)["SLUICE_STATE_DIR"]
-        (mount,) = [each for each in container["volumeMounts"] if each["mountPath"] == directory]
-        (volume,) = [each for each in pod["volumes"] if each["name"] == mount["name"]]
+        (mount,) = [item for item in container["volumeMounts"] if item["mountPath"] == directory]
+        (volume,) = [item for item in pod["volumes"] if item["name"] == mount["name"]]
         assert "readOnly" not in mount
         assert volume["hostPath"]["type"] == "DirectoryOrCreate"
         directories.append(volume["hostPath"]["path"])
@@ -53,22 +53,22 @@ def test_agents_have_their_own_state_and_a_token_for_the_bus_alone(name: str) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "directory"),
+    ("value", "directory"),
     [
         ("/data/kubelet", "/data/kubelet"),
         ("/data/kubelet/", "/data/kubelet"),
         ("", "/var/lib/kubelet"),
     ],
 )
-def test_agents_mount_the_kubelets_sockets(given: str, directory: str) -> None:
-    rendering = Situation([cluster_policy(hostPaths={"kubeletRootDir": given})]).rendering()
+def test_agents_mount_the_kubelets_sockets(value: str, directory: str) -> None:
+    rendering = Situation([cluster_policy(hostPaths={"kubeletRootDir": value})]).rendering()
     sockets = dict.fromkeys(APPS[:4], "pod-resources")
     sockets["nvidia-device-plugin-daemonset"] = "device-plugins"
     for app, name in sockets.items():
         pod = pod_of(rendering, app)
-        (path,) = [each["hostPath"]["path"] for each in pod["volumes"] if each["name"] == name]
+        (path,) = [item["hostPath"]["path"] for item in pod["volumes"] if item["name"] == name]
         assert path == f"{directory}/{name}"
-        paths = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
+        paths = [item["mountPath"] for item in pod["containers"][0]["volumeMounts"]]
         assert f"/var/lib/kubelet/{name}" in paths
 
 
@@ -117,11 +117,11 @@ def test_the_toolkit_section_takes_precedence_for_the_driver_agent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "most"), [("", 1), ("3", 3), ("20%", "20%"), ("0", 1), ("0%", 1)]
+    ("value", "most"), [("", 1), ("3", 3), ("20%", "20%"), ("0", 1), ("0%", 1)]
 )
-def test_max_unavailable_of_agent_daemon_sets(given: str, most: int | str) -> None:
-    policy = cluster_policy(daemonsets={"rollingUpdate": {"maxUnavailable": given}})
+def test_max_unavailable_of_agent_daemon_sets(value: str, most: int | str) -> None:
+    policy = cluster_policy(daemonsets={"rollingUpdate": {"maxUnavailable": value}})
     rendering = Situation([policy]).rendering()
-    (agent,) = [each for each in rendering.objects if each.operand is Operand.DISCOVERY]
+    (agent,) = [item for item in rendering.objects if item.operand is Operand.DISCOVERY]
     strategy = agent.object["spec"]["updateStrategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": most}}

@@ -42,7 +42,7 @@ ALL = WantedDriver(
     gdrcopy=Gdrcopy(enabled=True, image="r.example/gdrdrv:2.5"),
 )
 ENV = (EnvVar(name="A", value="1"),)
-NEEDS = ResourceRequirements(limits={"cpu": 2})
+RESOURCES = ResourceRequirements(limits={"cpu": 2})
 PROBE = Probe(period_seconds=7)
 
 Change = tuple[str, Any]
@@ -103,19 +103,19 @@ TABLE: dict[str, tuple[Any, tuple[str, ...]]] = {
 
 
 def changed(driver: Any, path: str, value: Any) -> Any:
-    name, _, rest = path.partition(".")
+    name, _, remainder = path.partition(".")
     names = {field.encode_name: field.name for field in msgspec.structs.fields(driver)}
-    inner = changed(getattr(driver, names[name]), rest, value) if rest else value
-    return msgspec.structs.replace(driver, **{names[name]: inner})
+    inner_value = changed(getattr(driver, names[name]), remainder, value) if remainder else value
+    return msgspec.structs.replace(driver, **{names[name]: inner_value})
 
 
-def leaves(of: Shape, path: str = "") -> Iterator[str]:
-    for field in of.fields:
-        at = f"{path}.{field.name}".lstrip(".")
-        if field.shape.type is JsonType.OBJECT and not at.endswith("Probe"):
-            yield from leaves(field.shape, at)
+def leaves(shape: Shape, path: str = "") -> Iterator[str]:
+    for field in shape.fields:
+        field_path = f"{path}.{field.name}".lstrip(".")
+        if field.shape.type is JsonType.OBJECT and not field_path.endswith("Probe"):
+            yield from leaves(field.shape, field_path)
         else:
-            yield at
+            yield field_path
 
 
 @pytest.mark.parametrize("path", TABLE)
@@ -135,7 +135,7 @@ def test_the_table_lists_every_field() -> None:
 
 
 HOST = WantedDriver(method=InstallMethod.HOST, version="580.95.05", cuda="13.0")
-THERE = WantedDriver(method=InstallMethod.PRE_INSTALLED, cuda="13.0")
+PRE_INSTALLED = WantedDriver(method=InstallMethod.PRE_INSTALLED, cuda="13.0")
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ THERE = WantedDriver(method=InstallMethod.PRE_INSTALLED, cuda="13.0")
         (HOST, "cuda", "12.9", POD_ALONE),
         (HOST, "env", ENV, NONE),
         (HOST, "image.image", "x", NONE),
-        (THERE, "version", "590", NONE),
-        (THERE, "cuda", "12.9", POD_ALONE),
-        (THERE, "hostRoot", "/host", NONE),
+        (PRE_INSTALLED, "version", "590", NONE),
+        (PRE_INSTALLED, "cuda", "12.9", POD_ALONE),
+        (PRE_INSTALLED, "hostRoot", "/host", NONE),
     ],
 )
 def test_fields_of_other_install_methods(
@@ -181,7 +181,7 @@ RDMA_ENV = env(("GPU_DIRECT_RDMA_ENABLED", "true"))
 GPU_TAINT = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
 WITH_RDMA = plain(rdma=Rdma(enabled=True))
 BOTH_FIELDS = {"fsGroup": 1, "seccompProfile": {"a": 1, "b": 2}}
-AGAIN = {"seccompProfile": {"b": 2, "a": 1}, "fsGroup": 1}
+BOTH_FIELDS_REORDERED = {"seccompProfile": {"b": 2, "a": 1}, "fsGroup": 1}
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,10 @@ AGAIN = {"seccompProfile": {"b": 2, "a": 1}, "fsGroup": 1}
             plain(env=env(("A", "1"), ("B", "2"))),
             plain(env=env(("B", "2"), ("A", "0"), ("A", "1"))),
         ),
-        (plain(pods__securityContext=BOTH_FIELDS), plain(pods__securityContext=AGAIN)),
+        (
+            plain(pods__securityContext=BOTH_FIELDS),
+            plain(pods__securityContext=BOTH_FIELDS_REORDERED),
+        ),
     ],
 )
 def test_equivalent_drivers_have_equal_digests(first: WantedDriver, second: WantedDriver) -> None:
@@ -247,7 +250,12 @@ def test_a_label_depends_on_pool_target_and_variant() -> None:
         Variant(system="ubuntu", version="22.04", kernel="5.15.0-139-generic"),
         Variant(system="ubuntu", version="22.04", architecture="arm64"),
     ]
-    labels = {driver_label(uid, of, v) for uid in "ab" for of in "cd" for v in variants}
+    labels = {
+        driver_label(uid, target, variant)
+        for uid in "ab"
+        for target in "cd"
+        for variant in variants
+    }
     assert len(labels) == 16
     assert all(len(label) == DIGEST_LENGTH and label.isalnum() for label in labels)
 
@@ -291,7 +299,7 @@ def test_an_install_digest_depends_on_the_variant_but_not_on_the_pool() -> None:
             ),
         ),
         (
-            THERE,
+            PRE_INSTALLED,
             Variant(),
             (
                 "911526393115002447082bcb72e2031a",
@@ -306,59 +314,60 @@ def test_digests_never_change_between_releases(
     driver: WantedDriver, variant: Variant, digests: tuple[str, str, str]
 ) -> None:
     """A change of a digest restarts the drivers of every fleet: fix the code, not the values."""
-    known = driver_identity("bfac7359-6033-45ce-88d6-53db0078526e", driver, variant)
-    assert (known.target, known.label, known.install_digest) == digests
+    identity = driver_identity("bfac7359-6033-45ce-88d6-53db0078526e", driver, variant)
+    assert (identity.target, identity.label, identity.install_digest) == digests
 
 
-words = st.sampled_from(["", "a", "b"])
+texts = st.sampled_from(["", "a", "b"])
 NUMBERS = ("initial_delay_seconds", "timeout_seconds", "period_seconds", "failure_threshold")
 NAMES = ["", "a", "KERNEL_MODULE_TYPE", "GDS_ENABLED", "GPU_DIRECT_RDMA_ENABLED"]
 VALUES = ["true", "open", "auto", "1", "$(a)"]
 envs = st.lists(
     st.builds(EnvVar, name=st.sampled_from(NAMES), value=st.sampled_from(VALUES)), max_size=3
 ).map(tuple)
-maps = st.dictionaries(st.sampled_from(["a", "b", "app", "sluice.dev/x"]), words, max_size=3)
+maps = st.dictionaries(st.sampled_from(["a", "b", "app", "sluice.dev/x"]), texts, max_size=3)
 amounts = st.dictionaries(st.just("cpu"), st.sampled_from([1, 2, "1", "2"]), max_size=1)
-needs = st.builds(ResourceRequirements, limits=amounts, requests=amounts)
+resources = st.builds(ResourceRequirements, limits=amounts, requests=amounts)
 images = st.sampled_from(
     [Image(image="r/d:1"), Image(repository="r", image="d", version="1"), Image(image="r/d:2")]
 )
-secrets = st.lists(words, max_size=2).map(tuple)
-pulled = st.sampled_from(["", "IfNotPresent", "Always"])
+secrets = st.lists(texts, max_size=2).map(tuple)
+pull_policies = st.sampled_from(["", "IfNotPresent", "Always"])
 tolerations = st.builds(
     Toleration,
     key=st.sampled_from(["a", "nvidia.com/gpu"]),
     operator=st.sampled_from(["", "Equal", "Exists"]),
     effect=st.sampled_from(["", "NoSchedule"]),
 )
-places = st.sampled_from(["/a", "/b"])
+directories = st.sampled_from(["/a", "/b"])
 
 
 @st.composite
 def pulled_images(draw: st.DrawFn) -> Image:
-    pull = {"image_pull_policy": draw(pulled), "image_pull_secrets": draw(secrets)}
+    pull = {"image_pull_policy": draw(pull_policies), "image_pull_secrets": draw(secrets)}
     return msgspec.structs.replace(draw(images), **pull)
 
 
-def probes(ours: Probe) -> st.SearchStrategy[Probe | None]:
-    """None, and probes with some fields, some of them at Sluice's defaults."""
+def probes(defaults: Probe) -> st.SearchStrategy[Probe | None]:
+    """Return None, or a probe with some fields set, some of them to the default of Sluice."""
     fields = {
-        name: st.sampled_from(sorted({1, getattr(ours, name) or 1})) | st.none() for name in NUMBERS
+        name: st.sampled_from(sorted({1, getattr(defaults, name) or 1})) | st.none()
+        for name in NUMBERS
     }
     return st.none() | st.builds(Probe, success_threshold=st.sampled_from([None, 1]), **fields)
 
 
 def parts(kind: type[Gds] | type[Gdrcopy]) -> st.SearchStrategy[Any]:
-    """A GDS or GDRCopy container, enabled or not."""
+    """Return a GDS or GDRCopy container, enabled or not."""
     return st.builds(
         kind,
         enabled=st.booleans(),
         image=st.sampled_from(["r/fs:1", "r/fs:2"]),
-        image_pull_policy=pulled,
+        image_pull_policy=pull_policies,
         image_pull_secrets=secrets,
         args=secrets,
         env=envs,
-        resources=needs,
+        resources=resources,
         host_network=st.booleans(),
     )
 
@@ -371,8 +380,8 @@ drivers = st.builds(
     args=st.sampled_from([(), ("init",), ("a",)]),
     env=envs,
     manager_env=envs,
-    secret_env=words,
-    resources=needs,
+    secret_env=texts,
+    resources=resources,
     host_network=st.booleans(),
     startup_probe=probes(STARTUP_PROBE),
     liveness_probe=probes(LIVENESS_PROBE),
@@ -383,8 +392,8 @@ drivers = st.builds(
     repo_config=st.sampled_from(["", "apt-sources"]),
     cert_config=st.sampled_from(["", "registry-ca"]),
     kernel_module_config=st.sampled_from(["", "kernel-module-params"]),
-    host_root=places,
-    install_dir=places,
+    host_root=directories,
+    install_dir=directories,
     pods=st.builds(
         PodOverrides,
         labels=maps,
@@ -398,7 +407,7 @@ drivers = st.builds(
 
 @st.composite
 def similar_drivers(draw: st.DrawFn) -> tuple[WantedDriver, WantedDriver]:
-    """Two drivers that differ in few fields or none; independent ones would rarely be equal."""
+    """Return two drivers that differ in few fields or none: independent drivers rarely match."""
     first, second = draw(drivers), draw(drivers)
     names = [field.name for field in msgspec.structs.fields(WantedDriver)]
     new = {
@@ -420,9 +429,9 @@ def template(driver: WantedDriver) -> Any:
 
 @given(similar_drivers())
 def test_targets_are_equal_exactly_if_the_pods_are_equal(
-    both: tuple[WantedDriver, WantedDriver],
+    pair: tuple[WantedDriver, WantedDriver],
 ) -> None:
-    first, second = both
+    first, second = pair
     assert (target_digest(first) == target_digest(second)) == (template(first) == template(second))
 
 

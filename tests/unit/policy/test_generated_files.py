@@ -22,8 +22,8 @@ def run_generator(checkout: Path, *arguments: str) -> subprocess.CompletedProces
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A checkout that contains only the generated files and their generator."""
-    for place in ("tools", "docs", CRDS):
-        shutil.copytree(REPOSITORY / place, tmp_path / place)
+    for directory in ("tools", "docs", CRDS):
+        shutil.copytree(REPOSITORY / directory, tmp_path / directory)
     return tmp_path
 
 

@@ -4,22 +4,22 @@ from libs.contracts.identities import COMPONENTS, Writer
 from libs.policy.installation import RBAC_RULES, installation_objects, service_account_of
 
 
-def granted() -> dict[str, dict[str, set[str]]]:
-    """Return verbs by account and resource; `here` means the operands' namespace."""
+def granted_verbs() -> dict[str, dict[str, set[str]]]:
+    """Return verbs by account and resource; the prefix `here` is the namespace of the operands."""
     objects = installation_objects("gpu-operator")
     rules = {
         (obj["kind"], obj["metadata"]["name"]): obj["rules"] for obj in objects if "rules" in obj
     }
-    table: dict[str, dict[str, set[str]]] = {}
+    verbs_by_account: dict[str, dict[str, set[str]]] = {}
     for binding in (obj for obj in objects if "roleRef" in obj):
         (subject,), role = binding["subjects"], binding["roleRef"]
         scope = "here: " if role["kind"] == "Role" else ""
-        row = table.setdefault(subject["name"], {})
+        verbs_by_resource = verbs_by_account.setdefault(subject["name"], {})
         for rule in rules[role["kind"], role["name"]]:
             for resource in rule["resources"]:
                 key = f"{scope}{rule['apiGroups'][0]}/{resource}"
-                row.setdefault(key, set()).update(rule["verbs"])
-    return table
+                verbs_by_resource.setdefault(key, set()).update(rule["verbs"])
+    return verbs_by_account
 
 
 def test_agents_have_an_account_without_permissions() -> None:
@@ -29,13 +29,13 @@ def test_agents_have_an_account_without_permissions() -> None:
         "nvidia-driver",
         *(service_account_of(writer) for writer in Writer if writer is not Writer.CTL),
     }
-    assert all(one["automountServiceAccountToken"] is False for one in accounts.values())
-    assert not {service_account_of(writer) for writer in COMPONENTS} & set(granted())
+    assert all(account["automountServiceAccountToken"] is False for account in accounts.values())
+    assert not {service_account_of(writer) for writer in COMPONENTS} & set(granted_verbs())
     assert not set(RBAC_RULES) & set(COMPONENTS)
 
 
 def test_no_service_reads_secrets_or_deletes_foreign_objects() -> None:
-    for rights in granted().values():
+    for rights in granted_verbs().values():
         assert not [key for key in rights if "secrets" in key or "*" in key]
         for key, verbs in rights.items():
             assert "*" not in verbs

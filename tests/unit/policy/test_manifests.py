@@ -36,12 +36,25 @@ def test_unset_fields_have_their_effective_values() -> None:
     policy = parse_manifest("ClusterPolicy", minimal_object("ClusterPolicy")).policy
     assert isinstance(policy, ClusterPolicy)
     spec = policy.spec
-    on = (spec.driver, spec.toolkit, spec.device_plugin, spec.dcgm, spec.dcgm_exporter, spec.gfd)
-    assert [part.enabled for part in (*on, spec.mig_manager, spec.cdi)] == [True] * 8
-    off = (spec.node_status_exporter, spec.vfio_manager, spec.vgpu_manager, spec.psa, spec.gds)
-    more = (spec.vgpu_device_manager, spec.sandbox_device_plugin, spec.kata_sandbox_device_plugin)
-    rest = (spec.sandbox_workloads, spec.driver.rdma, spec.gdrcopy, spec.cc_manager)
-    assert [part.enabled for part in (*off, *more, *rest)] == [False] * 12
+    enabled = (
+        spec.driver,
+        spec.toolkit,
+        spec.device_plugin,
+        spec.dcgm,
+        spec.dcgm_exporter,
+        spec.gfd,
+    )
+    assert [part.enabled for part in (*enabled, spec.mig_manager, spec.cdi)] == [True] * 8
+    disabled = (spec.node_status_exporter, spec.vfio_manager, spec.vgpu_manager, spec.psa, spec.gds)
+    virtual_machine_parts = (
+        spec.vgpu_device_manager,
+        spec.sandbox_device_plugin,
+        spec.kata_sandbox_device_plugin,
+    )
+    other_parts = (spec.sandbox_workloads, spec.driver.rdma, spec.gdrcopy, spec.cc_manager)
+    assert [part.enabled for part in (*disabled, *virtual_machine_parts, *other_parts)] == [
+        False
+    ] * 12
     assert not spec.driver.use_nvidia_driver_crd
     assert not spec.driver.use_precompiled
     assert not spec.dcgm_exporter.service_monitor.enabled
@@ -68,16 +81,16 @@ def test_auto_upgrade_is_off_by_default_for_cluster_policies_and_on_for_drivers(
 
 
 def test_the_old_spelling_of_pod_deletion_is_used_with_a_warning() -> None:
-    wanted = {"force": True, "timeoutSeconds": 9}
-    obj = cluster_policy(driver={"upgradePolicy": {"gpuPodDeletion": wanted}})
+    deletion_spec = {"force": True, "timeoutSeconds": 9}
+    obj = cluster_policy(driver={"upgradePolicy": {"gpuPodDeletion": deletion_spec}})
     result = parse_manifest("ClusterPolicy", obj)
     assert isinstance(result.policy, ClusterPolicy)
     deletion = result.policy.spec.driver.upgrade_policy.pod_deletion
     assert deletion == PodDeletion(force=True, timeout_seconds=9)
-    at = "spec.driver.upgradePolicy.gpuPodDeletion"
-    assert finding_lines(result) == [("warning", at, "an object")]
+    field = "spec.driver.upgradePolicy.gpuPodDeletion"
+    assert finding_lines(result) == [("warning", field, "an object")]
     upgrade = to_manifest(result.policy)["spec"]["driver"]["upgradePolicy"]
-    assert upgrade == {"podDeletion": wanted}
+    assert upgrade == {"podDeletion": deletion_spec}
 
 
 def test_the_new_spelling_takes_precedence() -> None:
@@ -170,10 +183,10 @@ def test_invalid_metadata_fields_are_ignored() -> None:
     }
     policy = parse_manifest("Rollout", {"metadata": metadata}).policy
     assert policy is not None
-    parsed = policy.metadata
-    assert (parsed.name, parsed.uid, parsed.generation) == ("a", "u", 3)
-    assert parsed.creation_timestamp == "2026-01-01T00:00:00Z"
-    assert parsed.deletion_timestamp == "2026-01-02T00:00:00Z"
+    parsed_metadata = policy.metadata
+    assert (parsed_metadata.name, parsed_metadata.uid, parsed_metadata.generation) == ("a", "u", 3)
+    assert parsed_metadata.creation_timestamp == "2026-01-01T00:00:00Z"
+    assert parsed_metadata.deletion_timestamp == "2026-01-02T00:00:00Z"
     for broken in (None, [], {"name": 1, "uid": None, "generation": "x"}):
         policy = parse_manifest("Rollout", {"metadata": broken}).policy
         assert policy is not None
@@ -213,12 +226,12 @@ def test_the_corpus_parses_without_errors_and_round_trips(name: str, obj: Object
     result = parse_manifest(obj["kind"], admit(obj))
     assert result.errors == (), name
     assert result.policy is not None
-    again = to_manifest(result.policy)
-    admit(again)
-    assert parse_manifest(obj["kind"], again).policy == result.policy
+    manifest = to_manifest(result.policy)
+    admit(manifest)
+    assert parse_manifest(obj["kind"], manifest).policy == result.policy
 
 
-# Whatever comes.
+# Arbitrary input.
 
 _VALUES = st.recursive(
     st.none()
@@ -250,7 +263,7 @@ _PATHS = {
 @given(_KINDS, _VALUES)
 def test_a_spec_of_any_value_does_not_raise(kind: str, value: Any) -> None:
     for obj in (value, {"metadata": value, "spec": value}, {"spec": {"driver": value}}):
-        _holds(parse_manifest(kind, obj))
+        _check_parsed(parse_manifest(kind, obj))
 
 
 @given(_KINDS, st.data())
@@ -259,13 +272,13 @@ def test_a_field_of_any_value_does_not_raise(kind: str, data: st.DataObject) -> 
     for path in data.draw(st.lists(st.sampled_from(_PATHS[kind]), max_size=6)):
         if isinstance(get(obj["spec"], path.rpartition(".")[0] or "x"), dict) or "." not in path:
             put(obj["spec"], path, data.draw(_VALUES))
-    _holds(parse_manifest(kind, obj))
+    _check_parsed(parse_manifest(kind, obj))
 
 
-def _holds(result: ParsedPolicy) -> None:
+def _check_parsed(result: ParsedPolicy) -> None:
     """Check that findings can be encoded and have a field."""
-    sent = msgspec.json.encode(result.findings)
-    assert msgspec.json.decode(sent, type=tuple[Finding, ...]) == result.findings
+    encoded = msgspec.json.encode(result.findings)
+    assert msgspec.json.decode(encoded, type=tuple[Finding, ...]) == result.findings
     assert all(found.field and found.problem for found in result.findings)
     assert all(found.remedy for found in result.findings if found.severity is Severity.ERROR)
     if result.policy is not None:

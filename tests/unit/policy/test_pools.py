@@ -139,9 +139,9 @@ def test_a_gpu_cluster_holds_driver_pools_and_owner_labels() -> None:
     assert nodes_of(pools) == {"nvidiadriver-x": ("a",)}
     assert (pools.owner_labels, pools.unowned, pools.undecided) == (None, (), ("b",))
     assert len(pools.pools[0].held) == 1
-    alone = assemble_pools(policies[1:], nodes, gpu_clusters=["gpu-cluster"])
-    assert nodes_of(alone) == {"nvidiadriver-x": ("b",)}
-    assert (alone.pools[0].held, alone.unowned) == ((), ("a",))
+    without_cluster_policy = assemble_pools(policies[1:], nodes, gpu_clusters=["gpu-cluster"])
+    assert nodes_of(without_cluster_policy) == {"nvidiadriver-x": ("b",)}
+    assert (without_cluster_policy.pools[0].held, without_cluster_policy.unowned) == ((), ("a",))
 
 
 # Pools by NVIDIADriver.
@@ -299,7 +299,7 @@ def test_an_invalid_node_selector_keeps_all_owners(broken: ParsedPolicy) -> None
     assert all(found.remedy for found in verdict.errors)
 
 
-# What is wanted.
+# The driver and operands of a pool.
 
 
 def test_a_pool_takes_driver_and_operands_from_its_cluster_policy() -> None:
@@ -319,12 +319,18 @@ def test_a_pool_takes_driver_and_operands_from_its_cluster_policy() -> None:
     (pool,) = assemble_pools([parsed("ClusterPolicy", "CP", **spec)], []).pools
     identity = ("clusterpolicy-cp", "ClusterPolicy", "CP", "uid-CP")
     assert (pool.key, pool.kind, pool.name, pool.uid) == identity
-    wanted = pool.driver
-    assert wanted.method is InstallMethod.CONTAINER
-    assert wanted.image == Image(**IMAGE, image_pull_secrets=("s",))
-    assert (wanted.repo_config, wanted.host_root, wanted.install_dir) == ("repo", "/host", "/drv")
-    assert wanted.manager_env == (EnvVar(name="A", value="1"),)
-    assert wanted.pods == PodOverrides(tolerations=(Toleration(key="t"),), priority_class_name="p")
+    pool_driver = pool.driver
+    assert pool_driver.method is InstallMethod.CONTAINER
+    assert pool_driver.image == Image(**IMAGE, image_pull_secrets=("s",))
+    assert (pool_driver.repo_config, pool_driver.host_root, pool_driver.install_dir) == (
+        "repo",
+        "/host",
+        "/drv",
+    )
+    assert pool_driver.manager_env == (EnvVar(name="A", value="1"),)
+    assert pool_driver.pods == PodOverrides(
+        tolerations=(Toleration(key="t"),), priority_class_name="p"
+    )
     assert pool.operands == Operands(device_plugin=False, telemetry=False)
     assert (pool.upgrade.max_parallel_upgrades, pool.upgrade.auto_upgrade) == (7, False)
     assert (pool.strategy, pool.held) == (StrategySpec(pool="clusterpolicy-cp"), ())
@@ -405,7 +411,7 @@ def test_errors_of_a_policy_and_of_its_strategy_hold_a_pool() -> None:
     assert [found.field for found in pool.held] == fields
 
 
-# Always.
+# Any objects in any order.
 
 
 def test_no_policies_give_no_pools() -> None:

@@ -109,9 +109,9 @@ def test_policies_override_defaults_but_not_reserved_names() -> None:
 
 def test_a_new_sluice_release_changes_only_the_gate_image() -> None:
     images = msgspec.structs.replace(SETTINGS.images, driver="r.example/sluice/driver:2.0")
-    later = msgspec.structs.replace(SETTINGS, images=images)
+    newer_settings = msgspec.structs.replace(SETTINGS, images=images)
     situation = SITUATIONS["one-driver-for-all"]
-    before, after = drivers(situation.rendering()), drivers(situation.rendering(later))
+    before, after = drivers(situation.rendering()), drivers(situation.rendering(newer_settings))
     for old, new in zip(before, after, strict=True):
         new = copy.deepcopy(new)  # noqa: PLW2901 - so that it may be changed
         gate = new["spec"]["template"]["spec"]["initContainers"][1]
@@ -139,7 +139,13 @@ def full_policies(kind: str, path: str) -> list[Object]:
     return [crd_mode_policy(), nvidia_driver("a", **driver, **parts)]
 
 
-ELSEWHERE = ("upgradePolicy", "default", "nodeSelector", "sandboxWorkloads", "startupProbe.success")
+WITHOUT_OBJECTS = (
+    "upgradePolicy",
+    "default",
+    "nodeSelector",
+    "sandboxWorkloads",
+    "startupProbe.success",
+)
 """Prefixes of fields that change no object: they select nodes or control upgrades, or Kubernetes
 allows only one value (the success threshold of startup probes).
 """
@@ -148,7 +154,7 @@ FIELDS = [
     (kind, path)
     for kind in ("ClusterPolicy", "NVIDIADriver")
     for path in MODEL[kind]
-    if not path.removeprefix("driver.").startswith(ELSEWHERE)
+    if not path.removeprefix("driver.").startswith(WITHOUT_OBJECTS)
 ]
 
 
@@ -226,8 +232,8 @@ def test_config_files_are_mounted_where_the_system_reads_them() -> None:
         (daemon_set,) = drivers(Situation([cluster_policy(driver=spec)], [system]).rendering())
         mounts = daemon_set["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
         assert f"{directory}/ubuntu.list" in [mount["mountPath"] for mount in mounts]
-    strange = node("z", system="plan9", version="4")
-    (failure,) = Situation([cluster_policy(driver=spec)], [strange]).rendering().failures
+    unsupported = node("z", system="plan9", version="4")
+    (failure,) = Situation([cluster_policy(driver=spec)], [unsupported]).rendering().failures
     assert "is not supported by the driver image of plan9" in str(failure.finding)
 
 
@@ -238,9 +244,12 @@ def test_errors_in_the_cluster_policy_hold_cluster_operands() -> None:
 
 
 def test_the_startup_probe_script_is_always_rendered() -> None:
-    held = [crd_mode_policy(), *(nvidia_driver(name, nodeSelector={"a": "b"}) for name in "xy")]
+    conflicting = [
+        crd_mode_policy(),
+        *(nvidia_driver(name, nodeSelector={"a": "b"}) for name in "xy"),
+    ]
     for situation in (
-        Situation(held, [node("n", a="b")]),
+        Situation(conflicting, [node("n", a="b")]),
         SITUATIONS["driver-on-the-host"],
         Situation([]),
     ):
@@ -251,8 +260,8 @@ def test_the_startup_probe_script_is_always_rendered() -> None:
 
 def test_rendering_does_not_depend_on_the_order_of_objects() -> None:
     situation = SITUATIONS["two-drivers"]
-    backwards = Situation(situation.objects[::-1], situation.nodes[::-1])
-    assert backwards.rendering() == situation.rendering()
+    reversed_situation = Situation(situation.objects[::-1], situation.nodes[::-1])
+    assert reversed_situation.rendering() == situation.rendering()
 
 
 # Arbitrary input

@@ -22,7 +22,7 @@ from tests.unit.policy.situations import (
     nvidia_driver,
 )
 
-ONE = Situation([cluster_policy()], [UBUNTU, node("c")])
+ONE_DRIVER = Situation([cluster_policy()], [UBUNTU, node("c")])
 NOT_READY = "ClusterPolicy is not ready; states not ready: [state-driver]; "
 
 
@@ -47,8 +47,8 @@ def healthy_observation(situation: Situation) -> dict[str, Any]:
     }
 
 
-HEALTHY = healthy_observation(ONE)
-(DRIVER_NAME,) = [rendered.name for rendered in ONE.rendering().objects if rendered.driver]
+HEALTHY = healthy_observation(ONE_DRIVER)
+(DRIVER_NAME,) = [rendered.name for rendered in ONE_DRIVER.rendering().objects if rendered.driver]
 
 
 def statuses(situation: Situation, **observed: Any) -> dict[str, PolicyStatus]:
@@ -73,7 +73,7 @@ def status_with(
     nodes = {**HEALTHY["nodes"], **({"c": node_c} if node_c else {})}
     sets = {**HEALTHY["daemon_sets"], **(daemon_sets or {})}
     existing = {name: found for name, found in sets.items() if found}
-    return only_status(ONE, nodes=nodes, daemon_sets=existing, **observed)
+    return only_status(ONE_DRIVER, nodes=nodes, daemon_sets=existing, **observed)
 
 
 def condition_of(status: PolicyStatus, kind: str) -> StatusCondition:
@@ -90,7 +90,7 @@ def true_conditions(status: PolicyStatus) -> list[str]:
 
 
 def test_a_policy_whose_nodes_are_done_is_ready_and_has_every_condition() -> None:
-    status = only_status(ONE)
+    status = only_status(ONE_DRIVER)
     assert status.state == "ready"
     assert true_conditions(status) == ["Ready", "Accepted"]
     ready, error = condition_of(status, "Ready"), condition_of(status, "Error")
@@ -146,8 +146,8 @@ def test_a_node_without_a_cause_shows_its_state(observed: ObservedNode, cause: s
 
 def test_a_node_with_unknown_system_is_named() -> None:
     labels = {"nvidia.com/gpu.present": "true", "kubernetes.io/arch": "amd64"}
-    bare = Situation([cluster_policy()], [NodeLabels(name="a", labels=labels)])
-    assert message_of(only_status(bare)) == (
+    situation = Situation([cluster_policy()], [NodeLabels(name="a", labels=labels)])
+    assert message_of(only_status(situation)) == (
         f"{NOT_READY}state-driver on a: its operating system is unknown: label"
         " feature.node.kubernetes.io/system-os_release.ID is missing"
     )
@@ -195,7 +195,7 @@ def test_outdated_driver_pods_are_not_a_problem() -> None:
 
 def test_refused_objects_are_reported() -> None:
     key = f"DaemonSet/{DRIVER_NAME}"
-    status = only_status(ONE, refused={key: "spec.template: Invalid value"})
+    status = only_status(ONE_DRIVER, refused={key: "spec.template: Invalid value"})
     words = f"state-driver: the API server refused {key}: spec.template: Invalid value"
     assert (message_of(status), message_of(status, "Degraded")) == (NOT_READY + words, words)
 
@@ -259,12 +259,12 @@ def test_a_driver_that_cannot_be_rendered_is_the_cause() -> None:
 
 
 def test_the_younger_policy_is_ignored_with_a_message() -> None:
-    # With so many notes on the second that the reason would not be among the first ten findings.
+    # The second policy has more than ten notes: its reason must come before them.
     (rendered,) = from_corpus("cluster-policy-rendered.yaml")
     objects = [cluster_policy(), rendered]
-    for second, name in enumerate(("first", "second")):
-        stamp = f"2026-01-01T00:00:0{second}Z"
-        objects[second]["metadata"] = {"name": name, "uid": name, "creationTimestamp": stamp}
+    for index, name in enumerate(("first", "second")):
+        created = f"2026-01-01T00:00:0{index}Z"
+        objects[index]["metadata"] = {"name": name, "uid": name, "creationTimestamp": created}
     status = statuses(Situation(objects))["second"]
     assert status.state == "ignored"
     assert message_of(status, "Ready").startswith('metadata.name ("second") is ignored: ')
@@ -316,7 +316,9 @@ def test_messages_begin_with_the_gpu_operators_words(
 def test_a_gpu_cluster_conflict_is_reported_first() -> None:
     parsed = parse_manifest("ClusterPolicy", cluster_policy(operator={"defaultRuntime": "crio"}))
     pools = assemble_pools([parsed], [UBUNTU], gpu_clusters=["gpu-cluster"])
-    (status,) = policy_statuses(pools, ONE.placement(), ONE.rendering(), Observation())
+    (status,) = policy_statuses(
+        pools, ONE_DRIVER.placement(), ONE_DRIVER.rendering(), Observation()
+    )
     assert (status.state, condition_of(status, "Error").reason) == ("notReady", "ReconcileFailed")
     assert message_of(status) == (
         'conflicting GPUCluster resource "gpu-cluster" detected; ClusterPolicy and GPUCluster'
@@ -326,18 +328,18 @@ def test_a_gpu_cluster_conflict_is_reported_first() -> None:
 
 
 def test_the_cluster_policy_is_not_ready_while_its_drivers_are_not() -> None:
-    both = Situation([crd_mode_policy(), nvidia_driver("a", default=True)], [UBUNTU])
-    done = statuses(both)
-    assert {name: status.state for name, status in done.items()} == {
+    situation = Situation([crd_mode_policy(), nvidia_driver("a", default=True)], [UBUNTU])
+    ready = statuses(situation)
+    assert {name: status.state for name, status in ready.items()} == {
         "cluster-policy": "ready",
         "a": "ready",
     }
-    assert message_of(done["a"], "Ready") == "All resources have been successfully reconciled"
-    behind = statuses(both, nodes={"a": ObservedNode(state="wait-for-jobs-required")})
-    assert condition_of(behind["a"], "Error").reason == "DriverNotReady"
+    assert message_of(ready["a"], "Ready") == "All resources have been successfully reconciled"
+    upgrading = statuses(situation, nodes={"a": ObservedNode(state="wait-for-jobs-required")})
+    assert condition_of(upgrading["a"], "Error").reason == "DriverNotReady"
     problem = "state-driver on a: wait-for-jobs-required"
-    assert message_of(behind["a"]) == f"Waiting for driver pod to be ready; {problem}"
-    assert message_of(behind["cluster-policy"]) == (
+    assert message_of(upgrading["a"]) == f"Waiting for driver pod to be ready; {problem}"
+    assert message_of(upgrading["cluster-policy"]) == (
         "ClusterPolicy is not ready; NVIDIADriver upgrade has not completed; one or more"
         f" NVIDIADriver-owned Nodes are marked pending, in-progress, or failed; {problem}"
     )
@@ -364,7 +366,7 @@ def test_objects_being_deleted_have_no_status() -> None:
 
 
 def test_every_state_is_allowed_by_its_kind() -> None:
-    for situation in (ONE, Situation([cluster_policy(), nvidia_driver("a")])):
+    for situation in (ONE_DRIVER, Situation([cluster_policy(), nvidia_driver("a")])):
         for status in statuses(situation).values():
             shape = next(
                 f.shape for f in KINDS[status.kind].status_shape.fields if f.name == "state"
@@ -375,7 +377,7 @@ def test_every_state_is_allowed_by_its_kind() -> None:
 def test_a_condition_keeps_its_transition_time_while_unchanged() -> None:
     failed = status_with(ObservedNode(state="upgrade-failed"))
     times = [f"2026-01-01T00:00:0{second}Z" for second in range(3)]
-    first = updated_conditions((), only_status(ONE), now=times[0])
+    first = updated_conditions((), only_status(ONE_DRIVER), now=times[0])
     assert {condition.last_transition_time for condition in first} == {times[0]}
     second = updated_conditions(first, failed, now=times[1])
     changed = {each.type for each in second if each.last_transition_time == times[1]}

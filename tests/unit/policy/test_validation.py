@@ -21,22 +21,22 @@ def errors(kind: str, **spec: Any) -> list[tuple[str, str]]:
     "given", [("repository",), ("version",), ("repository", "image"), ("image", "version")]
 )
 def test_an_image_is_complete_or_a_path_or_unset(given: tuple[str, ...]) -> None:
-    for kind, at in (
+    for kind, path in (
         ("ClusterPolicy", "driver"),
         ("ClusterPolicy", "gds"),
         ("NVIDIADriver", "gds"),
     ):
         image = {name: IMAGE[name] for name in given}
-        found = errors(kind, **{at: {**image, "enabled": True}})
+        found = errors(kind, **{path: {**image, "enabled": True}})
         missing = next(name for name in IMAGE if name not in given)
-        assert [field for field, _ in found] == [f"spec.{at}.{missing}"]
+        assert [field for field, _ in found] == [f"spec.{path}.{missing}"]
         assert (
             "invalid image specification: repository, image and version must all be set"
             in (found[0][1])
         )
-        assert errors(kind, **{at: {**IMAGE, "enabled": True}}) == []
-        assert errors(kind, **{at: {"image": "r.example/driver:1", "enabled": True}}) == []
-        assert errors(kind, **{at: {"enabled": True}}) == []
+        assert errors(kind, **{path: {**IMAGE, "enabled": True}}) == []
+        assert errors(kind, **{path: {"image": "r.example/driver:1", "enabled": True}}) == []
+        assert errors(kind, **{path: {"enabled": True}}) == []
 
 
 def test_images_of_disabled_parts_are_not_checked() -> None:
@@ -47,10 +47,10 @@ def test_images_of_disabled_parts_are_not_checked() -> None:
 
 @pytest.mark.parametrize("part", ["gds", "gdrcopy"])
 def test_precompiled_drivers_exclude_gds_and_gdrcopy(part: str) -> None:
-    wanted = [(f"spec.{part}.enabled", "cannot be combined with precompiled drivers")]
-    on = {part: {"enabled": True}}
-    assert errors("NVIDIADriver", usePrecompiled=True, **on) == wanted
-    assert errors("ClusterPolicy", driver={"usePrecompiled": True}, **on) == wanted
+    expected = [(f"spec.{part}.enabled", "cannot be combined with precompiled drivers")]
+    enabled = {part: {"enabled": True}}
+    assert errors("NVIDIADriver", usePrecompiled=True, **enabled) == expected
+    assert errors("ClusterPolicy", driver={"usePrecompiled": True}, **enabled) == expected
 
 
 @pytest.mark.parametrize(

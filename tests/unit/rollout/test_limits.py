@@ -86,16 +86,16 @@ def test_an_outage_counts_from_the_beginning_of_the_state(
     [(False, 0.0, 10), (True, 0.0, 40), (False, 60.0, 60), (True, 60.0, 90), (True, 5.0, 40)],
 )
 def test_what_moves_a_limit(reported: bool, frozen: float, until: float) -> None:
-    held = record(deadline=NOW + 10, since=NOW - 100, frozen_seconds=10.0)
-    where = pool(constraints={"frozen_seconds": frozen})
+    node_record = record(deadline=NOW + 10, since=NOW - 100, frozen_seconds=10.0)
+    pool_view = pool(constraints={"frozen_seconds": frozen})
     now = at(bus_outages=((NOW - 40, NOW - 10),))
-    assert limits.effective_deadline(held, where, now, reported=reported) == NOW + until
+    assert limits.effective_deadline(node_record, pool_view, now, reported=reported) == NOW + until
 
 
 def test_an_absent_limit_is_not_moved() -> None:
-    held = record(deadline=None)
-    where = pool(constraints={"frozen_seconds": 9.0})
-    assert limits.effective_deadline(held, where, at(), reported=True) is None
+    node_record = record(deadline=None)
+    pool_view = pool(constraints={"frozen_seconds": 9.0})
+    assert limits.effective_deadline(node_record, pool_view, at(), reported=True) is None
     assert not limits.is_past(None, at())
 
 
@@ -161,8 +161,8 @@ def test_without_a_probe_answer_starts_go_on_until_data_is_stale() -> None:
 
 
 def test_no_probe_where_nothing_could_start() -> None:
-    none = replace(POOL, upgrade=replace(POOL.upgrade, max_unavailable=0))
-    assert decided(none, candidate("node-1"), now=pods_seen(50.0)).probes == ()
+    closed_pool = replace(POOL, upgrade=replace(POOL.upgrade, max_unavailable=0))
+    assert decided(closed_pool, candidate("node-1"), now=pods_seen(50.0)).probes == ()
     assert decided(POOL, done("node-1"), now=pods_seen(50.0)).probes == ()
 
 

@@ -86,10 +86,10 @@ def test_a_cordon_of_ours_is_kept(
 
 
 def test_a_new_state_has_this_boot_and_its_deadline() -> None:
-    where = pool(constraints={"frozen_seconds": 7.0})
-    had = record(deadline_renewed=True, epoch=1, boot_id="boot-0")
+    pool_view = pool(constraints={"frozen_seconds": 7.0})
+    old_record = record(deadline_renewed=True, epoch=1, boot_id="boot-0")
     written = node_writes.record_in_state(
-        S.VALIDATION_REQUIRED, had, node(), where, instant(), paused=False
+        S.VALIDATION_REQUIRED, old_record, node(), pool_view, instant(), paused=False
     )
     assert (written.state, written.since, written.deadline) == (
         S.VALIDATION_REQUIRED,
@@ -133,8 +133,8 @@ def test_the_record_of_a_repeated_driver_start(
 ) -> None:
     driver = LoadedDriver(version="1") if loaded else None
     view = replace(done(), loaded=driver)
-    had: Any = record(operation=operation, paused=paused, evidence=view.evidence, edits=0)
-    written = node_writes.record_for_restart(view, had, pool(), instant(), edits=1)
+    old_record: Any = record(operation=operation, paused=paused, evidence=view.evidence, edits=0)
+    written = node_writes.record_for_restart(view, old_record, pool(), instant(), edits=1)
     assert (written.state, written.since, written.deadline) == (
         S.POD_RESTART_REQUIRED,
         NOW,
@@ -143,8 +143,10 @@ def test_the_record_of_a_repeated_driver_start(
     assert (written.old_pod_uid, written.evidence, written.edits) == (f"pod-{NEW}-node-1", None, 1)
     assert written.paused == then
     bare = replace(view, driver_pods=())
-    kept = node_writes.record_for_restart(bare, replace(had, old_pod_uid="was"), pool(), instant())
-    assert kept.old_pod_uid == "was"
+    unchanged = node_writes.record_for_restart(
+        bare, replace(old_record, old_pod_uid="was"), pool(), instant()
+    )
+    assert unchanged.old_pod_uid == "was"
 
 
 # Step 1: stamping a node that wants a change, and withdrawing the stamp.
@@ -214,13 +216,13 @@ def test_a_skipped_node_is_stamped_but_not_for_a_missing_target() -> None:
     assert outcome.code == "target-missing"
 
 
-# The policy goes back to what the node runs.
+# The policy returns to the running target.
 
 
 def test_a_stamp_is_withdrawn_when_the_proven_target_is_wanted_again() -> None:
-    wishing = required(target=NEW)
-    wishing = with_record(wishing, back_off_seconds=600.0, cause="x")
-    step = step_at_rest(wishing, pool(), instant())
+    stamped = required(target=NEW)
+    stamped = with_record(stamped, back_off_seconds=600.0, cause="x")
+    step = step_at_rest(stamped, pool(), instant())
     assert record_of(step) == NodeRecord(
         node_uid="uid-node-1",
         epoch=EPOCH,
@@ -234,7 +236,7 @@ def test_a_stamp_is_withdrawn_when_the_proven_target_is_wanted_again() -> None:
         evidence=evidence(NEW),
     )
     assert isinstance(step, Step)
-    assert step_at_rest(apply_step(wishing, step), pool(), instant()) is None
+    assert step_at_rest(apply_step(stamped, step), pool(), instant()) is None
 
 
 NOT_PROVEN_NOW = {
@@ -263,21 +265,21 @@ def test_a_stamped_node_without_a_driver_pod_waits() -> None:
     ids=["a person asked", "it is broken"],
 )
 def test_a_requested_or_broken_stamp_is_not_withdrawn(keeps: dict[str, bool | None]) -> None:
-    wishing = required(target=NEW)
-    wishing = with_record(wishing, **keeps)
+    stamped = required(target=NEW)
+    stamped = with_record(stamped, **keeps)
     if "evidence" in keeps:
-        wishing = replace(wishing, components=idle_components())
-    assert candidate_of(step_at_rest(wishing, pool(), instant())).operation is Operation.SAME_LABEL
+        stamped = replace(stamped, components=idle_components())
+    assert candidate_of(step_at_rest(stamped, pool(), instant())).operation is Operation.SAME_LABEL
 
 
 def test_an_earlier_proof_does_not_make_a_failed_node_done() -> None:
-    """It failed before its label moved; then the policy went back to what it runs."""
-    kept = record(
+    """The node failed before its label moved; then the policy returned to the running target."""
+    proof_record = record(
         state="upgrade-failed", evidence=evidence(OLD), cause="eviction: ml/train-0", unproven=True
     )
     broken = failed(
         target=OLD,
-        record=kept,
+        record=proof_record,
         driver_label=label_of(OLD),
         components=idle_components(proven=label_of(OLD)),
     )
@@ -285,13 +287,13 @@ def test_an_earlier_proof_does_not_make_a_failed_node_done() -> None:
     stamped = step_at_rest(broken, third, instant())
     assert record_of(stamped).evidence == evidence(OLD)
     assert isinstance(stamped, Step)
-    back = candidate_of(step_at_rest(apply_step(broken, stamped), pool(OLD), instant()))
-    assert back.operation is Operation.VALIDATE
+    candidate = candidate_of(step_at_rest(apply_step(broken, stamped), pool(OLD), instant()))
+    assert candidate.operation is Operation.VALIDATE
     assert candidate_of(step_at_rest(broken, pool(OLD), instant())).operation is Operation.VALIDATE
 
 
-def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
-    return wait_of(step_at_rest(view, where or pool(), instant()))
+def wait_at_rest(view: NodeView, pool_view: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, pool_view or pool(), instant()))
 
 
 @pytest.mark.parametrize(("ready", "validated"), [(True, True), (False, False)])

@@ -54,8 +54,8 @@ LATE = NOW + 5000
 def test_an_op_is_one_above_slot_and_reports_of_its_token(
     slot: tuple[int, int] | None, highest: tuple[int, int], op: int
 ) -> None:
-    held = None if slot is None else command(Idle(), order=slot)
-    part = component(held, highest_order=Order(*highest))
+    slot_command = None if slot is None else command(Idle(), order=slot)
+    part = component(slot_command, highest_order=Order(*highest))
     assert slots.next_order(part, 8) == Order(8, op)
 
 
@@ -111,8 +111,8 @@ def test_which_ops_have_lapsed(changes: dict[str, Any], at: float, lapsed: bool)
     part = component(QUIESCE, **changes)
     assert slots.is_lapsed(part, QUIESCE, instant(at)) == lapsed
     view = replace(node(), components={"plugin": part})
-    held = slots.live_command(view, "plugin", 8, instant(at), CommandKind.QUIESCE)
-    assert held == (None if lapsed else QUIESCE)
+    live = slots.live_command(view, "plugin", 8, instant(at), CommandKind.QUIESCE)
+    assert live == (None if lapsed else QUIESCE)
 
 
 def test_a_held_command_is_found_by_token_and_kind() -> None:
@@ -126,12 +126,14 @@ def test_a_held_command_is_found_by_token_and_kind() -> None:
 
 
 def test_a_command_for_an_earlier_node_is_ignored() -> None:
-    theirs = replace(QUIESCE, node_uid="of-another-node", epoch=1)
-    view = replace(node(), components={"plugin": component(theirs)})
+    foreign_command = replace(QUIESCE, node_uid="of-another-node", epoch=1)
+    view = replace(node(), components={"plugin": component(foreign_command)})
     assert slots.held_command(view, "plugin", 8) is None
     assert slots.renewed_epochs(view, instant(epoch=3)) == ()
-    mine = replace(node(), components={"plugin": component(replace(QUIESCE, epoch=1))})
-    assert [write.component for write in slots.renewed_epochs(mine, instant(epoch=3))] == ["plugin"]
+    own_node = replace(node(), components={"plugin": component(replace(QUIESCE, epoch=1))})
+    assert [write.component for write in slots.renewed_epochs(own_node, instant(epoch=3))] == [
+        "plugin"
+    ]
 
 
 def test_a_slot_result_belongs_to_one_op() -> None:
@@ -154,8 +156,8 @@ def test_a_refusal_is_quoted_for_its_own_op_only() -> None:
 
 
 def with_slot(node: NodeView, name: str, slot: Command | None, **changes: object) -> NodeView:
-    held = replace(component(slot), **changes)
-    return replace(node, components={**node.components, name: held})
+    part = replace(component(slot), **changes)
+    return replace(node, components={**node.components, name: part})
 
 
 def sent(step: object) -> dict[str, Idle]:
@@ -195,8 +197,8 @@ def test_a_slot_with_other_contents_is_rewritten(case: str) -> None:
     assert sent(step) == {name: PROVEN if name in {"driver", "validator"} else Idle()}
     assert isinstance(step, Step)
     assert step_at_rest(apply_step(node, step), pool(), instant()) is None
-    alone = replace(done(), components={name: component(slot)})
-    assert list(sent(step_at_rest(alone, pool(), instant()))) == [name]
+    single_component = replace(done(), components={name: component(slot)})
+    assert list(sent(step_at_rest(single_component, pool(), instant()))) == [name]
 
 
 def test_slots_below_the_highest_order_are_rewritten() -> None:
@@ -229,11 +231,11 @@ def test_a_slot_that_differs_in_encoding_only_is_left_alone() -> None:
 
 
 def test_slots_name_the_proven_label_only_where_it_is_proven() -> None:
-    shut = pool(constraints={"halted": {NEW: "1 of 1 failures"}})
+    halted_pool = pool(constraints={"halted": {NEW: "1 of 1 failures"}})
     no_slots = {name: component() for name in COMPONENTS}
-    assert set(sent(step_at_rest(failed(components=no_slots), shut, instant())).values()) == {
-        Idle()
-    }
+    assert set(
+        sent(step_at_rest(failed(components=no_slots), halted_pool, instant())).values()
+    ) == {Idle()}
     idles = sent(step_at_rest(required(components=no_slots), pool(), instant()))
     runs = Idle(proven=Proven(label=label_of(OLD), kernel=KERNEL))
     assert idles == {

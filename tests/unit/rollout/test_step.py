@@ -61,8 +61,8 @@ def test_a_node_is_a_candidate_until_it_has_an_entry() -> None:
 def test_a_node_with_an_entry_reports_why_it_cannot_start() -> None:
     view = required(pods=(), skip=True)
     assert wait_of(step(view, granted(pool(), view), instant())).code == WaitCode.SKIPPED
-    settled = done()
-    assert step(settled, granted(pool(), settled), instant()) is None
+    done_node = done()
+    assert step(done_node, granted(pool(), done_node), instant()) is None
 
 
 def test_a_node_in_flight_goes_on() -> None:
@@ -80,15 +80,19 @@ def test_edits_come_before_the_operation_in_flight() -> None:
 
 def test_an_edited_driver_label_restarts_the_driver() -> None:
     view = in_flight(S.VALIDATION_REQUIRED, driver_label="", record={"deadline": 9e9})
-    where = granted(pool(), view)
-    outcome = step(view, where, instant())
+    pool_view = granted(pool(), view)
+    outcome = step(view, pool_view, instant())
     record = record_in(outcome)
     assert (record.state, record.edits, record.label) == (S.POD_RESTART_REQUIRED, 1, label_of(NEW))
     assert record.old_pod_uid == f"pod-{NEW}-node-1"
     after = run_step(view, step_of(outcome))
     assert after.driver_label == label_of(NEW)
-    again = step(after, where, instant())  # the pod that lost its label is not its swap's
-    assert [type(action).__name__ for action in step_of(again).actions] == ["DeleteDriverPod"]
+    second_outcome = step(
+        after, pool_view, instant()
+    )  # the old pod has another label than the swap
+    assert [type(action).__name__ for action in step_of(second_outcome).actions] == [
+        "DeleteDriverPod"
+    ]
 
 
 def test_the_wanted_target_comes_last() -> None:
@@ -110,17 +114,17 @@ ALL: tuple[Step | Wait | Candidate, ...] = (ACTS, WAITS, STARTS)
 
 
 def evaluation(*, leading: bool = True, frozen: bool = False, **changes: Any) -> PoolEvaluation:
-    evaluated = evaluate_pool(open_pool(), PoolTally(), instant(), leading=True)
-    held = replace(evaluated.constraints, leading=leading, frozen=frozen)
-    return replace(evaluated, constraints=held, **changes)
+    result = evaluate_pool(open_pool(), PoolTally(), instant(), leading=True)
+    constraints = replace(result.constraints, leading=leading, frozen=frozen)
+    return replace(result, constraints=constraints, **changes)
 
 
-def codes(made: PoolEvaluation, given: NodeView = NODE) -> list[WaitCode | None]:
+def codes(evaluated: PoolEvaluation, view: NodeView = NODE) -> list[WaitCode | None]:
     """Return the wait code that replaces a step, a wait and a start; None where it is kept."""
-    found = [constrain(given, outcome, made, instant()) for outcome in ALL]
+    outcomes = [constrain(view, outcome, evaluated, instant()) for outcome in ALL]
     return [
         None if after is before else after.code if isinstance(after, Wait) else WaitCode.GATE
-        for before, after in zip(ALL, found, strict=True)
+        for before, after in zip(ALL, outcomes, strict=True)
     ]
 
 
@@ -159,8 +163,8 @@ def test_a_node_with_an_entry_is_no_candidate() -> None:
 
 
 def test_a_node_that_is_not_ready_is_no_candidate() -> None:
-    away = node(ready=False)
-    assert codes(evaluation(), away) == [None, None, WaitCode.NOT_READY]
+    not_ready = node(ready=False)
+    assert codes(evaluation(), not_ready) == [None, None, WaitCode.NOT_READY]
 
 
 # The phase in which a node is counted in its Rollout.

@@ -80,8 +80,8 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def key(self) -> tuple[int, ...]:
-        left = (self.swaps, len(self.faults), len(self.acts), int(self.decided))
-        return (state_hash(self.stage), *left)
+        remaining = (self.swaps, len(self.faults), len(self.acts), int(self.decided))
+        return (state_hash(self.stage), *remaining)
 
 
 def explore(start: ExplorationStart, *, swaps: int, most: int) -> Exploration:
@@ -140,7 +140,7 @@ def _successors(state: _State) -> Iterator[_State]:
         if swaps < 0 or due.at > pending[0].at + SWAP_WITHIN:
             break
         after = stage.copy()
-        after.fire(next(each for each in after.pending() if each.entry == due.entry))
+        after.fire(next(timer for timer in after.pending() if timer.entry == due.entry))
         yield state.after(after, _due_text(due), swaps=swaps)
     for fault in state.faults:
         yield state.after(_disturbed(stage, fault), _text(fault), faults=())

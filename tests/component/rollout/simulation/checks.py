@@ -72,14 +72,18 @@ def check_incremental(incremental: Decision, full: Decision) -> None:
     if incremental.deposed or full.deposed:
         return
     for part in ("steps", "waits", "rollouts", "cancelled", "probes"):
-        one, other = getattr(incremental, part), getattr(full, part)
-        if one == other:
+        actual, expected = getattr(incremental, part), getattr(full, part)
+        if actual == expected:
             continue
-        if isinstance(one, Mapping):
-            names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
-            one = {name: one.get(name) for name in names}
-            other = {name: other.get(name) for name in names}
-        raise SimulationFailure("incremental", f"{part}: {one}, but on the whole fleet {other}")
+        if isinstance(actual, Mapping):
+            names = [
+                name for name in {**actual, **expected} if actual.get(name) != expected.get(name)
+            ]
+            actual = {name: actual.get(name) for name in names}
+            expected = {name: expected.get(name) for name in names}
+        raise SimulationFailure(
+            "incremental", f"{part}: {actual}, but on the whole fleet {expected}"
+        )
 
 
 def _event(wait: Wait) -> WaitEvent:
@@ -134,22 +138,22 @@ def check_at_rest(stage: SimulatedStage, last: Decision) -> Mapping[str, Wait]:
     return waits
 
 
-def _contradiction(node: NodeView, fleet: Fleet, wait: Wait, at: float) -> str:
+def _contradiction(node: NodeView, fleet: Fleet, wait: Wait, time: float) -> str:
     """Return why the wait cannot last for ever; empty: it can."""
     if wait.code is WaitCode.BUDGET:
         pools = counted_pools(node)
         closed = any(fleet.pools[key].upgrade.max_unavailable in {0, "0", "0%"}
                      for key in pools if key in fleet.pools)  # fmt: skip
-        unavailable = any(each.cordoned or not each.ready
-                          or each.state == UpgradeState.UPGRADE_FAILED or each.lease is not None
-                          or each.loaded is None
-                          for each in fleet.nodes.values() if each.pool in pools)  # fmt: skip
+        unavailable = any(view.cordoned or not view.ready
+                          or view.state == UpgradeState.UPGRADE_FAILED or view.lease is not None
+                          or view.loaded is None
+                          for view in fleet.nodes.values() if view.pool in pools)  # fmt: skip
         return "" if closed or unavailable else "while all nodes are available"
     if wait.code is WaitCode.PROOF:
-        leased = any(each.lease is not None for each in fleet.nodes.values())
+        leased = any(view.lease is not None for view in fleet.nodes.values())
         return "" if leased else "while no node is in flight"
     if wait.code is WaitCode.BACK_OFF:
-        return "" if wait.until is not None and wait.until > at else f"until {wait.until}"
+        return "" if wait.until is not None and wait.until > time else f"until {wait.until}"
     if wait.code is WaitCode.DRIVER_START and wait.who != NO_ACTION_NEEDED:
         return "while its driver is ready" if any(pod.ready for pod in node.driver_pods) else ""
     if wait.code in TRANSIENT_CODES:

@@ -63,20 +63,20 @@ class _Shrinker:
 
     def _shorten(self, field: str) -> bool:
         """Leave out halves of a list, then quarters, then single items."""
-        found = False
+        shortened = False
         items = getattr(self.best.scenario, field) or ()
         size = max(1, len(items) // 2)
         while size:
-            at = 0
-            while at < len(items):
-                fewer = (*items[:at], *items[at + size :])
-                empty_fleet = field == "nodes" and not fewer
-                if not empty_fleet and self._accept(_with(self.best.scenario, field, fewer)):
-                    items, found = fewer, True
+            index = 0
+            while index < len(items):
+                remaining = (*items[:index], *items[index + size :])
+                empty_fleet = field == "nodes" and not remaining
+                if not empty_fleet and self._accept(_with(self.best.scenario, field, remaining)):
+                    items, shortened = remaining, True
                 else:
-                    at += size
+                    index += size
             size //= 2
-        return found
+        return shortened
 
 
 def _with(scenario: Scenario, field: str, items: tuple[object, ...]) -> Scenario:
@@ -84,8 +84,10 @@ def _with(scenario: Scenario, field: str, items: tuple[object, ...]) -> Scenario
     if field != "nodes":
         return changed
     names = {"", *(spec.name for spec in changed.nodes)}
-    kept = tuple(each for each in changed.disturbances if each.node in names)
-    return replace(changed, disturbances=kept)
+    remaining = tuple(
+        disturbance for disturbance in changed.disturbances if disturbance.node in names
+    )
+    return replace(changed, disturbances=remaining)
 
 
 def _simpler(scenario: Scenario) -> Iterator[Scenario]:
@@ -94,18 +96,18 @@ def _simpler(scenario: Scenario) -> Iterator[Scenario]:
                    {"never_loads": frozenset[str]()},
                    {"never_validates": frozenset[str]()}):  # fmt: skip
         yield replace(scenario, **change)
-    for at, spec in enumerate(scenario.nodes):
+    for index, spec in enumerate(scenario.nodes):
         for simpler in _simpler_node(spec):
             yield replace(
-                scenario, nodes=(*scenario.nodes[:at], simpler, *scenario.nodes[at + 1 :])
+                scenario, nodes=(*scenario.nodes[:index], simpler, *scenario.nodes[index + 1 :])
             )
     used = {spec.pool for spec in scenario.nodes}
     yield replace(scenario, pools=tuple(pool for pool in scenario.pools if pool.key in used))
 
 
 def _simpler_node(spec: StageNodeSpec) -> Iterator[StageNodeSpec]:
-    for at in range(len(spec.tenants)):
-        yield replace(spec, tenants=(*spec.tenants[:at], *spec.tenants[at + 1 :]))
+    for index in range(len(spec.tenants)):
+        yield replace(spec, tenants=(*spec.tenants[:index], *spec.tenants[index + 1 :]))
     yield replace(spec, cordoned_by="")
     yield replace(spec, obstacles=())
     yield replace(spec, host_processes=0)
@@ -116,7 +118,7 @@ def _simpler_node(spec: StageNodeSpec) -> Iterator[StageNodeSpec]:
 def failure_report(result: SimulationResult) -> str:
     wrong = result.wrong
     end = result.stage.now if wrong is None or wrong.at is None else wrong.at
-    log = [f"{at - START:9.2f} {text}" for at, text in result.stage.log_lines if at <= end]
+    log = [f"{time - START:9.2f} {text}" for time, text in result.stage.log_lines if time <= end]
     left_out = len(log) - FIRST_LINES - LAST_LINES
     if left_out > 0:
         log[FIRST_LINES:-LAST_LINES] = [f"          … {left_out} lines …"]

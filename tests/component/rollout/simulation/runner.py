@@ -1,7 +1,7 @@
-"""Run a scenario: the engine decides, the stage carries out, disturbances strike, until it rests.
+"""Run a scenario: the engine decides, the stage carries out, disturbances occur, until all rests.
 
 Then every fault is repaired and every reason to wait is removed. A run stops at the first failure;
-`checks` says what a failure is.
+`checks` defines the failures.
 """
 
 from collections import Counter
@@ -156,8 +156,8 @@ class _Run:
         self._check_restart()
 
     def _disturb(self, disturbance: Disturbance) -> None:
-        place = disturbance.node or disturbance.pool
-        self.stage.state.log(f"--- {disturbance.what} {place} {disturbance.value}".rstrip())
+        affected = disturbance.node or disturbance.pool
+        self.stage.state.log(f"--- {disturbance.what} {affected} {disturbance.value}".rstrip())
         leader, fleet = self.stage.state.leader, self.stage.fleet()
         perform(self.context, disturbance)
         if self.stage.state.leader != leader:
@@ -258,8 +258,8 @@ class _Run:
         if now.at > self._deposed.until:
             self._deposed = None
             return
-        then = msgspec.structs.replace(now, epoch=self._deposed.epoch)
-        decision = (self._decide_all or decide)(self._deposed.fleet, then)
+        earlier_epoch = msgspec.structs.replace(now, epoch=self._deposed.epoch)
+        decision = (self._decide_all or decide)(self._deposed.fleet, earlier_epoch)
         self.stage.carry_out(
             decision, faults_of=self.effect_faults.next_fault, leader=self._deposed.leader
         )
@@ -301,5 +301,5 @@ def _wait_codes(decision: Decision) -> list[tuple[str, WaitCode]]:
 
 def _all_waits(decision: Decision) -> list[tuple[str, Wait]]:
     steps = decision.steps.items()
-    beside = [(name, step.wait) for name, step in steps if step.wait is not None]
-    return [*decision.waits.items(), *beside]
+    step_waits = [(name, step.wait) for name, step in steps if step.wait is not None]
+    return [*decision.waits.items(), *step_waits]

@@ -30,13 +30,13 @@ from tests.unit.rollout.builders import NEW, OLD, POOL, label_of, pool
 
 START = 1_000_000.0
 TOKEN = 2
-"""Of the lease that tests write; token 1 was that of the upgrade before the test."""
+"""The token of the lease that tests write; the upgrade before the test had token 1."""
 NODE = "n1"
 OLD_LABEL, NEW_LABEL = label_of(OLD), label_of(NEW)
 
 
 class StageScenario:
-    """One node, with what else a test needs."""
+    """A stage with one node, with users and faults that act on it."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class StageScenario:
 
     @property
     def node(self) -> NodeView:
-        seen = self.stage.node(NODE)
-        assert seen is not None
-        return seen
+        view = self.stage.node(NODE)
+        assert view is not None
+        return view
 
     @property
     def machine(self) -> StageMachine:
@@ -82,7 +82,7 @@ class StageScenario:
     def carry_out(
         self, *actions: Action, fault: EffectFault | None = None, wait: float = 0.5
     ) -> None:
-        decision = Decision(steps={NODE: Step(actions=actions, because="a test says so")})
+        decision = Decision(steps={NODE: Step(actions=actions, because="a step of the test")})
         self.stage.carry_out(decision, faults_of=(lambda _: fault) if fault is not None else None)
         self.advance(wait)
 
@@ -93,14 +93,14 @@ class StageScenario:
         node = self.node
         assert node.record is None or isinstance(node.record, NodeRecord)
         assert node.lease is None or isinstance(node.lease, NodeLease)
-        kept: dict[str, Any] = {
+        current: dict[str, Any] = {
             "state": node.state,
             "driver_label": node.driver_label,
             "record": node.record,
             "lease": node.lease,
             "unschedulable": True if node.cordoned else None,
         }
-        configuration = NodeApplyConfiguration(**kept | applied)
+        configuration = NodeApplyConfiguration(**current | applied)
         return WriteNode(uid=node.uid, revision=node.revision, applied=configuration)
 
     def lease(self, token: int = TOKEN) -> NodeLease:
@@ -111,14 +111,14 @@ class StageScenario:
     def slot(self, part: str, body: CommandBody, *, op: int = 1, **fields: Any) -> WriteSlot:
         node = self.node
         order = fields.pop("order", Order(TOKEN, op))
-        usual: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "node": node.name,
             "node_uid": node.uid,
             "boot_id": node.boot_id,
             "epoch": 1,
             "deadline": self.stage.now + 120.0,
         }
-        return WriteSlot(component=part, command=Command.of(body, order=order, **usual | fields))
+        return WriteSlot(component=part, command=Command.of(body, order=order, **defaults | fields))
 
     def move_label(self, label: str = NEW_LABEL) -> str:
         old = self.node.driver_pods[0].uid if self.node.driver_pods else ""

@@ -17,11 +17,11 @@ from tests.unit.rollout.builders import NEW, NOW, POOL, label_of, node, record, 
 
 
 def test_a_queue_reports_a_change_only_when_the_block_code_changes() -> None:
-    lot = QueueKey(
+    key = QueueKey(
         validates_only=False, is_recovery=False, costs_budget=True, already_failed=False, target=NEW
     )
-    queue, reason = CandidateQueue(lot), BlockReason(WaitCode.PAUSED, "the brake is Pause")
-    assert not CandidateQueue(lot).set_block(None)
+    queue, reason = CandidateQueue(key), BlockReason(WaitCode.PAUSED, "the brake is Pause")
+    assert not CandidateQueue(key).set_block(None)
     assert queue.set_block(reason)
     wait = queue.wait(NOW)
     assert not queue.set_block(BlockReason(WaitCode.PAUSED, "the brake is Pause"))
@@ -32,14 +32,14 @@ def test_a_queue_reports_a_change_only_when_the_block_code_changes() -> None:
     assert queue.set_block(None)
 
 
-def put_candidate(queues: CandidateQueues, given: NodeView, *, outside: bool = False) -> None:
+def put_candidate(queues: CandidateQueues, view: NodeView, *, outside: bool = False) -> None:
     check = PreflightCheck(label=label_of(NEW))
     result = Candidate(
         operation=Operation.UPGRADE, target=NEW, label=label_of(NEW), outside=outside, check=check
     )
     tally = PoolTally()
-    tally.put(contribution_of(given, None, POOL, NOW))
-    queues.put(given, result, tally, before=None, now=NOW)
+    tally.put(contribution_of(view, None, POOL, NOW))
+    queues.put(view, result, tally, before=None, now=NOW)
 
 
 def test_a_recheck_ends_when_the_findings_are_gone() -> None:
@@ -58,13 +58,15 @@ def test_a_candidate_moves_to_the_queue_of_its_current_limits() -> None:
     queues = CandidateQueues()
     for outside in (False, True, True, False):
         put_candidate(queues, candidate("n"), outside=outside)
-        lines = {lot.is_recovery: queue.ranking.names() for lot, queue in queues.queues.items()}
-        assert lines == {outside: ["n"]}
+        names_by_recovery = {
+            key.is_recovery: queue.ranking.names() for key, queue in queues.queues.items()
+        }
+        assert names_by_recovery == {outside: ["n"]}
     queues.drop("n")
     assert (queues.queues, queues.candidates) == ({}, {})
 
 
-# The ranking of candidates (docs/states.md#d-4), and the structures that keep it.
+# The ranking of candidates (docs/states.md#d-4), and its data structures.
 
 
 def unchecked(*, outside: bool = False) -> Candidate:

@@ -109,8 +109,8 @@ ROWS: dict[str, Case] = {
         pool(),
         Operation.TAKE_OVER,
     ),
-    "take-over: a pod with GPUs is seen": (node(pods=(GPU_POD,)), pool(), Operation.TAKE_OVER),
-    "a Node made anew over a live machine": (
+    "take-over: a pod with GPUs is listed": (node(pods=(GPU_POD,)), pool(), Operation.TAKE_OVER),
+    "a recreated Node on a running machine": (
         replace(
             done(components={}),
             components=node().components,
@@ -150,7 +150,7 @@ ROWS: dict[str, Case] = {
         replace(pool(), key="nvidiadriver-a"),
         Operation.UPGRADE,
     ),
-    "failed before its label moved, and tried again": (
+    "failed before its label moved, and retried": (
         unproven(required()),
         pool(),
         Operation.UPGRADE,
@@ -184,7 +184,7 @@ UNKNOWN: dict[str, NodeView] = {
 
 
 @pytest.mark.parametrize("case", UNKNOWN)
-def test_unknown_is_not_absent(case: str) -> None:
+def test_unknown_modules_or_pods_are_not_treated_as_absent(case: str) -> None:
     assert wait_of(step_at_rest(UNKNOWN[case], pool(), instant())).code == WaitCode.AGENT_SILENT
 
 
@@ -207,34 +207,39 @@ def record_of(view: NodeView) -> NodeRecord:
     return view.record
 
 
-OURS = LoadedDriver(version="1", loaded_at=NOW - 5)
-THEIRS = replace(OURS, preinstalled=True)
+OUR_DRIVER = LoadedDriver(version="1", loaded_at=NOW - 5)
+OTHER_DRIVER = replace(OUR_DRIVER, preinstalled=True)
 
 
 @pytest.mark.parametrize(
     ("label", "loaded", "pods", "expected"),
     [
-        (label_of(OLD), OURS, (), Operation.REMOVE),
-        (label_of(OLD), THEIRS, (driver_pod(OLD),), Operation.REMOVE),
-        (label_of(OLD), THEIRS, (), Operation.VALIDATE),
-        ("", OURS, (), Operation.VALIDATE),
-        (LABEL, OURS, (driver_pod(NEW),), Operation.VALIDATE),
+        (label_of(OLD), OUR_DRIVER, (), Operation.REMOVE),
+        (label_of(OLD), OTHER_DRIVER, (driver_pod(OLD),), Operation.REMOVE),
+        (label_of(OLD), OTHER_DRIVER, (), Operation.VALIDATE),
+        ("", OUR_DRIVER, (), Operation.VALIDATE),
+        (LABEL, OUR_DRIVER, (driver_pod(NEW),), Operation.VALIDATE),
     ],
 )
 def test_a_driver_of_ours_is_removed_where_drivers_are_pre_installed(
     label: str, loaded: LoadedDriver, pods: tuple[DriverPod, ...], expected: Operation
 ) -> None:
     view = done(driver_label=label, loaded=loaded, driver_pods=pods)
-    taken = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    assert choose_operation(view, record_of(view), taken, build(NEW), instant()) is expected
+    pre_installed_pool = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert (
+        choose_operation(view, record_of(view), pre_installed_pool, build(NEW), instant())
+        is expected
+    )
 
 
-@pytest.mark.parametrize(("digest", "only"), [("sha256:1", True), ("", False)])
-def test_an_unknown_digest_is_never_the_same_installation(digest: str, *, only: bool) -> None:
+@pytest.mark.parametrize(("digest", "restart_only"), [("sha256:1", True), ("", False)])
+def test_an_unknown_digest_is_never_the_same_installation(
+    digest: str, *, restart_only: bool
+) -> None:
     view = required(driver_pods=(driver_pod(OLD, install_digest=digest),))
-    assert is_restart_only(view, record_of(view), build(NEW, install_digest=digest)) is only
-    stays = with_record(view, asked=False)
-    assert not is_restart_only(stays, record_of(stays), build(OLD, install_digest=digest))
+    assert is_restart_only(view, record_of(view), build(NEW, install_digest=digest)) is restart_only
+    unasked = with_record(view, asked=False)
+    assert not is_restart_only(unasked, record_of(unasked), build(OLD, install_digest=digest))
 
 
 # Nodes that are to have no driver of ours (docs/states.md#v-remove).
@@ -284,7 +289,7 @@ def test_without_a_driver_our_fields_are_removed_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "pool"),
+    ("view", "pool"),
     [
         (node(excluded=True), pool()),
         (node(pool=""), pool()),
@@ -300,8 +305,8 @@ def test_without_a_driver_our_fields_are_removed_at_once() -> None:
         "selected by a policy that is gone",
     ],
 )
-def test_a_node_without_anything_of_ours_needs_nothing(left: NodeView, pool: PoolView) -> None:
-    assert step_at_rest(left, pool, instant()) is None
+def test_a_node_without_anything_of_ours_needs_nothing(view: NodeView, pool: PoolView) -> None:
+    assert step_at_rest(view, pool, instant()) is None
 
 
 def test_a_failed_removal_is_retried_as_often_as_the_strategy_allows() -> None:
@@ -312,21 +317,21 @@ def test_a_failed_removal_is_retried_as_often_as_the_strategy_allows() -> None:
     )
     assert outcome.code == "failed"
     step = step_of(step_at_rest(broken, pool(), instant()))
-    again = candidate_of(step_at_rest(apply_step(broken, step), pool(), instant()))
-    assert again.operation is Operation.REMOVE
+    next_candidate = candidate_of(step_at_rest(apply_step(broken, step), pool(), instant()))
+    assert next_candidate.operation is Operation.REMOVE
 
 
 @pytest.mark.parametrize(
-    "ours",
+    "view",
     [done(), done(pool=""), required(), failed(), done(excluded=True), done(target=OLD)],
     ids=["done", "of no pool", "stamped", "failed", "excluded", "another target"],
 )
-def test_nothing_starts_for_a_deleted_policy(ours: NodeView) -> None:
-    assert wait_of(step_at_rest(ours, GONE, instant())).code == "policy-gone"
+def test_nothing_starts_for_a_deleted_policy(view: NodeView) -> None:
+    assert wait_of(step_at_rest(view, GONE, instant())).code == "policy-gone"
 
 
-def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
-    return wait_of(step_at_rest(view, where or pool(), instant()))
+def wait_at_rest(view: NodeView, pool_view: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, pool_view or pool(), instant()))
 
 
 @pytest.mark.parametrize("cause", ["busy: pid 1", ""])
@@ -339,8 +344,8 @@ def test_a_failed_removal_reports_its_cause(cause: str) -> None:
 
 @pytest.mark.parametrize(("label", "removed"), [(label_of(OLD), True), ("", False)])
 def test_a_driver_label_alone_requires_a_removal(label: str, *, removed: bool) -> None:
-    sent = idle_components()
-    view = required(excluded=True, driver_label=label, components=sent)
+    components = idle_components()
+    view = required(excluded=True, driver_label=label, components=components)
     view = with_record(view, evidence=None, started=False)
     outcome = step_at_rest(view, pool(), instant())
     assert isinstance(outcome, Candidate if removed else Step)

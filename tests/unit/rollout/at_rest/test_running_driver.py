@@ -61,17 +61,17 @@ def test_the_driver_pod_has_the_label_of_its_node() -> None:
 
 
 def test_the_driver_pod_is_the_most_advanced_one_in_any_order() -> None:
-    waits = driver_pod(NEW, uid="waits", started=None, ready=False)
-    starts, up = driver_pod(NEW, uid="starts", ready=False), driver_pod(NEW, uid="a")
-    for pods, which in (((waits, starts), starts), ((waits, starts, up), up)):
-        assert driver_pod_of(done(driver_pods=pods)) == which
-        assert driver_pod_of(done(driver_pods=tuple(reversed(pods)))) == which
+    waiting = driver_pod(NEW, uid="waits", started=None, ready=False)
+    starting, ready = driver_pod(NEW, uid="starts", ready=False), driver_pod(NEW, uid="a")
+    for pods, expected in (((waiting, starting), starting), ((waiting, starting, ready), ready)):
+        assert driver_pod_of(done(driver_pods=pods)) == expected
+        assert driver_pod_of(done(driver_pods=tuple(reversed(pods)))) == expected
 
 
-@pytest.mark.parametrize(("apart", "same"), [(0.9, True), (1.0, False), (-0.9, True)])
-def test_starts_less_than_a_second_apart_are_the_same_run(apart: float, *, same: bool) -> None:
+@pytest.mark.parametrize(("seconds", "same"), [(0.9, True), (1.0, False), (-0.9, True)])
+def test_starts_less_than_a_second_apart_are_the_same_run(seconds: float, *, same: bool) -> None:
     proof = evidence()
-    start = proof.driver_started + apart
+    start = proof.driver_started + seconds
     run = DriverRun(instance="i", started=start, pod_uid=proof.driver_pod_uid)
     assert covers_run(proof, run) is same
     assert in_place(done(driver_pods=(driver_pod(NEW, started=start),))) is same
@@ -136,7 +136,7 @@ DIFFERENT = {
     "another pod": done(driver_pods=(driver_pod(uid="pod-other"),)),
     "another start": done(driver_pods=(driver_pod(started=NOW - 60),)),
     "no pod": done(driver_pods=()),
-    "a pod that goes": done(driver_pods=(driver_pod(deleting=True),)),
+    "a pod being deleted": done(driver_pods=(driver_pod(deleting=True),)),
     "a pod that is not ready": done(driver_pods=(driver_pod(ready=False),)),
     "a pod that does not run": done(driver_pods=(driver_pod(started=None),)),
     "a pod of another label": done(driver_pods=(driver_pod(label=label_of(OLD)),)),
@@ -173,20 +173,20 @@ def test_with_the_host_method_the_loaded_modules_are_compared() -> None:
     assert (
         step_at_rest(node, replace(pool(), method=InstallMethod.PRE_INSTALLED), instant()) is None
     )
-    again = replace(node, loaded=replace(loaded, loaded_at=NOW - 50))
-    assert isinstance(step_at_rest(again, on_host(pool()), instant()), Step)
-    gone = wait_of(step_at_rest(replace(node, loaded=None), on_host(pool()), instant()))
-    assert gone.code is WaitCode.DRIVER_START
+    reloaded = replace(node, loaded=replace(loaded, loaded_at=NOW - 50))
+    assert isinstance(step_at_rest(reloaded, on_host(pool()), instant()), Step)
+    wait = wait_of(step_at_rest(replace(node, loaded=None), on_host(pool()), instant()))
+    assert wait.code is WaitCode.DRIVER_START
 
 
 def test_a_done_node_on_another_target_is_not_in_place() -> None:
     assert isinstance(step_at_rest(done(target=OLD), pool(NEW), instant()), Step)
-    again = candidate_of(
+    candidate = candidate_of(
         step_at_rest(
             done(target=OLD), pool(NEW, constraints={"may_mark_required": False}), instant()
         )
     )
-    assert again.operation is Operation.UPGRADE
+    assert candidate.operation is Operation.UPGRADE
 
 
 # The target of a joining node, and which nodes are outside the counts (docs/states.md#harm).
@@ -199,7 +199,7 @@ LOADED = LoadedDriver(version="570.1")
 JOINS: dict[str, tuple[dict[str, Any], str]] = {
     "nothing was ever proven": ({}, NEW),
     "the target is proven": ({"proven": frozenset({NEW, OLD}), "last_good": NEW}, NEW),
-    "the target is proven, and another was before": (
+    "the target is proven, and an earlier target too": (
         {"proven": frozenset({NEW}), "last_good": OLD},
         NEW,
     ),
@@ -208,7 +208,7 @@ JOINS: dict[str, tuple[dict[str, Any], str]] = {
         {"halted": {NEW: "2 of 2"}, "proven": frozenset({OLD}), "last_good": OLD},
         OLD,
     ),
-    "target: halted, and nothing else is good": ({"halted": {NEW: "2 of 2"}}, NEW),
+    "target: halted, and no other target is proven": ({"halted": {NEW: "2 of 2"}}, NEW),
 }
 
 
@@ -257,21 +257,21 @@ def test_an_upgraded_node_does_not_join() -> None:
 
 OUTSIDE: dict[str, tuple[dict[str, Any], bool]] = {
     "failed on an earlier target": ({"started": True, "target": OLD}, True),
-    "failed on an earlier one, was tried again, and given back": (
+    "failed on an earlier target, was retried, and released": (
         {"unproven": True, "target": OLD},
         True,
     ),
-    "gave up on an earlier one, and what it had is proven still": (
+    "failed before the start on an earlier target, and its driver is still proven": (
         {"unproven": True, "target": OLD, "evidence": evidence(OLD)},
         False,
     ),
-    "failed on this one": ({"started": True, "target": NEW}, False),
-    "failed on this one, and on an earlier one before": (
+    "failed on this target": ({"started": True, "target": NEW}, False),
+    "failed on this target, and before on an earlier target": (
         {"started": True, "target": NEW, "outside": True},
         True,
     ),
-    "gave up on an earlier one before anything was done": ({"target": OLD}, False),
-    "was given back after it had failed earlier": ({"target": NEW, "outside": True}, True),
+    "failed on an earlier target before the start": ({"target": OLD}, False),
+    "was released after an earlier failure": ({"target": NEW, "outside": True}, True),
     "works": ({"started": True, "target": OLD, "evidence": evidence(OLD)}, False),
 }
 
@@ -280,8 +280,8 @@ OUTSIDE: dict[str, tuple[dict[str, Any], bool]] = {
 def test_only_a_node_broken_by_an_earlier_target_is_outside_the_counts(case: str) -> None:
     changes, outside = OUTSIDE[case]
     stored = record(state="upgrade-required", label=label_of(OLD), **changes)
-    evident = label_of(OLD) if stored.evidence else ""
-    wanting = required(record=stored, components=idle_components(proven=evident))
+    proven_label = label_of(OLD) if stored.evidence else ""
+    wanting = required(record=stored, components=idle_components(proven=proven_label))
     assert candidate_of(step_at_rest(wanting, pool(), instant())).outside is outside
 
 
@@ -300,13 +300,13 @@ def test_a_node_without_a_driver_of_ours_is_inside_the_counts() -> None:
 def test_a_joining_node_waits_for_an_unsettled_last_good_target(
     readiness: Readiness, expected: str
 ) -> None:
-    where = with_build(pool(constraints={"last_good": OLD}), OLD, readiness=readiness)
-    assert target_of(node(), None, where) == expected
+    pool_view = with_build(pool(constraints={"last_good": OLD}), OLD, readiness=readiness)
+    assert target_of(node(), None, pool_view) == expected
 
 
 def test_a_joining_node_keeps_a_pre_installed_driver() -> None:
-    where = replace(pool(constraints={"last_good": OLD}), method=InstallMethod.PRE_INSTALLED)
-    assert target_of(node(), None, where) == NEW
+    pool_view = replace(pool(constraints={"last_good": OLD}), method=InstallMethod.PRE_INSTALLED)
+    assert target_of(node(), None, pool_view) == NEW
 
 
 @pytest.mark.parametrize(
@@ -324,5 +324,5 @@ def test_a_missing_target_reports_why_nothing_is_wanted(
     ("detail", "expected"), [("no artefact", "no artefact"), ("", "ubuntu24.04")]
 )
 def test_a_missing_build_reports_its_detail(detail: str, expected: str) -> None:
-    where = with_build(pool(), readiness=Readiness.MISSING, detail=detail)
-    assert expected in wait_of(goal_of(node(), where, NEW, instant())).detail
+    pool_view = with_build(pool(), readiness=Readiness.MISSING, detail=detail)
+    assert expected in wait_of(goal_of(node(), pool_view, NEW, instant())).detail

@@ -97,8 +97,8 @@ def test_a_first_bring_up_and_a_validation_cost_nothing(operation: Operation) ->
 
 def test_any_other_operation_costs_during_its_lease() -> None:
     for operation in set(Operation) - {Operation.BRING_UP, Operation.VALIDATE}:
-        given = node(lease=lease(), record=record(operation=operation))
-        assert reason(given) == "in an upgrade", operation
+        leased = node(lease=lease(), record=record(operation=operation))
+        assert reason(leased) == "in an upgrade", operation
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ SKIPPED = [replace(node, skip=True) for node in candidates(8)[:2]]
         (0, 20, TEN[:5], 5),
     ],
 )
-def test_how_many_start(
+def test_the_number_of_starts(
     parallel: int, most: int | str, nodes: list[NodeView], started: int
 ) -> None:
     pool = open_pool(

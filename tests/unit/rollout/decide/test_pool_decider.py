@@ -88,7 +88,7 @@ def test_a_changed_constraint_affects_every_node(before: PoolView, after: PoolVi
     assert affected_nodes(before, after) is None
 
 
-# What is written, and why.
+# Writes of the Rollout, and their reasons.
 
 
 def write_of(view: PoolView, *nodes: NodeView) -> WriteRollout:

@@ -39,8 +39,8 @@ def with_epoch(pool: PoolView, epoch: int, **changes: object) -> PoolView:
     return replace(pool, rollout=replace(pool.rollout, status=status, **changes))
 
 
-def second_pool(one: PoolView, epoch: int) -> PoolView:
-    return with_epoch(replace(one, key="nvidiadriver-two", uid="other"), epoch)
+def second_pool(first_pool: PoolView, epoch: int) -> PoolView:
+    return with_epoch(replace(first_pool, key="nvidiadriver-two", uid="other"), epoch)
 
 
 def test_a_new_leader_first_writes_its_epoch_into_every_rollout() -> None:

@@ -64,8 +64,8 @@ ALL_DONE = Counts(total=1, done=1)
 
 def test_a_rollout_with_a_node_in_flight_is_not_complete() -> None:
     view = in_flight_node(name="n")
-    flying = open_pool(in_flight={view.uid: entry(view, token=TOKEN)}, record=of_target())
-    assert due(flying, view, counts=ALL_DONE).phase is RolloutPhase.PROVEN
+    in_flight_pool = open_pool(in_flight={view.uid: entry(view, token=TOKEN)}, record=of_target())
+    assert due(in_flight_pool, view, counts=ALL_DONE).phase is RolloutPhase.PROVEN
     assert (
         due(open_pool(record=of_target()), done(), counts=ALL_DONE).phase is RolloutPhase.COMPLETE
     )
@@ -116,7 +116,7 @@ FLIGHT = {"u": InFlight(node="n", token=1, target=NEW, since=NOW)}
         ({"in_flight": FLIGHT, "base": 3}, True),
     ],
 )
-def test_which_status_changes_are_worth_a_write(changes: dict[str, Any], *, expected: bool) -> None:
+def test_which_status_changes_are_written(changes: dict[str, Any], *, expected: bool) -> None:
     stored = RolloutStatus(target=NEW, in_flight=changes.get("in_flight", {}))
     assert is_worth_writing(replace(stored, **changes), stored) is expected
 
@@ -183,12 +183,12 @@ def test_a_proven_target_that_is_not_halted_can_be_joined(
 
 
 def test_starts_that_cost_capacity_are_held_back_on_stale_data() -> None:
-    taken, away = candidate("taken"), candidate("away", ready=False)
-    flights = {item.uid: entry(item) for item in (taken, away)}
+    cordoned, not_ready = candidate("taken"), candidate("away", ready=False)
+    flights = {item.uid: entry(item) for item in (cordoned, not_ready)}
     pool = open_pool(record=of_target(), base=9, in_flight=flights, upgrade={"max_unavailable": 9})
-    assert evaluate(pool, taken, away).held_back == {away.uid}
+    assert evaluate(pool, cordoned, not_ready).held_back == {not_ready.uid}
     stale = instant(ages={"pods": 91.0})
-    assert evaluate(pool, taken, away, now=stale).held_back == {taken.uid, away.uid}
+    assert evaluate(pool, cordoned, not_ready, now=stale).held_back == {cordoned.uid, not_ready.uid}
     bare = without_driver(node("bare"))
     free = open_pool(record=of_target(), base=9, in_flight={bare.uid: entry(bare)})
     assert evaluate(free, bare, now=stale).held_back == frozenset()
@@ -238,19 +238,22 @@ def test_a_target_is_forgotten_when_its_last_node_leaves_it() -> None:
 
 
 def test_an_entry_of_a_node_that_is_not_ready_takes_no_slot() -> None:
-    away, waits = candidate("away", ready=False, pool="another"), candidate("waits")
-    flights = {away.uid: entry(away, since=NOW - 9), waits.uid: entry(waits)}
+    not_ready, waits = candidate("away", ready=False, pool="another"), candidate("waits")
+    flights = {not_ready.uid: entry(not_ready, since=NOW - 9), waits.uid: entry(waits)}
     upgrade = {"max_parallel_upgrades": 0, "max_unavailable": 1}
     pool = open_pool(record=of_target(), base=9, in_flight=flights, upgrade=upgrade)
-    evaluation = evaluate(pool, away, waits)
+    evaluation = evaluate(pool, not_ready, waits)
     assert (evaluation.limit, evaluation.constraints.may_begin, evaluation.held_back) == (
         1,
         {waits.uid},
-        {away.uid},
+        {not_ready.uid},
     )
-    back = replace(away, ready=True)
-    evaluation = evaluate(pool, back, waits)
-    assert (evaluation.constraints.may_begin, evaluation.held_back) == ({away.uid}, {waits.uid})
+    ready_again = replace(not_ready, ready=True)
+    evaluation = evaluate(pool, ready_again, waits)
+    assert (evaluation.constraints.may_begin, evaluation.held_back) == (
+        {not_ready.uid},
+        {waits.uid},
+    )
 
 
 def test_steps_see_neither_ended_nor_withdrawn_entries() -> None:
