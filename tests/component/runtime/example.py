@@ -1,4 +1,4 @@
-"""A small program on `libs.runtime`: what its services do is a setting."""
+"""A small program on `libs.runtime`; a setting chooses the behaviour of its services."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""The lease: when it is taken, kept, lost and released, and what is sent in a term."""
+"""The lease: when it is acquired, renewed, lost and released; requests within a term."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -28,9 +28,9 @@ from tests.unit.kube.world import CONFIG_MAP_VIEWS, DEAD, World, in_virtual_time
 pytestmark = pytest.mark.usefixtures(silence_logs.__name__)
 
 UNANSWERED = SlowBody(1, DEAD)
-"""Carried out, but the response does not arrive."""
+"""The request takes effect, but its response is lost."""
 SLOWEST = (Delay(2.999, where="way"), Delay(2.999))
-"""The longest time to the server, and the longest there."""
+"""The longest delays on the way to the server, and in the server."""
 
 
 def late(seconds: float) -> SlowBody:

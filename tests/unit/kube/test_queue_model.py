@@ -55,12 +55,12 @@ class DelayedKey(msgspec.Struct):
 
 
 class QueueModel:
-    """What the queue does, with plain lists and at any cost; the caller advances the time."""
+    """A model of the queue with plain lists, without regard to cost; the caller sets the time."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.waiting: list[WaitingKey] = []
-        """In the order in which they joined their line."""
+        """The waiting keys, in the order in which they were queued."""
         self.delayed: list[DelayedKey] = []
         self.working: dict[str, Urgency] = {}
         self.again: dict[str, Urgency] = {}
@@ -300,7 +300,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(sure=st.integers(0, 9))
     @precondition(lambda self: not self.model.closed)
     def close(self, sure: int) -> None:
-        """Close seldom: little happens afterwards."""
+        """Close rarely, because a closed queue does little."""
         if sure == 9:
             self.end()
 
