@@ -38,12 +38,14 @@ async def follow(make_bus: MakeBus) -> AsyncIterator[Follow]:
     """A function that follows a stream; it stops before the connections are closed."""
     async with AsyncExitStack() as stack:
 
-        async def open(bus: Bus, pattern: str, follower: Follower, start: StartFrom) -> Closable:
+        async def follow_stream(
+            bus: Bus, pattern: str, follower: Follower, start: StartFrom
+        ) -> Closable:
             subscription = await bus.follow(KEPT, pattern, follower, start=start)
             stack.push_async_callback(subscription.close)
             return subscription
 
-        yield open
+        yield follow_stream
 
 
 async def stored(bus: Bus, *texts: str) -> None:

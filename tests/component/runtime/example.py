@@ -38,7 +38,7 @@ async def calm(process: Process[Settings], service: Service) -> None:
 
 
 async def odd(process: Process[Settings], service: Service) -> None:
-    """Behave as the settings say."""
+    """Behave as set in `behaviour`."""
     behaviour = process.settings.behaviour
     await service.enter("bus", _bus(away=behaviour == "lost"))
     if behaviour == "stuck":

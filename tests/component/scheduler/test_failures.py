@@ -68,7 +68,7 @@ def test_a_successor_continues_after_a_kill_at_any_write(after: int) -> None:
 
 
 @in_world
-async def test_two_self_styled_leaders_duplicate_nothing(world: World) -> None:
+async def test_two_concurrent_leaders_duplicate_nothing(world: World) -> None:
     _, target = await world.complete_first_rollout("a")
     await world.start_job("train", "a")
     since = world.server.revision

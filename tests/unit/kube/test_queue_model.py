@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 KEYS = st.sampled_from("abcdefghijkl")
 FEW = st.sampled_from("ab")
-"""Few keys, so that several delays meet in one."""
+"""Few keys, so that a key has several delays."""
 URGENCIES = st.sampled_from(Urgency)
 SECONDS = st.integers(0, 4 * 64).map(lambda ticks: ticks / 64)
 
@@ -146,14 +146,14 @@ class QueueModel:
             self.handed.append(chosen.key)
 
     def advance_to(self, now: float) -> None:
-        """Add each delayed key to its line when it is due."""
+        """Queue each delayed key when it is due."""
         while due := sorted(entry.due for entry in self.delayed if entry.due <= now):
             self.now = due[0]
-            ripe = sorted(
+            due_entries = sorted(
                 (entry for entry in self.delayed if entry.due == due[0]),
                 key=lambda entry: entry.order,
             )
-            for entry in ripe:
+            for entry in due_entries:
                 self.delayed.remove(entry)
                 self.add(entry.key, entry.urgency)
             self.take_ready()
@@ -254,7 +254,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(rounds=st.integers(1, 20), urgency=URGENCIES)
     @precondition(lambda self: self.model.waiting)
     def busy_keys(self, rounds: int, urgency: Urgency) -> None:
-        """Add each key again while it is worked on."""
+        """Add each key again while it is processed."""
         for _ in range(rounds):
             self.get(1)
             self.at_once()
