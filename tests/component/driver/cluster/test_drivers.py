@@ -24,7 +24,7 @@ ROLLOUT = f"clusterpolicy-{POLICY}"
 
 
 @pytest.fixture
-def short_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_retention(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide, "HOUR", HOUR)
 
 
@@ -81,7 +81,7 @@ async def test_the_old_daemon_set_is_deleted_an_hour_after_the_last_node_left_it
     assert (await world.daemon_sets())[new].status.number_available == 1
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @in_world
 async def test_the_hour_starts_again_when_a_node_goes_back(world: World) -> None:
     old = await install_first_driver(world)
@@ -115,7 +115,7 @@ async def refer_by_command(world: World, old: str) -> None:
     world.commanded = {label: {(await world.kube.get(resources.NODES, "a")).metadata.uid}}
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @pytest.mark.parametrize("refer", [refer_by_rollout, refer_by_command, refer_by_unknown_commands])
 @in_world
 async def test_a_referenced_driver_stays(
@@ -129,7 +129,7 @@ async def test_a_referenced_driver_stays(
     assert await world.exists(resources.DAEMON_SETS, old)
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @in_world
 async def test_a_version_restored_before_the_nodes_moved_writes_only_the_status(
     world: World,
@@ -146,7 +146,7 @@ async def test_a_version_restored_before_the_nodes_moved_writes_only_the_status(
     assert not await world.exists(resources.DAEMON_SETS, new)
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @pytest.mark.parametrize(
     ("kind", "effect"),
     [("Node", RefuseRequest(500)), ("Rollout", Hang()), ("ClusterPolicy", RefuseRequest(500))],
@@ -172,7 +172,7 @@ async def test_nothing_is_deleted_while_a_kind_cannot_be_read(
     assert not await world.exists(resources.DAEMON_SETS, old)
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @in_world
 async def test_the_driver_of_a_node_with_unknown_system_stays(world: World) -> None:
     """Without the system its driver is not rendered, but the policy still has its target."""
@@ -183,7 +183,7 @@ async def test_the_driver_of_a_node_with_unknown_system_stays(world: World) -> N
     assert await world.drivers() == [old]
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @in_world
 async def test_the_drivers_of_a_deleted_policy_stay_and_keep_running(world: World) -> None:
     old = await install_first_driver(world)
@@ -199,7 +199,7 @@ async def test_the_drivers_of_a_deleted_policy_stay_and_keep_running(world: Worl
     assert [each for each in world.written if each[0] == "delete"] == []
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @in_world
 async def test_a_recreated_policy_has_its_own_drivers_and_the_old_ones_are_deleted(
     world: World,
@@ -217,7 +217,7 @@ async def test_a_recreated_policy_has_its_own_drivers_and_the_old_ones_are_delet
     assert await world.drivers() == [new]
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @in_world
 async def test_a_refused_delete_is_retried(world: World) -> None:
     old = await install_first_driver(world)
