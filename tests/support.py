@@ -27,9 +27,9 @@ async def eventually(
 def played_by(
     play: Callable[[Story[W]], object],
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
-    """Return a decorator that makes a test of an async function, which `play` gives a world.
+    """Return a decorator that turns an async function of a world into a test run by `play`.
 
-    The function's other parameters are those of the test: fixtures and parametrized values.
+    The other parameters of the function remain those of the test: fixtures and parametrized values.
     """
 
     def decorate(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

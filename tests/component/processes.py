@@ -61,13 +61,13 @@ class CuttableTransport:
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncGenerator[Response]:
         if self.cut.is_set():
-            raise Unavailable(f"{request.method} {request.path}", "the process is dead")
+            raise Unavailable(f"{request.method} {request.path}", "the process was killed")
         self.writes += request.method != "GET" and "/leases" not in request.path
         if self.cut_after is not None and self.writes > self.cut_after:
             self.cut.set()
         async with self._transport.open(request) as response:
             if self.cut.is_set():
-                raise Unavailable(f"{request.method} {request.path}", "the process is dead")
+                raise Unavailable(f"{request.method} {request.path}", "the process was killed")
             yield response
 
 
@@ -92,7 +92,7 @@ class Process:
         self.env = backends.sim.env(name, metrics=self.metrics)
         self.service = Service(writer.value, clock=backends.sim.clock)
         self.result: object = None
-        """What `run` returned."""
+        """The result of `run`."""
         self._run = run
         self._task = asyncio.create_task(self._live(), name=name)
 
@@ -128,7 +128,7 @@ class Backends:
         )
         self.bus = LocalServer(env=sim.env("bus"))
         self.commanded: Mapping[str, Collection[str]] | None = {}
-        """What the driver's cluster role knows of commands; None: it cannot read them."""
+        """The commanded drivers for the driver's cluster role; None: they cannot be read."""
 
 
 RunAgent = Callable[..., Coroutine[Any, Any, object]]

@@ -57,7 +57,7 @@ class World(Backends):
 
     WRITER: ClassVar[Writer]
     SETTLE: ClassVar[float] = 10.0
-    """Seconds after which a new leader has written what there is to write."""
+    """Seconds after which a new leader has written all changes."""
     CONTROLLERS: ClassVar[bool] = True
     """Run Kubernetes' own controllers."""
 
@@ -86,10 +86,10 @@ class World(Backends):
         machine = self.machines.get(pod.spec.node_name)
         return None if machine is None else machine.process_for(pod, container)
 
-    # What administrators do.
+    # Administration.
 
     async def install(self, *, crds: Collection[str] | None = None) -> None:
-        """Create what an installation has, with these CRDs or all; without RBAC."""
+        """Install Sluice without RBAC, with these CRDs or all."""
         for obj in installation_objects(NAMESPACE):
             if obj["apiVersion"] != RBAC:
                 await self.apply(obj)
@@ -237,7 +237,7 @@ class World(Backends):
     async def until(
         self, holds: Callable[[], Coroutine[Any, Any, bool]], *, within: float = 300.0
     ) -> float:
-        """Wait until it holds; return the virtual seconds that it took."""
+        """Wait until the condition holds; return the virtual seconds that it took."""
         began = self.sim.clock.monotonic()
         while not await holds():
             if self.sim.clock.monotonic() - began >= within:
@@ -265,7 +265,7 @@ class World(Backends):
 
     @property
     def written(self) -> list[tuple[str, str, str]]:
-        """Verb, kind and name of each successful write."""
+        """Return verb, kind and name of each successful write."""
         return [(each.verb, each.kind, each.name) for each in self.revisions() if each.code < 300]
 
     async def end(self) -> None:

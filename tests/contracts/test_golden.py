@@ -118,10 +118,10 @@ def test_the_examples_set_every_field() -> None:
     filled: dict[str, set[str]] = {}
     for message, body in EXAMPLES.values():
         for struct in (*structs.instances(message), *structs.instances(body)):
-            seen = filled.setdefault(structs.name_of(type(struct)), set())
+            fields_set = filled.setdefault(structs.name_of(type(struct)), set())
             for field in msgspec.structs.fields(struct):
                 if getattr(struct, field.name) not in (structs.default_of(field), "", ()):
-                    seen.add(field.name)
+                    fields_set.add(field.name)
     empty = {
         structs.name_of(struct): sorted(
             set(struct.__struct_fields__) - filled.get(structs.name_of(struct), set())

@@ -1,4 +1,4 @@
-"""What the server does on somebody's word: it delivers where a consumer says, and reads headers."""
+"""Delivery subjects of consumers, and headers that the server obeys, cannot harm others."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ READS: dict[Identity, tuple[Stream, str, str]] = {
     CTL: (EVENTS, subjects.of_cluster(subjects.Event, "default"), event(A_DRIVER)),
     DISCOVERY_CLUSTER: (STATE, subjects.of_cluster(subjects.State, "default"), state(A_DRIVER)),
 }
-"""What each may follow, and where a node can put bytes of its choice into it."""
+"""By identity: a stream and pattern it may follow, and a subject on it that a node may write."""
 
 DELIVERED = {
     "a slot": slot(B_DRIVER),
@@ -55,7 +55,7 @@ OTHER_FILTERS = {
 
 
 async def create(raw: RawClient, name: str, **config: Any) -> Any:
-    """What the server says to a request for a consumer on what this identity may follow."""
+    """Request a consumer on the stream that this identity may follow; return the answer."""
     stream, pattern, _ = READS[raw.identity]
     subject = subjects.js_api("CONSUMER", "CREATE", stream.name, name, pattern)
     return msgspec.json.decode((await raw.ask(subject, consumer(stream.name, name, **config))).data)
@@ -129,8 +129,8 @@ async def test_headers_do_not_affect_other_messages(
 
 async def test_headers_of_a_report_do_not_pass_for_the_servers(guarded: World) -> None:
     attacker = await guarded.raw_client(A_DRIVER)
-    lies = {"Nats-Subject": state(B_DRIVER), "Nats-Sequence": "999", "Nats-Stream": "EVIL"}
-    stored = msgspec.json.decode((await attacker.ask(state(A_DRIVER), b"x", headers=lies)).data)
+    headers = {"Nats-Subject": state(B_DRIVER), "Nats-Sequence": "999", "Nats-Stream": "EVIL"}
+    stored = msgspec.json.decode((await attacker.ask(state(A_DRIVER), b"x", headers=headers)).data)
 
     read = await guarded.scheduler.last(STATE, state(A_DRIVER))
 

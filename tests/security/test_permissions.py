@@ -1,4 +1,4 @@
-"""What permissions are derived to, without a server: nobody's own subjects are in another's."""
+"""Derived permissions, without a server: the own subjects of identities are disjoint."""
 
 from itertools import product
 
@@ -10,7 +10,7 @@ from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Wri
 from libs.contracts.subjects import ANY, COMMANDS, NotASubject, matches
 
 NODES = ("a", "a.b", "a-b", "ab")
-"""Names that a careless pattern would take for each other."""
+"""Names that a careless pattern would confuse."""
 
 ON_NODES = [
     Identity(cluster=cluster, writer=writer, node=node)
@@ -38,17 +38,17 @@ def collisions(permitted: Permissions, other: Permissions) -> list[str]:
     ]
 
 
-def test_components_have_nothing_in_common() -> None:
+def test_components_share_no_subject() -> None:
     known = [(each, permissions(each)) for each in ON_NODES]
     shared = {
         (str(identity), str(other)): common
-        for (identity, mine), (other, theirs) in product(known, known)
-        if identity != other and (common := collisions(mine, theirs))
+        for (identity, own), (other, foreign) in product(known, known)
+        if identity != other and (common := collisions(own, foreign))
     }
     assert shared == {}
 
 
-def test_services_share_nothing_with_components_but_that_the_scheduler_reads_slots() -> None:
+def test_services_share_only_the_schedulers_reads_of_slots_with_components() -> None:
     shared = [
         (other, each)
         for component, other in product(ON_NODES, OF_CLUSTERS)
@@ -60,7 +60,7 @@ def test_services_share_nothing_with_components_but_that_the_scheduler_reads_slo
 
 
 @pytest.mark.parametrize("identity", ON_NODES[: len(COMPONENTS)], ids=str)
-def test_a_component_may_call_nothing_of_jetstream_but_read_its_slots(identity: Identity) -> None:
+def test_a_component_may_only_read_its_slots_through_jetstream(identity: Identity) -> None:
     calls = [each for each in permissions(identity).publish if each.startswith("$")]
     assert len(calls) == 2
     assert all(matches(subjects.direct_get(COMMANDS.name, ">"), each) for each in calls)

@@ -1,4 +1,4 @@
-"""The text that the server is given, and who gets in with it."""
+"""The configuration of the server, and the connections that it admits."""
 
 import asyncio
 import random
@@ -136,7 +136,7 @@ async def test_an_unknown_key_is_refused(guarded: World) -> None:
 
 
 async def test_the_key_determines_the_identity(guarded: World) -> None:
-    """Somebody else's inbox prefix and name change nothing: they are refused."""
+    """The inbox prefix and name of another identity are refused."""
     attacker = await guarded.raw_client(A_DRIVER)
     attacker.identity = B_DRIVER
     messages = await attacker.listen(f"{subjects.inbox(attacker.identity)}.>")

@@ -34,7 +34,7 @@ UID = "uid-1"
 
 
 class AgentWorld:
-    """A subclass names its agent."""
+    """A world for the tests of one agent, which a subclass names."""
 
     WRITER: ClassVar[Writer]
 
@@ -140,7 +140,7 @@ class AgentWorld:
         return list(dict.fromkeys(phases))
 
     async def until(self, holds: Callable[[], object], *, within: float = 600.0) -> None:
-        """Wait in virtual time."""
+        """Wait in virtual time until the condition holds."""
         end = self.clock.monotonic() + within
         while not holds():
             assert self.clock.monotonic() < end, f"not within {within:g} s; reports: {self.reports}"

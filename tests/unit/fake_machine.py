@@ -33,9 +33,9 @@ class FakeDriver:
             DriverLibrary(driver_version=loaded) if loaded else None
         )
         self.held = 0
-        """How many users have the library open."""
+        """The number of open handles of the library."""
         self.silent = set[int]()
-        """GPUs of which nothing can be read, by index."""
+        """The indices of GPUs without readings."""
         self.fails_reads = False
         self.on_open: Callable[[], object] = lambda: None
         self.gpus = MemoryGpus(

@@ -20,7 +20,7 @@ def next_order(token: int, *known: Order | None) -> Order:
 
 
 class ResultObserver:
-    """Keeps each result whose order is newer than the last one of the same node uid."""
+    """Keep each result that is newer than the last one of the same node uid."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, Result]] = []
@@ -41,7 +41,7 @@ class ResultObserver:
 
 
 class CampaignView(Protocol):
-    """The part of a campaign that a leader sees."""
+    """The part of a campaign that leaders read."""
 
     sim: Sim
     server: LocalServer
@@ -57,7 +57,7 @@ class CampaignView(Protocol):
 
 
 class Leader:
-    """A scheduler that leads, or did lead, in one epoch."""
+    """A scheduler of one epoch; it may be deposed."""
 
     def __init__(self, run: CampaignView, epoch: int) -> None:
         self.run = run
@@ -81,7 +81,7 @@ class Leader:
             await self.run.sim.clock.sleep(self.chance.uniform(0.5, 25.0))
 
     async def _decide(self) -> None:
-        """Choose a new command; when the campaign is quiet, a last one for the node as it is."""
+        """Choose a new command; when the campaign is quiet, the last one for the current node."""
         wanted = self.wanted
         node = (self.run.uid, self.run.boot)
         if wanted and wanted == self.run.last and (wanted.node_uid, wanted.boot_id) == node:
@@ -105,15 +105,15 @@ class Leader:
         token = max((order.token for order in known if order), default=1)
         if run.quiet or chance.random() < 0.2:
             token += 1
-        wrong = not run.quiet and chance.random() < 0.1
+        invalid = not run.quiet and chance.random() < 0.1
         return Command.of(
             self._body(),
             node=NODE,
-            node_uid=chance.choice([run.uid, "uid-0"]) if wrong else run.uid,
-            boot_id=chance.choice([run.boot, "boot-0"]) if wrong else run.boot,
+            node_uid=chance.choice([run.uid, "uid-0"]) if invalid else run.uid,
+            boot_id=chance.choice([run.boot, "boot-0"]) if invalid else run.boot,
             epoch=self.epoch,
             order=next_order(token, *known),
-            deadline=run.sim.clock.now() + (chance.uniform(-20.0, 5.0) if wrong else 1e6),
+            deadline=run.sim.clock.now() + (chance.uniform(-20.0, 5.0) if invalid else 1e6),
         )
 
     def _body(self) -> CommandBody:
@@ -127,6 +127,6 @@ class Leader:
         try:
             answer = await self.slots.write(SLOT, self.wanted)
         except BusError:
-            return  # repeated later
+            return  # the next write repeats it
         if isinstance(answer, SlotOutranked):
             self.wanted = None

@@ -69,7 +69,7 @@ class CommandsCampaign:
         self.effects: list[Effect] = []
         self.lives = [JournalLife([], [])]
         self.stored: list[list[Command]] = [[]]
-        """What leaders wrote into the slot, by life of COMMANDS."""
+        """The commands that leaders wrote into the slot, by life of COMMANDS."""
         self.refusals: list[Refusal] = []
         self.uid, self.boot = "uid-1", "boot-1"
         self.births = 1
@@ -82,7 +82,7 @@ class CommandsCampaign:
         self.last: Command | None = None
         self.server.add_tracer(self._on_trace)
 
-    # What the bus delivers.
+    # Trace of the bus.
 
     def _on_trace(self, record: TraceRecord) -> None:
         if record.what == "store" and record.subject == RESULTS:
@@ -126,7 +126,7 @@ class CommandsCampaign:
             self._count_step()
             await self.sim.clock.sleep(self.chance.uniform(0.0, 0.02))
 
-        async def work(op: Op) -> OpDone | OpFailed:
+        async def handler(op: Op) -> OpDone | OpFailed:
             for step in range(self.chance.randint(0, 3)):
                 await op.checkpoint(f"step {step}")
                 effect(op, step)
@@ -146,7 +146,9 @@ class CommandsCampaign:
             MemoryJournal(self.lives[-1].entries, pause=pause),
             chance=self.sim.random_for(f"agent {number}"),
             failed=self.failures.append,
-            handlers=dict.fromkeys((CommandKind.QUIESCE, CommandKind.IDLE, CommandKind.SWAP), work),
+            handlers=dict.fromkeys(
+                (CommandKind.QUIESCE, CommandKind.IDLE, CommandKind.SWAP), handler
+            ),
             checks={},
             uid=self.uid,
             boot=self.boot,
@@ -199,14 +201,14 @@ class CommandsCampaign:
 
     async def _replace_leader(self) -> None:
         if self.chance.random() < 0.6:
-            await self.leaders[-1].kill()  # otherwise it continues, deposed
+            await self.leaders[-1].kill()  # otherwise it continues as a deposed leader
         self._new_leader()
 
     async def _cut(self) -> None:
-        who = self.chance.choice([AGENT, SCHEDULER])
-        self.server.cut(who)
+        identity = self.chance.choice([AGENT, SCHEDULER])
+        self.server.cut(identity)
         await self.sim.clock.sleep(self.chance.uniform(0.0, 40.0))
-        self.server.restore(who)
+        self.server.restore(identity)
 
     def _new_leader(self) -> None:
         self.epoch += 1
@@ -278,10 +280,10 @@ class CommandsCampaign:
         ):
             data = encode(wrong)
             await persist(self.sim.clock, partial(owner.store, COMMANDS, str(SLOT), data))
-            want = (code, wrong.epoch, wrong.order)
+            refusal = (code, wrong.epoch, wrong.order)
             await self._until(
-                lambda want=want: (
-                    want
+                lambda refusal=refusal: (
+                    refusal
                     in [(refusal.code, refusal.epoch, refusal.order) for refusal in self.refusals]
                 )
             )

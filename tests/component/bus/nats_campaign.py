@@ -63,7 +63,7 @@ class NatsAgentProcess:
 
 
 class NatsCampaign:
-    """A run: call `play`, then read `effects`, `taken` and `last`."""
+    """One run: call `play`, then read `effects`, `taken` and `last`."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.chance = random.Random(seed)
@@ -78,7 +78,7 @@ class NatsCampaign:
         self.stored: set[int] = set()
         """The numbers of the stored events."""
         self.owed = frozenset[int]()
-        """The numbers of the events that were stored before they were read."""
+        """The numbers of the events that the reader must find."""
         self.recorded: list[int] = []
         self.last_reported = 0
         """The newest report of the agent."""

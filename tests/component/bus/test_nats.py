@@ -65,7 +65,7 @@ def nkey() -> tuple[str, str]:
 
 @asynccontextmanager
 async def scripted_server(first: bytes, later: bytes = b"") -> AsyncGenerator[str]:
-    """Answers the first PING with `first`, further ones properly, and a PUB with `later`."""
+    """Serve a scripted NATS server: `first` answers the first PING, and `later` each PUB."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b'INFO {"version":"2.15.1","max_payload":1048576,"headers":true}\r\n')
@@ -88,8 +88,8 @@ def users(*rules: str) -> str:
 
 
 async def test_an_unreachable_server_raises_one_clear_line(connected: Connect) -> None:
-    async with NatsServer() as gone:
-        url = gone.url
+    async with NatsServer() as stopped:
+        url = stopped.url
     with pytest.raises(BusUnavailable) as caught:
         await connected(url, wait=0.5)
     text = str(caught.value)
@@ -133,7 +133,7 @@ async def test_a_client_that_gave_up_ends_the_guard(connected: Connect) -> None:
 
 
 async def test_a_connect_that_returns_unconnected_is_a_failure(connected: Connect) -> None:
-    """A server whose PING comes before its PONG leaves nats-py connecting forever."""
+    """If a server sends its PING before its PONG, nats-py keeps connecting forever."""
     async with scripted_server(b"PING\r\n") as url:
         with pytest.raises(BusUnavailable, match="no connection to NATS"):
             await connected(url, wait=5.0)
@@ -302,7 +302,7 @@ async def test_a_cancelled_subscribe_leaves_no_subscription(
 
 
 async def test_revoked_permissions_end_the_guard(connected: Connect) -> None:
-    """Otherwise a connected monitor receives no heartbeats, and all nodes seem silent."""
+    """Otherwise a connected monitor would miss all heartbeats and report every node as silent."""
     seed, public = nkey()
     beats = subjects.everything(subjects.Beat)
     inbox = f"{subjects.inbox(SCHEDULER)}.>"

@@ -12,13 +12,13 @@ import pytest
 from libs.contracts.commands import Order
 from tests.component.bus.nats_campaign import NatsCampaign
 
-TOGETHER = 8
+CONCURRENT = 8
 
 
-@pytest.mark.parametrize("first", range(0, 32, TOGETHER))
+@pytest.mark.parametrize("first", range(0, 32, CONCURRENT))
 async def test_campaign(first: int, tmp_path: Path) -> None:
-    """Runs side by side: most of each is waiting for a server or a connection to come back."""
-    runs = [NatsCampaign(seed, tmp_path) for seed in range(first, first + TOGETHER)]
+    """Campaigns run concurrently, because each mostly waits for a server or a connection."""
+    runs = [NatsCampaign(seed, tmp_path) for seed in range(first, first + CONCURRENT)]
     ends = await asyncio.gather(*(run.play() for run in runs), return_exceptions=True)
     for seed, (run, end) in enumerate(zip(runs, ends, strict=True), first):
         try:
@@ -42,7 +42,7 @@ def judge(run: NatsCampaign) -> None:
         last, epoch = command.order, max(epoch, command.epoch)
         first = bodies.setdefault(command.order, (command.kind, bytes(command.body)))
         assert first == (command.kind, bytes(command.body)), "two commands ran as one op"
-    assert run.owed <= set(run.recorded), "an event is lost whose publisher had returned"
+    assert run.owed <= set(run.recorded), "an acknowledged event is lost"
     assert len(run.owed) > 0
     assert run.last is not None
-    assert last == run.last.order, "the newest did not win"
+    assert last == run.last.order, "the newest command did not win"

@@ -17,18 +17,18 @@ CTL = Identity(writer=Writer.CTL)
 async def until_received(
     handler: RecordingHandler, bus: Bus, subject: str, *, over: Bus | None = None
 ) -> None:
-    """Send a last message and wait for it: everything sent before was received or never will be."""
+    """Send a last message and wait for it: earlier messages have then arrived or are lost."""
     await (over or bus).publish(subject, b"end of test")
     await eventually(lambda: (subject, b"end of test") in handler.received)
     handler.received.remove((subject, b"end of test"))
 
 
 async def test_subscribers_receive_messages_in_order(make_bus: MakeBus) -> None:
-    one, other, handler = await make_bus(SCHEDULER), await make_bus(CTL), RecordingHandler()
-    await other.subscribe("test.a", handler)
+    sender, receiver, handler = await make_bus(SCHEDULER), await make_bus(CTL), RecordingHandler()
+    await receiver.subscribe("test.a", handler)
     for number in range(100):
-        await one.publish("test.a", b"%d" % number)
-    await until_received(handler, one, "test.a")
+        await sender.publish("test.a", b"%d" % number)
+    await until_received(handler, sender, "test.a")
     assert handler.received == [("test.a", b"%d" % number) for number in range(100)]
 
 
@@ -209,26 +209,26 @@ async def test_a_broken_link_fails_pending_requests(
 
 async def test_the_link_reports_outages(make_bus: MakeBus, control: ServerControl) -> None:
     bus = await make_bus(SCHEDULER)
-    seen: list[bool] = []
-    not_any_more: list[bool] = []
-    bus.link.watch(seen.append)
-    stop_watching = bus.link.watch(not_any_more.append)
+    states: list[bool] = []
+    states_until_stopped: list[bool] = []
+    bus.link.watch(states.append)
+    stop_watching = bus.link.watch(states_until_stopped.append)
     assert bus.link.is_up
     before = bus.link.down_seconds
     await control.stop()
-    await eventually(lambda: seen == [False])
+    await eventually(lambda: states == [False])
     stop_watching()
     assert not bus.link.is_up
     now = bus.link.down_seconds
     await eventually(lambda: bus.link.down_seconds > now)
     await control.start()
-    await eventually(lambda: seen == [False, True])
+    await eventually(lambda: states == [False, True])
     assert bus.link.is_up
     after = bus.link.down_seconds
     assert after > before
     await bus.publish("test.a", b"")
     assert bus.link.down_seconds == after
-    assert not_any_more == [False]
+    assert states_until_stopped == [False]
 
 
 async def test_a_bus_has_its_identity(make_bus: MakeBus) -> None:

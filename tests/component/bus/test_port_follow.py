@@ -35,21 +35,23 @@ STARTS = (LastPerSubject(), FromSequence())
 
 @pytest.fixture
 async def follow(make_bus: MakeBus) -> AsyncIterator[Follow]:
-    """Readings that end before their connections do."""
-    async with AsyncExitStack() as readings:
+    """A function that follows a stream; it stops before the connections are closed."""
+    async with AsyncExitStack() as stack:
 
-        async def begin(bus: Bus, pattern: str, follower: Follower, start: StartFrom) -> Closable:
-            reading = await bus.follow(KEPT, pattern, follower, start=start)
-            readings.push_async_callback(reading.close)
-            return reading
+        async def follow_stream(
+            bus: Bus, pattern: str, follower: Follower, start: StartFrom
+        ) -> Closable:
+            subscription = await bus.follow(KEPT, pattern, follower, start=start)
+            stack.push_async_callback(subscription.close)
+            return subscription
 
-        yield begin
+        yield follow_stream
 
 
-async def stored(bus: Bus, *words: str) -> None:
-    """Each word is a subject's last token and the data."""
-    for word in words:
-        await bus.store(KEPT, f"kept.{word[0]}", word.encode())
+async def stored(bus: Bus, *texts: str) -> None:
+    """Store these texts; the first letter of each is the last token of its subject."""
+    for text in texts:
+        await bus.store(KEPT, f"kept.{text[0]}", text.encode())
 
 
 async def interrupted(bus: Bus, control: ServerControl) -> None:
@@ -212,11 +214,11 @@ async def test_after_close_nothing_is_read(
 ) -> None:
     bus, closed, follower = await make_bus(SCHEDULER), RecordingFollower(), RecordingFollower()
     await bus.ensure(KEPT)
-    reading = await bus.follow(KEPT, "kept.>", closed, start=FromSequence())
+    subscription = await bus.follow(KEPT, "kept.>", closed, start=FromSequence())
     await follow(bus, "kept.>", follower, FromSequence())
     await stored(bus, "a1")
     await eventually(lambda: closed.calls[-1] == follower.calls[-1] == "1 a1")
-    await reading.close()
+    await subscription.close()
     calls = list(closed.calls)
     await stored(bus, "a2")
     await eventually(lambda: follower.calls[-1] == "2 a2")

@@ -60,21 +60,21 @@ async def test_stored_messages_survive_an_outage(make_bus: MakeBus, control: Ser
 
 
 async def test_a_store_with_a_wrong_expected_sequence_conflicts(make_bus: MakeBus) -> None:
-    one, other = await make_bus(SCHEDULER), await make_bus(SCHEDULER)
-    await one.ensure(KEPT)
-    await one.store(KEPT, "kept.b", b"in between")
-    assert await one.store(KEPT, "kept.a", b"first", expect=0) == 2
+    first, second = await make_bus(SCHEDULER), await make_bus(SCHEDULER)
+    await first.ensure(KEPT)
+    await first.store(KEPT, "kept.b", b"in between")
+    assert await first.store(KEPT, "kept.a", b"first", expect=0) == 2
     with pytest.raises(SequenceConflict, match=r"kept\.a"):
-        await other.store(KEPT, "kept.a", b"first too", expect=0)
-    assert await other.store(KEPT, "kept.a", b"second", expect=2) == 3
+        await second.store(KEPT, "kept.a", b"first too", expect=0)
+    assert await second.store(KEPT, "kept.a", b"second", expect=2) == 3
     with pytest.raises(SequenceConflict):
-        await one.store(KEPT, "kept.a", b"late", expect=2)
+        await first.store(KEPT, "kept.a", b"late", expect=2)
     with pytest.raises(SequenceConflict):
-        await one.store(KEPT, "kept.c", b"of nothing", expect=3)
-    last = await one.last(KEPT, "kept.a")
+        await first.store(KEPT, "kept.c", b"of nothing", expect=3)
+    last = await first.last(KEPT, "kept.a")
     assert last is not None
     assert (last.sequence, last.data) == (3, b"second")
-    assert await one.last(KEPT, "kept.c") is None
+    assert await first.last(KEPT, "kept.c") is None
 
 
 async def test_an_id_is_stored_once(make_bus: MakeBus) -> None:

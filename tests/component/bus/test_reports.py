@@ -38,7 +38,7 @@ def cache_of(bus: Bus) -> ReportCache:
 
 
 def machines(cache: ReportCache) -> dict[str, str | None]:
-    """Of every node that has facts."""
+    """Return the machine types of all nodes with facts."""
     found: dict[str, str | None] = {}
     for node in cache.nodes():
         report = cache.get(node, "driver", "facts")

@@ -29,7 +29,7 @@ class CampaignAdmin:
         self.target = ""
         self.label = ""
         self.version = ""
-        """Of the driver that people want now."""
+        """The version of the driver in the ClusterPolicy."""
         self._transport = transport
         self._upgrade: dict[str, Any] = {"autoUpgrade": True}
 

@@ -1,7 +1,7 @@
 """Play a seed on the whole system and judge it: by the audit, the machines, and the end state.
 
-Faults happen; when they are over, a person resolves what only a person can. All failures are
-collected and reported with a timeline.
+When all faults are over, a person resolves the waits that only a person can resolve. All failures
+are reported with a timeline.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
@@ -24,9 +24,9 @@ from tests.component.campaign.world import CampaignWorld, run_world
 
 FAULTS_END_AT: Final = ACTS_UNTIL + 10.0
 FINISH_WITHIN: Final = 4500.0
-"""Seconds to reach the end, or waits for people: a driver may take half an hour to start, twice."""
+"""Seconds to reach the end or waits for people; a driver may take half an hour, twice."""
 ROUNDS: Final = 8
-"""Most rounds in which a person resolves waits."""
+"""The maximum number of rounds in which a person resolves waits."""
 AT_REST: Final = 20.0
 """Seconds without a new wait event."""
 LATE: Final = 90.0
@@ -38,7 +38,7 @@ _SHOWN_PATHS: Final = (STATE_LABEL, DRIVER_LABEL, "unschedulable", "bootID")
 class SeedResult(msgspec.Struct, kw_only=True):
     scenario: CampaignScenario
     failures: tuple[str, ...]
-    """The violated promises, each with its kind before the first colon."""
+    """The failures, each with its kind before the first colon."""
     journal: bytes
     """All revisions of the API server and entries of the agents."""
     lines: list[str]
@@ -92,7 +92,9 @@ class _SeedRun:
                 patched = True
             await self._sleep_until(action.at)
             happened = await ALL_ACTIONS[action.what].perform(self._world, action)
-            self._log(f"--- {action}" if happened else f"--- {action}: there is nothing to act on")
+            self._log(
+                f"--- {action}" if happened else f"--- {action}: there is no object to act on"
+            )
             if happened:
                 self._fault_counter.count_action(action.what)
         if not patched:
@@ -108,7 +110,7 @@ class _SeedRun:
 
     async def _apply_policy(self, version: str) -> None:
         scenario = self._scenario
-        self._log(f"--- a person wants driver {version}")
+        self._log(f"--- a person sets driver version {version}")
         await self._world.apply_policy(
             version, maxUnavailable=scenario.max_unavailable, maxParallelUpgrades=scenario.parallel
         )
@@ -144,8 +146,8 @@ class _SeedRun:
         waits = {name: self._observer.wait_of(name) for name in self._world.nodes}
         return {name: wait for name, wait in waits.items() if wait is not None}
 
-    async def _sleep_until(self, at: float) -> None:
-        await self._world.sleep(max(0.0, self._began + at - self._world.sim.clock.now()))
+    async def _sleep_until(self, time: float) -> None:
+        await self._world.sleep(max(0.0, self._began + time - self._world.sim.clock.now()))
 
     def _log(self, text: str) -> None:
         self._lines.append((self._world.sim.clock.now(), text))
@@ -183,7 +185,7 @@ class _SeedRun:
             scenario=self._scenario,
             failures=tuple(failures),
             journal=msgspec.json.encode((revisions, entries)),
-            lines=[f"{at - self._began:9.2f} {text}" for at, text in timeline],
+            lines=[f"{time - self._began:9.2f} {text}" for time, text in timeline],
             took_effect=self._fault_counter.counts(),
         )
 
@@ -207,11 +209,11 @@ class _SeedRun:
             evidence = record.evidence if record is not None else None
             driver = sim_node.machine.driver
             if evidence is None or not evidence.passed:
-                yield f"{name}: there is no evidence that passed"
+                yield f"{name}: no passed evidence"
             elif (evidence.label, evidence.boot_id) != (world.label, sim_node.machine.boot_id):
-                yield f"{name}: the evidence is of {evidence.label} in boot {evidence.boot_id}"
+                yield f"{name}: the evidence is for {evidence.label} in boot {evidence.boot_id}"
             elif driver is None or (driver.label, driver.version) != (world.label, world.version):
-                yield f"{name}: in its kernel is {driver}"
+                yield f"{name}: the kernel has {driver}"
 
     def _overdue_waits(self) -> Iterator[str]:
         """Report waits past their expected end."""
@@ -219,7 +221,7 @@ class _SeedRun:
         for name, wait in self._waits().items():
             if wait.until is not None and now > wait.until + LATE:
                 expected = f"{wait.until - self._began:.0f} s"
-                yield f"until: {name}: {wait.code} until {expected}, and it is past that"
+                yield f"until: {name}: {wait.code} until {expected}, which is over"
 
     async def _describe_nodes(self) -> str:
         """Describe the state of each node and its last wait."""

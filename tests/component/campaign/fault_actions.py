@@ -18,7 +18,7 @@ from services.scheduler.role import LEASE
 from tests.component.campaign import user_actions
 from tests.component.campaign.roles import NAMESPACE, ROLES, RoleProcess, user_of
 from tests.component.campaign.user_actions import (
-    WHILE,
+    DURATION,
     ActionKind,
     Perform,
     ScheduledAction,
@@ -40,20 +40,20 @@ def _kills_role(writer: Writer) -> Perform:
 
 
 async def _cut_scheduler(world: CampaignWorld, action: ScheduledAction) -> bool:
-    """Cut the connection after this many more writes; the last one is done without an answer."""
+    """Cut the connection after this many more writes; the last one gets no response."""
     role = world.process_of(Writer.SCHEDULER)
     role.transport.cut_after = role.transport.writes + int(action.value)
-    world.run_in_background(_die_when_cut(role))
+    world.run_in_background(_kill_when_cut(role))
     return not role.task.done()
 
 
-async def _die_when_cut(role: RoleProcess) -> None:
+async def _kill_when_cut(role: RoleProcess) -> None:
     await role.transport.cut.wait()
     await role.kill()
 
 
 async def _cut_at_slot(world: CampaignWorld, action: ScheduledAction) -> bool:
-    """Kill the scheduler after this many more of its messages are stored, without an answer."""
+    """Kill the scheduler after the bus has stored this many more of its messages."""
     role, remaining = world.process_of(Writer.SCHEDULER), int(action.value)
 
     def stored(record: TraceRecord) -> None:
@@ -64,7 +64,7 @@ async def _cut_at_slot(world: CampaignWorld, action: ScheduledAction) -> bool:
                 role.transport.cut.set()
 
     world.add_bus_listener(stored)
-    world.run_in_background(_die_when_cut(role))
+    world.run_in_background(_kill_when_cut(role))
     return not role.task.done()
 
 
@@ -77,7 +77,7 @@ async def _rival(world: CampaignWorld, _action: ScheduledAction) -> bool:
 
 
 async def _two_leaders(world: CampaignWorld, action: ScheduledAction) -> bool:
-    """Like `_rival`, but the old leader does not notice: for seconds both believe to lead."""
+    """Like `_rival`, but the old leader gets no lease responses: for seconds two lead."""
     role = world.process_of(Writer.SCHEDULER)
     role.transport.lease_away = True
 
@@ -102,16 +102,16 @@ def _kills(writer: Writer) -> Perform:
     return kill
 
 
-def _deafens(writer: Writer) -> Perform:
+def _cuts_off(writer: Writer) -> Perform:
     """Cut the agent off the bus for a while."""
 
-    async def deafen(world: CampaignWorld, action: ScheduledAction) -> bool:
+    async def cut_off(world: CampaignWorld, action: ScheduledAction) -> bool:
         identity = Identity(writer=writer, node=action.node)
         world.bus.cut(identity)
         world.run_after(action.value, lambda: world.bus.restore(identity))
         return world.nodes[action.node].is_running(writer)
 
-    return deafen
+    return cut_off
 
 
 def _forgets(writer: Writer) -> Perform:
@@ -223,7 +223,7 @@ async def _evict_driver_pod(world: CampaignWorld, action: ScheduledAction) -> bo
 
 
 async def _hold_devices(world: CampaignWorld, action: ScheduledAction) -> bool:
-    """Let a process of the machine itself compute for a while, if there is a driver."""
+    """Let a process outside of pods hold a GPU for a while, if a driver is loaded."""
     machine = world.nodes[action.node].machine
     try:
         pid = machine.start_process(0)
@@ -250,12 +250,12 @@ FAULT_ACTIONS: Final[Mapping[str, ActionKind]] = {
     "kill-validator": on_node(_kills(Writer.VALIDATOR), 2),
     "kill-discovery": on_node(_kills(Writer.DISCOVERY)),
     "kill-telemetry": on_node(_kills(Writer.TELEMETRY)),
-    "deaf-driver": on_node(_deafens(Writer.DRIVER), values=(5.0, 200.0)),
-    "deaf-validator": on_node(_deafens(Writer.VALIDATOR), values=(5.0, 200.0)),
-    "deaf-discovery": on_node(_deafens(Writer.DISCOVERY), values=(5.0, 200.0)),
+    "deaf-driver": on_node(_cuts_off(Writer.DRIVER), values=(5.0, 200.0)),
+    "deaf-validator": on_node(_cuts_off(Writer.VALIDATOR), values=(5.0, 200.0)),
+    "deaf-discovery": on_node(_cuts_off(Writer.DISCOVERY), values=(5.0, 200.0)),
     "forget-driver": on_node(_forgets(Writer.DRIVER), 2),
     "forget-validator": on_node(_forgets(Writer.VALIDATOR)),
-    "lose-disk": on_node(_lose_disk, values=WHILE),
+    "lose-disk": on_node(_lose_disk, values=DURATION),
     # bus and API
     "lose-commands": ActionKind(_lose_commands, 2),
     "bus-away": ActionKind(_bus_away, values=(2.0, 120.0)),
@@ -268,6 +268,6 @@ FAULT_ACTIONS: Final[Mapping[str, ActionKind]] = {
     "recreate": on_node(_recreate, values=(0.5, 60.0)),
     "delete-driver-pod": on_node(_delete_driver_pod, 2),
     "evict-driver-pod": on_node(_evict_driver_pod),
-    "hold-devices": on_node(_hold_devices, values=WHILE),
+    "hold-devices": on_node(_hold_devices, values=DURATION),
 }
 ALL_ACTIONS: Final[Mapping[str, ActionKind]] = {**FAULT_ACTIONS, **user_actions.USER_ACTIONS}

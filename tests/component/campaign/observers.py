@@ -19,7 +19,7 @@ class BusObserver:
     def __init__(self, *, pool: str, max_unavailable: str) -> None:
         self.driverless = DriverlessNodes(pool=pool, max_unavailable=max_unavailable)
         self.waits: dict[str, Event] = {}
-        """By node: the last wait event."""
+        """The last wait event of each node."""
 
     def observe(self, record: TraceRecord) -> None:
         subject = subjects.parse(record.subject) if record.what == "store" else None
@@ -32,7 +32,7 @@ class BusObserver:
                 self.waits[event.node] = event
 
     def wait_of(self, node: str) -> WaitEvent | None:
-        """Return the last reason why a node waits; None if it waits no more."""
+        """Return why a node waits; None if it does not wait."""
         event = self.waits.get(node)
         body = event.open() if event is not None else None
         return body if isinstance(body, WaitEvent) and body.code is not None else None

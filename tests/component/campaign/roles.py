@@ -49,7 +49,7 @@ class CuttableTransport:
         self.cut_after: int | None = None
         self.cut = asyncio.Event()
         self.lease_away = False
-        """Leave lease requests unanswered, so that a leader learns late that it lost the lease."""
+        """Leave lease requests without a response, so that a lost lease is detected late."""
 
     def __str__(self) -> str:
         return "a transport of a campaign"
@@ -57,7 +57,7 @@ class CuttableTransport:
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncGenerator[Response]:
         if self.cut.is_set():
-            raise Unavailable(f"{request.method} {request.path}", "the process is dead")
+            raise Unavailable(f"{request.method} {request.path}", "the process was killed")
         if self.lease_away and "/leases" in request.path:
             await asyncio.Event().wait()
         self.writes += request.method != "GET" and "/leases" not in request.path
@@ -65,7 +65,7 @@ class CuttableTransport:
             if self.cut_after is not None and self.writes > self.cut_after:
                 self.cut.set()
             if self.cut.is_set():
-                raise Unavailable(f"{request.method} {request.path}", "the process is dead")
+                raise Unavailable(f"{request.method} {request.path}", "the process was killed")
             yield response
 
 
@@ -118,7 +118,7 @@ def _role(
     settings: Callable[[str], object],
     **more: object,
 ) -> Callable[[RoleProcess], Coroutine[Any, Any, None]]:
-    """Return the program of a role; `settings` are made from the process's name."""
+    """Return the program of a role; `settings` returns its settings for the process's name."""
     return lambda role: run(
         settings(role.name),
         kube=role.transport,

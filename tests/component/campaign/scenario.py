@@ -1,4 +1,4 @@
-"""The scenario of a seed: machines, workloads, faults and their times. Data.
+"""The scenario of a seed: machines, workloads, faults and their times.
 
 Each kind of fault has a random source of its own, so that adding a kind changes none of the others.
 """
@@ -17,7 +17,7 @@ from tests.component.campaign.user_actions import ScheduledAction
 
 ACTS_FROM: Final = 8.0
 PATCHED: Final = (45.0, 95.0)
-"""Seconds from the start until a person wants another driver, before or after all is up."""
+"""Seconds from the start until the version changes, before or after the first rollout ends."""
 ACTS_UNTIL: Final = 180.0
 
 
@@ -54,7 +54,7 @@ class CampaignScenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def calm(self) -> bool:
-        """Whether nothing goes wrong in it."""
+        """Return whether the scenario has no faults and actions."""
         quiet = self.bus == BusFaults() and self.api_faults == ApiFaultRates()
         return quiet and not self.acts and not self.overrides
 

@@ -26,7 +26,7 @@ def running_agents(world: CampaignWorld) -> list[Writer]:
     return [writer for writer in AGENTS if world.nodes["a"].is_running(writer)]
 
 
-def test_agents_live_in_the_pods_that_are_rendered_and_write_journals_of_their_own() -> None:
+def test_agents_run_in_the_rendered_pods_with_their_own_journals() -> None:
     async def story(world: CampaignWorld) -> None:
         await start_world(world)
         node_a = world.nodes["a"]
@@ -43,7 +43,7 @@ def test_agents_live_in_the_pods_that_are_rendered_and_write_journals_of_their_o
     run_world(story, seed=1, model=SteadyWorld())
 
 
-def test_an_agent_that_dies_is_started_again_by_its_kubelet_and_goes_on() -> None:
+def test_a_killed_agent_is_restarted_by_its_kubelet_and_continues() -> None:
     async def story(world: CampaignWorld) -> None:
         await start_world(world)
         node_a = world.nodes["a"]
@@ -58,7 +58,7 @@ def test_an_agent_that_dies_is_started_again_by_its_kubelet_and_goes_on() -> Non
     run_world(story, seed=1, model=SteadyWorld())
 
 
-def test_after_a_boot_the_gate_opens_for_what_is_proven_and_it_is_validated_again() -> None:
+def test_after_a_reboot_the_proven_driver_is_loaded_and_validated() -> None:
     async def story(world: CampaignWorld) -> None:
         await start_world(world)
         machine = world.nodes["a"].machine

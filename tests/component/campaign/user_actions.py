@@ -1,4 +1,4 @@
-"""What people do with kubectl, by name; most of it is undone after a while."""
+"""Actions of people with kubectl, by name; most are undone after a while."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +26,7 @@ from tests.component.campaign.admin import NEW, OLD, POOL
 from tests.component.campaign.world import CampaignWorld
 
 OTHER: Final = "575.57.08"
-WANTED: Final = (OLD, NEW, OTHER)
+VERSIONS: Final = (OLD, NEW, OTHER)
 STATES: Final = (
     None,
     UpgradeState.UPGRADE_DONE.value,
@@ -53,7 +53,7 @@ class ScheduledAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Perform = Callable[[CampaignWorld, ScheduledAction], Coroutine[Any, Any, bool]]
-"""Returns whether there was anything to act on."""
+"""Performs an action; returns whether there was an object to act on."""
 
 
 class ActionKind(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class ActionKind(msgspec.Struct, frozen=True):
     on_node: bool = False
 
 
-WHILE: Final = (5.0, 90.0)
+DURATION: Final = (5.0, 90.0)
 """Seconds for which an action lasts."""
 
 
@@ -165,8 +165,8 @@ async def _ask(world: CampaignWorld, action: ScheduledAction) -> bool:
     return await annotate(world, action.node, **{REQUESTED_ANNOTATION: "true"})
 
 
-async def _want(world: CampaignWorld, action: ScheduledAction) -> bool:
-    await world.apply_policy(_chosen(WANTED, action))
+async def _set_version(world: CampaignWorld, action: ScheduledAction) -> bool:
+    await world.apply_policy(_chosen(VERSIONS, action))
     return True
 
 
@@ -254,28 +254,30 @@ USER_ACTIONS: Final[Mapping[str, ActionKind]] = {
             lambda world, action: cordon(world, action.node, True),
             lambda world, action: cordon(world, action.node, False),
         ),
-        values=WHILE,
+        values=DURATION,
     ),
     "uncordon": on_node(lambda world, action: cordon(world, action.node, False), 2),
     "drain": on_node(
         _temporarily(_drain, lambda world, action: cordon(world, action.node, False)),
-        values=WHILE,
+        values=DURATION,
     ),
     "label-state": on_node(_label_state, 2, (0.0, 6.0)),
     "label-driver": on_node(_label_driver, 2, (0.0, 3.0)),
-    "skip": on_node(_labels(SKIP_LABEL), values=WHILE),
-    "keep-cordoned": on_node(_labels(KEEP_CORDONED_LABEL), values=WHILE),
+    "skip": on_node(_labels(SKIP_LABEL), values=DURATION),
+    "keep-cordoned": on_node(_labels(KEEP_CORDONED_LABEL), values=DURATION),
     "retry": on_node(_retry),
     "ask": on_node(_ask, values=(0.0, 4.0)),
     "lose-record": on_node(_annotates(RECORD_ANNOTATION, None)),
     "garble-record": on_node(_annotates(RECORD_ANNOTATION, "{")),
     "strip-lease": on_node(_annotates(LEASE_ANNOTATION, None)),
-    "pause": ActionKind(_brakes("Pause"), values=WHILE),
-    "freeze": ActionKind(_brakes("Freeze"), values=WHILE),
-    "auto-off": ActionKind(_applies({"autoUpgrade": False}, {"autoUpgrade": True}), values=WHILE),
-    "want": ActionKind(_want, 2, (0.0, 3.0)),
+    "pause": ActionKind(_brakes("Pause"), values=DURATION),
+    "freeze": ActionKind(_brakes("Freeze"), values=DURATION),
+    "auto-off": ActionKind(
+        _applies({"autoUpgrade": False}, {"autoUpgrade": True}), values=DURATION
+    ),
+    "want": ActionKind(_set_version, 2, (0.0, 3.0)),
     "delete-policy": ActionKind(_delete_policy, values=(0.5, 60.0), often=0.5),
     "lose-rollout": ActionKind(_lose_rollout, often=0.5),
-    "job": on_node(_temporarily(_job, _job_ends), 2, WHILE),
-    "guard-pods": ActionKind(_temporarily(_guard, _unguard), values=WHILE),
+    "job": on_node(_temporarily(_job, _job_ends), 2, DURATION),
+    "guard-pods": ActionKind(_temporarily(_guard, _unguard), values=DURATION),
 }

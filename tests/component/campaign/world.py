@@ -119,11 +119,11 @@ class CampaignWorld(CampaignAdmin):
         return self._current_roles[writer]
 
     def run_in_background(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Run until done or until the story ends."""
+        """Run the coroutine until it is done or the story ends."""
         self._tasks.append(asyncio.create_task(coroutine, name="later"))
 
     def run_after(self, seconds: float, do: Callable[[], object]) -> None:
-        """Call, and await its coroutine if there is one, after a delay or when all faults end."""
+        """Call `do` after a delay or when all faults end; await a coroutine that it returns."""
         task = asyncio.create_task(self._after(seconds, do), name="after")
         self._tasks.append(task)
 
@@ -138,7 +138,7 @@ class CampaignWorld(CampaignAdmin):
             await result
 
     async def end_faults(self) -> None:
-        """End all faults now, and run what was to run later."""
+        """End all faults now, and run all delayed calls."""
         self.server.faults.clear()
         self.bus.stop_faults()
         self.bus.start()
@@ -168,7 +168,7 @@ class CampaignWorld(CampaignAdmin):
     async def until(
         self, holds: Callable[[], Coroutine[Any, Any, bool]], *, within: float, every: float = 1.0
     ) -> bool:
-        """Wait until something holds, and report whether it did in time."""
+        """Wait until the condition holds; return whether it did in time."""
         started = self.sim.clock.monotonic()
         while not await holds():
             if self.sim.clock.monotonic() - started >= within:
@@ -177,7 +177,7 @@ class CampaignWorld(CampaignAdmin):
         return True
 
     async def is_rolled_out(self) -> bool:
-        """Whether the rollout of the current target reports every node as done."""
+        """Return whether the rollout of the current target reports every node as done."""
         rollout = await self.rollout()
         if rollout is None or rollout.status.target != self.target:
             return False

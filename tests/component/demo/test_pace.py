@@ -1,4 +1,4 @@
-"""How much time Sluice adds to what the simulated world takes, node by node, without faults.
+"""The time that Sluice adds to the durations of the simulated world, by node, without faults.
 
 A node's turn lasts from the end of the turn before it until its own `upgrade-done`; the first turn
 begins with the change of the version. Turns follow each other without a gap, so all waiting is in
@@ -31,7 +31,7 @@ Stretch = tuple[float, float]
 
 
 class RecordingWorld(SteadyWorld, frozen=True, kw_only=True):
-    """A steady world that remembers when something took its time, by node."""
+    """A steady world that records the time of each step by node."""
 
     took: dict[str, list[Stretch]] = msgspec.field(default_factory=dict[str, list[Stretch]])
 

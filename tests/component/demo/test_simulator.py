@@ -1,4 +1,4 @@
-"""The GPU exporter of a machine, whose port outlives the agents, and bad drivers."""
+"""The GPU exporter of a machine, whose port stays open across agents, and bad drivers."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ async def test_the_pages_are_those_of_the_running_agent_or_503() -> None:
         assert await fetch() == no_agent
 
 
-async def test_an_agent_that_ends_late_leaves_the_pages_of_the_next() -> None:
+async def test_an_agent_that_ends_late_does_not_remove_the_pages_of_the_next() -> None:
     exporter = GpuExporter()
     late, now = {"/metrics": lambda: Page(b"late")}, {"/metrics": lambda: Page(b"now")}
     late_context, next_context = exporter.serve(late), exporter.serve(now)
@@ -47,9 +47,9 @@ LABEL = "27106d33257c983977bdb963b5a30ce5"
 def test_only_bad_drivers_fail_to_load(tmp_path: Path) -> None:
     bad = tmp_path / "bad"
     world = demo_world(3, bad=bad)
-    usual = world.load("node-1", LABEL, 0)
-    assert usual.exit_code == 0
+    success = world.load("node-1", LABEL, 0)
+    assert success.exit_code == 0
     bad.write_text(f"{LABEL}\n")
-    assert world.load("node-1", LABEL, 0) == type(usual)(usual.after, exit_code=1)
+    assert world.load("node-1", LABEL, 0) == type(success)(success.after, exit_code=1)
     assert world.load("node-2", LABEL, 5).exit_code == 1
     assert world.load("node-1", "another", 0).exit_code == 0

@@ -77,7 +77,7 @@ async def test_all_journals_are_read_and_a_good_run_passes(paths: DemoPaths) -> 
 
 
 async def test_an_agents_journal_can_violate_an_invariant(paths: DemoPaths) -> None:
-    """An order that is older than one that was begun is never begun (docs/invariants.md#i2)."""
+    """An op older than a started one is never started (docs/invariants.md#i2)."""
     newer = replace(ENTRY, token=2)
     older = replace(ENTRY, time=20.0)
     await write_journal(paths, newer, older)
@@ -117,7 +117,7 @@ def driverless_nodes(driverless: DriverlessNodes) -> list[tuple[float, set[str]]
 
 def test_a_node_is_driverless_until_its_driver_is_back() -> None:
     driverless = DriverlessNodes(pool="p", max_unavailable=1)
-    for at, received in (
+    for time, received in (
         (10.0, report("a", UP)),
         (11.0, report("b", UP)),
         (20.0, report("a", DOWN)),
@@ -125,7 +125,7 @@ def test_a_node_is_driverless_until_its_driver_is_back() -> None:
         (30.0, report("b", DOWN)),
         (40.0, report("a", UP)),
     ):
-        driverless.observe(received, at=at)
+        driverless.observe(received, at=time)
     assert driverless_nodes(driverless) == [
         (0.0, set()),
         (20.0, {"uid-a"}),
@@ -147,8 +147,8 @@ def test_only_facts_of_driver_agents_count() -> None:
 
 def test_nodes_are_doubtful_until_every_reader_has_the_report() -> None:
     driverless = DriverlessNodes(pool="p", max_unavailable=1)
-    for at, body in ((10.0, UP), (20.0, DOWN), (40.0, UP)):
-        driverless.observe(report("a", body), at=at)
+    for time, body in ((10.0, UP), (20.0, DOWN), (40.0, UP)):
+        driverless.observe(report("a", body), at=time)
     times = ((5.0, "Node"), (35.0, "Node"), (38.0, "Pod"), (45.0, "Node"))
     revisions = [
         Revision(

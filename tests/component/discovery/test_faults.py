@@ -1,4 +1,4 @@
-"""What a server, a bus and a second process do to it: what is written in the end is the same."""
+"""Faults of server and bus, and a standby: the labels are the same in the end."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.unit.discovery.cluster.builders import ALL_OPERANDS, DEPLOY, PRESENT,
 
 
 @pytest.mark.parametrize(
-    ("strike", "times", "tries"),
+    ("effect", "times", "attempts"),
     [
         (RefuseRequest(409), 3, 4),
         (RefuseRequest(429, retry_after=2), 2, 3),
@@ -24,17 +24,17 @@ from tests.unit.discovery.cluster.builders import ALL_OPERANDS, DEPLOY, PRESENT,
     ],
 )
 @in_world
-async def test_a_node_is_labelled_whatever_happens_to_the_first_tries(
-    world: World, strike: FaultEffect, times: int, tries: int
+async def test_a_node_is_labelled_although_the_first_writes_fail(
+    world: World, effect: FaultEffect, times: int, attempts: int
 ) -> None:
     await world.node("a")
     role = await world.lead()
-    world.server.faults.add(Fault(effect=strike, kind="Node", verbs=("apply",), times=times))
+    world.server.faults.add(Fault(effect=effect, kind="Node", verbs=("apply",), times=times))
     await world.report_facts("a", SYSTEM)
     await world.sleep(30)
     assert await world.operands("a") == ALL_OPERANDS
     assert len(world.written) == 1
-    assert role.transport.writes == tries
+    assert role.transport.writes == attempts
 
 
 @in_world
@@ -54,11 +54,11 @@ async def test_a_refused_write_is_retried_later_and_delays_no_other_node(world: 
 
 
 @in_world
-async def test_a_node_that_changes_under_a_write_is_looked_at_anew(world: World) -> None:
+async def test_a_node_that_changes_during_a_write_is_reconciled_again(world: World) -> None:
     await world.node("a")
     role = await world.lead()
-    slow = Delay(2.0, where="way")
-    world.server.faults.add(Fault(effect=slow, kind="Node", verbs=("apply",), times=1))
+    delay = Delay(2.0, where="way")
+    world.server.faults.add(Fault(effect=delay, kind="Node", verbs=("apply",), times=1))
     await world.report_facts("a", SYSTEM)
     await world.sleep(1)
     await world.label("a", {f"{DEPLOY}dcgm": "false"})
@@ -68,7 +68,7 @@ async def test_a_node_that_changes_under_a_write_is_looked_at_anew(world: World)
 
 
 @in_world
-async def test_a_conflict_tells_what_a_slow_watch_does_not(world: World) -> None:
+async def test_a_conflict_refreshes_the_node_before_a_slow_watch_does(world: World) -> None:
     await world.node("a")
     role = await world.lead()
     world.server.faults.add(Fault(effect=Delay(30.0), kind="Node", verbs=("watch",), user=USER))
@@ -82,29 +82,29 @@ async def test_a_conflict_tells_what_a_slow_watch_does_not(world: World) -> None
 
 
 @in_world
-async def test_a_sign_of_life_is_no_reason_to_look(world: World) -> None:
+async def test_a_node_heartbeat_causes_no_reconcile(world: World) -> None:
     await world.node("a", SYSTEM)
     role = await world.lead()
 
-    def looks() -> float | None:
+    def reconciles() -> float | None:
         return role.value("sluice_reconciles_total", controller="labels", outcome="done")
 
-    before = looks()
+    before = reconciles()
     assert before
     for number in range(20):
-        beat = {"type": "Ready", "status": "True", "reason": f"{number}"}
-        status = {"status": {"conditions": [beat]}}
+        condition = {"type": "Ready", "status": "True", "reason": f"{number}"}
+        status = {"status": {"conditions": [condition]}}
         path = resources.NODES.path(name="a", subresource="status")
         await world.kube.request("PATCH", path, body=status, content_type=MERGE_PATCH)
         await world.sleep(1)
-    assert looks() == before
-    await world.label("a", {"looked": "at"})
+    assert reconciles() == before
+    await world.label("a", {"team": "ml"})
     await world.sleep(1)
-    assert looks() == before + 1
+    assert reconciles() == before + 1
 
 
 @in_world
-async def test_of_two_one_writes_and_the_other_goes_on_where_it_ended(world: World) -> None:
+async def test_only_the_leader_writes_and_the_standby_takes_over(world: World) -> None:
     for name in ("a", "b"):
         await world.node(name)
     await world.report_facts("a", SYSTEM)
@@ -135,7 +135,7 @@ async def test_a_restart_writes_nothing(world: World) -> None:
 
 
 @in_world
-async def test_a_leader_cut_off_from_the_server_leads_again_and_writes_what_is_due(
+async def test_a_leader_leads_again_after_an_outage_and_writes_pending_labels(
     world: World,
 ) -> None:
     await world.node("a")
@@ -166,7 +166,7 @@ async def test_without_a_bus_labels_stay_and_pauses_are_kept(world: World) -> No
 
 
 @in_world
-async def test_the_role_needs_no_other_rights_than_it_has(world: World) -> None:
+async def test_the_rights_of_the_role_suffice(world: World) -> None:
     await world.node("a", **{PRESENT: "true", f"{DEPLOY}dcgm": "true"})
     await world.report_facts("a", SYSTEM)
     await world.lead()

@@ -1,4 +1,4 @@
-"""Nodes as people see them: labelled once for each change, and not once more."""
+"""Labels of Nodes: one write for each change, and no other."""
 
 import msgspec
 
@@ -24,7 +24,7 @@ KERNEL = "feature.node.kubernetes.io/kernel-version.full"
 
 
 @in_world
-async def test_a_node_is_labelled_in_one_write_and_then_left_alone(world: World) -> None:
+async def test_a_node_is_labelled_in_one_write(world: World) -> None:
     await world.node("a")
     role = await world.lead()
     assert world.written == []
@@ -59,7 +59,7 @@ async def test_each_node_is_written_once_and_machines_without_gpus_differ(world:
 
 
 @in_world
-async def test_gpus_that_come_up_later_are_one_write_more(world: World) -> None:
+async def test_gpus_reported_later_are_one_more_write(world: World) -> None:
     await world.node("a", SYSTEM)
     await world.lead()
     await world.report_facts("a", msgspec.structs.replace(SYSTEM, gpus=(GPU,)))
@@ -74,7 +74,7 @@ async def test_gpus_that_come_up_later_are_one_write_more(world: World) -> None:
 
 
 @in_world
-async def test_an_upgrade_costs_two_writes_and_its_pause_comes_at_once(world: World) -> None:
+async def test_an_upgrade_costs_two_writes_and_pauses_operands_at_once(world: World) -> None:
     await world.node("a", SYSTEM)
     await world.lead()
     before = len(world.revisions())
@@ -92,7 +92,7 @@ async def test_an_upgrade_costs_two_writes_and_its_pause_comes_at_once(world: Wo
 
 
 @in_world
-async def test_missing_facts_take_nothing_away_and_gpus_that_are_gone_do(world: World) -> None:
+async def test_absent_gpus_remove_labels_and_missing_facts_do_not(world: World) -> None:
     await world.node("a")
     await world.report_facts("a", msgspec.structs.replace(SYSTEM, gpus=(GPU,)))
     role = await world.lead()
@@ -137,7 +137,7 @@ async def test_no_label_is_removed_while_no_report_arrives(world: World) -> None
 
 
 @in_world
-async def test_what_people_say_is_kept_while_everything_else_moves(world: World) -> None:
+async def test_labels_set_by_users_are_kept_while_others_change(world: World) -> None:
     await world.node("a", **{f"{DEPLOY}dcgm": "false"})
     await world.report_facts("a", SYSTEM)
     await world.lead()
@@ -148,8 +148,8 @@ async def test_what_people_say_is_kept_while_everything_else_moves(world: World)
     await world.sleep(1)
     found = await world.operands("a")
     assert found == {**ALL_OPERANDS, "dcgm": "false", "client": "false"}
-    owners = await world.get_node("a")
-    assert not owners.ours & {f"{DEPLOY}dcgm", f"{DEPLOY}client"}
+    node = await world.get_node("a")
+    assert not node.ours & {f"{DEPLOY}dcgm", f"{DEPLOY}client"}
     await world.label("a", {f"{DEPLOY}operands": "false"})
     await world.sleep(1)
     found = await world.operands("a")
@@ -160,10 +160,10 @@ async def test_what_people_say_is_kept_while_everything_else_moves(world: World)
 
 
 @in_world
-async def test_labels_of_an_operator_that_went_are_swept_with_its_gpus(world: World) -> None:
+async def test_labels_of_a_removed_operator_are_removed_with_the_gpus(world: World) -> None:
     await world.node("a")
-    its = {PRESENT: "true", **dict.fromkeys(CONTAINER, "true")}
-    await world.label("a", its, manager="gpu-operator")
+    labels = {PRESENT: "true", **dict.fromkeys(CONTAINER, "true")}
+    await world.label("a", labels, manager="gpu-operator")
     await world.report_facts("a", Facts(pci=(NIC,)))
     await world.lead()
     assert world.written == []
@@ -186,7 +186,7 @@ async def test_labels_of_another_feature_discovery_are_left_alone(world: World) 
     assert "feature.node.kubernetes.io/system-os_release.ID" not in labels
     assert labels["feature.node.kubernetes.io/kernel-version.major"] == "5"
     assert role.value("sluice_discovery_labels_left") == 2
-    # It takes one of ours, and gets it.
+    # A label that it takes over is left to it.
     await world.label(
         "a", {"feature.node.kubernetes.io/kernel-version.major": "4"}, manager="nfd-master"
     )

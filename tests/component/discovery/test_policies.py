@@ -1,4 +1,4 @@
-"""What people switch, and who else may be at work: what that changes on nodes."""
+"""Effects on labels of policies, workload configurations and an active GPU Operator."""
 
 import msgspec
 
@@ -22,7 +22,7 @@ POLICY = resources.POLICIES["ClusterPolicy"]
 
 
 @in_world
-async def test_operands_wait_for_a_policy_and_stay_when_it_goes(world: World) -> None:
+async def test_operands_wait_for_a_policy_and_stay_when_it_is_deleted(world: World) -> None:
     await world.remove(POLICY, "cluster-policy")
     await world.node("a", SYSTEM)
     await world.lead()
@@ -38,7 +38,7 @@ async def test_operands_wait_for_a_policy_and_stay_when_it_goes(world: World) ->
 
 
 @in_world
-async def test_a_node_may_be_for_virtual_machines_where_that_is_switched_on(world: World) -> None:
+async def test_a_node_may_serve_virtual_machines_if_the_policy_enables_it(world: World) -> None:
     await world.node("a", **{"nvidia.com/gpu.workload.config": "vm-passthrough"})
     await world.node("b")
     for name in ("a", "b"):
@@ -58,7 +58,7 @@ async def test_a_node_may_be_for_virtual_machines_where_that_is_switched_on(worl
 
 
 @in_world
-async def test_labels_of_gpus_can_be_switched_off(world: World) -> None:
+async def test_gpu_labels_can_be_disabled(world: World) -> None:
     await world.node("a")
     await world.report_facts("a", WITH_GPUS)
     await world.lead()
@@ -71,11 +71,15 @@ async def test_labels_of_gpus_can_be_switched_off(world: World) -> None:
 
 
 async def renew(world: World, *, times: int) -> None:
-    """A GPU Operator holds its Lease."""
+    """Renew the Lease of a GPU Operator every five seconds."""
     path = LEASES.path(namespace="default", name=GPU_OPERATOR_LEASE)
     for number in range(times):
-        stamp = f"2027-01-15T09:00:{number % 60:02d}.000000Z"
-        spec = {"holderIdentity": "gpu-operator_1", "leaseDurationSeconds": 15, "renewTime": stamp}
+        renew_time = f"2027-01-15T09:00:{number % 60:02d}.000000Z"
+        spec = {
+            "holderIdentity": "gpu-operator_1",
+            "leaseDurationSeconds": 15,
+            "renewTime": renew_time,
+        }
         await world.kube.request(
             "PATCH", path, body={"spec": spec}, content_type="application/merge-patch+json"
         )
@@ -95,7 +99,7 @@ async def test_no_node_is_labelled_while_a_gpu_operator_is_active(world: World) 
     await world.sleep(20)
     assert await world.operands("a") == ALL_OPERANDS
     assert len(world.revisions()) == 1
-    # It comes back under the same name: that is news although nobody else holds it.
+    # It returns under the same name: its renewals count although the holder is unchanged.
     await renew(world, times=2)
     await world.label("a", {f"{DEPLOY}dcgm": None})
     await renew(world, times=6)

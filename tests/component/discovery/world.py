@@ -1,4 +1,4 @@
-"""What the tests of discovery's cluster role add to the world: Nodes without machines.
+"""A world for tests of discovery's cluster role: Nodes without machines.
 
 The test plays the agents, the scheduler and the people.
 """

@@ -1,4 +1,4 @@
-"""A small program on `libs.runtime`: what its services do is a setting."""
+"""A small program on `libs.runtime`; a setting chooses the behaviour of its services."""
 
 import asyncio
 import threading
@@ -38,7 +38,7 @@ async def calm(process: Process[Settings], service: Service) -> None:
 
 
 async def odd(process: Process[Settings], service: Service) -> None:
-    """Behave as the settings say."""
+    """Behave as set in `behaviour`."""
     behaviour = process.settings.behaviour
     await service.enter("bus", _bus(away=behaviour == "lost"))
     if behaviour == "stuck":

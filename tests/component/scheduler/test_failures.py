@@ -1,4 +1,4 @@
-"""Upgrades end as they should although schedulers die, compete or are cut off."""
+"""Upgrades complete although schedulers are killed, compete or are cut off."""
 
 import pytest
 
@@ -23,14 +23,14 @@ from tests.component.scheduler.world import (
 
 LEASE_SECONDS = 15.0
 WRITES = 22
-"""Of a whole upgrade of one node, by whatever kind: after each of them a scheduler may die."""
+"""The writes of all kinds in an upgrade of one node; the scheduler is killed after some."""
 
 
-def nothing_twice(world: World, name: str, *, since: int) -> None:
-    """Each state was shown once, in order; one cordon, one eviction, one unload."""
+def assert_nothing_repeated(world: World, name: str, *, since: int) -> None:
+    """Assert that each state was written once in order, with one cordon, eviction and unload."""
     written = world.committed(name, since=since)
-    shown = [each.changed[LABEL][1] for each in written if LABEL in each.changed]
-    assert shown == STATES
+    states = [each.changed[LABEL][1] for each in written if LABEL in each.changed]
+    assert states == STATES
     assert [each.changed[CORDON] for each in written if CORDON in each.changed] == [
         (None, True),
         (True, None),
@@ -49,26 +49,26 @@ def test_a_successor_continues_after_a_kill_at_any_write(after: int) -> None:
         await world.start_job("train", "a")
         await scheduler.stop()
         since = world.server.revision
-        doomed = world.start(cut_after=after)
+        killed = world.start(cut_after=after)
         await world.sleep(70)
         await world.apply_policy(NEW)
 
-        async def dead() -> bool:
-            return doomed.transport.cut.is_set() or (await world.state("a")) == "upgrade-done"
+        async def is_cut_or_done() -> bool:
+            return killed.transport.cut.is_set() or (await world.state("a")) == "upgrade-done"
 
         await world.sleep(1)
-        await world.until(dead)
-        await doomed.kill()
+        await world.until(is_cut_or_done)
+        await killed.kill()
         world.start()
         await world.wait_until_done("a", before=target)
         await world.sleep(60)
-        nothing_twice(world, "a", since=since)
+        assert_nothing_repeated(world, "a", since=since)
 
     play(story, seed=after)
 
 
 @in_world
-async def test_two_self_styled_leaders_duplicate_nothing(world: World) -> None:
+async def test_two_concurrent_leaders_duplicate_nothing(world: World) -> None:
     _, target = await world.complete_first_rollout("a")
     await world.start_job("train", "a")
     since = world.server.revision
@@ -78,13 +78,13 @@ async def test_two_self_styled_leaders_duplicate_nothing(world: World) -> None:
     await world.move_lease(other)
     await world.wait_until_done("a", before=target)
     await world.sleep(60)
-    nothing_twice(world, "a", since=since)
+    assert_nothing_repeated(world, "a", since=since)
     assert (await world.rollout()).status.epoch == 2
     assert other.value("sluice_scheduler_leading") == 1
 
 
 @pytest.mark.parametrize(
-    "strike",
+    "effect",
     [
         RefuseRequest(409),
         RefuseRequest(429, retry_after=1),
@@ -93,16 +93,16 @@ async def test_two_self_styled_leaders_duplicate_nothing(world: World) -> None:
         Cut("after"),
         Delay(2.0),
     ],
-    ids=lambda strike: f"{type(strike).__name__}{getattr(strike, 'code', '')}",
+    ids=lambda effect: f"{type(effect).__name__}{getattr(effect, 'code', '')}",
 )
 @in_world
-async def test_failed_writes_succeed_later_exactly_once(world: World, strike: FaultEffect) -> None:
+async def test_failed_writes_succeed_later_exactly_once(world: World, effect: FaultEffect) -> None:
     _, target = await world.complete_first_rollout("a")
     await world.start_job("train", "a")
     since = world.server.revision
     for kind in ("Node", "Rollout"):
         fault = Fault(
-            effect=strike,
+            effect=effect,
             verbs=("apply", "update", "patch"),
             kind=kind,
             user=USER,
@@ -112,7 +112,7 @@ async def test_failed_writes_succeed_later_exactly_once(world: World, strike: Fa
     await world.apply_policy(NEW)
     await world.wait_until_done("a", before=target, within=1200)
     world.server.faults.clear()
-    nothing_twice(world, "a", since=since)
+    assert_nothing_repeated(world, "a", since=since)
 
 
 @in_world
@@ -127,7 +127,7 @@ async def test_an_upgrade_waits_while_nats_is_unreachable(world: World) -> None:
     assert await world.state("a") == "pod-restart-required"
     world.bus.start()
     await world.wait_until_done("a", before=target)
-    nothing_twice(world, "a", since=since)
+    assert_nothing_repeated(world, "a", since=since)
     await world.sleep(30)
     waits = [each.open() for each in await world.bus_events() if each.kind is EventKind.WAIT]
     assert "bus" in [each.code for each in waits if isinstance(each, Waits)]
@@ -135,7 +135,7 @@ async def test_an_upgrade_waits_while_nats_is_unreachable(world: World) -> None:
 
 @in_world
 async def test_events_of_consecutive_leaders_differ_without_a_written_epoch(world: World) -> None:
-    """Then both lead with the same epoch."""
+    """Both leaders have the same epoch, because it was not written."""
     verbs = ("apply", "create", "update", "patch")
     world.server.faults.add(
         Fault(effect=RefuseRequest(500), verbs=verbs, kind="Rollout", user=USER)
@@ -154,7 +154,7 @@ async def test_events_of_consecutive_leaders_differ_without_a_written_epoch(worl
 
 @in_world
 async def test_agents_obey_the_next_leader_after_a_lost_rollout(world: World) -> None:
-    """Its epoch went with it; Nodes and slots remember."""
+    """The epoch of the lost Rollout is also in Nodes and slots."""
     scheduler, target = await world.complete_first_rollout("a")
     for version in (NEW, OLD):
         await scheduler.kill()
@@ -200,7 +200,7 @@ async def test_a_scheduler_started_without_the_bus_waits_for_it(world: World) ->
     scheduler = world.start()
     await world.sleep(300)
     assert scheduler.service.failure is None
-    assert any("is unreachable" in why for why in scheduler.service.unready_reasons())
+    assert any("is unreachable" in reason for reason in scheduler.service.unready_reasons())
     assert world.revisions("Lease") == []
     world.bus.start()
     await world.wait_until_done("a")
@@ -214,15 +214,15 @@ async def test_a_granted_node_keeps_its_grant_when_the_target_changes(world: Wor
     unblock = world.block_preflight("a", "b")
     await world.apply_policy(NEW)
     await world.sleep(60)
-    stray = Fault(effect=Delay(9.0, "way"), verbs=("apply",), kind="Node", user=USER, times=1)
-    active = world.server.faults.add(stray)
+    delay = Fault(effect=Delay(9.0, "way"), verbs=("apply",), kind="Node", user=USER, times=1)
+    active = world.server.faults.add(delay)
     unblock()
 
-    async def sent() -> bool:
+    async def is_delayed() -> bool:
         return active.hit_count == 1
 
-    await world.until(sent)
-    # Only the kept grant lets a start now: another preflight would find this process.
+    await world.until(is_delayed)
+    # Only the kept grant allows a start now: another preflight would find this process.
     unblock = world.block_preflight("a")
     await world.apply_policy(OTHER)
     await world.sleep(60)
@@ -233,17 +233,17 @@ async def test_a_granted_node_keeps_its_grant_when_the_target_changes(world: Wor
 
 @in_world
 async def test_a_standby_starts_nodes_as_soon_as_it_leads(world: World) -> None:
-    """One that is started anew has to hear a beat of each first, which takes up to a minute."""
+    """A new process would wait up to a minute for a heartbeat of each agent."""
     scheduler, _ = await world.complete_first_rollout("a")
     other = world.start()
     await world.sleep(80)
     await scheduler.kill()
     await world.apply_policy(NEW)
 
-    async def begun() -> bool:
+    async def is_cordoned() -> bool:
         return any(CORDON in each.changed for each in world.committed("a"))
 
-    assert await world.until(begun, within=LEASE_SECONDS + 10.0) > 5.0
+    assert await world.until(is_cordoned, within=LEASE_SECONDS + 10.0) > 5.0
     assert other.value("sluice_scheduler_leading") == 1
 
 
@@ -252,7 +252,7 @@ async def test_a_gone_pod_is_evicted_once_while_the_watch_lags(world: World) -> 
     scheduler, target = await world.complete_first_rollout("a")
     await world.start_job("train", "a")
     faults = world.server.faults
-    busy = faults.add(Fault(effect=RefuseRequest(500), verbs=("evict",), kind="Pod"))
+    refusal = faults.add(Fault(effect=RefuseRequest(500), verbs=("evict",), kind="Pod"))
     await world.apply_policy(NEW)
     await world.sleep(10)
     assert await world.state("a") == "pod-deletion-required"
@@ -260,9 +260,9 @@ async def test_a_gone_pod_is_evicted_once_while_the_watch_lags(world: World) -> 
     faults.drop_watches(kind="Pod", user=USER)
     pod = (await world.kube.list_page(resources.PODS, namespace="default")).items[0].metadata
     await world.kube.delete(resources.PODS, pod.name, namespace="default", uid=pod.uid, grace=0)
-    faults.remove(busy)
+    faults.remove(refusal)
     await world.sleep(20)
-    asked = {"kind": "eviction", "outcome": "done"}
-    assert scheduler.value("sluice_scheduler_api_writes_total", **asked) == 1
+    labels = {"kind": "eviction", "outcome": "done"}
+    assert scheduler.value("sluice_scheduler_api_writes_total", **labels) == 1
     faults.clear()
     await world.wait_until_done("a", before=target)

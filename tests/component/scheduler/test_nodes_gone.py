@@ -17,8 +17,8 @@ COUNTS = {
 NODE = "/api/v1/nodes/a"
 
 
-async def held_up(world: World) -> Process:
-    """By a finding on a, which is one of two."""
+async def blocked_upgrade(world: World) -> Process:
+    """Start an upgrade of two nodes, in which a preflight finding blocks a."""
     scheduler, _ = await world.complete_first_rollout("a", "b")
     world.block_preflight("a")
     await world.apply_policy(NEW)
@@ -29,7 +29,7 @@ async def held_up(world: World) -> Process:
 
 @in_world
 async def test_a_deleted_node_is_not_counted_as_waiting(world: World) -> None:
-    scheduler = await held_up(world)
+    scheduler = await blocked_upgrade(world)
     await world.power_off("a")
     await world.kube.request("DELETE", NODE, body={})
     await world.sleep(30)
@@ -39,12 +39,12 @@ async def test_a_deleted_node_is_not_counted_as_waiting(world: World) -> None:
 
 @in_world
 async def test_a_recreated_node_does_not_inherit_the_wait(world: World) -> None:
-    scheduler = await held_up(world)
+    scheduler = await blocked_upgrade(world)
     before = await world.why("a")
     assert before.history
     await world.kill_agents()
-    unseen = Fault(effect=RefuseRequest(500), verbs=("list", "watch"), kind="Node", user=USER)
-    world.server.faults.add(unseen)
+    fault = Fault(effect=RefuseRequest(500), verbs=("list", "watch"), kind="Node", user=USER)
+    world.server.faults.add(fault)
     world.server.faults.drop_watches(kind="Node", user=USER)
     await world.kube.request("DELETE", NODE, body={})
     world.cluster.fleet["a"].register()
@@ -59,23 +59,23 @@ async def test_a_recreated_node_does_not_inherit_the_wait(world: World) -> None:
 
 @in_world
 async def test_a_former_leader_has_no_node_metrics_and_lists_no_pods(world: World) -> None:
-    first = await held_up(world)
+    first = await blocked_upgrade(world)
     other = world.start()
     await world.sleep(5)
     watches = world.server.open_watches
     await world.move_lease(other)
     await world.sleep(120)
-    leads = [each.value("sluice_scheduler_leading") for each in (first, other)]
-    assert leads == [0, 1]
+    leading = [each.value("sluice_scheduler_leading") for each in (first, other)]
+    assert leading == [0, 1]
     assert world.server.open_watches == watches
-    for who, waiting, pending in ((first, 0, 0), (other, 1, 1)):
-        assert who.value(WAITING, code="preflight") == waiting
-        assert who.value(COUNTS["pending"]) == pending
+    for process, waiting, pending in ((first, 0, 0), (other, 1, 1)):
+        assert process.value(WAITING, code="preflight") == waiting
+        assert process.value(COUNTS["pending"]) == pending
     assert [first.value(COUNTS[each]) for each in ("done", "available")] == [0, 0]
 
 
-async def on_the_bus(world: World) -> list[bool]:
-    """Whether there is a slot of a, and a report."""
+async def has_slot_and_report(world: World) -> list[bool]:
+    """Return whether the bus has a slot and a report of a."""
     slot = Command(cluster="default", node="a", component="driver")
     report = State(cluster="default", node="a", component="driver", kind="facts")
     reader = world.bus.connect(Identity(writer=Writer.SCHEDULER))
@@ -90,32 +90,32 @@ async def on_the_bus(world: World) -> list[bool]:
 async def test_a_deleted_node_is_purged_from_the_bus(world: World) -> None:
     scheduler, _ = await world.complete_first_rollout("a", "b")
     await world.kill_agents()
-    assert await on_the_bus(world) == [True, True]
+    assert await has_slot_and_report(world) == [True, True]
     await world.power_off("a")
     await world.kube.request("DELETE", NODE, body={})
     await world.sleep(30)
-    assert await on_the_bus(world) == [False, False]
+    assert await has_slot_and_report(world) == [False, False]
     assert scheduler.value(COUNTS["done"]) == 1
 
 
-@pytest.mark.parametrize("while_", ["nobody leads", "the bus is away"])
+@pytest.mark.parametrize("condition", ["there is no leader", "the bus is away"])
 @in_world
-async def test_a_failed_purge_is_retried(world: World, while_: str) -> None:
+async def test_a_failed_purge_is_retried(world: World, condition: str) -> None:
     scheduler, _ = await world.complete_first_rollout("a", "b")
     await world.kill_agents()
-    assert await on_the_bus(world) == [True, True]
-    if while_ == "nobody leads":
+    assert await has_slot_and_report(world) == [True, True]
+    if condition == "there is no leader":
         await scheduler.kill()
     world.bus.stop()
     await world.power_off("a")
     await world.kube.request("DELETE", NODE, body={})
     await world.sleep(60)
     world.bus.start()
-    assert await on_the_bus(world) == [True, True]
-    if while_ == "nobody leads":
+    assert await has_slot_and_report(world) == [True, True]
+    if condition == "there is no leader":
         scheduler = world.start()
     await world.sleep(120)
-    assert await on_the_bus(world) == [False, False]
+    assert await has_slot_and_report(world) == [False, False]
     slot = Command(cluster="default", node="b", component="driver")
     assert await scheduler.bus.last(COMMANDS, str(slot)) is not None
 
@@ -135,8 +135,8 @@ async def test_evictions_end_when_a_node_is_no_longer_managed(world: World) -> N
     stripped = {"metadata": metadata, "spec": {"unschedulable": None}}
     await world.patch(resources.NODES, "a", stripped)
     await world.sleep(5)
-    counted = {"kind": "eviction", "outcome": "failed"}
-    tried = scheduler.value("sluice_scheduler_api_writes_total", **counted)
-    assert tried
+    counter = {"kind": "eviction", "outcome": "failed"}
+    attempts = scheduler.value("sluice_scheduler_api_writes_total", **counter)
+    assert attempts
     await world.sleep(120)
-    assert scheduler.value("sluice_scheduler_api_writes_total", **counted) == tried
+    assert scheduler.value("sluice_scheduler_api_writes_total", **counter) == attempts

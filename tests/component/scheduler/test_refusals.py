@@ -1,4 +1,4 @@
-"""Writes that are refused for good are reported with the error."""
+"""Permanently refused writes are reported with the error."""
 
 from libs.contracts.events import WaitEvent as Waits
 from libs.contracts.node import WaitCode
@@ -9,7 +9,7 @@ WRITING = ("apply", "create", "update", "patch")
 
 
 async def waits(world: World, name: str) -> list[tuple[str, str]]:
-    """Code and details of all that was told of it."""
+    """Return code and detail of all wait events of a node."""
     bodies = [each.open() for each in await world.bus_events() if each.node == name]
     return [(each.code or "", each.detail) for each in bodies if isinstance(each, Waits)]
 

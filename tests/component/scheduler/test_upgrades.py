@@ -25,8 +25,8 @@ from tests.component.scheduler.world import (
 async def test_a_bare_node_is_brought_up_in_three_writes_and_without_a_cordon(world: World) -> None:
     await world.complete_first_rollout("a")
     written = world.node_writes()
-    shown = [each.changed[LABEL][1] for each in written]
-    assert shown == ["pod-restart-required", "validation-required", "upgrade-done"]
+    states = [each.changed[LABEL][1] for each in written]
+    assert states == ["pod-restart-required", "validation-required", "upgrade-done"]
     assert not any(CORDON in each.changed for each in written)
     assert world.swaps("a") == 1
 
@@ -37,7 +37,8 @@ async def test_an_upgrade_is_five_writes_one_eviction_and_an_event_for_each_stat
 ) -> None:
     _, target = await world.complete_first_rollout("a")
     await world.start_job("train", "a")
-    await world.sleep(130)  # what is said again sooner is the same event once more
+    # A repetition within two minutes would be counted in the same Event.
+    await world.sleep(130)
     first, events = len(world.node_writes()), len(await world.kube_events())
     await world.apply_policy(NEW)
     await world.wait_until_done("a", before=target)
@@ -84,10 +85,10 @@ async def test_the_budget_serializes_upgrades(world: World) -> None:
 @in_world
 async def test_a_restart_writes_nothing_when_nothing_changed(world: World) -> None:
     scheduler, _ = await world.complete_first_rollout("a", "b")
-    for kindly in (True, False):
+    for graceful in (True, False):
         nodes = len(world.committed())
         events = len(await world.kube_events())
-        await (scheduler.stop() if kindly else scheduler.kill())
+        await (scheduler.stop() if graceful else scheduler.kill())
         scheduler = world.start()
         await world.sleep(400)
         assert scheduler.value("sluice_scheduler_leading") == 1
@@ -153,7 +154,7 @@ async def test_status_is_answered_and_unknown_names_are_not_found(world: World) 
     assert (pool.pool, pool.phase, pool.counts.done) == (POOL, "Complete", 2)
     assert status.epoch == 1
     assert max(status.sources.values()) < 90
-    unknown = await world.ask(PlanQuery(pool="nobody"))
+    unknown = await world.ask(PlanQuery(pool="unknown"))
     assert unknown.code == "not-found"
 
 
@@ -194,13 +195,13 @@ async def test_a_set_brake_and_a_released_halt_are_published(world: World) -> No
         await world.patch(resources.ROLLOUTS, POOL, {"spec": spec})
         await world.sleep(5)
     bodies = [event.open() for event in await world.bus_events()]
-    steered = [
+    changes = [
         (body.because, body.before, body.after)
         for body in bodies
         if isinstance(body, RolloutEvent) and body.because in ("brake", "release")
     ]
     accepted = f"2 failures of {target}"
-    assert steered == [
+    assert changes == [
         ("brake", "None", "Pause"),
         ("release", "", accepted),
         ("brake", "Pause", "None"),

@@ -1,4 +1,4 @@
-"""What the tests of the scheduler add to the world: machines with all agents, and driver pods.
+"""A world for tests of the scheduler: machines with all agents, and driver pods.
 
 The test plays the driver's cluster role: it applies the DaemonSets that a policy renders to.
 """

@@ -59,7 +59,7 @@ in_world = played_by(play)
 
 
 @in_world
-async def test_each_node_and_pool_is_shown_with_what_was_proven(world: World) -> None:
+async def test_each_node_and_pool_is_shown_with_its_evidence(world: World) -> None:
     role = await world.lead()
     for name in ("a", "b", "c"):
         await world.add_node(name, PRESENT, boot="b")

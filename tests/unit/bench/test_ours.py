@@ -109,9 +109,9 @@ def test_a_bad_driver_harms_no_more_than_the_threshold(parallel: int) -> None:
     assert (figures.done, figures.failed, figures.harmed, figures.waiting) == (0, 2, 2, 19)
     assert figures.named_after is not None
     assert figures.makespan is None
-    theirs = incumbent(fleet, world, target="bad")
-    assert theirs.named_after is not None
-    assert figures.named_after < theirs.named_after / 5
+    incumbent_figures = incumbent(fleet, world, target="bad")
+    assert incumbent_figures.named_after is not None
+    assert figures.named_after < incumbent_figures.named_after / 5
 
 
 def test_a_driver_that_never_validates_is_put_into_service_nowhere() -> None:

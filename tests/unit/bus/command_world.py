@@ -87,7 +87,7 @@ class AgentProcess:
         self.tasks.forever("receiver", self.receiver.run())
 
     def cut(self) -> None:
-        """Cut it off from the bus and its journal."""
+        """Cut the process off from the bus and its journal."""
         self.bus.kill()
         if isinstance(self.journal, MemoryJournal):
             self.journal.kill()
@@ -120,7 +120,7 @@ def command(
 
 
 class World:
-    """A server with its streams, a writer, agents that share a journal, and what was stored."""
+    """A server with streams, a writer, agents that share a journal, and the stored reports."""
 
     def __init__(self, sim: Sim, faults: BusFaults | None = None) -> None:
         self.sim = sim
@@ -144,18 +144,18 @@ class World:
             self.reports.append(decode(Report, record.data))
 
     async def done(self, op: Op) -> OpDone:
-        """A handler that is done at once."""
+        """Complete the operation at once."""
         self.ops.append(op)
         return OpDone()
 
     async def unload(self, op: Op) -> OpDone:
-        """A handler that passes a checkpoint after twenty seconds."""
+        """Pass a checkpoint after twenty seconds, then complete the operation."""
         await self.clock.sleep(20.0)
         await op.checkpoint("unload")
         return await self.done(op)
 
     async def stuck(self, op: Op) -> OpDone:
-        """A handler that passes a checkpoint and never ends."""
+        """Pass a checkpoint, then never complete the operation."""
         await op.checkpoint("unload")
         await asyncio.Event().wait()
         return OpDone()
@@ -188,7 +188,7 @@ class World:
         return agent
 
     def bodies(self) -> list[StateBody]:
-        """Return what was reported, in the order of STATE."""
+        """Return the bodies of all reports, in the order of STATE."""
         return [report.open() for report in self.reports]
 
     def results(self) -> list[Result]:
@@ -218,7 +218,7 @@ class World:
         return self.refusals()[-1]
 
     async def until(self, holds: Callable[[], bool], *, within: float = 300.0) -> None:
-        """Wait in virtual time."""
+        """Wait in virtual time until the condition holds."""
         end = self.clock.monotonic() + within
         while not holds():
             assert self.clock.monotonic() < end, f"not within {within:g} virtual seconds"

@@ -25,24 +25,24 @@ def slot(asker: Writer = Writer.SCHEDULER) -> subjects.Check:
     return subjects.Check(cluster="default", node=NODE, component=Writer.DRIVER, asker=asker)
 
 
-def check(world: World, **of: object) -> Check:
-    good = Check.of(
+def check(world: World, **changes: object) -> Check:
+    valid = Check.of(
         HoldersCheck(), id="id-1", node=NODE, node_uid=UID, boot_id=BOOT, now=world.clock.now()
     )
-    return msgspec.structs.replace(good, **of)
+    return msgspec.structs.replace(valid, **changes)
 
 
 class SlowCheckHandler:
-    """A handler that takes its time."""
+    """A handler that records its checks and answers after a delay."""
 
     def __init__(self, world: World, *, seconds: float = 0.0) -> None:
         self.world = world
         self.seconds = seconds
-        self.asked: list[str] = []
+        self.received: list[str] = []
 
     async def __call__(self, check: Check, body: CheckBody) -> Holders:
         assert isinstance(body, HoldersCheck)
-        self.asked.append(check.id)
+        self.received.append(check.id)
         await self.world.clock.sleep(self.seconds)
         return Holders(check=check.id)
 
@@ -53,29 +53,29 @@ def answers(world: World) -> list[Holders]:
 
 @in_world
 async def test_a_check_is_answered_once_to_its_asker(world: World) -> None:
-    holding = SlowCheckHandler(world)
-    world.agent(checks={CheckKind.HOLDERS: holding})
+    handler = SlowCheckHandler(world)
+    world.agent(checks={CheckKind.HOLDERS: handler})
     await world.clock.sleep(5.0)
-    one = check(world)
-    await world.put(one, slot=slot())
+    first = check(world)
+    await world.put(first, slot=slot())
     await world.until(lambda: len(answers(world)) == 1)
-    await world.put(one, slot=slot())
+    await world.put(first, slot=slot())
     other = check(world, id="id-2")
     await world.put(other, slot=slot(Writer.VALIDATOR_CLUSTER))
     await world.until(lambda: len(answers(world)) == 2)
     await world.clock.sleep(300.0)
-    assert holding.asked == ["id-1", "id-2"]
+    assert handler.received == ["id-1", "id-2"]
 
 
 @in_world
 async def test_a_check_without_its_notification_is_found_after_a_reconnect(world: World) -> None:
-    holding = SlowCheckHandler(world)
-    world.agent(checks={CheckKind.HOLDERS: holding})
+    handler = SlowCheckHandler(world)
+    world.agent(checks={CheckKind.HOLDERS: handler})
     await world.clock.sleep(5.0)
     world.server.cut(AGENT)
     await world.put(check(world), slot=slot())
     await world.clock.sleep(20.0)
-    assert holding.asked == []
+    assert handler.received == []
     world.server.restore(AGENT)
     await world.until(lambda: len(answers(world)) == 1)
 
@@ -89,8 +89,8 @@ async def test_checks_run_concurrently_and_beside_an_op(world: World) -> None:
         await end.wait()
         return OpDone()
 
-    holding = SlowCheckHandler(world, seconds=10.0)
-    world.agent({CommandKind.QUIESCE: long}, checks={CheckKind.HOLDERS: holding})
+    handler = SlowCheckHandler(world, seconds=10.0)
+    world.agent({CommandKind.QUIESCE: long}, checks={CheckKind.HOLDERS: handler})
     await world.put(command(1))
     await world.until(lambda: len(world.ops) == 1)
     began = world.clock.monotonic()
@@ -118,12 +118,12 @@ async def test_checks_run_concurrently_and_beside_an_op(world: World) -> None:
 async def test_an_invalid_check_is_refused_to_its_asker(
     world: World, wrong: dict[str, object], code: RefusalCode, words: str
 ) -> None:
-    holding = SlowCheckHandler(world)
-    world.agent(checks={CheckKind.HOLDERS: holding})
+    handler = SlowCheckHandler(world)
+    world.agent(checks={CheckKind.HOLDERS: handler})
     refused = await world.refusal_of(check(world, **wrong), slot=slot())
     assert (refused.code, refused.check) == (code, "id-1")
     assert words in refused.message
-    assert holding.asked == []
+    assert handler.received == []
     state = subjects.State(
         cluster="default",
         node=NODE,
@@ -143,23 +143,23 @@ async def test_a_malformed_check_is_refused(world: World) -> None:
 
 @in_world
 async def test_a_check_that_expires_is_refused_and_the_next_is_answered(world: World) -> None:
-    holding = SlowCheckHandler(world, seconds=1e6)
-    world.agent(checks={CheckKind.HOLDERS: holding})
+    handler = SlowCheckHandler(world, seconds=1e6)
+    world.agent(checks={CheckKind.HOLDERS: handler})
     await world.refusal_of(check(world), slot=slot())
     assert world.clock.monotonic() >= CHECK_VALID_SECONDS
     refused: Refusal = world.refusals()[0]
     assert (refused.code, refused.check) == (RefusalCode.EXPIRED, "id-1")
-    holding.seconds = 1.0
+    handler.seconds = 1.0
     await world.put(check(world, id="id-2"), slot=slot())
     await world.until(lambda: [each.check for each in answers(world)] == ["id-2"])
 
 
 @in_world
 async def test_a_preflight_uses_the_slot_of_its_asker(world: World) -> None:
-    asked: list[CheckBody] = []
+    received: list[CheckBody] = []
 
     async def preflight(check: Check, body: CheckBody) -> Holders:
-        asked.append(body)
+        received.append(body)
         return Holders(check=check.id)
 
     world.agent(checks={CheckKind.PREFLIGHT: preflight})
@@ -167,4 +167,4 @@ async def test_a_preflight_uses_the_slot_of_its_asker(world: World) -> None:
         slot(), PreflightCheck(label="blue"), id="id-3", node_uid=UID, boot_id=BOOT
     )
     await world.until(lambda: len(answers(world)) == 1)
-    assert asked == [PreflightCheck(label="blue")]
+    assert received == [PreflightCheck(label="blue")]

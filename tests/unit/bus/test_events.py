@@ -135,14 +135,14 @@ def test_a_slow_reader_gets_every_event_once(monkeypatch: pytest.MonkeyPatch) ->
             world.publish(*range(100))
             await sim.clock.sleep(1.0)
             async with read_events(bus=world.reader, cluster="default") as stored:
-                seen = 0
+                count = 0
                 async for event in stored:
-                    assert epoch_of(event) == seen
-                    seen += 1
-                    if seen == 50:
+                    assert epoch_of(event) == count
+                    count += 1
+                    if count == 50:
                         world.publish(*range(100, 300))
                         await sim.clock.sleep(1.0)
-        assert seen == 300
+        assert count == 300
         assert delivered == list(range(1, 301))
 
     run(story, seed=7)

@@ -112,10 +112,10 @@ async def test_a_fleet_spreads_its_beats_after_a_reconnect(world: World) -> None
     world.sent.clear()
     world.server.stop()
     world.server.start()
-    back = world.clock.monotonic()
+    reconnected = world.clock.monotonic()
     await world.clock.sleep(RECONNECT_SPREAD)
     assert len(set(world.sent)) == 20
-    assert max(world.sent) - back > RECONNECT_SPREAD / 2
+    assert max(world.sent) - reconnected > RECONNECT_SPREAD / 2
 
 
 @in_virtual_time

@@ -102,9 +102,9 @@ async def test_a_torn_last_line_is_dropped_and_overwritten(path: Path, cut: int)
     await own.append(entry(1, STARTED))
     await own.append(entry(1, FINISHED))
     _write(path, _content(path)[:-cut])
-    again = journal(path)
-    assert await again.open() == [entry(1, STARTED)]
-    await again.append(entry(2, STARTED))
+    reopened = journal(path)
+    assert await reopened.open() == [entry(1, STARTED)]
+    await reopened.append(entry(2, STARTED))
     assert await journal(path).open() == [entry(1, STARTED), entry(2, STARTED)]
 
 
@@ -188,16 +188,16 @@ def test_a_compacted_journal_gives_the_same_decisions() -> None:
         entry(2, STARTED, epoch=2),
         entry(2, STEP, epoch=2, by="unload"),
         entry(5, REFUSED, by="other-boot: it is for boot-0"),
-        entry(7, REFUSED, by="older-epoch: somebody else leads"),
+        entry(7, REFUSED, by="older-epoch: another scheduler leads"),
     ]
     for length in range(len(story) + 1):
         for uid in ("uid-0", "uid-1"):
-            assert _seen(compact(story[:length]), uid) == _seen(story[:length], uid)
-    assert _seen(story, "uid-1").order == (1, 5)
+            assert _seen_orders(compact(story[:length]), uid) == _seen_orders(story[:length], uid)
+    assert _seen_orders(story, "uid-1").order == (1, 5)
     assert len(compact(story)) < len(story)
 
 
-def _seen(entries: list[Entry], uid: str) -> SeenOrders:
+def _seen_orders(entries: list[Entry], uid: str) -> SeenOrders:
     seen = SeenOrders(node_uid=uid)
     for each in entries:
         seen = seen.after(each)
@@ -208,14 +208,14 @@ def test_a_cancelled_append_waits_for_its_write(path: Path) -> None:
     async def story() -> None:
         may_write = threading.Event()
 
-        async def slowly(function: Callable[[], T]) -> T:
+        async def run_slowly(function: Callable[[], T]) -> T:
             def after_release() -> T:
                 may_write.wait()
                 return function()
 
             return await asyncio.to_thread(after_release)
 
-        slow = FileJournal(path, run=slowly)
+        slow = FileJournal(path, run=run_slowly)
         may_write.set()
         await slow.open()
         may_write.clear()

@@ -36,7 +36,7 @@ def subject_of(plane: Plane, writer: Writer) -> str:
 @pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane.name)
 def test_only_the_documented_writers_may_publish(plane: Plane, writer: Writer) -> None:
     if plane.name == "check" and writer in COMPONENTS:
-        return  # a component has no subject of this plane: it sends no checks
+        return  # Components have no subject on this plane, because they send no checks.
     patterns = permissions(identity(writer)).publish
     allowed = any(matches(pattern, subject_of(plane, writer)) for pattern in patterns)
     assert allowed == (writer in plane.writers)
@@ -60,7 +60,7 @@ def test_only_the_documented_readers_may_subscribe(plane: Plane, writer: Writer)
 @pytest.mark.parametrize("plane", FOLLOWED, ids=lambda plane: plane.name)
 def test_the_documented_readers_may_follow_the_stream(plane: Plane, writer: Writer) -> None:
     if plane.stream is COMMANDS and writer in COMPONENTS:
-        return  # it reads its own slots, one by one
+        return  # A component reads each of its own slots directly.
     consumer = js_api("CONSUMER", "CREATE", plane.stream.name if plane.stream else "", ANY)
     follow = f"{consumer}.{of_cluster(plane.subject, VALUES['cluster'])}"
     assert (follow in permissions(identity(writer)).publish) == (writer in plane.readers)

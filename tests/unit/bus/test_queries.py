@@ -135,32 +135,32 @@ async def test_a_hanging_or_cancelled_handler_is_answered_and_blocks_no_other(wo
 @in_virtual_time
 async def test_leaving_without_draining_cancels_handlers(world: World) -> None:
     async with world.responder():
-        asked = asyncio.ensure_future(world.ask("n", timeout=2.0))
+        query = asyncio.ensure_future(world.ask("n", timeout=2.0))
         await world.sim.clock.sleep(0.5)
         assert world.running == 1
     assert world.running == 0
     with pytest.raises(BusUnavailable):
-        await asked
+        await query
 
 
 @in_virtual_time
 async def test_draining_ends_during_an_outage(world: World) -> None:
     async with world.responder() as responder:
-        asked = asyncio.ensure_future(world.ask("n"))
+        query = asyncio.ensure_future(world.ask("n"))
         await world.sim.clock.sleep(0.5)
         world.server.stop()
         with pytest.raises(BusUnavailable):
-            await asked
+            await query
         await responder.drain()
         assert world.sim.clock.monotonic() == pytest.approx(1.0)
 
 
 @in_virtual_time
 async def test_a_query_is_repeated_while_the_service_restarts(world: World) -> None:
-    asked = asyncio.ensure_future(world.ask("n"))
+    query = asyncio.ensure_future(world.ask("n"))
     await world.sim.clock.sleep(5.0)
     async with world.responder():
-        assert await asked == WhyAnswer(node="n")
+        assert await query == WhyAnswer(node="n")
     assert world.sim.clock.monotonic() < 7.0
     began = world.sim.clock.monotonic()
     with pytest.raises(NoResponders):
@@ -186,13 +186,13 @@ async def test_a_malformed_answer_raises(world: World) -> None:
 @in_virtual_time
 async def test_services_are_discovered_as_in_adr_32(world: World) -> None:
     async with world.responder() as responder:
-        who: dict[str, Any] = {
+        identity: dict[str, Any] = {
             "name": "scheduler",
             "id": responder.id,
             "version": "1.2.3",
             "metadata": {},
         }
-        ping = {"type": "io.nats.micro.v1.ping_response", **who}
+        ping = {"type": "io.nats.micro.v1.ping_response", **identity}
         assert await world.discover("PING") == ping
         assert await world.discover("PING", "scheduler") == ping
         assert await world.discover("PING", "scheduler", responder.id) == ping
@@ -201,7 +201,7 @@ async def test_services_are_discovered_as_in_adr_32(world: World) -> None:
         info = await world.discover("INFO", "scheduler")
         assert info == {
             "type": "io.nats.micro.v1.info_response",
-            **who,
+            **identity,
             "description": "read-only questions: why",
             "endpoints": [{"name": "why", "subject": WHY, "queue_group": "q", "metadata": {}}],
         }
@@ -209,7 +209,7 @@ async def test_services_are_discovered_as_in_adr_32(world: World) -> None:
         await world.ask("unknown")
         assert await world.discover("STATS", "scheduler", responder.id) == {
             "type": "io.nats.micro.v1.stats_response",
-            **who,
+            **identity,
             "started": "2027-01-15T08:00:00.000000Z",
             "endpoints": [
                 {

@@ -63,17 +63,17 @@ CASES = {
 async def test_an_inadmissible_command_is_refused_once_and_journalled(
     world: World, case: str
 ) -> None:
-    wrong, code, words = CASES[case]
+    invalid, code, text = CASES[case]
 
     agent = world.agent()
     await world.put(command(4, epoch=5, token=3))
     await world.until(lambda: len(world.results()) == 1)
-    await world.refusal_of(wrong)
+    await world.refusal_of(invalid)
     await world.clock.sleep(300.0)
     (refused,) = world.refusals()
-    assert (refused.code, refused.epoch, refused.order) == (code, wrong.epoch, wrong.order)
-    assert refused.command == wrong.kind
-    assert words in refused.message
+    assert (refused.code, refused.epoch, refused.order) == (code, invalid.epoch, invalid.order)
+    assert refused.command == invalid.kind
+    assert text in refused.message
     assert len(world.ops) == 1
     last = world.entries[-1]
     assert last.phase is EntryPhase.REFUSED
@@ -202,8 +202,8 @@ def test_the_cases_cover_every_refusal_code() -> None:
 @in_world
 async def test_a_refusal_is_repeated_after_another_refusal(world: World) -> None:
     world.agent()
-    one: Command = command(1, uid="uid-8")
-    other: Command = command(1, uid="uid-9", epoch=1, token=2)
-    for wrong in (one, other, one):
-        await world.refusal_of(wrong)
+    first: Command = command(1, uid="uid-8")
+    second: Command = command(1, uid="uid-9", epoch=1, token=2)
+    for invalid in (first, second, first):
+        await world.refusal_of(invalid)
     assert "uid-8" in world.refusals()[-1].message

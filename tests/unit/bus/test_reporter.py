@@ -88,8 +88,8 @@ async def test_results_queue_and_other_kinds_are_replaced(world: World) -> None:
         world.server.restore(AGENT)
         await reporter.flush()
         assert world.results() == [result(1), result(2), result(3)]
-        assert [it for it in world.bodies() if isinstance(it, Usage)][-1].host_processes == 3
-        assert len(world.reports) <= 5  # the first usage was tried, and is not given up
+        assert [body for body in world.bodies() if isinstance(body, Usage)][-1].host_processes == 3
+        assert len(world.reports) <= 5  # the usage that was being sent is retried
         assert reporter.last_error == ""
 
 

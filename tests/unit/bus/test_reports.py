@@ -195,8 +195,8 @@ async def test_answers_to_checks_are_kept_by_asker(world: World) -> None:
     assert machine(get("a.example", "driver", StateKind.FACTS)) == "plain"
     assert machine(get("a.example", "driver", "facts", "scheduler")) == "asked"
     assert get("a.example", "driver", "facts", "other") is None
-    seen = [(of.asker, machine(report)) for of, report in world.cache.reports("a.example")]
-    assert seen == [("", "plain"), ("scheduler", "asked")]
+    machines = [(key.asker, machine(report)) for key, report in world.cache.reports("a.example")]
+    assert machines == [("", "plain"), ("scheduler", "asked")]
 
 
 @in_virtual_time

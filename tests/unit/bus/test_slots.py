@@ -34,14 +34,14 @@ async def slot_content(world: World) -> Command:
 
 def stores(world: World) -> list[str]:
     """Return a list that grows by the identity of each store."""
-    seen: list[str] = []
+    identities: list[str] = []
 
     def on_trace(record: TraceRecord) -> None:
         if record.what == "store":
-            seen.append(record.who)
+            identities.append(record.who)
 
     world.server.add_tracer(on_trace)
-    return seen
+    return identities
 
 
 def test_commands_are_ordered_by_their_content() -> None:
@@ -53,7 +53,7 @@ def test_commands_are_ordered_by_their_content() -> None:
     assert not outranks(command(1), command(1, deadline=5e9))
     assert not outranks(command(7, uid="uid-0"), command(1))
     assert outranks(command(7, uid="uid-0", epoch=2), command(1))
-    # One order for two commands: an agent may have begun the first.
+    # Two commands have the same order: an agent may have started the first.
     assert outranks(command(1), command(1, SWAP))
     assert outranks(command(1), command(1, boot="boot-2", epoch=2))
 
@@ -63,7 +63,7 @@ async def test_a_write_with_a_current_cache_is_one_round_trip(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await world.slots.write(SLOT, command(1)) == SlotWritten(1)
-    monkeypatch.delattr(LocalBus, "last")  # only the store may be asked of the server
+    monkeypatch.delattr(LocalBus, "last")  # the write must not read the slot
     assert await world.slots.write(SLOT, command(2)) == SlotWritten(2)
     monkeypatch.undo()
     assert await slot_content(world) == command(2)
@@ -73,10 +73,10 @@ async def test_a_write_with_a_current_cache_is_one_round_trip(
 async def test_an_identical_command_is_not_written_again(world: World) -> None:
     other = SlotWriter(bus=world.server.connect(SCHEDULER), clock=world.clock)
     assert await other.write(SLOT, command(1)) == SlotWritten(1)
-    seen = stores(world)
+    writers = stores(world)
     assert await world.slots.write(SLOT, command(1)) == SlotWritten(1)
     assert await other.write(SLOT, command(1)) == SlotWritten(1)
-    assert seen == []
+    assert writers == []
 
 
 @in_world
@@ -151,8 +151,8 @@ async def test_a_write_fails_after_repeated_conflicts(
     ) -> StoredMessage | None:
         found = await last(bus, stream, subject)
         rivals.append(len(rivals))
-        theirs = command(1, uid=f"uid-{len(rivals)}")
-        await rival.store(COMMANDS, str(SLOT), encode(theirs))
+        rival_command = command(1, uid=f"uid-{len(rivals)}")
+        await rival.store(COMMANDS, str(SLOT), encode(rival_command))
         return found
 
     monkeypatch.setattr(LocalBus, "last", last_then_conflict)

@@ -30,7 +30,7 @@ Body = Callable[["LeaseCandidate", Term, Kube], Awaitable[None]]
 
 
 class FreezableMachine:
-    """A clock and a transport that return nothing while the machine is frozen; time goes on."""
+    """A clock and a transport whose calls return only after the machine is thawed."""
 
     def __init__(self, sim: Sim, transport: Transport) -> None:
         self._clock = sim.clock
@@ -127,7 +127,7 @@ class LeaseCandidate:
 
 
 async def write_effect(candidate: LeaseCandidate, term: Term, kube: Kube, count: int) -> None:
-    """Create an object that names its author and the term."""
+    """Create an object with the holder and its term."""
     holder = candidate.elector.holder
     wanted = {
         "metadata": {"name": f"{holder.replace('_', '-')}-{len(candidate.terms)}-{count}"},
@@ -151,7 +151,7 @@ async def idle(candidate: LeaseCandidate, term: Term, kube: Kube) -> None:
 class LeaseWorld(SimWorld):
     """A server, its lease without a holder, and candidates.
 
-    `overlaps` says whether bodies may run at once, as those of frozen machines do.
+    With `overlaps`, bodies may run concurrently, as on frozen machines.
     """
 
     def __init__(self, sim: Sim, *, with_lease: bool = True, overlaps: bool = False) -> None:

@@ -48,7 +48,7 @@ def verb_of(request: Request) -> str:
 
 
 class ScriptedTransport:
-    """Records requests; answers from the script, and passes the others on to `server`."""
+    """Record requests; answer them from the script, and pass the rest to `server`."""
 
     def __init__(self, server: Transport | None = None) -> None:
         self.server = server

@@ -156,11 +156,11 @@ async def test_an_old_response_neither_reverts_nor_revives_an_object(world: Worl
         for response in (first, second):
             world.cache.record_write(response)
         assert world.cache.get("default/a") is None
-        again = await world.apply("a", "3")
-        for response in (again, second):
+        recreated = await world.apply("a", "3")
+        for response in (recreated, second):
             world.cache.record_write(response)
         await world.settle()
-        assert world.cache.get("default/a") == again
+        assert world.cache.get("default/a") == recreated
         assert world.changes == ["none -> a=1", "a=1 -> a=2", "a=2 -> none", "none -> a=3"]
 
 
@@ -267,7 +267,7 @@ async def test_a_small_kind_is_proven_current_by_one_request(world: World) -> No
         assert world.cache.revision == world.server.revision
         assert world.requests == {"list": 2, "watch": 1}
         assert world.wire.requests[-1].query == {"limit": "20"}
-        # The connection comes to life again, with events that the probe has overtaken.
+        # The connection delivers again: events that are older than the probe.
         await world.clock.sleep(150.0)
         await world.write(c="1")
         await world.clock.sleep(300.0)

@@ -170,7 +170,7 @@ def test_the_continue_token_is_found_anywhere(response: bytes) -> None:
 
 
 class TrackedBody(bytes):
-    """Is in `alive` as long as it exists."""
+    """A body that is counted in `alive` until it is freed."""
 
     number: int
     alive: set[int]
@@ -195,7 +195,7 @@ class TrackedPage(RawResponse, kw_only=True):
 
 
 class TrackedTransport:
-    """Keeps no reference to its responses."""
+    """A transport that keeps no reference to its responses."""
 
     def __init__(self) -> None:
         self._alive: set[int] = set()

@@ -50,7 +50,7 @@ class World(SimWorld):
         self.controller_metrics = ControllerMetrics(self.metrics, controllers=["nodes", "pools"])
         self.failures: list[Fatal] = []
         self.tasks = Tasks("service", failed=self.failures.append)
-        self.tried: list[tuple[float, str]] = []
+        self.attempts: list[tuple[float, str]] = []
 
     async def close(self) -> None:
         await self.tasks.close()
@@ -63,7 +63,7 @@ class World(SimWorld):
         concurrency: int = 2,
     ) -> None:
         async def recorded(key: str) -> ReconcileResult:
-            self.tried.append((self.clock.monotonic(), key))
+            self.attempts.append((self.clock.monotonic(), key))
             return await reconcile(key)
 
         controller = Controller(
@@ -78,7 +78,7 @@ class World(SimWorld):
         self.tasks.forever("nodes", controller.run())
 
     def times(self, key: str) -> list[float]:
-        return [at for at, tried in self.tried if tried == key]
+        return [time for time, attempted in self.attempts if attempted == key]
 
     def measured(self, name: str, **labels: str) -> float:
         for family in text_string_to_metric_families(self.metrics.render().decode()):
@@ -116,7 +116,7 @@ async def test_a_refusal_is_counted_logged_once_and_not_retried(
     for _ in range(3):
         world.queue.add("a")
         await world.clock.sleep(3600)
-    assert len(world.tried) == 3
+    assert len(world.attempts) == 3
     assert world.ended("refused") == 3
     assert [(line["event"], line["why"]) for line in logged] == [
         ("reconcile was refused", "the pool has no nodes")
@@ -126,13 +126,13 @@ async def test_a_refusal_is_counted_logged_once_and_not_retried(
 @in_virtual_time(World)
 async def test_a_failure_is_retried_with_back_off_until_it_succeeds(world: World) -> None:
     async def reconcile(key: str) -> ReconcileResult:
-        if len(world.tried) % 5:
+        if len(world.attempts) % 5:
             raise ValueError("not yet")
         return Reconciled()
 
     world.run(reconcile)
     for start in (0.0, 100.0):
-        world.tried.clear()
+        world.attempts.clear()
         world.queue.add("a")
         await world.clock.sleep(100)
         waits = [0, 0.005, 0.015, 0.035, 0.075]
@@ -146,7 +146,7 @@ async def test_a_failure_is_retried_with_back_off_until_it_succeeds(world: World
 @in_virtual_time(World)
 async def test_any_result_resets_the_back_off(world: World, result: ReconcileResult) -> None:
     async def reconcile(key: str) -> ReconcileResult:
-        if len(world.tried) % 3 == 0:
+        if len(world.attempts) % 3 == 0:
             return result
         raise ValueError("not yet")
 
@@ -164,7 +164,7 @@ async def test_a_failure_is_logged_once_per_cause_and_so_is_its_end(
     causes = ["revision 17 is stale", "revision 18 is stale", "no route", "no route", ""]
 
     async def reconcile(key: str) -> ReconcileResult:
-        why = causes[len(world.tried) - 1]
+        why = causes[len(world.attempts) - 1]
         if why:
             raise ValueError(why)
         return Reconciled()
@@ -206,7 +206,7 @@ async def test_retry_after_is_honoured_up_to_a_limit(
     world: World, seconds: float, waited: float
 ) -> None:
     async def reconcile(key: str) -> ReconcileResult:
-        if len(world.tried) == 1:
+        if len(world.attempts) == 1:
             raise TooManyRequests("GET /", "running", code=429, retry_after=seconds)
         return Reconciled()
 
@@ -240,7 +240,7 @@ async def test_a_hanging_key_occupies_one_worker_until_its_timeout(world: World)
 @in_virtual_time(World)
 async def test_a_timeout_inside_reconcile_counts_as_a_failure(world: World) -> None:
     async def reconcile(key: str) -> ReconcileResult:
-        if len(world.tried) == 1:
+        if len(world.attempts) == 1:
             async with asyncio.timeout(1):
                 await asyncio.Event().wait()
         return Reconciled()
@@ -254,7 +254,7 @@ async def test_a_timeout_inside_reconcile_counts_as_a_failure(world: World) -> N
 @in_virtual_time(World)
 async def test_a_cancellation_inside_reconcile_does_not_cost_a_worker(world: World) -> None:
     async def reconcile(key: str) -> ReconcileResult:
-        if len(world.tried) <= 3:
+        if len(world.attempts) <= 3:
             inner = asyncio.create_task(asyncio.sleep(5))
             inner.cancel()
             await inner
@@ -283,11 +283,11 @@ async def test_concurrency_is_limited(world: World) -> None:
         world.queue.add(str(number))
     await world.clock.sleep(10)
     assert max(counts) == 3
-    assert world.tried[-1][0] == 2
+    assert world.attempts[-1][0] == 2
 
 
 class SlowReconciler(msgspec.Struct):
-    """Takes as many seconds as the key says, and records how each attempt ended."""
+    """Take the number of seconds in the key, and record how each attempt ended."""
 
     world: World
     ends: list[tuple[float, str]] = []

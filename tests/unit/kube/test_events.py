@@ -308,9 +308,9 @@ async def test_a_repetition_during_a_write_is_written_too(world: World) -> None:
 
 @in_virtual_time(World)
 async def test_a_deleted_namespace_drops_only_its_events(world: World, logged: list[Any]) -> None:
-    gone = InvolvedObject(kind="Pod", name="a", namespace="gone")
+    pod = InvolvedObject(kind="Pod", name="a", namespace="gone")
     for number in range(3):
-        world.record(str(number), about=gone)
+        world.record(str(number), about=pod)
     world.record("still here")
     await world.clock.sleep(1)
     assert world.events.counts.dropped == 3

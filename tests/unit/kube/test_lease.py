@@ -1,4 +1,4 @@
-"""The lease: when it is taken, kept, lost and released, and what is sent in a term."""
+"""The lease: when it is acquired, renewed, lost and released; requests within a term."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -28,9 +28,9 @@ from tests.unit.kube.world import CONFIG_MAP_VIEWS, DEAD, World, in_virtual_time
 pytestmark = pytest.mark.usefixtures(silence_logs.__name__)
 
 UNANSWERED = SlowBody(1, DEAD)
-"""Carried out, but the response does not arrive."""
+"""The request takes effect, but its response is lost."""
 SLOWEST = (Delay(2.999, where="way"), Delay(2.999))
-"""The longest time to the server, and the longest there."""
+"""The longest delays on the way to the server, and in the server."""
 
 
 def late(seconds: float) -> SlowBody:
@@ -112,19 +112,19 @@ async def test_a_dead_leader_is_replaced_within_twenty_seconds(world: LeaseWorld
     leader = world.add_candidate("a", write_forever)
     await world.until(1)
     for name, delay in (("b", 10.0), ("c", 11.0), ("d", 12.3)):
-        heir = world.add_candidate(name, write_forever)
+        successor = world.add_candidate(name, write_forever)
         await world.clock.sleep(delay)
         death = world.clock.monotonic()
         await world.kill(leader)
         await world.until(death + 20)
-        assert heir.is_leading
+        assert successor.is_leading
         assert world.effects()[-1].user == name
-        leader = heir
+        leader = successor
 
 
 @in_virtual_time(LeaseWorld)
 async def test_a_released_lease_is_taken_at_once(world: LeaseWorld) -> None:
-    leader, heir = (world.add_candidate(name, write_forever) for name in "ab")
+    leader, successor = (world.add_candidate(name, write_forever) for name in "ab")
     await world.until(20)
     await leader.stop()
     assert world.clock.monotonic() < 20.1
@@ -132,8 +132,8 @@ async def test_a_released_lease_is_taken_at_once(world: LeaseWorld) -> None:
     assert spec["leaseDurationSeconds"] == 1
     assert not spec.get("holderIdentity")
     await world.until(21.5)
-    assert heir.is_leading
-    assert heir.terms[0].transitions == leader.terms[0].transitions + 1
+    assert successor.is_leading
+    assert successor.terms[0].transitions == leader.terms[0].transitions + 1
 
 
 @in_virtual_time(LeaseWorld)
@@ -144,11 +144,11 @@ async def test_the_release_waits_for_requests_in_flight(world: LeaseWorld) -> No
     world.fail(*SLOWEST, kind="ConfigMap")
     leader = world.add_candidate("a", write_once)
     await world.until(1)
-    heir = world.add_candidate("b")
+    successor = world.add_candidate("b")
     await leader.stop()
     assert 6.0 <= world.clock.monotonic() < 6.1
     await world.until(8)
-    assert heir.is_leading
+    assert successor.is_leading
     assert [round(world.time_of(entry)) for entry in world.effects()] == [6]
 
 
@@ -174,7 +174,7 @@ async def test_the_body_ends_eight_seconds_after_sending_the_last_successful_ren
     await world.until(10)
     world.server.faults.clear()
     world.fail(*effects, user="a")
-    heir = world.add_candidate("b", write_forever)
+    successor = world.add_candidate("b", write_forever)
     await world.until(40)
     renewals = [sent for sent in lease_writes(leader) if sent < 10]
     assert leader.tenures[0].end == pytest.approx(renewals[-1] + 8)
@@ -184,7 +184,7 @@ async def test_the_body_ends_eight_seconds_after_sending_the_last_successful_ren
         for entry in world.journal
         if entry.kind == "Lease" and entry.user == "a"
     )
-    assert heir.tenures[0].start < last_write + 20
+    assert successor.tenures[0].start < last_write + 20
 
 
 @in_virtual_time(LeaseWorld)
@@ -295,14 +295,14 @@ async def test_metadata_of_others_in_the_lease_is_kept(world: LeaseWorld) -> Non
 
 @in_virtual_time(LeaseWorld, overlaps=True)
 async def test_a_frozen_leader_cannot_send_after_waking(world: LeaseWorld) -> None:
-    leader, heir = (world.add_candidate(name, write_forever) for name in "ab")
+    leader, successor = (world.add_candidate(name, write_forever) for name in "ab")
     await world.until(10)
     leader.machine.freeze(60)
     await world.until(32)
-    assert heir.is_leading
+    assert successor.is_leading
     await world.until(80)
     assert "a" not in {entry.user for entry in world.effects(since=30)}
-    assert (await world.lease_spec())["holderIdentity"] == heir.elector.holder
+    assert (await world.lease_spec())["holderIdentity"] == successor.elector.holder
 
 
 @in_virtual_time(LeaseWorld)

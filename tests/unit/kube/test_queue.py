@@ -1,4 +1,4 @@
-"""The work queue: order, delays, back-off, end. `test_queue_model` has all their mixtures."""
+"""The work queue: order, delays, back-off, end; `test_queue_model` combines them."""
 
 import asyncio
 from collections.abc import Awaitable

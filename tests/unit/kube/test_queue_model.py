@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 KEYS = st.sampled_from("abcdefghijkl")
 FEW = st.sampled_from("ab")
-"""Few keys, so that several delays meet in one."""
+"""Few keys, so that a key has several delays."""
 URGENCIES = st.sampled_from(Urgency)
 SECONDS = st.integers(0, 4 * 64).map(lambda ticks: ticks / 64)
 
@@ -55,12 +55,12 @@ class DelayedKey(msgspec.Struct):
 
 
 class QueueModel:
-    """What the queue does, with plain lists and at any cost; the caller advances the time."""
+    """A model of the queue with plain lists, without regard to cost; the caller sets the time."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.waiting: list[WaitingKey] = []
-        """In the order in which they joined their line."""
+        """The waiting keys, in the order in which they were queued."""
         self.delayed: list[DelayedKey] = []
         self.working: dict[str, Urgency] = {}
         self.again: dict[str, Urgency] = {}
@@ -146,14 +146,14 @@ class QueueModel:
             self.handed.append(chosen.key)
 
     def advance_to(self, now: float) -> None:
-        """Add each delayed key to its line when it is due."""
+        """Queue each delayed key when it is due."""
         while due := sorted(entry.due for entry in self.delayed if entry.due <= now):
             self.now = due[0]
-            ripe = sorted(
+            due_entries = sorted(
                 (entry for entry in self.delayed if entry.due == due[0]),
                 key=lambda entry: entry.order,
             )
-            for entry in ripe:
+            for entry in due_entries:
                 self.delayed.remove(entry)
                 self.add(entry.key, entry.urgency)
             self.take_ready()
@@ -254,7 +254,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(rounds=st.integers(1, 20), urgency=URGENCIES)
     @precondition(lambda self: self.model.waiting)
     def busy_keys(self, rounds: int, urgency: Urgency) -> None:
-        """Add each key again while it is worked on."""
+        """Add each key again while it is processed."""
         for _ in range(rounds):
             self.get(1)
             self.at_once()
@@ -300,7 +300,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(sure=st.integers(0, 9))
     @precondition(lambda self: not self.model.closed)
     def close(self, sure: int) -> None:
-        """Close seldom: little happens afterwards."""
+        """Close rarely, because a closed queue does little."""
         if sure == 9:
             self.end()
 

@@ -142,8 +142,8 @@ async def test_a_lost_history_causes_a_list(world: World, by: str) -> None:
     if by == "response":
         world.wire.reply(refusal(410, "Expired"), verb="watch")
     else:
-        gone = encode({"type": "ERROR", "object": {"code": 410, "reason": "Expired"}})
-        world.wire.reply(RawResponse(content=gone + b"\n"), verb="watch")
+        expired = encode({"type": "ERROR", "object": {"code": 410, "reason": "Expired"}})
+        world.wire.reply(RawResponse(content=expired + b"\n"), verb="watch")
     await world.write(b="1")
     assert await watch.next() == "listed a,b"
     assert world.requests == {"list": 2, "watch": 1}

@@ -44,18 +44,18 @@ async def test_the_phase_metric_follows_the_service(clock: Clock) -> None:
     metrics = Metrics(version="1")
 
     def current() -> list[str]:
-        shown = samples(metrics).items()
-        return [key[1] for key, value in shown if key[0] == "sluice_service_phase" and value]
+        items = samples(metrics).items()
+        return [key[1] for key, value in items if key[0] == "sluice_service_phase" and value]
 
     service = Service("driver", clock=clock)
     metrics.watch(service)
-    seen: list[list[str]] = []
+    phases: list[list[str]] = []
 
     async def record_phase() -> None:
-        seen.append(current())
+        phases.append(current())
 
     async with service:
         service.on_drain("record_phase", record_phase)
         await record_phase()
         service.stop("done")
-    assert [*seen, current()] == [["starting"], ["draining"], ["stopped"]]
+    assert [*phases, current()] == [["starting"], ["draining"], ["stopped"]]

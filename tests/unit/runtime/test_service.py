@@ -45,7 +45,7 @@ async def test_a_stop_closes_intakes_then_tasks_then_resources(
 
     async def intake() -> None:
         journal.append(f"intake closed, {service.unready_reasons()}")
-        # What arrived last is still work in flight.
+        # The last message is still work in flight.
         service.run("last message", in_flight())
 
     async with service:
@@ -178,16 +178,16 @@ async def test_a_stopped_service_starts_no_tasks(service: Service) -> None:
 
 @in_virtual_time()
 async def test_failing_readiness_checks_are_listed_with_their_reasons(service: Service) -> None:
-    why: list[str | None] = ["not connected to nats://bus:4222"]
+    reason: list[str | None] = ["not connected to nats://bus:4222"]
 
     def ready() -> None:
         assert service.unready_reasons() == ["driver: bus: not connected to nats://bus:4222"]
-        why[0] = None
+        reason[0] = None
         assert service.unready_reasons() == []
         service.stop("SIGTERM")
 
     async with service:
-        service.ready_when("bus", lambda: why[0])
+        service.ready_when("bus", lambda: reason[0])
         service.ready_when("cache", lambda: None)
         assert service.unready_reasons() == [
             "driver: starting",

@@ -48,7 +48,7 @@ async def test_bounded_returns_the_value_of_an_awaitable_that_swallows_cancellat
 async def test_bounded_passes_on_a_cancellation_from_outside(clock: Clock, when: float) -> None:
     task = asyncio.create_task(bounded(asyncio.sleep(9), seconds=3, clock=clock))
     for _ in range(3):
-        await asyncio.sleep(0)  # the deadline's timer is the first of two at one time
+        await asyncio.sleep(0)  # so that the deadline's timer precedes the cancellation
     loop = asyncio.get_running_loop()
     loop.call_later(when, task.cancel)
     await asyncio.wait({task})

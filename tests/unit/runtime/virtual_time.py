@@ -16,7 +16,7 @@ class _Skipping(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise AssertionError("everything waits, and no timer will ever wake it")
+            raise AssertionError("all tasks wait, and no timer is set")
         self.now += max(0.0, timeout)
         return super().select(0)
 

@@ -1,4 +1,4 @@
-"""Driver DaemonSets: another target is another one, and the old one goes when nobody names it."""
+"""Driver DaemonSets: each target has its own; an old one is deleted when nothing refers to it."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -19,18 +19,17 @@ from tests.component.processes import NAMESPACE
 from tests.unit.policy.situations import cluster_policy
 
 HOUR = 600.0
-"""An hour is shorter in tests that are not about its length."""
+"""The retention of an unused DaemonSet in seconds, in tests that are not about its length."""
 ROLLOUT = f"clusterpolicy-{POLICY}"
 
 
 @pytest.fixture
-def short_hours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They pass sooner."""
+def short_retention(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide, "HOUR", HOUR)
 
 
-async def begun(world: World) -> str:
-    """One node that runs the driver of its policy; the name of that driver's DaemonSet."""
+async def install_first_driver(world: World) -> str:
+    """Set up a node that runs the driver of its policy; return the name of the DaemonSet."""
     await world.install()
     world.add_kubelet("a")
     await world.apply(cluster_policy())
@@ -42,8 +41,7 @@ async def begun(world: World) -> str:
     return old
 
 
-async def moved_on(world: World, version: str = "590.10") -> None:
-    """A person wants another version."""
+async def change_version(world: World, version: str = "590.10") -> None:
     await world.change_policy(driver={"version": version})
     await world.sleep(5)
 
@@ -53,10 +51,10 @@ async def target_of(world: World, name: str) -> str:
 
 
 @in_world
-async def test_another_version_makes_a_second_one_beside_the_first(world: World) -> None:
-    old = await begun(world)
+async def test_another_version_creates_a_second_daemon_set_beside_the_first(world: World) -> None:
+    old = await install_first_driver(world)
     before = (await world.daemon_sets())[old]
-    await moved_on(world)
+    await change_version(world)
     new = await world.driver(but=[old])
     found = await world.daemon_sets()
     assert found[old].metadata.generation == before.metadata.generation == 1
@@ -66,11 +64,11 @@ async def test_another_version_makes_a_second_one_beside_the_first(world: World)
 
 
 @in_world
-async def test_the_old_one_goes_an_hour_after_the_last_node_has_left_it_and_not_before(
+async def test_the_old_daemon_set_is_deleted_an_hour_after_the_last_node_left_it(
     world: World,
 ) -> None:
-    old = await begun(world)
-    await moved_on(world)
+    old = await install_first_driver(world)
+    await change_version(world)
     new = await world.driver(but=[old])
     await world.sleep(decide.HOUR + 300)
     assert await world.exists(resources.DAEMON_SETS, old)
@@ -83,11 +81,11 @@ async def test_the_old_one_goes_an_hour_after_the_last_node_has_left_it_and_not_
     assert (await world.daemon_sets())[new].status.number_available == 1
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @in_world
-async def test_the_hour_begins_anew_when_a_node_goes_back(world: World) -> None:
-    old = await begun(world)
-    await moved_on(world)
+async def test_the_hour_starts_again_when_a_node_goes_back(world: World) -> None:
+    old = await install_first_driver(world)
+    await change_version(world)
     new = await world.driver(but=[old])
     await world.set_driver_label("a", new)
     await world.sleep(HOUR - 60)
@@ -100,7 +98,7 @@ async def test_the_hour_begins_anew_when_a_node_goes_back(world: World) -> None:
     assert not await world.exists(resources.DAEMON_SETS, old)
 
 
-async def by_rollout(world: World, old: str) -> None:
+async def refer_by_rollout(world: World, old: str) -> None:
     about = {"apiVersion": resources.ROLLOUTS.api_version, "kind": resources.ROLLOUTS.kind}
     created = {**about, "metadata": {"name": ROLLOUT}, "spec": {}}
     await world.kube.create(resources.ROLLOUTS, created)
@@ -108,38 +106,38 @@ async def by_rollout(world: World, old: str) -> None:
     await world.patch(resources.ROLLOUTS, ROLLOUT, status, subresource="status")
 
 
-async def by_commands_that_nobody_knows(world: World, old: str) -> None:
+async def refer_by_unknown_commands(world: World, old: str) -> None:
     world.commanded = None
 
 
-async def by_a_command(world: World, old: str) -> None:
+async def refer_by_command(world: World, old: str) -> None:
     label = (await world.daemon_sets())[old].metadata.labels[DRIVER_LABEL]
     world.commanded = {label: {(await world.kube.get(resources.NODES, "a")).metadata.uid}}
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
-@pytest.mark.parametrize("named", [by_rollout, by_a_command, by_commands_that_nobody_knows])
+@pytest.mark.usefixtures(short_retention.__name__)
+@pytest.mark.parametrize("refer", [refer_by_rollout, refer_by_command, refer_by_unknown_commands])
 @in_world
 async def test_a_referenced_driver_stays(
-    world: World, named: Callable[[World, str], Coroutine[Any, Any, None]]
+    world: World, refer: Callable[[World, str], Coroutine[Any, Any, None]]
 ) -> None:
-    old = await begun(world)
-    await moved_on(world)
-    await named(world, old)
+    old = await install_first_driver(world)
+    await change_version(world)
+    await refer(world, old)
     await world.set_driver_label("a", await world.driver(but=[old]))
     await world.sleep(HOUR + 300)
     assert await world.exists(resources.DAEMON_SETS, old)
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @in_world
-async def test_what_was_wanted_before_the_nodes_moved_is_wanted_again_at_no_cost(
+async def test_a_version_restored_before_the_nodes_moved_writes_only_the_status(
     world: World,
 ) -> None:
-    old = await begun(world)
-    await moved_on(world)
+    old = await install_first_driver(world)
+    await change_version(world)
     before = len(world.revisions())
-    await moved_on(world, "580.95.05")
+    await change_version(world, "580.95.05")
     await world.sleep(60)
     assert {kind for _, kind, _ in world.written[before:]} == {"ClusterPolicy"}
     new = await world.driver(but=[old])
@@ -148,48 +146,48 @@ async def test_what_was_wanted_before_the_nodes_moved_is_wanted_again_at_no_cost
     assert not await world.exists(resources.DAEMON_SETS, new)
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @pytest.mark.parametrize(
-    ("kind", "does"),
+    ("kind", "effect"),
     [("Node", RefuseRequest(500)), ("Rollout", Hang()), ("ClusterPolicy", RefuseRequest(500))],
 )
 @in_world
-async def test_nothing_goes_while_it_cannot_be_seen_what_there_is(
-    world: World, kind: str, does: RefuseRequest | Hang
+async def test_nothing_is_deleted_while_a_kind_cannot_be_read(
+    world: World, kind: str, effect: RefuseRequest | Hang
 ) -> None:
-    old = await begun(world)
-    await moved_on(world)
+    old = await install_first_driver(world)
+    await change_version(world)
     await world.set_driver_label("a", await world.driver(but=[old]))
     await world.sleep(HOUR - 60)
-    blind = [
-        world.server.faults.add(Fault(effect=does, kind=kind, verbs=(verb,)))
+    faults = [
+        world.server.faults.add(Fault(effect=effect, kind=kind, verbs=(verb,)))
         for verb in ("get", "list", "watch")
     ]
     world.server.faults.drop_watches(kind=kind, clean=False)
     await world.sleep(HOUR)
     assert await world.exists(resources.DAEMON_SETS, old)
-    for fault in blind:
+    for fault in faults:
         world.server.faults.remove(fault)
     await world.sleep(900)
     assert not await world.exists(resources.DAEMON_SETS, old)
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @in_world
-async def test_a_node_that_was_missed_for_a_moment_takes_nothing_with_it(world: World) -> None:
-    """Its system is not known any more, so its driver is not rendered; its target is wanted."""
-    old = await begun(world)
+async def test_the_driver_of_a_node_with_unknown_system_stays(world: World) -> None:
+    """Without the system its driver is not rendered, but the policy still has its target."""
+    old = await install_first_driver(world)
     label = {"feature.node.kubernetes.io/system-os_release.ID": None, "sluice.dev/driver": None}
     await world.label("a", label)
     await world.sleep(HOUR + 300)
     assert await world.drivers() == [old]
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @in_world
-async def test_the_drivers_of_a_policy_that_is_deleted_stay_and_go_on(world: World) -> None:
-    old = await begun(world)
-    await moved_on(world)
+async def test_the_drivers_of_a_deleted_policy_stay_and_keep_running(world: World) -> None:
+    old = await install_first_driver(world)
+    await change_version(world)
     new = await world.driver(but=[old])
     others = set(await world.daemon_sets()) - {old, new}
     await world.remove(CLUSTER_POLICIES, POLICY)
@@ -201,12 +199,12 @@ async def test_the_drivers_of_a_policy_that_is_deleted_stay_and_go_on(world: Wor
     assert [each for each in world.written if each[0] == "delete"] == []
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @in_world
-async def test_a_policy_that_is_made_anew_has_drivers_of_its_own_and_the_old_ones_go(
+async def test_a_recreated_policy_has_its_own_drivers_and_the_old_ones_are_deleted(
     world: World,
 ) -> None:
-    old = await begun(world)
+    old = await install_first_driver(world)
     await world.remove(CLUSTER_POLICIES, POLICY)
     await world.sleep(60)
     await world.apply(cluster_policy())
@@ -219,11 +217,11 @@ async def test_a_policy_that_is_made_anew_has_drivers_of_its_own_and_the_old_one
     assert await world.drivers() == [new]
 
 
-@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.usefixtures(short_retention.__name__)
 @in_world
-async def test_a_delete_that_the_server_does_not_take_is_tried_again(world: World) -> None:
-    old = await begun(world)
-    await moved_on(world)
+async def test_a_refused_delete_is_retried(world: World) -> None:
+    old = await install_first_driver(world)
+    await change_version(world)
     await world.set_driver_label("a", await world.driver(but=[old]))
     await world.sleep(HOUR - 60)
     fault = Fault(effect=RefuseRequest(409), kind="DaemonSet", verbs=("delete",), times=2)
@@ -235,21 +233,21 @@ async def test_a_delete_that_the_server_does_not_take_is_tried_again(world: Worl
 
 @in_world
 async def test_an_object_that_changed_since_the_decision_is_not_deleted(world: World) -> None:
-    old = await begun(world)
+    old = await install_first_driver(world)
     env, namespace = world.sim.env(), NAMESPACE
-    meters = DriverMetrics(env)
+    metrics = DriverMetrics(env)
     sources = Informers(world.kube, namespace=namespace, env=env)
-    actions = Writes(world.kube, informers=sources, namespace=namespace, metrics=meters)
+    actions = Writes(world.kube, informers=sources, namespace=namespace, metrics=metrics)
     stored = (await world.daemon_sets())[old]
     await world.patch(resources.DAEMON_SETS, old, {"metadata": {"labels": {"new": "1"}}})
     key = ObjectKey("DaemonSet", old)
     with pytest.raises(Conflict):
         await actions.delete_operand(
-            key, delete_operand(stored, orphan=False, because="nobody names it")
+            key, delete_operand(stored, orphan=False, because="nothing refers to it")
         )
     stored = (await world.daemon_sets())[old]
     await actions.delete_operand(
-        key, delete_operand(stored, orphan=False, because="nobody names it")
+        key, delete_operand(stored, orphan=False, because="nothing refers to it")
     )
     await actions.delete_operand(
         key, delete_operand(stored, orphan=False, because="it is gone already")

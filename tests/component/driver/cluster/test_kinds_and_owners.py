@@ -1,4 +1,4 @@
-"""Kinds that nobody has installed, and which driver has which node."""
+"""Kinds that are not installed, and the owner labels of nodes."""
 
 import logging
 
@@ -14,7 +14,7 @@ from tests.unit.policy.situations import cluster_policy, crd_mode_policy, nvidia
 
 
 @in_world
-async def test_kinds_that_are_not_there_are_waited_for_in_silence(
+async def test_missing_kinds_are_waited_for_without_warnings(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.install(crds=[])
@@ -24,7 +24,7 @@ async def test_kinds_that_are_not_there_are_waited_for_in_silence(
     assert role.service.unready_reasons() == []
     assert sorted(await world.daemon_sets()) == AGENTS
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
-    # Each of the kinds is asked for every ten seconds, and nothing else.
+    # Missing kinds are requested again every ten seconds.
     await world.install_crds(["clusterpolicies.nvidia.com"])
     await world.apply(cluster_policy())
     await world.sleep(30)
@@ -36,20 +36,20 @@ async def test_kinds_that_are_not_there_are_waited_for_in_silence(
 
 
 @in_world
-async def test_nothing_is_decided_before_it_is_known_what_there_is(world: World) -> None:
+async def test_nothing_is_written_before_the_policies_are_listed(world: World) -> None:
     await world.install()
     await world.apply(cluster_policy())
-    blind = Fault(
+    fault = Fault(
         effect=RefuseRequest(500),
         kind="ClusterPolicy",
         verbs=("get", "list"),
         user=user_of(World.WRITER),
     )
-    world.server.faults.add(blind)
+    world.server.faults.add(fault)
     role = await world.lead()
     assert world.revisions() == []
-    (why,) = role.service.unready_reasons()
-    assert "clusterpolicies" in why
+    (reason,) = role.service.unready_reasons()
+    assert "clusterpolicies" in reason
     world.server.faults.clear()
     await world.sleep(60)
     assert role.service.unready_reasons() == []
@@ -96,15 +96,15 @@ async def test_contradicting_policies_change_no_node_and_both_report_it(world: W
     assert await owners(world) == {"a": "rest", "b": "canary", "plain": None}
     assert len([each for each in world.written if each[1] == "Node"]) == before
     for name in ("canary", "second"):
-        said = await world.conditions("NVIDIADriver", name)
-        assert said["Error"]["reason"] == "ConflictingNodeSelector"
+        conditions = await world.conditions("NVIDIADriver", name)
+        assert conditions["Error"]["reason"] == "ConflictingNodeSelector"
 
 
 @in_world
 async def test_an_obsolete_owner_label_is_removed_only_on_verified_caches(world: World) -> None:
     await two_pools(world)
     await world.lead()
-    blind = [
+    faults = [
         world.server.faults.add(
             Fault(
                 effect=RefuseRequest(500),
@@ -120,7 +120,7 @@ async def test_an_obsolete_owner_label_is_removed_only_on_verified_caches(world:
     await world.label("a", {"nvidia.com/gpu.present": None})
     await world.sleep(60)
     assert (await owners(world))["a"] == "rest"
-    for fault in blind:
+    for fault in faults:
         world.server.faults.remove(fault)
     await world.sleep(300)
     assert (await owners(world))["a"] is None
@@ -131,7 +131,7 @@ async def test_a_gpu_cluster_beside_a_policy_stops_both(world: World) -> None:
     await world.install()
     world.add_kubelet("a")
     await world.apply(cluster_policy())
-    definition = _gpu_clusters()
+    definition = _gpu_cluster_definition()
     await world.apply(definition)
     await world.sleep(5)
     api = resources.GPU_CLUSTERS
@@ -143,12 +143,14 @@ async def test_a_gpu_cluster_beside_a_policy_stops_both(world: World) -> None:
     await world.kube.create(api, created)
     await world.lead()
     assert await world.drivers() == []
-    said = await world.conditions()
-    assert 'conflicting GPUCluster resource "gpu-cluster" detected' in said["Error"]["message"]
+    conditions = await world.conditions()
+    assert (
+        'conflicting GPUCluster resource "gpu-cluster" detected' in conditions["Error"]["message"]
+    )
 
 
-def _gpu_clusters() -> dict[str, object]:
-    """A kind of somebody else's, as far as it matters."""
+def _gpu_cluster_definition() -> dict[str, object]:
+    """Return the definition of the GPU Operator's kind, with any fields."""
     api = resources.GPU_CLUSTERS
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {

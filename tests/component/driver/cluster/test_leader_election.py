@@ -1,4 +1,4 @@
-"""Several processes of the role: one writes, and another goes on when it is gone."""
+"""Two processes of the role: the leader writes, and the standby takes over."""
 
 from libs.kube.resources import LEASES
 from services.driver.cluster.role import LEASE
@@ -7,7 +7,7 @@ from tests.component.processes import NAMESPACE
 
 
 @in_world
-async def test_of_two_one_writes_and_both_are_ready(world: World) -> None:
+async def test_only_the_leader_writes_and_both_are_ready(world: World) -> None:
     await world.install_policy()
     first = await world.lead()
     second = await world.lead()
@@ -32,7 +32,7 @@ async def test_a_standby_takes_over_when_the_leader_dies(world: World) -> None:
 
 
 @in_world
-async def test_a_leader_that_was_cut_off_leads_again_when_it_is_let(world: World) -> None:
+async def test_a_leader_leads_again_after_an_outage_of_the_server(world: World) -> None:
     await world.install_policy()
     role = await world.lead()
     await world.server.stop()

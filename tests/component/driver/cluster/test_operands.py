@@ -1,4 +1,4 @@
-"""A policy becomes operands, and says how they stand."""
+"""The operands of a policy, and the status that describes them."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ async def test_a_policy_brings_up_agents_and_a_driver_for_each_system(world: Wor
 
 
 @in_world
-async def test_each_object_is_written_once_and_its_status_as_often_as_it_changes(
+async def test_each_object_is_written_once_and_the_status_when_it_changes(
     world: World,
 ) -> None:
     await world.install_policy()
@@ -68,12 +68,12 @@ async def test_a_restart_writes_nothing(world: World) -> None:
 async def test_the_status_shows_problems_and_success(world: World) -> None:
     await world.install_policy()
     role = await world.lead()
-    said = await world.conditions()
+    conditions = await world.conditions()
     assert await world.state() == "notReady"
-    assert said["Ready"]["status"] == "False"
-    words = "state-driver on a: no driver is running yet"
-    assert words in said["Error"]["message"]
-    assert {each["observedGeneration"] for each in said.values()} == {1}
+    assert conditions["Ready"]["status"] == "False"
+    message = "state-driver on a: no driver is running yet"
+    assert message in conditions["Error"]["message"]
+    assert {each["observedGeneration"] for each in conditions.values()} == {1}
     assert role.value("gpu_operator_reconciliation_status") == 0
     for node, system in (("a", "ubuntu22.04"), ("b", "ubuntu24.04")):
         await world.set_driver_label(node, await world.driver(system=system))
@@ -92,18 +92,18 @@ async def test_the_status_shows_problems_and_success(world: World) -> None:
     assert total > failed > 0
 
 
-def test_pods_that_crash_are_named_with_node_and_cause_until_they_run() -> None:
+def test_crashing_pods_are_in_the_status_with_node_and_cause_until_they_run() -> None:
     async def story(world: World) -> None:
         await world.install_policy()
         await world.lead()
         await world.sleep(60)
-        said = await world.conditions()
-        words = "gpu-feature-discovery on a: sluice-discovery: CrashLoopBackOff: "
-        assert words in said["Error"]["message"]
-        assert "gpu-feature-discovery on b" not in said["Error"]["message"]
+        conditions = await world.conditions()
+        message = "gpu-feature-discovery on a: sluice-discovery: CrashLoopBackOff: "
+        assert message in conditions["Error"]["message"]
+        assert "gpu-feature-discovery on b" not in conditions["Error"]["message"]
         await world.sleep(600)
-        said = await world.conditions()
-        assert "gpu-feature-discovery" not in said["Error"]["message"]
+        conditions = await world.conditions()
+        assert "gpu-feature-discovery" not in conditions["Error"]["message"]
 
     crashes = WorldOverride(
         node="a",
@@ -132,8 +132,8 @@ def test_the_missing_device_plugin_is_reported_but_not_awaited() -> None:
         (container,) = found[VALIDATOR].spec["template"]["spec"]["containers"]
         env = {each["name"]: each.get("value") for each in container["env"]}
         assert env["SLUICE_CHECK_PLUGIN"] == "false"
-        said = await world.conditions()
-        return said["DevicePlugin"]
+        conditions = await world.conditions()
+        return conditions["DevicePlugin"]
 
     condition = play(story)
     assert (condition["status"], condition["reason"]) == ("False", "NotBuilt")
@@ -148,7 +148,7 @@ async def test_a_disabled_device_plugin_is_not_reported(world: World) -> None:
 
 
 @in_world
-async def test_an_edit_of_ours_is_taken_back_and_what_others_add_stays(world: World) -> None:
+async def test_an_edit_of_our_fields_is_reverted_and_added_fields_stay(world: World) -> None:
     await world.install_policy()
     await world.lead()
     before = len(world.revisions())
@@ -167,7 +167,7 @@ async def test_an_edit_of_ours_is_taken_back_and_what_others_add_stays(world: Wo
 
 
 @in_world
-async def test_what_is_deleted_by_hand_is_made_anew(world: World) -> None:
+async def test_deleted_objects_are_recreated(world: World) -> None:
     await world.install_policy()
     await world.lead()
     before = sorted(await world.daemon_sets())
@@ -180,7 +180,7 @@ async def test_what_is_deleted_by_hand_is_made_anew(world: World) -> None:
 
 
 @in_world
-async def test_what_a_policy_switches_off_goes(world: World) -> None:
+async def test_disabled_operands_are_deleted(world: World) -> None:
     await world.install_policy()
     await world.lead()
     off = {"dcgmExporter": {"enabled": False}, "cdi": {"enabled": False}}
@@ -195,7 +195,7 @@ async def test_what_a_policy_switches_off_goes(world: World) -> None:
 
 
 @in_world
-async def test_a_policy_with_an_error_changes_nothing_and_says_so(world: World) -> None:
+async def test_an_invalid_policy_changes_nothing_and_is_reported(world: World) -> None:
     await world.install_policy()
     await world.lead()
     before = sorted(await world.daemon_sets())
@@ -204,22 +204,22 @@ async def test_a_policy_with_an_error_changes_nothing_and_says_so(world: World) 
     await world.change_policy(**spec)
     await world.sleep(30)
     assert sorted(await world.daemon_sets()) == before
-    said = await world.conditions()
-    assert said["Accepted"]["status"] == "False"
-    assert said["Degraded"]["status"] == "True"
+    conditions = await world.conditions()
+    assert conditions["Accepted"]["status"] == "False"
+    assert conditions["Degraded"]["status"] == "True"
     ((reason, message),) = await world.events()
     assert reason == "Invalid"
     assert "spec.driver.image is missing" in message
 
 
 @in_world
-async def test_a_changed_file_of_people_reaches_the_driver(world: World) -> None:
+async def test_drivers_wait_for_a_config_map_named_by_the_policy(world: World) -> None:
     driver = {**DRIVER, "certConfig": {"name": "ca"}}
     await world.install_policy(driver=driver)
     role = await world.lead()
     assert await world.drivers() == []
-    said = await world.conditions()
-    assert "names a ConfigMap that does not exist" in said["Error"]["message"]
+    conditions = await world.conditions()
+    assert "names a ConfigMap that does not exist" in conditions["Error"]["message"]
     config = {"metadata": {"name": "ca"}, "data": {"ca.crt": "x"}}
     await world.kube.create(resources.CONFIGS, config, namespace=NAMESPACE)
     await world.sleep(10)

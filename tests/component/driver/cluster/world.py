@@ -1,4 +1,4 @@
-"""What the tests of the driver's cluster role add to the world."""
+"""A world for tests of the driver's cluster role: policies, driver DaemonSets and conditions."""
 
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar

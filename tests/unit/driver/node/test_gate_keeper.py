@@ -1,4 +1,4 @@
-"""Outside of an op the gate opens for what is proven, and for nothing else."""
+"""Without a running operation, the gate opens only for the proven driver."""
 
 import pytest
 
@@ -13,20 +13,20 @@ OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b
 PROVEN = Idle(proven=Proven(label="d-1", kernel=KERNEL))
 
 
-def why(world: World) -> str:
-    """What the agent last said of its gate."""
+def shut_reason(world: World) -> str:
+    """Return the last reported reason why the gate is shut."""
     gates = [facts.gate for facts in world.reported(Facts) if facts.gate]
     return gates[-1].why if gates else ""
 
 
 @in_world
-async def test_it_opens_for_what_is_proven(world: World) -> None:
+async def test_the_gate_opens_for_the_proven_driver(world: World) -> None:
     async with world.agent():
         await world.send_command(PROVEN)
         world.machine.add_gate_request(NEW, "d-1", at=1.0)
         await world.until(lambda: world.machine.is_gate_open_to(NEW, "d-1"))
         await world.clock.sleep(10)
-        assert why(world) == ""
+        assert shut_reason(world) == ""
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ async def test_the_gate_stays_shut_and_the_reason_is_reported(
         if body is not None:
             await world.send_command(body)
         world.machine.add_gate_request(NEW, label, at=1.0)
-        await world.until(lambda: expected in why(world))
+        await world.until(lambda: expected in shut_reason(world))
         assert not world.machine.is_gate_open_to(NEW, label)
 
 
@@ -63,7 +63,7 @@ async def test_no_pod_is_admitted_beside_a_running_driver(world: World) -> None:
     async with world.agent():
         await world.send_command(PROVEN)
         machine.add_gate_request(NEW, "d-1", at=2.0)
-        await world.until(lambda: "are still on the machine" in why(world))
+        await world.until(lambda: "are still on the machine" in shut_reason(world))
         assert not machine.is_gate_open_to(NEW, "d-1")
         machine.remove_process(100)
         await world.until(lambda: machine.is_gate_open_to(NEW, "d-1"))
@@ -71,7 +71,7 @@ async def test_no_pod_is_admitted_beside_a_running_driver(world: World) -> None:
 
 
 @in_world
-async def test_what_an_earlier_process_read_opens_nothing(world: World) -> None:
+async def test_a_restarted_agent_opens_the_gate_only_after_reading_its_slot(world: World) -> None:
     async with world.agent():
         await world.send_command(PROVEN)
         await world.clock.sleep(5)
@@ -85,19 +85,19 @@ async def test_what_an_earlier_process_read_opens_nothing(world: World) -> None:
 
 
 @in_world
-async def test_what_was_proven_is_taken_back_by_the_next_idle(world: World) -> None:
+async def test_the_next_idle_without_a_proof_shuts_the_gate(world: World) -> None:
     async with world.agent():
         await world.send_command(PROVEN)
         world.machine.add_gate_request(NEW, "d-1", at=1.0)
         await world.until(lambda: world.machine.is_gate_open_to(NEW, "d-1"))
         await world.send_command(Idle())
         world.machine.add_gate_request(OLD, "d-1", at=world.clock.now())
-        await world.until(lambda: "no driver is validated" in why(world))
+        await world.until(lambda: "no driver is validated" in shut_reason(world))
         assert not world.machine.is_gate_open_to(OLD, "d-1")
 
 
 @in_world
-async def test_a_request_older_than_the_admitted_pod_is_gone(world: World) -> None:
+async def test_a_request_older_than_that_of_the_admitted_pod_is_ignored(world: World) -> None:
     async with world.agent():
         world.machine.add_gate_request(OLD, "d-1", at=world.clock.now() - 60)
         world.machine.add_gate_request(NEW, "d-1", at=world.clock.now())
@@ -105,4 +105,4 @@ async def test_a_request_older_than_the_admitted_pod_is_gone(world: World) -> No
         await world.until(lambda: world.machine.is_gate_open_to(NEW, "d-1"))
         await world.clock.sleep(60)
         assert [each.pod_uid for each in gate.list_answers(world.machine.tree)] == [NEW]
-        assert why(world) == ""
+        assert shut_reason(world) == ""

@@ -1,4 +1,4 @@
-"""The program in a driver pod: it asks, and ends when it is answered."""
+"""The init program of a driver pod: it requests admission and ends when it is admitted."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from services.driver.node.gate_program import wait_at_gate
 ENVIRON = {"POD_UID": "new", "SLUICE_DRIVER_LABEL": "d-2"}
 
 
-def test_it_ends_when_it_is_answered(tmp_path: Path) -> None:
+def test_the_program_ends_when_the_pod_is_admitted(tmp_path: Path) -> None:
     tree, slept, lines = Tree(tmp_path), list[float](), list[str]()
 
     def sleep(seconds: float) -> None:
@@ -34,7 +34,7 @@ def test_missing_variables_are_named(tmp_path: Path) -> None:
     assert lines == ["cannot request admission: the driver pod must set SLUICE_DRIVER_LABEL"]
 
 
-def test_it_says_where_it_cannot_write(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_logged_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file where the folder should be")
     lines = list[str]()
     assert wait_at_gate(Tree(tmp_path), ENVIRON, log=lines.append) == 1

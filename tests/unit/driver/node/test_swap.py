@@ -1,4 +1,4 @@
-"""`swap` from any point on: who was let in stays in, the kernel decides, nothing is done twice."""
+"""`swap`, also after a restart: admitted pods stay admitted, and no step is repeated."""
 
 from libs.contracts.commands import Idle, Proven, Swap
 from libs.contracts.reports import Outcome, Progress
@@ -14,14 +14,14 @@ SWAP = Swap(label="d-2", old_pod_uid=OLD)
 
 
 def with_old_driver(world: World) -> None:
-    """Its pod was let in, its modules are loaded, and its process lives."""
+    """Load the old driver, whose pod is admitted and whose process runs."""
     world.machine.load_driver("550.54")
     gate.put_answer(world.machine.tree, GateAnswer(pod_uid=OLD, label="d-1", at=1.0))
     world.machine.add_process(100, OLD, comm="nvidia-driver")
 
 
 @in_world
-async def test_the_old_driver_goes_before_the_new_one_comes(world: World) -> None:
+async def test_the_old_driver_is_unloaded_before_the_new_pod_is_admitted(world: World) -> None:
     with_old_driver(world)
     machine = world.machine
     async with world.agent():
@@ -77,7 +77,7 @@ async def test_a_holder_that_ends_in_time_is_waited_for(world: World) -> None:
 
 
 @in_world
-async def test_with_keep_the_modules_stay(world: World) -> None:
+async def test_keep_leaves_the_modules_loaded(world: World) -> None:
     with_old_driver(world)
     machine = world.machine
     machine.remove_process(100)
@@ -85,7 +85,8 @@ async def test_with_keep_the_modules_stay(world: World) -> None:
         order = await world.send_command(Swap(label="d-2", old_pod_uid=OLD, keep=True))
         machine.add_gate_request(NEW, "d-2", at=world.clock.now())
         await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
-        assert not machine.tree.exists(driver_files.READY)  # what the old container said is no news
+        # The ready file of the old container does not count.
+        assert not machine.tree.exists(driver_files.READY)
         assert world.result(order) is None
         put(machine.root, driver_files.READY, "")
         await world.wait_for_result(order)
@@ -93,7 +94,7 @@ async def test_with_keep_the_modules_stay(world: World) -> None:
 
 
 @in_world
-async def test_without_a_label_nothing_comes_after(world: World) -> None:
+async def test_without_a_label_the_swap_ends_after_the_unload(world: World) -> None:
     with_old_driver(world)
     world.machine.remove_process(100)
     async with world.agent():
@@ -104,7 +105,7 @@ async def test_without_a_label_nothing_comes_after(world: World) -> None:
 
 
 @in_world
-async def test_an_op_begun_again_never_unloads_under_its_own_new_driver(world: World) -> None:
+async def test_a_resumed_op_does_not_unload_its_own_new_driver(world: World) -> None:
     machine = world.machine
     async with world.agent():
         order = await world.send_command(SWAP)
@@ -128,7 +129,8 @@ async def test_an_admitted_pod_counts_as_running_while_its_container_is_down(wor
         order = await world.send_command(SWAP)
         machine.add_gate_request(NEW, "d-2", at=world.clock.now())
         await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
-    machine.set_modules("nvidia")  # its container crashed: no process of it is left, the pod is
+    # The container crashed: it has no processes left, but its pod exists.
+    machine.set_modules("nvidia")
     async with world.agent():
         await world.clock.sleep(60)
         assert world.phases(order)[-1] == "driver-start"
@@ -142,20 +144,20 @@ async def test_a_pod_named_as_old_is_replaced_by_another_with_the_same_label(wor
         order = await world.send_command(SWAP)
         machine.add_gate_request(NEW, "d-2", at=world.clock.now())
         await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
-        again = await world.send_command(Swap(label="d-2", old_pod_uid=NEW))
+        replaced = await world.send_command(Swap(label="d-2", old_pod_uid=NEW))
         await world.wait_for_result(order)
         machine.add_gate_request(newer, "d-2", at=world.clock.now())
         await world.until(lambda: machine.is_gate_open_to(newer, "d-2"))
         assert not machine.is_gate_open_to(NEW, "d-2")
         machine.load_driver("570.86.15")
-        await world.wait_for_result(again)
+        await world.wait_for_result(replaced)
         first = world.result(order)
         assert first is not None
         assert first.outcome is Outcome.SUPERSEDED
 
 
 @in_world
-async def test_a_pod_that_is_deleted_before_its_driver_is_up_makes_room_for_the_next(
+async def test_a_pod_deleted_before_its_driver_is_ready_is_replaced_by_the_next(
     world: World,
 ) -> None:
     machine, newer = world.machine, NEW.replace("2222", "9999")
@@ -164,7 +166,8 @@ async def test_a_pod_that_is_deleted_before_its_driver_is_up_makes_room_for_the_
         machine.add_gate_request(NEW, "d-2", at=world.clock.now())
         await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
         machine.load_driver("570.86.15")
-        machine.tree.at(driver_files.READY).unlink()  # its container is stopped before it was up
+        # The container is stopped before it is ready.
+        machine.tree.at(driver_files.READY).unlink()
         await world.clock.sleep(5)
         machine.add_gate_request(newer, "d-2", at=world.clock.now())
         await world.until(lambda: machine.is_gate_open_to(newer, "d-2"))
@@ -176,7 +179,7 @@ async def test_a_pod_that_is_deleted_before_its_driver_is_up_makes_room_for_the_
 
 
 @in_world
-async def test_a_root_that_cannot_be_unmounted_is_a_failure_with_its_reason(world: World) -> None:
+async def test_a_root_that_cannot_be_unmounted_fails_the_swap(world: World) -> None:
     world.machine.unmount_error = "umount /run/nvidia/driver: Device or resource busy"
     async with world.agent():
         order = await world.send_command(SWAP)
@@ -185,7 +188,7 @@ async def test_a_root_that_cannot_be_unmounted_is_a_failure_with_its_reason(worl
 
 
 @in_world
-async def test_a_pod_with_another_label_is_not_let_in(world: World) -> None:
+async def test_a_pod_with_another_label_is_not_admitted(world: World) -> None:
     async with world.agent():
         order = await world.send_command(SWAP)
         world.machine.add_gate_request(NEW, "d-9", at=world.clock.now())
@@ -197,7 +200,7 @@ async def test_a_pod_with_another_label_is_not_let_in(world: World) -> None:
 
 
 @in_world
-async def test_a_proven_driver_opens_nothing_after_a_swap_command(world: World) -> None:
+async def test_a_proven_driver_is_not_admitted_after_a_swap_command(world: World) -> None:
     machine = world.machine
     async with world.agent():
         await world.send_command(Idle(proven=Proven(label="d-1", kernel=KERNEL)))

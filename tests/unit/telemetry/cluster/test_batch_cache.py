@@ -28,7 +28,7 @@ def test_a_silent_node_is_left_out_until_its_next_batch() -> None:
     assert names(cache, now=200.0) == ["b"]
 
 
-def test_errors_are_counted_once_in_each_run() -> None:
+def test_xids_are_counted_once_in_each_run() -> None:
     cache = BatchCache()
     batches = [(0, 0), (1, 2), (2, 2), (3, 3)]
     assert [cache.add(batch(seq=seq, xids=xids), now=0.0) for seq, xids in batches] == [0, 2, 0, 1]
@@ -37,13 +37,13 @@ def test_errors_are_counted_once_in_each_run() -> None:
     assert cache.xids("a") == 7
 
 
-def test_a_batch_that_was_lost_loses_no_error() -> None:
+def test_a_lost_batch_loses_no_xid() -> None:
     cache = BatchCache()
     cache.add(batch(seq=0), now=0.0)
     assert cache.add(batch(seq=5, xids=3), now=0.0) == 3
 
 
-def test_two_agents_that_overlap_are_not_counted_twice() -> None:
+def test_overlapping_runs_are_not_counted_twice() -> None:
     cache = BatchCache()
     batches = [("one", 0, 0), ("one", 1, 5), ("two", 0, 1), ("one", 2, 6), ("two", 1, 1)]
     new = [cache.add(batch(run=run, seq=seq, xids=xids), now=0.0) for run, seq, xids in batches]
@@ -58,16 +58,16 @@ def test_xids_from_before_the_first_batch_do_not_count() -> None:
     assert fresh.add(batch(seq=0, xids=2), now=0.0) == 2
 
 
-def test_a_node_that_is_forgotten_leaves_nothing() -> None:
+def test_a_forgotten_node_has_neither_batch_nor_xids() -> None:
     cache = BatchCache()
     cache.add(batch(seq=0, xids=2), now=0.0)
     cache.forget("a")
-    cache.forget("never-heard")
+    cache.forget("unknown")
     assert names(cache, now=0.0) == []
     assert cache.xids("a") == 0
 
 
-def test_a_node_costs_as_much_after_many_batches_as_after_one() -> None:
+def test_memory_does_not_grow_with_the_number_of_batches() -> None:
     cache, fleet = BatchCache(), [f"node-{number}" for number in range(1_000)]
 
     def memory_after(run: str) -> int:

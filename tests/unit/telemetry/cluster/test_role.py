@@ -164,11 +164,11 @@ async def test_a_deleted_node_disappears_with_its_batches(world: World) -> None:
     assert world.names("sluice_pool_nodes") == set()
     await world.send(sender, 40)
     assert world.names("sluice_node_gpus") == set()
-    again = await world.node("a", **GOLD)
+    new_uid = await world.node("a", **GOLD)
     await world.send(sender, 40)
     assert world.names("sluice_node_gpus") == set()
     assert world.value("sluice_telemetry_batches_total", outcome="stranger") == 2
-    await world.send(world.sender_of("a", again), 40)
+    await world.send(world.sender_of("a", new_uid), 40)
     assert world.names("sluice_node_gpus") == {"a"}
     assert world.value("sluice_telemetry_batches_total", outcome="taken") == 2
 

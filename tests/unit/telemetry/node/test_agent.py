@@ -31,7 +31,7 @@ async def test_gpus_are_measured_and_sent_every_half_minute(world: World) -> Non
 
 
 @in_world
-async def test_without_a_driver_it_says_what_it_waits_for_and_begins_when_there_is_one(
+async def test_without_a_driver_the_agent_is_unready_and_starts_once_one_is_loaded(
     world: World,
 ) -> None:
     world.driver.set_version("")
@@ -65,8 +65,8 @@ async def test_quiesce_releases_the_gpus_and_drops_the_last_sweep(world: World) 
             await world.clock.sleep(4 * STALE_AFTER)
             assert world.driver.held == 0
             assert world.page().body == b""
-            (why,) = service.unready_reasons()
-            assert "are released while the driver changes" in why
+            (reason,) = service.unready_reasons()
+            assert "are released while the driver changes" in reason
         async with world.agent():
             await world.clock.sleep(4 * STALE_AFTER)
             assert world.driver.held == 0
@@ -115,7 +115,7 @@ async def test_each_report_of_an_xid_counts_once(world: World) -> None:
 
 
 @in_world
-async def test_an_error_counts_although_nothing_else_could_be_read_after_it(world: World) -> None:
+async def test_an_xid_counts_although_no_reading_succeeds_afterwards(world: World) -> None:
     async with world.received_batches() as batches, world.agent() as service:
         await world.clock.sleep(1)
         world.driver.gpus.fail("GPU-1", 79)
@@ -132,7 +132,7 @@ async def test_an_error_counts_although_nothing_else_could_be_read_after_it(worl
 
 
 @in_world
-async def test_another_process_begins_another_run_without_the_errors_of_the_last(
+async def test_a_restart_begins_another_run_without_earlier_xids(
     world: World,
 ) -> None:
     async with world.received_batches() as batches:
@@ -150,7 +150,7 @@ async def test_another_process_begins_another_run_without_the_errors_of_the_last
 
 
 @in_world
-async def test_while_the_bus_is_away_the_page_is_served_and_lost_batches_are_counted(
+async def test_during_an_outage_of_the_bus_the_page_is_served_and_batches_are_counted(
     world: World,
 ) -> None:
     async with world.received_batches() as batches, world.agent():
@@ -165,7 +165,7 @@ async def test_while_the_bus_is_away_the_page_is_served_and_lost_batches_are_cou
 
 
 @in_world
-async def test_beside_the_metrics_there_are_the_pages_that_probes_and_people_ask_for(
+async def test_the_agent_also_serves_a_health_page_and_an_index(
     world: World,
 ) -> None:
     async with world.agent():

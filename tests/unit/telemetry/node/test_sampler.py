@@ -1,4 +1,4 @@
-"""Sweeps and quiescing that meet, and a machine that does not answer."""
+"""A release during a sweep, and GPUs that do not respond."""
 
 import asyncio
 import threading
@@ -20,8 +20,8 @@ from tests.unit.fake_machine import VERSION, FakeDriver, FakeMachine
 T = TypeVar("T")
 
 
-class SlowAccess:
-    """Answers after a while."""
+class SlowOffload:
+    """Run each call after a delay."""
 
     def __init__(self, sim: Sim) -> None:
         self._sim = sim
@@ -32,8 +32,8 @@ class SlowAccess:
         return work()
 
 
-def sampler(clock: Clock, root: Path, driver: FakeDriver, access: Offload) -> Sampler:
-    machine = msgspec.structs.replace(FakeMachine(root).machine, offload=access, gpus=driver.gpus)
+def sampler(clock: Clock, root: Path, driver: FakeDriver, offload: Offload) -> Sampler:
+    machine = msgspec.structs.replace(FakeMachine(root).machine, offload=offload, gpus=driver.gpus)
     return Sampler(
         machine=machine,
         hold=GpuHandle(driver.gpus),
@@ -42,48 +42,48 @@ def sampler(clock: Clock, root: Path, driver: FakeDriver, access: Offload) -> Sa
     )
 
 
-class FirstInThread:
-    """The first thing it is asked is done in a thread, everything else at once."""
+class FirstCallInThread:
+    """Run the first call in a thread, and all others inline."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._called = False
 
     async def do(self, work: Callable[[], T]) -> T:
-        first, self._asked = not self._asked, True
+        first, self._called = not self._called, True
         return await asyncio.to_thread(work) if first else work()
 
 
 async def test_a_release_waits_for_the_running_sweep(tmp_path: Path) -> None:
-    driver, began, opens = FakeDriver(loaded=VERSION), threading.Event(), threading.Event()
-    driver.on_open = lambda: (began.set(), opens.wait(20.0))
-    gpu_sampler = sampler(SystemClock(), tmp_path, driver, FirstInThread())
-    sweeping = asyncio.create_task(gpu_sampler.sweep())
-    await eventually(began.is_set)
-    releasing = asyncio.create_task(gpu_sampler.release())
+    driver, opening, may_open = FakeDriver(loaded=VERSION), threading.Event(), threading.Event()
+    driver.on_open = lambda: (opening.set(), may_open.wait(20.0))
+    gpu_sampler = sampler(SystemClock(), tmp_path, driver, FirstCallInThread())
+    sweep = asyncio.create_task(gpu_sampler.sweep())
+    await eventually(opening.is_set)
+    release = asyncio.create_task(gpu_sampler.release())
     for _ in range(10):
         await asyncio.sleep(0)
-    opens.set()
-    await sweeping
-    await releasing
+    may_open.set()
+    await sweep
+    await release
     assert (driver.held, gpu_sampler.current) == (0, None)
     await gpu_sampler.sweep()
     assert (driver.held, gpu_sampler.current) == (0, None)
 
 
-def test_gpus_that_do_not_answer_are_not_shown_as_they_were(tmp_path: Path) -> None:
+def test_the_last_sweep_expires_while_the_gpus_do_not_respond(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        driver, access = FakeDriver(loaded=VERSION), SlowAccess(sim)
-        gpu_sampler = sampler(sim.clock, tmp_path, driver, access)
+        driver, offload = FakeDriver(loaded=VERSION), SlowOffload(sim)
+        gpu_sampler = sampler(sim.clock, tmp_path, driver, offload)
         await gpu_sampler.sweep()
-        access.seconds = 2 * STALE_AFTER
-        hanging = sim.loop.create_task(gpu_sampler.sweep())
+        offload.seconds = 2 * STALE_AFTER
+        sweep = sim.loop.create_task(gpu_sampler.sweep())
         await sim.clock.sleep(STALE_AFTER)
         assert gpu_sampler.current is not None
         assert gpu_sampler.problem == ""
         await sim.clock.sleep(1.0)
         assert gpu_sampler.current is None
         assert gpu_sampler.problem == "the GPUs did not answer for 91 s"
-        await hanging
+        await sweep
         assert gpu_sampler.current is not None
         assert gpu_sampler.problem == ""
 

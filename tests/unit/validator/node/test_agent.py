@@ -1,4 +1,4 @@
-"""The validator agent: evidence names exactly what was proven, and a failure what it means."""
+"""The validator agent: evidence names exactly what was proven; failures are explained."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -135,7 +135,7 @@ def test_the_evidence_names_exactly_what_was_proven() -> None:
     )
 
 
-def test_without_a_requested_start_the_kernels_counts() -> None:
+def test_without_a_requested_start_that_of_the_process_counts() -> None:
     evidence, _ = validate(request=msgspec.structs.replace(REQUEST, started=0.0))
     assert evidence.passed
     assert evidence.driver_started == STARTED
@@ -162,7 +162,7 @@ def test_a_driver_on_the_host_has_no_pod() -> None:
         (remove(driver_files.STATE), "from an unknown source, but i-2 is wanted"),
     ],
 )
-def test_each_failure_says_what_it_means(change: Change, message: str) -> None:
+def test_each_failure_is_explained(change: Change, message: str) -> None:
     evidence, result = validate(change)
     assert not evidence.passed
     assert message in evidence.steps[0].message
@@ -177,7 +177,7 @@ def test_a_restarted_container_is_not_the_requested_run() -> None:
 
 
 @in_world
-async def test_gpus_that_come_up_one_after_another_are_waited_for(world: World) -> None:
+async def test_missing_gpus_are_waited_for(world: World) -> None:
     set_gpus(0)(world)
     async with world.agent():
         order = await world.send_command(REQUEST)
@@ -219,7 +219,7 @@ async def test_each_command_publishes_its_events_once(world: World, works: bool)
     async with world.agent():
         await world.wait_for_result(await world.send_command(REQUEST))
         await world.clock.sleep(5)
-    # Another process reads the same journal, and publishes nothing again.
+    # A restarted agent with the same journal repeats no event.
     async with world.agent():
         await world.clock.sleep(100)
     started, finished, evidence = [event.open() for event in world.events]
