@@ -70,7 +70,7 @@ async def _plain(server: NatsServer) -> float:
         if count == NODES * BATCHES:
             done.set()
 
-    await client.subscribe(subjects.of_cluster(subjects.Telemetry, "default"), cb=received)
+    await client.subscribe(subjects.cluster_pattern(subjects.Telemetry, "default"), cb=received)
     await client.flush()
     seconds = await _time_receiving(server, "plain", done)
     await client.close()

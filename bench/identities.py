@@ -45,7 +45,7 @@ async def run(report: BenchReport) -> None:
         )
         connected_subjects: set[str] = set()
         await reader.subscribe(
-            subjects.of_cluster(subjects.Beat, scheduler.cluster),
+            subjects.cluster_pattern(subjects.Beat, scheduler.cluster),
             lambda subject, _data, _reply: connected_subjects.add(subject),
         )
         for part in range(PROCESSES):

@@ -83,7 +83,7 @@ async def _plain(server: NatsServer) -> float:
 
     started = time.perf_counter()
     await client.jetstream().subscribe(
-        subjects.of_cluster(subjects.State, "default"),
+        subjects.cluster_pattern(subjects.State, "default"),
         cb=received,
         ordered_consumer=True,
         deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,

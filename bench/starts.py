@@ -85,7 +85,7 @@ async def _story(world: World) -> tuple[list[CpuMoment], list[float]]:
     preflights: dict[str, CpuMoment] = {}
 
     def record(trace: TraceRecord) -> None:
-        subject = subjects.parse(trace.subject) if trace.what == "store" else None
+        subject = subjects.parse(trace.subject) if trace.action == "store" else None
         if isinstance(subject, subjects.State) and subject.kind == StateKind.PREFLIGHT:
             preflights[subject.node] = wire.now()
 

@@ -109,7 +109,7 @@ class SimulatedNode:
     async def entries(self) -> tuple[Entry, ...]:
         """Return the entries of all agents' journals."""
         entries: list[Entry] = []
-        do = self._environment.access.do
+        do = self._environment.access.run
         for writer in AGENT_KINDS:
             path = self._root / journal_path(writer)
             if await do(path.exists):  # an agent that never ran has no journal

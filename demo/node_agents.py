@@ -188,7 +188,7 @@ class AgentContainer:
                     settings,
                     bus=bus,
                     host=host,
-                    journal=FileJournal(path, run=host.offload.do),
+                    journal=FileJournal(path, run=host.offload.run),
                     env=env,
                     service=service,
                 )

@@ -37,8 +37,12 @@ class SoakTarget(NamedTuple):
 
 def _engine(seed: int) -> SeedResult:
     result = run_scenario(scenario(seed))
-    wrong = result.wrong
-    return seed, f"{wrong.kind}: {wrong.message}" if wrong is not None else "", result.done
+    wrong = result.failure
+    return (
+        seed,
+        f"{wrong.kind}: {wrong.message}" if wrong is not None else "",
+        result.nodes_in_place,
+    )
 
 
 def _campaign(seed: int) -> SeedResult:
@@ -78,11 +82,11 @@ def explore_all(words: str, max_states: int) -> int:
         tasks = [(name, max_states) for name in names]
         for name, result in pool.imap_unordered(explore, tasks):
             states += result.states
-            wrong += bool(result.wrong)
-            extent = "complete" if result.whole else "stopped at the limit"
+            wrong += bool(result.failure)
+            extent = "complete" if result.complete else "stopped at the limit"
             print(f"{name}: {result.states} states, {extent}", flush=True)
-            if result.wrong:
-                print(result.wrong, end="\n\n", flush=True)
+            if result.failure:
+                print(result.failure, end="\n\n", flush=True)
     print(f"{len(names)} explorations, {states} states, {wrong} failed")
     return 1 if wrong or not names else 0
 

@@ -137,5 +137,5 @@ def _done_times(journal: AuditJournal) -> dict[str, float]:
     return {
         change.node.name: change.revision.time
         for change in timeline.changes
-        if change.ours and change.new_state == UpgradeState.UPGRADE_DONE
+        if change.by_scheduler and change.new_state == UpgradeState.UPGRADE_DONE
     }

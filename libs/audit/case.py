@@ -109,7 +109,7 @@ class AuditCase:
     @cached_property
     def writes(self) -> list[NodeChange]:
         """The scheduler's writes to Nodes."""
-        return [change for change in self.timeline.changes if change.ours]
+        return [change for change in self.timeline.changes if change.by_scheduler]
 
     @cached_property
     def lowering_writes(self) -> list[NodeChange]:

@@ -80,7 +80,7 @@ class _DesiredCordon(msgspec.Struct):
     def observe_before_check(self, change: NodeChange) -> None:
         """Account for our first write to the node."""
         before = change.before
-        if change.ours and not self.ours:
+        if change.by_scheduler and not self.ours:
             self.ours = True
             if before.state in _IN_PROGRESS and before.record is None:
                 # Without the annotation `initially-cordoned`, the cordon was the GPU Operator's
@@ -90,7 +90,7 @@ class _DesiredCordon(msgspec.Struct):
     def observe_after_check(self, change: NodeChange) -> None:
         """Account for writes of others, and for the result of an attempt of ours."""
         before, after = change.before, change.after
-        if change.ours:
+        if change.by_scheduler:
             if after.failed or change.new_state == UpgradeState.UPGRADE_DONE:
                 self.unproven = after.failed
             if before.request and after.lease is None and after.cordoned:
@@ -106,7 +106,7 @@ def cordons(case: AuditCase) -> Iterator[AuditFinding]:
     """Check each write of ours that changes a cordon, or ends the lease that needed it."""
     for change, desired in case.timeline.changes_with(_DesiredCordon.at_start):
         desired.observe_before_check(change)
-        if change.ours and (problem := _cordon_problem(change, desired)):
+        if change.by_scheduler and (problem := _cordon_problem(change, desired)):
             yield write_violation("I4", change, f"{change.node.name} {problem}")
         desired.observe_after_check(change)
 
@@ -155,7 +155,7 @@ class _NodeOwnership(msgspec.Struct):
     def observe(self, change: NodeChange) -> None:
         for path in _OWNERSHIP_PATHS & change.revision.changed.keys():
             value = change.revision.changed[path][1]
-            if change.ours and value:
+            if change.by_scheduler and value:
                 self.own_paths.add(path)
             else:
                 self.own_paths.discard(path)
@@ -163,7 +163,7 @@ class _NodeOwnership(msgspec.Struct):
                 self.malformed_record = bool(value) and change.after.record is None
         lost = self.record_lost or change.record_lost
         self.record_lost = lost and self._shows_ownership(change)
-        self.known = self.known or change.ours
+        self.known = self.known or change.by_scheduler
 
     def _shows_ownership(self, change: NodeChange) -> bool:
         """Report whether the node still shows that it was ours; otherwise it counts as new."""
@@ -176,7 +176,7 @@ def foreign_fields(case: AuditCase) -> Iterator[AuditFinding]:
     """Check each path of each write of ours."""
     for change, node in case.timeline.changes_with(_NodeOwnership.at_start):
         problems: Iterator[str] = iter(())
-        if change.ours:
+        if change.by_scheduler:
             problems = _own_write(change, node)
         elif change.revision.manager.startswith(OURS):
             problems = _service_write(change)

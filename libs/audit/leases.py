@@ -36,7 +36,7 @@ def leases(case: AuditCase) -> Iterator[AuditFinding]:
     for change in case.timeline.changes:
         uid, before, after = change.node.uid, change.before, change.after
         highest = max(highest_tokens[uid], _token(before))
-        problems = _own_write(change, highest) if change.ours else _foreign_lease(change)
+        problems = _own_write(change, highest) if change.by_scheduler else _foreign_lease(change)
         for problem in problems:
             yield write_violation("I2", change, f"{change.node.name}: {problem}")
         if (before.upgrade or before.record) and not (after.lease or after.record):

@@ -185,7 +185,7 @@ class PoolAvailability:
         if others_changed:
             self._update_all(position)
         self._update_node(position, history, after)
-        if change.ours:
+        if change.by_scheduler:
             pool = self.node_availability(history.uid, position).pool
             self._own_writes[pool].append(position, history.uid)
 

@@ -54,7 +54,7 @@ class _ProofState(msgspec.Struct):
 
     def observe_before_check(self, change: NodeChange) -> None:
         """Account for a write that changes the driver, or for an uncordon by a person."""
-        if not change.ours:
+        if not change.by_scheduler:
             self.excused = self.excused or (change.uncordoned and change.before.failed)
             return
         lease, record, before = change.after.upgrade, change.after.record, change.before.record
@@ -100,7 +100,7 @@ def proof(case: AuditCase) -> Iterator[AuditFinding]:
     for change, state in case.timeline.changes_with(_ProofState.at_start):
         name = change.node.name
         state.observe_before_check(change)
-        if not change.ours:
+        if not change.by_scheduler:
             continue
         if returned := state.returns(change):
             if not change.before.boot_id:

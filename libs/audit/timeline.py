@@ -49,7 +49,7 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     """The changed labels with their new values."""
     previous_writers: Mapping[str, str | None] = {}
     """Of a write of ours: the last writer of each path before it; None where it is unknown."""
-    ours: bool
+    by_scheduler: bool
     """Whether the scheduler is the writer."""
     lease_ended: NodeLease | None
     """The lease of an upgrade that the write ended."""
@@ -74,7 +74,7 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
             node=node,
             before=before,
             after=after,
-            ours=ours,
+            by_scheduler=ours,
             lease_ended=before.upgrade if before.upgrade != after.lease else None,
             lease_taken=after.upgrade if before.upgrade is None else None,
             label_moved=before.driver != after.driver,

@@ -49,7 +49,7 @@ def writes(case: AuditCase) -> Iterator[AuditFinding]:
         if not change.revision.changed:
             continue
         attempt, problem = _attempt(change.node.uid, change.before, change.after), ""
-        if change.ours:
+        if change.by_scheduler:
             if change.new_state == UpgradeState.UPGRADE_REQUIRED and not attempt.leased:
                 marked.add(attempt.uid)
             elif attempt.leased and attempt.uid in marked:

@@ -151,7 +151,7 @@ class _EventReader:
         while not self._buffer:
             if self._subscription is None:
                 self._complete = False
-                pattern = subjects.of_cluster(subjects.Event, self._cluster)
+                pattern = subjects.cluster_pattern(subjects.Event, self._cluster)
                 self._subscription = await self._bus.follow(
                     subjects.EVENTS, pattern, self, start=self._start
                 )

@@ -90,7 +90,7 @@ class HeartbeatMonitor:
     def __init__(self, *, bus: Bus, clock: Clock, cluster: str) -> None:
         self._bus = bus
         self._clock = clock
-        self._pattern = subjects.of_cluster(subjects.Beat, cluster)
+        self._pattern = subjects.cluster_pattern(subjects.Beat, cluster)
         self._last: dict[tuple[str, str], _Last] = {}
         self._sources: dict[str, tuple[str, str]] = {}
         """Node and component by subject: parsing a subject for each beat is slow."""

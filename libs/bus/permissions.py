@@ -25,12 +25,12 @@ from libs.contracts.subjects import (
     Stream,
     Subject,
     Telemetry,
+    cluster_pattern,
     direct_get,
     flow_control,
     inbox,
     js_api,
     notify,
-    of_cluster,
     querier_inboxes,
     service,
 )
@@ -83,16 +83,16 @@ def _component(identity: Identity) -> _Rights:
 
 def _scheduler(identity: Identity) -> _Rights:
     publish, subscribe = _cluster_role(identity)
-    commands = of_cluster(Command, identity.cluster)
+    commands = cluster_pattern(Command, identity.cluster)
     manages = [js_api("STREAM", verb, each.name) for each in STREAMS for verb in _ENSURE]
     purges = [js_api("STREAM", "PURGE", each.name) for each in STREAMS if not each.deny_purge]
     reads = [
         direct_get(COMMANDS.name, commands),
-        direct_get(STATE.name, of_cluster(State, identity.cluster)),
+        direct_get(STATE.name, cluster_pattern(State, identity.cluster)),
     ]
     follows = [
-        *_follow(COMMANDS, commands, of_cluster(Check, identity.cluster)),
-        *_follow(EVENTS, of_cluster(Event, identity.cluster)),
+        *_follow(COMMANDS, commands, cluster_pattern(Check, identity.cluster)),
+        *_follow(EVENTS, cluster_pattern(Event, identity.cluster)),
     ]
     # Both creating and following a stream need STREAM INFO: list each permission once.
     rights = dict.fromkeys([*publish, commands, *manages, *purges, *reads, *follows])
@@ -105,7 +105,7 @@ _ENSURE = ("INFO", "CREATE", "UPDATE")
 def _cluster_role(identity: Identity) -> _Rights:
     publish = [
         str(Event(cluster=identity.cluster, node=ANY, writer=identity.writer, kind=ANY)),
-        *_follow(STATE, of_cluster(State, identity.cluster)),
+        *_follow(STATE, cluster_pattern(State, identity.cluster)),
         querier_inboxes(identity.cluster),
     ]
     if identity.writer in CHECK_SENDERS:
@@ -114,7 +114,7 @@ def _cluster_role(identity: Identity) -> _Rights:
         )
         publish += [checks, direct_get(COMMANDS.name, checks)]
     subscribe = [
-        of_cluster(Beat, identity.cluster),
+        cluster_pattern(Beat, identity.cluster),
         str(Query(cluster=identity.cluster, service=identity.writer, verb=ANY)),
         *(
             subject
@@ -128,16 +128,16 @@ def _cluster_role(identity: Identity) -> _Rights:
     ]
     if identity.writer is Writer.DRIVER_CLUSTER:
         # An old driver is kept as long as a command names it.
-        publish += _follow(COMMANDS, of_cluster(Command, identity.cluster))
+        publish += _follow(COMMANDS, cluster_pattern(Command, identity.cluster))
     if identity.writer is Writer.TELEMETRY_CLUSTER:
-        subscribe.append(of_cluster(Telemetry, identity.cluster))
+        subscribe.append(cluster_pattern(Telemetry, identity.cluster))
     return publish, subscribe
 
 
 def _ctl(identity: Identity) -> _Rights:
     discovery = [each for verb in DISCOVERY_VERBS for each in (service(verb), service(verb, ">"))]
     queries = str(Query(cluster=identity.cluster, service=ANY, verb=ANY))
-    return [queries, *discovery, *_follow(EVENTS, of_cluster(Event, identity.cluster))], []
+    return [queries, *discovery, *_follow(EVENTS, cluster_pattern(Event, identity.cluster))], []
 
 
 def _follow(stream: Stream, *patterns: str) -> list[str]:

@@ -50,7 +50,7 @@ class ReportCache:
         self._bus = bus
         self._clock = clock
         self._cluster = cluster
-        self._pattern = subjects.of_cluster(State, cluster)
+        self._pattern = subjects.cluster_pattern(State, cluster)
         self._by_subject: dict[str, _Stored] = {}
         self._by_node: dict[str, dict[tuple[str, str, str], _Stored]] = {}
         self._watchers: list[ReportWatcher] = []

@@ -30,7 +30,7 @@ from libs.contracts.subjects import (
     Event,
     State,
     Telemetry,
-    everything,
+    plane_pattern,
 )
 
 HEADERS = 64 * 1024
@@ -120,7 +120,7 @@ def _streams() -> _Account:
 def _nodes(all_users: list[User]) -> _Account:
     users = tuple(user for user in all_users if user.identity.writer in COMPONENTS)
     # Each pattern has a wildcard: an import without one would also import answers to others.
-    calls = (everything(State), everything(Event), subjects.direct_get(COMMANDS.name, ">"))
+    calls = (plane_pattern(State), plane_pattern(Event), subjects.direct_get(COMMANDS.name, ">"))
     return _Account(
         name=_NODES,
         # A broken connection counts until the server notices, while its successor connects.
@@ -138,7 +138,7 @@ def _services(all_users: list[User]) -> _Account:
     users = tuple(user for user in all_users if user.identity.writer not in COMPONENTS)
     # Importing JetStream's whole API keeps the server from adding its own import of it.
     calls = (
-        *(everything(plane) for plane in (Command, Check, Event)),
+        *(plane_pattern(plane) for plane in (Command, Check, Event)),
         subjects.js_api(">"),
         subjects.flow_control(ANY),
     )
@@ -156,7 +156,7 @@ def _services(all_users: list[User]) -> _Account:
 
 
 def _node_broadcasts() -> tuple[str, ...]:
-    return everything(Beat), everything(Telemetry)
+    return plane_pattern(Beat), plane_pattern(Telemetry)
 
 
 def _export(kind: str, subject: str, *accounts: str) -> str:

@@ -66,7 +66,7 @@ class TelemetryCollector:
     def __init__(self, *, bus: Bus, cluster: str, on_batch: Callable[[Batch], None]) -> None:
         self._bus = bus
         self._cluster = cluster
-        self._pattern = subjects.of_cluster(subjects.Telemetry, cluster)
+        self._pattern = subjects.cluster_pattern(subjects.Telemetry, cluster)
         self._on_batch = on_batch
         self._sources: dict[str, _Source] = {}
         self._subscription: Closable | None = None

@@ -13,7 +13,7 @@ from libs.rollout.pool import contribution
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 
-OTHERS = frozenset({WaitCode.JOBS, WaitCode.EVICTION, WaitCode.PDB, WaitCode.OPERANDS})
+WAITS_FOR_OTHERS = frozenset({WaitCode.JOBS, WaitCode.EVICTION, WaitCode.PDB, WaitCode.OPERANDS})
 """Waits for jobs, pods or disruption budgets of others."""
 
 
@@ -166,7 +166,7 @@ class ProofTracker:
         if current is not None and wait is not None and current[1].code is wait.code:
             return
         self._end_wait(name, at)
-        if wait is not None and wait.code in OTHERS:
+        if wait is not None and wait.code in WAITS_FOR_OTHERS:
             self._waits[name] = (at, wait)
 
     def result(self) -> ProofResult | None:

@@ -17,7 +17,7 @@ class PodEffects:
         self._uids: set[str] = set()
         """Pods reported by agents."""
         self._gangs: defaultdict[str, list[tuple[str, WorkloadPod]]] = defaultdict(list)
-        self.unseen = 0
+        self.unwatched_nodes = 0
         """Number of nodes without a watch on their pods."""
         for node in fleet.nodes.values():
             self._add(node)
@@ -26,7 +26,7 @@ class PodEffects:
         if node.usage is not None:
             self._uids.update(use.pod_uid for use in node.usage.pods if use.gpus)
         if node.pods is None:
-            self.unseen += 1
+            self.unwatched_nodes += 1
         for pod in node.pods or ():
             self._pods[pod.uid] = pod
             if pod.gang:

@@ -163,7 +163,7 @@ def _pods(plan: RolloutPlan, fleet: Fleet) -> list[str]:
             f"{format_count(len(blocked), 'disruption budget')} would refuse evictions now:"
             f" {format_names(blocked)}."
         )
-    unseen = PodEffects(fleet).unseen
+    unseen = PodEffects(fleet).unwatched_nodes
     if unseen:
         lines.append(
             f"The pods of {format_count(unseen, 'node')} are not watched: only those with GPUs are"

@@ -20,7 +20,7 @@ T = TypeVar("T")
 class Offload(Protocol):
     """Run blocking calls."""
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         """Run `work`; return its result or raise its error."""
         ...
 
@@ -28,7 +28,7 @@ class Offload(Protocol):
 class InlineOffload:
     """Run blocking calls at once, on the event loop."""
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         return work()
 
 
@@ -41,7 +41,7 @@ class ThreadOffload:
     def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix=name)
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def __aenter__(self) -> Self:

@@ -263,7 +263,7 @@ class Cache(Generic[V]):
 
     def _process(self, update: Update[V]) -> None:
         match update:
-            case Listed(taken_back=True):
+            case Listed(is_restored=True):
                 changes = self._store.reset(update.items)
                 self.revision = 0
             case Listed() if update.revision < self.revision:

@@ -55,7 +55,7 @@ class PodGone(msgspec.Struct, frozen=True):
 class BlockedByBudget(msgspec.Struct, frozen=True):
     """A disruption budget forbids the eviction for now; `why` is the server's text."""
 
-    why: str
+    message: str
     retry_after: float | None
 
 
@@ -156,7 +156,9 @@ class Kube(ReadClient):
             )
         except (Conflict, Invalid) as error:
             # Gone, replaced and changed objects share one code and reason: read the object.
-            if preconditions is not None and not (isinstance(error, Conflict) and error.claims):
+            if preconditions is not None and not (
+                isinstance(error, Conflict) and error.field_conflicts
+            ):
                 await self._require_uid_if_known(
                     resource, name, uid=preconditions.uid, namespace=namespace, until=until
                 )

@@ -21,7 +21,7 @@ class KubeError(Exception):
 
     def __init__(
         self,
-        tried: str,
+        operation: str,
         message: str,
         *,
         code: int = 0,
@@ -30,8 +30,8 @@ class KubeError(Exception):
         causes: tuple[StatusCause, ...] = (),
         retry_after: float | None = None,
     ) -> None:
-        super().__init__(f"{tried}: {message}")
-        self.tried = tried
+        super().__init__(f"{operation}: {message}")
+        self.operation = operation
         self.message = message
         self.code = code
         self.reason = reason
@@ -66,7 +66,7 @@ class Conflict(KubeError):
     """409: the object has changed or is a different one, or other managers own the fields."""
 
     @property
-    def claims(self) -> tuple[FieldConflict, ...]:
+    def field_conflicts(self) -> tuple[FieldConflict, ...]:
         """The fields that other managers own."""
         return tuple(
             FieldConflict(_manager(cause.message), cause.field)

@@ -56,7 +56,7 @@ class Informer(Generic[V]):
         await self.cache.run()
 
     @property
-    def why_unknown(self) -> str:
+    def why_not_synced(self) -> str:
         """Why the content is unknown; empty if it is known."""
         if self.cache.is_synced or self._absent_at is not None:
             return ""

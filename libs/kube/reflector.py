@@ -68,7 +68,7 @@ class Listed(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     revision: int
     requested_at: float
     """Monotonic time of the request: the list is at least as new."""
-    taken_back: bool = False
+    is_restored: bool = False
     """The cluster was restored to an earlier state; earlier revisions mean nothing now."""
 
 
@@ -179,7 +179,7 @@ class Reflector(Generic[V]):
         self._seen = revision
         self._revision = revision if taken_back else max(self._revision, revision)
         return Listed(
-            items=listed.items, revision=revision, requested_at=requested_at, taken_back=taken_back
+            items=listed.items, revision=revision, requested_at=requested_at, is_restored=taken_back
         )
 
     async def _follow(self) -> AsyncGenerator[Update[V]]:

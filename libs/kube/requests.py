@@ -191,7 +191,7 @@ def unknown_kind_errors(resource: Resource[Any]) -> Generator[None]:
         if resource.is_custom:
             crd = f"{resource.plural}.{resource.group}"
             problem += f": install the CustomResourceDefinition {crd}"
-        raise UnknownKind(error.tried, problem, code=error.code, reason=error.reason) from error
+        raise UnknownKind(error.operation, problem, code=error.code, reason=error.reason) from error
 
 
 def _is_success(response: Response) -> bool:

@@ -40,7 +40,7 @@ class About(msgspec.Struct, frozen=True):
     """What the field does in Sluice."""
     no_effect_because: str = ""
     """Why the field and its subfields have no effect in Sluice: completes "because"."""
-    absent: bool = False
+    unsupported: bool = False
     """Whether the field switches on a feature that Sluice does not have."""
     deprecated: str = ""
     """What to use instead."""

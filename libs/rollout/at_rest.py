@@ -88,7 +88,7 @@ def _step_not_in_place(
         return wait(WaitCode.SKIPPED, f"the node is leased by {holder}", now, who=who)
     if idle := idle_step(node, record, now):
         return idle
-    if has_nothing_of_ours(node, record, pool):
+    if is_unmanaged(node, record, pool):
         return None
     if pool.gone:
         return wait(WaitCode.POLICY_GONE, f"the policy of pool {pool.key} was deleted", now)
@@ -231,7 +231,7 @@ def is_unwanted(node: NodeView, pool: PoolView) -> bool:
     return node.excluded or node.pool != pool.key
 
 
-def has_nothing_of_ours(node: NodeView, record: NodeRecord | None, pool: PoolView) -> bool:
+def is_unmanaged(node: NodeView, record: NodeRecord | None, pool: PoolView) -> bool:
     return record is None and not node.driver_label and (is_unwanted(node, pool) or pool.gone)
 
 

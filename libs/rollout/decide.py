@@ -61,7 +61,7 @@ class Decider:
     @property
     def wake_at(self) -> float | None:
         """The time to decide again if nothing changes until then; None: never."""
-        times = [decider.grant.wake_at for decider in self._deciders.values()]
+        times = [decider.allocation.wake_at for decider in self._deciders.values()]
         times = [self._outcomes.wakes.next_at(), *times]
         return min((time for time in times if time is not None), default=None)
 
@@ -165,7 +165,7 @@ class Decider:
         governing, keys = self._index.pools_of(node, self._deciders)
         decider = self._deciders.get(governing)
         if decider is not None and len(keys) == 1:
-            counting = decider.as_only_pool
+            counting = decider.as_single_pool
         else:
             counting = tuple([self._deciders[key] for key in keys])
         membership = self._node_pools.get(name)
@@ -198,7 +198,7 @@ class Decider:
                 names |= decider.allocate(self._index.nodes, waits.codes, fresh, now)
         overrides: dict[str, Wait] = {}
         for decider in self._deciders.values():
-            overrides |= decider.grant.waits
+            overrides |= decider.allocation.waits
         return (names | waits.set_overrides(overrides)) & self._index.nodes.keys()
 
     def _delta(self, changed: list[str], now: Instant, *, leading: bool) -> DecisionDelta:
@@ -207,7 +207,7 @@ class Decider:
         writes: list[WriteRollout | None] = [
             decider.write if leading else decider.epoch_write(now.epoch) for _, decider in deciders
         ]
-        grants = [decider.grant for _, decider in deciders]
+        grants = [decider.allocation for _, decider in deciders]
         nodes = [self._index.nodes[name] for name in changed]
         checks = {name: step for grant in grants for name, step in grant.preflight_steps.items()}
         steps, waits, no_longer_waiting = self._outcomes.publish(nodes, checks, now.at)
@@ -218,7 +218,7 @@ class Decider:
             rollouts=tuple(write for write in writes if write is not None),
             cancelled=tuple(sorted(self._outcomes.evicting)),
             probes=tuple(sorted({name for grant in grants for name in grant.probes})),
-            budgets={key: decider.account for key, decider in deciders},
+            budgets={key: decider.budget_usage for key, decider in deciders},
             wake_at=self.wake_at,
         )
 

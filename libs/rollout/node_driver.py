@@ -161,7 +161,7 @@ def target_of(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
 def goal_of(node: NodeView, pool: PoolView, target: str, now: Instant) -> Goal | Wait:
     """Return the build of this target for the node; a wait while the build is not certain."""
     if not target:
-        detail = "; ".join(pool.held) or "the policy describes no driver that can be deployed"
+        detail = "; ".join(pool.errors) or "the policy describes no driver that can be deployed"
         return wait(WaitCode.TARGET_MISSING, detail, now)
     if not node.variant:
         detail = (

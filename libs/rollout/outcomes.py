@@ -135,7 +135,7 @@ class OutcomeTracker:
         """Store the outcome; return the time at which it changes by itself."""
         name = node.name
         if isinstance(outcome, Candidate):
-            status, queue = decider.queues.put(
+            status, queue = decider.queues.enqueue(
                 node, outcome, decider.tally, before=self.waits.codes.get(name), now=now.at
             )
             is_blocked = status.wait is not None and decider.evaluation.blocked_by is not None

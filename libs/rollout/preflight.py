@@ -20,7 +20,7 @@ from libs.rollout.wait_reasons import RESOLVED_BY, first_few, wait
 
 ANSWER_SECONDS: Final = 10.0
 
-_STOPPED = frozenset({EvictionExemption.OURS, EvictionExemption.OPERAND})
+_STOPPED = frozenset({EvictionExemption.SLUICE, EvictionExemption.OPERAND})
 """These release the devices on a command, or leave by a pause."""
 
 _UNCHECKED = (Operation.VALIDATE, Operation.RESTART)

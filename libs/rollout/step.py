@@ -27,7 +27,7 @@ _RECORD_LOST, _SKIPPED, _STALE = WaitCode.RECORD_LOST, WaitCode.SKIPPED, WaitCod
 class NodePhase(StrEnum):
     """The phase of a node, as counted in the status of its pool's Rollout."""
 
-    UNDER_WAY = "under way"
+    IN_FLIGHT = "under way"
     DONE = "done"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -113,7 +113,7 @@ def phase_of(node: NodeView, pool: PoolView, outcome: NodeOutcome, *, leased: bo
         record = current_record(node)
         if record is not None and record.operation is Operation.VALIDATE and record.evidence:
             return NodePhase.DONE
-        return NodePhase.UNDER_WAY
+        return NodePhase.IN_FLIGHT
     if node.excluded:
         return NodePhase.WAITING if node.driver_label else NodePhase.EXCLUDED
     if node.state == _FAILED:

@@ -84,7 +84,7 @@ class UpgradeEvents:
 
     def _refused_wait(self, name: str, step: Step) -> Wait | None:
         """Return the wait of a step that failed several times in a row."""
-        failure = self._node_states.of(name).failure
+        failure = self._node_states.state_of(name).failure
         if (
             failure is None
             or failure.step != step.because
@@ -96,7 +96,7 @@ class UpgradeEvents:
         return Wait(code=WaitCode.REFUSED, detail=detail, since=failure.since, who=resolver)
 
     def _set_wait(self, name: str, wait: Wait | None) -> None:
-        state = self._node_states.of(name)
+        state = self._node_states.state_of(name)
         before, state.waiting = state.waiting, wait
         code = None if wait is None else wait.code
         if (None if before is None else before.code) == code:

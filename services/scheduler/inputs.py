@@ -75,7 +75,7 @@ class Informers:
 
     def why_not_synced(self) -> str:
         """Return why informers have no first list yet; empty when all have one."""
-        return "; ".join(why for informer in self.all() if (why := informer.why_unknown))
+        return "; ".join(why for informer in self.all() if (why := informer.why_not_synced))
 
     def source_states(self) -> dict[str, SourceState]:
         """Return how current each source is."""

@@ -48,7 +48,7 @@ def test_a_plane_is_stored_in_its_stream_only(plane: Plane) -> None:
 def test_a_stream_has_exactly_the_subjects_of_its_planes() -> None:
     for stream in STREAMS:
         carried = [plane.subject for plane in PLANES if plane.stream is stream]
-        assert stream.subjects == tuple(subjects.everything(subject) for subject in carried)
+        assert stream.subjects == tuple(subjects.plane_pattern(subject) for subject in carried)
 
 
 def test_notifications_are_not_stored() -> None:

@@ -121,7 +121,7 @@ def test_a_notification_identifies_its_slot(
     slot = _subject(kind, data.draw, wild=wild)
     notification = subjects.notify(slot)
     assert subjects.slot_of(notification) == slot
-    assert not matches(subjects.everything(kind), notification)
+    assert not matches(subjects.plane_pattern(kind), notification)
     with pytest.raises(NotASubject):
         parse(notification)
     with pytest.raises(NotASubject):
@@ -190,10 +190,10 @@ def test_patterns_match_by_the_rules_of_nats(pattern: str, subject: str, is_matc
 
 def test_patterns_of_a_plane_and_of_a_cluster() -> None:
     here = subjects.Beat(cluster="east", node="a.b", component="driver")
-    assert matches(subjects.everything(subjects.Beat), str(here))
-    assert matches(subjects.of_cluster(subjects.Beat, "east"), str(here))
-    assert not matches(subjects.of_cluster(subjects.Beat, "west"), str(here))
-    assert not matches(subjects.everything(subjects.State), str(here))
+    assert matches(subjects.plane_pattern(subjects.Beat), str(here))
+    assert matches(subjects.cluster_pattern(subjects.Beat, "east"), str(here))
+    assert not matches(subjects.cluster_pattern(subjects.Beat, "west"), str(here))
+    assert not matches(subjects.plane_pattern(subjects.State), str(here))
 
 
 def test_catalogue_shapes_equal_printed_subjects() -> None:
@@ -225,7 +225,7 @@ def test_inboxes_of_different_identities_are_disjoint(
     pattern = f"{subjects.inbox(identity)}.>"
     assert matches(pattern, f"{subjects.inbox(identity)}.{token}")
     assert matches(pattern, f"{subjects.inbox(other)}.{token}") == (identity == other)
-    assert not any(matches(subjects.everything(plane), pattern) for plane in subjects.PLANES)
+    assert not any(matches(subjects.plane_pattern(plane), pattern) for plane in subjects.PLANES)
 
 
 @limited

@@ -40,7 +40,7 @@ async def test_an_event_reader_can_notify_with_any_content(guarded: World) -> No
     await (await guarded.raw_client(A_DRIVER)).ask(event(A_DRIVER), b"of the attacker's choice")
     before = await guarded.kept()
     attacker = await guarded.raw_client(CTL)
-    pattern = subjects.of_cluster(subjects.Event, "default")
+    pattern = subjects.cluster_pattern(subjects.Event, "default")
     create = subjects.js_api("CONSUMER", "CREATE", EVENTS.name, "evil", pattern)
     config = {"filter_subject": pattern, "deliver_subject": notification(slot(B_DRIVER))}
 

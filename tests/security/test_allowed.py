@@ -150,7 +150,7 @@ async def test_a_service_reads_state_and_beats_publishes_events_and_answers(
 ) -> None:
     bus, ctl = await guarded.bus(identity), await guarded.bus(CTL)
     beats, queries = Recorder(), Recorder()
-    await bus.subscribe(subjects.of_cluster(subjects.Beat, "default"), beats)
+    await bus.subscribe(subjects.cluster_pattern(subjects.Beat, "default"), beats)
     await bus.subscribe(status(identity), queries, group="q")
     searches = [
         (verb, *tokens)
@@ -160,7 +160,7 @@ async def test_a_service_reads_state_and_beats_publishes_events_and_answers(
     for search in searches:
         await bus.subscribe(subjects.service(*search), queries)
 
-    pattern = subjects.of_cluster(subjects.State, "default")
+    pattern = subjects.cluster_pattern(subjects.State, "default")
     held = await read_stream(bus, STATE, pattern, LastPerSubject())
     assert (state(B_DRIVER), b"my facts") in held
     await bus.store(EVENTS, event(identity, "facts"), b"changed")
@@ -207,7 +207,7 @@ async def test_the_scheduler_follows_everything_under_pressure(guarded: World) -
         subjects.Check: COMMANDS,
     }
     for plane, stream in follows.items():
-        pattern = subjects.of_cluster(plane, "default")
+        pattern = subjects.cluster_pattern(plane, "default")
         held = await read_stream(guarded.scheduler, stream, pattern, FromSequence())
         assert held, plane
         if plane is subjects.Event:

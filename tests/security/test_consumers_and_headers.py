@@ -26,8 +26,12 @@ from tests.security.identities import (
 from tests.security.world import RawClient, World, consumer
 
 READS: dict[Identity, tuple[Stream, str, str]] = {
-    CTL: (EVENTS, subjects.of_cluster(subjects.Event, "default"), event(A_DRIVER)),
-    DISCOVERY_CLUSTER: (STATE, subjects.of_cluster(subjects.State, "default"), state(A_DRIVER)),
+    CTL: (EVENTS, subjects.cluster_pattern(subjects.Event, "default"), event(A_DRIVER)),
+    DISCOVERY_CLUSTER: (
+        STATE,
+        subjects.cluster_pattern(subjects.State, "default"),
+        state(A_DRIVER),
+    ),
 }
 """By identity: a stream and pattern it may follow, and a subject on it that a node may write."""
 
@@ -47,8 +51,8 @@ DELIVERED = {
 }
 
 OTHER_FILTERS = {
-    "another filter": {"filter_subject": subjects.everything(subjects.State)},
-    "another cluster's": {"filter_subject": subjects.of_cluster(subjects.Event, "elsewhere")},
+    "another filter": {"filter_subject": subjects.plane_pattern(subjects.State)},
+    "another cluster's": {"filter_subject": subjects.cluster_pattern(subjects.Event, "elsewhere")},
     "no filter": {},
     "several filters": {"filter_subjects": [event(A_DRIVER), event(B_DRIVER)]},
 }

@@ -30,11 +30,11 @@ from tests.security.identities import (
 )
 from tests.security.world import World, consumer
 
-ALL_COMMANDS = subjects.of_cluster(subjects.Command, "default")
-ALL_STATE = subjects.of_cluster(subjects.State, "default")
-ALL_EVENTS = subjects.of_cluster(subjects.Event, "default")
-ALL_BEATS = subjects.of_cluster(subjects.Beat, "default")
-ALL_BATCHES = subjects.of_cluster(subjects.Telemetry, "default")
+ALL_COMMANDS = subjects.cluster_pattern(subjects.Command, "default")
+ALL_STATE = subjects.cluster_pattern(subjects.State, "default")
+ALL_EVENTS = subjects.cluster_pattern(subjects.Event, "default")
+ALL_BEATS = subjects.cluster_pattern(subjects.Beat, "default")
+ALL_BATCHES = subjects.cluster_pattern(subjects.Telemetry, "default")
 ALL_ANSWERS = f"{subjects.inbox(B_DRIVER).split('.')[0]}.>"
 
 

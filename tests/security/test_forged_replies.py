@@ -30,8 +30,8 @@ from tests.security.identities import (
 from tests.security.world import World, consumer, one_account, world
 
 EVIL = "evil"
-ALL_STATE = subjects.of_cluster(subjects.State, "default")
-ALL_EVENTS = subjects.of_cluster(subjects.Event, "default")
+ALL_STATE = subjects.cluster_pattern(subjects.State, "default")
+ALL_EVENTS = subjects.cluster_pattern(subjects.Event, "default")
 
 SENT: dict[Identity, dict[str, tuple[str, bytes]]] = {
     A_DRIVER: {

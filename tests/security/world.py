@@ -188,11 +188,11 @@ class World:
         await self._collect(victim, notification(slot(B_DRIVER)), notification(check(B_DRIVER)))
         await self._collect(victim, guessed_inbox(B_DRIVER))
         service = await self.raw_client(SCHEDULER)
-        beats = subjects.of_cluster(subjects.Beat, SCHEDULER.cluster)
+        beats = subjects.cluster_pattern(subjects.Beat, SCHEDULER.cluster)
         await self._collect(service, beats, status(SCHEDULER), subjects.service("PING"))
         await self._collect(service, guessed_inbox(SCHEDULER))
         collector = await self.raw_client(TELEMETRY_CLUSTER)
-        batches = subjects.of_cluster(subjects.Telemetry, SCHEDULER.cluster)
+        batches = subjects.cluster_pattern(subjects.Telemetry, SCHEDULER.cluster)
         await self._collect(collector, batches)
 
     async def _collect(self, victim: RawClient, *patterns: str) -> None:
@@ -232,7 +232,7 @@ class World:
         kept: dict[str, Any] = {}
         for stream, plane in KEPT:
             reader = _StreamReader()
-            pattern = subjects.of_cluster(plane, SCHEDULER.cluster)
+            pattern = subjects.cluster_pattern(plane, SCHEDULER.cluster)
             subscription = await self.scheduler.follow(
                 stream, pattern, reader, start=FromSequence()
             )

@@ -62,7 +62,7 @@ def configuration(stream: Stream) -> dict[str, Any]:
     """Return a stream's configuration for JetStream's API; the deployment chooses the replicas."""
     config: dict[str, Any] = {
         "name": stream.name,
-        "description": stream.keeps,
+        "description": stream.description,
         "subjects": list(stream.subjects),
         "retention": "limits",
         "storage": "file",
@@ -118,7 +118,11 @@ class JetStream:
         if info is None:
             # A recreated stream starts beyond all its earlier sequences, so that a sequence that
             # a writer remembers from before never matches a new message.
-            start = {"first_seq": int(self._connection.clock.now() * 1000)} if stream.fences else {}
+            start = (
+                {"first_seq": int(self._connection.clock.now() * 1000)}
+                if stream.sequence_fenced
+                else {}
+            )
             error = await self._configure("CREATE", stream, configuration(stream) | start)
             if error is None:
                 return
@@ -231,7 +235,7 @@ def _misconfigured(stream: Stream, problem: str, error: ApiError) -> BusMisconfi
     return BusMisconfigured(
         f"stream {stream.name} {problem}: {error.description};"
         f" change the server's limits or its other streams, or move this one out of the way"
-        f" (it keeps {stream.keeps})"
+        f" (it keeps {stream.description})"
     )
 
 

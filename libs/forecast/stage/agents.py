@@ -44,9 +44,9 @@ def read_slot(state: StageState, machine: StageMachine, agent: StageAgent) -> No
     """Refuse, acknowledge, resume or begin the command in the slot."""
     if not is_live(agent) or not is_connected(state, machine):
         return
-    slot = state.slots.get((machine.name, agent.part))
+    slot = state.slots.get((machine.name, agent.component))
     if slot is None:
-        agent.holds_devices = agent.holds_devices or agent.part not in WITHOUT_DEVICES
+        agent.holds_devices = agent.holds_devices or agent.component not in WITHOUT_DEVICES
         return
     command = slot.command
     refusal = _refusal(state, machine, agent, command)
@@ -90,7 +90,7 @@ def _refusal(
             node=machine.name,
             node_uid=agent.node_uid,
             boot_id=machine.boot_id,
-            component=agent.part,
+            component=agent.component,
             handles=sorted(agent.capabilities),
         ),
         now=state.now,
@@ -102,7 +102,7 @@ def _refuse(
 ) -> None:
     if agent.pending_reports.refusal != refusal:
         state.on_entry(machine, agent, command, EntryPhase.REFUSED, detail=refusal.message)
-        state.log(f"{machine.name}: {agent.part} refuses {refusal.message}")
+        state.log(f"{machine.name}: {agent.component} refuses {refusal.message}")
     agent.pending_reports = replace(agent.pending_reports, refusal=refusal)
     report(state, machine, agent)
 
@@ -122,10 +122,17 @@ def _run(state: StageState, machine: StageMachine, agent: StageAgent, command: C
     agent.body = command.open()
     machine.busy_since = None
     if not isinstance(agent.body, Idle):
-        state.log(f"{machine.name}: {agent.part} begins {command.kind} {command.order}")
+        state.log(f"{machine.name}: {agent.component} begins {command.kind} {command.order}")
     if isinstance(agent.body, Quiesce):
         wait = state.latencies.device_close if agent.holds_devices else 0.0
-        state.call_after(wait, _devices_closed, machine.name, agent.part, agent.life, command.order)
+        state.call_after(
+            wait,
+            _devices_closed,
+            machine.name,
+            agent.component,
+            agent.process_number,
+            command.order,
+        )
     elif isinstance(agent.body, Idle):
         _remember(agent, command)
         finish(state, machine, agent, Outcome.DONE)
@@ -139,7 +146,7 @@ def _remember(agent: StageAgent, command: Command) -> None:
     if isinstance(body, Quiesce):
         agent.holds_devices = False
     elif isinstance(body, Idle):
-        agent.holds_devices = agent.part not in WITHOUT_DEVICES
+        agent.holds_devices = agent.component not in WITHOUT_DEVICES
         agent.proven = body.proven
 
 
@@ -147,7 +154,7 @@ def _devices_closed(state: StageState, name: str, part: str, life: int, order: O
     machine = state.machines[name]
     agent = machine.agents[part]
     if (
-        agent.life == life
+        agent.process_number == life
         and is_live(agent)
         and agent.current_op
         and agent.current_op.order == order
@@ -170,7 +177,7 @@ def finish(
     """End the op: record its result in the journal, then report it."""
     command, (code, message) = agent.current_op, why
     if command is None:
-        raise RuntimeError(f"{agent.part} of {machine.name} has no op in progress to finish")
+        raise RuntimeError(f"{agent.component} of {machine.name} has no op in progress to finish")
     result = Result(
         epoch=command.epoch,
         token=command.token,
@@ -184,7 +191,7 @@ def finish(
     )
     state.on_entry(machine, agent, command, EntryPhase.FINISHED, detail=message, result=result)
     state.log(
-        f"{machine.name}: {agent.part} ends {command.kind} {command.order}: "
+        f"{machine.name}: {agent.component} ends {command.kind} {command.order}: "
         + " ".join(filter(None, (outcome.value, code, message)))
     )
     agent.last_result = result

@@ -91,14 +91,14 @@ def _is_current(state: StageState, machine: StageMachine, agent: StageAgent) -> 
     if not agents.is_connected(state, machine):
         agents.progress(state, machine, agent, agent.phase or "gate", "the slot cannot be read")
         return False
-    slot = state.slots.get((machine.name, agent.part))
+    slot = state.slots.get((machine.name, agent.component))
     if (
         slot is not None
         and agent.current_op is not None
         and slot.command.order == agent.current_op.order
     ):
         return True
-    state.call_after(0.0, agents.on_poke, machine.name, agent.part)
+    state.call_after(0.0, agents.on_poke, machine.name, agent.component)
     return False
 
 
@@ -157,7 +157,12 @@ def _retry_later(
     agents.progress(state, machine, agent, "unload", f"in use: {holders_text}")
     order = agent.current_op.order if agent.current_op else None
     state.call_after(
-        state.latencies.unload_retry, retry_unload, machine.name, machine.boot, agent.life, order
+        state.latencies.unload_retry,
+        retry_unload,
+        machine.name,
+        machine.boot,
+        agent.process_number,
+        order,
     )
 
 
@@ -167,7 +172,7 @@ def retry_unload(
     """Try to unload again after EBUSY."""
     machine = state.machine(name, boot)
     agent = machine.agents["driver"] if machine is not None else None
-    if machine is None or agent is None or agent.life != life or agent.current_op is None:
+    if machine is None or agent is None or agent.process_number != life or agent.current_op is None:
         return
     if (
         agent.current_op.order == order
@@ -185,7 +190,9 @@ def holders(machine: StageMachine) -> tuple[str, ...]:
     """Return the components, pods and processes that have the devices open."""
     if machine.loaded is None:
         return ()
-    found = [f"{agent.part} (ours)" for agent in machine.agents.values() if agent.holds_devices]
+    found = [
+        f"{agent.component} (ours)" for agent in machine.agents.values() if agent.holds_devices
+    ]
     found += [
         f"driver pod {pod.uid}"
         for pod in machine.drivers.values()
@@ -218,7 +225,7 @@ def _install(state: StageState, machine: StageMachine, agent: StageAgent, body: 
         label = body.label
         end = state.world.load(machine.name, label, machine.attempt(f"load {label}"))
         if end.after is not None:
-            ends = (agent.life, body.install_digest, end.exit_code)
+            ends = (agent.process_number, body.install_digest, end.exit_code)
             state.call_after(end.after, install_finished, machine.name, machine.boot, ends)
 
 
@@ -226,7 +233,7 @@ def install_finished(state: StageState, name: str, boot: int, ends: tuple[int, s
     life, digest, code = ends
     machine = state.machine(name, boot)
     agent = machine.agents["driver"] if machine is not None else None
-    if machine is None or agent is None or agent.life != life:
+    if machine is None or agent is None or agent.process_number != life:
         return
     if not isinstance(agent.body, Install) or agent.body.install_digest != digest:
         return

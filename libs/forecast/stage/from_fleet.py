@@ -245,7 +245,7 @@ def _agent(
         highest_order=observed.highest_order,
     )
     agent = machine.agents[part] = StageAgent(
-        part=part,
+        component=part,
         capabilities=observed.capabilities,
         alive=not silent,
         silent_at=observed.silent_at if silent else None,

@@ -137,12 +137,12 @@ class AgentReports(msgspec.Struct, frozen=True, kw_only=True):
 class StageAgent(msgspec.Struct, kw_only=True):
     """A component on a machine: its process, its journal, and its reports."""
 
-    part: str
+    component: str
     capabilities: frozenset[str]
     alive: bool = True
     hung: bool = False
     """The process does nothing, but keeps its open devices."""
-    life: int = 0
+    process_number: int = 0
     """The number of the current process; callbacks of an earlier process are void."""
     holds_devices: bool = False
     silent_at: float | None = None

@@ -78,7 +78,7 @@ def _run_step(state: StageState, machine: StageMachine, agent: StageAgent, index
     if end.after is None:
         return
     steps = VALIDATION_STEPS.index(end.failed) + 1 if end.failed else len(VALIDATION_STEPS)
-    chain = (agent.life, agent.current_op.order, index)
+    chain = (agent.process_number, agent.current_op.order, index)
     state.call_after(end.after / steps, validation_step_finished, machine.name, machine.boot, chain)
 
 
@@ -88,7 +88,7 @@ def validation_step_finished(
     life, order, index = chain
     machine = state.machine(name, boot)
     agent = machine.agents["validator"] if machine is not None else None
-    if machine is None or agent is None or agent.life != life or not agent.running:
+    if machine is None or agent is None or agent.process_number != life or not agent.running:
         return
     body = agent.body
     if (

@@ -88,19 +88,19 @@ class LeaderElector:
         try:
             yield term
         except asyncio.CancelledError as cancelled:
-            if renewer.cut and owner.cancelling() - 1 <= before:
+            if renewer.cancelled_body and owner.cancelling() - 1 <= before:
                 raise NotLeading(
                     f"lead by {term.lease}", f"stopped: {term.end_reason}"
                 ) from cancelled
             raise
         else:
-            if renewer.cut:
+            if renewer.cancelled_body:
                 raise NotLeading(f"lead by {term.lease}", f"stopped: {term.end_reason}")
         finally:
             term.end("the body has ended")
             for task in tasks:
                 task.cancel()
-            if renewer.cut:
+            if renewer.cancelled_body:
                 owner.uncancel()
             await asyncio.wait(tasks)
             await self._release(term, renewer.version)

@@ -40,7 +40,7 @@ class LeaseRenewer:
     ) -> None:
         self.version = version
         """Revision of the record as last written; empty if unknown."""
-        self.cut = False
+        self.cancelled_body = False
         """Whether the renewer cancelled the body."""
         self._record = record
         self._term = term
@@ -55,7 +55,7 @@ class LeaseRenewer:
 
         def cut(why: str) -> None:
             if not self._term.end_reason:
-                self.cut = True
+                self.cancelled_body = True
                 self._term.end(why)
                 owner.cancel()
 

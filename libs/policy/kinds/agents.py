@@ -87,7 +87,7 @@ class ExporterService(PolicyStruct, frozen=True, kw_only=True):
 class HpcJobMapping(PolicyStruct, frozen=True, kw_only=True):
     """Mapping of GPUs to HPC jobs, read from files."""
 
-    enabled: Annotated[bool, About("Whether job mapping files are read.", absent=True)] = False
+    enabled: Annotated[bool, About("Whether job mapping files are read.", unsupported=True)] = False
     directory: Annotated[
         str, About("The directory with the files.", unset="/var/lib/dcgm-exporter/job-mapping")
     ] = ""
@@ -123,13 +123,15 @@ class DcgmExporter(AgentSection, frozen=True, kw_only=True):
         About(
             "Whether metrics carry the labels of pods.",
             no_effect_because=NO_POD_LABELS,
-            absent=True,
+            unsupported=True,
         ),
     ] = False
     enable_pod_uid: Annotated[
         bool,
         About(
-            "Whether metrics carry the UIDs of pods.", no_effect_because=NO_POD_LABELS, absent=True
+            "Whether metrics carry the UIDs of pods.",
+            no_effect_because=NO_POD_LABELS,
+            unsupported=True,
         ),
     ] = msgspec.field(name="enablePodUID", default=False)
     pod_label_allowlist_regex: Annotated[

@@ -180,7 +180,9 @@ class ConfigName(PolicyStruct, frozen=True, kw_only=True):
 class ServiceMonitor(PolicyStruct, frozen=True, kw_only=True):
     """Settings of a Prometheus ServiceMonitor."""
 
-    enabled: Annotated[bool, About("Whether a ServiceMonitor is created.", absent=True)] = False
+    enabled: Annotated[bool, About("Whether a ServiceMonitor is created.", unsupported=True)] = (
+        False
+    )
     interval: Annotated[str, About("The scrape interval.")] = ""
     honor_labels: Annotated[bool, About("Whether labels of scraped metrics take precedence.")] = (
         False

@@ -10,12 +10,12 @@ from libs.policy.shapes import About, PolicyStruct
 class Dcgm(ContainerSection, frozen=True, kw_only=True):
     """The DCGM host engine."""
 
-    enabled: Annotated[bool, About("Whether the host engine runs.", absent=True)] = True
+    enabled: Annotated[bool, About("Whether the host engine runs.", unsupported=True)] = True
     host_port: Annotated[int | None, About("The port on the host.", bits=32)] = None
 
 
 class UnsupportedSection(ContainerSection, frozen=True, kw_only=True):
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
+    enabled: Annotated[bool, About("Whether it runs.", unsupported=True)] = False
 
 
 class NodeStatusExporter(UnsupportedSection, frozen=True, kw_only=True):
@@ -111,7 +111,9 @@ class SandboxWorkloads(PolicyStruct, frozen=True, kw_only=True):
 
     enabled: Annotated[
         bool,
-        About("Whether nodes may run virtual machines.", no_effect_because=NO_VMS, absent=True),
+        About(
+            "Whether nodes may run virtual machines.", no_effect_because=NO_VMS, unsupported=True
+        ),
     ] = False
     default_workload: Annotated[
         str,
@@ -137,7 +139,7 @@ class Psp(PolicyStruct, frozen=True, kw_only=True):
     """Pod security policies, which Kubernetes no longer has."""
 
     enabled: Annotated[
-        bool, About("Whether the policies are created.", absent=True, deprecated="use psa")
+        bool, About("Whether the policies are created.", unsupported=True, deprecated="use psa")
     ] = False
 
 

@@ -39,8 +39,8 @@ def render_operands(
 
     `config_maps` are the ConfigMaps of the operands' namespace that policies name.
     """
-    is_held = _is_held(pools)
-    objects: list[RenderedObject] = [] if is_held else list(_cluster_operands(pools, settings))
+    held = _is_held(pools)
+    objects: list[RenderedObject] = [] if held else list(_cluster_operands(pools, settings))
     failures: list[RenderFailure] = []
     for pool in pools.pools:
         if pool.held or pool.driver.method is not InstallMethod.CONTAINER:
@@ -54,7 +54,9 @@ def render_operands(
     # Driver pods outlive their pools and may restart, so the ConfigMap that they mount stays.
     objects.append(startup_probe_script(settings))
     objects.sort(key=lambda rendered: (_ORDER[rendered.operand], rendered.kind, rendered.name))
-    return RenderResult(objects=tuple(objects), failures=tuple(failures), is_held=is_held)
+    return RenderResult(
+        objects=tuple(objects), failures=tuple(failures), cluster_operands_held=held
+    )
 
 
 def _is_held(pools: Pools) -> bool:

@@ -64,7 +64,7 @@ class RenderResult(msgspec.Struct, frozen=True, kw_only=True):
     objects: tuple[RenderedObject, ...]
     """Sorted by operand, kind and name."""
     failures: tuple[RenderFailure, ...] = ()
-    is_held: bool = False
+    cluster_operands_held: bool = False
     """Whether the cluster-wide policy has errors. Then operands without a pool are not rendered,
     and existing ones must stay unchanged.
     """

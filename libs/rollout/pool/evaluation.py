@@ -75,7 +75,7 @@ def evaluate_pool(
     }
     blocked_by = pool_block_reason(pool, now)
     is_enabled = was_enabled(pool)
-    is_wanted = is_enabled and pool.target and not (pool.gone or pool.held)
+    is_wanted = is_enabled and pool.target and not (pool.gone or pool.errors)
     frozen = spec.brake is Brake.FREEZE or stored.frozen_since is not None
     evaluation = PoolEvaluation(
         stored=stored,
@@ -90,7 +90,7 @@ def evaluate_pool(
         constraints=PoolConstraints(
             leading=leading,
             may_mark_required=is_enabled
-            and not (pool.gone or pool.held or now.visibility.foreign_operator),
+            and not (pool.gone or pool.errors or now.visibility.foreign_operator),
             paused="" if blocked_by is None else blocked_by.detail,
             frozen=frozen,
             frozen_seconds=_frozen_seconds(stored, now.at),
@@ -191,7 +191,7 @@ def _wanted(
 
 
 def _wanted_by_all(pool: PoolView, target: str) -> bool:
-    return bool(pool.gone or pool.held or not pool.target or target == pool.target)
+    return bool(pool.gone or pool.errors or not pool.target or target == pool.target)
 
 
 def _retarget_or_release(
@@ -292,8 +292,8 @@ def pool_block_reason(pool: PoolView, now: Instant) -> BlockReason | None:
         return BlockReason(WaitCode.PAUSED, f"Rollout {pool.key} is paused (spec.brake: Pause)")
     if not pool.upgrade.auto_upgrade:
         return BlockReason(WaitCode.PAUSED, "autoUpgrade is off in the policy")
-    if pool.held:
-        return BlockReason(WaitCode.PAUSED, "; ".join(pool.held), "the author of the policy")
+    if pool.errors:
+        return BlockReason(WaitCode.PAUSED, "; ".join(pool.errors), "the author of the policy")
     return None
 
 

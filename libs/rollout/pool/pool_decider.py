@@ -43,9 +43,11 @@ class PoolDecider:
         self._evaluation: PoolEvaluation | None = None
         self.constrained_view = view
         """The pool with its constraints: the input of its nodes' steps."""
-        self.grant = Allocation()
+        self.allocation = Allocation()
         self.write: WriteRollout | None = None
-        self.account = BudgetUsage(limit=0, base=0, unavailable={}, parallel=0, parallel_limit=None)
+        self.budget_usage = BudgetUsage(
+            limit=0, base=0, unavailable={}, parallel=0, parallel_limit=None
+        )
         self.dirty = True
         self.maybe_gone: set[str] = set()
         """Uids in flight of nodes that may be gone."""
@@ -53,7 +55,7 @@ class PoolDecider:
         """Uids that still count in this pool although their Node is gone."""
         self.rules_changed = False
         """The last view changed more than the Rollout: step all governed nodes again."""
-        self.as_only_pool = (self,)
+        self.as_single_pool = (self,)
         """Shared by all nodes that count in this pool only."""
         self.in_flight: Mapping[str, InFlight] = {}
         self._load_rollout()
@@ -92,7 +94,7 @@ class PoolDecider:
     def evaluate(self, present: Container[str], now: Instant, *, leading: bool) -> set[str] | None:
         """Evaluate the pool if anything changed; return uids of affected nodes; None: all."""
         self._find_strays(present)
-        is_pending = self.grant.waits or self.grant.preflight_steps or self.write
+        is_pending = self.allocation.waits or self.allocation.preflight_steps or self.write
         self.dirty = self.dirty or bool(is_pending)
         if not self.dirty:
             return set()
@@ -129,9 +131,9 @@ class PoolDecider:
 
         Return the names of nodes with a possibly changed wait.
         """
-        names = set(self.grant.preflight_steps)
+        names = set(self.allocation.preflight_steps)
         evaluation, tally = self.evaluation, self.tally
-        self.grant = allocate(
+        self.allocation = allocate(
             self.view,
             tally,
             evaluation,
@@ -142,9 +144,9 @@ class PoolDecider:
             now=now,
         )
         self.write = rollout_write(
-            self.view, tally, evaluation, self.grant, counts=self._counts(), now=now
+            self.view, tally, evaluation, self.allocation, counts=self._counts(), now=now
         )
-        self.account = BudgetUsage(
+        self.budget_usage = BudgetUsage(
             limit=evaluation.limit,
             base=evaluation.base or tally.present,
             unavailable=dict(tally.unavailable),
@@ -152,7 +154,7 @@ class PoolDecider:
             parallel_limit=self.view.upgrade.max_parallel_upgrades or None,
         )
         self.dirty = False
-        return names.union(self.grant.preflight_steps, self.grant.requeued)
+        return names.union(self.allocation.preflight_steps, self.allocation.requeued)
 
     def _counts(self) -> Counts:
         phases = self.phase_counts

@@ -183,7 +183,7 @@ class CandidateQueues:
         self._due_since: dict[str, float] = {}
         self._queue_of: dict[str, CandidateQueue] = {}
 
-    def put(
+    def enqueue(
         self,
         node: NodeView,
         candidate: Candidate,

@@ -70,7 +70,7 @@ class EvictionExemption(StrEnum):
     """Why an eviction leaves a pod alone."""
 
     NONE = ""
-    OURS = "ours"
+    SLUICE = "ours"
     """In our own namespace, or the driver's."""
     DRAIN_SKIP = "drain-skip"
     """Labelled by a person."""

@@ -86,7 +86,7 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     """By target, then by variant: the wanted one, and what is left of earlier targets."""
     upgrade: UpgradePolicy = UpgradePolicy()
     strategy: StrategySpec = StrategySpec()
-    held: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     """What is wrong with the policy, for a person: nothing new starts."""
     gone: bool = False
     """The policy was deleted."""

@@ -142,7 +142,7 @@ class RequestHandler:
 
     def _reply(self, call: ApiCall, outcome: WriteOutcome) -> Reply:
         raw = outcome.raw
-        if not outcome.bare:
+        if not outcome.is_status_body:
             raw = self._reader.presented(_read_request(call), raw)
         return Reply(outcome.code, raw)
 

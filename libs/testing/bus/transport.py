@@ -17,8 +17,8 @@ from libs.runtime.clock import Clock
 
 class TraceRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     time: float
-    what: str
-    who: str
+    action: str
+    identity: str
     subject: str
     sequence: int = 0
     data: bytes = b""

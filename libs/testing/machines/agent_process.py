@@ -40,10 +40,10 @@ class SimulatedAgentProcess:
         self._ended = asyncio.Event()
         self._duration = threading.local()
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         """Do the work and wait for its duration; return its result or raise its error."""
         self._check()
-        duration, outcome = await self._offload.do(lambda: self._timed(work))
+        duration, outcome = await self._offload.run(lambda: self._timed(work))
         if duration is None:
             await self._ended.wait()
         elif duration:

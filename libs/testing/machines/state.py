@@ -34,12 +34,12 @@ class IncidentKind(StrEnum):
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """An event that must never happen on a machine."""
 
-    at: float
+    time: float
     kind: IncidentKind
-    what: str
+    description: str
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.what}"
+        return f"{self.kind}: {self.description}"
 
 
 class InstalledDriver(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +108,9 @@ class MachineState:
         return self._attempts[what] - 1
 
     def record_incident(self, kind: IncidentKind, what: str) -> None:
-        self.incidents.append(Incident(at=self.clock.now(), kind=kind, what=f"{self.name}: {what}"))
+        self.incidents.append(
+            Incident(time=self.clock.now(), kind=kind, description=f"{self.name}: {what}")
+        )
 
     @property
     def installed(self) -> InstalledDriver | None:

@@ -88,7 +88,9 @@ class StageFaults:
             agent.current_op = agent.body = None
             agent.last_result = agent.published_reports.result
             if state.recorder is not None:
-                lost = LostJournal(node_uid=agent.node_uid, component=agent.part, time=state.now)
+                lost = LostJournal(
+                    node_uid=agent.node_uid, component=agent.component, time=state.now
+                )
                 state.recorder.lost_journals.append(lost)
         _schedule_start(state, machine, agent)
 
@@ -319,7 +321,7 @@ def _stop_agent(
         agent.hung = True
     else:
         agent.alive = agent.hung = agent.holds_devices = False
-    agent.life += 1
+    agent.process_number += 1
     agent.running = False
     agent.slot = agent.proven = None
     if agent.silent_at is None:
@@ -329,7 +331,7 @@ def _stop_agent(
 
 
 def _schedule_start(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
-    values = (machine.name, agent.part, machine.boot, agent.life)
+    values = (machine.name, agent.component, machine.boot, agent.process_number)
     state.call_after(state.latencies.agent_start, start_agent, *values)
 
 
@@ -337,10 +339,10 @@ def start_agent(state: StageState, name: str, part: str, boot: int, life: int) -
     """Start a process, which reads its slot first."""
     machine = state.machine(name, boot)
     agent = machine.agents[part] if machine is not None else None
-    if machine is None or agent is None or agent.life != life:
+    if machine is None or agent is None or agent.process_number != life:
         return
     agent.alive, agent.hung = True, False
-    agent.life += 1
+    agent.process_number += 1
     _beat(state, machine, agent)
     agents.read_slot(state, machine, agent)
     state.machine_changed(machine)
@@ -365,7 +367,7 @@ def bind_to_node(state: StageState, machine: StageMachine) -> None:
         agent.highest_order = Order(0, 0)
         agent.current_op = agent.body = agent.last_result = agent.slot = agent.proven = None
         agent.running = False
-        agent.life += 1
+        agent.process_number += 1
         agent.pending_reports = agent.published_reports = AgentReports()
-        agent.holds_devices = agent.part not in agents.WITHOUT_DEVICES and agent.alive
+        agent.holds_devices = agent.component not in agents.WITHOUT_DEVICES and agent.alive
     state.machine_changed(machine)

@@ -105,7 +105,7 @@ def _add_machine(state: SimulatedState, spec: StageNodeSpec) -> StageMachine:
     )
     for part in COMPONENTS:
         machine.agents[part] = StageAgent(
-            part=part,
+            component=part,
             capabilities=CAPABILITIES,
             last_beat=state.now,
             holds_devices=part not in agents.WITHOUT_DEVICES,

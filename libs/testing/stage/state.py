@@ -104,7 +104,7 @@ class SimulatedState(StageState):
     ) -> None:
         if self.recorder is not None:
             self.recorder.entry(
-                self.now, machine.boot_id, agent.part, command, phase=phase, **details
+                self.now, machine.boot_id, agent.component, command, phase=phase, **details
             )
 
     def on_driver_start(self, machine: StageMachine, pod: StageDriverPod) -> None:

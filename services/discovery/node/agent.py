@@ -96,7 +96,7 @@ class MachineReporter:
 
     async def report(self) -> None:
         """Scan the machine once, and report the facts if they changed."""
-        self._known = self._known.after(await self._machine.offload.do(self._scan))
+        self._known = self._known.after(await self._machine.offload.run(self._scan))
         before, facts = self._reported, self._known.facts
         if facts == before:
             return
@@ -127,12 +127,12 @@ class MachineReporter:
         if self._hold is None:
             return None, ""
         if self._hold.acquire() is None:
-            return None, self._hold.why
+            return None, self._hold.unavailable_reason
         try:
             return self._hold.gpus.describe(), ""
         except GpusUnavailable as error:
             self._hold.mark_lost(error)
-            return None, self._hold.why
+            return None, self._hold.unavailable_reason
 
 
 async def run(
@@ -145,7 +145,7 @@ async def run(
     service: Service,
 ) -> None:
     """Start the agent for one boot of the machine."""
-    boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
+    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
     hold = GpuHandle(host.gpus)
 
     def publish_change(sections: tuple[str, ...]) -> None:
@@ -156,7 +156,7 @@ async def run(
         )
 
     async def quiesce(_op: Op) -> OpDone:
-        await host.offload.do(hold.release)
+        await host.offload.run(hold.release)
         return OpDone()
 
     async def idle(_op: Op) -> OpDone:

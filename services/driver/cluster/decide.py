@@ -133,7 +133,7 @@ def is_driver_daemon_set(daemon_set: DaemonSet) -> bool:
     )
 
 
-def kept_because(
+def keep_reason(
     daemon_set: DaemonSet,
     plan: OperandPlan,
     *,

@@ -91,7 +91,7 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
         targets={pool.key: target_digest(pool.driver) for pool in pools.pools if not pool.held},
         gpu_nodes=sum(node.labels.get(PRESENT_LABEL) == "true" for node in nodes),
         has_features=observation.feature_labels,
-        decides=pools.cluster is not None and not rendering.is_held,
+        decides=pools.cluster is not None and not rendering.cluster_operands_held,
     )
 
 

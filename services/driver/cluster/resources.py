@@ -196,7 +196,7 @@ class Informers:
 
     def why_not_synced(self) -> str:
         """Return why informers have no first list yet; empty when all have one."""
-        return "; ".join(why for informer in self.all() if (why := informer.why_unknown))
+        return "; ".join(why for informer in self.all() if (why := informer.why_not_synced))
 
     async def why_stale(self) -> str:
         """Verify old caches; return why some may be stale, empty if all are current."""

@@ -50,7 +50,7 @@ class DriverReporter:
     async def report(self) -> None:
         """Inspect the machine, and report what differs from the last report."""
         tree = self._machine.tree
-        inspection, driver = await self._machine.offload.do(
+        inspection, driver = await self._machine.offload.run(
             lambda: (inspect_machine(tree), loaded_driver(tree))
         )
         facts = Facts(driver=driver, gate=gate_facts(inspection, self._gate_keeper.shut_reason))
@@ -136,7 +136,7 @@ async def run(
     """Start the agent for one boot of the machine."""
     if host.linux is None:
         raise Fatal("the driver agent has no access to the kernel: it cannot unload a driver")
-    boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
+    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
     checks = Checks(machine=host)
     handle_swap = SwapHandler(
         machine=host, linux=host.linux, clock=env.clock, root=settings.driver_dir

@@ -25,12 +25,12 @@ class Checks:
         """Return the findings that would keep a driver from starting."""
         if not isinstance(request, PreflightCheck):
             raise TypeError(f"check {check.id} is no preflight")
-        findings = await self._machine.offload.do(lambda: tuple(self._findings(request)))
+        findings = await self._machine.offload.run(lambda: tuple(self._findings(request)))
         return Preflight(check=check.id, label=request.label, findings=findings)
 
     async def holders(self, check: Check, _request: CheckBody) -> Holders:
         """List the processes that have the devices open."""
-        inspection = await self._machine.offload.do(lambda: inspect_machine(self._machine.tree))
+        inspection = await self._machine.offload.run(lambda: inspect_machine(self._machine.tree))
         return Holders(check=check.id, holders=inspection.holders)
 
     def _findings(self, request: PreflightCheck) -> Iterator[Finding]:

@@ -39,14 +39,14 @@ class GateKeeper:
         tree = self._machine.tree
         # Pods seldom wait, and an inspection is expensive: read the gate's folder first.
         if (
-            await self._machine.offload.do(
+            await self._machine.offload.run(
                 lambda: gate.waiting_request(gate.list_requests(tree), gate.list_answers(tree))
             )
             is None
         ):
             self.shut_reason = ""
             return
-        inspection = await self._machine.offload.do(lambda: inspect_machine(tree))
+        inspection = await self._machine.offload.run(lambda: inspect_machine(tree))
         request = gate.waiting_request(inspection.requests, inspection.answers)
         if request is None:
             return
@@ -57,7 +57,7 @@ class GateKeeper:
             if self._proven() != proven:
                 return
             answer = GateAnswer(pod_uid=request.pod_uid, label=request.label, at=self._clock.now())
-            await self._machine.offload.do(lambda: admit(self._machine, answer, inspection))
+            await self._machine.offload.run(lambda: admit(self._machine, answer, inspection))
 
     def _proven(self) -> Proven | None:
         current = self._commands.current

@@ -55,7 +55,7 @@ class SwapHandler:
         return await self._wait_for_driver(op, swap)
 
     async def _inspect(self) -> Inspection:
-        return await self._machine.offload.do(lambda: inspect_machine(self._machine.tree))
+        return await self._machine.offload.run(lambda: inspect_machine(self._machine.tree))
 
     async def _wait_for_old_pods(self, op: Op, swap: Swap) -> Inspection | OpFailed:
         """Wait until the machine has no container of an admitted pod, except the kept one."""
@@ -81,7 +81,7 @@ class SwapHandler:
                 return OpFailed("busy", problem)
             await self._clock.sleep(INSPECT_INTERVAL)
         await op.checkpoint("clear")
-        return await self._machine.offload.do(self._clear)
+        return await self._machine.offload.run(self._clear)
 
     async def _try_unload(self, op: Op) -> str | None:
         """Return why modules are still loaded; the kernel alone decides (docs/invariants.md#i5)."""
@@ -89,7 +89,7 @@ class SwapHandler:
         if not any(name in inspection.modules for name in modules.UNLOAD_ORDER):
             return None
         await op.checkpoint("unload")
-        return await self._machine.offload.do(self._unload)
+        return await self._machine.offload.run(self._unload)
 
     def _unload(self) -> str | None:
         for name in modules.UNLOAD_ORDER:
@@ -128,7 +128,7 @@ class SwapHandler:
             self._machine.tree.at(driver_files.READY).unlink(missing_ok=True)
             admit(self._machine, answer, inspection)
 
-        await self._machine.offload.do(open_gate)
+        await self._machine.offload.run(open_gate)
 
     async def _wait_for_driver(self, op: Op, swap: Swap) -> OpDone | None:
         """Wait until the driver container is ready and its module is loaded."""
@@ -159,7 +159,7 @@ class SwapHandler:
         until = self._clock.monotonic() + INSPECT_INTERVAL
         while self._clock.monotonic() < until:
             await self._clock.sleep(POLL_INTERVAL)
-            if await self._machine.offload.do(lambda: changed(self._machine.tree)):
+            if await self._machine.offload.run(lambda: changed(self._machine.tree)):
                 return
 
     def _is_late(self, op: Op) -> bool:

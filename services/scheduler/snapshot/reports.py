@@ -58,7 +58,7 @@ def node_reports(
     name, uid = node.metadata.name, node.metadata.uid
     boot_id = node.status.node_info.boot_id
     components = _expected_components(node.metadata.labels, telemetry=telemetry)
-    slots = slot_cache.of(name)
+    slots = slot_cache.commands_of(name)
     if node.field_managers:
         # On a node that was managed, agents that still run must release the devices by command.
         components += [

@@ -18,8 +18,8 @@ from services.scheduler.pod_cache import FollowedNodes
 from services.scheduler.resources import DaemonSet, Node, Pod, Rollout
 from services.scheduler.snapshot.node_view import (
     NodeContext,
+    is_finished,
     is_of_daemon_set,
-    is_over,
     is_tracked,
     node_view,
     pool_member,
@@ -240,7 +240,7 @@ class SnapshotTracker:
             driver_pods=tuple(self._informers.driver_pods.cache.by_index("node", name)),
             pods=self._inputs.pod_cache.of(name),
             runs_control_plane=any(
-                not is_of_daemon_set(pod) and not is_over(pod)
+                not is_of_daemon_set(pod) and not is_finished(pod)
                 for pod in self._informers.other_pods.cache.by_index("node", name)
             ),
             reports=node_reports(

@@ -51,7 +51,7 @@ async def validate_driver(
     attempt = 1
     while True:
         op.raise_if_superseded()
-        probe = await machine.offload.do(
+        probe = await machine.offload.run(
             lambda: driver_check.probe_driver(machine.tree, machine.gpus, request)
         )
         op.progress(STEP, probe.problem)
@@ -59,7 +59,7 @@ async def validate_driver(
             break
         attempt += 1
         await clock.sleep(RETRY_INTERVAL)
-    kernel = await machine.offload.do(lambda: system.kernel(machine.tree))
+    kernel = await machine.offload.run(lambda: system.kernel(machine.tree))
     step = ValidationStep(
         name=STEP,
         passed=not probe.problem,
@@ -96,7 +96,7 @@ async def run(
     service: Service,
 ) -> None:
     """Start the agent for one boot of the machine."""
-    boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
+    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
     node_uid = settings.resolve_node_uid()
 
     async def validate(op: Op) -> OpDone | OpFailed:

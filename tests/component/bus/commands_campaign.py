@@ -85,20 +85,22 @@ class CommandsCampaign:
     # Trace of the bus.
 
     def _on_trace(self, record: TraceRecord) -> None:
-        if record.what == "store" and record.subject == RESULTS:
+        if record.action == "store" and record.subject == RESULTS:
             report = decode(Report, record.data)
             body = report.open()
             assert isinstance(body, Result)
             self.lives[-1].results.append((self.boot, report, body))
-        elif record.what == "store" and record.subject == REFUSALS:
+        elif record.action == "store" and record.subject == REFUSALS:
             body = decode(Report, record.data).open()
             assert isinstance(body, Refusal)
             self.refusals.append(body)
         elif (
-            record.what == "store" and record.subject == str(SLOT) and record.who == str(SCHEDULER)
+            record.action == "store"
+            and record.subject == str(SLOT)
+            and record.identity == str(SCHEDULER)
         ):
             self.stored[-1].append(decode(Command, record.data))
-        if record.who == str(AGENT):
+        if record.identity == str(AGENT):
             self._count_step()
 
     def _count_step(self) -> None:

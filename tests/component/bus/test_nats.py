@@ -150,7 +150,7 @@ async def test_permission_violations_raise(connected: Connect) -> None:
         with pytest.raises(SubjectForbidden, match="may not publish"):
             await bus.last(COMMANDS, SLOT)
         with pytest.raises(SubjectForbidden, match="may not subscribe"):
-            await bus.subscribe(subjects.everything(subjects.Event), ignore)
+            await bus.subscribe(subjects.plane_pattern(subjects.Event), ignore)
 
 
 async def test_pending_data_is_not_sent_after_a_reconnect(
@@ -161,7 +161,7 @@ async def test_pending_data_is_not_sent_after_a_reconnect(
         writer = await connected(proxy.url)
         await watcher.ensure(COMMANDS)
         handler = RecordingHandler()
-        await watcher.subscribe(subjects.everything(subjects.Beat), handler)
+        await watcher.subscribe(subjects.plane_pattern(subjects.Beat), handler)
         beat = str(subjects.Beat(cluster="default", node="a", component="driver"))
         await writer.publish(beat, b"before")
         await eventually(lambda: handler.received == [(beat, b"before")])
@@ -304,7 +304,7 @@ async def test_a_cancelled_subscribe_leaves_no_subscription(
 async def test_revoked_permissions_end_the_guard(connected: Connect) -> None:
     """Otherwise a connected monitor would miss all heartbeats and report every node as silent."""
     seed, public = nkey()
-    beats = subjects.everything(subjects.Beat)
+    beats = subjects.plane_pattern(subjects.Beat)
     inbox = f"{subjects.inbox(SCHEDULER)}.>"
 
     def rules(*patterns: str) -> str:

@@ -24,7 +24,7 @@ CTL = Identity(writer=Writer.CTL)
 KEPT = Stream(
     name="KEPT",
     subjects=("kept.>",),
-    keeps="what a test stores",
+    description="what a test stores",
     per_subject=2,
     max_message=1024,
     max_consumers=16,

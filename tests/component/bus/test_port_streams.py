@@ -16,7 +16,7 @@ SCHEDULER = Identity(writer=Writer.SCHEDULER)
 KEPT = Stream(
     name="KEPT",
     subjects=("kept.>",),
-    keeps="what a test stores",
+    description="what a test stores",
     per_subject=2,
     max_message=1024,
     max_consumers=16,

@@ -86,17 +86,17 @@ class _SeedRun:
     async def _run_actions(self) -> None:
         """Run actions, workloads and the patch, each at its time."""
         patched_at, patched = self._scenario.patched_at, False
-        for action in sorted(self._scenario.acts, key=lambda action: (action.at, str(action))):
+        for action in sorted(self._scenario.actions, key=lambda action: (action.at, str(action))):
             if action.at >= patched_at and not patched:
                 await self._patch()
                 patched = True
             await self._sleep_until(action.at)
-            happened = await ALL_ACTIONS[action.what].perform(self._world, action)
+            happened = await ALL_ACTIONS[action.kind].perform(self._world, action)
             self._log(
                 f"--- {action}" if happened else f"--- {action}: there is no object to act on"
             )
             if happened:
-                self._fault_counter.count_action(action.what)
+                self._fault_counter.count_action(action.kind)
         if not patched:
             await self._patch()
 

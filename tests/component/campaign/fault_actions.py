@@ -58,7 +58,7 @@ async def _cut_at_slot(world: CampaignWorld, action: ScheduledAction) -> bool:
 
     def stored(record: TraceRecord) -> None:
         nonlocal remaining
-        if record.what == "store" and record.who == str(role.bus.identity):
+        if record.action == "store" and record.identity == str(role.bus.identity):
             remaining -= 1
             if remaining < 0:
                 role.transport.cut.set()

@@ -22,7 +22,7 @@ class BusObserver:
         """The last wait event of each node."""
 
     def observe(self, record: TraceRecord) -> None:
-        subject = subjects.parse(record.subject) if record.what == "store" else None
+        subject = subjects.parse(record.subject) if record.action == "store" else None
         if isinstance(subject, subjects.State):
             self.driverless.observe(decode(Report, record.data), at=record.time)
         if isinstance(subject, subjects.Event) and subject.kind == EventKind.WAIT:
@@ -51,8 +51,8 @@ class FaultCounter:
         self._counts[what] += 1
 
     def count_bus_fault(self, record: TraceRecord) -> None:
-        if record.what in _ON_BUS:
-            self._counts[f"bus: {record.what}"] += 1
+        if record.action in _ON_BUS:
+            self._counts[f"bus: {record.action}"] += 1
 
     def inject(self, server: ApiServer, rates: ApiFaultRates) -> None:
         """Make some of our requests fail from now on, until the server's faults are cleared."""

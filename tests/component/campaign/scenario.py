@@ -47,7 +47,7 @@ class CampaignScenario(msgspec.Struct, frozen=True, kw_only=True):
     parallel: int
     patched_at: float
     workloads: tuple[GpuWorkload, ...] = ()
-    acts: tuple[ScheduledAction, ...] = ()
+    actions: tuple[ScheduledAction, ...] = ()
     bus: BusFaults = BusFaults()
     api_faults: ApiFaultRates = ApiFaultRates()
     overrides: tuple[WorldOverride, ...] = ()
@@ -56,7 +56,7 @@ class CampaignScenario(msgspec.Struct, frozen=True, kw_only=True):
     def calm(self) -> bool:
         """Return whether the scenario has no faults and actions."""
         quiet = self.bus == BusFaults() and self.api_faults == ApiFaultRates()
-        return quiet and not self.acts and not self.overrides
+        return quiet and not self.actions and not self.overrides
 
     @property
     def model(self) -> SteadyWorld:
@@ -178,5 +178,5 @@ def _actions(seed: int, nodes: tuple[str, ...]) -> tuple[ScheduledAction, ...]:
             at = round(random.uniform(ACTS_FROM, ACTS_UNTIL), 2)
             node = random.choice(nodes) if kind.on_node else ""
             value = round(random.uniform(*kind.values), 1)
-            result.append(ScheduledAction(at=at, what=what, node=node, value=value))
-    return tuple(sorted(result, key=lambda act: (act.at, act.what)))
+            result.append(ScheduledAction(at=at, kind=what, node=node, value=value))
+    return tuple(sorted(result, key=lambda act: (act.at, act.kind)))

@@ -44,12 +44,12 @@ T = TypeVar("T")
 
 class ScheduledAction(msgspec.Struct, frozen=True, kw_only=True):
     at: float
-    what: str
+    kind: str
     node: str = ""
     value: float = 0.0
 
     def __str__(self) -> str:
-        return " ".join(filter(None, (self.what, self.node, f"{self.value:g}" * bool(self.value))))
+        return " ".join(filter(None, (self.kind, self.node, f"{self.value:g}" * bool(self.value))))
 
 
 Perform = Callable[[CampaignWorld, ScheduledAction], Coroutine[Any, Any, bool]]

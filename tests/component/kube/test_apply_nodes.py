@@ -21,7 +21,7 @@ async def test_an_unforced_apply_of_an_edited_label_is_always_a_conflict(
     for _ in range(2):  # a new read of the node does not help
         with pytest.raises(Conflict) as refused:
             await apply_node(kube, node, force=False, labels={LABEL: "a"})
-        assert refused.value.claims == (
+        assert refused.value.field_conflicts == (
             FieldConflict(manager="kubectl-label", field=f".metadata.labels.{LABEL}"),
         )
         assert refused.value.message == (
@@ -44,7 +44,7 @@ async def test_a_field_conflict_precedes_a_stale_revision(
             preconditions=preconditions(before),
         )
 
-    assert [claim.manager for claim in refused.value.claims] == ["kubectl-label"]
+    assert [claim.manager for claim in refused.value.field_conflicts] == ["kubectl-label"]
 
 
 async def test_force_does_not_override_a_stale_revision(kube: Kube, alice: Kube, node: str) -> None:
@@ -59,7 +59,7 @@ async def test_force_does_not_override_a_stale_revision(kube: Kube, alice: Kube,
             preconditions=preconditions(before),
         )
 
-    assert refused.value.claims == ()
+    assert refused.value.field_conflicts == ()
     assert (await kube.get(NODES, node)).metadata.labels[LABEL] == "b"
 
 

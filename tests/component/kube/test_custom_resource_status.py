@@ -127,4 +127,6 @@ async def test_an_atomic_map_has_one_owner_and_another_map_merges(
     await claim(kube, "whole", "x")
     with pytest.raises(Conflict) as refused:
         await claim(other, "whole", "y")
-    assert refused.value.claims == (FieldConflict(manager=kube.manager, field=".status.whole"),)
+    assert refused.value.field_conflicts == (
+        FieldConflict(manager=kube.manager, field=".status.whole"),
+    )

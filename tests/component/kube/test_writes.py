@@ -72,7 +72,7 @@ async def test_a_replacement_of_an_old_revision_is_a_conflict(sandbox: Sandbox, 
             CONFIG_MAPS, config_map("a", {"by": "second"}, **fence), namespace=sandbox.namespace
         )
 
-    assert refused.value.claims == ()
+    assert refused.value.field_conflicts == ()
     assert refused.value.message == (
         'Operation cannot be fulfilled on configmaps "a": the object has been modified; '
         "please apply your changes to the latest version and try again"

@@ -41,7 +41,7 @@ async def body_of(transport: HttpTransport, request: Request = NODES) -> bytes:
 async def failure_of(transport: HttpTransport, request: Request = NODES) -> str:
     with pytest.raises(Unavailable) as failed:
         await body_of(transport, request)
-    assert failed.value.tried == f"{request.method} {request.path}"
+    assert failed.value.operation == f"{request.method} {request.path}"
     return failed.value.message.removeprefix(f"{transport.url}: ")
 
 

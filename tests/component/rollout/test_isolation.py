@@ -53,8 +53,8 @@ def run_rollout(sick: Sequence[str] = (), fault: str = "", *, budget: int = BUDG
     result = run_scenario(
         Scenario(seed=3, pools=pools, nodes=nodes, disturbances=faults, decision_delay=0.05)
     )
-    assert result.wrong is None
-    assert result.done == len(nodes)
+    assert result.failure is None
+    assert result.nodes_in_place == len(nodes)
     return result.stage.journal()
 
 

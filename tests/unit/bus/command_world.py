@@ -138,7 +138,7 @@ class World:
         self.server.add_tracer(self._on_trace)
 
     def _on_trace(self, record: TraceRecord) -> None:
-        if record.what == "store" and isinstance(subjects.parse(record.subject), subjects.State):
+        if record.action == "store" and isinstance(subjects.parse(record.subject), subjects.State):
             self.raw.append(record.data)
             self.stored_under.append(record.subject)
             self.reports.append(decode(Report, record.data))

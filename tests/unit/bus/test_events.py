@@ -129,7 +129,7 @@ def test_a_slow_reader_gets_every_event_once(monkeypatch: pytest.MonkeyPatch) ->
         delivered: list[int] = []
         world = World(sim)
         world.server.add_tracer(
-            lambda record: delivered.append(record.sequence) if record.what == "read" else None
+            lambda record: delivered.append(record.sequence) if record.action == "read" else None
         )
         async with world.publishing():
             world.publish(*range(100))

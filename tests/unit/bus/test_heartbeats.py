@@ -49,7 +49,7 @@ class World:
         self.tasks = Tasks("heartbeats", failed=lambda fatal: pytest.fail(str(fatal)))
         self.server.add_tracer(
             lambda record: (
-                self.sent.append(sim.clock.monotonic()) if record.what == "publish" else None
+                self.sent.append(sim.clock.monotonic()) if record.action == "publish" else None
             )
         )
 

@@ -5,7 +5,7 @@ import pytest
 from libs.bus.permissions import permissions
 from libs.contracts.catalogue import PLANES, Plane
 from libs.contracts.identities import COMPONENTS, Identity, Writer
-from libs.contracts.subjects import ANY, COMMANDS, js_api, matches, of_cluster
+from libs.contracts.subjects import ANY, COMMANDS, cluster_pattern, js_api, matches
 
 NODE = "gpu-1.example"
 VALUES = {
@@ -62,5 +62,5 @@ def test_the_documented_readers_may_follow_the_stream(plane: Plane, writer: Writ
     if plane.stream is COMMANDS and writer in COMPONENTS:
         return  # A component reads each of its own slots directly.
     consumer = js_api("CONSUMER", "CREATE", plane.stream.name if plane.stream else "", ANY)
-    follow = f"{consumer}.{of_cluster(plane.subject, VALUES['cluster'])}"
+    follow = f"{consumer}.{cluster_pattern(plane.subject, VALUES['cluster'])}"
     assert (follow in permissions(identity(writer)).publish) == (writer in plane.readers)

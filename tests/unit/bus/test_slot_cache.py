@@ -143,7 +143,7 @@ async def test_a_recreated_stream_with_lower_sequences_is_accepted(
         deadline=1e9,
     )
     # The cache still counts by the sequences of the lost stream.
-    assert not cache.learn("a", Writer.DRIVER, quiesce, 1)
+    assert not cache.record_write("a", Writer.DRIVER, quiesce, 1)
     await world.sim.clock.sleep(60)
-    assert cache.of("a")[Writer.DRIVER].order == Order(1, 4)
+    assert cache.commands_of("a")[Writer.DRIVER].order == Order(1, 4)
     assert cache.is_current

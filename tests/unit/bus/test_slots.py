@@ -37,8 +37,8 @@ def stores(world: World) -> list[str]:
     identities: list[str] = []
 
     def on_trace(record: TraceRecord) -> None:
-        if record.what == "store":
-            identities.append(record.who)
+        if record.action == "store":
+            identities.append(record.identity)
 
     world.server.add_tracer(on_trace)
     return identities

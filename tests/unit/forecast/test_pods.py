@@ -40,8 +40,8 @@ def test_pods_are_named_or_given_by_uid() -> None:
 
 def test_nodes_without_watched_pods_are_counted() -> None:
     unseen = [replace(old_node(name), pods=None) for name in ("node-1", "node-2")]
-    assert pods(*unseen, old_node("node-3", gpu_pod("a"))).unseen == 2
-    assert pods(old_node("node-3", gpu_pod("a"))).unseen == 0
+    assert pods(*unseen, old_node("node-3", gpu_pod("a"))).unwatched_nodes == 2
+    assert pods(old_node("node-3", gpu_pod("a"))).unwatched_nodes == 0
 
 
 def test_losses_of_a_pod_are_listed() -> None:

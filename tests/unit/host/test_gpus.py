@@ -90,7 +90,7 @@ def test_every_query_of_a_real_machine_is_refused_with_a_reason() -> None:
 def test_a_handle_keeps_the_reason_and_can_be_released() -> None:
     handle = GpuHandle(UnsupportedGpus())
     assert handle.acquire() is None
-    assert handle.why.startswith("the GPUs of a real machine cannot be queried")
+    assert handle.unavailable_reason.startswith("the GPUs of a real machine cannot be queried")
     handle.release()
     assert handle.acquire() is None
-    assert "released while the driver changes" in handle.why
+    assert "released while the driver changes" in handle.unavailable_reason

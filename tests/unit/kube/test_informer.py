@@ -43,7 +43,7 @@ class World(SimWorld):
 
     async def start(self) -> None:
         assert self.informer.age == math.inf
-        assert self.informer.why_unknown == "rollouts: not listed yet"
+        assert self.informer.why_not_synced == "rollouts: not listed yet"
         self._following = asyncio.create_task(self.informer.run(), name="follow")
 
     async def close(self) -> None:
@@ -74,7 +74,7 @@ class World(SimWorld):
 async def test_an_unserved_kind_has_no_objects_until_it_is_served(world: World) -> None:
     informer = world.informer
     await world.sleep(1)
-    assert (informer.why_unknown, world.names()) == ("", [])
+    assert (informer.why_not_synced, world.names()) == ("", [])
     assert informer.age <= 1
     assert await informer.verify_current() == ""
     assert informer.age == 0.0
@@ -82,7 +82,7 @@ async def test_an_unserved_kind_has_no_objects_until_it_is_served(world: World) 
     await world.create("a")
     assert await informer.verify_current() == "rollouts: served now"
     await world.sleep(1.2 * SERVED_POLL_INTERVAL + 1)
-    assert (informer.why_unknown, world.names()) == ("", ["a"])
+    assert (informer.why_not_synced, world.names()) == ("", ["a"])
     assert await informer.verify_current() == ""
 
 
@@ -118,4 +118,4 @@ async def test_the_age_grows_while_the_server_does_not_respond(world: World) -> 
     assert informer.age >= 100.0
     world.server.faults.remove(refused)
     await world.sleep(60)
-    assert (informer.why_unknown, world.names()) == ("", ["a"])
+    assert (informer.why_not_synced, world.names()) == ("", ["a"])

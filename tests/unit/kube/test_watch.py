@@ -51,7 +51,7 @@ def describe(update: Update[Any]) -> str:
     match update:
         case Listed():
             names = ",".join(item.metadata.name for item in update.items)
-            return f"{'restored' if update.taken_back else 'listed'} {names}".strip()
+            return f"{'restored' if update.is_restored else 'listed'} {names}".strip()
         case Changed():
             return update.object.metadata.name
         case Deleted():

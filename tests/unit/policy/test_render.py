@@ -240,7 +240,7 @@ def test_config_files_are_mounted_where_the_system_reads_them() -> None:
 def test_errors_in_the_cluster_policy_hold_cluster_operands() -> None:
     policy = cluster_policy(toolkit={"enabled": "no"})
     rendering = Situation([policy]).rendering()
-    assert (rendered_names(rendering), rendering.is_held) == ([STARTUP_PROBE], True)
+    assert (rendered_names(rendering), rendering.cluster_operands_held) == ([STARTUP_PROBE], True)
 
 
 def test_the_startup_probe_script_is_always_rendered() -> None:

@@ -9,7 +9,7 @@ from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.policy.kinds.upgrade_policy import Drain, UpgradePolicy, WaitForCompletion
 from libs.rollout.views.machine import EvictionExemption
 from services.scheduler.resources import Pod
-from services.scheduler.snapshot.node_view import driver_pod, is_over, workload_pod
+from services.scheduler.snapshot.node_view import driver_pod, is_finished, workload_pod
 
 NAMESPACE = "gpu-operator"
 DAEMON_SET = {"kind": "DaemonSet", "name": "d", "uid": "x", "controller": True}
@@ -69,7 +69,7 @@ def test_pods_with_gpu_resources_use_gpus(spec: Any, gpu: bool) -> None:
             {"nodeSelector": {"nvidia.com/gpu.deploy.operands": "true"}},
             EvictionExemption.DAEMON_SET,
         ),
-        ({"namespace": NAMESPACE}, {}, EvictionExemption.OURS),
+        ({"namespace": NAMESPACE}, {}, EvictionExemption.SLUICE),
         (
             {
                 "namespace": NAMESPACE,
@@ -86,7 +86,7 @@ def test_pods_with_gpu_resources_use_gpus(spec: Any, gpu: bool) -> None:
                 "labels": {"app": "nvidia-dcgm-exporter"},
             },
             {"nodeSelector": {"nvidia.com/gpu.deploy.dcgm-exporter": "true"}},
-            EvictionExemption.OURS,
+            EvictionExemption.SLUICE,
         ),
         ({"labels": {DRAIN_SKIP_LABEL: "true"}}, {}, EvictionExemption.DRAIN_SKIP),
         ({"labels": {DRAIN_SKIP_LABEL: "false"}}, {}, EvictionExemption.NONE),
@@ -133,7 +133,7 @@ def test_bare_pods_and_empty_dirs() -> None:
     ("phase", "finished"), [("Succeeded", True), ("Failed", True), ("Running", False), ("", False)]
 )
 def test_finished_pods(phase: str, finished: bool) -> None:
-    assert is_over(pod(status={"phase": phase})) is finished
+    assert is_finished(pod(status={"phase": phase})) is finished
 
 
 def test_a_driver_pod() -> None:

@@ -155,5 +155,5 @@ def test_a_policy_with_errors_keeps_its_last_target() -> None:
     invalid = policy(image=None)
     found = pools_of([invalid], [member("a")], [], **{POOL: "before"})
     view = found.pools[POOL]
-    assert view.held
+    assert view.errors
     assert view.target == "before"

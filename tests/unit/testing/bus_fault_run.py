@@ -17,7 +17,7 @@ OWNER = Identity(writer=Writer.SCHEDULER)
 KEPT = Stream(
     name="KEPT",
     subjects=("kept.>",),
-    keeps="what a test stores",
+    description="what a test stores",
     per_subject=3,
     max_message=1024,
     notify=("kept.>", "poke.>"),

@@ -22,7 +22,7 @@ def journal_of_a_process(*, seed: int, hash_seed: str) -> bytes:
 def test_two_processes_write_the_same_journal() -> None:
     journal = journal_of_a_process(seed=7, hash_seed="1")
     assert journal == journal_of_a_process(seed=7, hash_seed="2")
-    kinds = {msgspec.json.decode(line, type=TraceRecord).what for line in journal.splitlines()}
+    kinds = {msgspec.json.decode(line, type=TraceRecord).action for line in journal.splitlines()}
     assert kinds == {
         "publish", "ask", "heard", "lost", "repeated", "reordered", "ensure", "store", "read",
         "call lost", "answer lost", "up", "down",

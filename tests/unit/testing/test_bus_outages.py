@@ -18,7 +18,7 @@ READER = Identity(writer=Writer.CTL)
 KEPT = Stream(
     name="KEPT",
     subjects=("kept.>",),
-    keeps="what a test stores",
+    description="what a test stores",
     per_subject=10,
     max_message=1024,
     max_consumers=16,

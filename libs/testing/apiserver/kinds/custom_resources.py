@@ -104,7 +104,7 @@ def served_kind(definition: Mapping[str, Any], rules: Mapping[str, Predicate]) -
         ),
         schema=structural_schema(schema, rules),
         generations=True,
-        put_unfenced=False,
+        put_without_revision=False,
     )
 
 

@@ -57,7 +57,7 @@ class ResourceKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `metadata.generation` counts changes of the spec."""
     put_creates: bool = False
     """Whether a PUT creates a missing object."""
-    put_unfenced: bool = True
+    put_without_revision: bool = True
     """Whether a PUT may omit resourceVersion."""
 
     @property

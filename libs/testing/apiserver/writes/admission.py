@@ -42,13 +42,13 @@ class WriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
     code: int = 200
     raw: bytes
     """The body of the response."""
-    bare: bool = False
+    is_status_body: bool = False
     """Whether the body is not an object of the kind, but e.g. a Status."""
     name: str = ""
     uid: str = ""
     revision: int = 0
     """The revision of the object in the response, or 0."""
-    gone: bool = False
+    is_deleted: bool = False
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None
     """The object in the response."""
@@ -187,7 +187,7 @@ def check_fence(kind: ResourceKind, live: StoredObject, metadata: JsonObject, *,
     if version and not version.isdecimal():
         raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
     if int(version or 0) == 0:
-        if not kind.put_unfenced:
+        if not kind.put_without_revision:
             cause = invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise invalid_request(
                 kind.plural, live.name, [cause], group=kind.group, qualified=kind.resource

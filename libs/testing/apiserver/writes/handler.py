@@ -47,9 +47,9 @@ class CustomDefinitions:
         if kind.resource != RESOURCE:
             return
         stored = self._store.of_kind(kind).get("", outcome.name)
-        if outcome.gone and stored is None and outcome.before is not None:
+        if outcome.is_deleted and stored is None and outcome.before is not None:
             self._remove(outcome.before["spec"])
-        if outcome.gone or stored is None:  # possibly after a dry run
+        if outcome.is_deleted or stored is None:  # possibly after a dry run
             return
         definition = decoded(stored.raw)
         spec = definition["spec"]

@@ -126,11 +126,11 @@ class ObjectWriter:
         return WriteOutcome(
             code=code,
             raw=raw or change.deleted_object(),
-            bare=bool(raw),
+            is_status_body=bool(raw),
             name=live.name,
             uid=live.uid,
             revision=0 if raw else change.revision,
-            gone=True,
+            is_deleted=True,
             before=before,
         )
 

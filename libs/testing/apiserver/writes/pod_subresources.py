@@ -73,7 +73,7 @@ class Evictor:
         options = options.without_revision()
         outcome = self._deleter.delete(write, live, options)
         return msgspec.structs.replace(
-            outcome, code=201, raw=_SUCCESS, bare=True, revision=0, before=pod
+            outcome, code=201, raw=_SUCCESS, is_status_body=True, revision=0, before=pod
         )
 
     def _consume_budget(self, write: WriteTarget, pod: JsonObject) -> None:
@@ -153,7 +153,7 @@ def bind(
         },
     }
     outcome = writer.put(write, live, bound)
-    return msgspec.structs.replace(outcome, code=201, raw=_SUCCESS, bare=True, revision=0)
+    return msgspec.structs.replace(outcome, code=201, raw=_SUCCESS, is_status_body=True, revision=0)
 
 
 def _needs_no_budget(pod: Mapping[str, Any]) -> bool:

@@ -89,7 +89,7 @@ class ContainerExit:
     container_id: str
     code: int
     started_at: float
-    at: float
+    ended_at: float
 
     def as_status(self) -> dict[str, Any]:
         """Return the exit in the form of `state` and `lastState`."""
@@ -99,7 +99,7 @@ class ContainerExit:
                 "exitCode": self.code,
                 "reason": reason,
                 "startedAt": format_time(self.started_at),
-                "finishedAt": format_time(self.at),
+                "finishedAt": format_time(self.ended_at),
                 "containerID": self.container_id,
             }
         }

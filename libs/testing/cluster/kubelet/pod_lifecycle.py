@@ -245,7 +245,10 @@ class PodLifecycle:
         instance, process = container.instance, container.process
         assert instance is not None  # noqa: S101  (called for running containers only)
         container.last = ContainerExit(
-            container_id=instance.container_id, code=code, started_at=container.started_at, at=time
+            container_id=instance.container_id,
+            code=code,
+            started_at=container.started_at,
+            ended_at=time,
         )
         container.state, container.due, container.ready_due, container.ready = (
             ContainerPhase.ENDED,

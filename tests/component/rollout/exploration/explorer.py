@@ -42,9 +42,9 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     states: int
     ends: int
     """Paths that came to rest."""
-    whole: bool
+    complete: bool
     """Every reachable state was explored."""
-    wrong: str = ""
+    failure: str = ""
     """The first failure, and the events that lead to it."""
 
 
@@ -112,12 +112,12 @@ def explore(start: ExplorationStart, *, swaps: int, most: int) -> Exploration:
             wrong = _failure_at_rest(state.stage)
             if wrong:
                 return _failed(len(known), ends, wrong, state)
-    return Exploration(states=len(known), ends=ends, whole=not queue)
+    return Exploration(states=len(known), ends=ends, complete=not queue)
 
 
 def _failed(states: int, ends: int, wrong: str, state: _State) -> Exploration:
     text = f"{wrong}\n{state.trace.as_text()}"
-    return Exploration(states=states, ends=ends, whole=False, wrong=text)
+    return Exploration(states=states, ends=ends, complete=False, failure=text)
 
 
 def _successors(state: _State) -> Iterator[_State]:

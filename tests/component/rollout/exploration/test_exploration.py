@@ -26,8 +26,8 @@ COVERED = {"hang_agent", "restart_agent"}
 
 def explore_all(start: ExplorationStart, *, swaps: int, at_least: int) -> Exploration:
     found = explore(start, swaps=swaps, most=MOST)
-    assert not found.wrong, found.wrong
-    assert found.whole
+    assert not found.failure, found.failure
+    assert found.complete
     assert found.states >= at_least
     assert found.ends
     return found

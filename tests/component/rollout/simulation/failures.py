@@ -20,9 +20,9 @@ def shrink_failure(
     failure: SimulationResult, decide_all: Decide | None = None, *, tries: int = 400
 ) -> SimulationResult:
     """Return a smaller scenario's failure, or the given one; run at most `tries` scenarios."""
-    if failure.wrong is None:
+    if failure.failure is None:
         return failure
-    shrinker = _Shrinker(failure, failure.wrong.kind, decide_all, tries)
+    shrinker = _Shrinker(failure, failure.failure.kind, decide_all, tries)
     shrinker.shrink()
     return shrinker.best
 
@@ -56,7 +56,7 @@ class _Shrinker:
             return False
         self._tries -= 1
         result = run_scenario(scenario, self._decide_all)
-        if result.wrong is None or result.wrong.kind != self._kind:
+        if result.failure is None or result.failure.kind != self._kind:
             return False
         self.best = result
         return True
@@ -116,7 +116,7 @@ def _simpler_node(spec: StageNodeSpec) -> Iterator[StageNodeSpec]:
 
 
 def failure_report(result: SimulationResult) -> str:
-    wrong = result.wrong
+    wrong = result.failure
     end = result.stage.now if wrong is None or wrong.at is None else wrong.at
     log = [f"{time - START:9.2f} {text}" for time, text in result.stage.log_lines if time <= end]
     left_out = len(log) - FIRST_LINES - LAST_LINES

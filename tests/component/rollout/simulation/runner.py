@@ -56,12 +56,12 @@ _FAILURE_PRONE = FleetProfile(
 
 class SimulationResult(msgspec.Struct, kw_only=True):
     scenario: Scenario
-    wrong: checks.SimulationFailure | None
+    failure: checks.SimulationFailure | None
     stage: SimulatedStage
     effect_faults: tuple[NumberedFault, ...] = ()
     """The faults of effects that were applied."""
     decisions: int = 0
-    done: int = 0
+    nodes_in_place: int = 0
     """Nodes in place at the end."""
 
 
@@ -86,11 +86,11 @@ def run_scenario(scenario: Scenario, decide_all: Decide | None = None) -> Simula
         wrong = checks.audit_failure(run.stage, scenario) or wrong
     return SimulationResult(
         scenario=scenario,
-        wrong=wrong,
+        failure=wrong,
         stage=run.stage,
         effect_faults=tuple(run.effect_faults.applied),
         decisions=run.decisions,
-        done=run.done,
+        nodes_in_place=run.done,
     )
 
 

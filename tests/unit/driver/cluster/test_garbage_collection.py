@@ -14,7 +14,7 @@ from services.driver.cluster.decide import (
     HOUR,
     UnreferencedDrivers,
     is_driver_daemon_set,
-    kept_because,
+    keep_reason,
 )
 from tests.unit.driver.cluster.builders import driver_of, live_object, node, plan
 from tests.unit.policy.situations import DRIVER, cluster_policy, crd_mode_policy
@@ -37,7 +37,7 @@ def reason_to_keep(
 ) -> str:
     status = {"observedGeneration": 1, **(status or {})}
     live = live_object({**OLD, "status": status}, generation=1, **metadata)
-    return kept_because(live, plan, nodes=nodes, rollouts=rollouts, commanded=commanded)
+    return keep_reason(live, plan, nodes=nodes, rollouts=rollouts, commanded=commanded)
 
 
 def rollout(name: str, **status: Any) -> resources.Rollout:

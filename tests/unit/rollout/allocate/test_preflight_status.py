@@ -91,7 +91,7 @@ def test_an_answer_is_valid_for_a_minute_and_its_label() -> None:
 def test_a_preflight_is_repeated_when_more_pods_are_to_be_removed() -> None:
     """Agents hold the devices open too, and the pods of a node are listed only before its start."""
     agent = WorkloadPod(
-        namespace="sluice", name="agent", uid="pod-agent", exemption=EvictionExemption.OURS
+        namespace="sluice", name="agent", uid="pod-agent", exemption=EvictionExemption.SLUICE
     )
     found = replace(checked(required("node-00"), FINDING), pods=(agent,))
     assert found.preflight is not None

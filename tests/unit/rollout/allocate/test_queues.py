@@ -39,7 +39,7 @@ def put_candidate(queues: CandidateQueues, view: NodeView, *, outside: bool = Fa
     )
     tally = PoolTally()
     tally.put(contribution_of(view, None, POOL, NOW))
-    queues.put(view, result, tally, before=None, now=NOW)
+    queues.enqueue(view, result, tally, before=None, now=NOW)
 
 
 def test_a_recheck_ends_when_the_findings_are_gone() -> None:

@@ -154,7 +154,7 @@ CHANGES: dict[str, st.SearchStrategy[Any]] = {
             (),
             (WORKLOAD,),
             (replace(WORKLOAD, bare=True),),
-            (replace(WORKLOAD, exemption=EvictionExemption.OURS),),
+            (replace(WORKLOAD, exemption=EvictionExemption.SLUICE),),
         ]
     ),
 }

@@ -178,7 +178,7 @@ def test_a_preflight_names_the_driver_and_the_pods_to_be_removed() -> None:
             namespace="gpu", name="dcgm", uid="pod-dcgm", exemption=EvictionExemption.OPERAND
         ),
         WorkloadPod(
-            namespace="sluice", name="plugin", uid="pod-plugin", exemption=EvictionExemption.OURS
+            namespace="sluice", name="plugin", uid="pod-plugin", exemption=EvictionExemption.SLUICE
         ),
         WorkloadPod(
             namespace="x",

@@ -48,7 +48,7 @@ def test_the_base_is_set_anew_when_a_complete_rollout_reopens() -> None:
     pool = open_pool(upgrade=ALL, record=of_target(), base=100, phase=RolloutPhase.COMPLETE)
     assert written(decided(pool, *candidates(10))).base == 10
     nodes = [*candidates(1), *(done(f"done-{n}") for n in range(9))]
-    paused = replace(pool, held=("no such image",))
+    paused = replace(pool, errors=("no such image",))
     status = written(decided(paused, *nodes))
     assert (status.base, status.phase) == (0, RolloutPhase.PROVEN)
 

@@ -134,7 +134,7 @@ RULES = PodDeletion(force=True, delete_empty_dir=True)
         (work(empty_dir=True), {"gpu_pod_deletion": PodDeletion(delete_empty_dir=True)}, None),
         (work(bare=True, empty_dir=True), {"pod_deletion": RULES}, None),
         (work(deleting=True), {}, WaitCode.EVICTION),
-        (work(exemption=EvictionExemption.OURS), {}, "none"),
+        (work(exemption=EvictionExemption.SLUICE), {}, "none"),
         (work(exemption=EvictionExemption.DRAIN_SKIP), {}, "none"),
         (work(exemption=EvictionExemption.DAEMON_SET), {}, WaitCode.EVICTION),
         (work(exemption=EvictionExemption.MIRROR), {}, WaitCode.EVICTION),

@@ -27,7 +27,7 @@ class SlowOffload:
         self._sim = sim
         self.seconds = 0.0
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         await self._sim.clock.sleep(self.seconds)
         return work()
 
@@ -48,7 +48,7 @@ class FirstCallInThread:
     def __init__(self) -> None:
         self._called = False
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         first, self._called = not self._called, True
         return await asyncio.to_thread(work) if first else work()
 

@@ -27,7 +27,7 @@ async def unload(host: HostMachine) -> list[str]:
     assert linux is not None
     results: list[str] = []
     for name in modules.UNLOAD_ORDER:
-        result = await host.offload.do(lambda name=name: linux.unload(name))
+        result = await host.offload.run(lambda name=name: linux.unload(name))
         if not isinstance(result, NotLoaded):
             results.append(f"{name}: {type(result).__name__}")
     return results
@@ -50,17 +50,17 @@ def test_a_killed_agent_holds_no_device_and_its_calls_fail(tmp_path: Path) -> No
     async def main(sim: Sim) -> None:
         world = machine(sim, tmp_path, system=DRIVEN)
         host, other = world.host(InlineOffload()), world.host(InlineOffload())
-        await host.offload.do(host.gpus.open)
-        await other.offload.do(other.gpus.open)
+        await host.offload.run(host.gpus.open)
+        await other.offload.run(other.gpus.open)
         assert len(holders(host.tree)) == 2
         world.kill(host)
         world.kill(host)
         assert len(holders(host.tree)) == 1
         done: list[int] = []
         with pytest.raises(AgentKilled, match=r"sluice on n1 \(boot .*\) was killed"):
-            await host.offload.do(lambda: done.append(1))
+            await host.offload.run(lambda: done.append(1))
         assert done == []
-        await other.offload.do(other.gpus.describe)
+        await other.offload.run(other.gpus.describe)
 
     run(main, seed=1)
 
@@ -92,18 +92,18 @@ async def test_an_agent_on_a_real_loop_runs_calls_in_threads(tmp_path: Path) -> 
     async with ThreadOffload("disk") as threads:
         try:
             host, validator = world.host(threads, changes=True), world.host(threads)
-            await validator.offload.do(validator.gpus.open)
+            await validator.offload.run(validator.gpus.open)
             linux = host.linux
             assert linux is not None
             unload_module = linux.unload
-            calls = [host.offload.do(lambda: unload_module("nvidia_uvm")) for _ in range(8)]
+            calls = [host.offload.run(lambda: unload_module("nvidia_uvm")) for _ in range(8)]
             results = await asyncio.gather(*calls)
             assert sorted(type(unloaded).__name__ for unloaded in results) == ["NotLoaded"] * 7 + [
                 "Unloaded"
             ]
-            result = await host.offload.do(lambda: unload_module("nvidia"))
+            result = await host.offload.run(lambda: unload_module("nvidia"))
             assert isinstance(result, InUse)
-            await validator.offload.do(validator.gpus.close)
+            await validator.offload.run(validator.gpus.close)
             assert (await unload(host))[-1] == "nvidia: Unloaded"
         finally:
             world.power_off()

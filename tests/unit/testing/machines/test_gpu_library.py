@@ -91,14 +91,14 @@ class ValidatorRun:
         started = sim.clock.now()
         result: list[bool] | str
         try:
-            await host.offload.do(host.gpus.open)
-            await host.offload.do(host.gpus.open)
-            result = [gpu.hung for gpu in await host.offload.do(host.gpus.describe)]
-            await host.offload.do(host.gpus.close)
+            await host.offload.run(host.gpus.open)
+            await host.offload.run(host.gpus.open)
+            result = [gpu.hung for gpu in await host.offload.run(host.gpus.describe)]
+            await host.offload.run(host.gpus.close)
         except GpusUnavailable as error:
             result = str(error)
         seconds = sim.clock.now() - started
-        await other.offload.do(other.gpus.open)
+        await other.offload.run(other.gpus.open)
         assert not any(gpu.hung for gpu in other.gpus.describe())
         assert sim.clock.now() - started == seconds
         return seconds, result

@@ -27,9 +27,9 @@ class HarmExploration(msgspec.Struct, frozen=True, kw_only=True):
     """States in which a target is halted."""
     proofs: int
     """States in which a target is proven."""
-    whole: bool
+    complete: bool
     """Every reachable state was explored."""
-    wrong: str = ""
+    failure: str = ""
     """The first failure, and the events that lead to it."""
 
 
@@ -63,8 +63,8 @@ def explore(setup: ModelSetup, *, most: int) -> HarmExploration:
         rests=rests,
         halts=halts,
         proofs=proofs,
-        whole=not queue and not wrong,
-        wrong=wrong,
+        complete=not queue and not wrong,
+        failure=wrong,
     )
 
 
