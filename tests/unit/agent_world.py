@@ -60,7 +60,7 @@ class AgentWorld:
         raise NotImplementedError
 
     def _observe(self, record: Any) -> None:
-        subject = subjects.parse(record.subject) if record.what == "store" else None
+        subject = subjects.parse(record.subject) if record.action == "store" else None
         if isinstance(subject, subjects.State):
             self.reports.append(decode(Report, record.data).open())
         if isinstance(subject, subjects.Event):

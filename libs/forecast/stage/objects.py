@@ -260,7 +260,7 @@ class StagePool(msgspec.Struct, kw_only=True):
     builds: Mapping[str, Mapping[str, Build]]
     upgrade: UpgradePolicy
     strategy: StrategySpec
-    held: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     gone: bool = False
     rollout: StageRollout | None = None
 

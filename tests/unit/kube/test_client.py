@@ -335,7 +335,7 @@ async def test_each_failure_has_a_type(
                     }
                 ],
             ),
-            "claims",
+            "field_conflicts",
             (FieldConflict("kubectl-label", ".metadata.labels.x"),),
         ),
         (

@@ -136,7 +136,7 @@ _EVENT_FIELDS = (
 )
 _RBAC = "rbac.authorization.k8s.io"
 _STATUS = ("status",)
-_FENCED_PUT: dict[str, Any] = {"put_creates": True, "put_unfenced": False}
+_FENCED_PUT: dict[str, Any] = {"put_creates": True, "put_without_revision": False}
 _WORKLOAD: dict[str, Any] = {"categories": ("all",), "subresources": _STATUS, "generations": True}
 
 
@@ -176,7 +176,7 @@ def _builtin() -> Iterator[ResourceKind]:
         short_names=("pdb",),
         subresources=_STATUS,
         generations=True,
-        put_unfenced=False,
+        put_without_revision=False,
     )
     yield _own(
         "RuntimeClass", "runtimeclasses", group="node.k8s.io", namespaced=False, **_FENCED_PUT
@@ -190,7 +190,7 @@ def _builtin() -> Iterator[ResourceKind]:
         categories=("api-extensions",),
         subresources=_STATUS,
         generations=True,
-        put_unfenced=False,
+        put_without_revision=False,
     )
     for kind, plural, namespaced in (
         ("ClusterRoleBinding", "clusterrolebindings", False),

@@ -1,10 +1,14 @@
 """DaemonSets of the simulated cluster: placement and replacement of pods."""
 
+import itertools
+
+from libs.forecast.world import ProcessEnd
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
 from libs.testing.cluster.daemonset_controller import USER as DAEMON_SETS_USER
 from libs.testing.cluster.views import DAEMON_SETS, REVISIONS
 from libs.testing.simulation import Sim
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.component.testing.cluster.builders import daemon_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 
@@ -105,3 +109,18 @@ def test_a_pod_is_available_after_min_ready_seconds() -> None:
             return early.number_available, late.number_available
 
     assert run_world(main) == (0, 1)
+
+
+def test_a_failed_pod_is_replaced_with_a_growing_delay() -> None:
+    async def main(sim: Sim) -> list[float]:
+        model = SteadyWorld(pull_seconds=0.0, overrides=(WorldOverride(init=ProcessEnd(0.0, 1)),))
+        async with cluster_world(sim, model=model) as world:
+            failing = daemon_set(init=("check",), restartPolicy="Never")
+            await world.create(DAEMON_SETS, failing)
+            await world.sleep(60)
+            deletions = world.journal(user=DAEMON_SETS_USER, kind="Pod", verb="delete")
+            return [deletion.time for deletion in deletions]
+
+    times = run_world(main)
+    pauses = [round(later - earlier) for earlier, later in itertools.pairwise(times)]
+    assert pauses == [1, 2, 4, 8, 16]

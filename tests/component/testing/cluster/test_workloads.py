@@ -25,7 +25,7 @@ def test_a_drain_moves_pods_elsewhere_as_fast_as_their_budget_allows() -> None:
         async with cluster_world(sim, 2, gpus=4, model=SteadyWorld(stop_seconds=3.0)) as world:
             await world.create(REPLICA_SETS, replica_set("w", replicas=4))
             await world.ready("w", 4)
-            await world.create(BUDGETS, budget("b", app="w", minAvailable=3))
+            await world.create(BUDGETS, budget("b", app="w", maxUnavailable=1))
             await world.sleep(1)
             status = (await world.kube.get(BUDGETS, "b", namespace=NAMESPACE)).status
             assert (status.disruptions_allowed, status.current_healthy) == (1, 4)

@@ -315,7 +315,7 @@ def test_a_joining_node_keeps_a_pre_installed_driver() -> None:
 def test_a_missing_target_reports_why_nothing_is_wanted(
     held: tuple[str, ...], expected: str
 ) -> None:
-    goal = wait_of(goal_of(node(), replace(pool(), held=held), "", instant()))
+    goal = wait_of(goal_of(node(), replace(pool(), errors=held), "", instant()))
     assert goal.code is WaitCode.TARGET_MISSING
     assert expected in goal.detail
 

@@ -238,7 +238,7 @@ def test_a_validation_grant_begins_in_a_halt_but_not_in_a_pause() -> None:
     ("changes", "code"),
     [
         ({"upgrade": {**ALL, "auto_upgrade": False}}, WaitCode.PAUSED),
-        ({"held": ("no such image",)}, WaitCode.PAUSED),
+        ({"errors": ("no such image",)}, WaitCode.PAUSED),
         ({"gone": True}, WaitCode.POLICY_GONE),
         ({"spec": RolloutSpec(brake=Brake.PAUSE)}, WaitCode.PAUSED),
     ],
@@ -361,7 +361,7 @@ def test_only_a_joining_node_keeps_a_grant_on_the_last_good_target() -> None:
         assert evaluate(pool, joins, runs).withdrawn == dropped
 
 
-@pytest.mark.parametrize("changes", [{"gone": True}, {"held": ("it is wrong",)}, {"target": ""}])
+@pytest.mark.parametrize("changes", [{"gone": True}, {"errors": ("it is wrong",)}, {"target": ""}])
 def test_no_node_is_retargeted_while_the_target_is_unknown(changes: dict[str, object]) -> None:
     view = busy("n")
     evaluation = evaluate(replace(edited(in_flight=entries(view)), **changes), view)

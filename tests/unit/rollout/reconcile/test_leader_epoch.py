@@ -177,7 +177,7 @@ def test_counts_alone_are_not_written_while_nodes_are_in_flight() -> None:
     decision = decided(pool, busy, *candidates(2))
     assert decision.rollouts == ()
     assert decision.budgets[pool.key].parallel == 1
-    idle = open_pool(upgrade=ALL, record=of_target(), base=3, held=("no image",))
+    idle = open_pool(upgrade=ALL, record=of_target(), base=3, errors=("no image",))
     assert len(decided(idle, *candidates(2)).rollouts) == 1
 
 

@@ -52,7 +52,7 @@ def due(
         ({"target": THIRD}, THIRD),
         ({"target": ""}, NEW),
         ({"target": THIRD, "gone": True}, NEW),
-        ({"target": THIRD, "held": ("it is wrong",)}, NEW),
+        ({"target": THIRD, "errors": ("it is wrong",)}, NEW),
     ],
 )
 def test_the_status_target_is_the_last_certain_one(changes: dict[str, Any], target: str) -> None:
@@ -157,7 +157,7 @@ def test_a_foreign_operator_blocks_the_pool() -> None:
     [
         ({}, {}, True),
         ({"gone": True}, {}, False),
-        ({"held": ("it is wrong",)}, {}, False),
+        ({"errors": ("it is wrong",)}, {}, False),
         ({}, {"foreign_operator": "another is at work"}, False),
     ],
 )
