@@ -202,7 +202,7 @@ class ObjectWriter:
         new["metadata"]["resourceVersion"] = str(live.revision)
         outcome = self.remove(write, live, raw=encoded(ordered(new)))
         return msgspec.structs.replace(
-            outcome, bare=False, revision=live.revision, before=old, after=new
+            outcome, is_status_body=False, revision=live.revision, before=old, after=new
         )
 
     def _unchanged(self, live: StoredObject, old: JsonObject) -> WriteOutcome:
