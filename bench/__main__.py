@@ -1,4 +1,4 @@
-"""Runs all benchmarks or the named ones; each is a module with `TITLE` and `run(report)`."""
+"""Run all benchmarks or the named ones; each is a module with `TITLE` and `run(report)`."""
 
 import argparse
 import asyncio
@@ -28,11 +28,11 @@ def main() -> int:
     """Run the benchmarks; the exit status is 1 if a figure exceeds its budget."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHES)}")
-    parser.add_argument("--list", action="store_true", help="name the benches and stop")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks and exit")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHES]
     if unknown:
-        parser.error(f"no bench {', '.join(unknown)}; there are {', '.join(BENCHES)}")
+        parser.error(f"unknown benchmark {', '.join(unknown)}; known: {', '.join(BENCHES)}")
     report = BenchReport()
     for name in options.names or BENCHES:
         bench = importlib.import_module(f"bench.{name}")

@@ -1,7 +1,7 @@
 """The common part of the comparison of two upgrade engines: fleet, jobs and figures.
 
-An engine is played on a `ComparedFleet` in a world (`libs.forecast.world`) and gives
-`UpgradeFigures`. `NodeJobs` accounts for the lost work in the same way for both.
+An engine is played on a `ComparedFleet` in a world (`libs.forecast.world`); the result is
+`UpgradeFigures`. `NodeJobs` accounts for the lost work of both engines in the same way.
 """
 
 import math
@@ -9,17 +9,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from libs.forecast.world import FleetProfile, ProcessEnd, WorldModel
-from libs.policy.digest import STARTUP_PROBE
+from libs.forecast.seeded_world import FleetProfile
+from libs.forecast.world import ProcessEnd, WorldModel
+from libs.policy.wanted import STARTUP_PROBE
 
 CALM = FleetProfile(
-    init_fails=0,
     crashes=0,
-    job_fails=0,
     job_endless=0,
     ignores_stop=0,
     eviction_stuck=0,
-    never_boots=0,
     unload_busy=0,
     unload_hangs=0,
     never_loads=0,
@@ -34,7 +32,7 @@ CALM = FleetProfile(
 
 
 _SCATTER = 0.618
-"""The fractional parts of its multiples are spread evenly between 0 and 1."""
+"""Spreads values: the fractional parts of its multiples are even between 0 and 1."""
 
 
 class ComparedFleet(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +42,8 @@ class ComparedFleet(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 8
     """GPUs per node."""
     busy: float = 0.6
-    """The share of nodes with work, spread evenly over the list. When a job of theirs ends, another
-    takes its place, unless the node is cordoned."""
+    """The share of nodes with work, spread evenly over the list. When a job on them ends,
+    another follows, unless the node is cordoned."""
     jobs: int = 2
     """Jobs at a time on a busy node, one pod each; they share its GPUs evenly."""
     age: float = 3600.0
@@ -63,9 +61,9 @@ class ComparedFleet(msgspec.Struct, frozen=True, kw_only=True):
     wait_for_jobs: bool = False
     """Whether `waitForCompletion` selects the jobs."""
     job_timeout: float = 0.0
-    """The `timeoutSeconds` of `waitForCompletion`; 0: for ever."""
+    """The `timeoutSeconds` of `waitForCompletion`; 0: no limit."""
     eviction_timeout: float = 300.0
-    """The `timeoutSeconds` of `podDeletion`; 0: for ever."""
+    """The `timeoutSeconds` of `podDeletion`; 0: no limit."""
     restart_only: bool = False
     """Whether the install digest is unchanged, so that the driver may stay loaded."""
 
@@ -74,7 +72,7 @@ class ComparedFleet(msgspec.Struct, frozen=True, kw_only=True):
     not_ready: frozenset[str] = frozenset()
     skipped: frozenset[str] = frozenset()
     podless: dict[str, float] = {}
-    """Nodes without a driver pod, and the time until when: a new node, or one that gets no pod."""
+    """Nodes without a driver pod, and the time until when: new nodes, or nodes that get no pod."""
 
     @property
     def names(self) -> list[str]:
@@ -185,21 +183,21 @@ class NodeJobs:
     def settle(self, now: float) -> None:
         """End the jobs that are over, and start their successors on an open node."""
         now = max(now, self._seen)
-        left: list[ComputeJob] = []
-        used = 0.0
+        running: list[ComputeJob] = []
+        busy = 0.0
         for started in self.running:
             job: ComputeJob | None = started
             while job is not None and job.ends is not None and job.ends <= now:
-                used += self._share * (job.ends - max(self._seen, job.began))
+                busy += self._share * (job.ends - max(self._seen, job.began))
                 job = self._new(job.slot, job.ends) if self._open else None
             if job is None:
                 self.emptied = max(self.emptied, started.ends or 0.0)
             else:
-                used += self._share * (now - max(self._seen, job.began))
-                left.append(job)
+                busy += self._share * (now - max(self._seen, job.began))
+                running.append(job)
         if not self._open and self._node not in self._fleet.cordoned:
-            self.idle += self._fleet.gpus * (now - self._seen) - used
-        self.running, self._seen = left, now
+            self.idle += self._fleet.gpus * (now - self._seen) - busy
+        self.running, self._seen = running, now
 
     def close(self, now: float) -> None:
         """Cordon the node for the upgrade."""

@@ -10,8 +10,6 @@ from bench.recorded import pages
 from bench.report import BenchReport, ratio
 from libs.contracts.reports import PodUse, Usage
 from libs.contracts.rollout import RolloutStatus
-from libs.forecast.stage import Stage, StageNodeSpec
-from libs.forecast.world import SteadyWorld
 from libs.kube.reads import decode_page
 from libs.kube.resources import NODES
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
@@ -19,8 +17,10 @@ from libs.rollout.decide import Decider, decide
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView, RolloutView
+from libs.testing.stage import SimulatedStage, StageNodeSpec
+from libs.testing.stage.worlds import SteadyWorld
 
-TITLE = "5,000 nodes in mid-rollout: decided anew and kept, beside decoding them (CPU seconds)"
+TITLE = "5,000 nodes in mid-rollout: full and incremental decisions, beside decoding (CPU seconds)"
 ROUNDS = 15
 SECONDS_IN = 55.0
 WHOLE = 1.0
@@ -33,7 +33,7 @@ _VARIANT = "ubuntu24.04"
 
 
 async def run(report: BenchReport) -> None:
-    """In turns, within one run."""
+    """Measure decisions and decoding in turns, within one run."""
     fleet, now = _midway()
     bodies = pages()
     decoding: list[float] = []
@@ -43,11 +43,11 @@ async def run(report: BenchReport) -> None:
         whole.append(_cpu_seconds(lambda: decide(fleet, now)))
     waits = decide(fleet, now).waits
     report.figure("nodes decoded", min(decoding) * 1000, "ms", note=f"{COUNT} of them")
-    report.figure("decided anew", min(whole) * 1000, "ms", note=f"{len(waits)} wait")
-    report.at_most("whole, in time of decoding", ratio(whole, decoding), WHOLE, "x")
+    report.figure("full decision", min(whole) * 1000, "ms", note=f"{len(waits)} wait")
+    report.at_most("full decision, in time of decoding", ratio(whole, decoding), WHOLE, "x")
     for name, change in _CHANGES.items():
-        ours, beside = _one(fleet, now, change, bodies)
-        share = ratio(ours, beside) / ONE
+        ours, decoding_times = _measure_change(fleet, now, change, bodies)
+        share = ratio(ours, decoding_times) / ONE
         report.figure(f"one change: {name}", min(ours) * 1e6, "us")
         report.at_most("of a 300th of the time of decoding", share, 1.0, "x")
 
@@ -62,7 +62,7 @@ def _decoded(bodies: Sequence[bytes]) -> int:
     return sum(len(decode_page(body, NODES, path="/").items) for body in bodies)
 
 
-def _one(
+def _measure_change(
     fleet: Fleet,
     now: Instant,
     change: Callable[[NodeView], NodeView],
@@ -78,12 +78,12 @@ def _one(
     decoding: list[float] = []
     for name in _affected(fleet, change):
         decoding.append(_cpu_seconds(lambda: _decoded(bodies)))
-        there, back = change(fleet.nodes[name]), fleet.nodes[name]
-        took = [
+        changed, original = change(fleet.nodes[name]), fleet.nodes[name]
+        seconds = [
             _cpu_seconds(lambda view=view: _decide_change(decider, view, now))
-            for view in (there, back) * 2
+            for view in (changed, original) * 2
         ]
-        times += took[2:]
+        times += seconds[2:]
     return times, decoding
 
 
@@ -103,7 +103,7 @@ def _busy(node: NodeView) -> NodeView:
     return replace(node, usage=Usage(pods=(PodUse(pod_uid="work", gpus=8),)))
 
 
-def _away(node: NodeView) -> NodeView:
+def _not_ready(node: NodeView) -> NodeView:
     """Make a node NotReady, which changes the budget of all."""
     return replace(node, ready=False)
 
@@ -112,26 +112,29 @@ def _heartbeat(node: NodeView) -> NodeView:
     """Renew the heartbeats of the agents of a node in flight."""
     if node.lease is None:
         return node
-    parts = {
-        name: replace(part, silent_at=part.silent_at + 60) for name, part in node.components.items()
+    components = {
+        name: replace(component, silent_at=component.silent_at + 60)
+        for name, component in node.components.items()
     }
-    return replace(node, components=parts)
+    return replace(node, components=components)
 
 
 _CHANGES: dict[str, Callable[[NodeView], NodeView]] = {
-    "a node's work": _busy,
-    "a node that is not Ready": _away,
-    "a beat of a node in flight": _heartbeat,
+    "the workload of a node": _busy,
+    "a node that is not Ready": _not_ready,
+    "a heartbeat of a node in flight": _heartbeat,
 }
 
 
 def _midway() -> tuple[Fleet, Instant]:
-    """Return a fleet in mid-rollout: half is done, and the allowed rest is in flight."""
+    """Return a fleet in mid-rollout: half is done, and as much of the rest as allowed in flight."""
     plans = [
         StageNodeSpec(name=f"gpu-{n:05}", pool=_POOL, target="old" if n % 2 else "new")
         for n in range(COUNT)
     ]
-    stage = Stage([_pool()], plans, world=SteadyWorld(jitter=0.5), start=1.8e9, journalled=False)
+    stage = SimulatedStage(
+        [_pool()], plans, world=SteadyWorld(jitter=0.5), start=1.8e9, journalled=False
+    )
     decider = Decider(stage.fleet())
     until = stage.now + SECONDS_IN
     while stage.now < until:

@@ -25,15 +25,15 @@ ROUNDS = 3
 async def run(report: BenchReport) -> None:
     """Measure both in turns; another process sends."""
     ours: list[float] = []
-    theirs: list[float] = []
+    baseline: list[float] = []
     async with NatsServer() as server:
         for turn in range(ROUNDS):
-            theirs.append(await _plain(server))
+            baseline.append(await _plain(server))
             ours.append(await _fan_in(server, f"run-{turn}"))
     total = NODES * BATCHES
-    report.figure("empty callback", total / min(theirs), "/cpu s")
+    report.figure("empty callback", total / min(baseline), "/cpu s")
     report.figure("fan-in", total / min(ours), "/cpu s", note=f"{8 * total / min(ours):,.0f} GPUs")
-    report.at_least("fan-in, in rate of the empty callback", 1 / ratio(ours, theirs), 0.4, "x")
+    report.at_least("fan-in, in rate of the empty callback", 1 / ratio(ours, baseline), 0.4, "x")
 
 
 async def _fan_in(server: NatsServer, run_id: str) -> float:
@@ -54,9 +54,9 @@ async def _fan_in(server: NatsServer, run_id: str) -> float:
         ) as bus,
         TelemetryCollector(bus=bus, cluster="default", on_batch=take) as fan_in,
     ):
-        took = await _sent(server, run_id, done)
+        seconds = await _time_receiving(server, run_id, done)
         assert (fan_in.received, fan_in.missing, len(table)) == (NODES * BATCHES, 0, NODES)
-    return took
+    return seconds
 
 
 async def _plain(server: NatsServer) -> float:
@@ -70,23 +70,23 @@ async def _plain(server: NatsServer) -> float:
         if count == NODES * BATCHES:
             done.set()
 
-    await client.subscribe(subjects.of_cluster(subjects.Telemetry, "default"), cb=received)
+    await client.subscribe(subjects.cluster_pattern(subjects.Telemetry, "default"), cb=received)
     await client.flush()
-    took = await _sent(server, "plain", done)
+    seconds = await _time_receiving(server, "plain", done)
     await client.close()
-    return took
+    return seconds
 
 
-async def _sent(server: NatsServer, run_id: str, done: asyncio.Event) -> float:
-    """Return the CPU seconds of this process while it receives what another one sends."""
-    began = time.process_time()
+async def _time_receiving(server: NatsServer, run_id: str, done: asyncio.Event) -> float:
+    """Return the CPU seconds of this process while it receives the batches of another process."""
+    started = time.process_time()
     sender = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.fanin", server.url, run_id
     )
     await done.wait()
-    took = time.process_time() - began
+    seconds = time.process_time() - started
     await sender.wait()
-    return took
+    return seconds
 
 
 def _node(n: int) -> str:

@@ -1,9 +1,9 @@
 """A process that holds a cache of a server's nodes, or only receives them.
 
-`python -m bench.fleet_client URL TOKEN cache` says `{"synced", "mib"}` when all are there; then for
-each revision on stdin `{"behind", "mib", "told"}` when it has come, so many seconds later.
-With `pages` instead it receives the same pages and drops each once it is whole; with `bytes` it
-drops them as they come. Then it says only `{"synced"}`.
+`python -m bench.fleet_client URL TOKEN cache` prints `{"synced", "mib"}` when all nodes are in the
+cache; then, for each revision on stdin, `{"behind", "mib", "delivered"}` when the cache reaches it.
+With `pages` instead of `cache` it receives the same pages and drops each when it is complete; with
+`bytes` it drops them as they arrive. Then it prints only `{"synced"}`.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from libs.testing.simulation import make_env
 
 
 class _Meta(msgspec.Struct):
-    rest: str = msgspec.field(name="continue", default="")
+    continue_token: str = msgspec.field(name="continue", default="")
 
 
 class _Page(msgspec.Struct):
@@ -39,23 +39,23 @@ async def cache_nodes(url: str, token: str) -> None:
     async with HttpTransport(url, credentials=StaticToken(token)) as transport:
         kube = Kube(transport, manager="bench", clock=SystemClock())
         cache = Cache(kube, NODES, env=make_env())
-        told = 0
+        delivered = 0
 
         def count(_old: Node | None, _new: Node | None) -> None:
-            nonlocal told
-            told += 1
+            nonlocal delivered
+            delivered += 1
 
-        began = _start()
+        started = _start()
         running = asyncio.create_task(cache.run())
         await cache.wait_synced()
-        _say(synced=time.perf_counter() - began, mib=resident())
+        _print_json(synced=time.perf_counter() - started, mib=resident())
         cache.on_change(count)
         loop = asyncio.get_running_loop()
         while line := await loop.run_in_executor(None, sys.stdin.readline):
-            began = time.perf_counter()
+            started = time.perf_counter()
             while cache.revision < int(line):
                 await asyncio.sleep(0.001)
-            _say(behind=time.perf_counter() - began, mib=resident(), told=told)
+            _print_json(behind=time.perf_counter() - started, mib=resident(), delivered=delivered)
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
@@ -65,17 +65,20 @@ async def receive_only(url: str, token: str, *, whole: bool) -> None:
     """Send the same requests one after another without decoding the responses."""
     headers = {"accept-encoding": "identity", "authorization": f"Bearer {token}"}
     async with aiohttp.ClientSession(headers=headers) as session:
-        began = _start()
-        rest = ""
+        started = _start()
+        next_page = ""
         while True:
-            query = {"limit": "500", **({"continue": rest} if rest else {})}
+            query = {
+                "limit": "500",
+                **({"continue": next_page} if next_page else {}),
+            }
             async with session.get(f"{url}/api/v1/nodes", params=query) as response:
                 page = await (response.read() if whole else _head(response))
             meta = page[page.index(b'"metadata":') : page.index(b"}") + 1]
-            rest = msgspec.json.decode(b"{" + meta + b"}", type=_Page).metadata.rest
-            if not rest:
+            next_page = msgspec.json.decode(b"{" + meta + b"}", type=_Page).metadata.continue_token
+            if not next_page:
                 break
-        _say(synced=time.perf_counter() - began)
+        _print_json(synced=time.perf_counter() - started)
 
 
 async def _head(response: aiohttp.ClientResponse) -> bytes:
@@ -86,13 +89,13 @@ async def _head(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _start() -> float:
-    # A collection of what the imports have left is due at some time, but is no part of a list.
+    # Otherwise the garbage of the imports may be collected while the list is measured.
     gc.collect()
     return time.perf_counter()
 
 
-def _say(**said: object) -> None:
-    print(json.dumps(said), flush=True)
+def _print_json(**fields: object) -> None:
+    print(json.dumps(fields), flush=True)
 
 
 async def main(url: str, token: str, mode: str) -> None:
@@ -102,7 +105,7 @@ async def main(url: str, token: str, mode: str) -> None:
         case "pages" | "bytes":
             await receive_only(url, token, whole=mode == "pages")
         case _:
-            raise ValueError(f"no mode {mode}; there are cache, pages and bytes")
+            raise ValueError(f"unknown mode {mode}: expected cache, pages or bytes")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """A process that is the simulated API server with a fleet of full-sized nodes on it.
 
-`python -m bench.fleet_server COUNT [LABEL …]` says `{"url", "token", "revision"}` when filled, with
-each of these labels `true` on every node; then each line `CHANGES PER_SECOND` on stdin makes it
-write so many (0 per second: as fast as it can) and say `{"wrote", "seconds", "revision", "mib",
-"journal"}`. It ends with its stdin.
+`python -m bench.fleet_server COUNT [LABEL …]` prints `{"url", "token", "revision"}` when all nodes
+exist, with each of these labels `true` on every node. For each line `CHANGES PER_SECOND` on
+stdin it writes that many changes (0 per second: without a limit) and prints `{"wrote", "seconds",
+"revision", "mib", "journal"}`. It ends with its stdin.
 """
 
 import asyncio
@@ -48,18 +48,18 @@ async def main(count: int, labels: Sequence[str]) -> None:
             ),
         )
     async with serve_http(server) as http:
-        _say(url=http.url, token=TOKEN, revision=await _revision(people))
+        _print_json(url=http.url, token=TOKEN, revision=await _revision(people))
         loop = asyncio.get_running_loop()
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             changes, rate = map(int, line.split())
-            began = time.perf_counter()
+            started = time.perf_counter()
             for n in range(changes):
                 await _change(people, f"gpu-{n % count:05}", n)
-                ahead = n / rate - (time.perf_counter() - began) if rate else 0.0
+                ahead = n / rate - (time.perf_counter() - started) if rate else 0.0
                 await asyncio.sleep(max(0.0, ahead))
-            _say(
+            _print_json(
                 wrote=changes,
-                seconds=time.perf_counter() - began,
+                seconds=time.perf_counter() - started,
                 revision=await _revision(people),
                 mib=resident(),
                 journal=len(server.journal),
@@ -77,8 +77,8 @@ async def _revision(kube: Kube) -> int:
     return int((await kube.list_page(NODES, limit=1)).resource_version)
 
 
-def _say(**said: object) -> None:
-    print(json.dumps(said), flush=True)
+def _print_json(**fields: object) -> None:
+    print(json.dumps(fields), flush=True)
 
 
 if __name__ == "__main__":

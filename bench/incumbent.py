@@ -1,11 +1,11 @@
-"""The incumbent's rules played on a fleet: how long, at what cost, and what a bad driver does.
+"""The incumbent's rules played on a fleet: duration, cost, and the harm done by a bad driver.
 
-The rules are those of the upgrade controller of the NVIDIA GPU Operator (v26.7.0), by reading; they
-are in `incumbent_pass` and `incumbent_nodes`, their time in `incumbent_controller` and
-`incumbent_hands`, the nodes under them in `incumbent_machine`. It is a simulation: no figure here
-was measured on a cluster. What reading does not tell is assumed in the incumbent's favour, and said
-at its constant; besides: no request ever fails, the operator is never restarted, nobody touches a
-node meanwhile, and a pass sees the nodes as they are when it has read the last of them.
+The rules were read in the source of the upgrade controller of the NVIDIA GPU Operator (v26.7.0).
+They are in `incumbent_pass` and `incumbent_nodes`, their time in `incumbent_controller` and
+`incumbent_actions`, the nodes under them in `incumbent_machine`. All figures are simulated, none is
+measured on a cluster. What the source leaves open is assumed in the incumbent's favour, and noted
+at the constant. Besides, no request fails, the operator is not restarted, no person changes a node,
+and a pass works on the nodes as they are when it has read the last of them.
 """
 
 from bench.comparison import ComparedFleet, NodeJobs, UpgradeFigures
@@ -23,32 +23,36 @@ HORIZON = 90 * 24 * HOUR
 
 def incumbent(fleet: ComparedFleet, world: WorldModel, *, target: str = "new") -> UpgradeFigures:
     """Play a rollout until it ends or stops making progress; `target` names the driver."""
-    agenda, tally = EventQueue(), RequestCounts()
+    events, requests = EventQueue(), RequestCounts()
     nodes = [_node(name, fleet) for name in fleet.names]
     machines = [
-        IncumbentMachine(node, fleet=fleet, world=world, target=target, events=agenda, tally=tally)
+        IncumbentMachine(
+            node, fleet=fleet, world=world, target=target, events=events, requests=requests
+        )
         for node in nodes
     ]
-    works = [NodeJobs(name, at, fleet=fleet, world=world) for at, name in enumerate(fleet.names)]
+    jobs = [
+        NodeJobs(name, number, fleet=fleet, world=world) for number, name in enumerate(fleet.names)
+    ]
     controller = IncumbentController(
         nodes,
         fleet=fleet,
         actions=lambda wake: TimedActions(
-            machines, works, fleet=fleet, world=world, events=agenda, tally=tally, wake=wake
+            machines, jobs, fleet=fleet, world=world, events=events, requests=requests, wake=wake
         ),
-        events=agenda,
-        tally=tally,
+        events=events,
+        requests=requests,
     )
     for machine in machines:
-        at = fleet.podless.get(machine.node.name, 0.0)
-        if 0.0 < at < HORIZON:
-            machine.appear(at)
-    agenda.at(0.0, controller.wake)
-    while len(agenda) and agenda.now < HORIZON:
-        agenda.step()
+        time = fleet.podless.get(machine.node.name, 0.0)
+        if 0.0 < time < HORIZON:
+            machine.appear(time)
+    events.at(0.0, controller.wake)
+    while len(events) and events.now < HORIZON:
+        events.step()
         if controller.is_over:
             break
-    return _figures(fleet, machines, works, controller.hands, tally)
+    return _figures(fleet, machines, jobs, controller.actions, requests)
 
 
 def _node(name: str, fleet: ComparedFleet) -> IncumbentNode:
@@ -67,31 +71,31 @@ def _node(name: str, fleet: ComparedFleet) -> IncumbentNode:
 def _figures(
     fleet: ComparedFleet,
     machines: list[IncumbentMachine],
-    works: list[NodeJobs],
-    hands: TimedActions,
-    tally: RequestCounts,
+    jobs: list[NodeJobs],
+    actions: TimedActions,
+    requests: RequestCounts,
 ) -> UpgradeFigures:
-    for work in works:
-        work.settle(hands.changed)
-    started = [machine for machine in machines if machine.course.started is not None]
-    starts = [machine.course.started or 0.0 for machine in started]
-    named = [each.course.failed for each in started if each.course.failed is not None]
+    for node_jobs in jobs:
+        node_jobs.settle(actions.changed)
+    started = [machine for machine in machines if machine.run.started is not None]
+    starts = [machine.run.started or 0.0 for machine in started]
+    named = [each.run.failed for each in started if each.run.failed is not None]
     states = [_outcome(machine.node) for machine in machines]
     return UpgradeFigures(
         nodes=fleet.nodes,
         done=states.count("done"),
         failed=states.count("failed"),
         waiting=states.count("waiting"),
-        unproven=hands.unproven,
-        lasted=hands.changed,
-        idle=sum(each.course.idle for each in started) / max(1, len(started)),
-        reads=tally.reads / fleet.nodes,
-        writes=tally.writes / fleet.nodes,
-        events=tally.events / fleet.nodes,
-        evictions=tally.evictions,
-        refusals=tally.refusals,
-        gpu_hours_idle=sum(work.idle for work in works) / HOUR,
-        gpu_hours_redone=sum(work.redone for work in works) / HOUR,
+        unproven=actions.unproven,
+        lasted=actions.changed,
+        idle=sum(each.run.idle for each in started) / max(1, len(started)),
+        reads=requests.reads / fleet.nodes,
+        writes=requests.writes / fleet.nodes,
+        events=requests.events / fleet.nodes,
+        evictions=requests.evictions,
+        refusals=requests.refusals,
+        gpu_hours_idle=sum(each.idle for each in jobs) / HOUR,
+        gpu_hours_redone=sum(each.redone for each in jobs) / HOUR,
         harmed=sum(not (each.node.pod and each.node.pod.in_sync) for each in started),
         started_for=max(starts) - min(starts) if starts else None,
         named_after=min(named) - min(starts) if named else None,

@@ -1,7 +1,7 @@
-"""What the incumbent's rules do to the cluster, and how long it takes: requests one after another.
+"""The actions of the incumbent's rules on the cluster, with their time: one request after another.
 
-Evictions go on in the background, as long as pods and their disruption budgets take. Must not know
-what a rule says, nor when the next pass comes.
+Evictions go on in the background, for as long as pods and their disruption budgets take. This
+module is independent of the rules and of the time of the next pass.
 """
 
 import math
@@ -32,7 +32,7 @@ class TimedActions:
         fleet: ComparedFleet,
         world: WorldModel,
         events: EventQueue,
-        tally: RequestCounts,
+        requests: RequestCounts,
         wake: Callable[[], None],
     ) -> None:
         self.now = 0.0
@@ -44,24 +44,24 @@ class TimedActions:
         self.unproven = 0
         """Nodes that finished without a validation."""
         self._machines = {machine.node.name: machine for machine in machines}
-        self._works = dict(zip(self._machines, jobs, strict=True))
+        self._jobs = dict(zip(self._machines, jobs, strict=True))
         self._fleet = fleet
         self._world = world
-        self._agenda = events
-        self._tally = tally
+        self._events = events
+        self._requests = requests
         self._wake = wake
         self._evicting: set[str] = set()
 
     def read(self, count: int) -> None:
         """Send reads one after the other."""
-        self._tally.reads += count
+        self._requests.reads += count
         self.now += count * REQUEST
 
     def label(self, node: IncumbentNode, state: State) -> None:
         """Patch the state label and read it back."""
         self._write()
         self.read(1)
-        self._tally.events += 1
+        self._requests.events += 1
         self._enter(node, state, self.now)
         self.wrote = True
 
@@ -69,7 +69,7 @@ class TimedActions:
         """Patch an annotation and read it back; the controller does not watch annotations."""
         self._write()
         self.read(1)
-        self._tally.events += 1
+        self._requests.events += 1
         setattr(node, key, value)
 
     def cordon(self, node: IncumbentNode) -> None:
@@ -77,24 +77,24 @@ class TimedActions:
         if not node.cordoned:
             self._write()
             node.cordoned = True
-        self._works[node.name].close(self.now)
+        self._jobs[node.name].close(self.now)
 
     def uncordon(self, node: IncumbentNode) -> None:
         """Uncordon the node."""
         if node.cordoned:
             self._write()
             node.cordoned = False
-        self._works[node.name].open(self.now)
+        self._jobs[node.name].open(self.now)
 
     def jobs_run(self, node: IncumbentNode) -> bool:
-        """One list."""
+        """Return whether jobs run, after one list request."""
         self.read(1)
-        work = self._works[node.name]
+        work = self._jobs[node.name]
         work.settle(self.now)
         return bool(work.running)
 
     def validators(self, node: IncumbentNode) -> list[bool]:
-        """One list."""
+        """Return the readiness of each validator, after one list request."""
         self.read(1)
         return node.validators
 
@@ -102,7 +102,7 @@ class TimedActions:
         """Delete the driver pod; the next one has the new driver."""
         self._write()
         machine = self._machines[node.name]
-        machine.course.acted_on(self.now)
+        machine.run.acted_on(self.now)
         if node.pod is not None:
             machine.replace(node.pod, self.now)
 
@@ -111,98 +111,99 @@ class TimedActions:
         if node.name in self._evicting:
             return
         self._evicting.add(node.name)
-        self._machines[node.name].course.acted_on(self.now)
-        work = self._works[node.name]
+        self._machines[node.name].run.acted_on(self.now)
+        work = self._jobs[node.name]
         work.settle(self.now)
         pods = len(work.running)
         lists = 2 if pods else 1
-        self._tally.reads += lists
-        began = self.now + lists * REQUEST
-        end = began + (self._fleet.eviction_timeout or math.inf)
-        over = max((self._evict(job, work, began, end) for job in work.running), default=began)
-        state = State.POD_RESTART_REQUIRED if over <= end else State.UPGRADE_FAILED
-        if min(over, end) < math.inf:
-            self._agenda.at(min(over, end), lambda: self._evicted(node, state, pods))
+        self._requests.reads += lists
+        started = self.now + lists * REQUEST
+        end = started + (self._fleet.eviction_timeout or math.inf)
+        finished = max(
+            (self._evict(job, work, started, end) for job in work.running), default=started
+        )
+        state = State.POD_RESTART_REQUIRED if finished <= end else State.UPGRADE_FAILED
+        if min(finished, end) < math.inf:
+            self._events.at(min(finished, end), lambda: self._evicted(node, state, pods))
 
     def waits_for_time(self, node: IncumbentNode) -> bool:
-        """Report whether the node waits for a timeout or a job, which only a tick sees."""
+        """Return whether the node waits for a timeout or a job, which only a tick notices."""
         if node.state == State.VALIDATION_REQUIRED:
             return node.validating_since is not None
         if node.state != State.WAIT_FOR_JOBS_REQUIRED:
             return False
-        jobs = self._works[node.name].running
+        jobs = self._jobs[node.name].running
         return node.jobs_since is not None or all(job.ends is not None for job in jobs)
 
     def _write(self) -> None:
-        self._tally.writes += 1
+        self._requests.writes += 1
         self.now += REQUEST
 
-    def _evict(self, job: ComputeJob, work: NodeJobs, began: float, end: float) -> float:
-        """When the pod is gone, be it that its job has ended.
+    def _evict(self, job: ComputeJob, work: NodeJobs, started: float, end: float) -> float:
+        """Return when the pod is gone, by eviction or by the end of its job.
 
-        What is refused for ever and without a time limit is not counted: it has no number.
+        An eviction that is refused forever, without a time limit, is not counted: its retries
+        never end.
         """
         refused = self._world.refusal(job.pod).seconds
-        granted = math.inf if refused is None else began + refused
+        granted = math.inf if refused is None else started + refused
         ends = math.inf if job.ends is None else job.ends
-        tried = max(0.0, min(granted, ends, end) - began)
-        if tried < math.inf:
-            self._tally.refusals += int(tried / REQUEST)
-            self._tally.writes += int(tried / REQUEST)
+        attempted = max(0.0, min(granted, ends, end) - started)
+        if attempted < math.inf:
+            self._requests.refusals += int(attempted / REQUEST)
+            self._requests.writes += int(attempted / REQUEST)
         if ends <= granted or granted > end:
             return ends
-        self._tally.writes += 1
-        self._tally.evictions += 1
-        takes = self._world.eviction(job.pod, self._fleet.grace).seconds
-        if takes is None:
+        self._requests.writes += 1
+        self._requests.evictions += 1
+        duration = self._world.eviction(job.pod, self._fleet.grace).seconds
+        if duration is None:
             return math.inf
-        self._tally.reads += math.ceil(takes / POLL)
-        self._agenda.at(granted + takes, lambda: work.evict(job, granted + takes))
-        return granted + takes
+        self._requests.reads += math.ceil(duration / POLL)
+        self._events.at(granted + duration, lambda: work.evict(job, granted + duration))
+        return granted + duration
 
     def _evicted(self, node: IncumbentNode, state: State, pods: int) -> None:
         """Write the result of a background task, which the watch of the controller sees."""
-        self._tally.reads += 1
-        self._tally.writes += 1
-        self._tally.events += 2 if pods else 1
+        self._requests.reads += 1
+        self._requests.writes += 1
+        self._requests.events += 2 if pods else 1
 
         def written() -> None:
             self._evicting.discard(node.name)
-            self._enter(node, state, self._agenda.now)
+            self._enter(node, state, self._events.now)
             self._wake()
 
-        self._agenda.at(self._agenda.now + 2 * REQUEST, written)
+        self._events.at(self._events.now + 2 * REQUEST, written)
 
-    # Keeping the account.
+    # Accounting.
 
-    def _enter(self, node: IncumbentNode, state: State, at: float) -> None:
+    def _enter(self, node: IncumbentNode, state: State, time: float) -> None:
         """Change the state, and account for the time spent waiting for the controller."""
-        course = self._machines[node.name].course
-        if course.free is None:
-            course.free = self._free_since(node, course, state)
-        course.acted_on(at)
-        if state == State.UPGRADE_FAILED and course.failed is None:
-            course.failed = at
-        if state == State.UPGRADE_DONE and course.started is not None and not course.proven:
+        run = self._machines[node.name].run
+        if run.free is None:
+            run.free = self._free_since(node, run, state)
+        run.acted_on(time)
+        if state == State.UPGRADE_FAILED and run.failed is None:
+            run.failed = time
+        if state == State.UPGRADE_DONE and run.started is not None and not run.proven:
             self.unproven += 1
-        node.state, course.since, self.changed = state, at, at
-        course.free = at if self._next_is_ours(node, state) else None
+        node.state, run.since, self.changed = state, time, time
+        run.free = time if self._next_is_ours(node, state) else None
 
-    def _free_since(
-        self, node: IncumbentNode, course: IncumbentNodeRun, state: State
-    ) -> float | None:
-        """Return when an unannounced wait was over."""
+    def _free_since(self, node: IncumbentNode, run: IncumbentNodeRun, state: State) -> float | None:
+        """Return when a wait ended whose end wakes no controller; None for other waits."""
         if node.state == State.VALIDATION_REQUIRED and state == State.UPGRADE_FAILED:
             return (node.validating_since or 0.0) + VALIDATION_TIMEOUT
         if node.state == State.WAIT_FOR_JOBS_REQUIRED:
-            work = self._works[node.name]
+            work = self._jobs[node.name]
             if work.running:
                 return (node.jobs_since or 0.0) + self._fleet.job_timeout
-            return max(course.since, work.emptied)
+            return max(run.since, work.emptied)
         return None
 
     def _next_is_ours(self, node: IncumbentNode, state: State) -> bool:
-        """Report whether the node already waits only for the controller."""
+        """Return whether the node already waits only for the controller."""
         if state in (State.UPGRADE_REQUIRED, State.UPGRADE_DONE):
             return False
         if state == State.WAIT_FOR_JOBS_REQUIRED:

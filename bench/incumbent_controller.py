@@ -1,8 +1,8 @@
-"""The incumbent's controller in time: what wakes it, and how long a pass takes.
+"""The incumbent's controller in time: what wakes the controller, and how long a pass takes.
 
-One worker and one key. A change of a node's state label wakes it, and so do two minutes; driver
-pods, validators, jobs and readiness do not. A pass that ends in an error is tried again after a
-back-off. Must not know what a rule says.
+One worker and one key. A change of a node's state label wakes the controller, and so does a tick
+every two minutes; driver pods, validators, jobs and readiness do not. A pass that ends in an error
+is tried again after a back-off. This module is independent of the rules.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,13 +26,13 @@ class IncumbentController:
         fleet: ComparedFleet,
         actions: Callable[[Callable[[], None]], TimedActions],
         events: EventQueue,
-        tally: RequestCounts,
+        requests: RequestCounts,
     ) -> None:
-        self.hands = actions(self.wake)
+        self.actions = actions(self.wake)
         self._nodes = nodes
         self._fleet = fleet
-        self._agenda = events
-        self._tally = tally
+        self._events = events
+        self._requests = requests
         self._busy = False
         self._woken = False
         self._failures = 0
@@ -51,58 +51,58 @@ class IncumbentController:
 
     @property
     def is_over(self) -> bool:
-        """Report whether nothing but idle passes will ever happen."""
+        """Whether only idle passes are left."""
         if self._busy or not (self._still and self._alone):
             return False
-        if self._written != self._tally.writes:
+        if self._written != self._requests.writes:
             return False
-        return not any(map(self.hands.waits_for_time, self._nodes))
+        return not any(map(self.actions.waits_for_time, self._nodes))
 
     @property
     def _alone(self) -> bool:
-        return len(self._agenda) == self._ticks + self._retries
+        return len(self._events) == self._ticks + self._retries
 
     def _begin(self) -> None:
         """List everything, then read each node unless a list lacks something."""
         self._busy, self._woken = True, False
         self._still = self._alone
-        self._written = self._tally.writes
-        self._tally.reads += 2
-        listed = self._agenda.now + 2 * REQUEST
+        self._written = self._requests.writes
+        self._requests.reads += 2
+        listed = self._events.now + 2 * REQUEST
         try:
             check_complete(self._nodes)
         except PassAborted:
-            self._agenda.at(listed, self._failed)
+            self._events.at(listed, self._failed)
         else:
-            self._tally.reads += len(self._nodes)
-            self._agenda.at(listed + len(self._nodes) * REQUEST, self._apply)
+            self._requests.reads += len(self._nodes)
+            self._events.at(listed + len(self._nodes) * REQUEST, self._apply)
 
     def _apply(self) -> None:
-        self.hands.now = self._agenda.now
+        self.actions.now = self._events.now
         try:
-            apply(group_by_state(self._nodes), self._fleet, self.hands)
+            apply(group_by_state(self._nodes), self._fleet, self.actions)
         except PassAborted:
-            self._agenda.at(self.hands.now, self._failed)
+            self._events.at(self.actions.now, self._failed)
         else:
-            self._agenda.at(self.hands.now, self._finished)
+            self._events.at(self.actions.now, self._finished)
 
     def _finished(self) -> None:
         """Schedule the earlier of two ticks."""
         self._failures = 0
         if not self._ticks:
             self._ticks = 1
-            self._agenda.at(self._agenda.now + TICK, self._ticked)
+            self._events.at(self._events.now + TICK, self._ticked)
         self._end()
 
     def _failed(self) -> None:
         backoff = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0**self._failures)
         self._failures = min(self._failures + 1, 10)
         self._retries += 1
-        self._agenda.at(self._agenda.now + backoff, self._retried)
+        self._events.at(self._events.now + backoff, self._retried)
         self._end()
 
     def _end(self) -> None:
-        wrote, self.hands.wrote = self.hands.wrote, False
+        wrote, self.actions.wrote = self.actions.wrote, False
         self._busy = False
         if wrote or self._woken:
             self._begin()

@@ -20,7 +20,7 @@ RECREATE_SECONDS = 0.1
 """Assumed: the time from the end of a driver pod until its successor is created and bound. The
 controller cannot take a snapshot in between."""
 PAUSING = 5.0
-"""Assumed: the time until the operands are gone: one poll of the driver manager, every 5 s."""
+"""Assumed: the seconds until the operands are gone: one poll of the driver manager, every 5 s."""
 MANAGER_READS = 25
 MANAGER_WRITES = 2
 """Requests of the driver manager per start: 17 reads of its node, 8 polls for the operands; two
@@ -32,7 +32,7 @@ BACKOFF_RESET = 600.0
 """The back-off of a kubelet; a container that ran this long resets it."""
 
 MAX_FAILURES = 30
-"""Assumed: a container that failed this often in a row never works."""
+"""Assumed: a container that failed this often in a row never succeeds."""
 
 
 class EventQueue:
@@ -78,7 +78,7 @@ class IncumbentNodeRun:
     since: float = 0.0
     """When the node entered its state."""
     free: float | None = None
-    """Since when the node waits only for the controller; None: it waits for something else."""
+    """Since when the node waits only for the controller; None: it does not."""
     idle: float = 0.0
 
     def acted_on(self, at: float) -> None:
@@ -99,15 +99,15 @@ class IncumbentMachine:
         world: WorldModel,
         target: str,
         events: EventQueue,
-        tally: RequestCounts,
+        requests: RequestCounts,
     ) -> None:
         self.node = node
-        self.course = IncumbentNodeRun()
+        self.run = IncumbentNodeRun()
         self._fleet = fleet
         self._world = world
         self._target = target
         self._events = events
-        self._requests = tally
+        self._requests = requests
         self._starts = 0
         self._unloads = 0
         self._validations = 0
@@ -124,7 +124,7 @@ class IncumbentMachine:
         The pod of a NotReady node stays, because no kubelet reports its end.
         """
         pod.terminating = True
-        self.course.started = at
+        self.run.started = at
         if not self.node.ready:
             return
         stop = self._world.stop(self.node.name, OLD, CONTAINER).seconds
@@ -137,8 +137,8 @@ class IncumbentMachine:
         self._events.at(self._events.now + RECREATE_SECONDS, self._create_pod)
 
     def _create_pod(self) -> None:
-        keeps = self._fleet.restart_only
-        self.node.pod = IncumbentDriverPod(synced=True, same_install=keeps, ready=False)
+        same_install = self._fleet.restart_only
+        self.node.pod = IncumbentDriverPod(synced=True, same_install=same_install, ready=False)
         self._short_runs = 0
         self._events.at(self._events.now + PAUSING, self._unload)
 
@@ -149,14 +149,14 @@ class IncumbentMachine:
         if self._fleet.restart_only:
             self._start_operands()
             return
-        ending = self._world.unload(self.node.name, self._unloads)
+        end = self._world.unload(self.node.name, self._unloads)
         self._unloads += 1
-        if ending.after is None:
+        if end.after is None:
             return
-        if ending.exit_code:
-            self._restart_later(ending.after, self._unload)
+        if end.exit_code:
+            self._restart_later(end.after, self._unload)
         else:
-            self._events.at(self._events.now + ending.after, self._start_operands)
+            self._events.at(self._events.now + end.after, self._start_operands)
 
     def _start_operands(self) -> None:
         """Resume the operands, and pull the image of the driver."""
@@ -174,13 +174,13 @@ class IncumbentMachine:
         self._starts += 1
         if self._fleet.restart_only:
             ready = self._world.ready(name, self._target, CONTAINER, attempt).seconds
-            ending = startup_probe_end(ProcessEnd(ready))
+            end = startup_probe_end(ProcessEnd(ready))
         else:
-            ending = startup_probe_end(self._world.load(name, self._target, attempt))
-        if ending.exit_code:
-            self._restart_later(ending.after or 0.0, self._start)
+            end = startup_probe_end(self._world.load(name, self._target, attempt))
+        if end.exit_code:
+            self._restart_later(end.after or 0.0, self._start)
         else:
-            self._events.at(self._events.now + (ending.after or 0.0), self._become_ready)
+            self._events.at(self._events.now + (end.after or 0.0), self._become_ready)
 
     def _restart_later(self, ran: float, start: Callable[[], None]) -> None:
         """Restart a failed container after its back-off."""
@@ -221,9 +221,9 @@ class IncumbentMachine:
 
     def _finish_validation(self) -> None:
         self.node.validators = [True]
-        self.course.proven = True
+        self.run.proven = True
         self._mark_free(State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED)
 
     def _mark_free(self, *states: State) -> None:
         if self.node.state in states:
-            self.course.free = self._events.now
+            self.run.free = self._events.now

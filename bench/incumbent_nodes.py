@@ -1,7 +1,7 @@
-"""What the incumbent's controller sees of a fleet, and how much of it may be upgraded at once.
+"""The incumbent's view of a fleet, and the number of nodes that may be upgraded at once. Pure.
 
-A snapshot is the nodes by state, as they are when a pass begins; the budget follows from it. All of
-it is pure. Must not know how long anything takes.
+A snapshot holds the nodes by state, as they are when a pass begins; the budget follows from it.
+This module is independent of durations.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,7 +74,7 @@ Groups = Mapping[str, Sequence[IncumbentNode]]
 
 
 def check_complete(nodes: Sequence[IncumbentNode]) -> None:
-    """Raise `Stalled` unless every node has a pod and every pod a node: one exception stops all."""
+    """Raise `PassAborted` unless every node has a pod and every pod a node."""
     for node in nodes:
         if node.pod is None:
             raise PassAborted("driver DaemonSet should not have Unscheduled pods")
@@ -103,7 +103,7 @@ def scaled(value: int | str, whole: int) -> int:
     if isinstance(value, int):
         return value
     if not value.endswith("%"):
-        raise PassAborted(f"maxUnavailable: {value!r} is a text, but no percentage")
+        raise PassAborted(f"maxUnavailable: {value!r} is neither a number nor a percentage")
     return -(-whole * int(value[:-1]) // 100)
 
 

@@ -2,7 +2,8 @@
 
 A node moves at most once, because every rule looks at the groups of the same snapshot; the first
 error ends the pass for all. Not played: requestor mode, several DaemonSets, and a drain that is
-switched on (it is off by default). Must not know how long anything takes: `Hands` do.
+switched on (it is off by default). This module is independent of durations, which are
+those of `IncumbentActions`.
 """
 
 from collections.abc import Sequence
@@ -36,15 +37,15 @@ class IncumbentActions(Protocol):
         ...
 
     def cordon(self, node: IncumbentNode) -> None:
-        """Unless it is."""
+        """Cordon the node, unless it is cordoned."""
         ...
 
     def uncordon(self, node: IncumbentNode) -> None:
-        """Unless it is."""
+        """Uncordon the node, unless it is uncordoned."""
         ...
 
     def jobs_run(self, node: IncumbentNode) -> bool:
-        """Report whether a pod to wait for exists."""
+        """Return whether a pod exists that the node must wait for."""
         ...
 
     def evict(self, node: IncumbentNode) -> None:
@@ -52,11 +53,11 @@ class IncumbentActions(Protocol):
         ...
 
     def delete_pod(self, node: IncumbentNode) -> None:
-        """The driver pod."""
+        """Delete the driver pod."""
         ...
 
     def validators(self, node: IncumbentNode) -> list[bool]:
-        """Report whether all validator pods are ready."""
+        """Return the readiness of each validator pod."""
         ...
 
 
@@ -86,34 +87,34 @@ def apply(groups: Groups, policy: ComparedFleet, actions: IncumbentActions) -> N
         actions.label(node, State.UPGRADE_DONE)
 
 
-def _settled(nodes: Sequence[IncumbentNode], hands: IncumbentActions) -> None:
-    hands.read(len(nodes))
+def _settled(nodes: Sequence[IncumbentNode], actions: IncumbentActions) -> None:
+    actions.read(len(nodes))
     for node in nodes:
         pod = node.pod
         stale = pod is not None and not pod.synced and not pod.orphan
         if stale or node.safe_load or node.requested:
             if node.cordoned:
-                hands.annotate(node, "initially_cordoned", True)
-            hands.label(node, State.UPGRADE_REQUIRED)
+                actions.annotate(node, "initially_cordoned", True)
+            actions.label(node, State.UPGRADE_REQUIRED)
         elif node.state == State.UNKNOWN:
-            hands.label(node, State.UPGRADE_DONE)
+            actions.label(node, State.UPGRADE_DONE)
 
 
-def _required(groups: Groups, policy: ComparedFleet, hands: IncumbentActions) -> None:
+def _required(groups: Groups, policy: ComparedFleet, actions: IncumbentActions) -> None:
     slots = budget(
         groups, max_parallel=policy.max_parallel, max_unavailable=policy.max_unavailable
     ).slots
     for node in groups.get(State.UPGRADE_REQUIRED, ()):
         requested = node.requested
         if requested:
-            hands.annotate(node, "requested", False)
+            actions.annotate(node, "requested", False)
         if node.skipped or (slots <= 0 and not node.cordoned):
             continue
         if not requested and _restart_only(node):
-            hands.cordon(node)
-            hands.label(node, State.POD_RESTART_REQUIRED)
+            actions.cordon(node)
+            actions.label(node, State.POD_RESTART_REQUIRED)
         else:
-            hands.label(node, State.CORDON_REQUIRED)
+            actions.label(node, State.CORDON_REQUIRED)
         slots -= 1
 
 
@@ -122,67 +123,67 @@ def _restart_only(node: IncumbentNode) -> bool:
     return pod is not None and pod.same_install and not pod.orphan and not node.safe_load
 
 
-def _jobs(node: IncumbentNode, policy: ComparedFleet, hands: IncumbentActions) -> None:
+def _jobs(node: IncumbentNode, policy: ComparedFleet, actions: IncumbentActions) -> None:
     if not policy.wait_for_jobs:
-        hands.label(node, State.POD_DELETION_REQUIRED)
-    elif not hands.jobs_run(node):
-        hands.annotate(node, "jobs_since", None)
-        hands.label(node, State.POD_DELETION_REQUIRED)
+        actions.label(node, State.POD_DELETION_REQUIRED)
+    elif not actions.jobs_run(node):
+        actions.annotate(node, "jobs_since", None)
+        actions.label(node, State.POD_DELETION_REQUIRED)
     elif policy.job_timeout:
-        now = int(hands.now)
+        now = int(actions.now)
         if node.jobs_since is None:
-            hands.annotate(node, "jobs_since", now)
+            actions.annotate(node, "jobs_since", now)
         elif now > node.jobs_since + policy.job_timeout:
-            hands.label(node, State.POD_DELETION_REQUIRED)
-            hands.annotate(node, "jobs_since", None)
+            actions.label(node, State.POD_DELETION_REQUIRED)
+            actions.annotate(node, "jobs_since", None)
 
 
-def _restart(nodes: Sequence[IncumbentNode], hands: IncumbentActions) -> None:
+def _restart(nodes: Sequence[IncumbentNode], actions: IncumbentActions) -> None:
     stale: list[IncumbentNode] = []
     for node in nodes:
-        hands.read(1)
+        actions.read(1)
         pod = node.pod
         if pod is None or not pod.synced or pod.orphan:
             if pod is not None and not pod.terminating:
                 stale.append(node)
             continue
         if node.safe_load:
-            hands.annotate(node, "safe_load", False)
-        hands.read(1)
+            actions.annotate(node, "safe_load", False)
+        actions.read(1)
         if pod.in_sync:
-            hands.label(node, State.VALIDATION_REQUIRED)
+            actions.label(node, State.VALIDATION_REQUIRED)
         elif pod.failing:
-            hands.label(node, State.UPGRADE_FAILED)
+            actions.label(node, State.UPGRADE_FAILED)
     for node in stale:
-        hands.delete_pod(node)
+        actions.delete_pod(node)
 
 
-def _validation(node: IncumbentNode, hands: IncumbentActions) -> None:
+def _validation(node: IncumbentNode, actions: IncumbentActions) -> None:
     if node.safe_load:
-        hands.annotate(node, "safe_load", False)
-    ready = hands.validators(node)
-    for one in ready:
-        if not one:
-            _validation_timer(node, hands)
+        actions.annotate(node, "safe_load", False)
+    ready = actions.validators(node)
+    for is_ready in ready:
+        if not is_ready:
+            _validation_timer(node, actions)
             return
-        hands.annotate(node, "validating_since", None)
+        actions.annotate(node, "validating_since", None)
     if ready:
-        _leave(node, hands)
+        _leave(node, actions)
 
 
-def _validation_timer(node: IncumbentNode, hands: IncumbentActions) -> None:
-    now = int(hands.now)
+def _validation_timer(node: IncumbentNode, actions: IncumbentActions) -> None:
+    now = int(actions.now)
     if node.validating_since is None:
-        hands.annotate(node, "validating_since", now)
+        actions.annotate(node, "validating_since", now)
     elif now > node.validating_since + VALIDATION_TIMEOUT:
-        hands.label(node, State.UPGRADE_FAILED)
-        hands.annotate(node, "validating_since", None)
+        actions.label(node, State.UPGRADE_FAILED)
+        actions.annotate(node, "validating_since", None)
 
 
-def _leave(node: IncumbentNode, hands: IncumbentActions) -> None:
-    """Keep the cordon of a person."""
+def _leave(node: IncumbentNode, actions: IncumbentActions) -> None:
+    """Leave the upgrade; keep the cordon of a person."""
     if node.initially_cordoned:
-        hands.label(node, State.UPGRADE_DONE)
-        hands.annotate(node, "initially_cordoned", False)
+        actions.label(node, State.UPGRADE_DONE)
+        actions.annotate(node, "initially_cordoned", False)
     else:
-        hands.label(node, State.UNCORDON_REQUIRED)
+        actions.label(node, State.UNCORDON_REQUIRED)

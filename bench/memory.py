@@ -25,7 +25,7 @@ TITLE = "resident memory of a connected process"
 
 IMPORTED = "import msgspec, nats, aiohttp, prometheus_client, structlog"
 
-LOOK = "; from bench.resident import resident; print(resident())"
+PRINT_RESIDENT = "; from bench.resident import resident; print(resident())"
 
 
 async def run(report: BenchReport) -> None:
@@ -33,11 +33,11 @@ async def run(report: BenchReport) -> None:
     from libs.testing.nats import NatsServer  # not in the process that is measured
 
     async with NatsServer() as server:
-        bare = await asyncio.to_thread(_resident, "-c", IMPORTED + LOOK)
+        bare = await asyncio.to_thread(_resident, "-c", IMPORTED + PRINT_RESIDENT)
         connected = await asyncio.to_thread(_resident, "-m", "bench.memory", server.url)
     report.figure("only imported", bare, "MiB")
     report.figure("connected, as a component with its command receiver", connected, "MiB")
-    report.at_most("above that", connected - bare, 12, "MiB")
+    report.at_most("connected, above only imported", connected - bare, 12, "MiB")
 
 
 def _resident(*arguments: str) -> float:
@@ -48,19 +48,19 @@ def _resident(*arguments: str) -> float:
 
 
 async def _component(url: str) -> None:
-    """Set up everything that a node component has before its own work."""
+    """Set up everything that all node components share."""
     importlib.import_module("libs.bus.connect")  # as every process of a service does
 
     identity = Identity(writer=Writer.DRIVER, node="gpu-1.example")
-    clock, chance = SystemClock(), random.Random(1)
-    async with connect(url=url, identity=identity, env=make_env(clock=clock, random=chance)) as bus:
+    clock, source = SystemClock(), random.Random(1)
+    async with connect(url=url, identity=identity, env=make_env(clock=clock, random=source)) as bus:
         reporter = Reporter(
-            bus=bus, env=make_env(clock=clock, random=chance), node_uid="uid-1", boot_id="boot-1"
+            bus=bus, env=make_env(clock=clock, random=source), node_uid="uid-1", boot_id="boot-1"
         )
         with tempfile.TemporaryDirectory() as folder:
             receiver = CommandReceiver(
                 bus=bus,
-                env=make_env(clock=clock, random=chance),
+                env=make_env(clock=clock, random=source),
                 journal=FileJournal(Path(folder) / "journal", run=asyncio.to_thread),
                 reporter=reporter,
                 node_uid="uid-1",

@@ -33,7 +33,7 @@ async def run(report: BenchReport) -> None:
         await _watch(report, url)
 
 
-class _AtHand:
+class _PreparedResponses:
     """A transport with prepared responses, so that only the work of the client is measured."""
 
     status = 200
@@ -44,7 +44,7 @@ class _AtHand:
         self._body = b""
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator["_AtHand"]:
+    async def open(self, request: Request) -> AsyncGenerator["_PreparedResponses"]:
         self._body = self._bodies[int(request.query.get("continue", "0"))]
         yield self
 
@@ -60,19 +60,19 @@ async def _decode(report: BenchReport) -> None:
 
     bodies = pages()
     report.figure("size of a node", sum(map(len, bodies)) / COUNT / 1000, "kB")
-    kube = Kube(_AtHand(bodies), manager="bench", clock=SystemClock())
+    kube = Kube(_PreparedResponses(bodies), manager="bench", clock=SystemClock())
     ours: list[float] = []
     theirs: list[float] = []
     async with ApiClient(Configuration()) as api:
         for _ in range(ROUNDS):
-            began = time.perf_counter()
+            started = time.perf_counter()
             for page in range(len(bodies)):
                 await kube.list_page(NODES, continue_token=str(page))
-            ours.append(time.perf_counter() - began)
-            # A page is enough for them: their time grows with the number of nodes alone.
-            began = time.perf_counter()
+            ours.append(time.perf_counter() - started)
+            # One page is enough for kubernetes_asyncio: its time is proportional to the nodes.
+            started = time.perf_counter()
             api.deserialize(SimpleNamespace(data=bodies[0].decode()), "V1NodeList")
-            theirs.append((time.perf_counter() - began) * len(bodies))
+            theirs.append((time.perf_counter() - started) * len(bodies))
     report.figure("decoded by us", min(ours) * 1000, "ms")
     report.at_least("decode, as many times as fast", 1 / ratio(ours, theirs), 20, "x")
 
@@ -88,15 +88,15 @@ async def _our_watch(url: str) -> float:
     async with HttpTransport(url, credentials=StaticToken()) as transport:
         kube = Kube(transport, manager="bench", clock=SystemClock())
         watch = Reflector(kube, NODES, env=make_env())
-        seen, began = 0, 0.0
+        count, started = 0, 0.0
         async with aclosing(watch.updates()) as updates:
             async for update in updates:
                 if isinstance(update, Changed):
-                    began = began or time.perf_counter()
-                    seen += 1
-                    if seen == EVENTS:
+                    started = started or time.perf_counter()
+                    count += 1
+                    if count == EVENTS:
                         break
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
 async def _their_watch(url: str) -> float:
@@ -105,13 +105,13 @@ async def _their_watch(url: str) -> float:
     configuration = client.Configuration(host=url)
     async with client.ApiClient(configuration) as api, watch.Watch() as theirs:
         nodes = client.CoreV1Api(api)
-        seen, began = 0, 0.0
+        count, started = 0, 0.0
         async for _ in theirs.stream(nodes.list_node, resource_version="1"):
-            began = began or time.perf_counter()
-            seen += 1
-            if seen == THEIR_EVENTS:
+            started = started or time.perf_counter()
+            count += 1
+            if count == THEIR_EVENTS:
                 break
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
 @asynccontextmanager
@@ -122,7 +122,7 @@ async def _recorded() -> AsyncGenerator[str]:
         stdout=subprocess.PIPE,
         text=True,
     ) as server:
-        said: Any = server.stdout
-        port = await asyncio.to_thread(said.readline)
+        output: Any = server.stdout
+        port = await asyncio.to_thread(output.readline)
         yield f"http://127.0.0.1:{int(port)}"
         server.communicate()

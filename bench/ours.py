@@ -1,4 +1,4 @@
-"""Plays our engine on a fleet: duration, cost, and the harm done by a bad driver.
+"""Play our engine on a fleet: duration, cost, and the harm done by a bad driver.
 
 The production engine decides, and a stage with the latencies of a cluster
 (`libs.forecast.stage.latencies`) carries the decisions out. World, jobs and accounting are those of
@@ -18,18 +18,19 @@ from bench.ours_jobs import StageJobs
 from bench.ours_node_runs import NodeRuns
 from libs.contracts.node import UpgradeState
 from libs.forecast.play_recorder import PlayRecorder
-from libs.forecast.stage import Stage, StageNodeSpec, UserActions, api
+from libs.forecast.stage import api
 from libs.forecast.stage.driver_pods import CONTAINER
 from libs.forecast.stage.objects import DriverPodPhase
-from libs.forecast.stage.stage import ViewUpdate as Changes
-from libs.forecast.stage.state import SOURCES, StageState
-from libs.forecast.stage.views import mute
+from libs.forecast.stage.state import StageState
+from libs.forecast.stage.views import SOURCES
 from libs.forecast.world import RUNS_FOREVER, ProcessEnd, TimeSpan, WorldModel
 from libs.policy.kinds.upgrade_policy import PodDeletion, UpgradePolicy, WaitForCompletion
 from libs.rollout.decide import Decider, DecisionDelta
 from libs.rollout.decision import AskPreflight
 from libs.rollout.views.fleet import SourceState
 from libs.rollout.views.pool import Build, PoolView, RolloutView
+from libs.testing.stage import SimulatedStage, SimulatedState, StageNodeSpec, UserActions
+from libs.testing.stage import ViewUpdate as Changes
 
 START = 1e6
 HOUR = 3600.0
@@ -46,7 +47,7 @@ _VARIANT = "ubuntu24.04"
 def ours(fleet: ComparedFleet, world: WorldModel, *, target: str = "new") -> UpgradeFigures:
     """Play a rollout until it ends or stops making progress; `target` names the driver."""
     if fleet.podless:
-        raise ValueError(f"nodes without a driver pod cannot be played here: {[*fleet.podless]}")
+        raise ValueError(f"nodes without a driver pod cannot be played: {[*fleet.podless]}")
     return _Play(fleet, world, target).run()
 
 
@@ -58,7 +59,7 @@ class _Play:
         state = self._stage.state
         self._requests = state.recorder = RequestCounter()
         self._jobs = StageJobs(state, fleet=fleet, world=world)
-        self._courses = NodeRuns(state, target)
+        self._runs = NodeRuns(state, target)
         self._commands = _commands(state)
         _send_bookmarks(state)
         views = self._stage.fleet()
@@ -71,7 +72,7 @@ class _Play:
         while True:
             decision = decider.decide(stage.instant())
             self._note(decision)
-            stage.carry_out(decision, no_longer_waiting=decision.no_longer_waiting)
+            stage.carry_out(decision, decision.no_longer_waiting)
             watch.observe_decision(stage.now, decision, decider.waits, changed_nodes)
             changes = self._next(decision)
             if changes is None:
@@ -84,13 +85,12 @@ class _Play:
         """Advance the time to the next decision; return None at the end of the rollout."""
         stage, state = self._stage, self._stage.state
         while True:
-            at = min(
-                at for at in (stage.next_at, decision.wake_at, START + HORIZON) if at is not None
-            )
-            if at >= START + HORIZON or self._watch.is_over(at, self._decider.waits):
+            times = (stage.next_at, decision.wake_at, START + HORIZON)
+            time = min(time for time in times if time is not None)
+            if time >= START + HORIZON or self._watch.is_over(time, self._decider.waits):
                 return None
-            stage.run_until(at)
-            self._courses.moment(state)
+            stage.run_until(time)
+            self._runs.moment(state)
             woken = decision.wake_at is not None and stage.now >= decision.wake_at
             if woken or state.dirty or state.dirty_pools:
                 return stage.pop_view_update()
@@ -99,16 +99,16 @@ class _Play:
         self._requests.prove(decision.probes)
         asks = (act for step in decision.steps.values() for act in step.actions)
         if decision.rollouts or any(isinstance(act, AskPreflight) for act in asks):
-            self._courses.asks()
-        self._courses.decided(self._stage.state)
+            self._runs.asks()
+        self._runs.decided(self._stage.state)
 
     def _figures(self) -> UpgradeFigures:
-        state, courses, requests = self._stage.state, self._courses, self._requests
-        self._jobs.settle(courses.changed)
-        courses.looks.follow((), state.now)
-        started = [course for course in courses.of.values() if course.started is not None]
-        starts = [course.started or 0.0 for course in started]
-        named = [course.failed for course in started if course.failed is not None]
+        state, runs, requests = self._stage.state, self._runs, self._requests
+        self._jobs.settle(runs.changed)
+        runs.pod_watches.follow((), state.now)
+        started = [run for run in runs.of.values() if run.started is not None]
+        starts = [run.started or 0.0 for run in started]
+        named = [run.failed for run in started if run.failed is not None]
         outcomes = [self._outcome(name) for name in state.nodes]
         accounts = self._jobs.accounts.values()
         nodes = self._fleet.nodes
@@ -117,20 +117,19 @@ class _Play:
             done=outcomes.count("done"),
             failed=outcomes.count("failed"),
             waiting=outcomes.count("waiting"),
-            unproven=courses.unproven,
-            lasted=courses.changed - START,
-            idle=sum(course.idle for course in started) / max(1, len(started)),
-            reads=(requests.reads + courses.looks.reads) / nodes,
-            writes=(requests.writes + PAUSES * courses.pauses) / nodes,
-            events=courses.events / nodes,
+            unproven=runs.unproven,
+            lasted=runs.changed - START,
+            idle=sum(run.idle for run in started) / max(1, len(started)),
+            reads=(requests.reads + runs.pod_watches.reads) / nodes,
+            writes=(requests.writes + PAUSES * runs.pauses) / nodes,
+            events=runs.events / nodes,
             commands=(_commands(state) - self._commands) / nodes,
             evictions=requests.evictions,
             refusals=requests.refusals,
             gpu_hours_idle=sum(account.idle for account in accounts) / HOUR,
             gpu_hours_redone=sum(account.redone for account in accounts) / HOUR,
             harmed=sum(
-                course.started is not None and not self._works(name)
-                for name, course in courses.of.items()
+                run.started is not None and not self._works(name) for name, run in runs.of.items()
             ),
             started_for=max(starts) - min(starts) if starts else None,
             named_after=min(named) - min(starts) if named else None,
@@ -140,7 +139,7 @@ class _Play:
         node = self._stage.state.nodes[name]
         view = self._stage.node(name)
         if view is None:
-            raise RuntimeError(f"{name} has vanished from a stage on which nobody deletes nodes")
+            raise RuntimeError(f"{name} has vanished from the stage, although no node is deleted")
         if view.state == UpgradeState.UPGRADE_FAILED:
             return "failed"
         label = api.driver_label_of(node)
@@ -149,7 +148,7 @@ class _Play:
         return "skipped" if view.skip else "waiting"
 
     def _works(self, name: str) -> bool:
-        """Report whether the new driver runs on a machine."""
+        """Return whether the new driver runs on a machine."""
         return any(
             pod.label == self._target and pod.phase is DriverPodPhase.RUNNING and pod.status.ready
             for pod in self._stage.state.machines[name].drivers.values()
@@ -183,7 +182,7 @@ class ProbedWorld:
         return startup_probe_end(self._world.load(node, driver, attempt))
 
 
-def _stage(fleet: ComparedFleet, world: WorldModel, target: str) -> Stage:
+def _stage(fleet: ComparedFleet, world: WorldModel, target: str) -> SimulatedStage:
     plans = [
         StageNodeSpec(
             name=name,
@@ -196,7 +195,9 @@ def _stage(fleet: ComparedFleet, world: WorldModel, target: str) -> Stage:
         for name in fleet.names
     ]
     probed = cast("WorldModel", ProbedWorld(world, restart_only=fleet.restart_only))
-    stage = Stage([_pool(fleet, target)], plans, world=probed, start=START, journalled=False)
+    stage = SimulatedStage(
+        [_pool(fleet, target)], plans, world=probed, start=START, journalled=False
+    )
     stage.state.latencies = replace(stage.state.latencies, grace_period=fleet.grace)
     actions = UserActions(stage.state)
     for name in sorted(fleet.skipped):
@@ -235,14 +236,14 @@ def _pool(fleet: ComparedFleet, target: str) -> PoolView:
     )
 
 
-def _send_bookmarks(state: StageState) -> None:
+def _send_bookmarks(state: SimulatedState) -> None:
     """Prove the views to be fresh only by bookmarks, and by probes before a start."""
     for source in SOURCES:
-        mute(state, source)
+        state.mute(source)
     state.call_after(BOOKMARK, _bookmark)
 
 
-def _bookmark(state: StageState) -> None:
+def _bookmark(state: SimulatedState) -> None:
     for source in SOURCES:
         state.sources[source] = SourceState(proved=state.now, revision=str(state.revision))
     state.call_after(BOOKMARK, _bookmark)

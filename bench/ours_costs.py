@@ -1,4 +1,4 @@
-"""Counts the requests of our scheduler to the API server.
+"""Count the requests of our scheduler to the API server.
 
 Writes are counted as a stage carries them out, including refused ones. Reads that a stage does not
 need are computed by the rules of the scheduler: a read of a Node after a conflict, probes before a
@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from libs.contracts.journal import Verb
-from libs.contracts.rollout import KIND
-from libs.forecast.stage.field_paths import SCHEDULER
-from libs.forecast.stage.recorder import JournalRecorder
+from libs.forecast.stage.objects import StageMachine, StageRollout
+from libs.forecast.stage.state import SCHEDULER, ObjectRef, Requester, StageState
 from libs.kube.reflector import WATCH_SECONDS
+from libs.testing.stage.recorder import After, JournalRecorder
 from services.scheduler.pod_cache import LIST_INTERVAL, MAX_WATCHED_NODES
 from services.scheduler.resources import POLICIES
 
@@ -37,25 +37,25 @@ class RequestCounter(JournalRecorder):
 
     def request(
         self,
-        *,
-        kind: str,
-        verb: Verb,
+        at: float,
+        ref: ObjectRef,
+        by: Requester,
         code: int,
-        user: str,
-        leaves: Mapping[str, Any] | None = None,
-        **_: object,
+        *,
+        revision: int,
+        after: After,
     ) -> None:
-        if user != SCHEDULER:
+        del at, ref, revision
+        if by.user != SCHEDULER:
             return
         self.writes += 1
         self.reads += code == CONFLICT
-        if verb is Verb.EVICT:
+        if by.verb is Verb.EVICT:
             self.refusals += code == REFUSED
             self.evictions += code != REFUSED
-        if kind == KIND and leaves is not None:
-            finalized = "metadata.finalizers" in leaves
-            self.writes += self._finalized not in (None, finalized)
-            self._finalized = finalized
+        if isinstance(after, StageRollout):
+            self.writes += self._finalized not in (None, after.finalized)
+            self._finalized = after.finalized
 
     def prove(self, parts: Sequence[str]) -> None:
         """Count the probes of these parts of the views."""
@@ -66,6 +66,12 @@ class RequestCounter(JournalRecorder):
 
     def entry(self, at: float, boot_id: str, component: str, command: Any, **rest: Any) -> None:
         """Ignore entries of agents, which are no requests."""
+
+    def observe_holders(self, state: StageState, machine: StageMachine) -> None:
+        """Ignore the processes that have devices open."""
+
+    def observe_pools(self, state: StageState) -> None:
+        """Ignore the members of pools."""
 
 
 class PodWatches:

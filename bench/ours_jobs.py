@@ -1,15 +1,16 @@
-"""Runs the jobs of a compared fleet on our stage, with the same accounting as for the incumbent.
+"""Run the jobs of a compared fleet on our stage, with the same accounting as for the incumbent.
 
 A job is one pod; when it ends or is evicted, `NodeJobs` provides the next one.
 """
 
 from bench.comparison import ComparedFleet, ComputeJob, NodeJobs
-from libs.forecast.stage import Tenant, api, tenant_pods
-from libs.forecast.stage.field_paths import CORDON
+from libs.contracts.paths import CORDON
+from libs.forecast.stage import api, tenant_pods
 from libs.forecast.stage.objects import StageMachine
 from libs.forecast.stage.objects import TenantPod as Pod
 from libs.forecast.stage.state import StageState
 from libs.forecast.world import WorldModel
+from libs.testing.stage import Tenant
 
 
 class StageJobs:
@@ -66,7 +67,7 @@ class StageJobs:
                 machine.tenant_pods[job.pod] = Pod(uid=job.pod, tenant=self._tenant(job))
                 state.touch(machine.name)
                 if job.ends is not None:
-                    state.timers.add(self._began + job.ends, _end_job, machine.name, job.pod)
+                    state.call_at(self._began + job.ends, _end_job, machine.name, job.pod)
         state.machine_changed(machine)
 
     def _tenant(self, job: ComputeJob) -> Tenant:
@@ -86,4 +87,4 @@ def _end_job(state: StageState, name: str, uid: str) -> None:
     machine = state.machines[name]
     pod = machine.tenant_pods.get(uid)
     if pod is not None:
-        tenant_pods.end_pod(state, machine, pod)
+        tenant_pods.remove(state, machine, pod)

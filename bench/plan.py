@@ -3,13 +3,14 @@
 import time
 
 from bench.report import BenchReport
-from libs.forecast import DefaultAssumptions, Percentiles, RolloutPlan, plan
-from libs.forecast.stage import Stage, StageNodeSpec
+from libs.forecast.plan import plan
+from libs.forecast.rollout_plan import Percentiles, RolloutPlan
 from libs.forecast.stage.objects import Tenant
-from libs.forecast.world import SteadyWorld
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.pool import Build, PoolView, RolloutView
+from libs.testing.stage import SimulatedStage, StageNodeSpec
+from libs.testing.stage.worlds import SteadyWorld
 
 TITLE = "the plan of a rollout of 1,000 and of 5,000 nodes, from a snapshot (CPU seconds)"
 HOUR = 3600.0
@@ -51,9 +52,9 @@ def _timed_plan(
 ) -> tuple[RolloutPlan, float]:
     fleet, now = _fleet(nodes, parallel=parallel)
     by = None if within is None else now.at + within
-    began = time.process_time()
-    result = plan(fleet, now, pool=_POOL, assumptions=DefaultAssumptions(), finish_by=by)
-    return result, time.process_time() - began
+    started = time.process_time()
+    result = plan(fleet, now, pool=_POOL, finish_by=by)
+    return result, time.process_time() - started
 
 
 def _report_plan(report: BenchReport, result: RolloutPlan) -> None:
@@ -67,19 +68,19 @@ def _hours(time: Percentiles) -> float:
 
 
 def _fleet(nodes: int, *, parallel: int) -> tuple[Fleet, Instant]:
-    some, of = BUSY
+    share, out_of = BUSY
     work = tuple(Tenant(name=f"train-{number}", gpus=4) for number in range(2))
     plans = [
         StageNodeSpec(
             name=f"gpu-{number:05}",
             pool=_POOL,
             target="old",
-            tenants=work if number % of < some else (),
+            tenants=work if number % out_of < share else (),
         )
         for number in range(nodes)
     ]
     pools = [_pool(parallel)]
-    stage = Stage(pools, plans, world=SteadyWorld(), start=1.8e9, journalled=False)
+    stage = SimulatedStage(pools, plans, world=SteadyWorld(), start=1.8e9, journalled=False)
     return stage.fleet(), stage.instant()
 
 

@@ -29,29 +29,29 @@ _FEATURES = "feature.node.kubernetes.io/"
 async def run(report: BenchReport) -> None:
     """Measure both in turns, on nodes with realistic labels."""
     bodies = pages()
-    wishes = _wishes()
+    policies = _policies()
     decoding: list[float] = []
-    working: list[float] = []
+    rendering: list[float] = []
     rendered = 0
     for _ in range(ROUNDS):
-        began = time.perf_counter()
+        started = time.perf_counter()
         nodes = [node for body in bodies for node in decode_page(body, NODES, path="/").items]
-        decoding.append(time.perf_counter() - began)
+        decoding.append(time.perf_counter() - started)
         labels = [_labels(number, node) for number, node in enumerate(nodes)]
-        began = time.perf_counter()
-        rendered = _render(wishes, nodes, labels)
-        working.append(time.perf_counter() - began)
+        started = time.perf_counter()
+        rendered = _render(policies, nodes, labels)
+        rendering.append(time.perf_counter() - started)
     report.figure("nodes decoded", min(decoding) * 1000, "ms", note=f"{COUNT} of them")
-    report.figure("selected and rendered", min(working) * 1000, "ms", note=f"{rendered} objects")
-    report.at_most("of the time of decoding", ratio(working, decoding), BUDGET, "x")
+    report.figure("selected and rendered", min(rendering) * 1000, "ms", note=f"{rendered} objects")
+    report.at_most("of the time of decoding", ratio(rendering, decoding), BUDGET, "x")
 
 
-def _render(wishes: Sequence[ParsedPolicy], nodes: Sequence[Node], labels: Sequence[Any]) -> int:
+def _render(policies: Sequence[ParsedPolicy], nodes: Sequence[Node], labels: Sequence[Any]) -> int:
     facts = [
-        NodeLabels(name=node.metadata.name, uid=node.metadata.uid, labels=given)
-        for node, given in zip(nodes, labels, strict=True)
+        NodeLabels(name=node.metadata.name, uid=node.metadata.uid, labels=node_labels)
+        for node, node_labels in zip(nodes, labels, strict=True)
     ]
-    wanted = assemble_pools(wishes, facts)
+    wanted = assemble_pools(policies, facts)
     return len(
         render_operands(wanted, assign_variants(wanted, facts), _SETTINGS, config_maps={}).objects
     )
@@ -69,9 +69,9 @@ def _labels(number: int, node: Node) -> dict[str, str]:
     }
 
 
-def _wishes() -> list[ParsedPolicy]:
-    asking = {"metadata": {"name": "a"}, "spec": {"driver": {"useNvidiaDriverCRD": True}}}
-    made = [parse_manifest("ClusterPolicy", asking)]
+def _policies() -> list[ParsedPolicy]:
+    cluster_policy = {"metadata": {"name": "a"}, "spec": {"driver": {"useNvidiaDriverCRD": True}}}
+    parsed = [parse_manifest("ClusterPolicy", cluster_policy)]
     for number in range(POOLS):
         spec = {
             "default": False,
@@ -83,8 +83,8 @@ def _wishes() -> list[ParsedPolicy]:
             "rdma": {"enabled": True},
         }
         metadata = {"name": f"pool-{number}", "uid": f"uid-{number}"}
-        made.append(parse_manifest("NVIDIADriver", {"metadata": metadata, "spec": spec}))
-    return made
+        parsed.append(parse_manifest("NVIDIADriver", {"metadata": metadata, "spec": spec}))
+    return parsed
 
 
 _SETTINGS = RenderSettings(

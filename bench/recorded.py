@@ -1,6 +1,6 @@
-"""A process that serves 5,000 recorded nodes, and events of them, as fast as bytes go out.
+"""A process that serves 5,000 recorded nodes, and events of them, as fast as it can send bytes.
 
-It stands where an API server does, so that what is measured is the client alone.
+It replaces an API server, so that only the client is measured.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _MANAGED = [
 
 def recorded(number: int, *, revision: int) -> bytes:
     """Return a node of realistic size."""
-    made = node(
+    manifest = node(
         f"gpu-{number:05}",
         Hardware(full=True),
         ip="10.0.0.1",
@@ -41,30 +41,30 @@ def recorded(number: int, *, revision: int) -> bytes:
         kernel=KERNEL,
         now=1.8e9,
     )
-    made["metadata"] |= {
+    manifest["metadata"] |= {
         "uid": f"00000000-0000-4000-8000-{number:012}",
         "resourceVersion": str(revision),
         "creationTimestamp": "2026-11-21T06:00:00Z",
         "managedFields": _MANAGED,
     }
-    return msgspec.json.encode(made)
+    return msgspec.json.encode(manifest)
 
 
 def pages() -> list[bytes]:
     """Return the list of all nodes in pages of 500."""
     nodes = [recorded(number, revision=number + 1) for number in range(NODES)]
     last = NODES // PAGE - 1
-    made: list[bytes] = []
+    bodies: list[bytes] = []
     for page in range(last + 1):
         meta = {"resourceVersion": str(REVISION)}
         if page < last:
             meta |= {"continue": str(page + 1), "remainingItemCount": NODES - (page + 1) * PAGE}
         items = b",".join(nodes[page * PAGE : (page + 1) * PAGE])
-        made.append(
+        bodies.append(
             b'{"kind":"NodeList","apiVersion":"v1","metadata":%b,"items":[%b]}\n'
             % (msgspec.json.encode(meta), items)
         )
-    return made
+    return bodies
 
 
 def event(number: int) -> bytes:
@@ -75,17 +75,17 @@ def event(number: int) -> bytes:
 
 async def serve(events: int) -> None:
     """Serve until stdin ends; the first line of output is the port."""
-    listed, told = pages(), [event(number) for number in range(events)]
+    listed, watched = pages(), [event(number) for number in range(events)]
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.query.get("watch", "").lower() != "true":
             body = listed[int(request.query.get("continue", "0"))]
             return web.Response(body=body, content_type="application/json")
         response = web.StreamResponse(headers={"content-type": "application/json"})
-        with suppress(ConnectionError):  # who has seen enough goes
+        with suppress(ConnectionError):  # a client that has enough events disconnects
             await response.prepare(request)
             for first in range(0, events, 50):
-                await response.write(b"".join(told[first : first + 50]))
+                await response.write(b"".join(watched[first : first + 50]))
             await asyncio.Event().wait()
         return response
 

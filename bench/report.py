@@ -1,4 +1,4 @@
-"""Prints figures and checks them against their budgets."""
+"""Print figures and check them against their budgets."""
 
 import statistics
 from collections.abc import Sequence

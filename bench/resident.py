@@ -1,4 +1,4 @@
-"""The resident memory of this process. Imports nothing, in order to add nothing to it."""
+"""The resident memory of this process. It imports nothing, so as to add no memory."""
 
 
 def resident() -> float:

@@ -1,7 +1,7 @@
-"""A scheduler's process with 5,000 nodes: what it has in memory when it leads and has decided.
+"""The memory of a scheduler's process that leads 5,000 nodes and has decided about them.
 
-Its program as on a cluster, over HTTP and NATS. Every node is a member of a pool, of full size, and
-its driver agent has reported what is loaded and who has GPUs.
+The production program runs over HTTP and NATS. Every node has full size and is a member of a pool,
+and its driver agent has reported the loaded driver and the pods that use GPUs.
 """
 
 import asyncio
@@ -56,25 +56,25 @@ async def run(report: BenchReport) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(json.dumps(_kubeconfig(filled["url"], filled["token"])))
-        async with NatsServer() as nats, ProcessGroup(os.environ) as crew:
+        async with NatsServer() as nats, ProcessGroup(os.environ) as processes:
             await _fill(nats, kubeconfig)
-            scheduler = await crew.start(
+            scheduler = await processes.start(
                 *("scheduler", "services.scheduler", "scheduler"),
                 namespace=NAMESPACE,
                 kubeconfig=str(kubeconfig),
                 pod_name="scheduler-1",
                 nats_url=nats.url,
             )
-            await crew.wait_ready("scheduler")
-            while (told := await asyncio.to_thread(_figures, scheduler.metrics_url))[
+            await processes.wait_ready("scheduler")
+            while (figures := await asyncio.to_thread(_figures, scheduler.metrics_url))[
                 WAITING
             ] < COUNT:
                 await asyncio.sleep(0.5)
-            report.figure("nodes decided about", told[WAITING], "")
-            report.figure("its memory then", _mib(told), "MiB")
+            report.figure("nodes decided about", figures[WAITING], "")
+            report.figure("memory after the first decision", _mib(figures), "MiB")
             await asyncio.to_thread(server.ask, f"{CHANGES} {RATE}")
-            told = await asyncio.to_thread(_figures, scheduler.metrics_url)
-            report.at_most("its memory after a change of each", _mib(told), 256, "MiB")
+            figures = await asyncio.to_thread(_figures, scheduler.metrics_url)
+            report.at_most("memory after a change of each node", _mib(figures), 256, "MiB")
 
 
 async def _fill(nats: NatsServer, kubeconfig: Path) -> None:
@@ -83,33 +83,33 @@ async def _fill(nats: NatsServer, kubeconfig: Path) -> None:
     transport = await open_transport(clock=clock, kubeconfig=kubeconfig)
     async with transport:
         kube = Kube(transport, manager="kubectl", clock=clock)
-        person = DemoAdmin(kube)
-        await person.install()
-        await person.apply_policy("570.86.15")
-        nodes = [one async for one in _nodes(kube)]
+        admin = DemoAdmin(kube)
+        await admin.install()
+        await admin.apply_policy("570.86.15")
+        nodes = [node async for node in _nodes(kube)]
     identity = Identity(writer=Writer.SCHEDULER)
-    chance = random.Random(1)
+    source = random.Random(1)
     async with join(
-        url=nats.url, identity=identity, env=make_env(clock=clock, random=chance)
+        url=nats.url, identity=identity, env=make_env(clock=clock, random=source)
     ) as bus:
         for stream in STREAMS:
             await bus.ensure(stream)
         for first in range(0, len(nodes), 500):
-            some = nodes[first : first + 500]
-            await asyncio.gather(*(_reported(bus, name, uid) for name, uid in some))
+            batch = nodes[first : first + 500]
+            await asyncio.gather(*(_report(bus, name, uid) for name, uid in batch))
 
 
 async def _nodes(kube: Kube) -> AsyncIterator[tuple[str, str]]:
-    rest = ""
+    token = ""
     while True:
-        page = await kube.list_page(NODES, limit=500, continue_token=rest)
-        for one in page.items:
-            yield one.metadata.name, one.metadata.uid
-        if not (rest := page.continue_token):
+        page = await kube.list_page(NODES, limit=500, continue_token=token)
+        for node in page.items:
+            yield node.metadata.name, node.metadata.uid
+        if not (token := page.continue_token):
             return
 
 
-async def _reported(bus: NatsBus, node: str, uid: str) -> None:
+async def _report(bus: NatsBus, node: str, uid: str) -> None:
     pods = tuple(PodUse(pod_uid=f"{uid}-{number}", gpus=1) for number in range(8))
     for body in (Facts(driver=DRIVER, gate=Gate()), Usage(pods=pods)):
         report = StateReport.of(
@@ -137,10 +137,10 @@ def _figures(page: str) -> dict[str, float]:
     with urlopen(page, timeout=30) as answer:
         text = answer.read().decode()
     return {
-        one.name: sum(sample.value for sample in one.samples)
-        for one in text_string_to_metric_families(text)
+        family.name: sum(sample.value for sample in family.samples)
+        for family in text_string_to_metric_families(text)
     }
 
 
-def _mib(told: dict[str, float]) -> float:
-    return told["process_resident_memory_bytes"] / 2**20
+def _mib(figures: dict[str, float]) -> float:
+    return figures["process_resident_memory_bytes"] / 2**20

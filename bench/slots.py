@@ -28,11 +28,11 @@ NEW_SLOT = {"Nats-Expected-Last-Subject-Sequence": "0"}
 
 async def run(report: BenchReport) -> None:
     """Measure both in turns, each round in its own cluster, so that every slot is new."""
-    random_ = random.Random(1)
+    source = random.Random(1)
     identity = Identity(writer=Writer.SCHEDULER)
     async with (
         NatsServer() as server,
-        connect(url=server.url, identity=identity, env=make_env(random=random_)) as bus,
+        connect(url=server.url, identity=identity, env=make_env(random=source)) as bus,
     ):
         await bus.ensure(COMMANDS)
         client = await nats.connect(server.url)
@@ -88,6 +88,6 @@ async def _timed(
         async with window:
             await write(slot, command)
 
-    began = time.perf_counter()
+    started = time.perf_counter()
     await asyncio.gather(*map(windowed, slots, commands))
-    return time.perf_counter() - began
+    return time.perf_counter() - started

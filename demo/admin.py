@@ -1,4 +1,4 @@
-"""What the administrator does in the demo, all of it as with kubectl."""
+"""The actions of the administrator in the demo, with the requests that kubectl would send."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -34,9 +34,9 @@ class DemoAdmin:
         """Create custom resource definitions, namespace, service accounts and leader leases."""
         for definition in crd_manifests().values():
             await self.apply(definition)
-        for obj in installation_objects(NAMESPACE):
-            if not obj["apiVersion"].startswith(_RBAC):  # RBAC is not simulated
-                await self.apply(obj)
+        for manifest in installation_objects(NAMESPACE):
+            if not manifest["apiVersion"].startswith(_RBAC):  # RBAC is not simulated
+                await self.apply(manifest)
         for writer in CLUSTER_WRITERS:
             if writer is not Writer.CTL:
                 lease = {"metadata": {"name": service_account_of(writer)}}
@@ -62,21 +62,21 @@ class DemoAdmin:
         )
 
     async def set_driver_version(self, version: str) -> None:
-        """`kubectl patch clusterpolicy cluster-policy --type merge -p …`."""
+        """Change the driver version, as `kubectl patch clusterpolicy` does."""
         await self._merge(
             path_of("nvidia.com/v1", "ClusterPolicy", name=POLICY),
             {"spec": {"driver": {"version": version}}},
         )
 
     async def accept_failures(self, target: str, *, failures: int) -> None:
-        """`kubectl patch rollout …`: accept that many failures of a target."""
+        """Accept failures of a target, as `kubectl patch rollout` does."""
         await self._merge(
             path_of("sluice.dev/v1alpha1", "Rollout", name=POOL),
             {"spec": {"release": {"target": target, "failures": failures}}},
         )
 
     async def retry_node(self, node: str) -> None:
-        """`kubectl label node …`: try the node once more."""
+        """Request another attempt on a node, as `kubectl label node` does."""
         labels = {STATE_LABEL: UpgradeState.UPGRADE_REQUIRED.value}
         await self._merge(f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})
 
@@ -99,7 +99,7 @@ class DemoAdmin:
         await self.apply(_workload("batch/v1", "Job", name, {"template": template}))
 
     async def apply(self, obj: Object) -> None:
-        """`kubectl apply --server-side`."""
+        """Apply an object, as `kubectl apply --server-side` does."""
         metadata = obj["metadata"]
         path = path_of(
             obj["apiVersion"],

@@ -1,4 +1,4 @@
-"""The program `python -m demo`: options, the course of the demo, and the exit code."""
+"""The program `python -m demo`: its options, its run, and its exit code."""
 
 import argparse
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from demo.admin import MAX_UNAVAILABLE, POOL, DemoAdmin
+from demo.admin import MAX_UNAVAILABLE, POOL
 from demo.environment import KILLABLE, DemoEnvironment, bus_client, demo_environment, kube_client
 from demo.output import ProcessCost, cost_lines, hint_lines, process_cost
 from demo.scenario import DemoScenario
@@ -35,7 +35,7 @@ _USAGE = "make demo ARGS='[--nodes N] [--seed N] [--kill SERVICE] [--bad-driver]
 _WHAT = "Upgrade the driver of a small simulated fleet with all services, and audit the run."
 STOPPED = 130
 _REST_SECONDS = 5.0
-"""How long the CPU use at rest is measured."""
+"""Seconds for which the CPU use at rest is measured."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,13 +115,13 @@ async def run_demo(options: Options) -> int:
         f"\n{SCALE}\nThe demo takes about {duration} seconds.\n"
     )
     async with demo_environment(nodes, seed=options.seed) as up:
-        began = up.clock.monotonic()
+        started = up.clock.monotonic()
         driverless = DriverlessNodes(pool=POOL, max_unavailable=MAX_UNAVAILABLE)
-        events, cpu_at_rest = await _play(up, options, nodes, stop, driverless)
+        events, cpu_at_rest = await _run_scenario(up, options, nodes, stop, driverless)
         costs = await asyncio.to_thread(process_costs, up)
-        seconds = up.clock.monotonic() - began
+        seconds = up.clock.monotonic() - started
         await up.processes.end()
-        found = await judge_run(
+        result = await judge_run(
             up.paths,
             nodes,
             events=events,
@@ -135,46 +135,45 @@ async def run_demo(options: Options) -> int:
     print_line(
         "\nAudit of the run, over the journals of the API server and the agents, and the events:"
     )
-    for line in verdict_lines(found):
+    for line in verdict_lines(result):
         print_line(line)
-    return 0 if found.is_ok else 1
+    return 0 if result.is_ok else 1
 
 
-async def _play(
+async def _run_scenario(
     up: DemoEnvironment,
     options: Options,
     nodes: Sequence[str],
     stop: StopSignal,
     driverless: DriverlessNodes,
 ) -> tuple[tuple[Event, ...], float]:
-    """Play the scenario; return all events on the bus and the CPU use at rest."""
+    """Run the scenario; return all events on the bus and the CPU use at rest."""
     async with kube_client(up) as kube:
         scenario = DemoScenario(
             up,
-            admin=DemoAdmin(kube),
             kube=kube,
             nodes=nodes,
             kill=options.kill,
             bad_driver=options.bad_driver,
             print_line=print_line,
         )
-        await _unless_failed(up, scenario.install())
+        await _while_processes_run(up, scenario.install())
         for line in hint_lines(up, nodes):
             print_line(line)
         print_line("\nThe nodes start; none has a driver yet.")
         async with bus_client(up) as bus, bus_client(up, READER) as reader:
             observed = observe_reports(driverless, bus=reader, clock=up.clock)
             async with scenario.print_events(bus), observed:
-                await _unless_failed(up, scenario.wait_until_ready())
-                await _unless_failed(up, scenario.upgrade())
+                await _while_processes_run(up, scenario.wait_until_ready())
+                await _while_processes_run(up, scenario.upgrade())
                 cpu_at_rest = await _cpu_at_rest(up)
                 if not options.once:
                     print_line("\nThe upgrade is complete. Everything stays up until Ctrl-C.")
-                    await _unless_failed(up, stop.wait())
+                    await _while_processes_run(up, stop.wait())
             return await events_of(bus), cpu_at_rest
 
 
-async def _unless_failed(up: DemoEnvironment, coroutine: Coroutine[Any, Any, None]) -> None:
+async def _while_processes_run(up: DemoEnvironment, coroutine: Coroutine[Any, Any, None]) -> None:
     """Await a coroutine; raise the failure of a process that ends by itself meanwhile."""
     task = asyncio.create_task(coroutine, name="scenario")
     watch = asyncio.create_task(up.processes.wait_failed(), name="watch")
@@ -190,13 +189,13 @@ async def _unless_failed(up: DemoEnvironment, coroutine: Coroutine[Any, Any, Non
 
 
 async def _cpu_at_rest(up: DemoEnvironment) -> float:
-    """Return how much of a core all processes use while there is nothing to do."""
+    """Return the CPU use of all processes at rest, in cores."""
     before = await asyncio.to_thread(process_costs, up)
-    began = up.clock.monotonic()
+    started = up.clock.monotonic()
     await up.clock.sleep(_REST_SECONDS)
     after = await asyncio.to_thread(process_costs, up)
     used = sum(after[name].cpu_seconds - cost.cpu_seconds for name, cost in before.items())
-    return used / (up.clock.monotonic() - began)
+    return used / (up.clock.monotonic() - started)
 
 
 def process_costs(up: DemoEnvironment) -> dict[str, ProcessCost]:

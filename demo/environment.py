@@ -56,39 +56,22 @@ SERVICES = (
 )
 
 KILLABLE = (*(service.writer for service in SERVICES), *AGENT_KINDS)
-"""Names of what `--kill` accepts: cluster roles, and the agents of a machine."""
+"""The names that `--kill` accepts: cluster roles, and the agents of a machine."""
 
 
-class DemoEnvironment:
+class DemoEnvironment(msgspec.Struct, frozen=True):
     """The running processes, and the paths and addresses by which to reach them."""
 
-    def __init__(
-        self,
-        paths: DemoPaths,
-        *,
-        processes: ProcessGroup,
-        nats: NatsServer,
-        clock: Clock,
-        seed: int,
-    ) -> None:
-        self.paths = paths
-        self.processes = processes
-        self.nats = nats
-        self.clock = clock
-        self.seed = seed
+    paths: DemoPaths
+    processes: ProcessGroup
+    nats: NatsServer
+    clock: Clock
+    seed: int
 
     async def start_cluster(self, nodes: Sequence[str]) -> None:
         users = {USER, *(service_account(service.writer) for service in SERVICES)}
         users |= {user for node in nodes for user in kubelet_users(node)}
-        await self.processes.start(
-            CLUSTER,
-            SIMULATOR,
-            "cluster",
-            folder=str(self.paths.folder),
-            users=",".join(sorted(users)),
-            seed=str(self.seed),
-        )
-        await self.processes.wait_ready(CLUSTER)
+        await self._start_simulator(CLUSTER, "cluster", users=",".join(sorted(users)))
 
     async def start_service(self, service: ServiceRole) -> None:
         settings = {
@@ -106,16 +89,12 @@ class DemoEnvironment:
         await self.processes.start(service.writer, service.module, service.role, **settings)
 
     async def start_machine(self, node: str) -> None:
-        await self.processes.start(
-            node,
-            SIMULATOR,
-            "machine",
-            folder=str(self.paths.folder),
-            node=node,
-            nats_url=self.nats.url,
-            seed=str(self.seed),
-        )
-        await self.processes.wait_ready(node)
+        await self._start_simulator(node, "machine", node=node, nats_url=self.nats.url)
+
+    async def _start_simulator(self, name: str, role: str, **settings: str) -> None:
+        settings |= {"folder": str(self.paths.folder), "seed": str(self.seed)}
+        await self.processes.start(name, SIMULATOR, role, **settings)
+        await self.processes.wait_ready(name)
 
     async def kill(self, name: str, *, node: str) -> None:
         """Kill with SIGKILL a cluster role, or the agent of this name on `node`."""
@@ -133,7 +112,7 @@ async def demo_environment(nodes: Sequence[str], *, seed: int) -> AsyncGenerator
     async with AsyncExitStack() as stack:
         folder = await stack.enter_async_context(guarded_folder("sluice-demo-", room=_DISK_SPACE))
         paths = DemoPaths(folder)
-        for name in ("users", "keys", "machines", "oddities", "to-die"):
+        for name in ("users", "keys", "machines", "incidents", "kill-lists"):
             (paths.folder / name).mkdir()
         config = write_keys(paths, nodes)
         nats = await stack.enter_async_context(NatsServer(config=config, within=folder))

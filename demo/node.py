@@ -8,7 +8,7 @@
     await node.entries()             the agents' journals
 
 It runs in virtual time with an in-process bus, and in a process with NATS. In a cluster, agents
-take the uid of their Node from their token; here they are given it as a setting.
+take the uid of their Node from their token; here the uid is a setting.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from libs.bus.journal import FileJournal
 from libs.bus.port import Bus
 from libs.contracts.identities import Writer
 from libs.contracts.journal import Entry
-from libs.forecast.world import WorldModel
 from libs.host.machine import Offload
 from libs.runtime.env import Env
 from libs.testing.cluster.kubelet.container import ContainerProcess
 from libs.testing.cluster.kubelet.fleet import KubeFor, KubeletFleet
 from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
+from libs.testing.stage.worlds import MachineModel
 
 
 def _keep_connection(_bus: Bus) -> None:
-    """Leave it to the end of the process to close its connections."""
+    """Keep the connection: it closes with the process."""
 
 
 class SimulatedNode:
@@ -52,15 +52,15 @@ class SimulatedNode:
         *,
         kube_for: KubeFor,
         connect: ConnectAgent,
-        model: WorldModel,
+        model: MachineModel,
         access: Offload,
         env: Env,
         random_for: Callable[[str], random.Random],
         serve_pages: ServePages | None = None,
         cut: Callable[[Bus], None] = _keep_connection,
     ) -> None:
-        """`serve_pages` serves the pages of an agent; `cut` breaks the connection of a killed one
-        that lives in this process.
+        """`serve_pages` serves the pages of an agent; `cut` breaks the connection of a killed agent
+        that runs in this process.
         """
         self.machine = machine
         self._root = machine.root
@@ -109,7 +109,7 @@ class SimulatedNode:
     async def entries(self) -> tuple[Entry, ...]:
         """Return the entries of all agents' journals."""
         entries: list[Entry] = []
-        do = self._environment.access.do
+        do = self._environment.access.run
         for writer in AGENT_KINDS:
             path = self._root / journal_path(writer)
             if await do(path.exists):  # an agent that never ran has no journal

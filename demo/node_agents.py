@@ -38,10 +38,10 @@ from services.telemetry.node.agent import TelemetrySettings
 from services.validator.node import agent as validator
 
 ConnectAgent = Callable[[Service, Identity], Awaitable[Bus]]
-"""Connects an agent for as long as its service lives."""
+"""Connect an agent for as long as its service lives."""
 
 ServePages = Callable[[telemetry.Pages], AbstractAsyncContextManager[None]]
-"""Serves the pages of an agent for as long as its service lives."""
+"""Serve the pages of an agent for as long as its service lives."""
 
 
 class AgentProgram(Protocol):
@@ -79,7 +79,7 @@ AGENT_KINDS: Final[Mapping[Writer, AgentKind]] = {
 
 
 class AgentEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """What all agents of one machine share."""
+    """The environment that all agents of one machine share."""
 
     machine: SimulatedMachine
     access: Offload
@@ -108,9 +108,9 @@ class AgentContainer:
         self._ended = False
         self.task: asyncio.Task[None] | None = None
 
-    def begin(self, instance: ContainerInstance, voice: ProcessEvents) -> None:
+    def begin(self, instance: ContainerInstance, events: ProcessEvents) -> None:
         kind, meta = self._kind, instance.pod.metadata
-        self._events = voice
+        self._events = events
         self._host = self._environment.machine.host(
             self._environment.access,
             comm=f"sluice-{self._writer}",
@@ -188,7 +188,7 @@ class AgentContainer:
                     settings,
                     bus=bus,
                     host=host,
-                    journal=FileJournal(path, run=host.offload.do),
+                    journal=FileJournal(path, run=host.offload.run),
                     env=env,
                     service=service,
                 )

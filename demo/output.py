@@ -25,7 +25,7 @@ WAIT_SHOWN_AFTER = 1.0
 """Seconds after which a wait is printed."""
 
 SKIPPED_EVENTS = (CommandEvent, FactsEvent)
-"""A dozen for each node; steps and waits tell the same in fewer words."""
+"""Events that are not printed: a dozen for each node, and steps and waits cover them."""
 
 _DIGEST = re.compile(r"\b[0-9a-f]{32}\b")
 _SHORT_DIGEST = 8
@@ -41,14 +41,14 @@ class VersionNames:
         self._versions[digest] = version
 
     def guess(self, digest: str, version: str) -> None:
-        """Assume a version, unless one is known."""
+        """Set the version of a digest, unless its version is known."""
         if digest:
             self._versions.setdefault(digest, version)
 
     def replace_digests(self, text: str) -> str:
         """Replace digests by versions, and shorten unknown ones."""
         return _DIGEST.sub(
-            lambda found: self._versions.get(found[0], found[0][:_SHORT_DIGEST]), text
+            lambda match: self._versions.get(match[0], match[0][:_SHORT_DIGEST]), text
         )
 
 
@@ -61,7 +61,7 @@ class EventFormatter:
         self.wanted = ""
         """The version in the policy: a new target is assumed to stand for it."""
         self._pending_waits: dict[str, tuple[Event, WaitEvent]] = {}
-        """By node, a wait that may be over in a moment."""
+        """By node: a wait that may end before it is printed."""
 
     def lines_for(self, event: Event) -> Iterator[str]:
         """Return the lines to print at once, and keep waits for `overdue_lines`."""
@@ -98,9 +98,9 @@ class EventFormatter:
 
 
 def hint_lines(up: DemoEnvironment, nodes: Sequence[str]) -> Iterator[str]:
-    kubectl, note = _kubectl()
+    kubectl, comment = _kubectl()
     yield "\nTo look around, paste any of these lines into another terminal:"
-    yield f"  export KUBECONFIG={up.paths.kubeconfig(USER)}{note}"
+    yield f"  export KUBECONFIG={up.paths.kubeconfig(USER)}{comment}"
     yield f"  {kubectl} get nodes -w -L {STATE_LABEL}  # the upgrade state of each node"
     yield f"  {kubectl} get rollouts  # the progress of the fleet"
     yield f"  {kubectl} describe node {nodes[0]}  # its labels and events"
@@ -125,11 +125,11 @@ def _nats(up: DemoEnvironment) -> str:
 
 
 def _kubectl() -> tuple[str, str]:
-    """Return the command for kubectl here, and a comment where it is missing."""
+    """Return the command for kubectl, and a comment if kubectl is missing."""
     if shutil.which("kubectl"):
         return "kubectl", ""
-    if (found := find_binaries(os.environ).binaries) is not None:
-        return str(found.kubectl), ""
+    if (binaries := find_binaries(os.environ).binaries) is not None:
+        return str(binaries.kubectl), ""
     return "kubectl", "  # kubectl is not on your PATH: install any recent version"
 
 

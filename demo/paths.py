@@ -20,8 +20,8 @@ KILL_AGENTS_SIGNAL = signal.SIGUSR1
 """At this signal a machine kills the agents named in its `kill_list`."""
 _MIB = 2**20
 
-# Standard input ends when the demo does, also by kill -9. Processes that write into the folder may
-# take a moment longer to die, and may add files meanwhile.
+# Standard input ends with the demo, even after kill -9. Processes that write into the folder may
+# take a moment longer to end, and may add files meanwhile.
 _GUARD = """
 import os, shutil, sys, time
 sys.stdin.buffer.read()
@@ -50,12 +50,12 @@ class DemoPaths(msgspec.Struct, frozen=True):
         return self.folder / "machines" / name
 
     def incidents(self, name: str) -> Path:
-        """What must never happen on a machine but did, one per line."""
-        return self.folder / "oddities" / name
+        """Observed violations on a machine, one per line."""
+        return self.folder / "incidents" / name
 
     def kill_list(self, name: str) -> Path:
         """Names of the agents to kill on a machine."""
-        return self.folder / "to-die" / name
+        return self.folder / "kill-lists" / name
 
     @property
     def bad_drivers(self) -> Path:
@@ -87,7 +87,7 @@ def service_account(service: str) -> str:
 async def guarded_folder(prefix: str, *, room: int) -> AsyncGenerator[Path]:
     """Create a temporary folder on a disk with `room` bytes free, and remove it at the end.
 
-    A process of its own removes it where this process is killed.
+    A separate process removes the folder if this process is killed.
     """
     folder = await asyncio.to_thread(_make_folder, prefix, room)
     guard = None
@@ -110,9 +110,9 @@ def _make_folder(prefix: str, room: int) -> Path:
     try:
         folder = Path(tempfile.mkdtemp(prefix=prefix))
     except OSError as error:
-        where = tempfile.tempdir or "any of the usual places"
+        folders = tempfile.tempdir or "any of the usual places"
         raise Fatal(
-            f"cannot create a folder for the demo in {where}: {error.strerror};"
+            f"cannot create a folder for the demo in {folders}: {error.strerror};"
             " free space there, or set TMPDIR to a writable folder"
         ) from error
     free = shutil.disk_usage(folder).free
@@ -138,8 +138,8 @@ def write_keys(paths: DemoPaths, nodes: Iterable[str]) -> str:
     """Write the secret of each identity to its file; return the server's configuration."""
     users: list[User] = []
     for identity in identities(nodes):
-        key, file = new_nkey(), paths.key(identity)
+        nkey, file = new_nkey(), paths.key(identity)
         file.touch(mode=_OWNER_ONLY)
-        file.write_text(key.seed)
-        users.append(User(identity=identity, public_key=key.public))
+        file.write_text(nkey.seed)
+        users.append(User(identity=identity, public_key=nkey.public))
     return server_config(users)

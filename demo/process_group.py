@@ -1,12 +1,13 @@
-"""Child processes: started, watched and ended. None outlives this process, however that ends."""
+"""Child processes: started, watched and ended. No child outlives this process."""
 
 import asyncio
 import re
 import signal
 import sys
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
+from contextlib import AbstractAsyncContextManager
+
+import msgspec
 
 from libs.testing.child_process import HOST, ChildProcess
 from libs.testing.errors import ServerFailed
@@ -17,26 +18,18 @@ _EXPORTING = "exporter started"
 _PORT = re.compile(rf"{_LISTENING}.*\bport=(\d+)")
 _EXPORTER = re.compile(rf"{_EXPORTING}.*\bport=(\d+)")
 _START_SECONDS = 90.0
-"""Enough for a second of computing on a busy machine."""
+"""Seconds for a start, which needs one second of CPU time, on a busy machine."""
 _INHERITED = (
-    "PATH",
-    "HOME",
-    "TMPDIR",
-    "LANG",
-    "PYTHONDONTWRITEBYTECODE",
-    "PYTHONHASHSEED",
-    "PYTHONPYCACHEPREFIX",
+    *("PATH", "HOME", "TMPDIR", "LANG"),
+    *("PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONPYCACHEPREFIX"),
 )
 
 
-class ManagedProcess:
-    def __init__(
-        self, name: str, child: ChildProcess, argv: tuple[str, ...], environ: Mapping[str, str]
-    ):
-        self.name = name
-        self.child = child
-        self.argv = argv
-        self.environ = environ
+class ManagedProcess(msgspec.Struct, frozen=True, eq=False):
+    name: str
+    child: ChildProcess
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
 
     @property
     def metrics_url(self) -> str:
@@ -48,11 +41,11 @@ class ManagedProcess:
         return self._url(_EXPORTER)
 
     def _url(self, pattern: re.Pattern[str]) -> str:
-        found = pattern.search(self.child.log)
-        return f"http://{HOST}:{found[1]}/metrics" if found else ""
+        match = pattern.search(self.child.log)
+        return f"http://{HOST}:{match[1]}/metrics" if match else ""
 
 
-class ProcessGroup:
+class ProcessGroup(AbstractAsyncContextManager["ProcessGroup"]):
     """Processes that run while the group is entered, and end in reverse order of their start."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -60,15 +53,7 @@ class ProcessGroup:
         self._environ = {name: environ[name] for name in _INHERITED if name in environ}
         self._changed = asyncio.Event()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         try:
             await self.end()
         except ServerFailed:

@@ -16,7 +16,7 @@ from demo.node_agents import AGENT_KINDS
 from demo.output import EventFormatter, VersionNames
 from demo.paths import NAMESPACE
 from libs.bus.events import RecordedEvent, read_events
-from libs.bus.port import Bus, FromSequence
+from libs.bus.port import Bus
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState
 from libs.contracts.rollout import RolloutPhase, RolloutStatus
 from libs.kube.client import Kube
@@ -27,13 +27,13 @@ from libs.runtime.fatal import Fatal
 OLD, NEW = "570.86.15", "580.95.05"
 POLL_INTERVAL = 0.5
 _CONCURRENT_STARTS = 2
-"""As many as a small machine has cores: a start is mostly computing."""
+"""The cores of a small machine: a start mostly needs the CPU."""
 _WORKLOAD_START_SECONDS = 8.0
-"""Until the pods run, and the driver agents have reported which of them use GPUs."""
+"""Seconds until the pods run, and the driver agents have reported the pods that use GPUs."""
 _LOOK_SECONDS = 3.0
-"""For the audience to see the halted rollout."""
+"""Seconds for which the halted rollout is shown."""
 _SECONDS_PER_NODE = 150.0
-"""The demo fails if a node takes longer than this, even on the slowest machine."""
+"""The demo fails if a node takes longer, even on the slowest machine."""
 
 
 class DemoScenario:
@@ -43,7 +43,6 @@ class DemoScenario:
         self,
         up: DemoEnvironment,
         *,
-        admin: DemoAdmin,
         kube: Kube,
         nodes: Sequence[str],
         kill: str,
@@ -51,13 +50,13 @@ class DemoScenario:
         print_line: Callable[[str], None],
     ) -> None:
         self._up = up
-        self._admin = admin
+        self._admin = DemoAdmin(kube)
         self._kube = kube
         self._nodes = nodes
         self._kill = kill
         self._bad_driver = bad_driver
         self._must_break_driver = bad_driver
-        """Whether the new driver is still to be made bad, as soon as its label is known."""
+        """Whether the new driver must still be marked as bad, as soon as its label is known."""
         self._print_line = print_line
         self._clock = up.clock
         self._names = VersionNames()
@@ -95,7 +94,7 @@ class DemoScenario:
         killing = asyncio.create_task(self._kill_midway(), name="kill midway")
         try:
             if self._bad_driver:
-                await self._release(await self._wait_halted())
+                await self._repair_and_release(await self._wait_halted())
             await self._wait_complete(NEW)
             await killing
         finally:
@@ -104,7 +103,7 @@ class DemoScenario:
 
     @asynccontextmanager
     async def print_events(self, bus: Bus) -> AsyncGenerator[None]:
-        """Print what happens on the bus until the end of the block."""
+        """Print the events on the bus until the end of the block."""
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._print_new_events(bus), name="print events"),
@@ -118,9 +117,7 @@ class DemoScenario:
 
     async def _print_new_events(self, bus: Bus) -> None:
         cluster = bus.identity.cluster
-        async with read_events(
-            bus=bus, cluster=cluster, start=FromSequence(), follow=True
-        ) as entries:
+        async with read_events(bus=bus, cluster=cluster, follow=True) as entries:
             async for entry in entries:
                 if isinstance(entry, RecordedEvent):
                     for line in self._formatter.lines_for(entry.event):
@@ -148,18 +145,18 @@ class DemoScenario:
                 await asyncio.to_thread(self._up.paths.bad_drivers.write_text, label)
             self._names.learn(metadata["annotations"][TARGET_ANNOTATION], version)
 
-    async def _wait_halted(self) -> RolloutStatus:
+    async def _wait_for(
+        self, condition: Callable[[RolloutStatus], bool], problem: str
+    ) -> RolloutStatus:
+        """Wait for a condition of the Rollout; raise `Fatal` with the problem after a timeout."""
         until = self._clock.monotonic() + _SECONDS_PER_NODE * len(self._nodes)
-        while (status := await self._status()).phase != RolloutPhase.HALTED:
+        while not condition(status := await self._status()):
             if self._clock.monotonic() > until:
-                raise Fatal(
-                    f"driver {NEW} loads on no node, but its rollout was not halted in time:"
-                    f" {msgspec.json.encode(status).decode()}"
-                )
+                raise Fatal(f"{problem} in time: {msgspec.json.encode(status).decode()}")
             await self._clock.sleep(POLL_INTERVAL)
         return status
 
-    async def _release(self, halted: RolloutStatus) -> None:
+    async def _repair_and_release(self, halted: RolloutStatus) -> None:
         """Repair the driver, release the halted rollout, and retry the failed nodes."""
         await self._clock.sleep(_LOOK_SECONDS)
         self._print_action(f"repair the image of driver {NEW}: it loads now")
@@ -176,21 +173,20 @@ class DemoScenario:
                 )
                 await self._admin.retry_node(name)
 
+    async def _wait_halted(self) -> RolloutStatus:
+        problem = f"driver {NEW} loads on no node, but its rollout was not halted"
+        return await self._wait_for(lambda status: status.phase == RolloutPhase.HALTED, problem)
+
     async def _wait_complete(self, version: str) -> None:
         """Wait until the Rollout reports that all nodes run this version."""
-        until = self._clock.monotonic() + _SECONDS_PER_NODE * len(self._nodes)
-        while True:
-            status = await self._status()
+
+        def is_complete(status: RolloutStatus) -> bool:
             is_target = self._names.replace_digests(status.target).startswith(version)
             all_done = status.counts.done == len(self._nodes)
-            if is_target and all_done and status.phase == RolloutPhase.COMPLETE:
-                return
-            if self._clock.monotonic() > until:
-                raise Fatal(
-                    f"driver {version} did not reach all {len(self._nodes)} nodes in time:"
-                    f" {msgspec.json.encode(status).decode()}"
-                )
-            await self._clock.sleep(POLL_INTERVAL)
+            return is_target and all_done and status.phase == RolloutPhase.COMPLETE
+
+        problem = f"driver {version} did not reach all {len(self._nodes)} nodes"
+        await self._wait_for(is_complete, problem)
 
     async def _status(self) -> RolloutStatus:
         path = path_of("sluice.dev/v1alpha1", "Rollout", name=POOL)
@@ -221,10 +217,10 @@ class DemoScenario:
 async def _start_all(starts: Iterable[Callable[[], Awaitable[None]]]) -> None:
     limit = asyncio.Semaphore(_CONCURRENT_STARTS)
 
-    async def start_one(start: Callable[[], Awaitable[None]]) -> None:
+    async def start_limited(start: Callable[[], Awaitable[None]]) -> None:
         async with limit:
             await start()
 
     async with asyncio.TaskGroup() as group:
         for start in starts:
-            group.create_task(start_one(start), name="start")
+            group.create_task(start_limited(start), name="start")

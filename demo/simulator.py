@@ -20,7 +20,7 @@ from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import connect as connect_nats
 from libs.bus.port import Bus
 from libs.contracts.identities import Identity, Writer
-from libs.forecast.world import ProcessEnd, SteadyWorld
+from libs.forecast.world import ProcessEnd
 from libs.host.machine import ThreadOffload
 from libs.kube.client import Kube
 from libs.kube.connect import open_transport
@@ -37,6 +37,7 @@ from libs.testing.apiserver.server import ApiServer
 from libs.testing.child_process import HOST
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.machines.machine import SimulatedMachine
+from libs.testing.stage.worlds import SteadyWorld
 
 SCALE: Final = "A real driver takes minutes to build and load; here everything takes seconds."
 
@@ -92,9 +93,9 @@ class DemoWorld(SteadyWorld, frozen=True, kw_only=True):
     bad: Path
 
     def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
-        usual = super().load(node, driver, attempt)
+        end = super().load(node, driver, attempt)
         bad_drivers = self.bad.read_text().split() if self.bad.exists() else ()
-        return ProcessEnd(usual.after, exit_code=1) if driver in bad_drivers else usual
+        return ProcessEnd(end.after, exit_code=1) if driver in bad_drivers else end
 
 
 def demo_world(seed: int, *, bad: Path) -> DemoWorld:

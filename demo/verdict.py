@@ -17,7 +17,7 @@ from demo.paths import DemoPaths
 from libs.audit import AuditJournal, AuditResult, PoolFacts, judge
 from libs.bus.events import RecordedEvent, read_events
 from libs.bus.journal import FileJournal
-from libs.bus.port import Bus, FromSequence
+from libs.bus.port import Bus
 from libs.bus.reports import ReportCache
 from libs.contracts.events import Event
 from libs.contracts.facts import Facts
@@ -25,7 +25,6 @@ from libs.contracts.identities import COMPONENTS, Writer
 from libs.contracts.journal import Entry, Revision
 from libs.contracts.reports import Report, StateKind
 from libs.contracts.subjects import State
-from libs.host.tree import Tree
 from libs.policy.shapes import IntOrString
 from libs.runtime.clock import Clock
 
@@ -34,19 +33,19 @@ class DemoVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The result of the audit, and the incidents on the simulated machines."""
 
     verdict: AuditResult
-    oddities: tuple[str, ...]
-    """What must never happen on a machine but did."""
+    incidents: tuple[str, ...]
+    """Observed violations on the simulated machines."""
     rests_on: str
-    """How much was read."""
+    """The number of records that were read."""
 
     @property
     def is_ok(self) -> bool:
-        return not self.verdict.violations and not self.oddities
+        return not self.verdict.violations and not self.incidents
 
 
 async def events_of(bus: Bus) -> tuple[Event, ...]:
     """Return all events on the bus so far."""
-    async with read_events(bus=bus, cluster=bus.identity.cluster, start=FromSequence()) as entries:
+    async with read_events(bus=bus, cluster=bus.identity.cluster) as entries:
         return tuple([entry.event async for entry in entries if isinstance(entry, RecordedEvent)])
 
 
@@ -60,7 +59,7 @@ async def judge_run(
 ) -> DemoVerdict:
     """Audit the run after the cluster and all machines have ended, when their files are complete.
 
-    `pool_facts` is what no revision shows.
+    `pool_facts` are facts that no revision shows.
     """
     entries = [entry for node in nodes for entry in await _entries(paths, node)]
     revisions = await asyncio.to_thread(_revisions, paths.revisions)
@@ -72,31 +71,31 @@ async def judge_run(
     )
     return DemoVerdict(
         verdict=await asyncio.to_thread(judge, journal, faults=faults),
-        oddities=await asyncio.to_thread(_incidents, paths, nodes),
+        incidents=await asyncio.to_thread(_incidents, paths, nodes),
         rests_on=f"{len(revisions)} requests to the API server, {len(entries)} entries of"
         f" agents' journals, {len(events)} events",
     )
 
 
-def verdict_lines(found: DemoVerdict) -> Iterator[str]:
+def verdict_lines(result: DemoVerdict) -> Iterator[str]:
     """Return the verdict as lines for a person."""
-    yield f"  read: {found.rests_on}"
-    for incident in found.oddities:
+    yield f"  read: {result.rests_on}"
+    for incident in result.incidents:
         yield f"  VIOLATED  on a machine: {incident}"
-    for violation in found.verdict.violations:
-        where = f" ({violation.node})" if violation.node else ""
-        yield f"  VIOLATED  {violation.invariant}{where}: {violation.message}"
-    for invariant, lack in sorted(found.verdict.not_judged.items()):
-        yield f"  not judged: {invariant} (requires {lack})"
-    if found.is_ok:
+    for violation in result.verdict.violations:
+        node = f" ({violation.node})" if violation.node else ""
+        yield f"  VIOLATED  {violation.invariant}{node}: {violation.message}"
+    for invariant, requirement in sorted(result.verdict.not_judged.items()):
+        yield f"  not judged: {invariant} (requires {requirement})"
+    if result.is_ok:
         yield "  all invariants that could be judged hold"
 
 
 async def _entries(paths: DemoPaths, node: str) -> list[Entry]:
-    tree = Tree(paths.machine(node))
+    root = paths.machine(node)
     entries: list[Entry] = []
     for component in COMPONENTS:
-        path = tree.at(journal_path(component))
+        path = root / journal_path(component)
         if path.exists():
             entries += await FileJournal(path, run=asyncio.to_thread).open()
     return entries
@@ -129,7 +128,7 @@ class DriverlessNodes:
         self.pool_facts: list[PoolFacts] = []
 
     def observe(self, report: Report, *, at: float) -> None:
-        """Take note of a report; only facts of driver agents count."""
+        """Process a report; only facts of driver agents count."""
         if (report.component, report.kind) != (Writer.DRIVER, StateKind.FACTS):
             return
         facts = report.open()
@@ -155,8 +154,8 @@ def with_report_delay(
 ) -> tuple[PoolFacts, ...]:
     """Mark nodes as doubtful around each change, because a report has no revision.
 
-    Other readers may receive a report up to `REPORT_DELAY` later. A scheduler that learns from it
-    that a driver is back names the last revision of Nodes before that report.
+    Other readers may receive a report up to `REPORT_DELAY` later. A write of the scheduler after a
+    report of a returned driver may still name the last revision of Nodes before that report.
     """
     node_times = [revision.time for revision in revisions if revision.kind == NODE]
     doubts: list[tuple[float, float, frozenset[str]]] = []
@@ -167,14 +166,14 @@ def with_report_delay(
             since = nextafter(node_times[earlier - 1], inf) if earlier else 0.0
         doubts.append((since, after.since + REPORT_DELAY, before.driverless ^ after.driverless))
     starts = [facts.since for facts in pool_facts]
-    moments = {*starts, *(moment for since, until, _ in doubts for moment in (since, until))}
+    times = {*starts, *(time for since, until, _ in doubts for time in (since, until))}
     marked: list[PoolFacts] = []
-    for moment in sorted(moments):
-        facts = pool_facts[bisect_right(starts, moment) - 1]
-        open_doubts = (nodes for since, until, nodes in doubts if since <= moment < until)
+    for time in sorted(times):
+        facts = pool_facts[bisect_right(starts, time) - 1]
+        open_doubts = (nodes for since, until, nodes in doubts if since <= time < until)
         doubtful = frozenset[str]().union(*open_doubts)
         certain = facts.driverless - doubtful
-        marked.append(replace(facts, since=moment, driverless=certain, doubtful=doubtful))
+        marked.append(replace(facts, since=time, driverless=certain, doubtful=doubtful))
     return tuple(marked)
 
 
@@ -185,7 +184,7 @@ async def observe_reports(
     """Pass all reports on the bus to `driverless` until the end of the block."""
     reports = ReportCache(bus=bus, clock=clock, cluster=bus.identity.cluster)
 
-    def changed(_of: State, _before: Report | None, after: Report | None) -> None:
+    def changed(_subject: State, _before: Report | None, after: Report | None) -> None:
         if after is not None:
             driverless.observe(after, at=clock.now())
 

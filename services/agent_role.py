@@ -1,4 +1,4 @@
-"""Builds the role of a node agent: its machine, journal and bus connection."""
+"""Build the role of a node agent: its machine, journal and bus connection."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Builds a cluster role: its settings, and its connections to the API server and the bus."""
+"""Build a cluster role: its settings, and its connections to the API server and the bus."""
 
 from typing import Protocol, TypeVar
 

@@ -12,10 +12,10 @@ SCANNED = ["libs.bus", "libs.runtime", "libs.contracts"]
 
 
 @pytest.fixture(autouse=True)
-def on_the_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+def event_loop_checks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Apply the checks to tests that run on an event loop."""
     if inspect.iscoroutinefunction(getattr(request, "function", None)):
-        request.getfixturevalue("nothing_left")
+        request.getfixturevalue("no_task_left")
         with blockbuster_ctx(scanned_modules=SCANNED) as found:
             found.functions["io.TextIOWrapper.read"].can_block_in("bus/credentials.py", "_token")
             yield
@@ -24,7 +24,7 @@ def on_the_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-async def nothing_left() -> AsyncIterator[None]:
+async def no_task_left() -> AsyncIterator[None]:
     """Fail when a task is left after a test and its fixtures."""
     yield
     left: set[asyncio.Task[object]] = set()

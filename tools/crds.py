@@ -1,6 +1,6 @@
-"""Writes the CRD manifests and docs/policies.md from the model of the policies.
+"""Write the CRD manifests and docs/policies.md from the model of the policies.
 
-With `--check`, names stale and superfluous files instead.
+With `--check`, list stale and superfluous files instead.
 """
 
 import argparse
@@ -31,8 +31,8 @@ def yaml(value: Mapping[str, Any]) -> str:
 
 def _lines(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
-        for key, below in cast("Mapping[str, Any]", value).items():
-            yield from _entry(f"{_scalar(key)}:", below)
+        for key, child in cast("Mapping[str, Any]", value).items():
+            yield from _entry(f"{_scalar(key)}:", child)
     else:
         for item in value:
             first, *rest = _lines(item) if isinstance(item, Mapping | list) else [_scalar(item)]
@@ -67,7 +67,7 @@ def expected_files() -> dict[str, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the files, or name the stale ones; return the exit status."""
+    """Write the files, or list the stale ones; return the exit status."""
     parser = argparse.ArgumentParser(prog="tools/crds.py", description="Write CRDs and their page.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
     check = parser.parse_args(arguments).check
@@ -78,15 +78,15 @@ def main(arguments: Sequence[str]) -> int:
         if file.exists() and file.read_text() == text:
             continue
         if check:
-            print(f"{path} is stale: make fix writes it", file=sys.stderr)
+            print(f"{path} is stale: run `make fix`", file=sys.stderr)
             status = 1
         else:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
             print(f"wrote {path}")
-    for found in sorted((ROOT / FOLDER).glob("*.yaml")):
-        if f"{FOLDER}/{found.name}" not in files:
-            print(f"{FOLDER}/{found.name} is of no kind: remove it", file=sys.stderr)
+    for manifest in sorted((ROOT / FOLDER).glob("*.yaml")):
+        if f"{FOLDER}/{manifest.name}" not in files:
+            print(f"{FOLDER}/{manifest.name} belongs to no CRD: remove it", file=sys.stderr)
             status = 1
     return status
 

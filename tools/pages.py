@@ -1,4 +1,4 @@
-"""Writes the generated parts of pages. With `--check`, names the stale pages instead.
+"""Write the generated parts of pages. With `--check`, list the stale pages instead.
 
 The parts between two marks of a page come from the contracts, their docstrings and the golden
 files; the rest of the page is written by hand.
@@ -46,7 +46,7 @@ def fill(page: str, text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the pages, or name the stale ones; return the exit status."""
+    """Write the pages, or list the stale ones; return the exit status."""
     parser = argparse.ArgumentParser(prog="tools/pages.py", description="Write generated pages.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
     check = parser.parse_args(arguments).check
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         if text == expected:
             continue
         if check:
-            print(f"{page} is stale: make fix writes it", file=sys.stderr)
+            print(f"{page} is stale: run `make fix`", file=sys.stderr)
             status = 1
         else:
             path.write_text(expected)

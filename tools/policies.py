@@ -1,4 +1,4 @@
-"""Generates docs/policies.md from the model of the policies."""
+"""Generate docs/policies.md from the model of the policies."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -71,14 +71,14 @@ def _table(rows: list[list[str]]) -> Iterator[str]:
     yield from table(["Field", "Type", "Default", "What it says, and what follows"], rows)
 
 
-def _rows(field: Field, path: str, moot: str) -> Iterator[list[str]]:
-    because = field.about.no_effect_because or moot
-    at = f"{path}.{field.name}"
+def _rows(field: Field, parent: str, no_effect: str) -> Iterator[list[str]]:
+    because = field.about.no_effect_because or no_effect
+    path = f"{parent}.{field.name}"
     if field.shape.type is JsonType.OBJECT and not field.about.alias:
-        for below in field.shape.fields:
-            yield from _rows(below, at, because)
+        for child in field.shape.fields:
+            yield from _rows(child, path, because)
         return
-    yield [f"`{at}`", _type(field.shape), _default(field, because), _effect(field.about, because)]
+    yield [f"`{path}`", _type(field.shape), _default(field, because), _effect(field.about, because)]
 
 
 def _type(shape: Shape) -> str:
@@ -121,11 +121,11 @@ def _effect(about: About, because: str) -> str:
         return (
             f"{about.description} An old spelling of `{about.alias}`: read as that, with a warning."
         )
-    words = [about.description]
+    sentences = [about.description]
     if about.deprecated:
-        words.append(f"Deprecated: {about.deprecated}.")
+        sentences.append(f"Deprecated: {about.deprecated}.")
     if because:
-        words.append(f"*No effect here, because {because}.*")
+        sentences.append(f"*No effect here, because {because}.*")
     elif about.effect:
-        words.append(f"→ {about.effect}.")
-    return " ".join(words)
+        sentences.append(f"→ {about.effect}.")
+    return " ".join(sentences)

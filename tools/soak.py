@@ -22,10 +22,9 @@ from tests.component.rollout.exploration.long_explorations import (
     LongExplorationResult,
     long_explorations,
 )
-from tests.component.rollout.simulation.report import failure_report
+from tests.component.rollout.simulation.failures import failure_report, shrink_failure
 from tests.component.rollout.simulation.runner import run_scenario
 from tests.component.rollout.simulation.scenario import scenario
-from tests.component.rollout.simulation.shrink import shrink_failure
 
 SeedResult = tuple[int, str, int]
 """Seed, failure (empty if none), and the number of nodes that ended in place."""
@@ -38,8 +37,12 @@ class SoakTarget(NamedTuple):
 
 def _engine(seed: int) -> SeedResult:
     result = run_scenario(scenario(seed))
-    wrong = result.wrong
-    return seed, f"{wrong.kind}: {wrong.message}" if wrong is not None else "", result.done
+    wrong = result.failure
+    return (
+        seed,
+        f"{wrong.kind}: {wrong.message}" if wrong is not None else "",
+        result.nodes_in_place,
+    )
 
 
 def _campaign(seed: int) -> SeedResult:
@@ -79,11 +82,11 @@ def explore_all(words: str, max_states: int) -> int:
         tasks = [(name, max_states) for name in names]
         for name, result in pool.imap_unordered(explore, tasks):
             states += result.states
-            wrong += bool(result.wrong)
-            extent = "complete" if result.whole else "stopped at the limit"
+            wrong += bool(result.failure)
+            extent = "complete" if result.complete else "stopped at the limit"
             print(f"{name}: {result.states} states, {extent}", flush=True)
-            if result.wrong:
-                print(result.wrong, end="\n\n", flush=True)
+            if result.failure:
+                print(result.failure, end="\n\n", flush=True)
     print(f"{len(names)} explorations, {states} states, {wrong} failed")
     return 1 if wrong or not names else 0
 
@@ -121,9 +124,10 @@ def main(arguments: list[str] | None = None) -> int:
     for kind, number in kinds.most_common():
         print(f"{number} of {len(seeds)} seeds failed ({kind}); the first is {first[kind]}:")
         print(part.report(first[kind]), end="\n\n")
-    took = time.monotonic() - started
+    seconds = time.monotonic() - started
     print(
-        f"{len(seeds)} seeds in {took:.0f} s, {nodes} nodes ended in place, {kinds.total()} failed"
+        f"{len(seeds)} seeds in {seconds:.0f} s, {nodes} nodes ended in place,"
+        f" {kinds.total()} failed"
     )
     return 1 if kinds else 0
 

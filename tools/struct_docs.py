@@ -1,4 +1,4 @@
-"""Describes structs in Markdown: fields, types, defaults and docstrings."""
+"""Describe structs in Markdown: fields, types, defaults and docstrings."""
 
 import ast
 import inspect

@@ -42,7 +42,7 @@ def _form(form: MessageForm, plane: Plane) -> list[str]:
 def _plane(plane: Plane) -> list[str]:
     first, *_ = plane.forms
     lines = [f'<a id="{plane.name}"></a>', f"### {plane.name}", "", f"`{plane.shape}`", ""]
-    lines += [f"{plane.means[0].upper()}{plane.means[1:]}.", ""]
+    lines += [f"{plane.description[0].upper()}{plane.description[1:]}.", ""]
     if first.name == plane.name:
         return [*lines, *fields(first.message), *example(first)]
     if first.body:
@@ -81,7 +81,7 @@ def _limits(stream: Stream) -> list[str]:
     size = f"{stream.max_message // 1024} KiB"
     return [
         stream.name,
-        stream.keeps,
+        stream.description,
         patterns,
         retention,
         size,
@@ -150,7 +150,7 @@ def at_rest() -> list[str]:
     lines: list[str] = []
     for item in STORED_FORMS:
         form = item.form
-        lines += [*heading(3, f"`{form.name}`", form.content), f"Kept as {item.kept}.", ""]
+        lines += [*heading(3, f"`{form.name}`", form.content), f"Kept as {item.description}.", ""]
         lines += fields(form.content) + example(form)
     return lines
 

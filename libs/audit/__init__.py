@@ -1,11 +1,11 @@
-"""Judges whether a journal keeps the promises of docs/invariants.md.
+"""Checks whether a journal keeps the invariants of docs/invariants.md.
 
 `judge` checks one journal, `isolation` compares two runs of one seed, `unaccounted` checks one
-decision. The audit decides nothing itself and does not consult the engine: it compares what was
-written with docs/invariants.md and docs/states.md. Pure: no I/O, no clock.
+decision. The audit makes no decisions and does not consult the engine: it compares the writes with
+docs/invariants.md and docs/states.md. Pure: no I/O, no clock.
 
 `timeline`, `nodes` and `pools` replay the revisions, once for all checks, into an `AuditCase`. A
-check turns that into findings; the checks of one promise are in one module.
+check turns the case into findings; the checks of one invariant are in one module.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -70,14 +70,14 @@ class AuditResult(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
     """In the order of time."""
     not_judged: dict[str, str] = {}
-    """The missing sources by invariant. Violations found without them are still listed."""
+    """The missing sources by invariant; violations found without these sources are still listed."""
 
 
 def judge(journal: AuditJournal, *, faults: bool = False) -> AuditResult:
     """Return every violation in the journal.
 
-    `faults` says that faults were injected into the run: I10 is then not judged, because it limits
-    the writes of an undisturbed run.
+    With `faults`, faults were injected into the run: I10 is then not judged, because it limits the
+    writes of an undisturbed run.
     """
     case = AuditCase(journal)
     violations: list[Violation] = []
@@ -137,5 +137,5 @@ def _done_times(journal: AuditJournal) -> dict[str, float]:
     return {
         change.node.name: change.revision.time
         for change in timeline.changes
-        if change.ours and change.new_state == UpgradeState.UPGRADE_DONE
+        if change.by_scheduler and change.new_state == UpgradeState.UPGRADE_DONE
     }

@@ -1,4 +1,4 @@
-"""I1 and I6: no write of ours takes away more than the owner allowed, or on stale sources.
+"""I1 and I6: writes of ours keep to the limits of unavailable nodes, and to current sources.
 
 I1: unavailable nodes are counted at the revisions on which the write was decided, plus our own
 writes since then; the limit is the highest that held since then. A node that turned NotReady, or a
@@ -70,7 +70,7 @@ def _highest_limit(case: AuditCase, pool: str, change: NodeChange, seen: int) ->
     since = max(case.timeline.time_of(seen), until - STALE_SECONDS)
     size = case.availability.size(pool, seen).nodes
     bases = [case.availability.base(pool, position) for position in (seen, change.position)]
-    highest_base = max((base for base in bases if base), default=size)
+    highest_base = max(bases) or size
     limits = [
         limit_of(facts, min(facts.base or highest_base, size))
         for facts in case.availability.limits(pool, since=since, until=until)

@@ -36,13 +36,13 @@ _AUDITED_EVENTS: Final = frozenset(
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """A broken promise."""
+    """A violation of an invariant."""
 
     invariant: str
     node: str = ""
     time: float = 0.0
     revision: int = 0
-    """The revision that shows it; 0 where no revision does."""
+    """The revision that shows the violation; 0 where no revision does."""
     message: str
     """One sentence for people."""
 
@@ -101,7 +101,7 @@ class AuditCase:
         decoded: list[tuple[Event, EventBody]] = []
         for event in self.events:
             if event.kind in _AUDITED_EVENTS:
-                # A malformed event is of a newer writer; the tests of messages find other causes.
+                # Only a newer writer sends malformed events: the tests of messages exclude others.
                 with suppress(MalformedMessage):
                     decoded.append((event, event.open()))
         return decoded
@@ -109,7 +109,7 @@ class AuditCase:
     @cached_property
     def writes(self) -> list[NodeChange]:
         """The scheduler's writes to Nodes."""
-        return [change for change in self.timeline.changes if change.ours]
+        return [change for change in self.timeline.changes if change.by_scheduler]
 
     @cached_property
     def lowering_writes(self) -> list[NodeChange]:

@@ -1,8 +1,8 @@
 """I4: a field that others wrote last is changed by us only in listed cases, the cordon included.
 
-A released node is cordoned exactly where others want it cordoned. They want what they wrote last,
-as far as a revision shows it. Cordoning a node that we have already cordoned writes nothing; the
-label `sluice.dev/keep-cordoned` expresses it instead.
+A released node is cordoned exactly where others want it cordoned. Their last write expresses what
+they want, as far as a revision shows it. Cordoning a node that we have already cordoned writes
+nothing; the label `sluice.dev/keep-cordoned` expresses it instead.
 
 The listed cases for all other fields are the takeovers: requests to us are cleared; a state of
 `upgrade-required` is a request too; an edit of our state or driver label is reverted once per
@@ -55,7 +55,7 @@ _OWNERSHIP_PATHS: Final = frozenset({STATE, DRIVER, LEASE, RECORD})
 _TAKEOVER_REQUESTS: Final = frozenset({NodeRequest.ADOPT.value, NodeRequest.FORGET.value})
 
 _INCUMBENTS: Final = frozenset({"gpu-operator", "k8s-driver-manager", "nfd-master", "nfd-worker"})
-"""Managers whose labels our services take over when a cluster moves to Sluice."""
+"""Managers of labels that our services take over when a cluster moves to Sluice."""
 _INHERITED_PREFIXES: Final = ("nvidia.com/", "feature.node.kubernetes.io/")
 
 
@@ -65,7 +65,7 @@ class _DesiredCordon(msgspec.Struct):
     cordoned: bool | None
     """None where it is unknown."""
     ours: bool
-    """Whether we ever wrote to the node."""
+    """Whether the scheduler ever wrote to the node."""
     unproven: bool = False
     """Whether the node failed since it last worked, or was adopted or forgotten at a person's
     request under our cordon. An attempt without a result leaves this as it is."""
@@ -80,17 +80,17 @@ class _DesiredCordon(msgspec.Struct):
     def observe_before_check(self, change: NodeChange) -> None:
         """Account for our first write to the node."""
         before = change.before
-        if change.ours and not self.ours:
+        if change.by_scheduler and not self.ours:
             self.ours = True
             if before.state in _IN_PROGRESS and before.record is None:
-                # Unless it says `initially cordoned`, the cordon was the GPU Operator's and ends
-                # with the upgrade that we took over.
+                # Without the annotation `initially-cordoned`, the cordon was the GPU Operator's
+                # and ends with the upgrade that we took over.
                 self.cordoned = before.initially_cordoned and before.cordoned
 
     def observe_after_check(self, change: NodeChange) -> None:
         """Account for writes of others, and for the result of an attempt of ours."""
         before, after = change.before, change.after
-        if change.ours:
+        if change.by_scheduler:
             if after.failed or change.new_state == UpgradeState.UPGRADE_DONE:
                 self.unproven = after.failed
             if before.request and after.lease is None and after.cordoned:
@@ -106,7 +106,7 @@ def cordons(case: AuditCase) -> Iterator[AuditFinding]:
     """Check each write of ours that changes a cordon, or ends the lease that needed it."""
     for change, desired in case.timeline.changes_with(_DesiredCordon.at_start):
         desired.observe_before_check(change)
-        if change.ours and (problem := _cordon_problem(change, desired)):
+        if change.by_scheduler and (problem := _cordon_problem(change, desired)):
             yield write_violation("I4", change, f"{change.node.name} {problem}")
         desired.observe_after_check(change)
 
@@ -136,7 +136,7 @@ def _cordon_problem(change: NodeChange, desired: _DesiredCordon) -> str:
 
 
 class _NodeOwnership(msgspec.Struct):
-    """The part of a node's past that decides which of its fields we may write."""
+    """The part of a node's history that decides which of its fields we may write."""
 
     known: bool
     """Whether the node ever was ours."""
@@ -155,7 +155,7 @@ class _NodeOwnership(msgspec.Struct):
     def observe(self, change: NodeChange) -> None:
         for path in _OWNERSHIP_PATHS & change.revision.changed.keys():
             value = change.revision.changed[path][1]
-            if change.ours and value:
+            if change.by_scheduler and value:
                 self.own_paths.add(path)
             else:
                 self.own_paths.discard(path)
@@ -163,10 +163,10 @@ class _NodeOwnership(msgspec.Struct):
                 self.malformed_record = bool(value) and change.after.record is None
         lost = self.record_lost or change.record_lost
         self.record_lost = lost and self._shows_ownership(change)
-        self.known = self.known or change.ours
+        self.known = self.known or change.by_scheduler
 
     def _shows_ownership(self, change: NodeChange) -> bool:
-        """Report whether the node still shows that it was ours; otherwise it is like a new one."""
+        """Report whether the node still shows that it was ours; otherwise it counts as new."""
         if change.after.upgrade is not None or self.own_paths - {DRIVER}:
             return True
         return DRIVER in self.own_paths and (self.malformed_record or bool(change.after.state))
@@ -176,7 +176,7 @@ def foreign_fields(case: AuditCase) -> Iterator[AuditFinding]:
     """Check each path of each write of ours."""
     for change, node in case.timeline.changes_with(_NodeOwnership.at_start):
         problems: Iterator[str] = iter(())
-        if change.ours:
+        if change.by_scheduler:
             problems = _own_write(change, node)
         elif change.revision.manager.startswith(OURS):
             problems = _service_write(change)

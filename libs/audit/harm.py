@@ -40,7 +40,7 @@ class _HarmReplay:
         self._targets: dict[str, frozenset[str]] = {}
         """By pool: the targets in the status of its Rollout."""
         self._lost_rollouts: set[str] = set()
-        """Pools whose Rollout was deleted."""
+        """Pools with a deleted Rollout."""
         self._proven_until: dict[tuple[str, str], int] = {}
         """By pool and target: the position at which a Rollout that had proven the target was lost.
         Nodes granted before may still start."""
@@ -132,7 +132,7 @@ class _HarmReplay:
             yield from _rollout_violation(write, problem)
 
     def _restore_counts(self, write: RolloutWrite) -> None:
-        """Restore the counts of a pool whose Rollout was lost.
+        """Restore the counts of a pool after the loss of its Rollout.
 
         Only the failures that Nodes still show are known. The threshold of a target grows with
         the pool.
@@ -153,7 +153,7 @@ class _HarmReplay:
     def _replay_node(self, change: NodeChange) -> Iterator[AuditFinding]:
         uid = change.node.uid
         history = self._nodes.setdefault(uid, UpgradeHistory())
-        if change.ours:
+        if change.by_scheduler:
             self._record_result(change, history)
         elif history.counts and history.is_abandoned(change):
             # The result is unknown: the node counts as failed, and outside the counts from now on.
@@ -173,7 +173,7 @@ class _HarmReplay:
             if history.counts is None:
                 return
             yield from self._check_grant(change, history, history.counts)
-        if change.ours and history.is_start(change):
+        if change.by_scheduler and history.is_start(change):
             yield from self._check_start(change, history, history.counts)
 
     def _record_result(self, change: NodeChange, history: UpgradeHistory) -> None:
@@ -201,7 +201,7 @@ class _HarmReplay:
         action = f"{change.node.name} was granted for target {counts.target} of pool {counts.pool}"
         if history.failed_on not in ("", counts.target) and record and record.outside:
             counts.in_flight_uncounted.add(uid)
-            if change.ours and len(counts.in_flight_uncounted) > 1:
+            if change.by_scheduler and len(counts.in_flight_uncounted) > 1:
                 message = f"{action} while another node that had failed before was in flight"
                 yield write_violation("I8", change, message)
             yield from self._check_halt(change, counts, action)
@@ -215,7 +215,7 @@ class _HarmReplay:
         allowance = counts.failure_allowance(change.revision.time - STALE_SECONDS)
         proven_until = self._proven_until.get((counts.pool, counts.target), -1)
         proven = counts.is_proven or self._known_position(change) < proven_until
-        if change.ours and is_new and not proven and len(counts.at_risk) > allowance:
+        if change.by_scheduler and is_new and not proven and len(counts.at_risk) > allowance:
             problem = f"{allowance} nodes were in flight or had failed already"
             yield write_violation("I8", change, f"{action}, which is unproven: {problem}")
         else:
@@ -235,7 +235,7 @@ class _HarmReplay:
         self, change: NodeChange, counts: TargetCounts, action: str
     ) -> Iterator[AuditFinding]:
         since = change.revision.time - STALE_SECONDS
-        if change.ours and counts.was_halted(self._known_position(change), since):
+        if change.by_scheduler and counts.was_halted(self._known_position(change), since):
             message = f"{action}, which is halted: {len(counts.failed)} nodes failed on it"
             yield write_violation("I8", change, message)
 

@@ -25,7 +25,7 @@ class TargetCounts(msgspec.Struct):
 
     @property
     def is_proven(self) -> bool:
-        """Whether only the budget bounds starts."""
+        """Whether only the budget limits starts."""
         return len(self.validated) >= self.threshold
 
     @property
@@ -44,7 +44,7 @@ class TargetCounts(msgspec.Struct):
             self.validated.clear()
 
     def failure_allowance(self, since: float) -> int:
-        """Return the highest allowance that held at any moment since."""
+        """Return the highest allowance that held at any time since then."""
         first = bisect_right(self.allowed, since, key=lambda item: item[0])
         return self.threshold + max(failures for _, failures in self.allowed[max(first - 1, 0) :])
 
@@ -67,11 +67,11 @@ _UNCOUNTED: Final = frozenset({Operation.VALIDATE, Operation.REMOVE})
 """Operations that do not move a node to a target."""
 
 AT_REST: Final = "(at rest)"
-"""The target of a node whose running driver failed a repeated validation."""
+"""The target of a node after its running driver failed a repeated validation."""
 
 
 class UpgradeHistory(msgspec.Struct):
-    """The part of a node's past that the counts depend on."""
+    """The part of a node's history on which the counts depend."""
 
     counts: TargetCounts | None = None
     """The counts in which the node is in flight."""

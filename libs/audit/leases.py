@@ -1,4 +1,4 @@
-"""I2: a node obeys one lease, and an agent no older command.
+"""I2: a node has one lease at a time, and no agent starts an older command.
 
 On Nodes: at most one lease, increasing tokens, and no change without a lease.
 
@@ -36,7 +36,7 @@ def leases(case: AuditCase) -> Iterator[AuditFinding]:
     for change in case.timeline.changes:
         uid, before, after = change.node.uid, change.before, change.after
         highest = max(highest_tokens[uid], _token(before))
-        problems = _own_write(change, highest) if change.ours else _foreign_lease(change)
+        problems = _own_write(change, highest) if change.by_scheduler else _foreign_lease(change)
         for problem in problems:
             yield write_violation("I2", change, f"{change.node.name}: {problem}")
         if (before.upgrade or before.record) and not (after.lease or after.record):
@@ -140,7 +140,7 @@ class _LeaseSpan(NamedTuple):
 def under_lease(case: AuditCase) -> Iterator[AuditFinding]:
     """Check that each started op has the token of the Node's lease.
 
-    An agent that lost its journal may start the op in its slot again, whatever became of the lease.
+    An agent that lost its journal may start the op in its slot again, even after the lease ended.
     """
     spans = {uid: _lease_spans(case, node) for uid, node in case.timeline.nodes.items()}
     first: dict[tuple[str, str, Order], float] = {}
@@ -168,7 +168,7 @@ def _is_repeated(case: AuditCase, entry: Entry, since: float) -> bool:
 
 def _lease_spans(case: AuditCase, history: NodeHistory) -> list[_LeaseSpan]:
     tokens: list[tuple[int | None, float]] = [(None, 0.0)]
-    for position, node in history.states():
+    for position, node in history.items():
         token = node.lease.token if node.lease else None
         if token != tokens[-1][0]:
             tokens.append((token, case.timeline.time_of(position)))

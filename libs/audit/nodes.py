@@ -40,7 +40,7 @@ INITIALLY_CORDONED: Final = annotation_path(INITIALLY_CORDONED_ANNOTATION)
 KEEP_CORDONED: Final = label_path(KEEP_CORDONED_LABEL)
 
 FREE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
-"""Operations whose lease keeps the node available: it had no driver, or its driver runs on."""
+"""Operations that keep the node available: it had no driver, or its driver keeps running."""
 
 
 class ReplayedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class ReplayedNode(msgspec.Struct, frozen=True, kw_only=True):
     leased_away: bool = False
     """Whether a lease makes the node unavailable; a malformed one does."""
     failed: bool = False
-    """By the state in the record, if any: people may edit the label."""
+    """From the state in the record, if there is a record: people may edit the label."""
     unavailable: bool = False
     """By the definition in docs/states.md, except for gates, which no revision shows."""
 
@@ -95,7 +95,7 @@ _SIMPLE_FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     INITIALLY_CORDONED: ("initially_cordoned", lambda value: value == "true"),
 }
 TRACKED_PATHS: Final = frozenset({*_SIMPLE_FIELDS, LEASE, RECORD})
-"""The paths whose values make up a `ReplayedNode`."""
+"""The paths of the values that make up a `ReplayedNode`."""
 
 
 def state_after(before: ReplayedNode, uid: str, changed: dict[str, Any]) -> ReplayedNode:
@@ -143,54 +143,24 @@ def _decode(kind: type[NodeLease] | type[NodeRecord], value: Any) -> Any:
         return None
 
 
-class NodeHistory:
-    """One Node object from its creation to its end."""
-
-    def __init__(self, uid: str, name: str, *, is_complete: bool) -> None:
-        """`is_complete`: the creation is in the journal, or the whole object in its start."""
-        self.uid = uid
-        self.name = name
-        self.is_complete = is_complete
-        self.labels: dict[str, str] = {}
-        """The labels at the start of the journal."""
-        self.last_writers: dict[str, str] = {}
-        """The manager that changed each path last."""
-        self.cordoned_by_others: bool | None = None
-        """At the start of the journal; None where it is unknown or the node did not exist."""
-        self.was_ours = False
-        """Whether the scheduler owned a field at the start of the journal."""
-        self._states = Series[ReplayedNode]()
-
-    @property
-    def latest(self) -> ReplayedNode:
-        """The state at the end of what has been replayed so far."""
-        return self._states.last or ABSENT
-
-    def append(self, position: int, node: ReplayedNode) -> None:
-        self._states.append(position, node)
-
-    def at(self, position: int) -> ReplayedNode:
-        """Return the state after the revision at a position."""
-        return self._states.at(position) or ABSENT
-
-    def states(self) -> Iterator[tuple[int, ReplayedNode]]:
-        """Return every state, with the position from which it holds."""
-        return self._states.items()
-
-
 Value = TypeVar("Value")
 
 
 class Series(Generic[Value]):
-    """Values in the order of their positions; each holds until the next one."""
+    """Values in the order of their positions; each holds until the next one.
 
-    def __init__(self) -> None:
+    The default holds before the first one.
+    """
+
+    def __init__(self, default: Value) -> None:
+        self._default = default
         self._positions: list[int] = []
         self._values: list[Value] = []
 
     @property
-    def last(self) -> Value | None:
-        return self._values[-1] if self._values else None
+    def latest(self) -> Value:
+        """The value that was appended last."""
+        return self._values[-1] if self._values else self._default
 
     def append(self, position: int, value: Value) -> None:
         self._positions.append(position)
@@ -201,10 +171,10 @@ class Series(Generic[Value]):
         if not self._positions or position > self._positions[-1]:
             self.append(position, value)
 
-    def at(self, position: int) -> Value | None:
-        """Return the value that holds after a position; None before the first."""
+    def at(self, position: int) -> Value:
+        """Return the value that holds after a position."""
         count = bisect_right(self._positions, position)
-        return self._values[count - 1] if count else None
+        return self._values[count - 1] if count else self._default
 
     def first_after(self, position: int) -> tuple[int, Value] | None:
         """Return the first item after a position."""
@@ -218,6 +188,25 @@ class Series(Generic[Value]):
         """Return positions and values from after one position up to another."""
         part = slice(bisect_right(self._positions, after), bisect_right(self._positions, until))
         return zip(self._positions[part], self._values[part], strict=True)
+
+
+class NodeHistory(Series[ReplayedNode]):
+    """The states of one Node object from its creation to its end."""
+
+    def __init__(self, uid: str, name: str, *, is_complete: bool) -> None:
+        """`is_complete`: the creation is in the journal, or the whole object in its start."""
+        super().__init__(ABSENT)
+        self.uid = uid
+        self.name = name
+        self.is_complete = is_complete
+        self.labels: dict[str, str] = {}
+        """The labels at the start of the journal."""
+        self.last_writers: dict[str, str] = {}
+        """The manager that changed each path last."""
+        self.cordoned_by_others: bool | None = None
+        """At the start of the journal; None where it is unknown or the node did not exist."""
+        self.was_ours = False
+        """Whether the scheduler owned a field at the start of the journal."""
 
 
 _SECTIONS: Final = ("metadata", "spec", "status")
@@ -261,12 +250,12 @@ def _owners(managed_fields: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]
 def _owned_keys(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the owned keys of maps as a tree, without the items of lists."""
     return {
-        key.removeprefix("f:"): _owned_keys(as_map(below))
-        for key, below in fields.items()
+        key.removeprefix("f:"): _owned_keys(as_map(subtree))
+        for key, subtree in fields.items()
         if key.startswith("f:")
     }
 
 
 def as_map(value: Any) -> Mapping[str, Any]:
-    """Return a map as it is, and anything else as an empty one."""
+    """Return a map unchanged, and an empty map for any other value."""
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

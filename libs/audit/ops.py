@@ -5,7 +5,7 @@ agent journals each attempt to unload as a step of its op. The detail of the ste
 one word, optionally followed by a blank or comma and more text: `ok` (the modules are unloaded),
 `busy` (EBUSY) or `none` (no module was loaded).
 
-I11: each op has one result, in the order of ops, whatever is lost, repeated or killed.
+I11: each op has one result, in the order of ops, despite lost messages, repeats and restarts.
 """
 
 import re
@@ -28,7 +28,7 @@ _ANSWERS: Final = (_UNLOADED, _BUSY, "none")
 _UNLOAD: Final = re.compile(r"unload: *([a-z-]+)")
 
 _JournalKey = tuple[str, str, int]
-"""Node uid, component, and how many journals that component had lost before."""
+"""Node uid, component, and the number of journals that the component had lost before."""
 
 
 def unloads(case: AuditCase) -> Iterator[AuditFinding]:

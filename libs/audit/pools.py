@@ -55,12 +55,12 @@ class PoolAvailability:
         self._recorded_pools: dict[str, str] = {}
         self._members_ever: dict[str, set[str]] = defaultdict(set)
         self._limits: dict[str, list[PoolFacts]] = defaultdict(list)
-        self._bases: dict[str, Series[int]] = defaultdict(Series[int])
-        self._sizes: dict[str, Series[PoolSize]] = defaultdict(Series[PoolSize])
-        self._nodes: dict[str, Series[NodeAvailability]] = defaultdict(Series[NodeAvailability])
-        self._own_writes: dict[str, Series[str]] = defaultdict(Series[str])
+        self._bases: dict[str, Series[int]] = defaultdict(lambda: Series(0))
+        self._sizes: dict[str, Series[PoolSize]] = defaultdict(lambda: Series(PoolSize()))
+        self._nodes: dict[str, Series[NodeAvailability]] = defaultdict(lambda: Series(NO_POOL))
+        self._own_writes: dict[str, Series[str]] = defaultdict(lambda: Series(""))
         """Node uids by pool."""
-        self._deletions = Series[str]()
+        self._deletions = Series("")
         self._replay()
 
     def limits(self, pool: str, *, since: float, until: float) -> list[PoolFacts]:
@@ -71,14 +71,14 @@ class PoolAvailability:
         return known[max(first - 1, 0) : last]
 
     def size(self, pool: str, position: int) -> PoolSize:
-        return self._sizes[pool].at(position) or PoolSize()
+        return self._sizes[pool].at(position)
 
-    def base(self, pool: str, position: int) -> int | None:
-        """Return the base of a pool by the status of its Rollout."""
-        return self._bases[pool].at(position) or None
+    def base(self, pool: str, position: int) -> int:
+        """Return the base of a pool by the status of its Rollout; 0 where it is unknown."""
+        return self._bases[pool].at(position)
 
     def node_availability(self, uid: str, position: int) -> NodeAvailability:
-        return self._nodes[uid].at(position) or NO_POOL
+        return self._nodes[uid].at(position)
 
     def driverless(self, uid: str, position: int) -> bool:
         """Report whether a node was, or may have been, unavailable without any revision."""
@@ -91,18 +91,19 @@ class PoolAvailability:
 
         The writer saw everything up to the position `seen`, and the answers to all of our own
         writes after it. Nodes deleted in between do not count: a deletion has no revision, so it is
-        unknown whether the writer saw it. Nor do nodes that got their driver in between: their
-        agents reported that, which no revision shows.
+        unknown whether the writer saw it. Nodes that got their driver in between do not count
+        either: only their agents reported the driver, and no revision shows it.
         """
 
-        def counts(uid: str, at: int) -> bool:
-            return self.node_availability(uid, at) == NodeAvailability(pool, True)
+        def counts(uid: str, at_position: int) -> bool:
+            return self.node_availability(uid, at_position) == NodeAvailability(pool, True)
 
         count = self.size(pool, seen).unavailable
-        last_writes = {uid: at for at, uid in self._own_writes[pool].between(seen, position)}
+        own_writes = self._own_writes[pool].between(seen, position)
+        last_writes = {uid: written_at for written_at, uid in own_writes}
         last_writes.setdefault(without, seen)
-        for uid, at in last_writes.items():
-            count += (uid != without and counts(uid, at)) - counts(uid, seen)
+        for uid, written_at in last_writes.items():
+            count += (uid != without and counts(uid, written_at)) - counts(uid, seen)
         deleted = [uid for _, uid in self._deletions.between(seen, position)]
         for uid in deleted:
             count -= uid != without and counts(uid, last_writes.get(uid, seen))
@@ -184,7 +185,7 @@ class PoolAvailability:
         if others_changed:
             self._update_all(position)
         self._update_node(position, history, after)
-        if change.ours:
+        if change.by_scheduler:
             pool = self.node_availability(history.uid, position).pool
             self._own_writes[pool].append(position, history.uid)
 
@@ -200,7 +201,7 @@ class PoolAvailability:
             doubtful = not unavailable and expected and history.uid in self._doubtful
             after = NodeAvailability(self._pool_of(history, node), unavailable, doubtful)
         series = self._nodes[history.uid]
-        before = series.last or NO_POOL
+        before = series.latest
         if after == before:
             return
         series.append(position, after)
@@ -211,7 +212,7 @@ class PoolAvailability:
             self._members_ever[after.pool].add(history.uid)
 
     def _add(self, pool: str, position: int, *, nodes: int, unavailable: int) -> None:
-        size = self._sizes[pool].last or PoolSize()
+        size = self._sizes[pool].latest
         nodes += size.nodes
         updated = PoolSize(nodes, size.unavailable + unavailable, max(nodes, size.largest))
         self._sizes[pool].append(position, updated)
@@ -230,7 +231,7 @@ class PoolAvailability:
 
 
 def limit_of(facts: PoolFacts, nodes: int) -> int:
-    """Return how many of so many nodes may be unavailable."""
+    """Return how many nodes of a pool of this size may be unavailable."""
     if scaled_value(facts.max_unavailable, 100) == 0:
         return 0
     return max(1, scaled_value(facts.max_unavailable, nodes))

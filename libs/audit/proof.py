@@ -32,11 +32,11 @@ _Validation = tuple[str, str, Order]
 
 
 class _ProofState(msgspec.Struct):
-    """What the next evidence of a node has to prove."""
+    """The requirements on the next evidence of a node."""
 
     unproven: bool
     token: int
-    """The lowest token whose evidence counts."""
+    """Evidence of a lower token does not count."""
     state: str
     """The state that we wrote last."""
     changed: int = -1
@@ -53,8 +53,8 @@ class _ProofState(msgspec.Struct):
         return cls(started or node.failed, token + node.failed, node.state)
 
     def observe_before_check(self, change: NodeChange) -> None:
-        """Account for a write that changes the driver, or of a person that uncordons a node."""
-        if not change.ours:
+        """Account for a write that changes the driver, or for an uncordon by a person."""
+        if not change.by_scheduler:
             self.excused = self.excused or (change.uncordoned and change.before.failed)
             return
         lease, record, before = change.after.upgrade, change.after.record, change.before.record
@@ -100,7 +100,7 @@ def proof(case: AuditCase) -> Iterator[AuditFinding]:
     for change, state in case.timeline.changes_with(_ProofState.at_start):
         name = change.node.name
         state.observe_before_check(change)
-        if not change.ours:
+        if not change.by_scheduler:
             continue
         if returned := state.returns(change):
             if not change.before.boot_id:
@@ -163,7 +163,7 @@ class _FinishedOps:
 
     def __init__(self, case: AuditCase) -> None:
         self.validations: dict[_Validation, list[float]] = defaultdict(list)
-        """The times at which they passed."""
+        """The times at which each validation passed."""
         self.swaps: set[tuple[str, int]] = set()
         for entry in case.entries:
             is_done = entry.result is not None and entry.result.outcome == Outcome.DONE

@@ -49,7 +49,7 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     """The changed labels with their new values."""
     previous_writers: Mapping[str, str | None] = {}
     """Of a write of ours: the last writer of each path before it; None where it is unknown."""
-    ours: bool
+    by_scheduler: bool
     """Whether the scheduler is the writer."""
     lease_ended: NodeLease | None
     """The lease of an upgrade that the write ended."""
@@ -74,7 +74,7 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
             node=node,
             before=before,
             after=after,
-            ours=ours,
+            by_scheduler=ours,
             lease_ended=before.upgrade if before.upgrade != after.lease else None,
             lease_taken=after.upgrade if before.upgrade is None else None,
             label_moved=before.driver != after.driver,
@@ -134,9 +134,9 @@ class Timeline:
         self.conflicts: list[tuple[int, Revision, str]] = []
         """Writes to Nodes that met a conflict, with position and node uid."""
         self._times: list[float] = []
-        self._positions = Series[int]()
+        self._positions = Series(-1)
         """The position of each revision."""
-        self._write_times: dict[str, Series[float]] = defaultdict(Series[float])
+        self._write_times: dict[str, Series[float]] = defaultdict(lambda: Series(0.0))
         """By kind, and by kind/namespace: the time of each revision."""
         self._uids: dict[str, str] = {}
         """Uids of the present Nodes by name."""
@@ -148,8 +148,7 @@ class Timeline:
 
     def position_of(self, revision: int) -> int:
         """Return the position of the last write up to a revision; -1 before the first."""
-        position = self._positions.at(revision)
-        return -1 if position is None else position
+        return self._positions.at(revision)
 
     def position_at(self, time: float) -> int:
         """Return the position of the last write up to a time."""

@@ -24,7 +24,7 @@ _IN_PLACE: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_D
 
 
 def malformed_waits(case: AuditCase) -> Iterator[AuditFinding]:
-    """Check that every wait has a known code, details, a `since`, and who can end it."""
+    """Check that every wait has a known code, details, a `since`, and an owner who can end it."""
     for event, body in case.decoded_events:
         if not isinstance(body, WaitEvent) or body.code is None:
             continue
@@ -33,7 +33,7 @@ def malformed_waits(case: AuditCase) -> Iterator[AuditFinding]:
 
 
 def _missing_fields(wait: WaitEvent, *, at: float) -> str:
-    """Return what a wait lacks for a reader at this time."""
+    """Return the parts that a wait lacks at this time."""
     fields = {
         f"a known code ({wait.code!s})": wait.code is not None and wait.code.is_known,
         "details": wait.detail,
@@ -115,7 +115,7 @@ def wrong_agent_events(case: AuditCase) -> Iterator[AuditFinding]:
             claim = (
                 f"{event.writer} of {event.node} reported op {body.token}.{body.op} as {claimed}"
             )
-            shown = f"says {actual.value}" if actual else "has no end of that op"
+            shown = f"records {actual.value}" if actual else "has no end of that op"
             yield event_violation("I9", event, f"{claim}, but its journal {shown}")
 
 

@@ -35,7 +35,7 @@ def _attempt(uid: str, *states: ReplayedNode) -> _Attempt:
 
 
 def _exceeds(counts: Counter[Key], key: Key, limit: int) -> bool:
-    """Count one more, and report whether it is the first beyond the limit."""
+    """Count another occurrence, and report whether it is the first beyond the limit."""
     counts[key] += 1
     return counts[key] == limit + 1
 
@@ -49,7 +49,7 @@ def writes(case: AuditCase) -> Iterator[AuditFinding]:
         if not change.revision.changed:
             continue
         attempt, problem = _attempt(change.node.uid, change.before, change.after), ""
-        if change.ours:
+        if change.by_scheduler:
             if change.new_state == UpgradeState.UPGRADE_REQUIRED and not attempt.leased:
                 marked.add(attempt.uid)
             elif attempt.leased and attempt.uid in marked:

@@ -5,7 +5,6 @@ from the claims of the agent's bus token, or from a setting where tokens lack it
 """
 
 import base64
-import binascii
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -68,27 +67,15 @@ class AgentSettings(ProcessSettings, frozen=True, kw_only=True):
         return uid
 
 
-class _NodeClaim(msgspec.Struct, frozen=True):
-    uid: str = ""
-
-
-class _KubernetesClaim(msgspec.Struct, frozen=True):
-    node: _NodeClaim = _NodeClaim()
-
-
-class _Claims(msgspec.Struct, frozen=True):
-    kubernetes: _KubernetesClaim = msgspec.field(name="kubernetes.io", default=_KubernetesClaim())
-
-
 def _claimed_uid(path: str) -> str:
     """Return the Node's uid in the token, unverified: verification is up to the bus server."""
     try:
         payload = Path(path).read_text().split(".")[1]
         claims = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
-        return msgspec.json.decode(claims, type=_Claims).kubernetes.node.uid
+        return msgspec.convert(msgspec.json.decode(claims)["kubernetes.io"]["node"]["uid"], str)
     except OSError as error:
         raise Fatal(f"the token in {path} cannot be read: {error.strerror}") from None
-    except (IndexError, ValueError, binascii.Error, msgspec.DecodeError):
+    except (LookupError, TypeError, ValueError, msgspec.DecodeError):
         return ""
 
 
@@ -130,27 +117,27 @@ class Agent:
         return self.commands.command_in_effect
 
     def start(self, service: Service) -> None:
-        me = self._identity.writer
-        service.run_forever(f"reports of {me}", self.reporter.run())
-        service.run_forever(f"commands of {me}", self.commands.run())
-        service.run_forever(f"heartbeat of {me}", self._heartbeat.run())
-        service.run_forever(f"events of {me}", self._events.run())
+        writer = self._identity.writer
+        service.run_forever(f"reports of {writer}", self.reporter.run())
+        service.run_forever(f"commands of {writer}", self.commands.run())
+        service.run_forever(f"heartbeat of {writer}", self._heartbeat.run())
+        service.run_forever(f"events of {writer}", self._events.run())
         service.ready_when("slot", lambda: self.commands.last_error or None)
         service.ready_when("reports", lambda: self.reporter.last_error or None)
 
     def publish_event(self, body: EventBody, *, id: str, message: str) -> None:
         """Publish an event; `id` must be unique among this component's events of this boot."""
-        me = self._identity
+        identity = self._identity
         self._events.publish(
             body,
-            id=f"{me}/{self._boot_id}/{id}",
+            id=f"{identity}/{self._boot_id}/{id}",
             message=message,
-            node=me.node,
+            node=identity.node,
             node_uid=self._node_uid,
         )
 
     def _publish_entry(self, entry: Entry) -> None:
-        """Publish that a command was begun, finished or refused."""
+        """Publish the start, the result or the refusal of a command."""
         if entry.phase is EntryPhase.STEP:
             return
         result = entry.result
@@ -167,7 +154,7 @@ class Agent:
         self.publish_event(body, id=event_id, message=_describe(entry))
 
     def _beat(self) -> Beat:
-        highest = self.commands.highest
+        seen = self.commands.seen
         return Beat(
             node=self._identity.node,
             node_uid=self._node_uid,
@@ -175,9 +162,9 @@ class Agent:
             component=self._identity.writer,
             release=version("sluice"),
             knows=self.commands.known_kinds,
-            epoch=highest.epoch,
-            token=highest.token,
-            op=highest.op,
+            epoch=seen.epoch,
+            token=seen.order.token,
+            op=seen.order.op,
         )
 
 
@@ -186,9 +173,9 @@ def _refusal_code(entry: Entry) -> str:
 
 
 def _describe(entry: Entry) -> str:
-    what = f"{entry.command} {entry.order}"
+    command = f"{entry.command} {entry.order}"
     if entry.phase is EntryPhase.STARTED:
-        return f"{what} started"
+        return f"{command} started"
     if entry.result is None:
-        return f"{what} refused: {entry.detail}"
-    return ": ".join(filter(None, (what, entry.result.outcome.value, entry.result.message)))
+        return f"{command} refused: {entry.detail}"
+    return ": ".join(filter(None, (command, entry.result.outcome.value, entry.result.message)))

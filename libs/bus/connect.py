@@ -38,7 +38,7 @@ class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
 async def connect_bus(
     *, process: Process[Any], service: Service, settings: NatsSettings, writer: Writer
 ) -> NatsBus:
-    """Connect as this writer until the service ends."""
+    """Connect as `writer` until the service ends."""
     if "@" in settings.url:
         raise Fatal("SLUICE_NATS_URL contains a password: provide credentials in a file instead")
     try:
@@ -49,14 +49,7 @@ async def connect_bus(
                 url=settings.url,
                 identity=identity,
                 env=process.env,
-                credentials=Credentials(
-                    nkey_seed_file=settings.nkey_seed_file,
-                    token_file=settings.token_file,
-                    creds_file=settings.creds_file,
-                    ca_file=settings.ca_file,
-                    cert_file=settings.cert_file,
-                    key_file=settings.key_file,
-                ),
+                credentials=msgspec.convert(settings, Credentials, from_attributes=True),
                 wait=math.inf,
                 spread=settings.nodes / CONNECTS_PER_SECOND,
             ),

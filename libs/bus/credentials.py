@@ -64,22 +64,22 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         return context
 
 
-def _read(what: str, path: str) -> str:
+def _read(title: str, path: str) -> str:
     try:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise BusMisconfigured(
-            f"cannot read the {what} file {path}: {why}; mount it or configure another path"
+            f"cannot read the {title} file {path}: {why}; mount it or configure another path"
         ) from None
 
 
-def _seed(where: str, seed: str) -> str:
+def _seed(source: str, seed: str) -> str:
     try:
         _nkeys.from_seed(seed.encode())
     except Exception:  # noqa: BLE001  (nkeys raises many types, and their texts may hold the seed)
         raise BusMisconfigured(
-            f"{where} does not contain an nkey seed, which is one line that starts with SU"
+            f"{source} does not contain an nkey seed, which is one line that starts with SU"
         ) from None
     return seed
 

@@ -9,18 +9,10 @@ from typing import Final, Self, TypeAlias
 
 import msgspec
 
-from libs.bus.port import (
-    Bus,
-    BusError,
-    BusUnavailable,
-    Closable,
-    FromSequence,
-    FromTime,
-    StoredMessage,
-)
-from libs.contracts import message, subjects
+from libs.bus.port import Bus, BusError, BusUnavailable, Closable, FromSequence, StoredMessage
+from libs.contracts import subjects
 from libs.contracts.events import Event, EventBody
-from libs.contracts.message import decode, encode
+from libs.contracts.message import MalformedMessage, decode, encode
 from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
@@ -35,7 +27,7 @@ _log = logger()
 
 
 class EventPublisher:
-    """Publishes the events of one writer, without ever blocking it."""
+    """Publish the events of one writer, without blocking the writer."""
 
     def __init__(self, *, bus: Bus, env: Env, on_dropped: Callable[[], None]) -> None:
         self._bus = bus
@@ -79,7 +71,7 @@ class EventPublisher:
                 continue
             except BusError as error:
                 _log.warning(
-                    "an event was not accepted by the bus", error=str(error), message=event.message
+                    "the bus did not accept an event", error=str(error), message=event.message
                 )
                 self._on_dropped()
             backoff.reset()
@@ -87,11 +79,9 @@ class EventPublisher:
                 self._waiting.popleft()
 
     async def _send(self, event: Event) -> None:
+        cluster = self._bus.identity.cluster
         subject = subjects.Event(
-            cluster=self._bus.identity.cluster,
-            node=event.node,
-            writer=event.writer,
-            kind=event.kind,
+            cluster=cluster, node=event.node, writer=event.writer, kind=event.kind
         )
         await self._bus.store(subjects.EVENTS, str(subject), encode(event), id=event.id)
 
@@ -128,18 +118,10 @@ StoredEvent: TypeAlias = RecordedEvent | MalformedEvent | ForeignEvent
 
 @asynccontextmanager
 async def read_events(
-    *,
-    bus: Bus,
-    cluster: str,
-    start: FromSequence | FromTime,
-    node: str = subjects.ANY,
-    writer: str = subjects.ANY,
-    kind: str = subjects.ANY,
-    follow: bool = False,
+    *, bus: Bus, cluster: str, follow: bool = False
 ) -> AsyncGenerator[AsyncIterator[StoredEvent]]:
-    """Read events in order: those stored now or, with `follow`, new ones too, without end."""
-    pattern = str(subjects.Event(cluster=cluster, node=node, writer=writer, kind=kind))
-    reader = _EventReader(bus=bus, pattern=pattern, start=start, follow=follow)
+    """Read all events in order: those stored now or, with `follow`, new ones too, without end."""
+    reader = _EventReader(bus=bus, cluster=cluster, follow=follow)
     try:
         yield reader
     finally:
@@ -147,14 +129,12 @@ async def read_events(
 
 
 class _EventReader:
-    """Buffers what the stream pushes until the iteration pulls it."""
+    """Buffer the messages of the stream until the iteration reads them."""
 
-    def __init__(
-        self, *, bus: Bus, pattern: str, start: FromSequence | FromTime, follow: bool
-    ) -> None:
+    def __init__(self, *, bus: Bus, cluster: str, follow: bool) -> None:
         self._bus = bus
-        self._pattern = pattern
-        self._start: FromSequence | FromTime = start
+        self._cluster = cluster
+        self._start = FromSequence()
         self._follow = follow
         self._buffer: deque[StoredMessage] = deque()
         self._complete = False
@@ -171,8 +151,9 @@ class _EventReader:
         while not self._buffer:
             if self._subscription is None:
                 self._complete = False
+                pattern = subjects.cluster_pattern(subjects.Event, self._cluster)
                 self._subscription = await self._bus.follow(
-                    subjects.EVENTS, self._pattern, self, start=self._start
+                    subjects.EVENTS, pattern, self, start=self._start
                 )
             elif self._complete and not self._follow:
                 raise StopAsyncIteration
@@ -182,7 +163,7 @@ class _EventReader:
         return self._decode(self._buffer.popleft())
 
     async def stop(self) -> None:
-        """Unsubscribe; what is buffered can still be read."""
+        """Unsubscribe; buffered messages can still be read."""
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             await subscription.close()
@@ -206,13 +187,11 @@ class _EventReader:
         try:
             event = decode(Event, stored.data)
             subject = self._parse(stored.subject)
-        except (message.MalformedMessage, subjects.NotASubject) as error:
+        except (MalformedMessage, subjects.NotASubject) as error:
             return MalformedEvent(stored.sequence, stored.time, stored.subject, str(error))
-        claimed = (event.node, event.writer, event.kind)
-        if not isinstance(subject, subjects.Event) or claimed != (
-            subject.node,
-            subject.writer,
-            subject.kind,
-        ):
+        claimed = subjects.Event(
+            cluster=self._cluster, node=event.node, writer=event.writer, kind=event.kind
+        )
+        if subject != claimed:
             return ForeignEvent(stored.sequence, stored.time, stored.subject, event)
         return RecordedEvent(stored.sequence, stored.time, event)

@@ -1,4 +1,4 @@
-"""Send heartbeats, and measure by the monitor's own clock for how long a component is silent.
+"""Send heartbeats, and measure the silence of components by the monitor's own clock.
 
 Time for which the monitor was disconnected does not count as silence.
 """
@@ -13,23 +13,24 @@ from typing import Self, TypeAlias
 import msgspec
 
 from libs.bus.port import Bus, BusUnavailable, Closable
+from libs.bus.reporter import RECONNECT_SPREAD
 from libs.contracts import subjects
 from libs.contracts.commands import Order
 from libs.contracts.message import MalformedMessage, decode, encode
 from libs.contracts.reports import BEAT_PERIOD, SILENT_AFTER, Beat
 from libs.runtime.clock import Clock, jittered
 from libs.runtime.env import Env
-
-RECONNECT_SPREAD = 2.0
-"""Seconds over which a fleet spreads its heartbeats after a reconnect."""
+from libs.runtime.tasks import wait_up_to
 
 
 class Heartbeat:
-    """Sends a component's heartbeat every period and soon after each reconnect."""
+    """Send a component's heartbeat every period and soon after each reconnect."""
 
     def __init__(self, *, bus: Bus, env: Env, make_beat: Callable[[], Beat]) -> None:
-        me = bus.identity
-        self._subject = str(subjects.Beat(cluster=me.cluster, node=me.node, component=me.writer))
+        identity = bus.identity
+        self._subject = str(
+            subjects.Beat(cluster=identity.cluster, node=identity.node, component=identity.writer)
+        )
         self._bus = bus
         self._clock = env.clock
         self._random = env.random
@@ -44,9 +45,7 @@ class Heartbeat:
                 reconnected.clear()
                 with suppress(BusUnavailable):
                     await self._bus.publish(self._subject, encode(self._make_beat()))
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(jittered(BEAT_PERIOD, self._random)):
-                        await reconnected.wait()
+                await wait_up_to(jittered(BEAT_PERIOD, self._random), reconnected)
                 if reconnected.is_set():
                     await self._clock.sleep(self._random.uniform(0.0, RECONNECT_SPREAD))
         finally:
@@ -69,7 +68,7 @@ class IgnoredBeat(StrEnum):
 
     UNREADABLE = "unreadable"
     FOREIGN = "foreign"
-    """It names another component than its subject."""
+    """The beat names another component than its subject."""
 
 
 class _Last(msgspec.Struct):
@@ -86,18 +85,18 @@ Must not block.
 
 
 class HeartbeatMonitor:
-    """Receives every heartbeat of a cluster while it is entered."""
+    """Receive every heartbeat of a cluster while it is entered."""
 
     def __init__(self, *, bus: Bus, clock: Clock, cluster: str) -> None:
         self._bus = bus
         self._clock = clock
-        self._pattern = subjects.of_cluster(subjects.Beat, cluster)
+        self._pattern = subjects.cluster_pattern(subjects.Beat, cluster)
         self._last: dict[tuple[str, str], _Last] = {}
         self._sources: dict[str, tuple[str, str]] = {}
         """Node and component by subject: parsing a subject for each beat is slow."""
         self._watchers: list[BeatWatcher] = []
         self._expected: dict[tuple[str, str], float] = {}
-        """When `is_silent` was first called for a component that was never heard."""
+        """When `is_silent` was first called for a component without any heartbeat."""
         self._subscription: Closable | None = None
         self.ignored: Counter[IgnoredBeat] = Counter()
 
@@ -116,7 +115,7 @@ class HeartbeatMonitor:
     def is_silent(self, node: str, component: str) -> bool:
         """Return whether three periods passed without a beat, not counting outages of the bus.
 
-        For a component that was never heard they start at the first call.
+        For a component without any heartbeat they start at the first call.
         """
         last = self._last.get((node, component))
         now = self._listened()

@@ -32,7 +32,7 @@ EntryWatcher: TypeAlias = Callable[[Entry], None]
 
 
 class JournalUnusable(Exception):
-    """The journal cannot be trusted; the text says which, why, and what to do."""
+    """The journal cannot be trusted; the text names the journal, the cause and the remedy."""
 
 
 class Journal(Protocol):
@@ -46,7 +46,7 @@ class Journal(Protocol):
 
 
 class RunBlocking(Protocol):
-    """Runs a blocking function: `asyncio.to_thread`, or inline in a simulation."""
+    """Run a blocking function: `asyncio.to_thread`, or inline in a simulation."""
 
     def __call__(self, function: Callable[[], T], /) -> Coroutine[Any, Any, T]: ...
 
@@ -130,7 +130,7 @@ class _File:
             if self._size + len(line) > self._limit:
                 self._compact()
             with self._path.open("r+b") as file:
-                # Remove what a failed write has left behind.
+                # Remove the rest of a failed write.
                 file.truncate(self._size)
                 file.seek(self._size)
                 file.write(line)
@@ -199,9 +199,9 @@ class _File:
             os.close(directory)
         self._size = len(data)
 
-    def _failed(self, what: str, error: OSError) -> JournalUnusable:
+    def _failed(self, action: str, error: OSError) -> JournalUnusable:
         return JournalUnusable(
-            f"journal {self._path}: it cannot be {what} ({error.strerror or error}):"
+            f"journal {self._path}: it cannot be {action} ({error.strerror or error}):"
             f" free disk space or make the file writable; the next command tries again"
         )
 
@@ -213,7 +213,7 @@ class _File:
 
 
 class OpHistory:
-    """The commands that an agent has seen and executed: its journal, folded in memory.
+    """The commands that an agent has seen and executed: the state that its journal adds up to.
 
     Each entry is appended to the journal before it counts, so that a restart changes nothing. A
     journal that failed is opened again before the next command.
@@ -230,7 +230,7 @@ class OpHistory:
         self.watchers: list[EntryWatcher] = []
 
     async def open(self) -> None:
-        """Read the journal unless that is done; raise `JournalUnusable`."""
+        """Read the journal if it is not open; raise `JournalUnusable`."""
         if self._is_open:
             return
         try:
@@ -246,83 +246,38 @@ class OpHistory:
     async def record_seen(self, command: Command) -> None:
         """Append the command's epoch and order, if either is the highest so far."""
         if command.epoch > self.seen.epoch or command.order > self.seen.order:
-            await self._append_command(command, EntryPhase.STEP)
+            await self._append(command, EntryPhase.STEP)
 
     async def record_started(self, command: Command) -> BegunOp:
-        return BegunOp.from_entry(
-            await self._append_command(command, EntryPhase.STARTED, detail=fingerprint(command))
-        )
+        detail = fingerprint(command)
+        return BegunOp.from_entry(await self._append(command, EntryPhase.STARTED, detail))
 
     async def record_step(self, command: Command, step: str) -> None:
-        await self._append_command(command, EntryPhase.STEP, detail=step)
+        await self._append(command, EntryPhase.STEP, step)
 
-    async def record_finished(self, begun: BegunOp, result: Result) -> None:
-        await self._append(
-            self._entry(
-                epoch=result.epoch,
-                token=begun.order.token,
-                op=begun.order.op,
-                command=begun.command,
-                phase=EntryPhase.FINISHED,
-                detail=result.outcome,
-                result=result,
-            )
-        )
+    async def record_finished(self, result: Result) -> None:
+        await self._append(result, EntryPhase.FINISHED, result.outcome)
 
     async def record_refused(self, refusal: Refusal) -> None:
-        await self._append(
-            self._entry(
-                epoch=refusal.epoch,
-                token=refusal.token,
-                op=refusal.op,
-                command=refusal.command,
-                phase=EntryPhase.REFUSED,
-                detail=f"{refusal.code}: {refusal.message}",
-            )
-        )
+        await self._append(refusal, EntryPhase.REFUSED, f"{refusal.code}: {refusal.message}")
 
-    async def _append_command(
-        self, command: Command, phase: EntryPhase, *, detail: str = ""
+    async def _append(
+        self, source: Command | Result | Refusal, phase: EntryPhase, detail: str = ""
     ) -> Entry:
-        entry = self._entry(
-            epoch=command.epoch,
-            token=command.token,
-            op=command.op,
-            command=command.kind,
-            phase=phase,
-            detail=detail,
-        )
-        await self._append(entry)
-        return entry
-
-    def _entry(
-        self,
-        *,
-        epoch: int,
-        token: int,
-        op: int,
-        command: str,
-        phase: EntryPhase,
-        detail: str,
-        result: Result | None = None,
-    ) -> Entry:
-        agent = self._agent
-        return Entry(
-            node=agent.node,
-            node_uid=agent.node_uid,
-            boot_id=agent.boot_id,
-            component=agent.component,
-            epoch=epoch,
-            token=token,
-            op=op,
-            command=command,
+        entry = Entry(
+            node=self._agent.node,
+            node_uid=self._agent.node_uid,
+            boot_id=self._agent.boot_id,
+            component=self._agent.component,
+            epoch=source.epoch,
+            token=source.token,
+            op=source.op,
+            command=source.kind if isinstance(source, Command) else source.command,
             phase=phase,
             time=self._clock.now(),
             detail=detail,
-            result=result,
+            result=source if isinstance(source, Result) else None,
         )
-
-    async def _append(self, entry: Entry) -> None:
         await self.open()
         try:
             await self._journal.append(entry)
@@ -333,3 +288,4 @@ class OpHistory:
         self.seen = self.seen.after(entry)
         for watcher in self.watchers:
             watcher(entry)
+        return entry

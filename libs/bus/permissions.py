@@ -25,12 +25,12 @@ from libs.contracts.subjects import (
     Stream,
     Subject,
     Telemetry,
+    cluster_pattern,
     direct_get,
     flow_control,
     inbox,
     js_api,
     notify,
-    of_cluster,
     querier_inboxes,
     service,
 )
@@ -50,7 +50,7 @@ def permissions(identity: Identity) -> Permissions:
     """Return the permissions of an identity; raise `NotASubject` for a name that is a pattern."""
     if ANY in (identity.cluster, identity.node):
         raise NotASubject(
-            f"{identity}: {ANY!r} is a wildcard and no name; it would grant the permissions of all"
+            f"{identity}: {ANY!r} is a wildcard, not a name; it would grant the permissions of all"
         )
     if identity.writer in COMPONENTS:
         publish, subscribe = _component(identity)
@@ -66,33 +66,33 @@ def permissions(identity: Identity) -> Permissions:
 _Rights = tuple[list[str], list[str]]
 
 
-def _component(me: Identity) -> _Rights:
-    at = {"cluster": me.cluster, "node": me.node, "component": me.writer.value}
-    slots = (Command(**at), Check(**at, asker=ANY))
+def _component(identity: Identity) -> _Rights:
+    scope = {"cluster": identity.cluster, "node": identity.node, "component": identity.writer.value}
+    slots = (Command(**scope), Check(**scope, asker=ANY))
     publish: list[Subject] = [
-        State(**at, kind=ANY),
-        State(**at, kind=ANY, asker=ANY),
-        Beat(**at),
-        Event(cluster=me.cluster, node=me.node, writer=me.writer, kind=ANY),
+        State(**scope, kind=ANY),
+        State(**scope, kind=ANY, asker=ANY),
+        Beat(**scope),
+        Event(cluster=identity.cluster, node=identity.node, writer=identity.writer, kind=ANY),
     ]
-    if me.writer is Writer.TELEMETRY:
-        publish.append(Telemetry(cluster=me.cluster, node=me.node))
+    if identity.writer is Writer.TELEMETRY:
+        publish.append(Telemetry(cluster=identity.cluster, node=identity.node))
     reads = [direct_get(COMMANDS.name, str(slot)) for slot in slots]
     return [*map(str, publish), *reads], [notify(slot) for slot in slots]
 
 
-def _scheduler(me: Identity) -> _Rights:
-    publish, subscribe = _cluster_role(me)
-    commands = of_cluster(Command, me.cluster)
+def _scheduler(identity: Identity) -> _Rights:
+    publish, subscribe = _cluster_role(identity)
+    commands = cluster_pattern(Command, identity.cluster)
     manages = [js_api("STREAM", verb, each.name) for each in STREAMS for verb in _ENSURE]
     purges = [js_api("STREAM", "PURGE", each.name) for each in STREAMS if not each.deny_purge]
     reads = [
         direct_get(COMMANDS.name, commands),
-        direct_get(STATE.name, of_cluster(State, me.cluster)),
+        direct_get(STATE.name, cluster_pattern(State, identity.cluster)),
     ]
     follows = [
-        *_follow(COMMANDS, commands, of_cluster(Check, me.cluster)),
-        *_follow(EVENTS, of_cluster(Event, me.cluster)),
+        *_follow(COMMANDS, commands, cluster_pattern(Check, identity.cluster)),
+        *_follow(EVENTS, cluster_pattern(Event, identity.cluster)),
     ]
     # Both creating and following a stream need STREAM INFO: list each permission once.
     rights = dict.fromkeys([*publish, commands, *manages, *purges, *reads, *follows])
@@ -102,36 +102,42 @@ def _scheduler(me: Identity) -> _Rights:
 _ENSURE = ("INFO", "CREATE", "UPDATE")
 
 
-def _cluster_role(me: Identity) -> _Rights:
+def _cluster_role(identity: Identity) -> _Rights:
     publish = [
-        str(Event(cluster=me.cluster, node=ANY, writer=me.writer, kind=ANY)),
-        *_follow(STATE, of_cluster(State, me.cluster)),
-        querier_inboxes(me.cluster),
+        str(Event(cluster=identity.cluster, node=ANY, writer=identity.writer, kind=ANY)),
+        *_follow(STATE, cluster_pattern(State, identity.cluster)),
+        querier_inboxes(identity.cluster),
     ]
-    if me.writer in CHECK_SENDERS:
-        checks = str(Check(cluster=me.cluster, node=ANY, component=ANY, asker=me.writer.value))
+    if identity.writer in CHECK_SENDERS:
+        checks = str(
+            Check(cluster=identity.cluster, node=ANY, component=ANY, asker=identity.writer.value)
+        )
         publish += [checks, direct_get(COMMANDS.name, checks)]
     subscribe = [
-        of_cluster(Beat, me.cluster),
-        str(Query(cluster=me.cluster, service=me.writer, verb=ANY)),
+        cluster_pattern(Beat, identity.cluster),
+        str(Query(cluster=identity.cluster, service=identity.writer, verb=ANY)),
         *(
             subject
             for verb in DISCOVERY_VERBS
-            for subject in (service(verb), service(verb, me.writer), service(verb, me.writer, ANY))
+            for subject in (
+                service(verb),
+                service(verb, identity.writer),
+                service(verb, identity.writer, ANY),
+            )
         ),
     ]
-    if me.writer is Writer.DRIVER_CLUSTER:
+    if identity.writer is Writer.DRIVER_CLUSTER:
         # An old driver is kept as long as a command names it.
-        publish += _follow(COMMANDS, of_cluster(Command, me.cluster))
-    if me.writer is Writer.TELEMETRY_CLUSTER:
-        subscribe.append(of_cluster(Telemetry, me.cluster))
+        publish += _follow(COMMANDS, cluster_pattern(Command, identity.cluster))
+    if identity.writer is Writer.TELEMETRY_CLUSTER:
+        subscribe.append(cluster_pattern(Telemetry, identity.cluster))
     return publish, subscribe
 
 
-def _ctl(me: Identity) -> _Rights:
+def _ctl(identity: Identity) -> _Rights:
     discovery = [each for verb in DISCOVERY_VERBS for each in (service(verb), service(verb, ">"))]
-    queries = str(Query(cluster=me.cluster, service=ANY, verb=ANY))
-    return [queries, *discovery, *_follow(EVENTS, of_cluster(Event, me.cluster))], []
+    queries = str(Query(cluster=identity.cluster, service=ANY, verb=ANY))
+    return [queries, *discovery, *_follow(EVENTS, cluster_pattern(Event, identity.cluster))], []
 
 
 def _follow(stream: Stream, *patterns: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The interface of a bus, its errors, and retries until it is available.
 
-A published message may be lost; a message for which `store` returned is kept; nothing is buffered
-to be sent later.
+A published message may be lost; a message for which `store` returned is kept. No message is
+buffered to be sent later.
 """
 
 import logging
@@ -21,7 +21,7 @@ log = logging.getLogger("sluice.bus")
 
 
 class BusError(Exception):
-    """A call to the bus failed; the text says what was tried, on what, and why."""
+    """A call to the bus failed; the text names the call, its subject and the cause."""
 
 
 class BusUnavailable(BusError):
@@ -62,21 +62,15 @@ class FromSequence(msgspec.Struct, frozen=True):
     sequence: int = 1
 
 
-class FromTime(msgspec.Struct, frozen=True):
-    """Follow from this time on, in unix seconds; resume after an interruption."""
-
-    time: float
-
-
-StartFrom: TypeAlias = LastPerSubject | FromSequence | FromTime
+StartFrom: TypeAlias = LastPerSubject | FromSequence
 
 
 class Follower(Protocol):
     """Receives a stream in order. Its methods run on the event loop and must not block.
 
-    `began`: reading starts over. With `LastPerSubject` after every interruption, and what is not
-    repeated before `caught_up` is gone from the stream; otherwise only if the stream was lost and
-    recreated. `lost`: the link broke, so following messages may be late.
+    `began`: reading starts over. With `LastPerSubject` after every interruption, and a message that
+    is not repeated before `caught_up` is gone from the stream; otherwise only if the stream was
+    lost and recreated. `lost`: the link broke, so following messages may be late.
     """
 
     def began(self) -> None: ...
@@ -195,7 +189,7 @@ class BusRetry:
         self._clock = env.clock
         self._random = env.random
         self.reason = ""
-        """Why the service still waits; empty when it does not."""
+        """Why the service still waits; empty if it does not wait."""
 
     async def until_success(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat an idempotent call while it raises `BusUnavailable`, and return its result."""

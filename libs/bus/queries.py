@@ -1,4 +1,4 @@
-"""Answer and send queries to a service, which NATS's service discovery (ADR-32) lists.
+"""Answer the queries to a service, which NATS's service discovery (ADR-32) lists.
 
 Queries are answered concurrently, every failure with a `QueryError`. An answer is sent only to an
 inbox that may receive answers, because the server does not check the reply subject of a query.
@@ -10,32 +10,34 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Self, TypeAlias, overload
+from typing import Any, Self, TypeAlias
 
 import msgspec
 
-from libs.bus.port import Bus, BusError, Closable, NoResponders
+from libs.bus.port import Bus, BusError, Closable
 from libs.contracts import subjects
 from libs.contracts.message import MalformedMessage, Message, decode, encode
 from libs.contracts.queries import (
     QUERIES,
-    PlanAnswer,
-    PlanQuery,
     QueryError,
     QueryErrorCode,
     QueryVerb,
-    StatusAnswer,
-    StatusQuery,
-    WhyAnswer,
-    WhyQuery,
 )
-from libs.runtime.clock import Clock
 from libs.runtime.env import Env
 
 log = logging.getLogger("sluice.bus")
 
 QUEUE_GROUP = "q"
 """ADR-32's queue group: each query goes to one instance of a service."""
+
+MAX_WAITING = 64
+"""Queries that may wait, for each one that may run."""
+
+ANSWER_SECONDS = 30.0
+"""A handler that takes longer is cancelled, so that it does not hold up other queries."""
+
+QueryHandlers: TypeAlias = Mapping[QueryVerb, Callable[[Any], Awaitable[Message]]]
+"""The handler of each verb; it returns the verb's answer or a `QueryError`."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _VERSION = re.compile(
@@ -75,47 +77,7 @@ class Endpoint(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
 
 
-class _Reply(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    name: str
-    id: str
-    version: str
-    metadata: dict[str, str] = {}
-
-
-class _Ping(_Reply, frozen=True, kw_only=True, tag="io.nats.micro.v1.ping_response"):
-    pass
-
-
-class _EndpointInfo(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    subject: str
-    queue_group: str = QUEUE_GROUP
-    metadata: dict[str, str] = {}
-
-
-class _Info(_Reply, frozen=True, kw_only=True, tag="io.nats.micro.v1.info_response"):
-    description: str
-    endpoints: list[_EndpointInfo]
-
-
-class _EndpointStats(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    subject: str
-    queue_group: str = QUEUE_GROUP
-    num_requests: int
-    num_errors: int
-    last_error: str
-    processing_time: int
-    average_processing_time: int
-    data: None = None
-
-
-class _Stats(_Reply, frozen=True, kw_only=True, tag="io.nats.micro.v1.stats_response"):
-    started: str
-    endpoints: list[_EndpointStats]
-
-
-def discovery_subjects(verb: str, service: MicroService) -> tuple[str, str, str]:
+def _discovery_subjects(verb: str, service: MicroService) -> tuple[str, str, str]:
     """Return a verb's subjects: for all services, for this service, for this instance."""
     return (
         subjects.service(verb),
@@ -124,60 +86,43 @@ def discovery_subjects(verb: str, service: MicroService) -> tuple[str, str, str]
     )
 
 
-def ping(service: MicroService) -> bytes:
-    return msgspec.json.encode(_Ping(name=service.name, id=service.id, version=service.version))
+def _reply(service: MicroService, kind: str, **fields: object) -> bytes:
+    head = {"type": f"io.nats.micro.v1.{kind}_response", "name": service.name, "id": service.id}
+    return msgspec.json.encode({**head, "version": service.version, "metadata": {}, **fields})
 
 
-def info(service: MicroService, endpoints: Iterable[Endpoint]) -> bytes:
-    known = [_EndpointInfo(name=each.name, subject=each.subject) for each in endpoints]
-    return msgspec.json.encode(
-        _Info(
-            name=service.name,
-            id=service.id,
-            version=service.version,
-            description=f"read-only questions: {', '.join(each.name for each in known)}",
-            endpoints=known,
-        )
-    )
+def _info(service: MicroService, endpoints: Iterable[Endpoint]) -> bytes:
+    described: list[dict[str, object]] = [
+        {"name": each.name, "subject": each.subject, "queue_group": QUEUE_GROUP, "metadata": {}}
+        for each in endpoints
+    ]
+    description = f"read-only questions: {', '.join(each.name for each in endpoints)}"
+    return _reply(service, "info", description=description, endpoints=described)
 
 
-def stats(service: MicroService, endpoints: Iterable[Endpoint]) -> bytes:
+def _stats(service: MicroService, endpoints: Iterable[Endpoint]) -> bytes:
     started = datetime.fromtimestamp(service.started, UTC).isoformat(timespec="microseconds")
-    return msgspec.json.encode(
-        _Stats(
-            name=service.name,
-            id=service.id,
-            version=service.version,
-            started=started.replace("+00:00", "Z"),
-            endpoints=[_stats(each) for each in endpoints],
-        )
+    return _reply(
+        service,
+        "stats",
+        started=started.replace("+00:00", "Z"),
+        endpoints=[_endpoint_stats(each) for each in endpoints],
     )
 
 
-def _stats(endpoint: Endpoint) -> _EndpointStats:
+def _endpoint_stats(endpoint: Endpoint) -> dict[str, object]:
     nanoseconds = round(endpoint.seconds * 1e9)
-    return _EndpointStats(
-        name=endpoint.name,
-        subject=endpoint.subject,
-        num_requests=endpoint.requests,
-        num_errors=endpoint.errors,
-        last_error=endpoint.last_error,
-        processing_time=nanoseconds,
-        average_processing_time=nanoseconds // endpoint.requests if endpoint.requests else 0,
-    )
-
-
-MAX_WAITING = 64
-"""Queries that may wait, for each one that may run."""
-
-ANSWER_SECONDS = 30.0
-"""A handler that takes longer is cancelled, so that it does not hold up other queries."""
-
-RETRY_SECONDS = 0.25
-"""Delay before asking again when no instance of the service runs."""
-
-QueryHandlers: TypeAlias = Mapping[QueryVerb, Callable[[Any], Awaitable[Message]]]
-"""The handler of each verb; it returns the verb's answer or a `QueryError`."""
+    return {
+        "name": endpoint.name,
+        "subject": endpoint.subject,
+        "queue_group": QUEUE_GROUP,
+        "num_requests": endpoint.requests,
+        "num_errors": endpoint.errors,
+        "last_error": endpoint.last_error,
+        "processing_time": nanoseconds,
+        "average_processing_time": nanoseconds // (endpoint.requests or 1),
+        "data": None,
+    }
 
 
 class QueryResponder:
@@ -234,7 +179,7 @@ class QueryResponder:
                     )
                 )
             for verb, describe in self._descriptions().items():
-                for subject in discovery_subjects(verb, self._service):
+                for subject in _discovery_subjects(verb, self._service):
                     self._discovery_subscriptions.append(
                         await self._bus.subscribe(
                             subject, partial(self._start, partial(self._describe, describe))
@@ -272,7 +217,9 @@ class QueryResponder:
     ) -> None:
         if not subjects.is_allowed_reply(reply, self._cluster):
             self.undeliverable += 1
-            log.warning("%s: not answered: %r is not the inbox of an allowed asker", subject, reply)
+            log.warning(
+                "%s: not answered: %r is not an inbox that may send queries", subject, reply
+            )
             return
         if len(self._tasks) >= self._max_tasks:
             self.rejected += 1
@@ -284,9 +231,9 @@ class QueryResponder:
     def _descriptions(self) -> dict[str, Callable[[], bytes]]:
         service, endpoints = self._service, self._endpoints.values()
         return {
-            "PING": lambda: ping(service),
-            "INFO": lambda: info(service, endpoints),
-            "STATS": lambda: stats(service, endpoints),
+            "PING": lambda: _reply(service, "ping"),
+            "INFO": lambda: _info(service, endpoints),
+            "STATS": lambda: _stats(service, endpoints),
         }
 
     async def _describe(self, describe: Callable[[], bytes], _: bytes, reply: str) -> None:
@@ -294,11 +241,11 @@ class QueryResponder:
 
     async def _serve(self, verb: QueryVerb, data: bytes, reply: str) -> None:
         async with self._slots:
-            began = self._clock.monotonic()
+            started_at = self._clock.monotonic()
             answer = await self._answer(verb, data)
             endpoint = self._endpoints[verb]
             endpoint.requests += 1
-            endpoint.seconds += self._clock.monotonic() - began
+            endpoint.seconds += self._clock.monotonic() - started_at
             if isinstance(answer, QueryError):
                 endpoint.errors += 1
                 endpoint.last_error = answer.message
@@ -348,57 +295,3 @@ class QueryResponder:
 async def _close(closables: list[Closable]) -> None:
     while closables:
         await closables.pop().close()
-
-
-@overload
-async def send_query(
-    query: StatusQuery, *, bus: Bus, clock: Clock, cluster: str, service: str, timeout: float
-) -> StatusAnswer | QueryError: ...
-
-
-@overload
-async def send_query(
-    query: WhyQuery, *, bus: Bus, clock: Clock, cluster: str, service: str, timeout: float
-) -> WhyAnswer | QueryError: ...
-
-
-@overload
-async def send_query(
-    query: PlanQuery, *, bus: Bus, clock: Clock, cluster: str, service: str, timeout: float
-) -> PlanAnswer | QueryError: ...
-
-
-async def send_query(
-    query: Message, *, bus: Bus, clock: Clock, cluster: str, service: str, timeout: float
-) -> Message:
-    """Send a query and return its answer; retry until `timeout` while no instance runs.
-
-    Raise `NoResponders`, `BusUnavailable`, or `MalformedMessage` for an answer of another release.
-    """
-    verb, answer_type = _VERBS[type(query)]
-    subject = str(subjects.Query(cluster=cluster, service=service, verb=verb))
-    deadline = clock.monotonic() + timeout
-    while True:
-        try:
-            data = await bus.request(subject, encode(query), timeout=deadline - clock.monotonic())
-        except NoResponders:
-            if clock.monotonic() + RETRY_SECONDS >= deadline:
-                raise
-            await clock.sleep(RETRY_SECONDS)
-        else:
-            return _decode_answer(answer_type, data)
-
-
-_VERBS: dict[type[Message], tuple[QueryVerb, type[Message]]] = {
-    query: (verb, answer) for verb, (query, answer) in QUERIES.items()
-}
-
-
-def _decode_answer(answer_type: type[Message], data: bytes) -> Message:
-    try:
-        return decode(answer_type, data)
-    except MalformedMessage as error:
-        try:
-            return decode(QueryError, data)
-        except MalformedMessage:
-            raise error from None

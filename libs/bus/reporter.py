@@ -7,7 +7,6 @@ Acknowledged reports are stored again from time to time, because STATE may have 
 import asyncio
 import logging
 from collections import deque
-from contextlib import suppress
 
 import msgspec
 
@@ -17,6 +16,7 @@ from libs.contracts.reports import Report, Result, StateBody, StateKind
 from libs.contracts.subjects import STATE, State
 from libs.runtime.clock import Backoff, jittered
 from libs.runtime.env import Env
+from libs.runtime.tasks import wait_up_to
 
 log = logging.getLogger("sluice.bus")
 
@@ -31,7 +31,7 @@ class _PendingReport(msgspec.Struct):
     data: bytes
     id: str
     tried: bool = False
-    """It may be stored already, so it must be repeated, with its id, before any newer report."""
+    """The report may be stored, so it must be repeated, with its id, before any newer report."""
 
 
 class _ReportQueue(msgspec.Struct):
@@ -66,22 +66,26 @@ class Reporter:
         self._reconnected = asyncio.Event()
         self._acknowledged = asyncio.Event()
         self.last_error = ""
-        """Why the last try to store failed; empty if it succeeded."""
+        """Why the last attempt to store failed; empty if it succeeded."""
 
     def report(self, body: StateBody, *, asker: str = "") -> None:
-        """Store a report and keep repeating it; `asker` put the check that it answers."""
-        me = self._bus.identity
+        """Store a report and keep repeating it; `asker` sent the check that it answers."""
+        identity = self._bus.identity
         report = Report.of(
             body,
-            node=me.node,
+            node=identity.node,
             node_uid=self._node_uid,
             boot_id=self._boot_id,
-            component=me.writer,
+            component=identity.writer,
             # A repeated result must have the same bytes.
             at=body.finished if isinstance(body, Result) else self._clock.now(),
         )
         subject = State(
-            cluster=me.cluster, node=me.node, component=me.writer, kind=report.kind, asker=asker
+            cluster=identity.cluster,
+            node=identity.node,
+            component=identity.writer,
+            kind=report.kind,
+            asker=asker,
         )
         queue = self._queues.setdefault(
             str(subject), _ReportQueue(str(subject), report.kind, deque())
@@ -104,10 +108,10 @@ class Reporter:
             while True:
                 self._changed.clear()
                 if not await self._store_all():
-                    await self._wait(self._reconnected, backoff.next())
+                    await wait_up_to(backoff.next(), self._reconnected)
                 else:
                     backoff.reset()
-                    await self._wait(self._changed, repeat_at - self._clock.monotonic())
+                    await wait_up_to(repeat_at - self._clock.monotonic(), self._changed)
                 reconnected = self._reconnected.is_set()
                 if reconnected:
                     await self._clock.sleep(self._random.uniform(0.0, RECONNECT_SPREAD))
@@ -166,8 +170,3 @@ class Reporter:
         if up:
             self._reconnected.set()
             self._changed.set()
-
-    async def _wait(self, event: asyncio.Event, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await event.wait()

@@ -16,7 +16,7 @@ import msgspec
 
 from libs.bus.port import Bus, Closable, LastPerSubject, StoredMessage
 from libs.contracts import subjects
-from libs.contracts.message import MAJOR, MalformedMessage, decode
+from libs.contracts.message import MAJOR, MalformedMessage, decode, version_of
 from libs.contracts.reports import Report
 from libs.contracts.subjects import State
 from libs.runtime.clock import Clock
@@ -28,7 +28,7 @@ class IgnoredReport(StrEnum):
     UNREADABLE = "unreadable"
     OTHER_VERSION = "other-version"
     FOREIGN = "foreign"
-    """Its envelope differs from its subject, which is all that the server authenticates."""
+    """The envelope differs from the subject; the server authenticates the subject alone."""
 
 
 ReportWatcher: TypeAlias = Callable[[State, Report | None, Report | None], None]
@@ -43,10 +43,6 @@ class _Stored(msgspec.Struct):
     reading: int
 
 
-class _Version(msgspec.Struct):
-    v: int = MAJOR
-
-
 class ReportCache:
     """Follows STATE while it is entered; every method reads from memory."""
 
@@ -54,7 +50,7 @@ class ReportCache:
         self._bus = bus
         self._clock = clock
         self._cluster = cluster
-        self._pattern = subjects.of_cluster(State, cluster)
+        self._pattern = subjects.cluster_pattern(State, cluster)
         self._by_subject: dict[str, _Stored] = {}
         self._by_node: dict[str, dict[tuple[str, str, str], _Stored]] = {}
         self._watchers: list[ReportWatcher] = []
@@ -65,8 +61,6 @@ class ReportCache:
         self._stale_before = 0.0
         self._subscription: Closable | None = None
         self.ignored: Counter[IgnoredReport] = Counter()
-        self.last_ignored = ""
-        """The last message that was ignored, and why."""
 
     async def __aenter__(self) -> Self:
         self._subscription = await self._bus.follow(
@@ -136,19 +130,20 @@ class ReportCache:
         parts = stored.parts if stored is not None else _parse(message.subject, self._cluster)
         try:
             report = decode(Report, message.data)
-        except MalformedMessage as error:
-            why = _why_malformed(message.data)
-            self._ignore(why, message, str(error))
-            if stored is not None and why is IgnoredReport.OTHER_VERSION:
-                self._drop(stored)  # it was replaced
+        except MalformedMessage:
+            is_of_this_version = version_of(message.data) == MAJOR
+            self.ignored[
+                IgnoredReport.UNREADABLE if is_of_this_version else IgnoredReport.OTHER_VERSION
+            ] += 1
+            if stored is not None and not is_of_this_version:
+                self._drop(stored)  # a report of another version replaced it
             return
         if parts is None or (report.node, report.component, report.kind) != (
             parts.node,
             parts.component,
             parts.kind,
         ):
-            says = f"it says it is {report.kind} of {report.component} on {report.node!r}"
-            self._ignore(IgnoredReport.FOREIGN, message, says)
+            self.ignored[IgnoredReport.FOREIGN] += 1
             return
         self._update(stored, parts, message, report)
 
@@ -190,10 +185,6 @@ class ReportCache:
         for watcher in tuple(self._watchers):
             watcher(parts, stored.report, None)
 
-    def _ignore(self, why: IgnoredReport, message: StoredMessage, words: str) -> None:
-        self.ignored[why] += 1
-        self.last_ignored = f"{message.subject} at {message.sequence}: {words}"
-
     def _set_current(self, current: bool) -> None:
         if current == self._is_current:
             return
@@ -206,18 +197,10 @@ class ReportCache:
 
 def _parse(subject: str, cluster: str) -> State | None:
     # `subjects.parse` checks each token with a regular expression, which takes ten times as long as
-    # all the rest here. The filter admits only this plane and cluster; the envelope must agree.
+    # all of `received`. The filter admits only this plane and cluster; the envelope must agree.
     tokens = subject.split(".")[4:]
     if len(tokens) not in (3, 4):
         return None
     node = subjects.NO_NODE if tokens[0] == "-" else tokens[0].replace("_", ".")
     asker = tokens[3] if len(tokens) == 4 else ""
     return State(cluster=cluster, node=node, component=tokens[1], kind=tokens[2], asker=asker)
-
-
-def _why_malformed(data: bytes) -> IgnoredReport:
-    try:
-        version = msgspec.json.decode(data, type=_Version).v
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return IgnoredReport.UNREADABLE
-    return IgnoredReport.UNREADABLE if version == MAJOR else IgnoredReport.OTHER_VERSION

@@ -4,7 +4,7 @@ There are three accounts, because the server does not check whether a sender may
 reply subject of its message: one for the streams, one for the agents, one for services and people.
 The streams are called through a service import. Its answer returns to the caller's own account and
 is not imported again, so a forged reply subject cannot make it a report, event, slot or API call.
-Addresses, stores, TLS and the storage of keys are up to the deployment.
+Addresses, stores, TLS and the storage of keys are chosen by the deployment.
 """
 
 import binascii
@@ -30,7 +30,7 @@ from libs.contracts.subjects import (
     Event,
     State,
     Telemetry,
-    everything,
+    plane_pattern,
 )
 
 HEADERS = 64 * 1024
@@ -77,7 +77,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
             yield "    jetstream: enabled"
         if self.limits:
             yield "    limits {"
-            yield from (f"      {name}: {most}" for name, most in self.limits.items())
+            yield from (f"      {name}: {limit}" for name, limit in self.limits.items())
             yield "    }"
         yield from _list("exports", self.exports)
         yield from _list("imports", self.imports)
@@ -105,7 +105,7 @@ def server_config(users: Iterable[User]) -> str:
 
 
 def _streams() -> _Account:
-    # A single service export: by it the server recognizes answers to calls, and stops cycles.
+    # A single service export lets the server recognize answers to calls, and stop cycles.
     return _Account(
         name=_STREAMS,
         jetstream=True,
@@ -120,7 +120,7 @@ def _streams() -> _Account:
 def _nodes(all_users: list[User]) -> _Account:
     users = tuple(user for user in all_users if user.identity.writer in COMPONENTS)
     # Each pattern has a wildcard: an import without one would also import answers to others.
-    calls = (everything(State), everything(Event), subjects.direct_get(COMMANDS.name, ">"))
+    calls = (plane_pattern(State), plane_pattern(Event), subjects.direct_get(COMMANDS.name, ">"))
     return _Account(
         name=_NODES,
         # A broken connection counts until the server notices, while its successor connects.
@@ -138,7 +138,7 @@ def _services(all_users: list[User]) -> _Account:
     users = tuple(user for user in all_users if user.identity.writer not in COMPONENTS)
     # Importing JetStream's whole API keeps the server from adding its own import of it.
     calls = (
-        *(everything(plane) for plane in (Command, Check, Event)),
+        *(plane_pattern(plane) for plane in (Command, Check, Event)),
         subjects.js_api(">"),
         subjects.flow_control(ANY),
     )
@@ -156,7 +156,7 @@ def _services(all_users: list[User]) -> _Account:
 
 
 def _node_broadcasts() -> tuple[str, ...]:
-    return everything(Beat), everything(Telemetry)
+    return plane_pattern(Beat), plane_pattern(Telemetry)
 
 
 def _export(kind: str, subject: str, *accounts: str) -> str:

@@ -1,4 +1,4 @@
-"""A cache of a cluster's command slots, kept current from their stream. It never writes."""
+"""A read-only cache of a cluster's command slots, kept current from their stream."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -47,14 +47,14 @@ class SlotCache:
     @asynccontextmanager
     async def follow(self, bus: Bus) -> AsyncGenerator[None]:
         """Follow the slots until the end of the block, through outages of the bus."""
-        pattern = subjects.of_cluster(subjects.Command, bus.identity.cluster)
+        pattern = subjects.cluster_pattern(subjects.Command, bus.identity.cluster)
         following = await bus.follow(subjects.COMMANDS, pattern, self, start=LastPerSubject())
         try:
             yield
         finally:
             await following.close()
 
-    def of(self, node: str) -> Mapping[str, Command]:
+    def commands_of(self, node: str) -> Mapping[str, Command]:
         """Return the commands of a node by component."""
         return {name: slot.command for name, slot in self._slots.get(node, {}).items()}
 
@@ -80,7 +80,7 @@ class SlotCache:
                     found.setdefault(label, set()).add(slot.command.node_uid)
         return {label: frozenset(uids) for label, uids in found.items()}
 
-    def learn(self, node: str, component: str, command: Command, sequence: int) -> bool:
+    def record_write(self, node: str, component: str, command: Command, sequence: int) -> bool:
         """Add a command that this process wrote, before the stream repeats it.
 
         Return False if the cached command is newer, or of a stream that was lost meanwhile.
@@ -120,7 +120,7 @@ class SlotCache:
         self._malformed.discard(message.subject)
         if isinstance(subject, subjects.Command):
             self._repeated.add((subject.node, subject.component))
-            self.learn(subject.node, subject.component, command, message.sequence)
+            self.record_write(subject.node, subject.component, command, message.sequence)
 
     def caught_up(self) -> None:
         """Drop the slots that the stream did not repeat in readable form."""

@@ -1,7 +1,7 @@
 """Write commands and checks into the slots of components.
 
 A slot is desired state. A command is written by compare-and-set, and never over one that outranks
-it. Nothing is queued: after `BusUnavailable` the caller decides what to write then.
+it. Nothing is queued: after `BusUnavailable` the caller decides again what to write.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import msgspec
 from libs.bus.port import Bus, BusUnavailable, MessageHandler, SequenceConflict
 from libs.contracts import subjects
 from libs.contracts.admission import fingerprint
-from libs.contracts.commands import Check, CheckBody, Command, Order
+from libs.contracts.commands import Check, CheckBody, Command
 from libs.contracts.message import MalformedMessage, decode, encode
 from libs.contracts.subjects import COMMANDS
 from libs.runtime.clock import Backoff, Clock
@@ -26,7 +26,7 @@ TRIES = 8
 
 
 class SlotValue(msgspec.Struct, Generic[Content], frozen=True, kw_only=True):
-    """What a slot holds; `content` is None if the message is malformed."""
+    """The value of a slot; `content` is None if the message is malformed."""
 
     sequence: int
     data: bytes
@@ -49,24 +49,25 @@ class SlotOutranked(msgspec.Struct, frozen=True):
 async def read_slot(
     bus: Bus, slot: subjects.Slot, kind: type[Content]
 ) -> SlotValue[Content] | None:
-    """Return what the slot holds, or None for an empty one."""
+    """Return the content of the slot; None if it is empty."""
     stored = await bus.last(COMMANDS, str(slot))
     if stored is None:
         return None
+    content, malformed = None, ""
     try:
         content = decode(kind, stored.data)
     except MalformedMessage as error:
-        return SlotValue(
-            sequence=stored.sequence, data=stored.data, content=None, malformed=str(error)
-        )
-    return SlotValue(sequence=stored.sequence, data=stored.data, content=content)
+        malformed = str(error)
+    return SlotValue(
+        sequence=stored.sequence, data=stored.data, content=content, malformed=malformed
+    )
 
 
 def outranks(stored: Command, command: Command) -> bool:
     """Return whether a stored command must not be replaced by this one.
 
     A different command of the same order outranks too: an agent may have started the stored one
-    and would take the other for the same op. The writer must use a new order.
+    and would treat the other as the same op. The writer must use a new order.
     """
     if stored.epoch > command.epoch:
         return True
@@ -77,12 +78,6 @@ def outranks(stored: Command, command: Command) -> bool:
     return fingerprint(stored) != fingerprint(command)
 
 
-def next_order(token: int, *known: Order | None) -> Order:
-    """Return the first order of this token after all known ones."""
-    ops = (order.op for order in known if order is not None and order.token == token)
-    return Order(token, 1 + max(ops, default=0))
-
-
 class _CachedSlot(msgspec.Struct, frozen=True):
     value: SlotValue[Command] | None
     down_seconds: float
@@ -90,7 +85,7 @@ class _CachedSlot(msgspec.Struct, frozen=True):
 
 
 class SlotWriter:
-    """Writes slots; caches the last value of each, so that a write is one round trip."""
+    """Write slots; cache the last value of each, so that a write is one round trip."""
 
     def __init__(self, *, bus: Bus, clock: Clock) -> None:
         self._bus = bus
@@ -98,7 +93,7 @@ class SlotWriter:
         self._cache: dict[str, _CachedSlot] = {}
 
     async def read(self, slot: subjects.Command) -> SlotValue[Command] | None:
-        """Return what the slot holds, or None for an empty one."""
+        """Return the content of the slot; None if it is empty."""
         return self._remember(slot, await read_slot(self._bus, slot, Command))
 
     async def write(self, slot: subjects.Command, command: Command) -> SlotWritten | SlotOutranked:
@@ -203,7 +198,7 @@ async def watch_notifications(
 
 
 class SlotReader(Generic[Content]):
-    """Reads one slot. The caller must not read concurrently."""
+    """Read one slot. The caller must not read concurrently."""
 
     def __init__(
         self,
@@ -225,11 +220,11 @@ class SlotReader(Generic[Content]):
         """Whether the last two reads returned different messages."""
 
     def notified(self, data: bytes) -> None:
-        """Remember what was written, only to compare it with the next read."""
+        """Store the written data, only to compare it with the next read."""
         self._hint = data
 
     async def read(self) -> SlotValue[Content] | None:
-        """Return what the slot holds, or None for an empty one. Raise `BusError`."""
+        """Return the content of the slot; None if it is empty. Raise `BusError`."""
         pauses = Backoff(self._random, first=0.05, cap=1.0)
         hint, self._hint = self._hint, None
         slot = await read_slot(self._bus, self._slot, self._kind)

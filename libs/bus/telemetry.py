@@ -16,11 +16,11 @@ from libs.runtime.env import Env
 
 
 class TelemetrySender:
-    """Sends a node's batches, numbered by run. A batch that cannot be sent is discarded."""
+    """Send a node's batches, numbered by run. A batch that cannot be sent is discarded."""
 
     def __init__(self, *, bus: Bus, env: Env, node_uid: str, boot_id: str) -> None:
-        me = bus.identity
-        self._subject = str(subjects.Telemetry(cluster=me.cluster, node=me.node))
+        identity = bus.identity
+        self._subject = str(subjects.Telemetry(cluster=identity.cluster, node=identity.node))
         self._bus = bus
         self._clock = env.clock
         self._node_uid = node_uid
@@ -58,31 +58,22 @@ class _Source(msgspec.Struct):
     next: int = 0
     previous_run: str = ""
     previous_next: int = 0
-    missing: int = 0
 
 
 class TelemetryCollector:
-    """Passes on every batch of a cluster at most once and in order, while it is entered."""
+    """Pass on every batch of a cluster at most once and in order, while it is entered."""
 
-    def __init__(
-        self,
-        *,
-        bus: Bus,
-        cluster: str,
-        on_batch: Callable[[Batch], None],
-        group: str = "",
-    ) -> None:
+    def __init__(self, *, bus: Bus, cluster: str, on_batch: Callable[[Batch], None]) -> None:
         self._bus = bus
         self._cluster = cluster
-        self._pattern = subjects.of_cluster(subjects.Telemetry, cluster)
+        self._pattern = subjects.cluster_pattern(subjects.Telemetry, cluster)
         self._on_batch = on_batch
-        self._group = group
         self._sources: dict[str, _Source] = {}
         self._subscription: Closable | None = None
         self.received = 0
         """Batches that were passed on."""
         self.missing = 0
-        """Sequence numbers that were skipped; not counted by a member of a group."""
+        """Sequence numbers that were skipped."""
         self.late = 0
         """Batches dropped because they, or later ones, were received before."""
         self.malformed = 0
@@ -90,26 +81,16 @@ class TelemetryCollector:
         """Batches whose node differs from their subject."""
 
     async def __aenter__(self) -> Self:
-        self._subscription = await self._bus.subscribe(
-            self._pattern, self._received, group=self._group
-        )
+        self._subscription = await self._bus.subscribe(self._pattern, self._received)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._subscription is not None:
             await self._subscription.close()
 
-    def missing_of(self, node: str) -> int:
-        """Return how many batches of this node were skipped."""
-        source = self._sources.get(self._subject_of(node))
-        return source.missing if source else 0
-
     def forget(self, node: str) -> None:
-        """Drop the count of a node that was deleted."""
-        self._sources.pop(self._subject_of(node), None)
-
-    def _subject_of(self, node: str) -> str:
-        return str(subjects.Telemetry(cluster=self._cluster, node=node))
+        """Drop a node that was deleted."""
+        self._sources.pop(str(subjects.Telemetry(cluster=self._cluster, node=node)), None)
 
     def _received(self, subject: str, data: bytes, _reply: str) -> None:
         try:
@@ -128,9 +109,7 @@ class TelemetryCollector:
             if seq < source.next:
                 self.late += 1
                 return
-            if not self._group:
-                source.missing += seq - source.next
-                self.missing += seq - source.next
+            self.missing += seq - source.next
         source.next = seq + 1
         self.received += 1
         self._on_batch(batch)

@@ -55,7 +55,7 @@ class Plane(msgspec.Struct, frozen=True, kw_only=True):
     readers: tuple[Writer, ...]
     stream: subjects.Stream | None = None
     """None means core NATS: messages are not stored."""
-    means: str
+    description: str
     forms: tuple[MessageForm, ...]
 
     @property
@@ -122,12 +122,11 @@ _EVENT_WRITERS = dict.fromkeys(
 
 
 def _query_forms() -> tuple[MessageForm, ...]:
-    forms: list[MessageForm] = []
-    for verb, (question, answer) in queries.QUERIES.items():
-        forms.append(
-            MessageForm(name=f"ask.{verb.value}.question", message=question, kind=verb.value)
-        )
-        forms.append(MessageForm(name=f"ask.{verb.value}.answer", message=answer, kind=verb.value))
+    forms = [
+        MessageForm(name=f"ask.{verb.value}.{part}", message=message, kind=verb.value)
+        for verb, messages in queries.QUERIES.items()
+        for part, message in zip(("question", "answer"), messages, strict=True)
+    ]
     return (*forms, MessageForm(name="ask.problem", message=queries.QueryError))
 
 
@@ -137,7 +136,7 @@ PLANES = (
         writers=(Writer.SCHEDULER,),
         readers=(*COMPONENTS, Writer.SCHEDULER, Writer.DRIVER_CLUSTER),
         stream=subjects.COMMANDS,
-        means="the slot: the current command of one component of one node",
+        description="the slot: the current command of one component of one node",
         forms=_forms("command", commands.Command, commands.COMMANDS, _COMMAND_READERS),
     ),
     Plane(
@@ -145,7 +144,7 @@ PLANES = (
         writers=CHECK_SENDERS,
         readers=(*COMPONENTS, Writer.SCHEDULER),
         stream=subjects.COMMANDS,
-        means="a read-only question to a component; the answer is a report with the check's id",
+        description="a read-only question to a component; the answer is a report with its id",
         forms=_forms("check", commands.Check, commands.CHECKS, _CHECK_READERS),
     ),
     Plane(
@@ -153,21 +152,21 @@ PLANES = (
         writers=COMPONENTS,
         readers=SERVICES,
         stream=subjects.STATE,
-        means="the last report of each kind; answers to a check end with its sender",
+        description="the last report of each kind; answers to a check end with its sender",
         forms=_forms("state", reports.Report, reports.REPORTS, _REPORT_WRITERS),
     ),
     Plane(
         subject=subjects.Beat,
         writers=COMPONENTS,
         readers=SERVICES,
-        means="heartbeats with the known kinds; silence is measured by the receiver's clock",
+        description="heartbeats with the known kinds; silence is measured by the receiver's clock",
         forms=(MessageForm(name="beat", message=reports.Beat),),
     ),
     Plane(
         subject=subjects.Telemetry,
         writers=(Writer.TELEMETRY,),
         readers=(Writer.TELEMETRY_CLUSTER,),
-        means="metrics in numbered batches without acknowledgement; gaps are counted",
+        description="metrics in numbered batches without acknowledgement; gaps are counted",
         forms=(MessageForm(name="telemetry", message=telemetry.Batch),),
     ),
     Plane(
@@ -175,14 +174,14 @@ PLANES = (
         writers=(*COMPONENTS, *SERVICES),
         readers=(Writer.CTL, Writer.SCHEDULER),
         stream=subjects.EVENTS,
-        means="events for people, audits and replay; no decision depends on them",
+        description="events for people, audits and replay; no decision depends on them",
         forms=_forms("event", events.Event, events.EVENTS, _EVENT_WRITERS),
     ),
     Plane(
         subject=subjects.Query,
         writers=(Writer.CTL,),
         readers=SERVICES,
-        means="a read-only question to a service, answered to the sender's inbox",
+        description="a read-only question to a service, answered to the sender's inbox",
         forms=_query_forms(),
     ),
 )
@@ -199,34 +198,34 @@ class StoredForm(msgspec.Struct, frozen=True, kw_only=True):
     """A stored record that other processes and later versions read."""
 
     form: MessageForm
-    kept: str
+    description: str
     """A description of where the record is stored."""
 
 
 STORED_FORMS = (
     StoredForm(
         form=MessageForm(name="node.lease", message=node.NodeLease),
-        kept=f"annotation `{node.LEASE_ANNOTATION}` of the Node",
+        description=f"annotation `{node.LEASE_ANNOTATION}` of the Node",
     ),
     StoredForm(
         form=MessageForm(name="node.record", message=node.NodeRecord),
-        kept=f"annotation `{node.RECORD_ANNOTATION}` of the Node",
+        description=f"annotation `{node.RECORD_ANNOTATION}` of the Node",
     ),
     StoredForm(
         form=MessageForm(name="rollout.spec", message=rollout.RolloutSpec),
-        kept=f"`spec` of the `{rollout.KIND}` ({rollout.GROUP}/{rollout.VERSION})",
+        description=f"`spec` of the `{rollout.KIND}` ({rollout.GROUP}/{rollout.VERSION})",
     ),
     StoredForm(
         form=MessageForm(name="rollout.status", message=rollout.RolloutStatus),
-        kept=f"`status` of the `{rollout.KIND}` ({rollout.GROUP}/{rollout.VERSION})",
+        description=f"`status` of the `{rollout.KIND}` ({rollout.GROUP}/{rollout.VERSION})",
     ),
     StoredForm(
         form=MessageForm(name="journal.revision", message=journal.Revision),
-        kept="the audit's journal of the API server, one record per line",
+        description="the audit's journal of the API server, one record per line",
     ),
     StoredForm(
         form=MessageForm(name="journal.entry", message=journal.Entry),
-        kept="the journal of an agent on its node, one record per line",
+        description="the journal of an agent on its node, one record per line",
     ),
 )
 """Stored records; they have golden files too."""

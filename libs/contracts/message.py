@@ -77,14 +77,18 @@ def decode(kind: type[M], data: bytes | msgspec.Raw) -> M:
 
 
 def _reason(kind: type[Any], data: bytes | msgspec.Raw, error: Exception) -> str:
-    name = kind.__name__
-    try:
-        version = msgspec.json.decode(data, type=_Version).v
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        version = MAJOR
+    version = version_of(data)
     if version != MAJOR:
-        return version_mismatch(name, version)
-    return f"not a readable {name}: {error}"
+        return version_mismatch(kind.__name__, version)
+    return f"not a readable {kind.__name__}: {error}"
+
+
+def version_of(data: bytes | msgspec.Raw) -> int:
+    """Return the major version of a message, or `MAJOR` if it cannot be read."""
+    try:
+        return msgspec.json.decode(data, type=_Version).v
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return MAJOR
 
 
 def version_mismatch(name: str, version: int) -> str:

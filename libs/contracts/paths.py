@@ -1,4 +1,4 @@
-"""The paths of `Revision.changed`: parsing them, and setting values in objects by path.
+"""The paths of `Revision.changed`: parsing them, setting values by path, and those of a Node.
 
 A path joins keys by dots. A key with punctuation is quoted in brackets, and an item of a list is
 named by its identifying fields: `status.conditions[type=Ready].status`.
@@ -8,7 +8,20 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Final, cast
+
+from libs.contracts.node import (
+    DRIVER_LABEL,
+    INITIALLY_CORDONED_ANNOTATION,
+    KEEP_CORDONED_LABEL,
+    LEASE_ANNOTATION,
+    RECORD_ANNOTATION,
+    REQUEST_ANNOTATION,
+    REQUESTED_ANNOTATION,
+    SAFE_LOAD_ANNOTATION,
+    SKIP_LABEL,
+    STATE_LABEL,
+)
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _PAIR = rf'[^\s=\[\],"]+=(?:{_STRING}|[^\[\]=,"\s]+)'
@@ -48,6 +61,32 @@ def label_path(key: str) -> str:
 def annotation_path(key: str) -> str:
     """Return the path of an annotation; its key must contain punctuation."""
     return f"metadata.annotations[{json.dumps(key)}]"
+
+
+_NODE_LABELS: Final = frozenset({STATE_LABEL, DRIVER_LABEL, SKIP_LABEL, KEEP_CORDONED_LABEL})
+
+
+def node_path(key: str) -> str:
+    """Return the path of one of our labels or annotations of a Node."""
+    return label_path(key) if key in _NODE_LABELS else annotation_path(key)
+
+
+UID: Final = "metadata.uid"
+CORDON: Final = "spec.unschedulable"
+READY: Final = "status.conditions[type=Ready].status"
+BOOT: Final = "status.nodeInfo.bootID"
+KERNEL: Final = "status.nodeInfo.kernelVersion"
+TAINT: Final = "spec.taints[key=node.kubernetes.io/unschedulable,effect=NoSchedule]"
+STATE: Final = node_path(STATE_LABEL)
+DRIVER: Final = node_path(DRIVER_LABEL)
+SKIP: Final = node_path(SKIP_LABEL)
+KEEP_CORDONED: Final = node_path(KEEP_CORDONED_LABEL)
+LEASE: Final = node_path(LEASE_ANNOTATION)
+RECORD: Final = node_path(RECORD_ANNOTATION)
+REQUEST: Final = node_path(REQUEST_ANNOTATION)
+REQUESTED: Final = node_path(REQUESTED_ANNOTATION)
+SAFE_LOAD: Final = node_path(SAFE_LOAD_ANNOTATION)
+INITIALLY_CORDONED: Final = node_path(INITIALLY_CORDONED_ANNOTATION)
 
 
 @lru_cache(maxsize=4096)

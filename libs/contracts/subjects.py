@@ -181,12 +181,12 @@ def slot_of(notified: str) -> Slot:
     return slot
 
 
-def everything(plane: type[Subject]) -> str:
+def plane_pattern(plane: type[Subject]) -> str:
     """Return the pattern of a plane in all clusters."""
     return f"{ROOT}.{plane.plane}.>"
 
 
-def of_cluster(plane: type[Subject], cluster: str) -> str:
+def cluster_pattern(plane: type[Subject], cluster: str) -> str:
     """Return the pattern of a plane in one cluster."""
     return f"{ROOT}.{plane.plane}.{_token('cluster', cluster)}.>"
 
@@ -259,7 +259,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     subjects: tuple[str, ...]
-    keeps: str
+    description: str
     """A description of the content."""
     per_subject: int
     """Maximum number of messages per subject; the oldest are discarded."""
@@ -268,7 +268,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     max_age: float = 0.0
     compressed: bool = False
     deny_purge: bool = False
-    fences: bool = False
+    sequence_fenced: bool = False
     """Whether writers remember sequence numbers, which must not repeat if the stream is lost."""
     notify: tuple[str, str] | None = None
     """Republish stored messages from the first pattern to the second."""
@@ -278,19 +278,19 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
 COMMANDS = Stream(
     name="COMMANDS",
-    subjects=(everything(Command), everything(Check)),
-    keeps="the slots: the current command of each component, and checks sent to it",
+    subjects=(plane_pattern(Command), plane_pattern(Check)),
+    description="the slots: the current command of each component, and checks sent to it",
     per_subject=1,
     max_message=64 * 1024,
-    fences=True,
+    sequence_fenced=True,
     notify=(NOTIFY_FROM, NOTIFY_TO),
     max_consumers=64,
 )
 
 STATE = Stream(
     name="STATE",
-    subjects=(everything(State),),
-    keeps="the last report of each kind from each component of each node",
+    subjects=(plane_pattern(State),),
+    description="the last report of each kind from each component of each node",
     per_subject=1,
     max_message=512 * 1024,
     max_consumers=128,
@@ -298,8 +298,8 @@ STATE = Stream(
 
 EVENTS = Stream(
     name="EVENTS",
-    subjects=(everything(Event),),
-    keeps="events for people, audits and replay; no decision depends on them",
+    subjects=(plane_pattern(Event),),
+    description="events for people, audits and replay; no decision depends on them",
     per_subject=1_000,
     max_message=64 * 1024,
     max_bytes=1024**3,

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 from math import inf
 
 from libs.contracts.node import WaitCode
-from libs.forecast.percentiles import Percentiles, percentiles_of
 from libs.forecast.play_result import CapacityLoss, NodeResult, PlayResult, ProofDelay
-from libs.forecast.rollout_plan import ProofForecast
+from libs.forecast.rollout_plan import Percentiles, ProofForecast, percentiles_of
 from libs.rollout.decision import Wait
 
 OWN_WAITS = frozenset(
@@ -30,12 +29,12 @@ _NOTABLE_SECONDS = 600.0
 
 
 def node_names(results: Iterable[PlayResult]) -> list[str]:
-    """Return the names of all nodes that had anything to do."""
+    """Return the names of all nodes that were not up to date."""
     return sorted({name for result in results for name in result.nodes})
 
 
 def node_results(results: Sequence[PlayResult], name: str) -> list[NodeResult]:
-    """Return the results of one node; plays in which it had nothing to do have none."""
+    """Return the results of one node; a play in which it was up to date has none."""
     return [result.nodes[name] for result in results if name in result.nodes]
 
 
@@ -68,8 +67,10 @@ def final_wait(found: Sequence[NodeResult], end: Percentiles) -> Wait | None:
     """
     if end.p95 is not None:
         return None
-    waits = (each.wait for each in found if each.end is None and each.wait is not None)
-    return next((w for w in waits if end.p50 is None or w.code is not WaitCode.FAILED), None)
+    waits = [node.wait for node in found if node.end is None and node.wait is not None]
+    return next(
+        (wait for wait in waits if end.p50 is None or wait.code is not WaitCode.FAILED), None
+    )
 
 
 def largest_loss(results: Iterable[PlayResult]) -> CapacityLoss:
@@ -84,13 +85,13 @@ def proof_forecast(results: Sequence[PlayResult]) -> ProofForecast | None:
     if not proofs:
         return None
     notable = [
-        each.delay
-        for each in proofs
-        if each.delay is not None and _notable(each.delay, each.proven_at)
+        proof.delay
+        for proof in proofs
+        if proof.delay is not None and _is_notable(proof.delay, proof.proven_at)
     ]
     return ProofForecast(
-        threshold=max(each.threshold for each in proofs),
-        after=percentiles_of((each.proven_at for each in proofs), len(results)),
+        threshold=max(proof.threshold for proof in proofs),
+        after=percentiles_of((proof.proven_at for proof in proofs), len(results)),
         delay=max(notable, key=lambda delay: (delay.seconds, delay.node)) if notable else None,
     )
 
@@ -105,6 +106,6 @@ def _done_at(result: PlayResult, left_out: set[str]) -> float | None:
     return None if last == inf else last
 
 
-def _notable(delay: ProofDelay, proven: float | None) -> bool:
+def _is_notable(delay: ProofDelay, proven: float | None) -> bool:
     """Return whether the delay takes half of the proof phase, and more than a few minutes."""
     return delay.seconds >= _NOTABLE_SECONDS and (proven is None or 2 * delay.seconds >= proven)

@@ -5,19 +5,16 @@ Deciding about each of their steps costs ten times as much. Every other node is 
 
 from collections.abc import Iterator
 
-from libs.contracts.journal import Verb
-from libs.contracts.node import MANAGER, UpgradeState
+from libs.contracts.node import UpgradeState
+from libs.contracts.paths import LEASE
 from libs.contracts.reports import Preflight
-from libs.forecast.stage import api, driver_agent, evictions, installed, tenant_pods
-from libs.forecast.stage.field_paths import LEASE, SCHEDULER
+from libs.forecast.stage import api, driver_agent, effects, installed, tenant_pods
 from libs.forecast.stage.installed import FinishedUpgrade
-from libs.forecast.stage.managed_fields import applied
 from libs.forecast.stage.objects import StageMachine, StageNode
 from libs.forecast.stage.state import StageState
 from libs.forecast.upgrade_estimate import UpgradeEstimate, estimate_upgrade
 from libs.rollout.views.machine import EvictionExemption, PreflightQuery
 
-_SCHEDULER = api.Requester(Verb.APPLY, SCHEDULER, MANAGER)
 _VALIDATE_OP = 2
 """The number of the validation among the ops of one lease."""
 _NEVER_EXPIRES = 1e12
@@ -40,7 +37,7 @@ class FastForward:
         return self._state.dirty - self._active
 
     def start(self) -> Iterator[tuple[str, UpgradeEstimate]]:
-        """Fast-forward the changed nodes that can be."""
+        """Fast-forward the changed nodes that qualify for it."""
         for name in self.changed_nodes:
             estimate = self._estimate(name)
             if estimate is not None:
@@ -58,7 +55,11 @@ class FastForward:
         if (name, record.token) in self._estimated:
             return None
         self._estimated.add((name, record.token))
-        return None if evictions.has_pending(state, name) else estimate_upgrade(state, node, record)
+        return (
+            None
+            if effects.has_pending_evictions(state, name)
+            else estimate_upgrade(state, node, record)
+        )
 
     def _begin(self, name: str, estimate: UpgradeEstimate) -> None:
         """Keep the engine from deciding about the node, as if a write were unanswered."""
@@ -67,11 +68,11 @@ class FastForward:
         state.nodes[name].taint = True
         self._active.add(name)
         state.stale_views.add(name)
-        state.timers.add(estimate.label_moves_at, move_label, name, estimate, self._active)
+        state.call_at(estimate.label_moves_at, move_label, name, estimate, self._active)
 
 
 def move_label(state: StageState, name: str, estimate: UpgradeEstimate, active: set[str]) -> None:
-    """Remove the evicted pods; go on unless the target was halted meanwhile."""
+    """Remove the evicted pods, and continue unless the target was halted meanwhile."""
     machine, pool = state.machines[name], state.pools[estimate.record.pool]
     for uid in estimate.evicted_pods:
         machine.tenant_pods.pop(uid, None)
@@ -80,7 +81,7 @@ def move_label(state: StageState, name: str, estimate: UpgradeEstimate, active: 
     if target is not None and target.halted_because:
         _resume_decisions(state, name, active)
     else:
-        state.timers.add(estimate.ends_at, finish_fast_forward, name, estimate, active)
+        state.call_at(estimate.ends_at, finish_fast_forward, name, estimate, active)
 
 
 def finish_fast_forward(
@@ -88,13 +89,13 @@ def finish_fast_forward(
 ) -> None:
     """Leave the node as the steps of its upgrade would have left it."""
     node, machine, label = state.nodes[name], state.machines[name], estimate.build.label
-    for what, number in (
+    for operation, count in (
         ("unload", estimate.unloads),
         (f"load {label}", estimate.loads),
         (f"run {label}", 1),
         (f"validation {label}", 1),
     ):
-        machine.counts[what] = machine.counts.get(what, 0) + number
+        machine.counts[operation] = machine.counts.get(operation, 0) + count
     upgrade = FinishedUpgrade(
         pool=estimate.record.pool,
         target=estimate.record.target,
@@ -112,7 +113,7 @@ def finish_fast_forward(
     evidence = installed.evidence_of(node, machine, upgrade)
     installed.idle_agents(state, node, machine, upgrade, evidence)
     fields = installed.node_fields(node, machine, upgrade)
-    api.change_fields(state, node, applied(node.fields, MANAGER, fields), _SCHEDULER)
+    api.change_fields(state, node, api.apply_fields(node.fields, fields), api.OUR_APPLY)
     node.taint = api.is_cordoned(node)
     driver_agent.report_facts(state, machine)
     tenant_pods.refill_node(state, name, node.uid)
@@ -126,7 +127,7 @@ def _resume_decisions(state: StageState, name: str, active: set[str]) -> None:
 
 
 def _answer_preflight(state: StageState, node: StageNode) -> None:
-    """Answer the node's preflight for good where it will find nothing."""
+    """Store a preflight answer that never expires, for a node that would pass the check."""
     machine, pool = state.machines[node.name], state.pools.get(node.pool)
     build = None if pool is None else pool.builds.get(pool.target, {}).get(node.variant)
     if build is None or not _passes_preflight(machine):

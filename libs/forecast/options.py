@@ -14,7 +14,7 @@ from libs.rollout.views.pool import Build, PoolView
 
 
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to change; None and empty: as it is."""
+    """The options to change; None or empty: unchanged."""
 
     target: str = ""
     builds: Mapping[str, Build] = {}
@@ -40,7 +40,7 @@ def apply_options(fleet: Fleet, pool: str, options: PlanOptions) -> Fleet:
         raise LookupError(f"pool {pool!r} not found; known pools: {known}")
     nodes = {name: node for name, node in sorted(fleet.nodes.items()) if _is_concerned(node, pool)}
     keys = {key for node in nodes.values() for key in _pools_of(node)} | {pool}
-    pools = {key: view_of for key, view_of in sorted(fleet.pools.items()) if key in keys}
+    pools = {key: other for key, other in sorted(fleet.pools.items()) if key in keys}
     return Fleet(pools={**pools, pool: without_pause(_apply(view, options))}, nodes=nodes)
 
 

@@ -1,20 +1,25 @@
 """Plan a rollout: play it several times and summarize the results."""
 
-from collections.abc import Sequence
-from math import inf
+from collections.abc import Callable, Sequence
+from math import ceil, inf
 
 from msgspec.structs import replace
 
 from libs.forecast import aggregate
-from libs.forecast.assumptions import Assumptions
 from libs.forecast.options import PlanOptions, apply_options
-from libs.forecast.percentiles import percentiles_of, upper_median
 from libs.forecast.play import play
 from libs.forecast.play_result import PlayResult
 from libs.forecast.pods import PodEffects
-from libs.forecast.remarks import remarks
-from libs.forecast.required_limits import find_required_limits
-from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
+from libs.forecast.remarks import format_duration, remarks
+from libs.forecast.rollout_plan import (
+    NodeForecast,
+    RequiredLimits,
+    RolloutPlan,
+    percentiles_of,
+    upper_median,
+)
+from libs.forecast.seeded_world import SeededWorld
+from libs.forecast.world import WorldModel
 from libs.rollout.views.fleet import Fleet, Instant
 
 _MAX_PLAYS, _MIN_PLAYS = 20, 2
@@ -27,23 +32,24 @@ def plan(
     now: Instant,
     *,
     pool: str,
-    assumptions: Assumptions,
     options: PlanOptions = PlanOptions(),  # noqa: B008 - frozen
     finish_by: float | None = None,
     plays: int | None = None,
     seed: int = 0,
+    world_of: Callable[[int], WorldModel] = SeededWorld,
 ) -> RolloutPlan:
     """Forecast the rollout of a pool from `now` on.
 
-    With `finish_by` (unix seconds) also search the limits that complete it in time. The same
-    arguments give the same plan, in whatever order nodes and pools come.
+    With `finish_by` (unix seconds) also search the limits that complete it in time. `world_of`
+    returns the world of a seed. The same arguments give the same plan, in whatever
+    order nodes and pools come.
     """
     played_fleet = apply_options(fleet, pool, options)
     if plays is None:
         plays = max(_MIN_PLAYS, min(_MAX_PLAYS, _NODES // max(1, len(played_fleet.nodes))))
     if plays < 1:
         raise ValueError(f"cannot forecast with {plays} plays: use at least one")
-    worlds = [assumptions.world(seed + number) for number in range(plays)]
+    worlds = [world_of(seed + number) for number in range(plays)]
 
     def results_of(options: PlanOptions) -> list[PlayResult]:
         changed = apply_options(played_fleet, pool, options)
@@ -67,20 +73,20 @@ def plan(
             makespan,
             nodes=members,
             seconds=seconds,
-            least=min(members, _least(results, seconds)),
+            least=min(members, _lower_bound(results, seconds)),
             parallel=played_fleet.pools[pool].upgrade.max_parallel_upgrades,
         )
         forecast = replace(forecast, required_limits=limits)
-    return replace(forecast, remarks=remarks(forecast, fleet, played_fleet, now, assumptions.basis))
+    return replace(forecast, remarks=remarks(forecast, fleet, played_fleet, now))
 
 
-def _least(results: Sequence[PlayResult], seconds: float) -> int:
+def _lower_bound(results: Sequence[PlayResult], seconds: float) -> int:
     """Return a number of nodes below which the measured unavailable time cannot fit.
 
     Part of that time is the pause between two attempts, so only a good half of it counts.
     """
     unavailable = (
-        sum(each.end - each.start for each in result.nodes.values() if each.start and each.end)
+        sum(node.end - node.start for node in result.nodes.values() if node.start and node.end)
         for result in results
     )
     return int(0.6 * min(unavailable, default=0.0) / seconds) if seconds > 0 else 0
@@ -104,17 +110,17 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
 
 def _node(fleet: Fleet, pods: PodEffects, results: Sequence[PlayResult], name: str) -> NodeForecast:
     found = aggregate.node_results(results, name)
-    evicted = frozenset[str]().union(*(each.evicted for each in found))
-    end = percentiles_of((each.end for each in found), len(results))
+    evicted = frozenset[str]().union(*(node.evicted for node in found))
+    end = percentiles_of((node.end for node in found), len(results))
     return NodeForecast(
         node=name,
-        start=percentiles_of((each.start for each in found), len(results)),
+        start=percentiles_of((node.start for node in found), len(results)),
         end=end,
         evicted=pods.evicted(evicted),
         lost_pods=pods.lost(evicted),
         blocked_by=pods.blocked_by(fleet.nodes[name]),
         wait=aggregate.final_wait(found, end),
-        failed_plays=sum(each.failed is not None for each in found),
+        failed_plays=sum(node.failed is not None for node in found),
     )
 
 
@@ -125,3 +131,64 @@ def _start_order(node: NodeForecast) -> tuple[float, float, str]:
         inf if start.p95 is None else start.p95,
         node.node,
     )
+
+
+# The smallest limits that complete a rollout in time. A larger limit never makes a rollout slower,
+# so the smallest sufficient one is found by bisection.
+
+MakespanOf = Callable[[int, int | None], float | None]
+"""Returns the p95 makespan (None: unknown) for a maxUnavailable and a maxParallelUpgrades (None:
+unchanged).
+"""
+
+
+def find_required_limits(
+    makespan_of: MakespanOf, *, nodes: int, seconds: float, least: int, parallel: int
+) -> RequiredLimits:
+    """Return the smallest sufficient `maxUnavailable`, not below `least`.
+
+    `parallel` is the current `maxParallelUpgrades`.
+    """
+    if seconds <= 0:
+        return RequiredLimits(max_unavailable=None, why="that time has passed")
+    widest = makespan_of(nodes, None)
+    if widest is not None and widest <= seconds:
+        found = _smallest(lambda number: makespan_of(number, None), nodes, seconds, least)
+        why = f"with {found} at a time it takes {format_duration(makespan_of(found, None))}"
+        return RequiredLimits(max_unavailable=found, why=why)
+    unlimited = makespan_of(nodes, 0) if parallel else widest
+    if unlimited is not None and unlimited <= seconds:
+        found = _smallest(lambda number: makespan_of(number, 0), nodes, seconds, least)
+        why = (
+            f"only with maxParallelUpgrades (now {parallel}) set to 0 or at least as much:"
+            f" it then takes {format_duration(makespan_of(found, 0))}"
+        )
+        return RequiredLimits(max_unavailable=found, max_parallel=0, why=why)
+    return RequiredLimits(max_unavailable=None, why=_why_never(unlimited))
+
+
+def _why_never(unlimited: float | None) -> str:
+    if unlimited is None:
+        return "the end of the last node is unknown whatever the limits are"
+    return f"even with all nodes at a time it takes {format_duration(unlimited)}"
+
+
+def _smallest(
+    makespan_of: Callable[[int], float | None], nodes: int, seconds: float, least: int
+) -> int:
+    """Return the smallest sufficient number of 0 to `nodes`, of which the last is sufficient."""
+
+    def is_enough(number: int) -> bool:
+        makespan = makespan_of(number)
+        return makespan is not None and makespan <= seconds
+
+    low, high, step = least - 1, nodes, 1
+    while (probe := low + step) < high:
+        if is_enough(probe):
+            high = probe
+            break
+        low, step = probe, ceil(step * 2)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high

@@ -6,18 +6,17 @@ from libs.contracts.node import UpgradeState
 from libs.forecast.fast_forward import FastForward
 from libs.forecast.play_recorder import PlayRecorder
 from libs.forecast.play_result import PlayResult
-from libs.forecast.stage import Stage
-from libs.forecast.stage.stage import ViewUpdate
+from libs.forecast.stage.stage import Stage, ViewUpdate
 from libs.forecast.stage.state import StageState
 from libs.forecast.world import WorldModel
 from libs.rollout.decide import Decider
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 
-_MADE = 10**9
-"""Numbers the uids made during a play, so that they differ from all observed ones."""
+_PLAYED_UIDS = 10**9
+"""Number of the first uid of a play, so that generated uids differ from all observed ones."""
 _LARGE = 200
-"""Fleets with more nodes than this always have something to decide."""
+"""Fleets with more nodes than this have a decision to make at nearly every moment."""
 _PAUSE = 0.25
 """Seconds between two decisions for large fleets, which delays each of three steps of a node."""
 
@@ -39,7 +38,7 @@ class _Play:
     ) -> None:
         self._stage = Stage.from_fleet(fleet, world=world, now=now.at)
         self._stage.state.foreign_operator = now.visibility.foreign_operator
-        self._stage.state.made = _MADE
+        self._stage.state.uids = _PLAYED_UIDS
         keep_obstacles(self._stage.state, fleet)
         self._pause = _PAUSE if len(fleet.nodes) > _LARGE else 0.0
         self._fast_forward = FastForward(self._stage.state) if fast_forward else None
@@ -51,7 +50,7 @@ class _Play:
         considered = stage.pop_view_update().nodes
         while True:
             decision = decider.decide(stage.instant())
-            stage.carry_out(decision, no_longer_waiting=decision.no_longer_waiting)
+            stage.carry_out(decision, decision.no_longer_waiting)
             recorder.observe_decision(stage.now, decision, decider.waits, considered)
             changes = self._next()
             if changes is None:
@@ -61,11 +60,11 @@ class _Play:
             considered = changes.nodes
 
     def _next(self) -> ViewUpdate | None:
-        """Advance until there is something to decide; None: nothing more will happen."""
+        """Advance to the next change to decide about; None: no event is left."""
         stage, state = self._stage, self._stage.state
         while True:
             wake_at = self._decider.wake_at
-            due = [at for at in (stage.next_at, wake_at) if at is not None]
+            due = [time for time in (stage.next_at, wake_at) if time is not None]
             if not due or self._recorder.is_over(min(due), self._decider.waits):
                 return None
             stage.run_until(min(due))
@@ -92,11 +91,11 @@ class _Play:
 
 
 _HOLDER = "holder"
-"""The finding that a stage derives by itself from the pods and processes it shows."""
+"""The code of the finding that a stage derives itself from its pods and processes."""
 
 
 def keep_obstacles(state: StageState, fleet: Fleet) -> None:
-    """Keep what the fleet shows of refused evictions and preflight findings for the whole play."""
+    """Keep the refused evictions and preflight findings of the fleet for the whole play."""
     for node in fleet.nodes.values():
         machine = state.machines[node.name]
         for pod in node.pods or ():

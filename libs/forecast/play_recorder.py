@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from libs.contracts.node import UpgradeState, WaitCode
-from libs.forecast.capacity_tracker import CapacityTracker
-from libs.forecast.play_result import NodeResult, PlayResult
-from libs.forecast.proof_tracker import ProofTracker
+from libs.forecast.play_result import CapacityTracker, NodeResult, PlayResult, ProofTracker
 from libs.rollout.decide import DecisionDelta
 from libs.rollout.decision import EvictPods, Step, Wait
 from libs.rollout.node_writes import upgrade_lease
@@ -23,8 +21,8 @@ _BY_TIME = frozenset({WaitCode.BACK_OFF, WaitCode.DRIVER_RESTARTING})
 
 
 class PlayRecorder:
-    def __init__(self, fleet: Fleet, pool: str, at: float) -> None:
-        self._started_at = at
+    def __init__(self, fleet: Fleet, pool: str, started_at: float) -> None:
+        self._started_at = started_at
         self._pool = pool
         self._results: dict[str, NodeResult] = {}
         self._open: set[str] = set()
@@ -43,17 +41,17 @@ class PlayRecorder:
             self._observe_flight(node, 0.0)
         self._capacity.update(0.0)
 
-    # What is shown to it.
+    # Observations.
 
     def observe(self, now: float, nodes: Iterable[NodeView], pools: Iterable[PoolView]) -> None:
-        at = now - self._started_at
+        elapsed = now - self._started_at
         for node in nodes:
-            self._capacity.observe(node, at)
-            self._observe_flight(node, at)
-        self._capacity.update(at)
+            self._capacity.observe(node, elapsed)
+            self._observe_flight(node, elapsed)
+        self._capacity.update(elapsed)
         for pool in pools:
             if pool.key == self._pool:
-                self._proof.observe_pool(pool, at)
+                self._proof.observe_pool(pool, elapsed)
 
     def observe_decision(
         self,
@@ -62,51 +60,51 @@ class PlayRecorder:
         waits: Mapping[str, Wait],
         considered: Iterable[NodeView],
     ) -> None:
-        """Record a decision; it considered `looked_at`, `waits` are those of all nodes."""
-        at = now - self._started_at
+        """Record a decision about the `considered` nodes; `waits` are those of all nodes."""
+        elapsed = now - self._started_at
         for name, step in decision.steps.items():
             self._open_node(name)
-            for act in step.actions:
-                if isinstance(act, EvictPods):
-                    self._add_evicted(name, (pod.uid for pod in act.pods))
-            self._proof.observe_wait(name, step.wait, at)
+            for action in step.actions:
+                if isinstance(action, EvictPods):
+                    self._add_evicted(name, (pod.uid for pod in action.pods))
+            self._proof.observe_wait(name, step.wait, elapsed)
         for name, wait in decision.waits.items():
             self._open_node(name)
-            self._proof.observe_wait(name, wait, at)
+            self._proof.observe_wait(name, wait, elapsed)
         for node in considered:
-            at_work = node.write_pending or node.name in decision.steps or node.name in waits
-            if not at_work and node.name in self._open:
-                self._finish_node(node, at)
+            is_active = node.write_pending or node.name in decision.steps or node.name in waits
+            if not is_active and node.name in self._open:
+                self._finish_node(node, elapsed)
 
     def fast_forwarded(self, now: float, name: str, leaving: Iterable[str]) -> None:
         """Record that the node starts and evicts these pods; it is not observed again before its
         end.
         """
-        at = now - self._started_at
-        self._start_node(name, at)
+        elapsed = now - self._started_at
+        self._start_node(name, elapsed)
         self._add_evicted(name, leaving)
-        self._capacity.node_lost(name, self._gpus[name], at)
-        self._capacity.update(at)
+        self._capacity.node_lost(name, self._gpus[name], elapsed)
+        self._capacity.update(elapsed)
 
-    # When it is over.
+    # The end of the play.
 
-    def is_over(self, following: float, waits: Mapping[str, Wait]) -> bool:
+    def is_over(self, next_time: float, waits: Mapping[str, Wait]) -> bool:
         """Return whether the play can end, given the time of its next event."""
-        at = following - self._started_at
-        if not self._open or at - self._progress_at > GIVE_UP_SECONDS:
+        elapsed = next_time - self._started_at
+        if not self._open or elapsed - self._progress_at > GIVE_UP_SECONDS:
             return True
-        if self._in_flight or at - self._idle_since < IDLE_SECONDS:
+        if self._in_flight or elapsed - self._idle_since < IDLE_SECONDS:
             return False
         timed = any(name in waits and waits[name].code in _BY_TIME for name in self._open)
         if timed:
-            self._idle_since = at
+            self._idle_since = elapsed
         return not timed
 
     def result(self, waits: Mapping[str, Wait], steps: Mapping[str, Step]) -> PlayResult:
         for name in self._open:
             step = steps.get(name)
             self._results[name].wait = waits.get(name) or (step.wait if step else None)
-        duration = max((each.over_at or 0.0 for each in self._results.values()), default=0.0)
+        duration = max((node.over_at or 0.0 for node in self._results.values()), default=0.0)
         return PlayResult(
             nodes=self._results,
             duration=duration,
@@ -123,41 +121,41 @@ class PlayRecorder:
             self._results[name] = NodeResult()
             self._open.add(name)
 
-    def _finish_node(self, node: NodeView, at: float) -> None:
+    def _finish_node(self, node: NodeView, elapsed: float) -> None:
         result = self._results[node.name]
         self._open.discard(node.name)
-        result.end, result.failed = at, None
-        self._progress_at = at
+        result.end, result.failed = elapsed, None
+        self._progress_at = elapsed
 
     def _add_evicted(self, name: str, uids: Iterable[str]) -> None:
         result = self._results[name]
         result.evicted = result.evicted.union(uids)
 
-    def _observe_flight(self, node: NodeView, at: float) -> None:
+    def _observe_flight(self, node: NodeView, elapsed: float) -> None:
         name = node.name
         if upgrade_lease(node) is not None:
-            self._start_node(name, at)
+            self._start_node(name, elapsed)
             return
         if name in self._in_flight:
             self._in_flight.discard(name)
-            self._idle_since = at
-        self._observe_failure(node, at)
+            self._idle_since = elapsed
+        self._observe_failure(node, elapsed)
 
-    def _start_node(self, name: str, at: float) -> None:
+    def _start_node(self, name: str, elapsed: float) -> None:
         if name in self._in_flight:
             return
         self._in_flight.add(name)
         self._open_node(name)
         result = self._results[name]
         if result.start is None:
-            result.start = self._progress_at = at
+            result.start = self._progress_at = elapsed
 
-    def _observe_failure(self, node: NodeView, at: float) -> None:
+    def _observe_failure(self, node: NodeView, elapsed: float) -> None:
         result = self._results.get(node.name)
         if result is None or result.end is not None:
             return
         failed = node.state == UpgradeState.UPGRADE_FAILED
         if failed and result.failed is None and result.start is not None:
-            result.failed = self._progress_at = at
+            result.failed = self._progress_at = elapsed
         elif not failed:
             result.failed = None

@@ -1,10 +1,20 @@
-"""The result of one play. Times are seconds from its beginning."""
+"""The result of one play, and its trackers. Times are seconds from the beginning of the play."""
 
 from collections.abc import Mapping
+from math import inf
 
 import msgspec
 
+from libs.contracts.node import WaitCode
+from libs.contracts.rollout import RolloutStatus
 from libs.rollout.decision import Wait
+from libs.rollout.node_writes import current_record
+from libs.rollout.pool import contribution
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+
+WAITS_FOR_OTHERS = frozenset({WaitCode.JOBS, WaitCode.EVICTION, WaitCode.PDB, WaitCode.OPERANDS})
+"""Waits for jobs, pods or disruption budgets of others."""
 
 
 class NodeResult(msgspec.Struct, kw_only=True):
@@ -53,7 +63,7 @@ class CapacityLoss(msgspec.Struct, frozen=True, kw_only=True):
 
 class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, NodeResult]
-    """The nodes that had anything to do, by name."""
+    """The nodes that were not up to date at the beginning, by name."""
     loss: CapacityLoss
     gpu_seconds: float
     """Lost until the last node was done, by nodes that were available before."""
@@ -63,3 +73,116 @@ class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: the target was not halted in the end."""
     duration: float
     """Until the last node that finished did so."""
+
+
+class CapacityTracker:
+    """Unavailable nodes of one pool. Times are seconds since the beginning."""
+
+    def __init__(self) -> None:
+        self.loss = CapacityLoss(nodes=0, gpus=0, at=0.0)
+        """The largest loss so far; the earliest of several."""
+        self._unavailable: dict[str, tuple[float | None, int]] = {}
+        """Unavailable nodes: since when (None: from the beginning) and GPUs."""
+        self._gpus = 0
+        self._outages: list[tuple[int, float, float]] = []
+
+    def observe(self, node: NodeView, at: float, *, first: bool = False) -> None:
+        if contribution.unavailable_reason(node, current_record(node)):
+            self.node_lost(node.name, node.gpus, None if first else at)
+        elif node.name in self._unavailable:
+            since, gpus = self._unavailable.pop(node.name)
+            self._gpus -= gpus
+            if since is not None:
+                self._outages.append((gpus, since, at))
+
+    def node_lost(self, name: str, gpus: int, at: float | None) -> None:
+        """Count a node as unavailable; None: from the beginning."""
+        if name not in self._unavailable:
+            self._unavailable[name] = (at, gpus)
+            self._gpus += gpus
+
+    def update(self, at: float) -> None:
+        """Update the largest loss once all changes of this moment are observed."""
+        if len(self._unavailable) > self.loss.nodes:
+            self.loss = CapacityLoss(nodes=len(self._unavailable), gpus=self._gpus, at=at)
+
+    def gpu_seconds(self, until: float) -> float:
+        """Return the GPU-seconds lost by nodes that became unavailable during the play."""
+        open_ = [
+            (gpus, since, until) for since, gpus in self._unavailable.values() if since is not None
+        ]
+        return sum(
+            gpus * (min(to, until) - since)
+            for gpus, since, to in (*self._outages, *open_)
+            if since < until
+        )
+
+
+class ProofTracker:
+    def __init__(self, pool: PoolView) -> None:
+        self._target = pool.target
+        self._threshold = 0
+        self._proven: float | None = None
+        self._proven_before = False
+        """The target was already proven when the play began."""
+        self._in_flight = frozenset[str]()
+        self._waits: dict[str, tuple[float, Wait]] = {}
+        self._longest: ProofDelay | None = None
+        self.halted = ""
+        """Why the target is halted; empty: it is not."""
+
+    def observe_pool(self, pool: PoolView, at: float) -> None:
+        rollout = pool.rollout
+        if rollout is None:
+            return
+        if self._proven is None:
+            self._observe_flight(rollout.status, at)
+        self._observe_target(rollout.status, at)
+
+    def _observe_flight(self, status: RolloutStatus, at: float) -> None:
+        in_flight = frozenset(
+            node.node
+            for node in status.in_flight.values()
+            if node.target == self._target and not node.outside
+        )
+        for name in self._in_flight - in_flight:
+            self._end_wait(name, at)
+        self._in_flight = in_flight
+
+    def _observe_target(self, status: RolloutStatus, at: float) -> None:
+        record = status.targets.get(self._target)
+        if record is None:
+            return
+        self.halted = record.halted_because
+        if record.proven and self._proven is None:
+            self._proven = at
+            self._proven_before = not self._threshold
+        self._threshold = record.threshold
+
+    def observe_wait(self, name: str, wait: Wait | None, at: float) -> None:
+        if self._proven is not None or name not in self._in_flight:
+            return
+        current = self._waits.get(name)
+        if current is not None and wait is not None and current[1].code is wait.code:
+            return
+        self._end_wait(name, at)
+        if wait is not None and wait.code in WAITS_FOR_OTHERS:
+            self._waits[name] = (at, wait)
+
+    def result(self) -> ProofResult | None:
+        """Return the result; None: the target needed no proof."""
+        if self._proven_before or not self._threshold:
+            return None
+        if self._proven is None:
+            for name in sorted(self._waits):
+                self._end_wait(name, inf)
+        return ProofResult(threshold=self._threshold, proven_at=self._proven, delay=self._longest)
+
+    def _end_wait(self, name: str, at: float) -> None:
+        current = self._waits.pop(name, None)
+        if current is None:
+            return
+        since, wait = current
+        seconds = at - since
+        if self._longest is None or seconds > self._longest.seconds:
+            self._longest = ProofDelay(node=name, detail=wait.detail, seconds=seconds)

@@ -17,8 +17,8 @@ class PodEffects:
         self._uids: set[str] = set()
         """Pods reported by agents."""
         self._gangs: defaultdict[str, list[tuple[str, WorkloadPod]]] = defaultdict(list)
-        self.unseen = 0
-        """Number of nodes whose pods are not watched."""
+        self.unwatched_nodes = 0
+        """Number of nodes without a watch on their pods."""
         for node in fleet.nodes.values():
             self._add(node)
 
@@ -26,34 +26,34 @@ class PodEffects:
         if node.usage is not None:
             self._uids.update(use.pod_uid for use in node.usage.pods if use.gpus)
         if node.pods is None:
-            self.unseen += 1
+            self.unwatched_nodes += 1
         for pod in node.pods or ():
             self._pods[pod.uid] = pod
             if pod.gang:
                 self._gangs[pod.gang].append((node.name, pod))
 
     def evicted(self, uids: Iterable[str]) -> tuple[str, ...]:
-        """Return their names, or uids where the name is unknown, without pods created during the
-        play.
+        """Return the pods' names, or uids where a name is unknown; pods created during the play
+        are left out.
         """
         known = (uid for uid in uids if uid in self._pods or uid in self._uids)
         return tuple(sorted(self._display_name(uid) for uid in known))
 
     def lost(self, uids: Iterable[str]) -> tuple[str, ...]:
-        """Return those of them with which something is lost, and what."""
+        """Return the pods that lose data or work by an eviction, each with the loss."""
         found = [
             (self._pods[uid].display_name, self._losses(uid)) for uid in uids if uid in self._pods
         ]
-        return tuple(sorted(f"{shown} ({loss})" for shown, loss in found if loss))
+        return tuple(sorted(f"{name} ({loss})" for name, loss in found if loss))
 
     def blocked_by(self, node: NodeView) -> tuple[str, ...]:
         """Return the disruption budgets that refuse evictions on the node, or would."""
-        named = {f"{pod.budget} (keeps {pod.display_name})" for pod in self._guarded(node)}
+        budgets = {f"{pod.budget} (keeps {pod.display_name})" for pod in self._guarded(node)}
         for eviction in node.evictions:
             pod = self._pods.get(eviction.uid)
             if eviction.refused and not (pod is not None and pod.budget):
-                named.add(f"{self._display_name(eviction.uid)}: {eviction.refused}")
-        return tuple(sorted(named))
+                budgets.add(f"{self._display_name(eviction.uid)}: {eviction.refused}")
+        return tuple(sorted(budgets))
 
     def _guarded(self, node: NodeView) -> Iterable[WorkloadPod]:
         return (

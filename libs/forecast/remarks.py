@@ -1,27 +1,25 @@
 """Describe a plan in sentences that a person can act on."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from math import inf
 
 from libs.contracts.node import WaitCode
 from libs.forecast.options import pause_reason
-from libs.forecast.percentiles import Percentiles
 from libs.forecast.pods import PodEffects
-from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
-from libs.forecast.text import format_count, format_duration, format_names
+from libs.forecast.rollout_plan import NodeForecast, Percentiles, RolloutPlan
+from libs.forecast.seeded_world import FleetProfile, Lognormal
 from libs.rollout.limits import stale_source
 from libs.rollout.node_writes import current_record
-from libs.rollout.pool.contribution import unavailable_reason
+from libs.rollout.pool import contribution
 from libs.rollout.views.fleet import Fleet, Instant
 
+_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _ENOUGH_PLAYS = 10
 """Minimum number of plays to distinguish chance from a cause."""
 
 
-def remarks(
-    plan: RolloutPlan, fleet: Fleet, played_fleet: Fleet, now: Instant, basis: Iterable[str]
-) -> tuple[str, ...]:
+def remarks(plan: RolloutPlan, fleet: Fleet, played_fleet: Fleet, now: Instant) -> tuple[str, ...]:
     """Return all remarks, the most important first."""
     if not plan.nodes:
         lines = ["Every node is already up to date: there is nothing to do."]
@@ -39,7 +37,7 @@ def remarks(
         lines.append(f"{source} is out of date: the rollout may begin differently.")
     if now.visibility.bus_down_since is not None:
         lines.append("NATS is unreachable: the plan starts when it is back.")
-    return (*lines, _number_of_plays(plan), *basis)
+    return (*lines, _number_of_plays(plan), *_assumptions())
 
 
 # Nodes that do not start or do not end.
@@ -134,7 +132,9 @@ def _capacity(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     if not plan.nodes:
         return []
     members = [node for node in fleet.nodes.values() if node.pool == plan.pool]
-    already = sum(bool(unavailable_reason(node, current_record(node))) for node in members)
+    already = sum(
+        bool(contribution.unavailable_reason(node, current_record(node))) for node in members
+    )
     loss = plan.loss
     text = (
         f"At most {loss.nodes} of {format_count(len(members), 'node')} are unavailable at one"
@@ -163,7 +163,7 @@ def _pods(plan: RolloutPlan, fleet: Fleet) -> list[str]:
             f"{format_count(len(blocked), 'disruption budget')} would refuse evictions now:"
             f" {format_names(blocked)}."
         )
-    unseen = PodEffects(fleet).unseen
+    unseen = PodEffects(fleet).unwatched_nodes
     if unseen:
         lines.append(
             f"The pods of {format_count(unseen, 'node')} are not watched: only those with GPUs are"
@@ -185,3 +185,57 @@ def _number_of_plays(plan: RolloutPlan) -> str:
     plays = format_count(plan.plays, "play")
     text = f"Based on {plays} of this rollout with different random outcomes"
     return f"{text}." if plan.plays >= _ENOUGH_PLAYS else f"{text}; the 95 % figure is the worst."
+
+
+def _assumptions() -> tuple[str, str]:
+    """Describe the assumed durations and failure rates."""
+    profile = FleetProfile()
+    durations = "; ".join(
+        f"{label} {format_duration(span.quantile(0.5))} (95 %: {format_duration(span.p95)})"
+        for label, span in _labelled(profile)
+    )
+    return (
+        f"Assumed, not seen in this fleet: {durations}.",
+        "How often things go wrong is assumed, whatever was seen.",
+    )
+
+
+def _labelled(profile: FleetProfile) -> tuple[tuple[str, Lognormal], ...]:
+    return (
+        ("a driver loads", profile.load),
+        ("a validation", profile.validation),
+        ("an unload", profile.unload),
+        ("a pull of the driver's image", profile.pull),
+        ("a pod ends", profile.stop),
+        ("a job", profile.job),
+        ("a disruption budget refuses", profile.refusal),
+    )
+
+
+# Numbers and names.
+
+
+def format_duration(seconds: float | None) -> str:
+    """Format a duration; None: unknown."""
+    if seconds is None:
+        return "an unknown time"
+    if seconds < _MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    if seconds < 2 * _DAY:
+        hours, rest = divmod(round(seconds / _MINUTE), 60)
+        return f"{hours} h {rest:02d} min"
+    return f"{seconds / _DAY:.1f} days"
+
+
+def format_count(number: int, what: str) -> str:
+    """Format a count: `1 node`, `2 nodes`."""
+    return f"{number} {what if number == 1 else what + 's'}"
+
+
+def format_names(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names, and the number of the others."""
+    shown = ", ".join(names[:most])
+    more = len(names) - most
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,13 +1,46 @@
-"""The result of a forecast.
+"""The result of a forecast, and the message that answers a query with it.
 
-Times are seconds from the moment of the forecast; None is unknown, never a guess.
+Times are seconds from the moment of the forecast; None is unknown, never a guess. A play in which
+an event never happens counts as infinitely late, so a percentile is never too early.
 """
+
+from collections.abc import Iterable
+from math import ceil, inf
 
 import msgspec
 
-from libs.forecast.percentiles import Percentiles
+from libs.contracts.queries import PlanAnswer, PlannedNode, WaitReason
 from libs.forecast.play_result import CapacityLoss, ProofDelay
 from libs.rollout.decision import Wait
+
+_MEDIAN, _LATE = 0.5, 0.95
+
+
+class Percentiles(msgspec.Struct, frozen=True):
+    """Seconds from now; None: unknown."""
+
+    p50: float | None = None
+    p95: float | None = None
+
+
+def percentiles_of(times: Iterable[float | None], plays: int) -> Percentiles:
+    """Return percentiles over this number of plays; None and missing times count as infinite."""
+    ordered = sorted(inf if time is None else time for time in times)
+    if len(ordered) > plays or plays < 1:
+        raise ValueError(f"{len(ordered)} times cannot come from {plays} plays: one each at most")
+    ordered += [inf] * (plays - len(ordered))
+    return Percentiles(_within(ordered, _MEDIAN), _within(ordered, _LATE))
+
+
+def upper_median(amounts: Iterable[float]) -> float:
+    """Return the median, of two the greater; 0 without amounts."""
+    ordered = sorted(amounts)
+    return ordered[len(ordered) // 2] if ordered else 0.0
+
+
+def _within(ordered: list[float], share: float) -> float | None:
+    time = ordered[ceil(share * len(ordered)) - 1]
+    return None if time == inf else time
 
 
 class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,13 +52,13 @@ class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
     evicted: tuple[str, ...] = ()
     """Pods that are evicted in at least one play."""
     lost_pods: tuple[str, ...] = ()
-    """Those of them with which something is lost, and what."""
+    """Evicted pods that lose data or work, each with the loss."""
     blocked_by: tuple[str, ...] = ()
     """Disruption budgets that currently refuse an eviction."""
     wait: Wait | None = None
     """Its final wait, if its end is unknown."""
     failed_plays: int = 0
-    """Number of plays in which it failed for good."""
+    """Number of plays in which it failed and did not recover."""
 
 
 class ProofForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +88,7 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     makespan: Percentiles = Percentiles()
     """Until the last node that can move is upgraded or has failed."""
     loss: CapacityLoss = CapacityLoss(nodes=0, gpus=0, at=0.0)
-    """The largest of all plays, including nodes that are unavailable already."""
+    """The largest loss of all plays, including nodes that are unavailable already."""
     gpu_hours_lost: float = 0.0
     proof: ProofForecast | None = None
     halted_plays: int = 0
@@ -63,3 +96,40 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     required_limits: RequiredLimits | None = None
     """None: not requested."""
     remarks: tuple[str, ...] = ()
+
+
+def plan_response(plan: RolloutPlan) -> PlanAnswer:
+    """Return the message; results without a field in the message are in the remarks."""
+    needed = plan.required_limits
+    return PlanAnswer(
+        pool=plan.pool,
+        target=plan.target,
+        nodes=tuple(_node(node) for node in plan.nodes),
+        makespan_p50=plan.makespan.p50,
+        makespan_p95=plan.makespan.p95,
+        gpu_hours_lost=plan.gpu_hours_lost,
+        largest_loss=plan.loss.nodes,
+        largest_loss_at=plan.loss.at,
+        needed_max_unavailable=None if needed is None else needed.max_unavailable,
+        remarks=plan.remarks,
+    )
+
+
+def _node(node: NodeForecast) -> PlannedNode:
+    return PlannedNode(
+        node=node.node,
+        start_p50=node.start.p50,
+        start_p95=node.start.p95,
+        end_p50=node.end.p50,
+        end_p95=node.end.p95,
+        evicted=node.evicted,
+        lost=node.lost_pods,
+        blocked_by=node.blocked_by,
+        wait=None if node.wait is None else _reason(node.wait),
+    )
+
+
+def _reason(wait: Wait) -> WaitReason:
+    return WaitReason(
+        code=wait.code, detail=wait.detail, since=wait.since, until=wait.until, who=wait.who
+    )

@@ -1,6 +1,7 @@
 """The times of an upgrade in which nothing goes wrong, without playing it.
 
-They follow from the answers of the world and the latencies of the cluster. Changes nothing.
+They follow from the answers of the world and the latencies of the cluster. The stage stays
+unchanged.
 """
 
 from collections.abc import Sequence
@@ -10,9 +11,9 @@ from typing import NamedTuple
 import msgspec
 
 from libs.contracts.node import NodeRecord, Operation, UpgradeState
+from libs.contracts.paths import INITIALLY_CORDONED, KEEP_CORDONED, SAFE_LOAD
 from libs.forecast.stage import agents, api
 from libs.forecast.stage.driver_pods import CONTAINER
-from libs.forecast.stage.field_paths import INITIALLY_CORDONED, KEEP_CORDONED, SAFE_LOAD
 from libs.forecast.stage.objects import (
     DriverPodPhase,
     StageDriverPod,
@@ -29,9 +30,9 @@ from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.pool import Build, Readiness
 
 _QUIESCE_WRITES = 4
-"""Slots written one after another so that devices are released; as many to take them again."""
+"""The number of slots written one after another to release the devices, and again to resume."""
 _FINAL_WRITES = 3
-"""Two slots and the Node."""
+"""The number of writes that end an upgrade: two slots and the Node."""
 
 
 class UpgradeEstimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,14 +41,14 @@ class UpgradeEstimate(msgspec.Struct, frozen=True, kw_only=True):
     record: NodeRecord
     build: Build
     evicted_pods: tuple[str, ...]
-    """Uids."""
+    """Their uids."""
     label_moves_at: float
     unloads: int
     """Attempts, of which the last succeeds."""
     loads: int
     """Attempts, of which the last succeeds."""
     driver_starts_at: float
-    """The start of the container whose load succeeds."""
+    """The start of the container that loads the driver successfully."""
     driver_loads_at: float
     ends_at: float
     """The node is uncordoned."""
@@ -72,9 +73,9 @@ class _Driver(NamedTuple):
 def estimate_upgrade(
     state: StageState, node: StageNode, record: NodeRecord
 ) -> UpgradeEstimate | None:
-    """Estimate the upgrade of a node whose pods are about to be evicted.
+    """Estimate the upgrade of a node before the eviction of its pods.
 
-    None: something about the node or its upgrade is out of the ordinary.
+    None: the node or its upgrade is not an ordinary case.
     """
     machine, pool = state.machines[node.name], state.pools.get(record.pool)
     if pool is None or not (_is_ordinary(node, record, pool) and _is_healthy(machine)):
@@ -92,9 +93,14 @@ def estimate_upgrade(
     emptied = None if evicted is None else _emptied_at(case, evicted)
     if evicted is None or emptied is None:
         return None
-    pace = state.latencies
-    quiesced = emptied + (_QUIESCE_WRITES - 1) * pace.write + pace.slot_poke + pace.device_close
-    moves = quiesced + pace.write
+    latencies = state.latencies
+    quiesced = (
+        emptied
+        + (_QUIESCE_WRITES - 1) * latencies.write
+        + latencies.slot_poke
+        + latencies.device_close
+    )
+    moves = quiesced + latencies.write
     driver = _driver(case, moves)
     validated = None if driver is None else _validated_at(case, driver)
     if driver is None or validated is None:
@@ -108,7 +114,7 @@ def estimate_upgrade(
         loads=driver.loads,
         driver_starts_at=driver.started,
         driver_loads_at=driver.loaded,
-        ends_at=validated + _FINAL_WRITES * pace.write,
+        ends_at=validated + _FINAL_WRITES * latencies.write,
     )
 
 
@@ -145,7 +151,7 @@ def _is_healthy(machine: StageMachine) -> bool:
 
 
 def _evicted_pods(machine: StageMachine, upgrade: UpgradePolicy) -> list[TenantPod] | None:
-    """Return the pods to evict; None: for one of them an eviction is not all that it takes."""
+    """Return the pods to evict; None: one of them needs more than an eviction."""
     rules = upgrade.gpu_pod_deletion or upgrade.pod_deletion
     evicted: list[TenantPod] = []
     for pod in machine.tenant_pods.values():
@@ -169,26 +175,26 @@ def _evicted_pods(machine: StageMachine, upgrade: UpgradePolicy) -> list[TenantP
 
 
 def _emptied_at(case: _Case, evicted: Sequence[TenantPod]) -> float | None:
-    state, pace = case.state, case.state.latencies
+    state, latencies = case.state, case.state.latencies
     slots = (state.slots.get((case.machine.name, part)) for part in case.machine.agents)
     adopted = sum(slot is not None and slot.command.epoch < state.epoch for slot in slots)
-    began = gone = state.now + adopted * pace.write
+    began = gone = state.now + adopted * latencies.write
     for pod in evicted:
         refused_for, stop = pod.tenant.eviction_refused_for, pod.tenant.stop_seconds
         if refused_for is None or stop is None:
             return None
-        requested = began + pace.write
+        requested = began + latencies.write
         first = requested if pod.first_refused is None else pod.first_refused
         refused = max(0.0, first + refused_for - requested)
-        retries = ceil(refused / pace.eviction_retry)
-        gone = max(gone, requested + retries * pace.eviction_retry + stop)
+        retries = ceil(refused / latencies.eviction_retry)
+        gone = max(gone, requested + retries * latencies.eviction_retry + stop)
     deadline = case.record.deadline
     return gone if deadline is None or gone < deadline else None
 
 
 def _driver(case: _Case, label_moves_at: float) -> _Driver | None:
-    """Estimate from the move of the label until the new driver is ready."""
-    world, pace = case.state.world, case.state.latencies
+    """Estimate the times from the move of the label until the new driver is ready."""
+    world, latencies = case.state.world, case.state.latencies
     name, label = case.machine.name, case.build.label
     run = case.machine.counts.get(f"run {label}", 0)
     pull = world.pull(name, label, CONTAINER).seconds
@@ -199,20 +205,22 @@ def _driver(case: _Case, label_moves_at: float) -> _Driver | None:
     if world.run(name, label, CONTAINER, run).after is not None:
         return None
     stop = world.stop(name, case.old.label, CONTAINER).seconds
-    kubelet_acts = label_moves_at + pace.daemon_set + pace.kubelet
-    stopped = kubelet_acts + (pace.grace_period if stop is None else min(stop, pace.grace_period))
+    kubelet_acts = label_moves_at + latencies.daemon_set + latencies.kubelet
+    stopped = kubelet_acts + (
+        latencies.grace_period if stop is None else min(stop, latencies.grace_period)
+    )
     admitted = max(stopped + unload[0], kubelet_acts + pull)
-    started = admitted + pace.kubelet + load[0]
+    started = admitted + latencies.kubelet + load[0]
     loaded = started + load[1]
-    if loaded + ready >= label_moves_at - pace.write + limits.DRIVER_START:
+    if loaded + ready >= label_moves_at - latencies.write + limits.DRIVER_START:
         return None
     return _Driver(started, loaded, loaded + ready, unload[1], load[2])
 
 
 def _unload(case: _Case) -> tuple[float, int] | None:
-    """Return the seconds from the command until the modules are out, and the attempts."""
-    pace, first = case.state.latencies, case.machine.counts.get("unload", 0)
-    seconds, attempts = pace.write + pace.slot_poke, 0
+    """Return the seconds from the command until the modules are unloaded, and the attempts."""
+    latencies, first = case.state.latencies, case.machine.counts.get("unload", 0)
+    seconds, attempts = latencies.write + latencies.slot_poke, 0
     while seconds < limits.UNLOAD:
         end = case.state.world.unload(case.machine.name, first + attempts)
         attempts += 1
@@ -221,12 +229,12 @@ def _unload(case: _Case) -> tuple[float, int] | None:
         seconds += end.after
         if not end.exit_code:
             return (seconds, attempts) if seconds <= limits.UNLOAD else None
-        seconds += pace.unload_retry
+        seconds += latencies.unload_retry
     return None
 
 
 def _load(case: _Case) -> tuple[float, float, int] | None:
-    """Return the seconds before and in the load that succeeds, and the attempts."""
+    """Return the seconds before the load that succeeds, those in the load, and the attempts."""
     label, before = case.build.label, 0.0
     first = case.machine.counts.get(f"load {label}", 0)
     for attempt in range(limits.RESTARTS):
@@ -240,10 +248,10 @@ def _load(case: _Case) -> tuple[float, float, int] | None:
 
 
 def _validated_at(case: _Case, driver: _Driver) -> float | None:
-    pace, label = case.state.latencies, case.build.label
+    latencies, label = case.state.latencies, case.build.label
     attempt = case.machine.counts.get(f"validation {label}", 0)
     validation = case.state.world.validation(case.machine.name, label, attempt)
     if validation.after is None or validation.failed:
         return None
-    seconds = (1 + _QUIESCE_WRITES) * pace.write + pace.slot_poke + validation.after
+    seconds = (1 + _QUIESCE_WRITES) * latencies.write + latencies.slot_poke + validation.after
     return driver.ready + seconds if seconds <= limits.VALIDATION else None

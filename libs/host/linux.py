@@ -1,6 +1,6 @@
 """Calls to the kernel that change the machine.
 
-The kernel's answer is final (docs/invariants.md#i5): nothing here forces it. `RealLinux` needs a
+The kernel's answer is final (docs/invariants.md#i5): no call forces the kernel. `RealLinux` needs a
 setting that permits it.
 """
 
@@ -55,7 +55,7 @@ class Linux(Protocol):
 
 
 class RealKernelForbidden(Exception):
-    """The real kernel must not be changed here; the text says why."""
+    """The real kernel must not be changed; the text is the reason."""
 
 
 class RealLinux:

@@ -1,4 +1,4 @@
-"""A machine's files, kernel and GPUs, and how blocking calls to them leave the event loop free.
+"""A machine's files, kernel and GPUs, and blocking calls to them off the event loop.
 
 A process makes these calls in threads. A virtual event loop has no threads and makes them inline.
 """
@@ -18,22 +18,22 @@ T = TypeVar("T")
 
 
 class Offload(Protocol):
-    """Runs blocking calls."""
+    """Run blocking calls."""
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         """Run `work`; return its result or raise its error."""
         ...
 
 
 class InlineOffload:
-    """Runs blocking calls at once, on the event loop."""
+    """Run blocking calls at once, on the event loop."""
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         return work()
 
 
 class ThreadOffload:
-    """Runs blocking calls in a thread pool of its own, so that a slow disk delays nothing else.
+    """Run blocking calls in a thread pool of its own, so that a slow disk delays nothing else.
 
     Cancelling the wait does not stop a call that has begun.
     """
@@ -41,7 +41,7 @@ class ThreadOffload:
     def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix=name)
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def __aenter__(self) -> Self:

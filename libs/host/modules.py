@@ -1,4 +1,4 @@
-"""The kernel modules of a machine: which are loaded, in which version and in use by what."""
+"""The loaded kernel modules of a machine, with their versions and users."""
 
 from collections.abc import Mapping
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from libs.contracts.facts import Cpu, Kernel, Memory, OperatingSystem
 from libs.host import modules
-from libs.host.tree import Tree, number
+from libs.host.tree import Tree, Unreadable, number
 from libs.runtime.fatal import Fatal
 
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
@@ -26,7 +26,10 @@ def boot_id(tree: Tree) -> str:
 
 def require_boot_id(tree: Tree) -> str:
     """Return the id of this boot, or raise `Fatal`: commands to agents are bound to a boot."""
-    found = boot_id(tree)
+    try:
+        found = boot_id(tree)
+    except Unreadable as error:
+        raise Fatal(f"{error}; commands to agents are bound to a boot") from error
     if not found:
         raise Fatal(
             f"{BOOT_ID} cannot be read below {tree.root}: mount the host's root there, with /proc"
@@ -38,7 +41,10 @@ def kernel(tree: Tree) -> Kernel | None:
     release = tree.word(RELEASE)
     if not release:
         return None
-    secure = tree.data(_SECURE_BOOT)
+    try:
+        secure = tree.data(_SECURE_BOOT)
+    except Unreadable:  # only root can read it
+        secure = None
     return Kernel(
         release=release,
         selinux=(tree.word("/sys/fs/selinux/enforce") or "").startswith("1"),

@@ -85,7 +85,7 @@ class Tree:
         return ()
 
     def exists(self, path: str) -> bool:
-        return self._status(path) is not None
+        return self.status(path) is not None
 
     def link(self, path: str) -> str | None:
         """Return the unresolved target of a link; None if the path is not a link."""
@@ -96,21 +96,21 @@ class Tree:
 
     def modified_at(self, path: str) -> float | None:
         """Return the modification time in unix seconds; None if the file is missing."""
-        status = self._status(path)
+        status = self.status(path)
         return None if status is None else status.st_mtime
 
     def mode(self, path: str) -> int | None:
         """Return the permissions of a file; None if it is missing."""
-        status = self._status(path)
+        status = self.status(path)
         return None if status is None else stat.S_IMODE(status.st_mode)
 
     def owner(self, path: str) -> tuple[int, int] | None:
         """Return the user and the group of a file; None if it is missing."""
-        status = self._status(path)
+        status = self.status(path)
         return None if status is None else (status.st_uid, status.st_gid)
 
     def is_folder(self, path: str) -> bool:
-        status = self._status(path)
+        status = self.status(path)
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def free_bytes(self, path: str) -> int | None:
@@ -206,7 +206,8 @@ class Tree:
         ):
             (os.rmdir if folder else os.unlink)(name, dir_fd=parent)
 
-    def _status(self, path: str) -> os.stat_result | None:
+    def status(self, path: str) -> os.stat_result | None:
+        """Return the status of what a path leads to; None if it is missing."""
         with self._reading(path), self._opened(path, os.O_PATH) as file:
             return os.fstat(file)
         return None

@@ -8,12 +8,12 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar, Unpack
 
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError
 from libs.kube.reflector import Bookmark, Changed, Deleted, Listed, Reflector, Update
-from libs.kube.resources import Resource
+from libs.kube.resources import Resource, Selection
 from libs.kube.views import Object
 from libs.kube.watch import parse_revision, require_revisions
 from libs.runtime.env import Env
@@ -29,7 +29,7 @@ Change: TypeAlias = tuple[V | None, V | None]
 
 
 class IndexedStore(Generic[V]):
-    """Reports the changes of each step; no object moves to an earlier revision."""
+    """Objects by key and by index. No object moves to an earlier revision."""
 
     def __init__(self, indexes: Mapping[str, IndexFunc[V]]) -> None:
         self._objects: dict[str, V] = {}
@@ -71,7 +71,7 @@ class IndexedStore(Generic[V]):
         return changes
 
     def reset(self, items: Iterable[V]) -> list[Change[V]]:
-        """Replace the content by a list whatever was stored, whose revisions mean nothing now."""
+        """Replace the content by a list, also where stored revisions are higher: they are void."""
         listed = {item.metadata.key: item for item in items}
         missing = [view for key, view in self._objects.items() if key not in listed]
         changes = [self._drop(view) for view in missing]
@@ -123,8 +123,8 @@ of a busy kind reaches it at once; a kind that stays quiet is usually small, so 
 """
 
 PROBE_LIMIT = 20
-"""Objects requested by a probe. If these are all there are, the probe is a complete list and there
-is nothing to wait for; a quiet kind has no events but one bookmark a minute.
+"""Objects requested by a probe. If there are no more, the probe is a complete list and no wait is
+needed; a quiet kind has no events but one bookmark a minute.
 """
 
 
@@ -137,22 +137,16 @@ class Cache(Generic[V]):
         resource: Resource[V],
         *,
         env: Env,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
         indexes: Mapping[str, IndexFunc[V]] | None = None,
+        **selection: Unpack[Selection],
     ) -> None:
         self._kube = kube
         self._resource = resource
         self._clock = env.clock
-        self._selection: Mapping[str, Any] = {
-            "namespace": namespace,
-            "labels": labels,
-            "fields": fields,
-        }
-        self._namespace = namespace
-        self._has_selectors = bool(labels or fields)
-        self._reflector = Reflector(kube, resource, env=env, **self._selection)
+        self._selection = selection
+        self._namespace = selection.get("namespace", "")
+        self._has_selectors = bool(selection.get("labels") or selection.get("fields"))
+        self._reflector = Reflector(kube, resource, env=env, **selection)
         self._store = IndexedStore[V](indexes or {})
         self._handlers: list[ChangeHandler[V]] = []
         self._synced = asyncio.Event()
@@ -255,9 +249,9 @@ class Cache(Generic[V]):
             await self._wait_until(lambda: self._lists > lists and self._proven_at >= requested_at)
 
     async def _watch_reaches(self, revision: int) -> bool:
-        reached = self._wait_until(lambda: self.revision >= revision)
+        wait = self._wait_until(lambda: self.revision >= revision)
         try:
-            await bounded(reached, seconds=WATCH_LAG, clock=self._clock)
+            await bounded(wait, seconds=WATCH_LAG, clock=self._clock)
         except TimeoutError:
             return False
         return True
@@ -269,7 +263,7 @@ class Cache(Generic[V]):
 
     def _process(self, update: Update[V]) -> None:
         match update:
-            case Listed(taken_back=True):
+            case Listed(is_restored=True):
                 changes = self._store.reset(update.items)
                 self.revision = 0
             case Listed() if update.revision < self.revision:

@@ -55,7 +55,7 @@ class PodGone(msgspec.Struct, frozen=True):
 class BlockedByBudget(msgspec.Struct, frozen=True):
     """A disruption budget forbids the eviction for now; `why` is the server's text."""
 
-    why: str
+    message: str
     retry_after: float | None
 
 
@@ -127,7 +127,7 @@ class Kube(ReadClient):
     ) -> V:
         """Apply all fields that this manager owns of an object.
 
-        Without preconditions a missing object is created; a Node never is, so it requires them.
+        Without preconditions a missing object is created. A Node must not be, so it requires them.
         With preconditions, raise `NotFound` if the object is gone or has been replaced.
         """
         if preconditions is None and not resource.creatable:
@@ -155,8 +155,10 @@ class Kube(ReadClient):
                 "PATCH", path, resource, body, query=query, content_type=APPLY_PATCH, within=within
             )
         except (Conflict, Invalid) as error:
-            # Gone, replaced and changed objects share one code and reason: look it up.
-            if preconditions is not None and not getattr(error, "claims", ()):
+            # Gone, replaced and changed objects share one code and reason: read the object.
+            if preconditions is not None and not (
+                isinstance(error, Conflict) and error.field_conflicts
+            ):
                 await self._require_uid_if_known(
                     resource, name, uid=preconditions.uid, namespace=namespace, until=until
                 )
@@ -226,7 +228,7 @@ class Kube(ReadClient):
         with unknown_kind_errors(resource):
             body = await self.request("GET", path, within=self._left(until))
         if decode(body, Object, tried=tried).metadata.uid != uid:
-            raise NotFound(tried, f"{name} no longer has uid {uid}", missing=name)
+            raise NotFound(tried, f"{name} no longer has uid {uid}", code=404, missing=name)
 
     async def _require_uid_if_known(
         self, resource: Resource[Any], name: str, *, uid: str, namespace: str, until: float

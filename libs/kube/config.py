@@ -6,7 +6,7 @@ a second). Its errors become one-line `Misconfigured` errors.
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -41,7 +41,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigSource(Protocol):
-    """A source of the configuration; `str()` describes it to a person."""
+    """A source of the configuration; `str()` describes it for people."""
 
     async def read(self, *, anew: bool) -> ClusterConfig:
         """Read the configuration, from scratch if `anew`; raise `Misconfigured` if it is wrong."""
@@ -87,9 +87,8 @@ class InClusterSource:
 class KubeconfigSource:
     """Kubeconfig files merged into one; earlier files win."""
 
-    def __init__(self, paths: Sequence[Path], *, context: str | None) -> None:
+    def __init__(self, *paths: Path) -> None:
         self._paths = paths
-        self._context = context
         self._loader: Any = None
         self._plugin = ""
 
@@ -117,7 +116,7 @@ class KubeconfigSource:
             raise Misconfigured(str(self), self._describe(error)) from error
         config = _cluster_config(configuration)
         if self._plugin and not (config.token or config.cert_file):
-            why = f"the plugin {self._plugin!r} gave neither a token nor a certificate"
+            why = f"the plugin {self._plugin!r} returned neither a token nor a certificate"
             raise Misconfigured(str(self), why)
         return config
 
@@ -147,7 +146,6 @@ class KubeconfigSource:
         return kube_config.KubeConfigLoader(
             config_dict=merger.config,
             config_base_path=None,
-            active_context=self._context,
             config_persister=save,
         )
 
@@ -156,7 +154,7 @@ class KubeconfigSource:
         plugin.
         """
         contexts = _by_name(merged, "contexts", "context")
-        named = self._context or merged.get("current-context") or ""
+        named = merged.get("current-context") or ""
         available = ", ".join(contexts) or "none"
         if not named:
             raise Misconfigured(str(self), f"no context is current; name one of: {available}")
@@ -190,7 +188,7 @@ class KubeconfigSource:
             return f"{error.filename or 'a file'} cannot be read: {error.strerror or error}"
         text = " ".join(str(error).split())
         if text.startswith("File does not exist"):
-            return f"{text.partition(': ')[2]} is not there; mend its path"
+            return f"{text.partition(': ')[2]} does not exist; correct its path"
         if isinstance(error, ConfigException):
             prefix = f"the plugin {self._plugin!r} failed: "
             return text.replace("exec: ", prefix, 1) if self._plugin else text

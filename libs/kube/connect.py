@@ -1,4 +1,8 @@
-"""Connect a service to the API server, as its settings, the environment or the pod say."""
+"""Connect to the API server that the settings, the environment or the pod name.
+
+`libs.kube.config` reads the configuration; this module opens a transport from it, with TLS and with
+credentials that are read again periodically and when the server refuses them. No request is sent.
+"""
 
 import asyncio
 import logging
@@ -24,8 +28,8 @@ from libs.runtime.service import Service
 
 
 async def connect(*, process: Process[Any], service: Service, kubeconfig: str) -> HttpTransport:
-    """Open the service's own transport; with an empty `kubeconfig`, as the environment or the pod
-    says.
+    """Open the service's own transport; with an empty `kubeconfig`, from the environment or the
+    pod.
     """
     try:
         transport = await open_transport(
@@ -43,11 +47,10 @@ async def open_transport(
     *,
     clock: Clock,
     kubeconfig: Path | None = None,
-    context: str | None = None,
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> HttpTransport:
-    """Open a transport to the configured cluster; `Misconfigured` says in one line why there is
+    """Open a transport to the configured cluster; raise `Misconfigured` with one line if there is
     none.
 
     The first of: `kubeconfig`, $KUBECONFIG, the service account of this pod, ~/.kube/config.
@@ -55,7 +58,6 @@ async def open_transport(
     source = await asyncio.to_thread(
         choose_source,
         kubeconfig=kubeconfig,
-        context=context,
         environ=os.environ if environ is None else environ,
         service_account=service_account,
     )
@@ -78,21 +80,20 @@ async def open_transport(
 def choose_source(
     *,
     kubeconfig: Path | None,
-    context: str | None,
     environ: Mapping[str, str],
     service_account: Path,
 ) -> ConfigSource:
-    """Return the source to read; `Misconfigured` names what was tried and what to do."""
+    """Return the source to read; raise `Misconfigured` with the attempts and the remedy."""
     if kubeconfig is not None:
-        return KubeconfigSource([kubeconfig], context=context)
+        return KubeconfigSource(kubeconfig)
     if listed := environ.get("KUBECONFIG"):
         paths = [Path(part).expanduser() for part in listed.split(os.pathsep) if part]
-        return KubeconfigSource(paths, context=context)
-    if InClusterSource.is_available(environ) and context is None:
+        return KubeconfigSource(*paths)
+    if InClusterSource.is_available(environ):
         return InClusterSource(environ, folder=service_account)
     home = Path(environ.get("HOME", "~")).expanduser() / ".kube" / "config"
     if home.exists():
-        return KubeconfigSource([home], context=context)
+        return KubeconfigSource(home)
     raise Misconfigured(
         "looking for a cluster",
         f"no kubeconfig was given, $KUBECONFIG is not set, this is no pod ($KUBERNETES_SERVICE_HOST"
@@ -101,7 +102,7 @@ def choose_source(
 
 
 class AuthLoader:
-    """Turns configurations into request credentials. Equal files give the same TLS context, so that
+    """Turn configurations into request credentials. Equal files give the same TLS context, so that
     connections stay open.
     """
 
@@ -142,9 +143,9 @@ def _context(config: ClusterConfig) -> ssl.SSLContext:
         try:
             context.load_cert_chain(config.cert_file, config.key_file or None)
         except (ssl.SSLError, OSError) as error:
-            what = f"the client certificate {config.cert_file} with the key {config.key_file}"
+            pair = f"the client certificate {config.cert_file} with the key {config.key_file}"
             why = f"they do not fit: {getattr(error, 'reason', None) or error}"
-            raise Misconfigured(what, why) from error
+            raise Misconfigured(pair, why) from error
     if not config.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -158,7 +159,7 @@ MIN_REFRESH_INTERVAL = 10.0
 """Seconds after a reading in which a refusal does not cause another."""
 
 Reader = Callable[[bool], Awaitable[RequestAuth]]
-"""Reads the credentials; with True, also the configuration they come from. Raises `Misconfigured`,
+"""Read the credentials; with True, also the configuration they come from. Raises `Misconfigured`,
 within a bounded time.
 """
 
@@ -212,13 +213,13 @@ class RefreshedCredentials:
 
     async def _read_again(self, anew: bool) -> None:
         try:
-            read = await self._reader(anew)
+            auth = await self._reader(anew)
         except Misconfigured as error:
             self._log_problem(f"cannot read our credentials again, the old ones stay: {error}")
         else:
             self._log_problem("")
-            if read != self._auth:
-                self._auth = read
+            if auth != self._auth:
+                self._auth = auth
         finally:
             self._read_at = self._clock.monotonic()
 

@@ -1,4 +1,4 @@
-"""A controller: takes keys from a work queue and reconciles each.
+"""A controller: take keys from a work queue and reconcile each.
 
 `reconcile` gets a key, reads the state itself and returns a result. An error is retried with
 back-off, and logged once per cause rather than once per attempt. A key that hangs occupies one
@@ -7,18 +7,17 @@ worker until its timeout and delays no other key.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from prometheus_client import Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from structlog.contextvars import bound_contextvars
 
-from libs.kube.errors import TooManyRequests
-from libs.kube.queue import RETRY_CAP, QueueClosed, QueueStats, WorkQueue
+from libs.kube.errors import KubeError
+from libs.kube.queue import RETRY_CAP, WorkQueue
 from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
 from libs.runtime.logs import logger
@@ -37,7 +36,7 @@ class AttemptOutcome(StrEnum):
 
 
 class ControllerMetrics:
-    """The metrics of all controllers of a process, by name."""
+    """The metrics of all controllers of a process, by name; each series exists from the start."""
 
     def __init__(self, metrics: Metrics, *, controllers: Iterable[str]) -> None:
         names = list(controllers)
@@ -53,67 +52,38 @@ class ControllerMetrics:
         self._queues = _Queues()
         metrics.registry.register(self._queues)
 
-    def register(self, controller: str, queue: WorkQueue[Any]) -> "ReconcileRecorder":
-        """Return the recorder of a controller and export its queue from now on."""
+    def register(self, controller: str, queue: WorkQueue[Any]) -> None:
+        """Export the queue of a controller from now on."""
         self._queues.queues[controller] = queue
-        return ReconcileRecorder(
-            attempts={
-                outcome: self._attempts.labels(controller, outcome.value)
-                for outcome in AttemptOutcome
-            },
-            seconds=self._seconds.labels(controller),
-        )
+
+    def record(self, controller: str, outcome: AttemptOutcome, *, seconds: float) -> None:
+        self._attempts.labels(controller, outcome.value).inc()
+        self._seconds.labels(controller).observe(seconds)
 
 
-class ReconcileRecorder:
-    def __init__(self, *, attempts: Mapping[AttemptOutcome, Counter], seconds: Histogram) -> None:
-        self._attempts = attempts
-        self._seconds = seconds
-
-    def record(self, outcome: AttemptOutcome, *, seconds: float) -> None:
-        self._attempts[outcome].inc()
-        self._seconds.observe(seconds)
-
-
-_QueueMetric = tuple[
-    type[GaugeMetricFamily] | type[CounterMetricFamily], str, str, Callable[[QueueStats], float]
-]
-
-_QUEUE_METRICS: tuple[_QueueMetric, ...] = (
-    (GaugeMetricFamily, "waiting", "Keys waiting in the queue.", lambda queue: queue.waiting),
-    (
-        GaugeMetricFamily,
-        "delayed",
-        "Keys added with a delay that is not over.",
-        lambda queue: queue.delayed,
-    ),
-    (GaugeMetricFamily, "working", "Keys being reconciled.", lambda queue: queue.working),
-    (
-        GaugeMetricFamily,
-        "oldest_seconds",
-        "How long the oldest waiting key has waited.",
-        lambda queue: queue.oldest,
-    ),
-    (CounterMetricFamily, "added", "Keys added to the queue.", lambda queue: queue.added),
-    (
-        CounterMetricFamily,
-        "retried",
-        "Keys added again after a failure.",
-        lambda queue: queue.retried,
-    ),
+_QUEUE_METRICS: tuple[tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str, str], ...] = (
+    (GaugeMetricFamily, "waiting", "waiting", "Keys waiting in the queue."),
+    (GaugeMetricFamily, "delayed", "delayed", "Keys added with a delay that is not over."),
+    (GaugeMetricFamily, "working", "working", "Keys being reconciled."),
+    (GaugeMetricFamily, "oldest_seconds", "oldest", "How long the oldest waiting key has waited."),
+    (CounterMetricFamily, "added", "added", "Keys added to the queue."),
+    (CounterMetricFamily, "retried", "retried", "Keys added again after a failure."),
 )
+"""Type, name, field of `QueueStats` and help of each metric."""
 
 
 class _Queues(Collector):
+    """The queues, which are read on scrape: metrics cost nothing on their hot path."""
+
     def __init__(self) -> None:
         self.queues: dict[str, WorkQueue[Any]] = {}
 
     def collect(self) -> Iterator[Metric]:
         stats = {name: queue.stats() for name, queue in self.queues.items()}
-        for family, name, documentation, value in _QUEUE_METRICS:
+        for family, name, field, documentation in _QUEUE_METRICS:
             metric = family(f"sluice_queue_{name}", documentation, labels=["controller"])
             for controller, queue_stats in stats.items():
-                metric.add_metric([controller], value(queue_stats))
+                metric.add_metric([controller], getattr(queue_stats, field))
             yield metric
 
 
@@ -154,7 +124,6 @@ class Controller(Generic[K]):
         queue: WorkQueue[K],
         concurrency: int,
         timeout: float,
-        grace: float,
         env: Env,
         metrics: ControllerMetrics,
     ) -> None:
@@ -163,28 +132,21 @@ class Controller(Generic[K]):
         self._queue = queue
         self._concurrency = concurrency
         self._timeout = timeout
-        self._grace = grace
         self._clock = env.clock
         self._ids = env.ids
-        self._recorder = metrics.register(name, queue)
+        self._metrics = metrics
+        metrics.register(name, queue)
         self._failures: dict[K, str] = {}
+        """The reason of each key whose last attempt failed or was refused."""
 
     async def run(self) -> None:
-        """Run until cancelled; then start no more keys and give the running ones `grace` seconds.
-
-        Use grace 0 if work must stop at once, for example after losing the lease.
-        """
+        """Run until cancelled; then cancel the running keys and start no more."""
         workers = [
             asyncio.create_task(self._run_worker(), name=f"{self._name}/{number}")
             for number in range(self._concurrency)
         ]
         try:
             await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
-        except asyncio.CancelledError:
-            self._queue.close()
-            finish = asyncio.wait(workers)
-            await attempt(bounded(finish, seconds=self._grace, clock=self._clock))
-            raise
         finally:
             self._queue.close()
             for worker in workers:
@@ -193,16 +155,9 @@ class Controller(Generic[K]):
         for worker in workers:
             worker.result()
 
-    def failures(self) -> Mapping[K, str]:
-        """Return the keys whose last attempt failed or was refused, with the reason."""
-        return self._failures
-
     async def _run_worker(self) -> None:
         while True:
-            try:
-                key = await self._queue.get()
-            except QueueClosed:
-                return
+            key = await self._queue.get()
             try:
                 with bound_contextvars(
                     controller=self._name, key=str(key), reconcile=self._ids.new()[:12]
@@ -231,11 +186,11 @@ class Controller(Generic[K]):
             case Exception() as error:
                 timed_out = isinstance(error, TimeoutError) and seconds >= self._timeout
                 outcome = AttemptOutcome.TIMED_OUT if timed_out else AttemptOutcome.FAILED
-                retry_after = error.retry_after if isinstance(error, TooManyRequests) else None
+                retry_after = error.retry_after if isinstance(error, KubeError) else None
                 wait = self._queue.retry(key, at_least=min(retry_after or 0.0, RETRY_CAP))
                 if self._is_new_cause(key, describe_error(error)):
                     _log.warning("reconcile failed", exc_info=error, retry_in=round(wait, 3))
-        self._recorder.record(outcome, seconds=seconds)
+        self._metrics.record(self._name, outcome, seconds=seconds)
 
     async def _call(self, key: K) -> ReconcileResult | Exception:
         results: list[ReconcileResult] = []
@@ -250,14 +205,14 @@ class Controller(Generic[K]):
             worker = asyncio.current_task()
             if worker is None or worker.cancelling():
                 raise
-            error = RuntimeError("it awaited something that was cancelled, though it was not")
+            error = RuntimeError("a task that the reconcile awaited was cancelled")
         return error or results[0]
 
     def _succeeded(self, key: K) -> None:
         self._queue.forget(key)
         failure = self._failures.pop(key, None)
         if failure is not None:
-            _log.info("reconcile went well again", trouble=failure)
+            _log.info("reconcile succeeded again", failure=failure)
 
     def _is_new_cause(self, key: K, failure: str) -> bool:
         """Return whether the cause differs from that of the last attempt, ignoring digits."""

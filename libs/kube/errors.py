@@ -3,15 +3,43 @@
 import msgspec
 
 
-class KubeError(Exception):
-    """A failed request. The text names what was tried, why it failed and what to do."""
+class FieldConflict(msgspec.Struct, frozen=True):
+    manager: str
+    field: str
 
-    def __init__(self, tried: str, message: str, *, code: int = 0, reason: str = "") -> None:
-        super().__init__(f"{tried}: {message}")
-        self.tried = tried
+
+class StatusCause(msgspec.Struct, frozen=True, rename="camel"):
+    """A single cause in a Status."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class KubeError(Exception):
+    """A failed request. The text names the request, the cause and the remedy."""
+
+    def __init__(
+        self,
+        operation: str,
+        message: str,
+        *,
+        code: int = 0,
+        reason: str = "",
+        missing: str = "",
+        causes: tuple[StatusCause, ...] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(f"{operation}: {message}")
+        self.operation = operation
         self.message = message
         self.code = code
         self.reason = reason
+        self.missing = missing
+        """The name that the server did not find."""
+        self.causes = causes
+        self.retry_after = retry_after
+        """Seconds that the server asks to wait with a 429."""
 
 
 class Misconfigured(KubeError):
@@ -27,13 +55,7 @@ class TimedOut(Unavailable):
 
 
 class NotFound(KubeError):
-    """The object does not exist; `missing` is the name that the server did not find."""
-
-    def __init__(
-        self, tried: str, message: str, *, code: int = 404, reason: str = "", missing: str = ""
-    ) -> None:
-        super().__init__(tried, message, code=code, reason=reason)
-        self.missing = missing
+    """404: the object does not exist."""
 
 
 class UnknownKind(NotFound):
@@ -41,21 +63,16 @@ class UnknownKind(NotFound):
 
 
 class Conflict(KubeError):
-    """409: the object has changed or is a different one, or other managers own the fields
-    (`claims`).
-    """
+    """409: the object has changed or is a different one, or other managers own the fields."""
 
-    def __init__(
-        self,
-        tried: str,
-        message: str,
-        *,
-        code: int,
-        reason: str,
-        claims: "tuple[FieldConflict, ...]",
-    ) -> None:
-        super().__init__(tried, message, code=code, reason=reason)
-        self.claims = claims
+    @property
+    def field_conflicts(self) -> tuple[FieldConflict, ...]:
+        """The fields that other managers own."""
+        return tuple(
+            FieldConflict(_manager(cause.message), cause.field)
+            for cause in self.causes
+            if cause.reason == "FieldManagerConflict"
+        )
 
 
 class AlreadyExists(Conflict):
@@ -67,21 +84,7 @@ class Gone(KubeError):
 
 
 class TooManyRequests(KubeError):
-    """429. For an eviction, a cause tells a disruption budget from a busy server."""
-
-    def __init__(
-        self,
-        tried: str,
-        message: str,
-        *,
-        code: int,
-        reason: str,
-        retry_after: float | None,
-        causes: "tuple[StatusCause, ...]" = (),
-    ) -> None:
-        super().__init__(tried, message, code=code, reason=reason)
-        self.retry_after = retry_after
-        self.causes = causes
+    """429. For an eviction, the cause distinguishes a disruption budget from a busy server."""
 
 
 class Unauthorized(KubeError):
@@ -94,25 +97,6 @@ class Forbidden(KubeError):
 
 class Invalid(KubeError):
     """400, 405, 406, 413, 415 or 422: the request itself is wrong; a retry does not help."""
-
-    def __init__(
-        self, tried: str, message: str, *, code: int, reason: str, causes: "tuple[StatusCause, ...]"
-    ) -> None:
-        super().__init__(tried, message, code=code, reason=reason)
-        self.causes = causes
-
-
-class FieldConflict(msgspec.Struct, frozen=True):
-    manager: str
-    field: str
-
-
-class StatusCause(msgspec.Struct, frozen=True, rename="camel"):
-    """A single cause in a Status."""
-
-    reason: str = ""
-    message: str = ""
-    field: str = ""
 
 
 class MalformedResponse(KubeError):
@@ -134,6 +118,21 @@ class _Status(msgspec.Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(_Status)
 
+_BY_CODE: dict[int, type[KubeError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    429: TooManyRequests,
+    504: TimedOut,
+}
+
+_HINTS = {
+    401: ": the credentials are missing, wrong or expired; log in again",
+    403: "; grant it in RBAC",
+}
+
 
 def status_error(
     tried: str, *, body: bytes, code: int = 0, retry_after: str | None = None
@@ -142,41 +141,24 @@ def status_error(
     status = _read(body, code=code)
     code = code or status.code
     details = status.details or _Details()
-    causes = details.causes or ()
     message = status.message or f"the server answered {code or 'with an error'}, without a reason"
-    reason = status.reason
-    if code == 404:
-        return NotFound(tried, message, code=code, reason=reason, missing=details.name)
-    if code == 409:
-        claims = tuple(
-            FieldConflict(_manager(cause.message), cause.field)
-            for cause in causes
-            if cause.reason == "FieldManagerConflict"
-        )
-        kind = AlreadyExists if reason == "AlreadyExists" else Conflict
-        return kind(tried, message, code=code, reason=reason, claims=claims)
-    if code == 410:
-        return Gone(tried, message, code=code, reason=reason)
-    if code == 429:
-        delay = details.retry_after_seconds
-        if delay is None and retry_after is not None and retry_after.isdecimal():
-            delay = float(retry_after)
-        return TooManyRequests(
-            tried, message, code=code, reason=reason, retry_after=delay, causes=causes
-        )
-    if code == 401:
-        words = f"{message}: the credentials are missing, wrong or expired; log in again"
-        return Unauthorized(tried, words, code=code, reason=reason)
-    if code == 403:
-        return Forbidden(tried, f"{message}; grant it in RBAC", code=code, reason=reason)
-    if code == 504:
-        return TimedOut(tried, message, code=code, reason=reason)
     if 300 <= code < 400:
-        words = f"the server answered {code}, which no API server does; mend the address"
-        return Unavailable(tried, words, code=code, reason=reason)
-    if code >= 500 or code < 400:
-        return Unavailable(tried, message, code=code, reason=reason)
-    return Invalid(tried, message, code=code, reason=reason, causes=causes)
+        message = f"the server answered {code}, which no API server does; mend the address"
+    delay = details.retry_after_seconds
+    if delay is None and (retry_after or "").isdecimal():
+        delay = float(retry_after or 0.0)
+    kind = _BY_CODE.get(code, Invalid if 400 <= code < 500 else Unavailable)
+    if kind is Conflict and status.reason == "AlreadyExists":
+        kind = AlreadyExists
+    return kind(
+        tried,
+        message + _HINTS.get(code, ""),
+        code=code,
+        reason=status.reason,
+        missing=details.name,
+        causes=details.causes or (),
+        retry_after=delay if code == 429 else None,
+    )
 
 
 def _read(body: bytes, *, code: int) -> _Status:

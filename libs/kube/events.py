@@ -188,10 +188,8 @@ class EventRecorder:
             event.tries += 1
             if event.tries == MAX_TRIES:
                 self._give_up(key)
-            retry_after = error.retry_after if isinstance(error, TooManyRequests) else None
-            delay = max(
-                min(retry_after or 0.0, RETRY_CAP), jittered(2.0**event.tries, self._random)
-            )
+            at_least = min(error.retry_after or 0.0, RETRY_CAP)
+            delay = max(at_least, jittered(2.0**event.tries, self._random))
             event.not_before = self._clock.monotonic() + delay
         except KubeError as error:
             self._log_error(error)

@@ -18,7 +18,7 @@ import msgspec
 from yarl import URL
 
 from libs.kube.errors import Unavailable
-from libs.kube.requests import Request, describe_request
+from libs.kube.requests import Request
 
 _READ_BUFFER = 2**18
 """Read buffer in bytes: enough to receive a page of objects without a pause."""
@@ -121,7 +121,7 @@ class HttpTransport:
 
     async def _send(self, request: Request, auth: RequestAuth) -> aiohttp.ClientResponse:
         if self._closed:
-            raise Unavailable(describe_request(request), f"{self.url}: this client is closed")
+            raise Unavailable(str(request), f"{self.url}: this client is closed")
         session = self._session
         if session is None:
             session = self._session = _new_session()
@@ -137,9 +137,7 @@ class HttpTransport:
                 proxy=self._proxy,
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise Unavailable(
-                describe_request(request), f"{self.url}: {describe_error(error)}"
-            ) from error
+            raise Unavailable(str(request), f"{self.url}: {describe_error(error)}") from error
 
 
 class HttpResponse:
@@ -167,7 +165,7 @@ class HttpResponse:
 
     def _broken_off(self, error: Exception) -> Unavailable:
         why = f"{self._url}: the response broke off: {describe_error(error)}"
-        return Unavailable(describe_request(self._request), why)
+        return Unavailable(str(self._request), why)
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:
@@ -180,7 +178,7 @@ def _abort(response: aiohttp.ClientResponse) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """Describe why a request or its response did not get through."""
+    """Describe why a request or its response was lost."""
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return f"the host name {error.host} cannot be resolved; check the name and DNS"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):

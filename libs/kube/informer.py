@@ -6,12 +6,12 @@ be installed.
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, Unpack
 
 from libs.kube.cache import Cache, IndexFunc
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError, UnknownKind
-from libs.kube.resources import Resource
+from libs.kube.resources import Resource, Selection
 from libs.kube.views import Object
 from libs.runtime.clock import jittered
 from libs.runtime.env import Env
@@ -30,21 +30,11 @@ class Informer(Generic[V]):
         resource: Resource[V],
         *,
         env: Env,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
         indexes: Mapping[str, IndexFunc[V]] | None = None,
+        **selection: Unpack[Selection],
     ) -> None:
         self.name = resource.plural
-        self.cache = Cache(
-            kube,
-            resource,
-            env=env,
-            namespace=namespace,
-            labels=labels,
-            fields=fields,
-            indexes=indexes,
-        )
+        self.cache = Cache(kube, resource, env=env, indexes=indexes, **selection)
         self._kube = kube
         self._resource = resource
         self._clock = env.clock
@@ -66,7 +56,7 @@ class Informer(Generic[V]):
         await self.cache.run()
 
     @property
-    def why_unknown(self) -> str:
+    def why_not_synced(self) -> str:
         """Why the content is unknown; empty if it is known."""
         if self.cache.is_synced or self._absent_at is not None:
             return ""

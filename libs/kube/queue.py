@@ -1,9 +1,9 @@
-"""The work queue of a controller. It holds keys only, never what changed.
+"""The work queue of a controller. It holds keys only, no changes.
 
-- A key is handed out to one worker at a time; if added meanwhile, it is queued again afterwards.
+- A key is handed out to one worker at a time; if it is added meanwhile, it is queued again.
 - More urgent keys go first, and first in first out. A waiting key that is added more urgently
   moves to the end of that line. Every sixteenth key handed out is, among the heads of the lines,
-  the one that has waited longest, so that none starves.
+  the key that has waited longest, so that no key starves.
 - Delayed keys are kept apart: of two delays of one key the earlier counts, with the higher urgency
   of both. Adding the key does not cancel its delay, which may have another reason.
 - `close` drops all waiting keys; keys already handed out may be finished.

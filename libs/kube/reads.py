@@ -1,15 +1,15 @@
-"""Read requests of the client: one object, a page of a list, or a whole list."""
+"""Reads of the client: one object, a page of a list, or a whole list."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 import msgspec
 
 from libs.kube.errors import MalformedResponse
 from libs.kube.requests import DEFAULT_TIMEOUT, BaseClient, decode, unknown_kind_errors
-from libs.kube.resources import Resource
+from libs.kube.resources import Resource, Selection
 from libs.kube.views import Object
 
 V = TypeVar("V", bound=Object)
@@ -60,37 +60,31 @@ class ReadClient(BaseClient):
         self,
         resource: Resource[V],
         *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
         limit: int = 500,
         continue_token: str = "",
         resource_version: str = "",
         within: float = 30.0,
+        **selection: Unpack[Selection],
     ) -> Page[V]:
         """Return up to `limit` objects; `continue_token` is that of the previous page."""
-        query = {"limit": str(limit), "labelSelector": labels, "fieldSelector": fields}
-        query |= {"continue": continue_token, "resourceVersion": resource_version}
-        path = resource.path(namespace=namespace)
+        query = {"continue": continue_token, "resourceVersion": resource_version}
+        path, query = selected(resource, selection, limit=str(limit), **query)
         return decode_page(await self._get_list(resource, path, query, within), resource, path=path)
 
     async def list_all(
         self,
         resource: Resource[V],
         *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
         limit: int = 500,
         within: float = 30.0,
+        **selection: Unpack[Selection],
     ) -> Page[V]:
         """Return all objects as of one revision; `within` limits each page.
 
         The next page is requested while the current one is decoded. Raise `MalformedResponse` if
         the pages do not belong together.
         """
-        query = {"limit": str(limit), "labelSelector": labels, "fieldSelector": fields}
-        path = resource.path(namespace=namespace)
+        path, query = selected(resource, selection, limit=str(limit))
         pages: list[Page[V]] = []
         tokens = {""}
         body = await self._get_list(resource, path, query, within)
@@ -117,9 +111,18 @@ class ReadClient(BaseClient):
     async def _get_list(
         self, resource: Resource[Any], path: str, query: Mapping[str, str], within: float
     ) -> bytes:
-        given = {key: value for key, value in query.items() if value}
         with unknown_kind_errors(resource):
-            return await self.request("GET", path, query=given, within=within)
+            return await self.request("GET", path, query=query, within=within)
+
+
+def selected(
+    resource: Resource[Any], selection: Selection, **query: str
+) -> tuple[str, dict[str, str]]:
+    """Return the path of a list or watch, and its query without empty parameters."""
+    query["labelSelector"] = selection.get("labels", "")
+    query["fieldSelector"] = selection.get("fields", "")
+    path = resource.path(namespace=selection.get("namespace", ""))
+    return path, {key: value for key, value in query.items() if value}
 
 
 def decode_page(body: bytes, resource: Resource[V], *, path: str) -> Page[V]:
@@ -146,7 +149,7 @@ def join_pages(pages: Sequence[Page[V]], *, path: str) -> Page[V]:
 
 def continue_token_of(body: bytes, *, path: str) -> str:
     """Return the token for the next page without decoding the objects of this one."""
-    # It precedes the objects, which are megabytes, except in lists of custom kinds.
+    # The token precedes the objects, which are megabytes, except in lists of custom kinds.
     head, objects, _ = body[:_HEAD].partition(b',"items":')
     before = objects and b'"metadata":' in head
     return decode(

@@ -7,7 +7,7 @@ backs off; no error ends it.
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, Unpack
 
 import msgspec
 
@@ -17,12 +17,12 @@ from libs.kube.errors import (
     KubeError,
     MalformedResponse,
     TimedOut,
-    TooManyRequests,
     Unavailable,
     status_error,
 )
+from libs.kube.reads import selected
 from libs.kube.requests import unknown_kind_errors
-from libs.kube.resources import Resource
+from libs.kube.resources import Resource, Selection
 from libs.kube.views import Object
 from libs.kube.watch import (
     BookmarkEvent,
@@ -68,7 +68,7 @@ class Listed(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     revision: int
     requested_at: float
     """Monotonic time of the request: the list is at least as new."""
-    taken_back: bool = False
+    is_restored: bool = False
     """The cluster was restored to an earlier state; earlier revisions mean nothing now."""
 
 
@@ -104,18 +104,14 @@ class Reflector(Generic[V]):
         resource: Resource[V],
         *,
         env: Env,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
+        **selection: Unpack[Selection],
     ) -> None:
         self._kube = kube
         self._resource = resource
         self._clock = env.clock
         self._random = env.random
-        self._namespace = namespace
-        self._labels = labels
-        self._fields = fields
-        self._path = resource.path(namespace=namespace)
+        self._selection = selection
+        self._path, _ = selected(resource, selection)
         self._description = f"watch {self._path}"
         self._decoder = event_decoder(resource.view)
         self._backoff = Backoff(env.random)
@@ -126,9 +122,9 @@ class Reflector(Generic[V]):
         self._idle_timeout: IdleTimeout | None = None
         self._opened_at: float | None = None
         self.problem = ""
-        """Why it does not watch, in one line; empty while it does."""
+        """Why the kind is not watched, in one line; empty while it is."""
         self.current = False
-        """Whether its updates are of now: a resumed watch begins with old ones."""
+        """Whether the updates are current: a resumed watch begins with old ones."""
 
     async def updates(self) -> AsyncGenerator[Update[V]]:
         """Iterate over updates from the last revision, or from a list. Close the iterator
@@ -149,8 +145,7 @@ class Reflector(Generic[V]):
             except KubeError as error:
                 if isinstance(error, Gone | MalformedResponse):
                     self._list_wanted = True
-                if isinstance(error, TooManyRequests):
-                    at_least = min(error.retry_after or 0.0, MAX_RETRY_AFTER)
+                at_least = min(error.retry_after or 0.0, MAX_RETRY_AFTER)
                 self._set_problem(str(error))
             await self._pause(clean=clean, at_least=at_least)
 
@@ -161,7 +156,7 @@ class Reflector(Generic[V]):
             self._idle_timeout.abort(self._relist_requested())
 
     def advance(self, revision: int) -> None:
-        """Skip updates up to that revision, which the owner has from elsewhere."""
+        """Skip updates up to this revision, which the owner has from another source."""
         self._revision = max(self._revision, revision)
 
     async def _list(self) -> Listed[V]:
@@ -170,12 +165,7 @@ class Reflector(Generic[V]):
         known = self._revision
         self._list_wanted = False
         try:
-            listed = await self._kube.list_all(
-                self._resource,
-                namespace=self._namespace,
-                labels=self._labels,
-                fields=self._fields,
-            )
+            listed = await self._kube.list_all(self._resource, **self._selection)
             revision = parse_revision(listed.resource_version, tried=self._description)
             require_revisions(listed.items, tried=self._description)
             taken_back = revision < known
@@ -189,25 +179,24 @@ class Reflector(Generic[V]):
         self._seen = revision
         self._revision = revision if taken_back else max(self._revision, revision)
         return Listed(
-            items=listed.items, revision=revision, requested_at=requested_at, taken_back=taken_back
+            items=listed.items, revision=revision, requested_at=requested_at, is_restored=taken_back
         )
 
     async def _follow(self) -> AsyncGenerator[Update[V]]:
         self._opened_at = None
         self.current = False
         duration = round(self._random.uniform(*WATCH_SECONDS))
-        query = {
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": str(self._revision),
-            "timeoutSeconds": str(duration),
-            "labelSelector": self._labels,
-            "fieldSelector": self._fields,
-        }
-        query = {key: value for key, value in query.items() if value}
+        path, query = selected(
+            self._resource,
+            self._selection,
+            watch="true",
+            allowWatchBookmarks="true",
+            resourceVersion=str(self._revision),
+            timeoutSeconds=str(duration),
+        )
         async with AsyncExitStack() as stack:
             with unknown_kind_errors(self._resource):
-                opening = self._kube.stream(self._path, query=query)
+                opening = self._kube.stream(path, query=query)
                 response = await stack.enter_async_context(opening)
             timeout = IdleTimeout(seconds=duration + SILENCE_GRACE, clock=self._clock)
             self._idle_timeout = await stack.enter_async_context(timeout)
@@ -265,9 +254,9 @@ class Reflector(Generic[V]):
     def _relist_requested(self) -> "_RelistRequested":
         return _RelistRequested(self._description, "a new list was requested")
 
-    def _went_back(self, what: str, known: int) -> Gone:
-        seen = f"but {known} was seen before: the server lags or the cluster was restored"
-        return Gone(self._description, f"{what}, {seen}")
+    def _went_back(self, observation: str, known: int) -> Gone:
+        cause = f"but {known} was seen before: the server lags or the cluster was restored"
+        return Gone(self._description, f"{observation}, {cause}")
 
     def _set_problem(self, why: str) -> None:
         if why == self.problem:

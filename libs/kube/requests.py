@@ -1,7 +1,8 @@
-"""The interface between client and server: send one request, receive one response.
+"""Requests to an API server: the interface of transports, and a client with deadlines over it.
 
-Implemented by HTTP (`libs.kube.http`) and by a direct call into the simulated server. Deadlines and
-the interpretation of responses belong to the client.
+A `Transport` sends one request and receives one response, by HTTP (`libs.kube.http`) or by a direct
+call into the simulated server. Deadlines and the meaning of responses belong to the client, whose
+failures are typed errors (`libs.kube.errors`) and never retried here.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Mapping
@@ -11,6 +12,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -24,9 +26,11 @@ from libs.kube.errors import (
     status_error,
 )
 from libs.kube.resources import Resource
-from libs.kube.views import Object
 from libs.runtime.clock import Clock
 from libs.runtime.tasks import bounded
+
+S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +44,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Without those of authentication; lower-case names."""
     body: bytes = b""
 
-
-def describe_request(request: Request) -> str:
-    return f"{request.method} {request.path}"
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
 
 
 class Response(Protocol):
@@ -74,8 +77,6 @@ class Transport(Protocol):
         """Send the request and return the response head; raise `Unavailable` if none arrives."""
         ...
 
-
-T = TypeVar("T")
 
 DEFAULT_TIMEOUT = 10.0
 """Default limit of a request in seconds."""
@@ -130,10 +131,9 @@ class BaseClient:
             # Entered on the stack so that it is closed even if the deadline passes right then.
             entering = stack.enter_async_context(opened)
             response = await self._within(request, entering, within)
-            if not is_success(response):
-                raise response_error(
-                    request, response, await self._within(request, response.body(), within)
-                )
+            if not _is_success(response):
+                body = await self._within(request, response.body(), within)
+                raise _error(request, response, body)
             yield response
 
     def _headers(self) -> dict[str, str]:
@@ -143,8 +143,8 @@ class BaseClient:
     async def _exchange(self, request: Request) -> bytes:
         async with self._transport.open(request) as response:
             body = await response.body()
-            if not is_success(response):
-                raise response_error(request, response, body)
+            if not _is_success(response):
+                raise _error(request, response, body)
             return body
 
     async def _within(self, request: Request, awaitable: Awaitable[T], within: float) -> T:
@@ -152,29 +152,22 @@ class BaseClient:
             return await bounded(awaitable, seconds=within, clock=self._clock)
         except TimeoutError as error:
             why = f"no complete response from {self._transport} within {within:g} s"
-            raise TimedOut(
-                describe_request(request), f"{why}; check the server and the network"
-            ) from error
-
-
-V = TypeVar("V", bound=Object)
-S = TypeVar("S", bound=msgspec.Struct)
+            raise TimedOut(str(request), f"{why}; check the server and the network") from error
 
 
 class _Confirmation(msgspec.Struct, frozen=True):
     kind: str
 
 
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+@cache
+def _decoder(view: type[S]) -> msgspec.json.Decoder[S]:
+    return msgspec.json.Decoder(view)
 
 
 def decode(body: bytes, view: type[S], *, tried: str) -> S:
     """Decode the body; `MalformedResponse` names the field at fault."""
-    decoder = _decoders.get(view)
-    if decoder is None:
-        decoder = _decoders[view] = msgspec.json.Decoder(view)
     try:
-        return decoder.decode(body)
+        return _decoder(view).decode(body)
     except ValueError as error:
         raise MalformedResponse(
             tried, f"the response cannot be read as {view.__name__.lstrip('_')}: {error}"
@@ -182,34 +175,30 @@ def decode(body: bytes, view: type[S], *, tried: str) -> S:
 
 
 def require_api_object(body: bytes, *, tried: str) -> None:
-    """Raise `MalformedResponse` unless an API server wrote it; proxies response 200 as well."""
+    """Raise `MalformedResponse` unless an API server wrote it; proxies answer 200 as well."""
     decode(body, _Confirmation, tried=tried)
 
 
 @contextmanager
 def unknown_kind_errors(resource: Resource[Any]) -> Generator[None]:
-    """Turn a `NotFound` without an object name into `UnknownKind`, with what to do."""
+    """Turn a `NotFound` without an object name into `UnknownKind`, with the remedy."""
     try:
         yield
     except NotFound as error:
         if error.missing:
             raise
-        what = f"the server does not serve {resource.plural} of {resource.api_version}"
+        problem = f"the server does not serve {resource.plural} of {resource.api_version}"
         if resource.is_custom:
             crd = f"{resource.plural}.{resource.group}"
-            what += f": install the CustomResourceDefinition {crd}"
-        raise UnknownKind(error.tried, what, code=error.code, reason=error.reason) from error
+            problem += f": install the CustomResourceDefinition {crd}"
+        raise UnknownKind(error.operation, problem, code=error.code, reason=error.reason) from error
 
 
-def is_success(response: Response) -> bool:
+def _is_success(response: Response) -> bool:
     """Return whether the status is 2xx; an API server never redirects."""
     return 200 <= response.status < 300
 
 
-def response_error(request: Request, response: Response, body: bytes) -> KubeError:
-    return status_error(
-        describe_request(request),
-        code=response.status,
-        body=body,
-        retry_after=response.headers.get("retry-after"),
-    )
+def _error(request: Request, response: Response, body: bytes) -> KubeError:
+    retry_after = response.headers.get("retry-after")
+    return status_error(str(request), code=response.status, body=body, retry_after=retry_after)

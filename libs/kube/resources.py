@@ -1,13 +1,21 @@
-"""The built-in kinds in use; custom kinds define their own `Resource` beside their view."""
+"""Kinds of objects: their paths and views. Custom kinds are described by their owners."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 import msgspec
 
 from libs.kube import views
 
 V = TypeVar("V", bound=views.Object)
+
+
+class Selection(TypedDict, total=False):
+    """Restricts a list or watch by namespace, labels and fields."""
+
+    namespace: str
+    labels: str
+    fields: str
 
 
 class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Typed views of Kubernetes objects: only the fields in use, tolerant of all others.
 
-Attributes are snake_case, the wire camelCase. A view is never written back: writes are plain
-objects with the owned fields only.
+Attributes are snake_case, the wire camelCase; times are text. A view is never written back:
+writes are plain objects with the owned fields only.
 """
 
 from datetime import UTC, datetime

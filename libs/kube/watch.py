@@ -1,4 +1,4 @@
-"""Decode the lines of a watch."""
+"""The stream of a watch: its lines, its events, and a timeout for silence."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable
@@ -10,6 +10,7 @@ from libs.kube.errors import MalformedResponse
 from libs.kube.views import Object
 from libs.runtime.clock import Clock
 
+T = TypeVar("T")
 V = TypeVar("V", bound=Object)
 
 
@@ -91,11 +92,8 @@ class LineBuffer:
         return bool(self._parts)
 
 
-T = TypeVar("T")
-
-
 class IdleTimeout:
-    """While entered, no single wait lasts longer than `seconds`.
+    """Limit each wait to `seconds` while entered, at the cost of one task for all waits.
 
     Only a wait is cancelled; the time between two waits does not count.
     """

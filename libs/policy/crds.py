@@ -10,16 +10,6 @@ from libs.policy.shapes import About, Field, JsonType, Rule, Shape, to_json
 
 Data = dict[str, Any]
 
-_TYPES: Final[Mapping[JsonType, str]] = {
-    JsonType.BOOLEAN: "boolean",
-    JsonType.INTEGER: "integer",
-    JsonType.NUMBER: "number",
-    JsonType.TEXT: "string",
-    JsonType.LIST: "array",
-    JsonType.MAP: "object",
-    JsonType.OBJECT: "object",
-    JsonType.FREE_FORM: "object",
-}
 _NO_DETAILS: Final = About("")
 
 
@@ -102,8 +92,8 @@ def _object(shape: Shape) -> Data:
         "type": "object",
         "properties": {field.name: _field(field) for field in shape.fields},
     }
-    # A field whose default the API server stores is not required: clients that validate objects
-    # do not apply defaults.
+    # A field with a default that the API server stores is not required: clients that validate
+    # objects do not apply defaults.
     required = [
         field.name for field in shape.fields if field.about.required and not field.about.stored
     ]
@@ -114,8 +104,11 @@ def _object(shape: Shape) -> Data:
 
 def _field(field: Field) -> Data:
     about = field.about
-    words = [about.description, *([f"Deprecated: {about.deprecated}."] if about.deprecated else [])]
-    schema: Data = {"description": " ".join(words), **_value(field.shape, about)}
+    sentences = [
+        about.description,
+        *([f"Deprecated: {about.deprecated}."] if about.deprecated else []),
+    ]
+    schema: Data = {"description": " ".join(sentences), **_value(field.shape, about)}
     if about.stored:
         schema["default"] = to_json(field.default, field.shape)
     if about.rules:
@@ -124,52 +117,48 @@ def _field(field: Field) -> Data:
 
 
 def _value(shape: Shape, about: About) -> Data:
-    if shape.type is JsonType.OBJECT:
-        return {**_object(shape), **({"x-kubernetes-map-type": "atomic"} if about.atomic else {})}
-    if shape.type is JsonType.INT_OR_STRING:
-        return _amount(about)
-    schema: Data = {"type": _TYPES[shape.type]}
-    if shape.type is JsonType.FREE_FORM:
-        schema["x-kubernetes-preserve-unknown-fields"] = True
-    if shape.type is JsonType.LIST and shape.items is not None:
-        schema["items"] = _value(shape.items, _NO_DETAILS)
-        if about.keys:
-            schema["x-kubernetes-list-type"] = "map"
-            schema["x-kubernetes-list-map-keys"] = list(about.keys)
-        else:
-            schema["x-kubernetes-list-type"] = "atomic"
-    if shape.type is JsonType.MAP and shape.items is not None:
-        schema["additionalProperties"] = _value(
-            shape.items, about if about.pattern else _NO_DETAILS
-        )
-        if about.atomic:
-            schema["x-kubernetes-map-type"] = "atomic"
-        return schema
-    if shape.type is JsonType.TEXT:
-        schema |= {"enum": list(shape.choices)} if shape.choices else {}
-        schema |= {"pattern": about.pattern} if about.pattern else {}
-    if shape.type is JsonType.INTEGER:
-        schema |= _numbers(about)
-    return schema
+    match shape.type:
+        case JsonType.OBJECT:
+            return _object(shape) | ({"x-kubernetes-map-type": "atomic"} if about.atomic else {})
+        case JsonType.INT_OR_STRING:
+            types = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+            limits = _set(pattern=about.pattern or None, minimum=about.minimum)
+            return {**types, "x-kubernetes-int-or-string": True, **limits}
+        case JsonType.INTEGER:
+            limits = _set(minimum=about.minimum, maximum=about.maximum)
+            return {"type": "integer", "format": f"int{about.bits}", **limits}
+        case JsonType.TEXT:
+            choices = list(shape.choices) or None
+            return {"type": "string", **_set(enum=choices, pattern=about.pattern or None)}
+        case JsonType.FREE_FORM:
+            return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        case JsonType.LIST:
+            items = {"type": "array", "items": _value(_items(shape), _NO_DETAILS)}
+            if not about.keys:
+                return {**items, "x-kubernetes-list-type": "atomic"}
+            keys = {"x-kubernetes-list-map-keys": list(about.keys)}
+            return {**items, "x-kubernetes-list-type": "map", **keys}
+        case JsonType.MAP:
+            values = _value(_items(shape), about if about.pattern else _NO_DETAILS)
+            atomic = {"x-kubernetes-map-type": "atomic"} if about.atomic else {}
+            return {"type": "object", "additionalProperties": values, **atomic}
+        case _:
+            return {"type": shape.type.value}
 
 
-def _amount(about: About) -> Data:
-    schema: Data = {
-        "anyOf": [{"type": "integer"}, {"type": "string"}],
-        "x-kubernetes-int-or-string": True,
-    }
-    schema |= {"pattern": about.pattern} if about.pattern else {}
-    return schema | ({} if about.minimum is None else {"minimum": about.minimum})
+def _items(shape: Shape) -> Shape:
+    if shape.items is None:
+        raise TypeError(f"a shape of type {shape.type.value} has no items")
+    return shape.items
 
 
-def _numbers(about: About) -> Data:
-    schema: Data = {"format": f"int{about.bits}"}
-    schema |= {} if about.minimum is None else {"minimum": about.minimum}
-    return schema | ({} if about.maximum is None else {"maximum": about.maximum})
+def _set(**limits: Any) -> Data:
+    """Return the limits that are set."""
+    return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 RulePredicate = Callable[[Any, Any], bool]
-"""Report whether a value satisfies the rule; the arguments are the new and old value (or None)."""
+"""A function that returns whether a new value satisfies the rule, given the old one (or None)."""
 
 
 def _unchanged(value: Any, old: Any) -> bool:

@@ -1,9 +1,9 @@
-"""The digests of a wanted driver: target, driver label and install digest.
+"""The normal form of a wanted driver, and its digests: target, driver label, install digest.
 
 The same driver must have the same digest in every release, even after the model gains fields.
 Digests therefore cover only fields that differ from their defaults, under their JSON names.
-`normalize` and the lists below decide what goes in; changing either restarts the drivers of every
-fleet.
+`normalize` and the lists below select these fields; a change in either restarts the drivers of
+every fleet.
 """
 
 import hashlib
@@ -24,7 +24,17 @@ from libs.policy.kinds.common import (
 from libs.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
 from libs.policy.shapes import shape_of, to_json
 from libs.policy.variants import Variant, image_path, variant_image
-from libs.policy.wanted import InstallMethod, PodOverrides, WantedDriver
+from libs.policy.wanted import (
+    DEFAULT_ARGUMENTS,
+    DEFAULT_PRIORITY_CLASS,
+    DEFAULT_PULL_POLICY,
+    LIVENESS_PROBE,
+    READINESS_PROBE,
+    STARTUP_PROBE,
+    InstallMethod,
+    PodOverrides,
+    WantedDriver,
+)
 
 DIGEST_LENGTH: Final = 32
 """Hexadecimal digits of a digest: 128 bits, short enough for a name with a prefix (63 characters).
@@ -51,12 +61,12 @@ _MODULE_FIELDS: Final = ("args", "env")
 """Fields of GDS and GDRCopy containers that an installation depends on."""
 
 DIGEST_VARIABLE: Final = "DRIVER_CONFIG_DIGEST"
-"""Holds the install digest in the driver's container and in the gate; people cannot override it."""
+"""The variable with the install digest, in driver container and gate; no policy overrides it."""
 
 GATE_VARIABLES: Final = frozenset(
     (DIGEST_VARIABLE, "NODE_NAME", "POD_NAME", "POD_UID", "SLUICE_DRIVER_LABEL")
 )
-"""Variables of the gate that people cannot override."""
+"""Variables of the gate that no policy overrides."""
 
 GPU_TAINT: Final = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
 """Tolerated by every pod that runs on GPU nodes."""
@@ -72,21 +82,6 @@ _RESERVED_LABELS: Final = frozenset(
     )
 )
 _RESERVED_PREFIX: Final = "sluice.dev/"
-DEFAULT_PULL_POLICY: Final = "IfNotPresent"
-
-DEFAULT_PRIORITY_CLASS: Final = "system-node-critical"
-
-DEFAULT_ARGUMENTS: Final = ("init",)
-
-STARTUP_PROBE: Final = Probe(
-    initial_delay_seconds=60, timeout_seconds=60, period_seconds=10, failure_threshold=120
-)
-"""Default startup probe of the driver. Fields that a policy leaves out are taken from here."""
-LIVENESS_PROBE: Final = Probe(
-    initial_delay_seconds=30, timeout_seconds=10, period_seconds=30, failure_threshold=3
-)
-READINESS_PROBE: Final = Probe(timeout_seconds=5, period_seconds=10, failure_threshold=3)
-
 _MODULE_TYPE: Final = "KERNEL_MODULE_TYPE"
 
 SectionT = TypeVar("SectionT", bound=ContainerSection)
@@ -249,9 +244,8 @@ def normalize_quantities(resources: ResourceRequirements) -> ResourceRequirement
 
 def user_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels without reserved keys."""
-    return {
-        key: value for key, value in user_annotations(labels).items() if key not in _RESERVED_LABELS
-    }
+    kept = user_annotations(labels)
+    return {key: value for key, value in kept.items() if key not in _RESERVED_LABELS}
 
 
 def user_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -287,14 +281,9 @@ def _image(image: Image, secrets: Iterable[str]) -> Image:
 
 def _module_container(part: SectionT) -> SectionT:
     """Normalize a GDS or GDRCopy container; pod-wide fields are already part of the driver."""
-    image = _image(part, ())
     return msgspec.structs.replace(
         part,
-        repository=image.repository,
-        image=image.image,
-        version=image.version,
-        image_pull_policy=image.image_pull_policy,
-        image_pull_secrets=(),
+        **msgspec.structs.asdict(_image(part, ())),
         resources=normalize_quantities(part.resources),
         env=merge_env(part.env, without=(DIGEST_VARIABLE,)),
         host_network=False,
@@ -318,11 +307,11 @@ def _module_type(driver: WantedDriver) -> tuple[KernelModuleType, tuple[EnvVar, 
     return KernelModuleType.AUTO, env
 
 
-def _without_defaults(env: tuple[EnvVar, ...], ours: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:
-    """Drop variables that repeat a default."""
-    return (
-        env if _has_references(env) else tuple(variable for variable in env if variable not in ours)
-    )
+def _without_defaults(env: tuple[EnvVar, ...], defaults: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:
+    """Drop variables that repeat a default, unless a value refers to another variable."""
+    if _has_references(env):
+        return env
+    return tuple(variable for variable in env if variable not in defaults)
 
 
 def _has_references(env: Iterable[EnvVar]) -> bool:
@@ -330,22 +319,22 @@ def _has_references(env: Iterable[EnvVar]) -> bool:
     return any("$(" in variable.value for variable in env)
 
 
-def _optional_probe(probe: Probe | None, ours: Probe) -> Probe | None:
+def _optional_probe(probe: Probe | None, default: Probe) -> Probe | None:
     """Normalize a probe that exists only if a policy sets one of its fields.
 
     `success_threshold` is set in the result, so that it differs from no probe at all.
     """
     if probe in (None, Probe()):
         return None
-    normalized = _non_default_probe(probe, ours) or Probe()
+    normalized = _non_default_probe(probe, default) or Probe()
     return msgspec.structs.replace(normalized, success_threshold=normalized.success_threshold or 1)
 
 
-def _non_default_probe(probe: Probe | None, ours: Probe) -> Probe | None:
+def _non_default_probe(probe: Probe | None, default: Probe) -> Probe | None:
     """Return the probe's fields that differ from Sluice's and from Kubernetes' defaults."""
     if probe is None:
         return None
-    defaults = {**msgspec.structs.asdict(ours), "success_threshold": 1}
+    defaults = {**msgspec.structs.asdict(default), "success_threshold": 1}
     fields = msgspec.structs.asdict(probe)
     normalized = Probe(
         **{name: value for name, value in fields.items() if value not in (None, defaults[name])}

@@ -1,4 +1,4 @@
-"""Findings: problems in policies, each with field, value, problem and remedy."""
+"""Findings about policies: field, value, problem and remedy; and the verdict on a policy."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -14,7 +14,7 @@ class Severity(StrEnum):
     ERROR = "error"
     """The object cannot be carried out: nothing new starts in its pool until this is fixed."""
     WARNING = "warning"
-    """Something in the object will not happen, or not as intended."""
+    """A part of the object has no effect, or not the intended one."""
     NOTE = "note"
     """The field is accepted but has no effect here."""
 

@@ -1,4 +1,8 @@
-"""All objects of an installation, in the order of application."""
+"""Objects that must exist before Sluice runs: namespace, ServiceAccounts and RBAC.
+
+They are applied by the person who installs Sluice, never by a service: a service that can grant
+permissions effectively has all of them.
+"""
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -80,12 +84,7 @@ _LEADER_LEASE: Final = _namespace_rule(
 
 
 RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
-    Writer.DISCOVERY_CLUSTER: (
-        *_READ_POLICIES,
-        _FOREIGN_LEASE,
-        _WRITE_NODES,
-        _LEADER_LEASE,
-    ),
+    Writer.DISCOVERY_CLUSTER: (*_READ_POLICIES, _FOREIGN_LEASE, _WRITE_NODES, _LEADER_LEASE),
     Writer.DRIVER_CLUSTER: (
         *_READ_POLICIES,
         _READ_ROLLOUTS,

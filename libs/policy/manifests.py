@@ -139,10 +139,10 @@ class PolicyDecoder:
     def __init__(self) -> None:
         self.findings: list[Finding] = []
 
-    def decode_struct(self, value: Any, shape: Shape, path: str, moot: str | None = "") -> Any:
+    def decode_struct(self, value: Any, shape: Shape, path: str, reason: str | None = "") -> Any:
         """Decode an object into the struct of `shape`, or return `INVALID`.
 
-        `moot` is the reason why the object has no effect here; with None, no notes about fields
+        `reason` is the reason why the object has no effect here; with None, no notes about fields
         without effect are added.
         """
         if not isinstance(value, Mapping):
@@ -161,7 +161,7 @@ class PolicyDecoder:
                 target is not field and not self._alias(field, given, field_path)
             ):
                 continue
-            decoded_value = self._field(field_value, target, field_path, moot)
+            decoded_value = self._field(field_value, target, field_path, reason)
             if decoded_value is not INVALID:
                 decoded[target.attribute] = decoded_value
         if any(
@@ -183,14 +183,15 @@ class PolicyDecoder:
             Finding(field=field, value=value, problem=problem, remedy=remedy, severity=severity)
         )
 
-    def _field(self, value: Any, field: Field, path: str, moot: str | None) -> Any:
-        reason = moot if moot is None else field.about.no_effect_because or moot
+    def _field(self, value: Any, field: Field, path: str, reason: str | None) -> Any:
+        if reason is not None:
+            reason = field.about.no_effect_because or reason
         if field.shape.type is JsonType.OBJECT:
             return self.decode_struct(value, field.shape, path, reason)
         decoded = self._value(value, field.shape, field.about, path)
         if decoded is INVALID or reason is None:
             return decoded
-        if field.about.absent and decoded is True:
+        if field.about.unsupported and decoded is True:
             problem = f"is enabled, but {reason}"
             self.add_finding(path, "true", problem, "set it to false", Severity.WARNING)
         elif decoded != field.default and (reason or field.about.deprecated):
@@ -262,11 +263,11 @@ class PolicyDecoder:
 
     def _integer(self, value: int, about: About, path: str) -> Any:
         bound = 2 ** (about.bits - 1)
-        least = -bound if about.minimum is None else about.minimum
-        most = bound - 1 if about.maximum is None else about.maximum
-        if least <= value <= most:
+        minimum = -bound if about.minimum is None else about.minimum
+        maximum = bound - 1 if about.maximum is None else about.maximum
+        if minimum <= value <= maximum:
             return value
-        problem = f"is not from {least} to {most}"
+        problem = f"is not from {minimum} to {maximum}"
         return self.reject(value, path, problem, "write such a number")
 
     def _number(self, value: float, shape: Shape, path: str) -> Any:
@@ -279,8 +280,8 @@ class PolicyDecoder:
         if not _is_valid_unicode(value):
             return self._type_error(value, _TEXT, path)
         if shape.choices and value not in shape.choices:
-            words = ", ".join(f'"{word}"' for word in shape.choices)
-            return self.reject(value, path, "is not an allowed value", f"write one of {words}")
+            choices = ", ".join(f'"{choice}"' for choice in shape.choices)
+            return self.reject(value, path, "is not an allowed value", f"write one of {choices}")
         if about.pattern and value and not re.search(about.pattern, value):
             remedy = f"it must match {about.pattern}"
             return self.reject(value, path, "has the wrong format", remedy)

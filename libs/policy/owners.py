@@ -18,7 +18,7 @@ MAX_NAME_LENGTH = 63
 """Maximum length of a label value, which holds an owner's name."""
 
 WORKLOAD_LABEL = "nvidia.com/gpu.workload.config"
-"""Set by people: what the GPUs of a node are used for."""
+"""A label that people set: the use of a node's GPUs."""
 
 
 class NodeLabels(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,10 +72,10 @@ def assign_owners(
         (driver for driver in drivers if driver.metadata.name not in unfit),
         key=lambda driver: driver.metadata.name,
     )
-    owners, clashes = _match_nodes(fit, nodes)
-    for names, where in clashes.items():
+    owners, nodes_in_conflict = _match_nodes(fit, nodes)
+    for names, node_names in nodes_in_conflict.items():
         for name in names:
-            conflicts.setdefault(name, []).append(_selection_conflict(names, where))
+            conflicts.setdefault(name, []).append(_selection_conflict(names, node_names))
     if not conflicts:
         return Ownership(owners=owners, conflicts={})
     return Ownership(
@@ -95,17 +95,17 @@ def _match_nodes(
     ]
     default = next((driver.metadata.name for driver in drivers if driver.spec.default), None)
     owners: dict[str, str] = {}
-    clashes: dict[tuple[str, ...], list[str]] = {}
+    nodes_in_conflict: dict[tuple[str, ...], list[str]] = {}
     for node in nodes:
         labels = node.labels.items()
         matching = [name for name, selector in specific if selector <= labels]
         if len(matching) > 1:
-            clashes.setdefault(tuple(matching), []).append(node.name)
+            nodes_in_conflict.setdefault(tuple(matching), []).append(node.name)
         elif matching:
             owners[node.name] = matching[0]
         elif default is not None:
             owners[node.name] = default
-    return owners, clashes
+    return owners, nodes_in_conflict
 
 
 def _name_conflicts(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Finding]]:

@@ -1,4 +1,4 @@
-"""Assemble pools from all policies: which policy has which nodes, and a verdict on each policy.
+"""Assemble pools from all policies: the nodes of each policy, and a verdict on each policy.
 
 Pure and deterministic: the same objects and nodes give the same pools in the same order. While
 policies conflict, all nodes keep their owners.
@@ -62,7 +62,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...]
     """Sorted by name."""
     held: tuple[Finding, ...] = ()
-    """Errors that keep anything new from starting in this pool."""
+    """Errors because of which no upgrade starts in this pool."""
 
 
 class Pools(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class Pools(msgspec.Struct, frozen=True, kw_only=True):
     unowned: tuple[str, ...]
     """GPU nodes that no policy selects: a driver that Sluice installed there is removed."""
     undecided: tuple[str, ...]
-    """GPU nodes whose owner cannot be determined: they are left as they are."""
+    """GPU nodes without a determinable owner: they are left as they are."""
     owner_labels: Mapping[str, str] | None
     """Wanted owner labels by node; other nodes must have none. None: change no owner label."""
     cluster: ClusterPolicy | GpuClusterPolicy | None
@@ -136,7 +136,7 @@ class _Assembly:
             for parsed in policies
             if parsed.policy and parsed.kind != ROLLOUT.name
         ]
-        # The oldest first: it takes precedence.
+        # The oldest policy comes first, because it takes precedence.
         self._entries.sort(
             key=lambda entry: (entry.metadata.creation_timestamp, entry.metadata.name, entry.kind)
         )
@@ -195,7 +195,7 @@ class _Assembly:
         self._driver_pools(None, (), settled=bool(self._gpu_clusters))
 
     def _with_cluster_policy(self, entry: _Entry, cluster: ClusterWidePolicy) -> None:
-        """Build the pools that the cluster-wide policy asks for."""
+        """Build the pools of the cluster-wide policy."""
         conflicts = self._gpu_cluster_conflicts(entry)
         self._owner_labels = None if conflicts else {}
         if isinstance(cluster, GpuClusterPolicy):
@@ -224,7 +224,7 @@ class _Assembly:
             entry.reject(Acceptance.DISABLED, _about_name(entry, problem, remedy, quoted))
 
     def _gpu_cluster_conflicts(self, entry: _Entry) -> tuple[Finding, ...]:
-        """Report GPUCluster objects, whose GPU Operator would manage the same nodes."""
+        """Report GPUCluster objects: their GPU Operator would manage the same nodes."""
         quoted = 'conflicting GPUCluster resource "{}" detected; {} and GPUCluster cannot co-exist'
         problem, remedy = "does not take effect", "delete one of the two"
         found = tuple(
@@ -278,7 +278,7 @@ class _Assembly:
         nodes: Iterable[str],
         held: Iterable[Finding] = (),
     ) -> None:
-        """Add the pool of a policy, which its errors hold too."""
+        """Add the pool of a policy; errors of the policy hold the pool too."""
         key = pool_key(entry.kind, entry.metadata.name)
         self._pools[key] = Pool(
             key=key,

@@ -1,4 +1,4 @@
-"""What is observed of operands and nodes, and the problems that keep a policy from being ready."""
+"""Observations of operands and nodes, and the problems that keep a policy from being ready."""
 
 from collections.abc import Iterator, Mapping
 
@@ -44,7 +44,7 @@ class PodProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that statuses are computed from, at one moment."""
+    """The observed state from which statuses are computed, at one moment."""
 
     daemon_sets: Mapping[str, ObservedDaemonSet] = {}
     """Existing DaemonSets, by name."""
@@ -68,8 +68,8 @@ class ReadinessProblem(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a person has to fix it."""
 
     def __str__(self) -> str:
-        where = f" on {self.node}" if self.node else ""
-        return f"{self.operand.value}{where}: {self.cause}"
+        location = f" on {self.node}" if self.node else ""
+        return f"{self.operand.value}{location}: {self.cause}"
 
 
 def agent_problems(rendering: RenderResult, observed: Observation) -> list[ReadinessProblem]:

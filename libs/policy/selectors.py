@@ -26,9 +26,9 @@ def is_valid_selector(text: str) -> bool:
 Labels = Mapping[str, str]
 _Term = Callable[[Labels], bool]
 
-_SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<how>in|notin)\s*\((?P<values>[^)]*)\)")
-_EQUALITY: Final = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<how>==|=|!=)\s*(?P<value>\S*)")
-_COMPARISON: Final = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<how>[<>])\s*(?P<value>[0-9]+)")
+_SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^)]*)\)")
+_EQUALITY: Final = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<operator>==|=|!=)\s*(?P<value>\S*)")
+_COMPARISON: Final = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<operator>[<>])\s*(?P<value>[0-9]+)")
 _COMMA: Final = re.compile(r",(?![^(]*\))")
 
 
@@ -46,13 +46,15 @@ def _terms(selector: str) -> tuple[_Term, ...]:
 
 def _term(text: str) -> _Term:
     if found := _SET.fullmatch(text):
-        key, inside = found["key"], found["how"] == "in"
+        key, inside = found["key"], found["operator"] == "in"
         values = frozenset(value.strip() for value in found["values"].split(","))
         return _set_term(key, values, inside=inside)
     if found := _COMPARISON.fullmatch(text):
-        return _comparison_term(found["key"], int(found["value"]), above=found["how"] == ">")
+        return _comparison_term(found["key"], int(found["value"]), above=found["operator"] == ">")
     if found := _EQUALITY.fullmatch(text):
-        return _set_term(found["key"], frozenset({found["value"]}), inside=found["how"] != "!=")
+        return _set_term(
+            found["key"], frozenset({found["value"]}), inside=found["operator"] != "!="
+        )
     if text.startswith("!"):
         absent = text[1:].strip()
         return lambda labels: absent not in labels

@@ -20,13 +20,7 @@ FreeForm = dict[str, Any]
 """A Kubernetes object that is passed through unchanged."""
 
 
-class PolicyStruct(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    rename="camel",
-):
+class PolicyStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A part of a policy. A field at its default means the same as an absent field."""
 
 
@@ -46,7 +40,7 @@ class About(msgspec.Struct, frozen=True):
     """What the field does in Sluice."""
     no_effect_because: str = ""
     """Why the field and its subfields have no effect in Sluice: completes "because"."""
-    absent: bool = False
+    unsupported: bool = False
     """Whether the field switches on a feature that Sluice does not have."""
     deprecated: str = ""
     """What to use instead."""
@@ -121,19 +115,12 @@ _PLAIN: Final[Mapping[Any, JsonType]] = {
 _NO_DETAILS: Final = About("")
 
 
-def shape_of(
-    struct: type[msgspec.Struct], descriptions: Mapping[type[msgspec.Struct], Mapping[str, About]]
-) -> Shape:
-    """Return the shape of a struct.
-
-    `descriptions` holds the fields' `About` for structs that carry none, by struct and attribute.
-    """
-    return _object(struct, descriptions)
+FieldDescriptions = Mapping[type[msgspec.Struct], Mapping[str, About]]
+"""The fields' `About` for structs that carry none, by struct and attribute."""
 
 
-def _object(
-    struct: type[msgspec.Struct], descriptions: Mapping[type[msgspec.Struct], Mapping[str, About]]
-) -> Shape:
+def shape_of(struct: type[msgspec.Struct], descriptions: FieldDescriptions) -> Shape:
+    """Return the shape of a struct."""
     fields: list[Field] = []
     described = descriptions.get(struct, {})
     for field in msgspec.structs.fields(struct):
@@ -160,29 +147,25 @@ def _split_annotation(annotation: Any) -> tuple[Any, About]:
     return annotation, _NO_DETAILS
 
 
-def _shape(
-    annotation: Any,
-    about: About,
-    descriptions: Mapping[type[msgspec.Struct], Mapping[str, About]],
-) -> Shape:
+def _shape(annotation: Any, about: About, descriptions: FieldDescriptions) -> Shape:
     if annotation == IntOrString:
         return Shape(type=JsonType.INT_OR_STRING)
     if annotation == FreeForm:
         return Shape(type=JsonType.FREE_FORM)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
-        rest = [word for word in arguments if word is not type(None)]
-        return _shape(Union[tuple(rest)], about, descriptions)  # noqa: UP007 - made, not written
+        rest = [argument for argument in arguments if argument is not type(None)]
+        return _shape(Union[tuple(rest)], about, descriptions)  # noqa: UP007 - built at run time
     if origin is tuple:
         return Shape(type=JsonType.LIST, items=_shape(arguments[0], _NO_DETAILS, descriptions))
     if origin is dict:
         return Shape(type=JsonType.MAP, items=_shape(arguments[1], _NO_DETAILS, descriptions))
     if isinstance(annotation, EnumType):
-        words = tuple(str(word.value) for word in cast("type[StrEnum]", annotation))
-        return Shape(type=JsonType.TEXT, choices=words, python_type=annotation)
+        choices = tuple(str(member.value) for member in cast("type[StrEnum]", annotation))
+        return Shape(type=JsonType.TEXT, choices=choices, python_type=annotation)
     if annotation in _PLAIN:
         return Shape(type=_PLAIN[annotation], choices=about.choices)
-    return _object(annotation, descriptions)
+    return shape_of(annotation, descriptions)
 
 
 _TEXT: Final = re.compile(r"([0-9]{1,9})(%?)", re.ASCII)
@@ -205,7 +188,9 @@ def scaled_value(amount: IntOrString, total: int) -> int:
         return amount
     found = _TEXT.fullmatch(amount)
     if found is None:
-        raise ValueError(f"{amount!r} is no number and no percentage; read it with is_amount first")
+        raise ValueError(
+            f"{amount!r} is neither a number nor a percentage: test it with is_int_or_percent"
+        )
     number = int(found[1])
     return -(-number * total // 100) if found[2] else number
 

@@ -15,12 +15,7 @@ from libs.policy.kinds.common import Condition
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
 from libs.policy.pools import Pool, Pools, pool_key
-from libs.policy.readiness import (
-    Observation,
-    ReadinessProblem,
-    agent_problems,
-    pool_problems,
-)
+from libs.policy.readiness import Observation, ReadinessProblem, agent_problems, pool_problems
 from libs.policy.render.rendered import Operand, RenderResult
 from libs.policy.variants import NodeVariants
 
@@ -207,7 +202,7 @@ def _degraded(problems: Sequence[ReadinessProblem]) -> str:
 
 
 def _upgrading(pool: Pool | None, problems: Sequence[ReadinessProblem]) -> str:
-    """Describe the progress while any node is being upgraded."""
+    """Return the progress of an upgrade; empty if no node is being upgraded."""
     drivers = [
         problem for problem in problems if problem.operand is Operand.DRIVER and problem.node
     ]

@@ -68,11 +68,11 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
         yield from _driver(spec.driver, spec.gds, spec.gdrcopy, path="spec.driver", parent="spec")
         yield from _upgrades(spec.driver.upgrade_policy, "spec.driver.upgradePolicy")
     yield from _directories(spec)
-    at_a_time = spec.daemonsets.rolling_update.max_unavailable
-    if at_a_time and not scaled_value(at_a_time, 100):
+    max_unavailable = spec.daemonsets.rolling_update.max_unavailable
+    if max_unavailable and not scaled_value(max_unavailable, 100):
         yield Finding(
             field="spec.daemonsets.rollingUpdate.maxUnavailable",
-            value=quote_value(at_a_time),
+            value=quote_value(max_unavailable),
             problem="would never replace a pod; 1 is used instead",
             remedy="set it to 1 or more, or updateStrategy to OnDelete",
             severity=Severity.WARNING,
@@ -166,7 +166,7 @@ def _directories(spec: ClusterPolicySpec) -> Iterator[Finding]:
 
 
 def _upgrades(policy: UpgradePolicy, path: str) -> Iterator[Finding]:
-    """Check pod selectors, whose errors would otherwise show only after a node is cordoned."""
+    """Check pod selectors: their errors would otherwise show only after a node is cordoned."""
     selectors = {
         f"{path}.waitForCompletion.podSelector": policy.wait_for_completion.pod_selector,
         f"{path}.drain.podSelector": policy.drain.pod_selector,

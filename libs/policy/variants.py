@@ -1,4 +1,4 @@
-"""Driver variants: what makes one wanted driver render differently on two nodes.
+"""Driver variants: the differences between nodes that need other builds of one driver; images.
 
 Variants are computed from the labels that describe a node's system.
 """
@@ -21,7 +21,7 @@ KERNEL_LABEL: Final = "feature.node.kubernetes.io/kernel-version.full"
 ARCHITECTURE_LABEL: Final = "kubernetes.io/arch"
 
 _BY_MAJOR: Final = frozenset(("ol", "rhel", "rocky"))
-"""Operating systems whose drivers are built once per major version."""
+"""Operating systems with one driver build per major version."""
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True, order=True, omit_defaults=True):
@@ -46,7 +46,7 @@ class NodeVariants(msgspec.Struct, frozen=True, kw_only=True):
     """The variants of nodes and pools."""
 
     nodes: Mapping[str, Variant]
-    """Variants by node name, for nodes whose system is known."""
+    """Variants by node name, for nodes with a known system."""
     pools: Mapping[str, tuple[Variant, ...]]
     """The sorted variants of each pool, by pool key."""
     unknown: Mapping[str, str]
@@ -90,9 +90,7 @@ def assign_variants(pools: Pools, nodes: Iterable[NodeLabels]) -> NodeVariants:
             variants[node.name] = found
             by_pool[key].add(found)
     return NodeVariants(
-        nodes=variants,
-        pools={key: tuple(sorted(by_pool[key])) for key in by_pool},
-        unknown=unknown,
+        nodes=variants, pools={key: tuple(sorted(by_pool[key])) for key in by_pool}, unknown=unknown
     )
 
 
@@ -102,7 +100,7 @@ _ANY: Final = "any"
 
 
 def variant_key(driver: WantedDriver, labels: Mapping[str, str]) -> str:
-    """Return a string for the node's variant; empty if its system is not known."""
+    """Return the variant of the node as a string; empty if its system is not known."""
     if driver.method is InstallMethod.PRE_INSTALLED:
         return _ANY
     return "" if known_variant(driver, labels) is None else system_key(labels)
@@ -115,9 +113,9 @@ def known_variant(driver: WantedDriver, labels: Mapping[str, str]) -> Variant | 
 
 
 def system_key(labels: Mapping[str, str]) -> str:
-    """Return a string of all labels that any driver's variants depend on.
+    """Return the labels on which the variants of any driver depend, as a string.
 
-    It therefore stays the same when the wanted driver changes.
+    The string therefore stays the same when the wanted driver changes.
     """
     if not labels.get(OS_LABEL):
         return ""

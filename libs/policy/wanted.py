@@ -1,16 +1,29 @@
-"""The wanted driver and operands of a pool, in one form for all kinds of policy."""
+"""The wanted driver and operands of a pool, in one form for all kinds of policy; defaults."""
 
 from enum import StrEnum
 
-from libs.policy.kinds.cluster_policy import ClusterPolicy
+from msgspec.structs import replace
+
+from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec, Daemonsets
 from libs.policy.kinds.common import EnvVar, Image, Labels, Probe, ResourceRequirements, Toleration
 from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType, Rdma
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
-from libs.policy.kinds.nvidia_driver import NvidiaDriver
+from libs.policy.kinds.nvidia_driver import NvidiaDriver, NvidiaDriverSpec
 from libs.policy.shapes import FreeForm, PolicyStruct
 
 HOST_ROOT = "/"
 INSTALL_DIR = "/run/nvidia/driver"
+DEFAULT_PULL_POLICY = "IfNotPresent"
+DEFAULT_PRIORITY_CLASS = "system-node-critical"
+DEFAULT_ARGUMENTS = ("init",)
+STARTUP_PROBE = Probe(
+    initial_delay_seconds=60, timeout_seconds=60, period_seconds=10, failure_threshold=120
+)
+"""Default startup probe of the driver: its fields replace those that a policy leaves out."""
+LIVENESS_PROBE = Probe(
+    initial_delay_seconds=30, timeout_seconds=10, period_seconds=30, failure_threshold=3
+)
+READINESS_PROBE = Probe(timeout_seconds=5, period_seconds=10, failure_threshold=3)
 
 
 class InstallMethod(StrEnum):
@@ -82,43 +95,18 @@ class Operands(PolicyStruct, frozen=True, kw_only=True):
 
 def driver_of_cluster(policy: ClusterPolicy) -> WantedDriver:
     """Return the driver that a ClusterPolicy describes."""
-    spec, driver = policy.spec, policy.spec.driver
-    pods = PodOverrides(
-        labels=spec.daemonsets.labels,
-        annotations=spec.daemonsets.annotations,
-        tolerations=spec.daemonsets.tolerations,
-        priority_class_name=spec.daemonsets.priority_class_name,
-        security_context=spec.daemonsets.pod_security_context,
-    )
+    driver, pods = policy.spec.driver, _overrides(policy.spec.daemonsets)
     if not driver.enabled:
         return WantedDriver(method=InstallMethod.PRE_INSTALLED, pods=pods)
-    return _container_driver(
-        driver,
-        gds=spec.gds,
-        gdrcopy=spec.gdrcopy,
-        repo_config=driver.repo_config.config_map_name,
-        cluster=policy,
-        pods=pods,
-    )
+    wanted = _container_driver(driver, policy.spec, policy)
+    return replace(wanted, repo_config=driver.repo_config.config_map_name, pods=pods)
 
 
 def driver_of_pool(policy: NvidiaDriver, cluster: ClusterPolicy | None) -> WantedDriver:
     """Return the driver that an NVIDIADriver describes; host paths come from the ClusterPolicy."""
     spec = policy.spec
-    return _container_driver(
-        spec,
-        gds=spec.gds,
-        gdrcopy=spec.gdrcopy,
-        repo_config=spec.repo_config.name,
-        cluster=cluster,
-        pods=PodOverrides(
-            labels=spec.labels,
-            annotations=spec.annotations,
-            tolerations=spec.tolerations,
-            priority_class_name=spec.priority_class_name,
-            security_context=spec.pod_security_context,
-        ),
-    )
+    wanted = _container_driver(spec, spec, cluster)
+    return replace(wanted, repo_config=spec.repo_config.name, pods=_overrides(spec))
 
 
 def host_driver(policy: GpuClusterPolicy) -> WantedDriver:
@@ -149,24 +137,23 @@ def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
     return Operands()
 
 
+def _overrides(section: Daemonsets | NvidiaDriverSpec) -> PodOverrides:
+    return PodOverrides(
+        labels=section.labels,
+        annotations=section.annotations,
+        tolerations=section.tolerations,
+        priority_class_name=section.priority_class_name,
+        security_context=section.pod_security_context,
+    )
+
+
 def _container_driver(
-    driver: DriverBase,
-    *,
-    gds: Gds,
-    gdrcopy: Gdrcopy,
-    repo_config: str,
-    cluster: ClusterPolicy | None,
-    pods: PodOverrides,
+    driver: DriverBase, parts: ClusterPolicySpec | NvidiaDriverSpec, cluster: ClusterPolicy | None
 ) -> WantedDriver:
+    """Return a driver in a container, without the fields that differ between kinds of policy."""
     return WantedDriver(
         method=InstallMethod.CONTAINER,
-        image=Image(
-            repository=driver.repository,
-            image=driver.image,
-            version=driver.version,
-            image_pull_policy=driver.image_pull_policy,
-            image_pull_secrets=driver.image_pull_secrets,
-        ),
+        image=Image(**{name: getattr(driver, name) for name in Image.__struct_fields__}),
         use_precompiled=driver.use_precompiled,
         kernel_module_type=driver.kernel_module_type,
         args=driver.args,
@@ -179,14 +166,12 @@ def _container_driver(
         liveness_probe=driver.liveness_probe,
         readiness_probe=driver.readiness_probe,
         rdma=driver.rdma,
-        gds=gds,
-        gdrcopy=gdrcopy,
-        repo_config=repo_config,
+        gds=parts.gds,
+        gdrcopy=parts.gdrcopy,
         cert_config=driver.cert_config.name,
         kernel_module_config=driver.kernel_module_config.name,
         host_root=host_root(cluster) if cluster else HOST_ROOT,
         install_dir=install_dir(cluster) if cluster else INSTALL_DIR,
-        pods=pods,
     )
 
 

@@ -1,8 +1,7 @@
-"""The step of a node at rest: one function for each state that a node rests in.
+"""The step of a node without an upgrade lease: one function for each state that it rests in.
 
-Done nodes whose proof does not cover the running driver: rebooted, or the driver restarted.
-
-docs/states.md#people. The `idle` in the slot names what is proven, so the driver comes back by
+A done node whose proof does not cover the running driver was rebooted, or its driver restarted
+(docs/states.md#people). The `idle` in the slot names what is proven, so the driver comes back by
 itself and is then validated again, without a cordon.
 """
 
@@ -50,13 +49,11 @@ from libs.rollout.wait_reasons import wait
 
 # Enum members used for every node, looked up once: access by the class is ten times slower.
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
-
-
 _SETTLED = Readiness.SETTLED
 
 
 def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    """Return what a node without a lease of ours needs, or why it has to wait."""
+    """Return what a node without our lease needs, or why it has to wait."""
     record = current_record(node)
     if (
         record is not None
@@ -75,7 +72,7 @@ def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
 
 
 def lease_holder(node: NodeView) -> str:
-    """Return the owner of the lease, who controls the slots and the state of the node."""
+    """Return the owner of the lease, which controls the slots and the state of the node."""
     if isinstance(node.lease, MalformedAnnotation):
         return "an unknown owner (the lease annotation cannot be read)"
     lease = current_lease(node)
@@ -91,7 +88,7 @@ def _step_not_in_place(
         return wait(WaitCode.SKIPPED, f"the node is leased by {holder}", now, who=who)
     if idle := idle_step(node, record, now):
         return idle
-    if has_nothing_of_ours(node, record, pool):
+    if is_unmanaged(node, record, pool):
         return None
     if pool.gone:
         return wait(WaitCode.POLICY_GONE, f"the policy of pool {pool.key} was deleted", now)
@@ -168,7 +165,7 @@ def step_upgrade_required(
 def _settle_unwanted_change(
     node: NodeView, record: NodeRecord, pool: PoolView, goal: Goal, now: Instant
 ) -> NodeOutcome:
-    """Settle a node whose required change is no longer wanted; None: it needs an operation."""
+    """Settle a node that no longer needs its required change; None: it needs an operation."""
     evidence, run = passed_evidence(node, record), current_run(node, pool)
     if evidence is not None and evidence.kernel == node.kernel:
         is_validated = evidence.token == record.token and not record.unproven
@@ -234,7 +231,7 @@ def is_unwanted(node: NodeView, pool: PoolView) -> bool:
     return node.excluded or node.pool != pool.key
 
 
-def has_nothing_of_ours(node: NodeView, record: NodeRecord | None, pool: PoolView) -> bool:
+def is_unmanaged(node: NodeView, record: NodeRecord | None, pool: PoolView) -> bool:
     return record is None and not node.driver_label and (is_unwanted(node, pool) or pool.gone)
 
 
@@ -341,7 +338,7 @@ def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
 
 
 def _starting_wait(pod: DriverPod, now: Instant) -> Wait:
-    """At rest nothing but a person ends a start that hangs."""
+    """Return the wait for a driver that starts; at rest only a person ends a start that hangs."""
     due = None if pod.started is None else pod.started + DRIVER_START
     if pod.trouble or due is None:
         return wait(

@@ -1,14 +1,8 @@
-"""Incremental decisions over a fleet: only what changed or came due is evaluated again.
+"""The decision over a fleet (docs/states.md#deciding): steps of nodes, grants of pools, all waits.
 
-Nodes are counted into their pools, each pool is evaluated, nodes are stepped, starts are granted,
-and the changes are returned. The result always equals that of `decide`.
-
-The nodes of a fleet, and the pools in which each of them counts.
-
-One pool governs a node. It also counts in the pool that selects it, the pool of its upgrade, and
-every pool that has it in flight.
-
-The complete decision (docs/states.md#deciding): steps of nodes, grants of pools, all waits.
+A `Decider` decides incrementally: only what changed or came due is evaluated again. Nodes are
+counted into their pools, each pool is evaluated, nodes are stepped, starts are granted, and the
+changes are returned. The result always equals that of `decide`.
 """
 
 from collections import defaultdict
@@ -17,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from libs.contracts.node import NodeRecord
-from libs.rollout.decision import Decision, Step, Wait
+from libs.rollout.decision import Decision, Wait, WriteRollout
 from libs.rollout.limits import freshness, stale_source
 from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.outcomes import NodePools, OutcomeTracker
@@ -31,10 +25,18 @@ _VisibilityKey = tuple[int, bool, bool, float | None, tuple[tuple[float, float],
 
 
 class DecisionDelta(Decision, frozen=True, kw_only=True):
-    """A decision whose `waits` are only those with another code than before."""
+    """A decision with only those `waits` that have another code than before."""
 
     no_longer_waiting: tuple[str, ...] = ()
-    """Nodes that neither wait any more nor have a step."""
+    """Nodes that no longer wait and have no step."""
+
+
+def decide(fleet: Fleet, now: Instant) -> Decision:
+    """Decide for one moment."""
+    decider = Decider(fleet)
+    delta = decider.decide(now)
+    waits = decider.waits
+    return replace(delta, waits={name: waits[name] for name in sorted(waits)})
 
 
 class Decider:
@@ -58,10 +60,10 @@ class Decider:
 
     @property
     def wake_at(self) -> float | None:
-        """When to decide again though nothing changes; None: never."""
-        times = [decider.grant.wake_at for decider in self._deciders.values()]
-        ahead = [at for at in (self._outcomes.wakes.next_at(), *times) if at is not None]
-        return min(ahead) if ahead else None
+        """The time to decide again if nothing changes until then; None: never."""
+        times = [decider.allocation.wake_at for decider in self._deciders.values()]
+        times = [self._outcomes.wakes.next_at(), *times]
+        return min((time for time in times if time is not None), default=None)
 
     def update(
         self,
@@ -119,35 +121,32 @@ class Decider:
             membership.unassign(name)
         self._outcomes.forget(name)
         self._dirty.discard(name)
-        for key in self._index.pools_in_flight(uid):
+        for key in self._index.in_flight.get(uid, ()):
             self._deciders[key].maybe_gone.add(uid)
             self._deciders[key].dirty = True
 
     def decide(self, now: Instant) -> DecisionDelta:
         """Decide now; return all steps, and the waits that changed."""
-        epochs = [
-            decider.stored.epoch
-            for decider in self._deciders.values()
-            if decider.stored is not None
-        ]
+        rollouts = [decider.view.rollout for decider in self._deciders.values()]
+        epochs = [rollout.status.epoch for rollout in rollouts if rollout is not None]
         if any(epoch > now.epoch for epoch in epochs):
             return DecisionDelta(deposed=True)
         leading = all(epoch == now.epoch for epoch in epochs)
         self._refresh_visibility(now, leading=leading)
-        outcomes, nodes, node_pools = self._outcomes, self._index.nodes, self._node_pools
-        names = self._dirty.union(outcomes.wakes.pop_due(now.at))
+        outcomes, nodes = self._outcomes, self._index.nodes
+        due, unsettled = outcomes.to_step(now)
+        names = self._dirty.union(due)
         self._dirty = set()
         for name in names:
             self._count_in_pools(nodes[name], now)
-        names |= self._evaluate(now, leading=leading)
-        names |= outcomes.to_revisit(now)
-        ordered = sorted(names)
-        for name in ordered:
-            outcomes.update(nodes[name], node_pools[name], now)
+        names |= self._evaluate(now, leading=leading) | unsettled
+        stepped = sorted(names)
+        for name in stepped:
+            outcomes.update(nodes[name], self._node_pools[name], now)
         granted = self._grant(now)
-        if not granted <= names:
-            ordered = sorted(names | granted)
-        return self._delta(ordered, now, leading=leading)
+        return self._delta(
+            stepped if granted <= names else sorted(names | granted), now, leading=leading
+        )
 
     def _refresh_visibility(self, now: Instant, *, leading: bool) -> None:
         """Re-evaluate every node when leader or inputs change."""
@@ -166,7 +165,7 @@ class Decider:
         governing, keys = self._index.pools_of(node, self._deciders)
         decider = self._deciders.get(governing)
         if decider is not None and len(keys) == 1:
-            counting = decider.as_only_pool
+            counting = decider.as_single_pool
         else:
             counting = tuple([self._deciders[key] for key in keys])
         membership = self._node_pools.get(name)
@@ -187,86 +186,64 @@ class Decider:
         """Evaluate changed pools; return the nodes to step again."""
         names = set[str]()
         for decider in self._deciders.values():
-            if decider.maybe_gone:
-                decider.find_strays(self._index.names)
-            decider.dirty |= decider.has_pending
-            if decider.dirty:
-                uids = decider.evaluate(now, leading=leading)
-                names |= decider.names if uids is None else set(self._index.names_of(uids))
+            uids = decider.evaluate(self._index.names, now, leading=leading)
+            names |= decider.names if uids is None else set(self._index.names_of(uids))
         return names
 
     def _grant(self, now: Instant) -> set[str]:
-        """Grant starts in changed pools; return the nodes whose wait may have changed."""
+        """Grant starts in changed pools; return the nodes with a possibly changed wait."""
         fresh, waits, names = freshness(now), self._outcomes.waits, set[str]()
         for decider in self._deciders.values():
-            if not decider.dirty:
-                continue
-            names |= decider.grant.preflight_steps.keys()
-            grant = decider.allocate(self._index.nodes, waits.codes, fresh, now)
-            for queue in grant.changed_queues:
-                names.update(queue.ranking.names())
-            names |= grant.preflight_steps.keys()
-            decider.dirty = False
+            if decider.dirty:
+                names |= decider.allocate(self._index.nodes, waits.codes, fresh, now)
         overrides: dict[str, Wait] = {}
         for decider in self._deciders.values():
-            overrides |= decider.grant.waits
+            overrides |= decider.allocation.waits
         return (names | waits.set_overrides(overrides)) & self._index.nodes.keys()
 
-    def _delta(self, changed: Iterable[str], now: Instant, *, leading: bool) -> DecisionDelta:
-        nodes, outcomes = self._index.nodes, self._outcomes
-        all_waits, deciders = outcomes.waits, sorted(self._deciders.items())
+    def _delta(self, changed: list[str], now: Instant, *, leading: bool) -> DecisionDelta:
+        deciders = sorted(self._deciders.items())
         # Until our epoch is in every Rollout, nothing else is written.
-        writes = [
+        writes: list[WriteRollout | None] = [
             decider.write if leading else decider.epoch_write(now.epoch) for _, decider in deciders
         ]
-        preflight_steps: dict[str, Step] = {}
-        for _, decider in deciders:
-            preflight_steps |= decider.grant.preflight_steps
-        steps: dict[str, Step] = {}
-        waits: dict[str, Wait] = {}
-        cleared: list[str] = []
-        for name in changed:
-            step = outcomes.steps.get(name) or preflight_steps.get(name)
-            if nodes[name].write_pending:
-                all_waits.hide(name)
-            elif step is not None:
-                wait = all_waits.wait_beside_step(name, step.wait, now.at)
-                steps[name] = step if wait is step.wait else replace(step, wait=wait)
-            elif (wait := all_waits.update(name, now.at)) is not None:
-                waits[name] = wait
-            elif name not in all_waits and all_waits.clear(name):
-                cleared.append(name)
+        grants = [decider.allocation for _, decider in deciders]
+        nodes = [self._index.nodes[name] for name in changed]
+        checks = {name: step for grant in grants for name, step in grant.preflight_steps.items()}
+        steps, waits, no_longer_waiting = self._outcomes.publish(nodes, checks, now.at)
         return DecisionDelta(
             steps=steps,
             waits=waits,
-            no_longer_waiting=tuple(cleared),
+            no_longer_waiting=tuple(no_longer_waiting),
             rollouts=tuple(write for write in writes if write is not None),
-            cancelled=tuple(sorted(outcomes.evicting)),
-            probes=tuple(
-                sorted({name for _, decider in deciders for name in decider.grant.probes})
-            ),
-            budgets={key: decider.account for key, decider in deciders},
+            cancelled=tuple(sorted(self._outcomes.evicting)),
+            probes=tuple(sorted({name for grant in grants for name in grant.probes})),
+            budgets={key: decider.budget_usage for key, decider in deciders},
             wake_at=self.wake_at,
         )
 
 
 class NodeIndex:
+    """The nodes of a fleet, and the pools in which each of them counts.
+
+    One pool governs a node. It also counts in the pool that selects it, the pool of its upgrade,
+    and every pool that has it in flight.
+    """
+
     def __init__(self) -> None:
         self.nodes: dict[str, NodeView] = {}
         self.names: dict[str, str] = {}
         """By uid."""
-        self._in_flight: defaultdict[str, set[str]] = defaultdict(set)
-        """By uid: keys of pools whose Rollout has it in flight."""
+        self.in_flight: defaultdict[str, set[str]] = defaultdict(set)
+        """By uid: keys of the pools with the node in flight in their Rollout."""
 
     def put(self, node: NodeView) -> str:
         """Add or replace the node; return the uid of an earlier Node of this name, else empty."""
         previous = self.nodes.get(node.name)
+        replaced = self.drop(node.name) if previous and previous.uid != node.uid else ""
         self.nodes[node.name] = node
         self.names[node.uid] = node.name
-        if previous is None or previous.uid == node.uid:
-            return ""
-        del self.names[previous.uid]
-        return previous.uid
+        return replaced
 
     def drop(self, name: str) -> str:
         """Remove the node; return its uid if it was there, else empty."""
@@ -280,12 +257,9 @@ class NodeIndex:
         self, pool: str, *, out: Iterable[str] = (), into: Iterable[str] = ()
     ) -> None:
         for uid in out:
-            self._in_flight[uid].discard(pool)
+            self.in_flight[uid].discard(pool)
         for uid in into:
-            self._in_flight[uid].add(pool)
-
-    def pools_in_flight(self, uid: str) -> set[str]:
-        return self._in_flight.get(uid) or set()
+            self.in_flight[uid].add(pool)
 
     def names_of(self, uids: Iterable[str]) -> list[str]:
         return [self.names[uid] for uid in uids if uid in self.names]
@@ -294,11 +268,11 @@ class NodeIndex:
         self, node: NodeView, pools: Mapping[str, PoolDecider]
     ) -> tuple[str, tuple[str, ...]]:
         """Return the governing pool (empty: none), and all pools in which the node counts."""
-        record, in_flight = current_record(node), self._in_flight.get(node.uid)
+        record, in_flight = current_record(node), self.in_flight.get(node.uid)
         selected = node.pool if node.pool in pools else ""
         governing = selected
         if record is not None and record.pool != selected and record.pool in pools:
-            governing = self._governing_of_record(node, record, selected, pools)
+            governing = _governing_of_record(node, record, selected, pools)
         elif record is None and not selected and not in_flight and node.is_managed:
             governing = _pool_of_label(node, pools)
         if not in_flight and governing == selected:
@@ -308,19 +282,20 @@ class NodeIndex:
         keys = {governing, selected, *(in_flight or ())}
         return governing, tuple(sorted(keys - {""}))
 
-    def _governing_of_record(
-        self, node: NodeView, record: NodeRecord, selected: str, pools: Mapping[str, PoolDecider]
-    ) -> str:
-        """Return the governing pool of a node whose record is of another pool than selects it."""
-        if upgrade_lease(node) is not None:
-            return record.pool
-        taken_over = pools[record.pool].view.gone and selected
-        belongs = bool(node.driver_label) or not selected
-        return record.pool if belongs and not taken_over else selected
+
+def _governing_of_record(
+    node: NodeView, record: NodeRecord, selected: str, pools: Mapping[str, PoolDecider]
+) -> str:
+    """Return the governing pool of a node with a record of another pool than the selecting one."""
+    if upgrade_lease(node) is not None:
+        return record.pool
+    taken_over = pools[record.pool].view.gone and selected
+    belongs = bool(node.driver_label) or not selected
+    return record.pool if belongs and not taken_over else selected
 
 
 def _pool_of_label(node: NodeView, pools: Mapping[str, PoolDecider]) -> str:
-    """Return the pool whose driver label the node has, else the first pool."""
+    """Return the pool of the node's driver label, else the first pool."""
     for key in sorted(pools):
         builds = pools[key].view.builds.values()
         if any(
@@ -328,11 +303,3 @@ def _pool_of_label(node: NodeView, pools: Mapping[str, PoolDecider]) -> str:
         ):
             return key
     return min(pools, default="")
-
-
-def decide(fleet: Fleet, now: Instant) -> Decision:
-    """Decide for one moment. A `Decider` decides the same incrementally."""
-    decider = Decider(fleet)
-    delta = decider.decide(now)
-    waits = decider.waits
-    return replace(delta, waits={name: waits[name] for name in sorted(waits)})

@@ -73,7 +73,7 @@ class EvictPods(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     pods: tuple[PodRef, ...]
     by_force: bool = False
-    """Delete instead of evict: the strategy says ForceDelete, and the limit has passed."""
+    """Delete instead of evict: the strategy has ForceDelete, and the limit has passed."""
 
 
 class DeleteDriverPod(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -147,7 +147,7 @@ class WriteRollout(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     revision: str = ""
     status: RolloutStatus
     brake: Brake | None = None
-    """Set on a Rollout that is rebuilt after it was lost: the only thing we ever write into `spec`.
+    """Set on a Rollout that is rebuilt after it was lost: the only field of `spec` that we write.
     """
     has_finalizer: bool = True
     """Our finalizer should be on the object."""
@@ -178,9 +178,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """By node name: every node that is not where its policy wants it and has no step."""
     rollouts: tuple[WriteRollout, ...] = ()
     cancelled: tuple[str, ...] = ()
-    """Nodes whose evictions are no longer wanted."""
+    """Nodes with evictions that are no longer wanted."""
     probes: tuple[str, ...] = ()
-    """Sources that must prove that they are current before anything can start."""
+    """Sources that must prove that they are current before any node can start."""
     budgets: Mapping[str, BudgetUsage] = {}
     wake_at: float | None = None
     """When to decide again if nothing changes until then."""

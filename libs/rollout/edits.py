@@ -1,16 +1,12 @@
-"""The order in which edits are handled.
+"""Edits and requests by people and other managers (docs/states.md#people).
 
-Edits of the state label and the driver label (docs/states.md#people).
+Handled before anything else, for nodes with and without a lease. On a done or failed node the state
+`upgrade-required` requests a retry. Any other edit of the state is reverted, once per attempt. An
+edit of the driver label voids every proof, because its pod is being deleted, or another one
+appears: it is restored, on a node at rest by an operation of its own, after a back-off.
 
-On a done or failed node the state `upgrade-required` requests a retry. Any other edit of it is
-reverted, once per attempt. An edit of the driver label voids every proof, because its pod is being
-deleted, or another one appears: it is restored, on a node at rest by an operation of its own, after
-a back-off.
-
-Requests by annotation: carried out once, then removed (docs/states.md#people).
-
-`adopt` and `forget` are handled where a record is lost, `without-preflight` by the start that it
-permits.
+Requests by annotation are carried out once, then removed: `adopt` and `forget` where a record is
+lost, `without-preflight` by the start that it permits.
 """
 
 from collections.abc import Iterator
@@ -23,6 +19,7 @@ from libs.contracts.node import (
     REQUEST_ANNOTATION,
     REQUESTED_ANNOTATION,
     STATE_LABEL,
+    LeaseOwner,
     NodeRecord,
     NodeRequest,
     UpgradeState,
@@ -56,28 +53,8 @@ from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import wait
 
-
-def second_edit_wait(node: NodeView, record: NodeRecord, now: Instant) -> Wait:
-    """Return the wait after a second edit in one attempt, which is not reverted."""
-    differences = list(_differences(node, record))
-    who = " and ".join(dict.fromkeys(field_writer(node, field) for field, _, _, _ in differences))
-    values = "; ".join(
-        f"{key} is {actual or 'missing'} instead of {expected or 'empty'}"
-        for _, key, actual, expected in differences
-    )
-    detail = f"edited a second time by {who}, so not restored in this attempt: {values}"
-    resolver = f"{who}, by restoring the value; then an administrator, by a retry"
-    return wait(WaitCode.LABEL_EDITED, detail, now, who=resolver)
-
-
-def _differences(node: NodeView, record: NodeRecord) -> Iterator[tuple[NodeField, str, str, str]]:
-    if node.state != record.state:
-        yield NodeField.STATE, STATE_LABEL, node.state, record.state
-    in_flight = record.started and upgrade_lease(node) is not None
-    if in_flight and node.driver_label != record.label:
-        yield NodeField.DRIVER, DRIVER_LABEL, node.driver_label, record.label
-
-
+ENDED_STATES = (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
+_WAITING = (UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_FAILED)
 _RECORD = NodeField.RECORD
 
 
@@ -92,15 +69,12 @@ def handle_edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | 
         and record.state in RESTING_STATES
         and record.label == node.driver_label
         and not node.requested
-        and (MANAGER in node.field_managers.get(_RECORD, (MANAGER,)))
+        and MANAGER in node.field_managers.get(_RECORD, (MANAGER,))
     ):
-        return None
-    return _dispatch(node, pool, now)
-
-
-def _dispatch(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | None:
+        return None  # the common case, tested first because it is cheap
     record = current_record(node)
-    if current_lease(node) is not None and upgrade_lease(node) is None:
+    lease = current_lease(node)
+    if lease is not None and lease.owner is not LeaseOwner.UPGRADE:
         return None
     reason = loss_reason(node, record, pool)
     if reason:
@@ -115,9 +89,6 @@ def _dispatch(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | Non
         or handle_driver_label_edit(node, record, pool, now)
         or drop_needless_request(node, record, pool, now)
     )
-
-
-ENDED_STATES = (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
 
 
 def handle_state_label_edit(
@@ -238,9 +209,6 @@ def _driver_label_notice(node: NodeView, record: NodeRecord) -> Notice:
     )
 
 
-_WAITING = (UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_FAILED)
-
-
 def consume_requests(node: NodeView) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
     """Return the requests that a starting upgrade carries out: keys to clear, and notices."""
     keys: list[str] = []
@@ -275,7 +243,7 @@ def handle_upgrade_request(
 def drop_needless_request(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> Step | None:
-    """Remove a request that does not apply, and say why."""
+    """Remove a request that does not apply, with the reason in an event."""
     reason = _needless_reason(node, record, pool)
     if not reason or node.request is None:
         return None
@@ -307,3 +275,24 @@ def _needless_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) 
             return "" if record.state in _WAITING else "the upgrade has already started"
         case _:
             return ""
+
+
+def second_edit_wait(node: NodeView, record: NodeRecord, now: Instant) -> Wait:
+    """Return the wait after a second edit in one attempt, which is not reverted."""
+    differences = list(_differences(node, record))
+    who = " and ".join(dict.fromkeys(field_writer(node, field) for field, _, _, _ in differences))
+    values = "; ".join(
+        f"{key} is {actual or 'missing'} instead of {expected or 'empty'}"
+        for _, key, actual, expected in differences
+    )
+    detail = f"edited a second time by {who}, so not restored in this attempt: {values}"
+    resolver = f"{who}, by restoring the value; then an administrator, by a retry"
+    return wait(WaitCode.LABEL_EDITED, detail, now, who=resolver)
+
+
+def _differences(node: NodeView, record: NodeRecord) -> Iterator[tuple[NodeField, str, str, str]]:
+    if node.state != record.state:
+        yield NodeField.STATE, STATE_LABEL, node.state, record.state
+    in_flight = record.started and upgrade_lease(node) is not None
+    if in_flight and node.driver_label != record.label:
+        yield NodeField.DRIVER, DRIVER_LABEL, node.driver_label, record.label

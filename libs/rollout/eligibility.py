@@ -1,8 +1,7 @@
-"""Which operation brings a node to its wanted driver (docs/states.md#variations).
+"""The operation that a node needs (docs/states.md#variations), and whether it could start now.
 
-Whether a node could start now, as far as the node alone is concerned, and if not, why.
-
-The reasons are tested in the order in which they are useful to a person.
+Limits of the pool are not considered here. The reasons against a start are tested in the order in
+which they are useful to a person.
 """
 
 from functools import lru_cache
@@ -22,9 +21,11 @@ from libs.rollout.views.pool import Build, PoolView
 from libs.rollout.wait_reasons import wait
 
 _PRE_INSTALLED, _HOST = InstallMethod.PRE_INSTALLED, InstallMethod.HOST
-
-
 _UPGRADE = Operation.UPGRADE
+
+_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
+
+_SKIP = CordonedNodes.SKIP
 
 
 def choose_operation(
@@ -45,7 +46,7 @@ def choose_operation(
 
 
 def _proven_label(record: NodeRecord | None) -> str:
-    """Return the label it was proven to run; the label may have been removed since."""
+    """Return the label of the proven driver; the node may have lost the label since."""
     return record.evidence.label if record is not None and record.evidence is not None else ""
 
 
@@ -67,7 +68,7 @@ def _pre_installed(node: NodeView, build: Build, now: Instant) -> Operation | Wa
 
 
 def _first_operation(node: NodeView, pool: PoolView, now: Instant) -> Operation | Wait:
-    """Only a machine that is known to be empty is brought up without evictions."""
+    """Return the first operation; only a machine known to be empty needs no evictions."""
     occupied = is_occupied(node)
     if occupied is None:
         return machine_unknown_wait(now)
@@ -100,12 +101,6 @@ def is_restart_only(node: NodeView, record: NodeRecord | None, build: Build) -> 
     )
 
 
-_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
-
-
-_HOST, _SKIP = InstallMethod.HOST, CordonedNodes.SKIP
-
-
 def start_candidate(
     node: NodeView, record: NodeRecord | None, pool: PoolView, goal: Goal, now: Instant
 ) -> Candidate | Wait:
@@ -132,7 +127,7 @@ def start_candidate(
 def validation_candidate(
     node: NodeView, pool: PoolView, goal: Goal, now: Instant
 ) -> Candidate | Wait:
-    """The running driver is validated. That takes nothing away: skip and back-off do not apply."""
+    """Return the candidate that validates the running driver, whatever skip label and back-off."""
     obstacle = _not_ready_wait(node, now) or _agent_wait(node, pool, _VALIDATE, now, checked=False)
     return obstacle or Candidate(
         operation=_VALIDATE, target=goal.target, label=goal.label, outside=True
@@ -142,7 +137,7 @@ def validation_candidate(
 def removal_candidate(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> Candidate | Wait:
-    """The driver of the node is removed."""
+    """Return the candidate that removes the driver of the node."""
     checked = needs_preflight(node, _REMOVE)
     check = build_check(node, pool, None) if checked else None
     obstacle = _obstacle(node, record, pool, now, operation=_REMOVE, target="", checked=checked)
@@ -173,7 +168,7 @@ def is_broken(record: NodeRecord) -> bool:
 
 
 def _outside(node: NodeView, record: NodeRecord | None, target: str) -> bool:
-    """Whether the node started on an earlier target, failed there, and has not worked since."""
+    """Whether the node started on an earlier target and has had no proven driver since."""
     if record is None or (record.evidence is not None and record.evidence.passed):
         return False
     moved = record.started or (record.unproven and bool(node.driver_label))

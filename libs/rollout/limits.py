@@ -1,9 +1,8 @@
-"""Deadlines of states, and what extends them (docs/states.md#limits).
+"""Deadlines of states, their extensions, and how current the sources have to be.
 
-A deadline is computed once, when the state is written. A Freeze extends all of them; a bus outage
-extends those of states that a report would end.
-
-Whether the sources are recent enough to take capacity away (docs/states.md#freshness).
+A deadline is computed once, when the state is written (docs/states.md#limits). A Freeze extends all
+of them; a bus outage extends those of states that a report would end. Capacity is lowered on recent
+data only (docs/states.md#freshness).
 """
 
 from typing import Final
@@ -15,40 +14,26 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolView
 
 QUIESCE: Final = 240.0
-
-
 UNLOAD: Final = 120.0
-
-
 DRIVER_START: Final = 30 * 60.0
-
-
 VALIDATION: Final = 600.0
 
-
 FORCED: Final = 120.0
-"""Pods deleted by force that are still there after this time fail the node."""
-
+"""The node fails if pods that were deleted by force still exist after this time."""
 
 TAINT: Final = 1.0
 """How long a write waits for the taint that follows our cordon, to avoid a conflict."""
 
-
 RESTARTS: Final = 3
-"""So many restarts of a driver fail its node."""
-
+"""The number of restarts of a driver that fails its node."""
 
 STALE_AFTER: Final = 90.0
-
-
 BACK_OFF: Final = 600.0
-
-
 LONGEST_BACK_OFF: Final = 6 * 3600.0
 
 
 def deadline(state: UpgradeState, pool: PoolView, now: Instant) -> float | None:
-    """Return when a state that begins now ends by itself; None: never."""
+    """Return when a state that begins now times out; None: never."""
     upgrade = pool.upgrade
     match state:
         case UpgradeState.WAIT_FOR_JOBS_REQUIRED:
@@ -100,7 +85,7 @@ def next_back_off(record: NodeRecord) -> float:
 
 
 def stale_source(now: Instant) -> str:
-    """Return a source that is too old to lower capacity on; empty: there is none."""
+    """Return the name of a source that is too old to lower capacity; empty: all are current."""
     oldest = now.at - STALE_AFTER
     for name, source in now.visibility.sources.items():
         if source.proved < oldest:
@@ -121,7 +106,7 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def freshness(now: Instant) -> Freshness:
-    """Probe each source older than PROBE_SECONDS once, and give it time to answer."""
+    """Return the sources to probe: each older than PROBE_SECONDS, once, with time to answer."""
     probes: list[str] = []
     pending: list[tuple[float, str]] = []
     for name, source in sorted(now.visibility.sources.items()):

@@ -1,4 +1,4 @@
-"""A node that was ours by some sign, and whose record is missing or contradictory.
+"""Nodes with signs of Sluice, but a missing or contradictory record.
 
 Nothing is done to such a node, least of all an uncordon, until a person requests to adopt or to
 forget it (docs/states.md#people). Without a lease, commands that no component has begun are
@@ -34,53 +34,10 @@ from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import wait
 
-_UNCORDONED = frozenset(
-    {UpgradeState.UPGRADE_REQUIRED, UpgradeState.CORDON_REQUIRED, UpgradeState.UPGRADE_DONE}
-)
-"""States in which that operator has not cordoned the node, or has uncordoned it."""
-
-
-def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | None:
-    """Take the node over in `upgrade-required`, with the cordon of that operator."""
-    if not node.state or isinstance(node.record, NodeRecord) or now.visibility.foreign_operator:
-        return None
-    if is_unwanted(node, pool) or pool.gone or not pool.constraints.may_mark_required:
-        return None
-    cordon_adopted = node.cordoned and not node.initially_cordoned and node.state not in _UNCORDONED
-    record = NodeRecord(
-        node_uid=node.uid,
-        epoch=now.epoch,
-        token=highest_token(node, pool),
-        pool=pool.key,
-        state=UpgradeState.UPGRADE_REQUIRED.value,
-        since=now.at,
-        boot_id=node.boot_id,
-        cause=f"adopted in {node.state}",
-        cordon_adopted=cordon_adopted,
-    )
-    message = f"another operator left the node in {node.state}; Sluice takes it over"
-    return write_step(
-        node,
-        record,
-        now,
-        because=message,
-        lease=None,
-        cordon=True if cordon_adopted else unchanged_cordon(node),
-        driver_label="",
-        cleared=(REQUEST_ANNOTATION,) if node.request is NodeRequest.ADOPT else (),
-        notes=(
-            edit_notice(
-                node, NodeField.STATE, before=node.state, after=record.state, message=message
-            ),
-        ),
-    )
-
-
 RESTING_STATES = frozenset(
     {UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED, UpgradeState.UPGRADE_REQUIRED}
 )
 """States of a node at rest."""
-
 
 _STARTED = frozenset(
     {
@@ -91,6 +48,17 @@ _STARTED = frozenset(
     }
 )
 """States in which the driver label has moved, as far as the state label can be trusted."""
+
+_UNCORDONED = frozenset(
+    {UpgradeState.UPGRADE_REQUIRED, UpgradeState.CORDON_REQUIRED, UpgradeState.UPGRADE_DONE}
+)
+"""States in which the GPU Operator has not cordoned the node, or has uncordoned it."""
+
+_KEYS = {
+    NodeField.STATE: STATE_LABEL,
+    NodeField.LEASE: LEASE_ANNOTATION,
+    NodeField.RECORD: RECORD_ANNOTATION,
+}
 
 
 def loss_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
@@ -146,13 +114,11 @@ def highest_token(node: NodeView, pool: PoolView) -> int:
 
 
 def _tokens(node: NodeView, pool: PoolView) -> Iterator[int]:
-    """Include the stored entry of the Rollout: a grant that is being withdrawn was given all the
-    same.
-    """
+    """Yield every token that was ever given to the node, as far as known."""
     lease = current_lease(node)
     if lease is not None:
         yield lease.token
-    # Include the stored entry: a grant that is being withdrawn was given all the same.
+    # Include the stored entry: the token of a grant that is being withdrawn is used up.
     stored = {} if pool.rollout is None else pool.rollout.status.in_flight
     for entries in (stored, pool.constraints.in_flight):
         if node.uid in entries:
@@ -172,7 +138,7 @@ def _record_problem(node: NodeView) -> str:
 
 
 def _was_ours(node: NodeView, pool: PoolView) -> bool:
-    """Whether anything on the node or in the Rollout shows that it was ours."""
+    """Whether anything on the node or in the Rollout shows that Sluice managed the node."""
     if upgrade_lease(node) is not None or _has_begun(node, pool):
         return True
     if isinstance(node.record, NodeRecord):
@@ -213,7 +179,7 @@ def _adopt(node: NodeView, pool: PoolView, now: Instant) -> Step:
         epoch=now.epoch,
         token=highest_token(node, pool),
         pool=pool.key,
-        target=_target(node, pool),
+        target=_target_of_label(node, pool),
         label=node.driver_label,
         state=state,
         since=now.at,
@@ -234,7 +200,7 @@ def _adopt(node: NodeView, pool: PoolView, now: Instant) -> Step:
     )
 
 
-def _target(node: NodeView, pool: PoolView) -> str:
+def _target_of_label(node: NodeView, pool: PoolView) -> str:
     for target, builds in pool.builds.items():
         if any(build.label == node.driver_label for build in builds.values()):
             return target
@@ -242,7 +208,7 @@ def _target(node: NodeView, pool: PoolView) -> str:
 
 
 def _forget(node: NodeView, pool: PoolView, now: Instant) -> Step:
-    """Remove what we wrote, but neither our cordon nor a driver that may be in use.
+    """Remove our labels and annotations, but keep our cordon and a driver that may be in use.
 
     The node then begins anew, as a machine that is in use.
     """
@@ -267,13 +233,42 @@ def _forget(node: NodeView, pool: PoolView, now: Instant) -> Step:
     )
 
 
-_KEYS = {
-    NodeField.STATE: STATE_LABEL,
-    NodeField.LEASE: LEASE_ANNOTATION,
-    NodeField.RECORD: RECORD_ANNOTATION,
-}
-
-
 def _overwritten_keys(node: NodeView, *fields: NodeField) -> tuple[str, ...]:
-    """Return keys of ours that another manager overwrote: if only left out, they would stay."""
+    """Return our keys that another manager overwrote: an apply without them would leave them."""
     return tuple(_KEYS[field] for field in fields if node.other_managers(field))
+
+
+def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | None:
+    """Take the node over in `upgrade-required`, with the cordon of that operator."""
+    if not node.state or isinstance(node.record, NodeRecord) or now.visibility.foreign_operator:
+        return None
+    if is_unwanted(node, pool) or pool.gone or not pool.constraints.may_mark_required:
+        return None
+    cordon_adopted = node.cordoned and not node.initially_cordoned and node.state not in _UNCORDONED
+    record = NodeRecord(
+        node_uid=node.uid,
+        epoch=now.epoch,
+        token=highest_token(node, pool),
+        pool=pool.key,
+        state=UpgradeState.UPGRADE_REQUIRED.value,
+        since=now.at,
+        boot_id=node.boot_id,
+        cause=f"adopted in {node.state}",
+        cordon_adopted=cordon_adopted,
+    )
+    message = f"another operator left the node in {node.state}; Sluice takes it over"
+    return write_step(
+        node,
+        record,
+        now,
+        because=message,
+        lease=None,
+        cordon=True if cordon_adopted else unchanged_cordon(node),
+        driver_label="",
+        cleared=(REQUEST_ANNOTATION,) if node.request is NodeRequest.ADOPT else (),
+        notes=(
+            edit_notice(
+                node, NodeField.STATE, before=node.state, after=record.state, message=message
+            ),
+        ),
+    )

@@ -1,6 +1,6 @@
-"""The driver that runs on a node now, and whether evidence covers it.
+"""The driver of a node: the running one, whether evidence covers it, and the wanted one.
 
-Which target a node gets, and whether its build is known and settled (docs/states.md#harm).
+docs/states.md#harm
 """
 
 import msgspec
@@ -17,11 +17,11 @@ from libs.rollout.views.pool import Build, PoolView, Readiness
 from libs.rollout.wait_reasons import wait
 
 _CONTAINER = InstallMethod.CONTAINER
-
-
 START_TOLERANCE = 1.0
 """Seconds by which two reports of one start may differ: Kubernetes keeps whole seconds, and no
 driver is validated and restarted within one."""
+
+_MISSING, _UNSETTLED = Readiness.MISSING, Readiness.UNSETTLED
 
 
 class DriverRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ def passed_evidence(node: NodeView, record: NodeRecord | None) -> Evidence | Non
 def is_in_place(node: NodeView, record: NodeRecord, label: str, method: InstallMethod) -> bool:
     """Whether the driver of this label runs, and the record proves exactly this run (I3).
 
-    docs/invariants.md#i3. Tested for every node at every look, hence without helpers.
+    docs/invariants.md#i3. Called for every node in every decision, hence without helpers.
     """
     evidence = record.evidence
     if (
@@ -123,9 +123,6 @@ def is_in_place(node: NodeView, record: NodeRecord, label: str, method: InstallM
         return False
     loaded = node.loaded
     return loaded is not None and abs(evidence.driver_started - loaded.loaded_at) < START_TOLERANCE
-
-
-_MISSING, _UNSETTLED = Readiness.MISSING, Readiness.UNSETTLED
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,9 +159,9 @@ def target_of(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
 
 
 def goal_of(node: NodeView, pool: PoolView, target: str, now: Instant) -> Goal | Wait:
-    """Return what the node gets for this target; a wait while that is not certain."""
+    """Return the build of this target for the node; a wait while the build is not certain."""
     if not target:
-        detail = "; ".join(pool.held) or "the policy describes no driver that can be deployed"
+        detail = "; ".join(pool.errors) or "the policy describes no driver that can be deployed"
         return wait(WaitCode.TARGET_MISSING, detail, now)
     if not node.variant:
         detail = (

@@ -1,11 +1,7 @@
 """Writes to a Node: everything that we own on it, assembled in one place.
 
 Every step that writes goes through `write_step`, so that state, driver label, lease, record and
-cordon stay consistent.
-
-Notices and waits about edits and requests, with the name of their field manager.
-
-Writes to nodes at rest: `upgrade-required`, and back (docs/states.md#upgrade, step 1).
+cordon stay consistent. Notices name the field manager that an edit or a request came from.
 """
 
 from collections.abc import Sequence
@@ -13,13 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.contracts.node import (
-    LeaseOwner,
-    NodeLease,
-    NodeRecord,
-    Operation,
-    UpgradeState,
-)
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
 from libs.rollout import limits
 from libs.rollout.decision import (
     Action,
@@ -33,6 +23,9 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
+
+NON_DISRUPTIVE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
+"""A lease for one of these operations does not make its node unavailable."""
 
 
 def current_record(node: NodeView) -> NodeRecord | None:
@@ -54,7 +47,7 @@ def upgrade_lease(node: NodeView) -> NodeLease | None:
 
 
 def updated_record(record: NodeRecord, node: NodeView, now: Instant, **changes: Any) -> NodeRecord:
-    """Change the record; it holds since now, in this boot, under this epoch."""
+    """Return the changed record, valid since now, in this boot and under this epoch."""
     fields = {"since": now.at, "boot_id": node.boot_id, "epoch": now.epoch, "node_uid": node.uid}
     return msgspec.structs.replace(record, **{**fields, "deadline_renewed": False, **changes})
 
@@ -77,7 +70,7 @@ def record_in_state(
 
 
 def current_driver_pod(node: NodeView) -> DriverPod | None:
-    """Return the driver pod that the node has now, rather than one that is terminating."""
+    """Return the driver pod of the node, preferably one that is not terminating."""
     admitted = node.gate.admitted_pod_uid if node.gate is not None else ""
     pods = sorted(node.driver_pods, key=lambda pod: (pod.deleting, pod.uid != admitted))
     return pods[0] if pods else None
@@ -101,7 +94,7 @@ def has_adopted_cordon(node: NodeView, record: NodeRecord) -> bool:
 
 
 def cordon_at_release(node: NodeView, record: NodeRecord, *, proven: bool) -> bool | None:
-    """Drop our cordon, which stays where another manager owns it too (docs/states.md#writes).
+    """Return the value that drops our cordon; another owner's stays (docs/states.md#writes).
 
     A node that had failed stays cordoned until its driver is proven.
     """
@@ -207,7 +200,7 @@ def request_notice(node: NodeView, field: NodeField, asked: str, message: str) -
 
 
 def owned_label(node: NodeView, record: NodeRecord) -> str:
-    """Return the driver label as far as we may apply it: a foreign value stays foreign."""
+    """Return the driver label if we may apply it; empty for a value of another manager."""
     label = node.driver_label
     return label if label == record.label or node.is_owned(NodeField.DRIVER) else ""
 
@@ -271,7 +264,3 @@ def unmark_required(node: NodeView, record: NodeRecord, target: str, now: Instan
         lease=None,
         cordon=unchanged_cordon(node),
     )
-
-
-NON_DISRUPTIVE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
-"""A lease for one of these operations does not make its node unavailable."""

@@ -1,62 +1,184 @@
-"""When to step nodes again though nothing about them changed.
+"""The outcome of each node: a step, a place in a queue, or a wait; and when to step it again."""
 
-A heap of times; a replaced time stays in it and is skipped when it comes up.
-
-The wait of every node: its own, or that of its queue.
-
-The reason of a queue thus changes in one place. `since` is kept while the code stays the same.
-
-The outcome of each node: a step, a place in a queue, or a wait.
-"""
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heappop, heappush
+from typing import Final
 
 from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
-from libs.rollout.node_writes import upgrade_lease
 from libs.rollout.pool.pool_decider import PoolDecider
 from libs.rollout.pool.queues import CandidateQueue
-from libs.rollout.step import NodePhase, constrain, next_wake, phase_of, step, withdrawn_entry_wait
+from libs.rollout.step import NodePhase, step_in_pool, withdrawn_entry_wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 
+_NEVER: Final = float("inf")
 
-class WakeQueue:
+
+class NodePools:
+    """The pools of one node."""
+
+    __slots__ = ("counting", "governing", "phase", "selected")
+
     def __init__(self) -> None:
-        self._next: dict[str, float] = {}
-        self._heap: list[tuple[float, str]] = []
+        self.governing: PoolDecider | None = None
+        """The pool that sets the rules for the node."""
+        self.counting: tuple[PoolDecider, ...] = ()
+        """The pools in which it counts."""
+        self.selected: PoolDecider | None = None
+        """The pool that counts the node's phase in its status."""
+        self.phase = NodePhase.WAITING
 
-    def put(self, name: str, at: float | None) -> None:
-        """Set the next time of the node; None: no timer."""
-        if self._next.get(name) == at:
+    def assign(
+        self, name: str, decider: PoolDecider | None, counting: tuple[PoolDecider, ...]
+    ) -> None:
+        self.governing, self.counting = decider, counting
+        if decider is not None:
+            decider.names.add(name)
+
+    def unassign(self, name: str) -> None:
+        if self.governing is not None:
+            self.governing.queues.drop(name)
+            self.governing.names.discard(name)
+            self.governing.dirty = True
+        self.count_phase(None, self.phase)
+
+    def count_phase(self, selected: PoolDecider | None, phase: NodePhase) -> None:
+        previous = self.selected
+        if previous is selected and self.phase is phase:
             return
-        if at is None:
-            del self._next[name]
+        if previous is not None:
+            previous.phase_counts[self.phase] -= 1
+            previous.dirty = True
+        if selected is not None:
+            selected.phase_counts[phase] += 1
+            selected.dirty = True
+        self.selected, self.phase = selected, phase
+
+
+class OutcomeTracker:
+    def __init__(self) -> None:
+        self.waits = WaitTracker()
+        self.wakes = WakeQueue()
+        self.steps: dict[str, Step] = {}
+        self.evicting: set[str] = set()
+        """Nodes with evictions that are no longer wanted."""
+        self._leased: set[str] = set()
+        self._unsettled: set[str] = set()
+        """Nodes with a wait detail that changes with time."""
+        self._tracked: set[str] = set()
+        """Nodes in any of the four sets above."""
+
+    def to_step(self, now: Instant) -> tuple[list[str], set[str]]:
+        """Return the nodes that are due, and those to step in every decision.
+
+        The last step of the latter is not in effect yet, or their wait changes with time.
+        """
+        unsettled = self.steps.keys() | self._unsettled
+        if now.visibility.bus_down_since is not None:
+            unsettled |= self._leased
+        return self.wakes.pop_due(now.at), unsettled
+
+    def forget(self, name: str) -> None:
+        self.waits.forget(name)
+        self.wakes.put(name, None)
+        self._untrack(name)
+
+    def update(self, node: NodeView, pools: NodePools, now: Instant) -> None:
+        """Step the node and store its outcome."""
+        name, decider = node.name, pools.governing
+        if name in self._tracked:
+            self._untrack(name)
+        if decider is None:
+            self.waits.put(name, None, None)
+            self.wakes.put(name, None)
+            if node.evictions:
+                self._track(self.evicting, name)
             return
-        self._next[name] = at
-        heappush(self._heap, (at, name))
+        decider.dirty = True
+        evaluation = decider.evaluation
+        outcome, phase, leased, is_stale = step_in_pool(
+            node, decider.constrained_view, evaluation, now
+        )
+        if decider.view.key == node.pool:
+            pools.count_phase(decider, phase)
+        else:
+            selected = [counted for counted in pools.counting if counted.view.key == node.pool]
+            pools.count_phase(selected[0] if selected else None, NodePhase.WAITING)
+        due = self._store(node, decider, outcome, now)
+        if leased:
+            self._track(self._leased, name)
+        if node.evictions and (evaluation.constraints.frozen or not leased):
+            self._track(self.evicting, name)
+        if is_stale:
+            self._track(self._unsettled, name)
+        for counted in pools.counting:
+            ends = counted.tally.contributions[node.uid].due
+            due = ends if due is None or (ends is not None and ends < due) else due
+        self.wakes.put(name, next_wake(node, None if node.write_pending else outcome, due, now.at))
 
-    def pop_due(self, now: float) -> list[str]:
-        """Remove and return the nodes whose time has come."""
-        names: list[str] = []
-        while self._heap and self._heap[0][0] <= now:
-            at, name = heappop(self._heap)
-            if self._next.get(name) == at:
-                del self._next[name]
-                names.append(name)
-        return names
+    def _track(self, names: set[str], name: str) -> None:
+        names.add(name)
+        self._tracked.add(name)
 
-    def next_at(self) -> float | None:
-        while self._heap and self._next.get(self._heap[0][1]) != self._heap[0][0]:
-            heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+    def _untrack(self, name: str) -> None:
+        self._tracked.discard(name)
+        self.steps.pop(name, None)
+        for names in (self._leased, self.evicting, self._unsettled):
+            names.discard(name)
+
+    def _store(
+        self, node: NodeView, decider: PoolDecider, outcome: NodeOutcome, now: Instant
+    ) -> float | None:
+        """Store the outcome; return the time at which it changes by itself."""
+        name = node.name
+        if isinstance(outcome, Candidate):
+            status, queue = decider.queues.enqueue(
+                node, outcome, decider.tally, before=self.waits.codes.get(name), now=now.at
+            )
+            is_blocked = status.wait is not None and decider.evaluation.blocked_by is not None
+            wait = withdrawn_entry_wait(decider.evaluation, now) if is_blocked else status.wait
+            self.waits.put(name, wait, queue)
+            return status.due
+        if name in decider.queues.candidates:
+            decider.queues.drop(name)
+        wait = outcome.wait if isinstance(outcome, Step) else outcome
+        if isinstance(outcome, Step) and outcome.actions and not node.write_pending:
+            self.steps[name], wait = outcome, None
+            self._tracked.add(name)
+        self.waits.put(name, wait, None)
+        return None
+
+    def publish(
+        self, nodes: Iterable[NodeView], preflight_steps: Mapping[str, Step], at: float
+    ) -> tuple[dict[str, Step], dict[str, Wait], list[str]]:
+        """Return the steps of these nodes, waits with another code, names without a wait."""
+        waits, cleared = self.waits, list[str]()
+        steps: dict[str, Step] = {}
+        changed_waits: dict[str, Wait] = {}
+        for node in nodes:
+            name = node.name
+            step = self.steps.get(name) or preflight_steps.get(name)
+            if node.write_pending:
+                waits.hide(name)
+            elif step is not None:
+                wait = waits.wait_beside_step(name, step.wait, at)
+                steps[name] = step if wait is step.wait else replace(step, wait=wait)
+            elif (wait := waits.update(name, at)) is not None:
+                changed_waits[name] = wait
+            elif name not in waits and waits.clear(name):
+                cleared.append(name)
+        return steps, changed_waits, cleared
 
 
 class WaitTracker(Mapping[str, Wait]):
-    """By node name: every node that waits and has no step."""
+    """By node name: every node that waits and has no step.
+
+    A node has its own wait or that of its queue, whose reason thus changes in one place. `since`
+    is kept while the code stays the same.
+    """
 
     def __init__(self) -> None:
         self.codes: dict[str, WaitCode] = {}
@@ -100,7 +222,7 @@ class WaitTracker(Mapping[str, Wait]):
             del self._queues[name]
 
     def set_overrides(self, overrides: dict[str, Wait]) -> set[str]:
-        """Replace the waits that take precedence; return nodes whose wait may have changed."""
+        """Replace the waits that take precedence; return nodes with a possibly changed wait."""
         names = self._overrides.keys() - overrides.keys()
         self._overrides = overrides
         for name, wait in overrides.items():
@@ -158,143 +280,59 @@ class WaitTracker(Mapping[str, Wait]):
         return wait if wait.since == since else replace(wait, since=since)
 
 
-class NodePools:
-    """The pools of one node."""
+class WakeQueue:
+    """The times at which nodes are stepped again even if nothing about them changed.
 
-    __slots__ = ("counting", "governing", "phase", "selected")
+    A heap of times; a replaced time stays in it and is skipped when it comes up.
+    """
 
     def __init__(self) -> None:
-        self.governing: PoolDecider | None = None
-        """The pool whose rules the node follows."""
-        self.counting: tuple[PoolDecider, ...] = ()
-        """The pools in which it counts."""
-        self.selected: PoolDecider | None = None
-        """The pool whose status counts its phase."""
-        self.phase = NodePhase.WAITING
+        self._next: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
 
-    def assign(
-        self, name: str, decider: PoolDecider | None, counting: tuple[PoolDecider, ...]
-    ) -> None:
-        self.governing, self.counting = decider, counting
-        if decider is not None:
-            decider.names.add(name)
-
-    def unassign(self, name: str) -> None:
-        if self.governing is not None:
-            self.governing.queues.drop(name)
-            self.governing.names.discard(name)
-            self.governing.dirty = True
-        self.count_phase(None, self.phase)
-
-    def count_phase(self, selected: PoolDecider | None, phase: NodePhase) -> None:
-        previous = self.selected
-        if previous is selected and self.phase is phase:
+    def put(self, name: str, at: float | None) -> None:
+        """Set the next time of the node; None: no timer."""
+        if self._next.get(name) == at:
             return
-        if previous is not None:
-            previous.phase_counts[self.phase] -= 1
-            previous.dirty = True
-        if selected is not None:
-            selected.phase_counts[phase] += 1
-            selected.dirty = True
-        self.selected, self.phase = selected, phase
-
-
-class OutcomeTracker:
-    def __init__(self) -> None:
-        self.waits = WaitTracker()
-        self.wakes = WakeQueue()
-        self.steps: dict[str, Step] = {}
-        self.evicting: set[str] = set()
-        """Nodes with evictions that are no longer wanted."""
-        self._leased: set[str] = set()
-        self._unsettled: set[str] = set()
-        """Nodes with a wait detail that changes with time."""
-        self._tracked: set[str] = set()
-        """Nodes in any of the four sets above."""
-
-    def to_revisit(self, now: Instant) -> set[str]:
-        """Return nodes to step at every decision: their last step is not in effect yet."""
-        names = self.steps.keys() | self._unsettled
-        return names | self._leased if now.visibility.bus_down_since is not None else names
-
-    def forget(self, name: str) -> None:
-        self.waits.forget(name)
-        self.wakes.put(name, None)
-        self._untrack(name)
-
-    def update(self, node: NodeView, pools: NodePools, now: Instant) -> None:
-        """Step the node and store its outcome."""
-        name, decider = node.name, pools.governing
-        if name in self._tracked:
-            self._untrack(name)
-        if decider is None:
-            self.waits.put(name, None, None)
-            self.wakes.put(name, None)
-            if node.evictions:
-                self._track(self.evicting, name)
+        if at is None:
+            del self._next[name]
             return
-        decider.dirty = True
-        evaluation = decider.evaluation
-        outcome = step(node, decider.constrained_view, now)
-        self._count(node, pools, outcome)
-        constrained = outcome if outcome is None else constrain(node, outcome, evaluation, now)
-        due = self._keep(node, decider, constrained, now)
-        leased = node.lease is not None and upgrade_lease(node) is not None
-        if leased:
-            self._track(self._leased, name)
-        if node.evictions and (evaluation.constraints.frozen or not leased):
-            self._track(self.evicting, name)
-        if outcome is not None and _is_stale(outcome):
-            self._track(self._unsettled, name)
-        for counted in pools.counting:
-            ends = counted.tally.contribution(node.uid).due
-            due = ends if due is None or (ends is not None and ends < due) else due
-        self.wakes.put(
-            name, next_wake(node, None if node.write_pending else constrained, due, now.at)
-        )
+        self._next[name] = at
+        heappush(self._heap, (at, name))
 
-    def _track(self, names: set[str], name: str) -> None:
-        names.add(name)
-        self._tracked.add(name)
+    def pop_due(self, now: float) -> list[str]:
+        """Remove and return the nodes that are due."""
+        names: list[str] = []
+        while self._heap and self._heap[0][0] <= now:
+            at, name = heappop(self._heap)
+            if self._next.get(name) == at:
+                del self._next[name]
+                names.append(name)
+        return names
 
-    def _untrack(self, name: str) -> None:
-        self._tracked.discard(name)
-        self.steps.pop(name, None)
-        for names in (self._leased, self.evicting, self._unsettled):
-            names.discard(name)
-
-    def _keep(
-        self, node: NodeView, decider: PoolDecider, outcome: NodeOutcome, now: Instant
-    ) -> float | None:
-        """Store the outcome; return when time alone changes it."""
-        name = node.name
-        if isinstance(outcome, Candidate):
-            before, contribution = self.waits.codes.get(name), decider.tally.contribution(node.uid)
-            status, queue = decider.queues.put(
-                node, outcome, contribution, decider.tally, before=before, now=now.at
-            )
-            is_blocked = status.wait is not None and decider.evaluation.blocked_by is not None
-            wait = withdrawn_entry_wait(decider.evaluation, now) if is_blocked else status.wait
-            self.waits.put(name, wait, queue)
-            return status.due
-        decider.queues.drop(name)
-        wait = outcome.wait if isinstance(outcome, Step) else outcome
-        if isinstance(outcome, Step) and outcome.actions and not node.write_pending:
-            self.steps[name], wait = outcome, None
-            self._tracked.add(name)
-        self.waits.put(name, wait, None)
-        return None
-
-    @staticmethod
-    def _count(node: NodeView, pools: NodePools, outcome: NodeOutcome) -> None:
-        decider = pools.governing
-        if decider is not None and decider.view.key == node.pool:
-            pools.count_phase(decider, phase_of(node, decider.view, outcome))
-            return
-        selected = [counted for counted in pools.counting if counted.view.key == node.pool]
-        pools.count_phase(selected[0] if selected else None, NodePhase.WAITING)
+    def next_at(self) -> float | None:
+        while self._heap and self._next.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
 
 
-def _is_stale(outcome: NodeOutcome) -> bool:
-    wait = outcome.wait if isinstance(outcome, Step) else outcome
-    return isinstance(wait, Wait) and wait.code is WaitCode.STALE
+def next_wake(node: NodeView, outcome: NodeOutcome, due: float | None, now: float) -> float | None:
+    """Return the time to step the node again even if nothing about it changes."""
+    earliest = _NEVER if due is None or due <= now else due
+    if outcome is None:
+        return earliest if earliest < _NEVER else None
+    for component in node.components.values():
+        if now < component.silent_at < earliest:
+            earliest = component.silent_at
+    for time in _own_times(outcome):
+        if time is not None and now < time < earliest:
+            earliest = time
+    return earliest if earliest < _NEVER else None
+
+
+def _own_times(outcome: NodeOutcome) -> tuple[float | None, ...]:
+    if isinstance(outcome, Wait):
+        return (outcome.until,)
+    if isinstance(outcome, Step):
+        return (outcome.wake_at, outcome.wait.until if outcome.wait is not None else None)
+    return ()

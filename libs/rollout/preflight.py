@@ -1,9 +1,7 @@
-"""The status of a candidate's preflight check: could this driver be brought up on the node?
+"""The preflight check before a cordon: could this driver be brought up on the node?
 
-An answer is valid for a minute, in its boot, for its label, and what it found only while no more
-pods are known to leave. No answer within ten seconds counts as a failed check.
-
-The preflight check that a driver agent makes before a cordon (docs/states.md#d-9).
+docs/states.md#d-9. An answer is valid for a minute, in its boot, for its label, and what it found
+only while no more pods are known to leave. No answer within ten seconds counts as a failed check.
 """
 
 from enum import Enum, auto
@@ -13,7 +11,6 @@ import msgspec
 
 from libs.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
 from libs.contracts.node import NodeRequest, Operation, WaitCode
-from libs.policy.kinds.upgrade_policy import PodDeletion
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import EvictionExemption, PreflightQuery, WorkloadPod
@@ -23,16 +20,23 @@ from libs.rollout.wait_reasons import RESOLVED_BY, first_few, wait
 
 ANSWER_SECONDS: Final = 10.0
 
+_STOPPED = frozenset({EvictionExemption.SLUICE, EvictionExemption.OPERAND})
+"""These release the devices on a command, or leave by a pause."""
+
+_UNCHECKED = (Operation.VALIDATE, Operation.RESTART)
+
+_WITHOUT_PREFLIGHT = NodeRequest.WITHOUT_PREFLIGHT
+
 
 class PreflightPhase(Enum):
     CLEAR = auto()
-    """Nothing stands in the way, or no check is needed."""
+    """The check found no obstacle, or no check is needed."""
     NEEDED = auto()
     """The check has to be requested."""
     PENDING = auto()
     """The check was requested and has time to be answered."""
     BLOCKED = auto()
-    """A finding, or no answer: the other candidates go on."""
+    """A finding, or no answer: other candidates may start meanwhile."""
 
 
 class PreflightStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +49,6 @@ class PreflightStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _CLEAR: Final = PreflightStatus(phase=PreflightPhase.CLEAR)
-
-
 _REQUIRED: Final = PreflightStatus(phase=PreflightPhase.NEEDED)
 
 
@@ -71,7 +73,9 @@ def _answered(
         due = (
             answered_at if _found_leaving_pods(query, check) else answered_at + CHECK_VALID_SECONDS
         )
-        return PreflightStatus(phase=PreflightPhase.BLOCKED, wait=_found(query, now), due=due)
+        return PreflightStatus(
+            phase=PreflightPhase.BLOCKED, wait=_finding_wait(query, now), due=due
+        )
     return _CLEAR if now < answered_at + CHECK_VALID_SECONDS else _REQUIRED
 
 
@@ -86,17 +90,20 @@ def _unanswered(query: PreflightQuery, before: WaitCode | None, now: float) -> P
     if query.answer is not None and query.answer.findings:
         due = answer_due if is_pending else repeat_at
         return PreflightStatus(
-            phase=PreflightPhase.BLOCKED, wait=_found(query, now), due=due, is_pending=is_pending
+            phase=PreflightPhase.BLOCKED,
+            wait=_finding_wait(query, now),
+            due=due,
+            is_pending=is_pending,
         )
     if not is_pending or before is WaitCode.AGENT_SILENT:
         due = answer_due if is_pending else repeat_at
         return PreflightStatus(
-            phase=PreflightPhase.BLOCKED, wait=_silent(now), due=due, is_pending=is_pending
+            phase=PreflightPhase.BLOCKED, wait=_silence_wait(now), due=due, is_pending=is_pending
         )
     return PreflightStatus(phase=PreflightPhase.PENDING, due=answer_due, is_pending=True)
 
 
-def _found(query: PreflightQuery, now: float) -> Wait:
+def _finding_wait(query: PreflightQuery, now: float) -> Wait:
     findings = query.answer.findings if query.answer is not None else ()
     return Wait(
         code=WaitCode.PREFLIGHT,
@@ -107,21 +114,13 @@ def _found(query: PreflightQuery, now: float) -> Wait:
     )
 
 
-def _silent(now: float) -> Wait:
+def _silence_wait(now: float) -> Wait:
     return Wait(
         code=WaitCode.AGENT_SILENT,
         detail=f"the driver agent did not answer the preflight check within {ANSWER_SECONDS:g} s",
         since=now,
         who="an administrator of the driver agent",
     )
-
-
-_STOPPED = frozenset({EvictionExemption.OURS, EvictionExemption.OPERAND})
-"""These release the devices on a command, or leave by a pause."""
-
-
-_UNCHECKED = (Operation.VALIDATE, Operation.RESTART)
-_WITHOUT_PREFLIGHT = NodeRequest.WITHOUT_PREFLIGHT
 
 
 def needs_preflight(node: NodeView, operation: Operation) -> bool:
@@ -174,9 +173,5 @@ def _will_leave(pod: WorkloadPod, pool: PoolView) -> bool:
         return True
     if pod.exemption is not EvictionExemption.NONE:
         return False
-    evicted = pod.gpu and _allows(pod, upgrade.gpu_pod_deletion or upgrade.pod_deletion)
-    return evicted or (upgrade.drain.enable and pod.drained and _allows(pod, upgrade.drain))
-
-
-def _allows(pod: WorkloadPod, rules: PodDeletion) -> bool:
-    return (rules.force or not pod.bare) and (rules.delete_empty_dir or not pod.empty_dir)
+    evicted = pod.gpu and pod.is_evictable(upgrade.gpu_pod_deletion or upgrade.pod_deletion)
+    return evicted or (upgrade.drain.enable and pod.drained and pod.is_evictable(upgrade.drain))

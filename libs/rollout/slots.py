@@ -1,11 +1,8 @@
 """Command slots of components: what they hold, new commands for them, and the answers.
 
-A slot is desired state: a command that is already there is not sent again.
-
-The slots of nodes at rest: `idle`, with what is proven (docs/states.md#gate-3).
-
-A node without a lease has this in its slots under every leader, so that a lost journal, a reboot
-and a deleted driver pod recover by themselves.
+A slot is desired state: a command that is already there is not sent again. A node without a lease
+has `idle` in its slots under every leader, with what is proven (docs/states.md#gate-3), so that a
+lost journal, a reboot and a deleted driver pod recover by themselves.
 """
 
 from functools import lru_cache
@@ -27,20 +24,21 @@ from libs.rollout.views.machine import Component
 from libs.rollout.views.node import NodeView
 
 DRIVER: Final = Writer.DRIVER.value
-
-
 VALIDATOR: Final = Writer.VALIDATOR.value
-
-
 PLUGIN: Final = Writer.PLUGIN.value
-
 
 QUIESCED: Final = (PLUGIN, Writer.TELEMETRY.value, Writer.DISCOVERY.value, VALIDATOR)
 """Components that must release the devices before an unload; the driver agent does so in its
 `swap`."""
 
+_TEN_YEARS: Final = 10 * 365 * 86400.0
 
-_FOR_GOOD: Final = 10 * 365 * 86400.0
+_IDLE = CommandKind.IDLE
+
+_PROOF_HOLDERS = frozenset({str(Writer.DRIVER), str(Writer.VALIDATOR)})
+"""Components that get an `idle` with the proven driver."""
+
+_EMPTY_IDLE = raw(Idle())
 
 
 def next_order(component: Component, token: int) -> Order:
@@ -71,7 +69,7 @@ def idle_command(
 ) -> WriteSlot:
     """Return an `idle` without a deadline; for driver agent and validator with what is proven."""
     return new_command(
-        node, name, Idle(proven=proven), now, token=token, deadline=now.at + _FOR_GOOD
+        node, name, Idle(proven=proven), now, token=token, deadline=now.at + _TEN_YEARS
     )
 
 
@@ -101,7 +99,7 @@ def held_command(node: NodeView, name: str, token: int, *kinds: CommandKind) -> 
 def live_command(
     node: NodeView, name: str, token: int, now: Instant, *kinds: CommandKind
 ) -> Command | None:
-    """Return the command in the slot if it can still be carried out, or was."""
+    """Return the command in the slot if it was carried out or still can be."""
     command = held_command(node, name, token, *kinds)
     if command is None or is_lapsed(node.components[name], command, now):
         return None
@@ -109,7 +107,7 @@ def live_command(
 
 
 def slot_result(node: NodeView, name: str, command: Command | None) -> Result | None:
-    """Return how this op ended, if it did."""
+    """Return the result of this op; None: it has not ended."""
     return None if command is None else command_result(node.components[name], command)
 
 
@@ -149,16 +147,6 @@ def refusal_text(component: Component, command: Command | None) -> str:
     return f"refused {command.kind.value} {command.order}: {refusal.message}"
 
 
-_IDLE = CommandKind.IDLE
-
-
-_PROOF_HOLDERS = frozenset({str(Writer.DRIVER), str(Writer.VALIDATOR)})
-"""Components that need to know what is proven."""
-
-
-_NOTHING = raw(Idle())
-
-
 @lru_cache(maxsize=1024)
 def _proven_body(label: str, kernel: str) -> msgspec.Raw:
     return raw(Idle(proven=Proven(label=label, kernel=kernel)))
@@ -166,14 +154,14 @@ def _proven_body(label: str, kernel: str) -> msgspec.Raw:
 
 def slots_are_idle(node: NodeView, evidence: Evidence | None) -> bool:
     """Whether every slot of a node with a record has the right content."""
-    proven = _NOTHING if evidence is None else _proven_body(evidence.label, evidence.kernel)
+    proven = _EMPTY_IDLE if evidence is None else _proven_body(evidence.label, evidence.kernel)
     uid = node.uid
     for name, component in node.components.items():
         slot = component.slot
         if (
             slot is None
             or slot.kind is not _IDLE
-            or slot.body != (proven if name in _PROOF_HOLDERS else _NOTHING)
+            or slot.body != (proven if name in _PROOF_HOLDERS else _EMPTY_IDLE)
             or slot.node_uid != uid
             or (slot.token, slot.op) < component.highest_order
         ):
@@ -184,7 +172,7 @@ def slots_are_idle(node: NodeView, evidence: Evidence | None) -> bool:
 def idle_step(node: NodeView, record: NodeRecord | None, now: Instant) -> Step | None:
     """Correct the slots of a node at rest; None: they are right.
 
-    Without a record nothing is known of the node: then only commands other than `idle` are ended.
+    Without a record the state of the node is unknown: only commands other than `idle` are ended.
     """
     if now.visibility.bus_down_since is not None:
         return None
@@ -210,10 +198,10 @@ def idle_step(node: NodeView, record: NodeRecord | None, now: Instant) -> Step |
 
 
 def withdraw_commands(node: NodeView, now: Instant) -> tuple[WriteSlot, ...]:
-    """Return `idle` for every other command of a node whose record is lost.
+    """Return `idle` for every other command of a node with a lost record.
 
-    Not while a component is carrying its command out: stopping halfway would be worse, and so would
-    be to let others take up the devices.
+    Return nothing while a component carries out its command: an interruption halfway, and other
+    users of the devices, would do more harm.
     """
     commanded = {
         name: component

@@ -1,13 +1,13 @@
 """The step of one node: what to do about it now, why it waits, or that it could start.
 
-The phase of a node, as counted in the status of its pool's Rollout.
+A step is decided by the node and the constraints of its pool; `step_in_pool` also withholds what
+the pool does not allow now.
 """
 
 from enum import StrEnum
-from typing import Final
+from typing import NamedTuple
 
 from libs.contracts.node import Operation, UpgradeState, WaitCode
-from libs.contracts.rollout import Counts
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.edits import handle_edits
@@ -20,87 +20,42 @@ from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED, wait
 
-_NEVER: Final = float("inf")
+_DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
+_RECORD_LOST, _SKIPPED, _STALE = WaitCode.RECORD_LOST, WaitCode.SKIPPED, WaitCode.STALE
 
 
-def next_wake(node: NodeView, outcome: NodeOutcome, due: float | None, now: float) -> float | None:
-    """Return when the node has to be stepped again though nothing about it changes."""
-    earliest = _NEVER if due is None or due <= now else due
+class NodePhase(StrEnum):
+    """The phase of a node, as counted in the status of its pool's Rollout."""
+
+    IN_FLIGHT = "under way"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    EXCLUDED = "excluded"
+    WAITING = "waiting"
+
+
+class StepInPool(NamedTuple):
+    outcome: NodeOutcome
+    phase: NodePhase
+    leased: bool
+    """The node has a lease of an upgrade."""
+    is_stale: bool
+    """The node waits for current data: its wait changes with time."""
+
+
+def step_in_pool(
+    node: NodeView, pool: PoolView, evaluation: PoolEvaluation, now: Instant
+) -> StepInPool:
+    """Step the node as far as its pool allows now."""
+    outcome = step(node, pool, now)
+    leased = node.lease is not None and upgrade_lease(node) is not None
+    phase = phase_of(node, pool, outcome, leased=leased)
     if outcome is None:
-        return earliest if earliest < _NEVER else None
-    for component in node.components.values():
-        if now < component.silent_at < earliest:
-            earliest = component.silent_at
-    for at in _own_times(outcome):
-        if at is not None and now < at < earliest:
-            earliest = at
-    return earliest if earliest < _NEVER else None
-
-
-def _own_times(outcome: NodeOutcome) -> tuple[float | None, ...]:
-    if isinstance(outcome, Wait):
-        return (outcome.until,)
-    if isinstance(outcome, Step):
-        return (outcome.wake_at, outcome.wait.until if outcome.wait is not None else None)
-    return ()
-
-
-def constrain(
-    node: NodeView, outcome: NodeOutcome, evaluation: PoolEvaluation, now: Instant
-) -> NodeOutcome:
-    if outcome is None:
-        return None
-    constraints = evaluation.constraints
-    if constraints.frozen:
-        return wait(
-            WaitCode.FROZEN, "the Rollout is frozen (spec.brake: Freeze), or was a moment ago", now
-        )
-    if node.uid in evaluation.withdrawn:
-        return withdrawn_entry_wait(evaluation, now)
-    if isinstance(outcome, Wait):
-        return outcome
-    if not constraints.leading:
-        detail = "a new scheduler leads, and its epoch is not yet recorded in the Rollout"
-        return wait(WaitCode.STALE, detail, now, who=NO_ACTION_NEEDED)
-    if isinstance(outcome, Step):
-        return _constrain_step(node, outcome, evaluation, now)
-    return _constrain_candidate(node, outcome, evaluation, now)
-
-
-def _constrain_step(
-    node: NodeView, step: Step, evaluation: PoolEvaluation, now: Instant
-) -> NodeOutcome:
-    if node.uid in evaluation.retargeted:
-        detail = "the policy wants another target; the change is being recorded in the Rollout"
-        return wait(WaitCode.PROOF, detail, now, who=NO_ACTION_NEEDED)
-    return step
-
-
-def _constrain_candidate(
-    node: NodeView, candidate: Candidate, evaluation: PoolEvaluation, now: Instant
-) -> NodeOutcome:
-    if node.uid in evaluation.stored.in_flight:
-        return withdrawn_entry_wait(evaluation, now)
-    if not node.ready:
-        return wait(WaitCode.NOT_READY, "the Node is not Ready", now)
-    return candidate
-
-
-def withdrawn_entry_wait(evaluation: PoolEvaluation, now: Instant) -> Wait:
-    """Return the wait of a node whose entry in flight does not hold any more."""
-    if evaluation.blocked_by is not None:
-        return wait(
-            evaluation.blocked_by.code,
-            evaluation.blocked_by.detail,
-            now,
-            who=evaluation.blocked_by.who or None,
-        )
-    return wait(
-        WaitCode.BUDGET,
-        "the granted start is being withdrawn from the Rollout",
-        now,
-        who=NO_ACTION_NEEDED,
-    )
+        return StepInPool(None, phase, leased, is_stale=False)
+    wait = outcome.wait if isinstance(outcome, Step) else outcome
+    is_stale = isinstance(wait, Wait) and wait.code is _STALE
+    return StepInPool(constrain(node, outcome, evaluation, now), phase, leased, is_stale)
 
 
 def step(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
@@ -108,7 +63,7 @@ def step(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
     outcome = handle_edits(node, pool, now)
     if outcome is not None:
         return outcome
-    if upgrade_lease(node) is not None:
+    if node.lease is not None and upgrade_lease(node) is not None:
         return step_in_flight(node, pool, now)
     outcome = step_at_rest(node, pool, now)
     entry = pool.constraints.in_flight.get(node.uid)
@@ -117,29 +72,48 @@ def step(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
     return outcome
 
 
-_DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
+def constrain(
+    node: NodeView, outcome: Step | Wait | Candidate, evaluation: PoolEvaluation, now: Instant
+) -> Step | Wait | Candidate:
+    """Replace the outcome by a wait if the pool does not allow it now."""
+    constraints = evaluation.constraints
+    if constraints.frozen:
+        detail = "the Rollout is frozen (spec.brake: Freeze), or was a moment ago"
+        return wait(WaitCode.FROZEN, detail, now)
+    if node.uid in evaluation.withdrawn:
+        return withdrawn_entry_wait(evaluation, now)
+    if isinstance(outcome, Wait):
+        return outcome
+    if not constraints.leading:
+        detail = "a new scheduler leads, and its epoch is not yet recorded in the Rollout"
+        return wait(WaitCode.STALE, detail, now, who=NO_ACTION_NEEDED)
+    if isinstance(outcome, Step):
+        if node.uid not in evaluation.retargeted:
+            return outcome
+        detail = "the policy wants another target; the change is being recorded in the Rollout"
+        return wait(WaitCode.PROOF, detail, now, who=NO_ACTION_NEEDED)
+    if node.uid in evaluation.stored.in_flight:
+        return withdrawn_entry_wait(evaluation, now)
+    return outcome if node.ready else wait(WaitCode.NOT_READY, "the Node is not Ready", now)
 
 
-_RECORD_LOST, _SKIPPED = WaitCode.RECORD_LOST, WaitCode.SKIPPED
+def withdrawn_entry_wait(evaluation: PoolEvaluation, now: Instant) -> Wait:
+    """Return the wait of a node with an entry in flight that is no longer valid."""
+    reason = evaluation.blocked_by
+    if reason is not None:
+        return wait(reason.code, reason.detail, now, who=reason.who or None)
+    detail = "the granted start is being withdrawn from the Rollout"
+    return wait(WaitCode.BUDGET, detail, now, who=NO_ACTION_NEEDED)
 
 
-class NodePhase(StrEnum):
-    UNDER_WAY = "under way"
-    DONE = "done"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    EXCLUDED = "excluded"
-    WAITING = "waiting"
-
-
-def phase_of(node: NodeView, pool: PoolView, outcome: NodeOutcome) -> NodePhase:
+def phase_of(node: NodeView, pool: PoolView, outcome: NodeOutcome, *, leased: bool) -> NodePhase:
     if outcome is None:
         return NodePhase.EXCLUDED if node.excluded else NodePhase.DONE
-    if node.lease is not None and upgrade_lease(node) is not None:
+    if leased:
         record = current_record(node)
         if record is not None and record.operation is Operation.VALIDATE and record.evidence:
             return NodePhase.DONE
-        return NodePhase.UNDER_WAY
+        return NodePhase.IN_FLIGHT
     if node.excluded:
         return NodePhase.WAITING if node.driver_label else NodePhase.EXCLUDED
     if node.state == _FAILED:
@@ -150,14 +124,3 @@ def phase_of(node: NodeView, pool: PoolView, outcome: NodeOutcome) -> NodePhase:
         if build is not None and node.driver_label == build.label:
             return NodePhase.DONE
     return NodePhase.SKIPPED if code is _SKIPPED or node.skip else NodePhase.WAITING
-
-
-def rollout_counts(phases: dict[NodePhase, int]) -> Counts:
-    return Counts(
-        total=sum(phases.values()),
-        done=phases[NodePhase.DONE],
-        failed=phases[NodePhase.FAILED],
-        skipped=phases[NodePhase.SKIPPED],
-        excluded=phases[NodePhase.EXCLUDED],
-        waiting=phases[NodePhase.WAITING],
-    )

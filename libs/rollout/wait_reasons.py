@@ -1,4 +1,4 @@
-"""Building waits: code, detail, and who can end the wait (docs/states.md#waits)."""
+"""Builders of waits: code, detail, and the people who can end the wait (docs/states.md#waits)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -8,7 +8,6 @@ from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 
 NO_ACTION_NEEDED: Final = "no action needed"
-
 
 RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.BUDGET: "no action needed; the author of the policy, by raising the limits",
@@ -46,12 +45,7 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
 
 
 def wait(
-    code: WaitCode,
-    detail: str,
-    now: Instant,
-    until: float | None = None,
-    *,
-    who: str | None = None,
+    code: WaitCode, detail: str, now: Instant, until: float | None = None, *, who: str | None = None
 ) -> Wait:
     """Return a wait that begins now; `who` defaults to the entry of its code."""
     resolver = RESOLVED_BY[code] if who is None else who

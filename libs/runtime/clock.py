@@ -1,4 +1,4 @@
-"""The clock that code is given instead of the machine's, and delays between retries."""
+"""The clock, which simulations replace, and the delays between retries."""
 
 import asyncio
 import random
@@ -55,7 +55,7 @@ class Backoff:
         return self._random.uniform(0.0, ceiling)
 
     def reset(self) -> None:
-        """Start small again, after a success."""
+        """Start with `first` again, after a success."""
         self._tries = 0
 
 

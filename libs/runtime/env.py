@@ -37,7 +37,7 @@ class SeededIds:
 
 
 class Env(msgspec.Struct, frozen=True, kw_only=True):
-    """Sources that code is given instead of using the machine's; simulations seed them."""
+    """The sources of time, chance and ids, which simulations replace and seed."""
 
     clock: Clock
     random: randomness.Random

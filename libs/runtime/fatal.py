@@ -34,7 +34,7 @@ def raised_at(error: BaseException) -> str | None:
 
 
 def fatal(reason: "str | BaseException", *, what: str = "") -> Fatal:
-    """Return a `Fatal` that says `what` failed and why, with the error as its cause."""
+    """Return a `Fatal` that names `what` failed and why, with the error as its cause."""
     text = reason if isinstance(reason, str) else describe_error(reason)
     error = Fatal(f"{what}: {text}" if what else text)
     if isinstance(reason, BaseException):

@@ -1,6 +1,6 @@
 """Logs of a process: one line per event on stderr, JSON for machines or text for a terminal.
 
-An event is a constant sentence; what varies goes into fields. Records of the standard `logging`
+An event is a constant sentence; its variable parts are fields. Records of the standard `logging`
 are rendered the same way. Only tracebacks, at level debug, span several lines.
 """
 

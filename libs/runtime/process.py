@@ -77,10 +77,10 @@ def _exit(message: str) -> None:
 
 
 HANG_SECONDS = 5.0
-"""After the drain deadline and this long, a thread outside the event loop ends the process."""
+"""Seconds after the drain deadline until a thread outside the event loop ends the process."""
 TICK_SECONDS = 1.0
 STALL_SECONDS = 15.0
-"""Well above any pause of a busy event loop, well below the patience of a liveness probe."""
+"""Well above any pause of a busy event loop, well below the timeout of a liveness probe."""
 
 _log = logger()
 
@@ -199,7 +199,7 @@ Start = Callable[[Process[S], Service], Awaitable[None]]
 
 
 def probe_page(reasons: Sequence[str]) -> Page:
-    """Return 200 where there are no reasons against it, else 503 with one reason per line."""
+    """Return 200 if there are no reasons, else 503 with one reason per line."""
     if not reasons:
         return Page(b"ok\n")
     return Page("".join(f"{reason}\n" for reason in reasons).encode(), status=503)

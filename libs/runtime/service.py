@@ -1,7 +1,7 @@
 """One service from start to stop: its phases, its tasks and its resources.
 
-Signals, HTTP and settings belong to the process. A service uses only the clock that it is given, so
-that a simulation runs it in virtual time.
+Signals, HTTP and settings belong to the process. A service uses only the clock that is passed
+to it, so that a simulation runs it in virtual time.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from libs.runtime.tasks import Tasks, attempt, bounded
 T = TypeVar("T")
 ReadinessCheck = Callable[[], str | None]
 CLOSE_SECONDS = 3.0
-"""How long the close of all resources may take, after the drain deadline."""
+"""Seconds for closing all resources, after the drain deadline."""
 
 _log = logger()
 
@@ -87,7 +87,7 @@ class Service:
         self._tasks.finite(name, coroutine)
 
     def on_drain(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
-        """Register how an intake is closed, so that no new work arrives during the stop."""
+        """Register the closing of an intake, so that no new work arrives during the stop."""
         self._intakes.append((name, step))
 
     def ready_when(self, name: str, check: ReadinessCheck) -> None:
@@ -167,7 +167,7 @@ class Service:
 
     def _wake(self) -> None:
         self._end.set()
-        # Not at once: a task cancelled while it runs would be interrupted at some later await.
+        # Not at once: a task that cancels itself would be interrupted at some later await.
         if self._owner is not None:
             asyncio.get_running_loop().call_soon(self._interrupt)
 

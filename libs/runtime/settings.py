@@ -15,10 +15,12 @@ from typing import Any, Generic, TypeVar, cast, get_type_hints
 import msgspec
 from msgspec import NODEFAULT, inspect
 
-from libs.runtime.values import CUSTOM, Secret, decode, show
+from libs.runtime.values import CUSTOM, decode, show
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+PREFIX = "SLUICE_"
+CONFIG = f"{PREFIX}CONFIG"
 _LISTS = (inspect.ListType, inspect.VarTupleType)
 
 
@@ -30,7 +32,6 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     kind: Any
     expected: str
     is_list: bool
-    is_secret: bool
     default: Any
 
     @property
@@ -39,10 +40,10 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         return ".".join(self.path)
 
 
-def leaves(kind: type[msgspec.Struct], *, prefix: str) -> list[Setting]:
+def leaves(kind: type[msgspec.Struct]) -> list[Setting]:
     """Return all settings of a struct; raise TypeError for a field that cannot be one."""
-    found = list(_leaves(kind, prefix, (), None))
-    seen = {f"{prefix}CONFIG": "the settings file"}
+    found = list(_leaves(kind, (), None))
+    seen = {CONFIG: "the settings file"}
     for setting in found:
         if setting.variable in seen:
             raise TypeError(
@@ -62,7 +63,7 @@ def build(kind: type[S], values: Mapping[tuple[str, ...], object], errors: list[
 
 
 def expected_value(kind: inspect.Type) -> str:
-    """Describe what a person has to write for this type; raise TypeError if it is unsupported."""
+    """Describe the values of this type for people; raise TypeError if it is unsupported."""
     if isinstance(kind, inspect.StrType):
         return f"text matching {kind.pattern}" if kind.pattern else "text"
     if isinstance(kind, inspect.BoolType):
@@ -85,34 +86,32 @@ def expected_value(kind: inspect.Type) -> str:
 
 
 def _leaves(
-    kind: type[msgspec.Struct], prefix: str, at: tuple[str, ...], given: object
+    kind: type[msgspec.Struct], parent: tuple[str, ...], instance: object
 ) -> Iterator[Setting]:
     hints = get_type_hints(kind, include_extras=True)
     for field in cast(inspect.StructType, inspect.type_info(kind)).fields:
-        path = (*at, field.name)
-        if given is not None:
-            default = getattr(given, field.name)
+        path = (*parent, field.name)
+        if instance is not None:
+            default = getattr(instance, field.name)
         elif field.default_factory is not NODEFAULT:
             default = field.default_factory()
         else:
             default = field.default
         if isinstance(field.type, inspect.StructType):
             nested = None if default is NODEFAULT else default
-            yield from _leaves(field.type.cls, prefix, path, nested)
+            yield from _leaves(field.type.cls, path, nested)
             continue
         try:
             expected = expected_value(field.type)
         except TypeError as error:
             raise TypeError(f"{'.'.join(path)} of {kind.__name__}: {error}") from None
         inner = _optional(field.type) or field.type
-        item = inner.item_type if isinstance(inner, _LISTS) else inner
         yield Setting(
             path=path,
-            variable=prefix + "_".join(path).upper(),
+            variable=PREFIX + "_".join(path).upper(),
             kind=hints[field.name],
             expected=expected,
             is_list=isinstance(inner, _LISTS),
-            is_secret=isinstance(item, inspect.CustomType) and item.cls is Secret,
             default=default,
         )
 
@@ -175,7 +174,7 @@ class SettingsError(Exception):
 
 
 class ResolvedSetting(msgspec.Struct, frozen=True):
-    """A setting with its value and where that came from."""
+    """A setting with its value and its origin."""
 
     variable: str
     value: object
@@ -189,16 +188,16 @@ class Resolved(msgspec.Struct, Generic[S], frozen=True):
     entries: list[ResolvedSetting]
 
 
-def load(kind: type[S], *, environ: Mapping[str, str], prefix: str = "SLUICE_") -> S:
+def load(kind: type[S], *, environ: Mapping[str, str]) -> S:
     """Return the settings, or raise a `SettingsError` that names all errors."""
-    return resolve(kind, environ=environ, prefix=prefix).settings
+    return resolve(kind, environ=environ).settings
 
 
-def resolve(kind: type[S], *, environ: Mapping[str, str], prefix: str = "SLUICE_") -> Resolved[S]:
+def resolve(kind: type[S], *, environ: Mapping[str, str]) -> Resolved[S]:
     """Like `load`, with the origin of each value."""
-    settings = leaves(kind, prefix=prefix)
+    settings = leaves(kind)
     errors: list[str] = []
-    file = _File.read(environ.get(f"{prefix}CONFIG", ""), errors)
+    file = _File.read(environ.get(CONFIG, ""), errors)
     values: dict[tuple[str, ...], object] = {}
     entries: list[ResolvedSetting] = []
     for setting in settings:
@@ -209,7 +208,7 @@ def resolve(kind: type[S], *, environ: Mapping[str, str], prefix: str = "SLUICE_
             continue
         values[setting.path] = value
         entries.append(ResolvedSetting(setting.variable, value, origin))
-    errors += _unknown_variables(settings, environ, prefix)
+    errors += _unknown_variables(settings, environ)
     errors += file.unknown(settings)
     loaded = build(kind, values, errors)
     if errors or loaded is None:
@@ -295,17 +294,14 @@ def _convert(setting: Setting, raw: object, where: str, shown: object) -> tuple[
     try:
         value = msgspec.convert(raw, setting.kind, strict=False, dec_hook=decode)
     except msgspec.ValidationError:
-        found = where.format("***" if setting.is_secret else repr(shown))
-        raise ValueError(f"{found}: expected {setting.expected}") from None
+        raise ValueError(f"{where.format(repr(shown))}: expected {setting.expected}") from None
     return value, where[where.index("(") + 1 : -1]
 
 
-def _unknown_variables(
-    settings: list[Setting], environ: Mapping[str, str], prefix: str
-) -> Iterator[str]:
-    known = [*(setting.variable for setting in settings), f"{prefix}CONFIG"]
+def _unknown_variables(settings: list[Setting], environ: Mapping[str, str]) -> Iterator[str]:
+    known = [*(setting.variable for setting in settings), CONFIG]
     for name in sorted(environ):
-        if not name.startswith(prefix) or name in known:
+        if not name.startswith(PREFIX) or name in known:
             continue
         if not _SERVICE_LINK.search(f"{name}={environ[name]}"):
             yield f"{name} (environment) is not a setting{_nearest(name, known)}"

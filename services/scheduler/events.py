@@ -29,7 +29,7 @@ from services.scheduler.resources import ROLLOUTS, Rollout
 
 REASON: Final = "GPUDriverUpgrade"
 FAILURES_UNTIL_REFUSED: Final = 3
-"""After so many consecutive failures of a step, its node waits with the code REFUSED."""
+"""Consecutive failures of a step after which its node waits with the code REFUSED."""
 HISTORY_LENGTH: Final = 20
 """Entries of each node's history, which the query `why` returns."""
 
@@ -84,7 +84,7 @@ class UpgradeEvents:
 
     def _refused_wait(self, name: str, step: Step) -> Wait | None:
         """Return the wait of a step that failed several times in a row."""
-        failure = self._node_states.of(name).failure
+        failure = self._node_states.state_of(name).failure
         if (
             failure is None
             or failure.step != step.because
@@ -92,11 +92,11 @@ class UpgradeEvents:
         ):
             return None
         detail = f"failed {failure.count} times ({step.because}); last error: {failure.why}"
-        who = RESOLVED_BY[WaitCode.REFUSED]
-        return Wait(code=WaitCode.REFUSED, detail=detail, since=failure.since, who=who)
+        resolver = RESOLVED_BY[WaitCode.REFUSED]
+        return Wait(code=WaitCode.REFUSED, detail=detail, since=failure.since, who=resolver)
 
     def _set_wait(self, name: str, wait: Wait | None) -> None:
-        state = self._node_states.of(name)
+        state = self._node_states.state_of(name)
         before, state.waiting = state.waiting, wait
         code = None if wait is None else wait.code
         if (None if before is None else before.code) == code:
@@ -148,7 +148,7 @@ class UpgradeEvents:
         self._publish(name, event, step.because, id=f"step/{write.uid}/{revision}")
 
     def step_failed(self, name: str, step: Step, error: Exception) -> None:
-        """Report a step whose write of the Node, if it has one, was not carried out."""
+        """Report a failed step that writes the Node."""
         write = next((action for action in step.actions if isinstance(action, WriteNode)), None)
         if write is not None:
             state = write.applied.state

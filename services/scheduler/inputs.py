@@ -74,8 +74,8 @@ class Informers:
         return (*sources, self.other_pods, self.leases)
 
     def why_not_synced(self) -> str:
-        """Return why objects are not known yet; empty: all informers are synced."""
-        return "; ".join(why for informer in self.all() if (why := informer.why_unknown))
+        """Return why informers have no first list yet; empty when all have one."""
+        return "; ".join(why for informer in self.all() if (why := informer.why_not_synced))
 
     def source_states(self) -> dict[str, SourceState]:
         """Return how current each source is."""
@@ -112,7 +112,7 @@ class WakeSignal:
         self._event.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait for a notification, at most so many seconds."""
+        """Wait for a notification, for at most `seconds`."""
         if self._event.is_set():
             self._event.clear()
             return
@@ -202,7 +202,7 @@ class Inputs:
         return self.bus.link.is_up and self.reports.age == 0.0 and self.slot_cache.is_current
 
     def on_node_change(self, handler: Callable[[str], None]) -> Callable[[], None]:
-        """Call `handler` with each node whose slots or pods change, until the return is called."""
+        """Call `handler` with each node whose slots or pods change; the result ends that."""
         self._node_handler = handler
 
         def end() -> None:
@@ -216,12 +216,12 @@ class Inputs:
 
     async def purge_node(self, name: str) -> None:
         """Remove the reports and slots of a deleted Node from the bus."""
-        at = {"cluster": self.bus.identity.cluster, "node": name, "component": subjects.ANY}
-        reports = subjects.State(**at, kind=subjects.ANY)
-        answers = subjects.State(**at, kind=subjects.ANY, asker=subjects.ANY)
+        scope = {"cluster": self.bus.identity.cluster, "node": name, "component": subjects.ANY}
+        reports = subjects.State(**scope, kind=subjects.ANY)
+        answers = subjects.State(**scope, kind=subjects.ANY, asker=subjects.ANY)
         await self.bus.purge(subjects.STATE, str(reports))
         await self.bus.purge(subjects.STATE, str(answers))
-        await self.bus.purge(subjects.COMMANDS, str(subjects.Command(**at)))
+        await self.bus.purge(subjects.COMMANDS, str(subjects.Command(**scope)))
         self.reports.forget(name)
         self.heartbeats.forget(name)
         self.slot_cache.forget(name)

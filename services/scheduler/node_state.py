@@ -84,7 +84,7 @@ class NodeStates:
         self.rollout_errors: dict[str, str] = {}
         """The error of the last attempt to write the Rollout, by pool."""
 
-    def of(self, name: str) -> NodeState:
+    def state_of(self, name: str) -> NodeState:
         """Return the state of a node, to read or to change."""
         state = self._states.get(name)
         if state is None:
@@ -93,7 +93,7 @@ class NodeStates:
 
     def of_uid(self, name: str, uid: str) -> NodeState:
         """Return the state of the node with this uid; drop that of an earlier Node."""
-        state = self.of(name)
+        state = self.state_of(name)
         if state.uid != uid:
             state = self._states[name] = NodeState(uid=uid, evictions={}, writing=state.writing)
         return state
@@ -107,7 +107,7 @@ class NodeStates:
 
     def record_answer(self, name: str, answer: Preflight, *, at: float) -> None:
         """Record the answer if it is to the latest preflight request."""
-        request = self.of(name).preflight
+        request = self.state_of(name).preflight
         if request is not None and request.id == answer.check and request.answer is not answer:
             if request.answered is None or request.answered < request.at:
                 request.answered = at

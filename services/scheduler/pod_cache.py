@@ -137,7 +137,9 @@ class FollowedNodes:
             for entry in pool.rollout.status.in_flight.values()
         }
         asked = {
-            name for name in self._required if self._node_states.of(name).preflight is not None
+            name
+            for name in self._required
+            if self._node_states.state_of(name).preflight is not None
         }
         first = sorted(in_flight | self._leased)
         second = sorted(asked - in_flight - self._leased)

@@ -157,16 +157,14 @@ class SchedulerQueries:
 
 
 def _plan(fleet: Fleet, now: Instant, query: PlanQuery, options: "PlanOptions") -> PlanAnswer:
-    # The simulator is loaded with the first plan: a scheduler that is not asked has none.
-    from libs.forecast.assumptions import DefaultAssumptions
+    # The simulator is imported with the first plan: most schedulers never need it.
     from libs.forecast.plan import plan
-    from libs.forecast.response import plan_response
+    from libs.forecast.rollout_plan import plan_response
 
     forecast = plan(
         fleet,
         now,
         pool=query.pool,
-        assumptions=DefaultAssumptions(),
         options=options,
         finish_by=query.finish_by,
         seed=query.seed,

@@ -37,9 +37,9 @@ class SchedulerSettings(ClusterSettings, frozen=True, kw_only=True):
     """Settings of the scheduler."""
 
     namespace: str
-    """Of the operands, and of the lease."""
+    """Namespace of the operands and of the lease."""
     pod_name: str = "scheduler"
-    """Shown as the holder of the lease."""
+    """Identity of this process in the lease."""
 
 
 async def run(
@@ -178,7 +178,7 @@ class LeaderLoop:
 
     def _decide(self) -> float:
         """Decide and start the effects; return the seconds until the next decision is due."""
-        began = self._clock.monotonic()
+        started = self._clock.monotonic()
         self._apply_changes()
         now = self._inputs.instant(self._epoch)
         in_slots = self._inputs.slot_cache.epoch
@@ -189,7 +189,7 @@ class LeaderLoop:
         if decision.deposed:
             in_rollouts = max(pool.rollout.status.epoch for pool in pools.values() if pool.rollout)
             raise Deposed(f"the leader of epoch {in_rollouts} has written a Rollout")
-        self._metrics.decided(self._clock.monotonic() - began, decision.budgets, pools)
+        self._metrics.decided(self._clock.monotonic() - started, decision.budgets, pools)
         self._events.decided(decision)
         self._executor.execute(decision)
         return RESYNC if decision.wake_at is None else max(MIN_WAIT, decision.wake_at - now.at)

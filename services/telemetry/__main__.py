@@ -1,4 +1,4 @@
-"""The program of telemetry."""
+"""The program of the telemetry service."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The program of validator."""
+"""The program of the validator service."""
 
 from typing import Any
 

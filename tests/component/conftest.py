@@ -1,4 +1,4 @@
-"""A Kubernetes API to try: simulated, and a real control plane where its binaries are found."""
+"""Kubernetes API servers for tests: a simulated one, and a real one where binaries are found."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ SEARCH = find_binaries(os.environ)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of the real control plane on one worker: it has one for each process."""
+    """Run the tests of the real control plane on one worker: each process would start its own."""
     for item in items:
         names = getattr(item, "fixturenames", ())
         parameters = getattr(getattr(item, "callspec", None), "params", {})
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Which servers were there to try."""
+    """Print the servers that the tests used."""
     terminalreporter.write_line(f"Kubernetes: a simulated API server; {SEARCH.explanation}")
 
 
@@ -40,12 +40,12 @@ def plane() -> Iterator[RealKube]:
 
 @pytest.fixture(params=["simulated", "real"])
 def ground(request: pytest.FixtureRequest) -> RealKube | None:
-    """The real control plane, or none: then the test has a simulated server of its own."""
+    """The real control plane, or None for a simulated server."""
     return request.getfixturevalue("plane") if request.param == "real" else None
 
 
 @pytest.fixture
 async def server(ground: RealKube | None) -> AsyncIterator[ServerUnderTest]:
-    """Made anew for each test, but for the real one's processes."""
+    """A server for each test; the processes of the real one are shared."""
     async with simulated() if ground is None else real(ground) as server:
         yield server

@@ -34,7 +34,7 @@ RunRole = Callable[[Transport, Env, Service], Coroutine[Any, Any, None]]
 
 
 class Installation:
-    """One test's installation of one role; nothing of it is left that other tests would see."""
+    """One test's installation of one role; other tests do not see its objects."""
 
     def __init__(self, server: ServerUnderTest, sandbox: Sandbox, writer: Writer) -> None:
         self.server = server

@@ -6,18 +6,22 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from libs.bus.agent import AgentSettings
+from libs.bus.journal import Journal
 from libs.bus.permissions import permissions
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.queries import PlanAnswer
+from libs.host.machine import InlineOffload
 from libs.kube.errors import Unavailable
 from libs.kube.requests import Request, Response, Transport
 from libs.policy.crds import CEL_RULES
 from libs.policy.installation import service_account_of
+from libs.policy.render import agents
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import LocalServer
 from libs.testing.machines.agent_process import AgentKilled
+from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.simulation import Sim
 from services.discovery.cluster import role as discovery_cluster
 from services.discovery.node import agent as discovery
@@ -57,13 +61,13 @@ class CuttableTransport:
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncGenerator[Response]:
         if self.cut.is_set():
-            raise Unavailable(f"{request.method} {request.path}", "the process is dead")
+            raise Unavailable(f"{request.method} {request.path}", "the process was killed")
         self.writes += request.method != "GET" and "/leases" not in request.path
         if self.cut_after is not None and self.writes > self.cut_after:
             self.cut.set()
         async with self._transport.open(request) as response:
             if self.cut.is_set():
-                raise Unavailable(f"{request.method} {request.path}", "the process is dead")
+                raise Unavailable(f"{request.method} {request.path}", "the process was killed")
             yield response
 
 
@@ -88,7 +92,7 @@ class Process:
         self.env = backends.sim.env(name, metrics=self.metrics)
         self.service = Service(writer.value, clock=backends.sim.clock)
         self.result: object = None
-        """What `run` returned."""
+        """The result of `run`."""
         self._run = run
         self._task = asyncio.create_task(self._live(), name=name)
 
@@ -124,7 +128,7 @@ class Backends:
         )
         self.bus = LocalServer(env=sim.env("bus"))
         self.commanded: Mapping[str, Collection[str]] | None = {}
-        """What the driver's cluster role knows of commands; None: it cannot read them."""
+        """The commanded drivers for the driver's cluster role; None: they cannot be read."""
 
 
 RunAgent = Callable[..., Coroutine[Any, Any, object]]
@@ -134,6 +138,33 @@ AGENTS: Final[Mapping[Writer, tuple[type[AgentSettings], RunAgent]]] = {
     Writer.VALIDATOR: (validator.ValidatorSettings, validator.run),
     Writer.TELEMETRY: (telemetry.TelemetrySettings, telemetry.run),
 }
+
+
+AGENT_APPS: Final = {agent.component: agent.app for agent in agents.AGENTS}
+"""The `app` label of each agent's pods."""
+
+
+def run_agent(
+    machine: SimulatedMachine, writer: Writer, *, node_uid: str, pod_uid: str, journal: Journal
+) -> Callable[[Process], Coroutine[Any, Any, object]]:
+    """Return the `run` of an agent in a pod of the machine."""
+    settings: Any
+    settings, run = AGENTS[writer]
+    host = machine.host(
+        InlineOffload(),
+        comm=f"sluice-{writer}",
+        pod_uid=pod_uid,
+        changes=writer is Writer.DRIVER,
+        proves=writer is Writer.VALIDATOR,
+    )
+    return lambda process: run(
+        settings(node=machine.name, node_uid=node_uid),
+        bus=process.bus,
+        host=host,
+        journal=journal,
+        env=process.env,
+        service=process.service,
+    )
 
 
 def run_role(backends: Backends, process: Process) -> Coroutine[Any, Any, None]:

@@ -85,7 +85,7 @@ async def test_print_config_shows_the_settings_of_a_role(service: str, role: str
             {"node": "a", "hostname_label": "host"},
             "SLUICE_HOSTNAME_LABEL='host' (environment): expected one of",
         ),
-        ("nobody", {}, "unknown role nobody: expected one of agent, cluster\n"),
+        ("unknown", {}, "unknown role unknown: expected one of agent, cluster\n"),
     ],
 )
 async def test_a_wrong_setting_or_role_ends_the_program(

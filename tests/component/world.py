@@ -5,6 +5,7 @@ by the test: it applies policies and labels, and reports for agents.
 """
 
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -12,7 +13,6 @@ from typing import Any, ClassVar, TypeVar
 from structlog.testing import capture_logs
 
 from libs.bus.events import RecordedEvent, read_events
-from libs.bus.port import FromSequence
 from libs.contracts import subjects
 from libs.contracts.events import Event
 from libs.contracts.identities import Identity, Writer
@@ -20,13 +20,10 @@ from libs.contracts.journal import Entry, Revision
 from libs.contracts.message import encode
 from libs.contracts.reports import Report, StateBody
 from libs.contracts.subjects import STATE, STREAMS
-from libs.forecast.world import SteadyWorld, WorldOverride
-from libs.host.machine import InlineOffload
 from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
 from libs.kube.resources import LEASES, NODES, PODS, Resource
 from libs.policy.crds import crd_manifests
 from libs.policy.installation import installation_objects
-from libs.policy.render import agents
 from libs.testing.bus.local_bus import LocalBus
 from libs.testing.bus.memory_journal import MemoryJournal
 from libs.testing.cluster.cluster import SimulatedCluster
@@ -35,13 +32,15 @@ from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.simulation import Sim
 from libs.testing.simulation import run as simulate
+from libs.testing.stage.worlds import MachineModel, SteadyWorld
 from tests.component.policy.strict_writes import object_path, send
 from tests.component.processes import (
-    AGENTS,
+    AGENT_APPS,
     LEASE_NAMES,
     NAMESPACE,
     Backends,
     Process,
+    run_agent,
     run_role,
     user_of,
 )
@@ -49,9 +48,8 @@ from tests.component.processes import (
 T = TypeVar("T")
 W = TypeVar("W", bound="World")
 
-AGENT_APPS = {agent.component: agent.app for agent in agents.AGENTS}
+STEADY = SteadyWorld()
 RBAC = "rbac.authorization.k8s.io/v1"
-MODEL = SteadyWorld(unload_seconds=1.0, load_seconds=2.0, validation_seconds=1.0)
 
 
 class World(Backends):
@@ -59,16 +57,17 @@ class World(Backends):
 
     WRITER: ClassVar[Writer]
     SETTLE: ClassVar[float] = 10.0
-    """Seconds after which a new leader has written what there is to write."""
+    """Seconds after which a new leader has written all changes."""
     CONTROLLERS: ClassVar[bool] = True
     """Run Kubernetes' own controllers."""
 
-    def __init__(self, sim: Sim, folder: Path, *overrides: WorldOverride) -> None:
+    def __init__(self, sim: Sim, folder: Path, model: MachineModel = STEADY) -> None:
         super().__init__(sim)
         self._folder = folder
+        self._model = model
         self.cluster = SimulatedCluster(
             self._kube_for,
-            model=SteadyWorld(overrides=overrides),
+            model=model,
             env=sim.env("cluster"),
             processes=self._process_for,
             controllers=self.CONTROLLERS,
@@ -78,7 +77,7 @@ class World(Backends):
         self.machines: dict[str, SimulatedMachine] = {}
         self.roles: list[Process] = []
         self.agents: list[Process] = []
-        self.journals: dict[tuple[str, Writer], list[Entry]] = {}
+        self.journals = defaultdict[tuple[str, Writer], list[Entry]](list)
 
     def _kube_for(self, user: str, manager: str) -> Kube:
         return Kube(self.server.transport(user=user), manager=manager, clock=self.sim.clock)
@@ -87,10 +86,10 @@ class World(Backends):
         machine = self.machines.get(pod.spec.node_name)
         return None if machine is None else machine.process_for(pod, container)
 
-    # What administrators do.
+    # Administration.
 
     async def install(self, *, crds: Collection[str] | None = None) -> None:
-        """Create what an installation has, with these CRDs or all; without RBAC."""
+        """Install Sluice without RBAC, with these CRDs or all."""
         for obj in installation_objects(NAMESPACE):
             if obj["apiVersion"] != RBAC:
                 await self.apply(obj)
@@ -141,7 +140,6 @@ class World(Backends):
     async def label(
         self, name: str, labels: Mapping[str, str | None], *, manager: str = "kubectl"
     ) -> None:
-        """Label a Node."""
         await self.patch(NODES, name, {"metadata": {"labels": labels}}, manager=manager)
 
     async def remove(self, resource: Resource[Any], name: str) -> None:
@@ -164,7 +162,7 @@ class World(Backends):
         machine = self.machines[name] = SimulatedMachine(
             self._folder / name,
             name=name,
-            model=MODEL,
+            model=self._model,
             env=self.sim.env(name),
             cache_reads=True,
             **more,
@@ -181,28 +179,11 @@ class World(Backends):
             "spec": {"nodeName": node, "containers": [{"name": "agent", "image": "agent:1"}]},
         }
         pod_uid = (await self.kube.create(PODS, pod, namespace=NAMESPACE)).metadata.uid
-        entries = self.journals.setdefault((node, writer), [])
-        journal = MemoryJournal(entries, pause=lambda: self.sim.clock.sleep(0.001))
-        host = machine.host(
-            InlineOffload(),
-            comm=f"sluice-{writer}",
-            pod_uid=pod_uid,
-            changes=writer is Writer.DRIVER,
-            proves=writer is Writer.VALIDATOR,
+        journal = MemoryJournal(
+            self.journals[node, writer], pause=lambda: self.sim.clock.sleep(0.001)
         )
-        settings, run = AGENTS[writer]
-
-        async def run_agent(process: Process) -> object:
-            return await run(
-                settings(node=node, node_uid=uid),
-                bus=process.bus,
-                host=host,
-                journal=journal,
-                env=process.env,
-                service=process.service,
-            )
-
-        agent = Process(self, writer, run_agent, name=f"{writer}-{number} of {node}", node=node)
+        run = run_agent(machine, writer, node_uid=uid, pod_uid=pod_uid, journal=journal)
+        agent = Process(self, writer, run, name=f"{writer}-{number} of {node}", node=node)
         self.agents.append(agent)
         return agent
 
@@ -256,7 +237,7 @@ class World(Backends):
     async def until(
         self, holds: Callable[[], Coroutine[Any, Any, bool]], *, within: float = 300.0
     ) -> float:
-        """Wait until it holds; return the virtual seconds that it took."""
+        """Wait until the condition holds; return the virtual seconds that it took."""
         began = self.sim.clock.monotonic()
         while not await holds():
             if self.sim.clock.monotonic() - began >= within:
@@ -267,16 +248,13 @@ class World(Backends):
     async def bus_events(self) -> list[Event]:
         bus = self.connect(Writer.CTL)
         try:
-            async with read_events(bus=bus, cluster="default", start=FromSequence()) as entries:
+            async with read_events(bus=bus, cluster="default") as entries:
                 return [entry.event async for entry in entries if isinstance(entry, RecordedEvent)]
         finally:
             bus.kill()
 
     def revisions(self, *kinds: str, name: str = "") -> list[Revision]:
-        """Return the attempted writes of the role under test; without kinds, its own are left out.
-
-        Its own are its lease and Events.
-        """
+        """Return the attempted writes of the role under test, by default without its own Lease."""
         return [
             revision
             for revision in self.server.journal.revisions
@@ -287,7 +265,7 @@ class World(Backends):
 
     @property
     def written(self) -> list[tuple[str, str, str]]:
-        """Verb, kind and name of each successful write."""
+        """Return verb, kind and name of each successful write."""
         return [(each.verb, each.kind, each.name) for each in self.revisions() if each.code < 300]
 
     async def end(self) -> None:

@@ -82,12 +82,12 @@ def test_unknown_enum_values_survive_decoding_and_encoding(name: str) -> None:
 
 
 def test_an_unknown_enum_value_is_kept() -> None:
-    word = WaitCode(NEW)
-    assert (word, str(word), word.value, word.is_known) == (NEW, NEW, NEW, False)
-    assert word == WaitCode(NEW)
-    assert word != WaitCode("another")
-    assert hash(word) == hash(NEW)
-    assert all(code.is_known for code in WaitCode)
+    code = WaitCode(NEW)
+    assert (code, str(code), code.value, code.is_known) == (NEW, NEW, NEW, False)
+    assert code == WaitCode(NEW)
+    assert code != WaitCode("another")
+    assert hash(code) == hash(NEW)
+    assert all(known.is_known for known in WaitCode)
 
 
 def test_every_enum_in_a_message_is_open() -> None:
@@ -105,8 +105,8 @@ def test_every_enum_in_a_message_is_open() -> None:
 @pytest.mark.parametrize("name", ENVELOPES)
 def test_an_unknown_kind_is_refused_with_a_message(name: str) -> None:
     form, whole = form_of(name), EXAMPLES[name].message
-    odd = msgspec.structs.replace(whole, kind=type(whole.kind)(NEW))
-    envelope = message.decode(form.message, message.encode(odd))
+    newer = msgspec.structs.replace(whole, kind=type(whole.kind)(NEW))
+    envelope = message.decode(form.message, message.encode(newer))
     with pytest.raises(MalformedMessage, match=f"kind '{NEW}' is not known to this process"):
         envelope.open()
 

@@ -34,7 +34,7 @@ def test_a_stale_page_is_reported_and_the_remedy_fixes_it(copy: Path) -> None:
     page.write_text(fresh.replace("| `install_digest` |", "| `digest` |"))
     checked = _pages(copy, "--check")
     assert checked.returncode == 1
-    assert checked.stderr == "docs/wire.md is stale: make fix writes it\n"
+    assert checked.stderr == "docs/wire.md is stale: run `make fix`\n"
     assert _pages(copy).returncode == 0
     assert page.read_text() == fresh
     assert _pages(copy, "--check").returncode == 0

@@ -18,19 +18,19 @@ def _subjects_of(plane: Plane) -> list[str]:
     return [full] if "[" not in plane.shape else [full, full.rpartition(".")[0]]
 
 
-def _overlap(one: str, other: str) -> bool:
+def _overlap(pattern: str, other: str) -> bool:
     """Report whether a subject matches both patterns, which are literal or end in `>`."""
-    left, right = one.removesuffix(".>").split("."), other.removesuffix(".>").split(".")
+    left, right = pattern.removesuffix(".>").split("."), other.removesuffix(".>").split(".")
     return all("*" in pair or len(set(pair)) == 1 for pair in zip(left, right, strict=False))
 
 
 def test_subjects_of_different_streams_are_disjoint() -> None:
-    for one, other in combinations(STREAMS, 2):
+    for stream, other in combinations(STREAMS, 2):
         assert not [
-            (mine, theirs)
-            for mine in one.subjects
-            for theirs in other.subjects
-            if _overlap(mine, theirs)
+            (pattern, other_pattern)
+            for pattern in stream.subjects
+            for other_pattern in other.subjects
+            if _overlap(pattern, other_pattern)
         ]
 
 
@@ -48,7 +48,7 @@ def test_a_plane_is_stored_in_its_stream_only(plane: Plane) -> None:
 def test_a_stream_has_exactly_the_subjects_of_its_planes() -> None:
     for stream in STREAMS:
         carried = [plane.subject for plane in PLANES if plane.stream is stream]
-        assert stream.subjects == tuple(subjects.everything(subject) for subject in carried)
+        assert stream.subjects == tuple(subjects.plane_pattern(subject) for subject in carried)
 
 
 def test_notifications_are_not_stored() -> None:

@@ -121,7 +121,7 @@ def test_a_notification_identifies_its_slot(
     slot = _subject(kind, data.draw, wild=wild)
     notification = subjects.notify(slot)
     assert subjects.slot_of(notification) == slot
-    assert not matches(subjects.everything(kind), notification)
+    assert not matches(subjects.plane_pattern(kind), notification)
     with pytest.raises(NotASubject):
         parse(notification)
     with pytest.raises(NotASubject):
@@ -159,14 +159,14 @@ def test_a_pattern_matches_subjects_with_equal_fixed_parts(
             subject = msgspec.structs.replace(subject, **{name: getattr(pattern, name)})
     agrees = True
     for name in kind.__struct_fields__:
-        want, have = getattr(pattern, name), getattr(subject, name)
-        is_there = bool(have) or name == "node"
-        agrees = agrees and (want == have or (want == ANY and is_there))
+        expected, actual = getattr(pattern, name), getattr(subject, name)
+        is_present = bool(actual) or name == "node"
+        agrees = agrees and (expected == actual or (expected == ANY and is_present))
     assert matches(str(pattern), str(subject)) == agrees
 
 
 @pytest.mark.parametrize(
-    ("pattern", "subject", "is_in"),
+    ("pattern", "subject", "is_match"),
     [
         ("a.b", "a.b", True),
         ("a.b", "a.c", False),
@@ -184,16 +184,16 @@ def test_a_pattern_matches_subjects_with_equal_fixed_parts(
         ("a.*.>", "a.b.c", True),
     ],
 )
-def test_patterns_match_by_the_rules_of_nats(pattern: str, subject: str, is_in: bool) -> None:
-    assert matches(pattern, subject) is is_in
+def test_patterns_match_by_the_rules_of_nats(pattern: str, subject: str, is_match: bool) -> None:
+    assert matches(pattern, subject) is is_match
 
 
 def test_patterns_of_a_plane_and_of_a_cluster() -> None:
     here = subjects.Beat(cluster="east", node="a.b", component="driver")
-    assert matches(subjects.everything(subjects.Beat), str(here))
-    assert matches(subjects.of_cluster(subjects.Beat, "east"), str(here))
-    assert not matches(subjects.of_cluster(subjects.Beat, "west"), str(here))
-    assert not matches(subjects.everything(subjects.State), str(here))
+    assert matches(subjects.plane_pattern(subjects.Beat), str(here))
+    assert matches(subjects.cluster_pattern(subjects.Beat, "east"), str(here))
+    assert not matches(subjects.cluster_pattern(subjects.Beat, "west"), str(here))
+    assert not matches(subjects.plane_pattern(subjects.State), str(here))
 
 
 def test_catalogue_shapes_equal_printed_subjects() -> None:
@@ -220,20 +220,20 @@ identities = st.builds(
 @limited
 @given(identities, identities, tokens)
 def test_inboxes_of_different_identities_are_disjoint(
-    one: Identity, other: Identity, tail: str
+    identity: Identity, other: Identity, token: str
 ) -> None:
-    pattern = f"{subjects.inbox(one)}.>"
-    assert matches(pattern, f"{subjects.inbox(one)}.{tail}")
-    assert matches(pattern, f"{subjects.inbox(other)}.{tail}") == (one == other)
-    assert not any(matches(subjects.everything(plane), pattern) for plane in subjects.PLANES)
+    pattern = f"{subjects.inbox(identity)}.>"
+    assert matches(pattern, f"{subjects.inbox(identity)}.{token}")
+    assert matches(pattern, f"{subjects.inbox(other)}.{token}") == (identity == other)
+    assert not any(matches(subjects.plane_pattern(plane), pattern) for plane in subjects.PLANES)
 
 
 @limited
 @given(identities, tokens, st.sampled_from(("default", "east")))
 def test_services_reply_to_cluster_writers_but_not_to_components(
-    asker: Identity, tail: str, cluster: str
+    asker: Identity, token: str, cluster: str
 ) -> None:
-    reply = f"{subjects.inbox(asker)}.{tail}"
-    may = asker.writer not in COMPONENTS and asker.cluster == cluster
-    assert subjects.is_allowed_reply(reply, cluster) == may
-    assert matches(subjects.querier_inboxes(cluster), reply) == may
+    reply = f"{subjects.inbox(asker)}.{token}"
+    is_allowed = asker.writer not in COMPONENTS and asker.cluster == cluster
+    assert subjects.is_allowed_reply(reply, cluster) == is_allowed
+    assert matches(subjects.querier_inboxes(cluster), reply) == is_allowed

@@ -9,5 +9,5 @@ from tests.security.world import World, world
 
 @pytest.fixture
 async def guarded() -> AsyncIterator[World]:
-    async with world() as made:
-        yield made
+    async with world() as environment:
+        yield environment

@@ -16,57 +16,57 @@ CTL = Identity(writer=Writer.CTL)
 ELSEWHERE = Identity(cluster="elsewhere", writer=Writer.SCHEDULER)
 BYSTANDER = Identity(writer=Writer.PLUGIN, node="bystander")
 
-EVERYBODY = (
+IDENTITIES = (
     *(A_DRIVER, A_TELEMETRY, B_DRIVER, B_TELEMETRY, BYSTANDER, ELSEWHERE, SCHEDULER, CTL),
     *(DISCOVERY_CLUSTER, DRIVER_CLUSTER, VALIDATOR_CLUSTER, TELEMETRY_CLUSTER),
 )
 
 
 def slot(of: Identity) -> str:
-    """Where this component is commanded."""
+    """Return the slot of this component."""
     return str(subjects.Command(cluster=of.cluster, node=of.node, component=of.writer))
 
 
 def check(of: Identity, asker: Identity = SCHEDULER) -> str:
-    """Where this asker puts a check to this component."""
-    at = {"cluster": of.cluster, "node": of.node, "component": of.writer.value}
-    return str(subjects.Check(**at, asker=asker.writer))
+    """Return the slot for checks of this component by this asker."""
+    fields = {"cluster": of.cluster, "node": of.node, "component": of.writer.value}
+    return str(subjects.Check(**fields, asker=asker.writer))
 
 
 def state(of: Identity, kind: str = "facts", asker: str = "") -> str:
-    """Where this component reports."""
-    at = {"cluster": of.cluster, "node": of.node, "component": of.writer.value}
-    return str(subjects.State(**at, kind=kind, asker=asker))
+    """Return the subject of this component's reports."""
+    fields = {"cluster": of.cluster, "node": of.node, "component": of.writer.value}
+    return str(subjects.State(**fields, kind=kind, asker=asker))
 
 
 def event(of: Identity, kind: str = "command") -> str:
-    """Where this writer says what happened, on its node or on b."""
+    """Return the subject of this writer's events, about its node or b."""
     node = of.node or B_DRIVER.node
     return str(subjects.Event(cluster=of.cluster, node=node, writer=of.writer, kind=kind))
 
 
 def beat(of: Identity) -> str:
-    """Where this component is heard to be alive."""
+    """Return the subject of this component's heartbeats."""
     return str(subjects.Beat(cluster=of.cluster, node=of.node, component=of.writer))
 
 
 def batch(of: Identity) -> str:
-    """Where this node's measurements go."""
+    """Return the subject of this node's telemetry."""
     return str(subjects.Telemetry(cluster=of.cluster, node=of.node))
 
 
 def status(of: Identity) -> str:
-    """Where this service is asked how things stand."""
+    """Return the subject of status queries to this service."""
     return str(subjects.Query(cluster=of.cluster, service=of.writer, verb="status"))
 
 
-def poke(subject: str) -> str:
-    """Where the owner of this slot is told to look."""
+def notification(subject: str) -> str:
+    """Return the subject that notifies the owner of this slot."""
     parsed = subjects.parse(subject)
     assert isinstance(parsed, subjects.Command | subjects.Check)
     return subjects.notify(parsed)
 
 
 def guessed_inbox(of: Identity) -> str:
-    """An inbox of this identity, as if its token had been guessed."""
+    """Return an inbox of this identity, as if its token had been guessed."""
     return f"{subjects.inbox(of)}.guessed"

@@ -17,7 +17,7 @@ from tests.security.identities import (
     beat,
     event,
     guessed_inbox,
-    poke,
+    notification,
     slot,
     state,
 )
@@ -28,11 +28,11 @@ async def test_a_node_can_notify_another_to_read_its_slot(guarded: World) -> Non
     before = await guarded.kept(but=(state(A_DRIVER),))
     attacker = await guarded.raw_client(A_DRIVER)
 
-    await attacker.send(state(A_DRIVER), b"mine", reply=poke(slot(B_DRIVER)))
+    await attacker.send(state(A_DRIVER), b"mine", reply=notification(slot(B_DRIVER)))
 
     assert await guarded.kept(but=(state(A_DRIVER),)) == before
     assert [(each.by, each.subject) for each in guarded.deliveries] == [
-        (B_DRIVER, poke(slot(B_DRIVER)))
+        (B_DRIVER, notification(slot(B_DRIVER)))
     ]
 
 
@@ -40,11 +40,11 @@ async def test_an_event_reader_can_notify_with_any_content(guarded: World) -> No
     await (await guarded.raw_client(A_DRIVER)).ask(event(A_DRIVER), b"of the attacker's choice")
     before = await guarded.kept()
     attacker = await guarded.raw_client(CTL)
-    pattern = subjects.of_cluster(subjects.Event, "default")
+    pattern = subjects.cluster_pattern(subjects.Event, "default")
     create = subjects.js_api("CONSUMER", "CREATE", EVENTS.name, "evil", pattern)
-    to = {"filter_subject": pattern, "deliver_subject": poke(slot(B_DRIVER))}
+    config = {"filter_subject": pattern, "deliver_subject": notification(slot(B_DRIVER))}
 
-    await attacker.ask(create, consumer(EVENTS.name, "evil", **to))
+    await attacker.ask(create, consumer(EVENTS.name, "evil", **config))
 
     assert await guarded.kept() == before
     assert {each.by for each in guarded.deliveries} == {B_DRIVER}
@@ -92,11 +92,11 @@ async def test_services_and_people_can_make_the_server_publish_on_the_beat_plane
 
 
 async def test_a_known_future_message_id_can_be_used_to_suppress_it(guarded: World) -> None:
-    known = {"Nats-Msg-Id": "drawn at random in truth"}
-    await (await guarded.raw_client(A_DRIVER)).ask(state(A_DRIVER), b"mine", headers=known)
+    headers = {"Nats-Msg-Id": "random"}
+    await (await guarded.raw_client(A_DRIVER)).ask(state(A_DRIVER), b"mine", headers=headers)
     victim = await guarded.raw_client(B_DRIVER)
 
-    answer = await victim.ask(state(B_DRIVER), b"news", headers=known)
+    answer = await victim.ask(state(B_DRIVER), b"newer facts", headers=headers)
 
     assert msgspec.json.decode(answer.data)["duplicate"] is True
     stored = await guarded.scheduler.last(STATE, state(B_DRIVER))

@@ -1,4 +1,4 @@
-"""What every identity needs, done by our own client on the guarded server."""
+"""Our own client may do everything that each identity needs, on the guarded server."""
 
 import pytest
 
@@ -31,7 +31,7 @@ from tests.security.identities import (
     beat,
     check,
     event,
-    poke,
+    notification,
     slot,
     state,
     status,
@@ -45,7 +45,7 @@ CLUSTER_ROLES = (
 
 
 class Recorder:
-    """Writes down what it hears or reads, and where an answer is wanted."""
+    """Record received messages and their reply subjects."""
 
     def __init__(self) -> None:
         self.deliveries: list[tuple[str, bytes]] = []
@@ -69,15 +69,15 @@ class Recorder:
         pass
 
 
-async def reads(
+async def read_stream(
     bus: NatsBus, stream: Stream, pattern: str, start: StartFrom
 ) -> list[tuple[str, bytes]]:
-    """What the stream holds."""
-    ear = Recorder()
-    following = await bus.follow(stream, pattern, ear, start=start)
-    await eventually(lambda: ear.complete)
-    await following.close()
-    return ear.deliveries
+    """Return subject and data of the messages in the stream."""
+    recorder = Recorder()
+    subscription = await bus.follow(stream, pattern, recorder, start=start)
+    await eventually(lambda: recorder.complete)
+    await subscription.close()
+    return recorder.deliveries
 
 
 @pytest.mark.parametrize("identity", [A_DRIVER, A_TELEMETRY, B_DRIVER], ids=str)
@@ -92,12 +92,14 @@ async def test_a_component_reports_and_publishes_events(guarded: World, identity
     await bus.publish(beat(identity), b"alive")
 
     kept = await guarded.kept()
-    assert [(s, d) for _, s, d in kept["state"] if d != b"my facts"] == [
+    assert [(subject, data) for _, subject, data in kept["state"] if data != b"my facts"] == [
         (state(identity), b"facts"),
         (answer, b"none holds"),
     ]
-    assert (event(identity), b"done") in [(s, d) for _, s, d in kept["event"]]
-    assert [(h.subject, h.data) for h in guarded.deliveries] == [(beat(identity), b"alive")]
+    assert (event(identity), b"done") in [(subject, data) for _, subject, data in kept["event"]]
+    assert [(each.subject, each.data) for each in guarded.deliveries] == [
+        (beat(identity), b"alive")
+    ]
 
 
 async def test_a_report_of_the_largest_size_arrives(guarded: World) -> None:
@@ -111,24 +113,27 @@ async def test_a_report_of_the_largest_size_arrives(guarded: World) -> None:
 @pytest.mark.parametrize("asker", [SCHEDULER, DRIVER_CLUSTER, VALIDATOR_CLUSTER], ids=str)
 async def test_a_component_is_commanded_and_checked(guarded: World, asker: Identity) -> None:
     agent, writer = await guarded.bus(A_DRIVER), await guarded.bus(asker)
-    ear = Recorder()
+    recorder = Recorder()
     every_asker = check(A_DRIVER).rpartition(".")[0] + f".{subjects.ANY}"
-    await agent.subscribe(poke(slot(A_DRIVER)), ear)
-    await agent.subscribe(poke(every_asker), ear)
+    await agent.subscribe(notification(slot(A_DRIVER)), recorder)
+    await agent.subscribe(notification(every_asker), recorder)
     question = check(A_DRIVER, asker)
 
     await guarded.scheduler.store(COMMANDS, slot(A_DRIVER), b"swap")
-    await writer.store(COMMANDS, question, b"who holds it?")
+    await writer.store(COMMANDS, question, b"which pods?")
 
-    await eventually(lambda: len(ear.deliveries) == 2)
-    assert {subject for subject, _ in ear.deliveries} == {poke(slot(A_DRIVER)), poke(question)}
-    for subject, data in ((slot(A_DRIVER), b"swap"), (question, b"who holds it?")):
+    await eventually(lambda: len(recorder.deliveries) == 2)
+    assert {subject for subject, _ in recorder.deliveries} == {
+        notification(slot(A_DRIVER)),
+        notification(question),
+    }
+    for subject, data in ((slot(A_DRIVER), b"swap"), (question, b"which pods?")):
         stored = await agent.last(COMMANDS, subject)
         assert stored is not None
         assert stored.data == data
     read = await writer.last(COMMANDS, question)
     assert read is not None
-    assert read.data == b"who holds it?"
+    assert read.data == b"which pods?"
 
 
 async def test_batches_reach_their_collector(guarded: World) -> None:
@@ -143,53 +148,55 @@ async def test_batches_reach_their_collector(guarded: World) -> None:
 async def test_a_service_reads_state_and_beats_publishes_events_and_answers(
     guarded: World, identity: Identity
 ) -> None:
-    bus, people = await guarded.bus(identity), await guarded.bus(CTL)
-    beats, asked = Recorder(), Recorder()
-    await bus.subscribe(subjects.of_cluster(subjects.Beat, "default"), beats)
-    await bus.subscribe(status(identity), asked, group="q")
+    bus, ctl = await guarded.bus(identity), await guarded.bus(CTL)
+    beats, queries = Recorder(), Recorder()
+    await bus.subscribe(subjects.cluster_pattern(subjects.Beat, "default"), beats)
+    await bus.subscribe(status(identity), queries, group="q")
     searches = [
         (verb, *tokens)
         for verb in ("PING", "INFO", "STATS")
         for tokens in ((), (identity.writer,), (identity.writer, "1"))
     ]
     for search in searches:
-        await bus.subscribe(subjects.service(*search), asked)
+        await bus.subscribe(subjects.service(*search), queries)
 
-    pattern = subjects.of_cluster(subjects.State, "default")
-    held = await reads(bus, STATE, pattern, LastPerSubject())
+    pattern = subjects.cluster_pattern(subjects.State, "default")
+    held = await read_stream(bus, STATE, pattern, LastPerSubject())
     assert (state(B_DRIVER), b"my facts") in held
-    await bus.store(EVENTS, event(identity, "facts"), b"told")
+    await bus.store(EVENTS, event(identity, "facts"), b"changed")
     await (await guarded.bus(B_DRIVER)).publish(beat(B_DRIVER), b"alive")
     await eventually(lambda: (beat(B_DRIVER), b"alive") in beats.deliveries)
     for number, subject in enumerate(
         [status(identity), *(subjects.service(*search) for search in searches)], 1
     ):
-        await people.publish(subject, b"how is it?")
-        await eventually(lambda number=number: len(asked.deliveries) == number)
-    assert [s for s, _ in asked.deliveries[1:]] == [subjects.service(*each) for each in searches]
+        await ctl.publish(subject, b"how is it?")
+        await eventually(lambda number=number: len(queries.deliveries) == number)
+    assert [subject for subject, _ in queries.deliveries[1:]] == [
+        subjects.service(*each) for each in searches
+    ]
 
-    answered = Recorder()
+    answers = Recorder()
     inbox = f"{subjects.inbox(CTL)}.answers"
-    await people.subscribe(inbox, answered)
+    await ctl.subscribe(inbox, answers)
     await bus.publish(inbox, b"well")
-    await eventually(lambda: answered.deliveries == [(inbox, b"well")])
+    await eventually(lambda: answers.deliveries == [(inbox, b"well")])
 
 
-async def test_people_read_events_to_the_end_and_on(guarded: World) -> None:
-    people, ear = await guarded.bus(CTL), Recorder()
+async def test_ctl_reads_stored_and_new_events(guarded: World) -> None:
+    ctl, recorder = await guarded.bus(CTL), Recorder()
     pattern = str(subjects.Event(cluster="default", node="*", writer="*", kind="*"))
-    following = await people.follow(EVENTS, pattern, ear, start=FromSequence())
-    await eventually(lambda: ear.complete)
-    assert (event(B_DRIVER), b"my event") in ear.deliveries
+    subscription = await ctl.follow(EVENTS, pattern, recorder, start=FromSequence())
+    await eventually(lambda: recorder.complete)
+    assert (event(B_DRIVER), b"my event") in recorder.deliveries
 
-    await guarded.scheduler.store(EVENTS, event(SCHEDULER, "wait"), b"news")
+    await guarded.scheduler.store(EVENTS, event(SCHEDULER, "wait"), b"waiting")
 
-    await eventually(lambda: ear.deliveries[-1] == (event(SCHEDULER, "wait"), b"news"))
-    await following.close()
+    await eventually(lambda: recorder.deliveries[-1] == (event(SCHEDULER, "wait"), b"waiting"))
+    await subscription.close()
 
 
 async def test_the_scheduler_follows_everything_under_pressure(guarded: World) -> None:
-    """Enough for flow control, whose answers the server waits for."""
+    """Enough data for flow control, in which the server waits for the client's answers."""
     count, data = 600, bytes(20_000)
     for number in range(count):
         await guarded.scheduler.store(EVENTS, event(SCHEDULER, f"step-{number}"), data)
@@ -200,8 +207,8 @@ async def test_the_scheduler_follows_everything_under_pressure(guarded: World) -
         subjects.Check: COMMANDS,
     }
     for plane, stream in follows.items():
-        pattern = subjects.of_cluster(plane, "default")
-        held = await reads(guarded.scheduler, stream, pattern, FromSequence())
+        pattern = subjects.cluster_pattern(plane, "default")
+        held = await read_stream(guarded.scheduler, stream, pattern, FromSequence())
         assert held, plane
         if plane is subjects.Event:
             assert sum(1 for _, each in held if each == data) == count
@@ -232,7 +239,7 @@ async def test_every_scheduler_can_ensure_the_streams(guarded: World) -> None:
 
 
 async def test_a_lost_stream_is_recreated(guarded: World) -> None:
-    """After a restart, without one stream, with the same connections."""
+    """The server restarts without the stream; the connections stay the same."""
     await guarded.server.lose_stream(STATE.name)
     agent = await guarded.bus(B_DRIVER)
 

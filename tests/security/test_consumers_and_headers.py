@@ -1,4 +1,4 @@
-"""What the server does on somebody's word: it delivers where a consumer says, and reads headers."""
+"""Delivery subjects of consumers, and headers that the server obeys, cannot harm others."""
 
 from typing import Any
 
@@ -26,10 +26,14 @@ from tests.security.identities import (
 from tests.security.world import RawClient, World, consumer
 
 READS: dict[Identity, tuple[Stream, str, str]] = {
-    CTL: (EVENTS, subjects.of_cluster(subjects.Event, "default"), event(A_DRIVER)),
-    DISCOVERY_CLUSTER: (STATE, subjects.of_cluster(subjects.State, "default"), state(A_DRIVER)),
+    CTL: (EVENTS, subjects.cluster_pattern(subjects.Event, "default"), event(A_DRIVER)),
+    DISCOVERY_CLUSTER: (
+        STATE,
+        subjects.cluster_pattern(subjects.State, "default"),
+        state(A_DRIVER),
+    ),
 }
-"""What each may follow, and where a node can put bytes of its choice into it."""
+"""By identity: a stream and pattern it may follow, and a subject on it that a node may write."""
 
 DELIVERED = {
     "a slot": slot(B_DRIVER),
@@ -47,15 +51,15 @@ DELIVERED = {
 }
 
 OTHER_FILTERS = {
-    "another filter": {"filter_subject": subjects.everything(subjects.State)},
-    "another cluster's": {"filter_subject": subjects.of_cluster(subjects.Event, "elsewhere")},
+    "another filter": {"filter_subject": subjects.plane_pattern(subjects.State)},
+    "another cluster's": {"filter_subject": subjects.cluster_pattern(subjects.Event, "elsewhere")},
     "no filter": {},
     "several filters": {"filter_subjects": [event(A_DRIVER), event(B_DRIVER)]},
 }
 
 
 async def create(raw: RawClient, name: str, **config: Any) -> Any:
-    """What the server says to a request for a consumer on what this identity may follow."""
+    """Request a consumer on the stream that this identity may follow; return the answer."""
     stream, pattern, _ = READS[raw.identity]
     subject = subjects.js_api("CONSUMER", "CREATE", stream.name, name, pattern)
     return msgspec.json.decode((await raw.ask(subject, consumer(stream.name, name, **config))).data)
@@ -89,14 +93,14 @@ async def test_a_consumers_filter_must_match_its_subject(
 ) -> None:
     attacker = await guarded.raw_client(CTL)
     inbox = f"{subjects.inbox(CTL)}.own"
-    heard = await attacker.listen(inbox)
+    messages = await attacker.listen(inbox)
 
     answer = await create(attacker, "evil", deliver_subject=inbox, **config)
 
     assert "error" in answer
     await guarded.settle()
     await attacker.flush()
-    assert heard == []
+    assert messages == []
 
 
 HEADERS = {
@@ -129,8 +133,8 @@ async def test_headers_do_not_affect_other_messages(
 
 async def test_headers_of_a_report_do_not_pass_for_the_servers(guarded: World) -> None:
     attacker = await guarded.raw_client(A_DRIVER)
-    lies = {"Nats-Subject": state(B_DRIVER), "Nats-Sequence": "999", "Nats-Stream": "EVIL"}
-    stored = msgspec.json.decode((await attacker.ask(state(A_DRIVER), b"x", headers=lies)).data)
+    headers = {"Nats-Subject": state(B_DRIVER), "Nats-Sequence": "999", "Nats-Stream": "EVIL"}
+    stored = msgspec.json.decode((await attacker.ask(state(A_DRIVER), b"x", headers=headers)).data)
 
     read = await guarded.scheduler.last(STATE, state(A_DRIVER))
 

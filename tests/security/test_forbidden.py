@@ -1,4 +1,4 @@
-"""What an identity may not send and not hear: the server objects, and nothing comes of it."""
+"""Publishes and subscriptions that an identity must not make: the server refuses them."""
 
 from typing import Any
 
@@ -23,18 +23,18 @@ from tests.security.identities import (
     check,
     event,
     guessed_inbox,
-    poke,
+    notification,
     slot,
     state,
     status,
 )
 from tests.security.world import World, consumer
 
-ALL_COMMANDS = subjects.of_cluster(subjects.Command, "default")
-ALL_STATE = subjects.of_cluster(subjects.State, "default")
-ALL_EVENTS = subjects.of_cluster(subjects.Event, "default")
-ALL_BEATS = subjects.of_cluster(subjects.Beat, "default")
-ALL_BATCHES = subjects.of_cluster(subjects.Telemetry, "default")
+ALL_COMMANDS = subjects.cluster_pattern(subjects.Command, "default")
+ALL_STATE = subjects.cluster_pattern(subjects.State, "default")
+ALL_EVENTS = subjects.cluster_pattern(subjects.Event, "default")
+ALL_BEATS = subjects.cluster_pattern(subjects.Beat, "default")
+ALL_BATCHES = subjects.cluster_pattern(subjects.Telemetry, "default")
 ALL_ANSWERS = f"{subjects.inbox(B_DRIVER).split('.')[0]}.>"
 
 
@@ -50,7 +50,7 @@ def read(subject: str, stream: Stream = COMMANDS) -> str:
     return subjects.direct_get(stream.name, subject)
 
 
-SENT: dict[Identity, dict[str, str]] = {
+PUBLISHED: dict[Identity, dict[str, str]] = {
     A_DRIVER: {
         "state of another node": state(B_DRIVER),
         "state of another component": state(A_TELEMETRY),
@@ -69,7 +69,7 @@ SENT: dict[Identity, dict[str, str]] = {
         "command to itself": slot(A_DRIVER),
         "check of another node": check(B_DRIVER),
         "check of itself": check(A_DRIVER),
-        "poke": poke(slot(B_DRIVER)),
+        "notification": notification(slot(B_DRIVER)),
         "answer into another's inbox": guessed_inbox(B_DRIVER),
         "answer into the scheduler's inbox": guessed_inbox(SCHEDULER),
         "question to the scheduler": status(SCHEDULER),
@@ -131,7 +131,7 @@ SENT: dict[Identity, dict[str, str]] = {
         "event of a component": event(B_DRIVER),
         "event of another service": event(DRIVER_CLUSTER, "operand"),
         "check of another asker": check(B_DRIVER, DRIVER_CLUSTER),
-        "poke": poke(slot(B_DRIVER)),
+        "notification": notification(slot(B_DRIVER)),
         "answer into a component's inbox": guessed_inbox(B_DRIVER),
         "empty the events": of(EVENTS, "PURGE"),
         "delete a stream": of(STATE, "DELETE"),
@@ -144,7 +144,7 @@ SENT: dict[Identity, dict[str, str]] = {
         "beat": beat(B_DRIVER),
         "event": event(SCHEDULER, "step"),
         "event of its own": event(CTL, "edit"),
-        "answer to another who asked": guessed_inbox(SCHEDULER),
+        "answer to a querier": guessed_inbox(SCHEDULER),
         "read a slot": read(slot(B_DRIVER)),
         "read state": read(state(B_DRIVER), STATE),
         "follow state": create(STATE, ALL_STATE),
@@ -162,16 +162,16 @@ SENT: dict[Identity, dict[str, str]] = {
         "read state": read(state(B_DRIVER), STATE),
         "follow commands": create(COMMANDS, ALL_COMMANDS),
         "follow state": create(STATE, ALL_STATE),
-        "answer to who asked here": guessed_inbox(SCHEDULER),
+        "answer to a querier of this cluster": guessed_inbox(SCHEDULER),
     },
 }
 
-HEARD: dict[Identity, dict[str, str]] = {
+SUBSCRIBED: dict[Identity, dict[str, str]] = {
     A_DRIVER: {
-        "pokes of another node": poke(slot(B_DRIVER)),
-        "pokes of another component": poke(slot(A_TELEMETRY)),
-        "pokes of another node's checks": poke(check(B_DRIVER)),
-        "all pokes": subjects.NOTIFIES,
+        "notifications of another node": notification(slot(B_DRIVER)),
+        "notifications of another component": notification(slot(A_TELEMETRY)),
+        "notifications of another node's checks": notification(check(B_DRIVER)),
+        "all notifications": subjects.NOTIFIES,
         "inbox of another node": f"{subjects.inbox(B_DRIVER)}.>",
         "inbox of another component": f"{subjects.inbox(A_TELEMETRY)}.>",
         "inboxes of the services": subjects.querier_inboxes("default"),
@@ -193,10 +193,10 @@ HEARD: dict[Identity, dict[str, str]] = {
         "questions to the scheduler": status(SCHEDULER),
         "inbox of the scheduler": f"{subjects.inbox(SCHEDULER)}.>",
         "every inbox": ALL_ANSWERS,
-        "pokes": subjects.NOTIFIES,
+        "notifications": subjects.NOTIFIES,
         "everything": ">",
     },
-    DRIVER_CLUSTER: {"batches": ALL_BATCHES, "pokes": poke(slot(B_DRIVER))},
+    DRIVER_CLUSTER: {"batches": ALL_BATCHES, "notifications": notification(slot(B_DRIVER))},
     SCHEDULER: {
         "questions to another service": status(TELEMETRY_CLUSTER),
         "inbox of ctl": f"{subjects.inbox(CTL)}.>",
@@ -208,7 +208,7 @@ HEARD: dict[Identity, dict[str, str]] = {
         "inbox of the scheduler": f"{subjects.inbox(SCHEDULER)}.>",
         "beats": ALL_BEATS,
         "batches": ALL_BATCHES,
-        "pokes": subjects.NOTIFIES,
+        "notifications": subjects.NOTIFIES,
         "everything": ">",
     },
     DISCOVERY_CLUSTER: {"batches": ALL_BATCHES},
@@ -224,7 +224,7 @@ def cases(table: dict[Identity, dict[str, str]]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("identity", "subject"), cases(SENT))
+@pytest.mark.parametrize(("identity", "subject"), cases(PUBLISHED))
 async def test_forbidden_publishes_are_denied(
     guarded: World, identity: Identity, subject: str
 ) -> None:
@@ -244,25 +244,25 @@ async def test_forbidden_publishes_are_denied(
     assert answers == []
 
 
-@pytest.mark.parametrize(("identity", "pattern"), cases(HEARD))
+@pytest.mark.parametrize(("identity", "pattern"), cases(SUBSCRIBED))
 async def test_forbidden_subscriptions_are_denied(
     guarded: World, identity: Identity, pattern: str
 ) -> None:
     attacker = await guarded.raw_client(identity)
 
-    heard = await attacker.listen(pattern)
+    messages = await attacker.listen(pattern)
 
     assert attacker.violations == [
         f'nats: permissions violation for subscription to "{pattern}"'.lower()
     ]
-    await something_of_everything(guarded)
+    await send_on_every_plane(guarded)
     assert {each.by for each in guarded.deliveries} >= {B_DRIVER, SCHEDULER}
     await attacker.flush()
-    assert heard == []
+    assert messages == []
 
 
-async def something_of_everything(world: World) -> None:
-    """Traffic on every plane to and from those who are overheard."""
+async def send_on_every_plane(world: World) -> None:
+    """Send messages on every plane to and from the identities that are spied on."""
     for owner in (B_DRIVER, A_TELEMETRY):
         await world.scheduler.store(COMMANDS, slot(owner), b"do that")
         await world.scheduler.store(COMMANDS, check(owner), b"and that?")

@@ -1,7 +1,7 @@
-"""Where the server's answer goes is not checked by the server: so it must lead nowhere.
+"""The server does not check the reply subject of a request, so accounts must contain the answer.
 
-An attacker sends what he may send, and names somebody else's subject for the answer. The answer
-stays in the attacker's own account, and is not imported from there into the streams'.
+An attacker sends a permitted request with a foreign reply subject. The answer stays in the
+attacker's own account and is not imported into that of the streams.
 """
 
 from typing import Any
@@ -30,32 +30,32 @@ from tests.security.identities import (
 from tests.security.world import World, consumer, one_account, world
 
 EVIL = "evil"
-ALL_STATE = subjects.of_cluster(subjects.State, "default")
-ALL_EVENTS = subjects.of_cluster(subjects.Event, "default")
+ALL_STATE = subjects.cluster_pattern(subjects.State, "default")
+ALL_EVENTS = subjects.cluster_pattern(subjects.Event, "default")
 
 SENT: dict[Identity, dict[str, tuple[str, bytes]]] = {
     A_DRIVER: {
         "a report": (state(A_DRIVER), b"mine"),
         "an event": (event(A_DRIVER), b"mine"),
-        "a look at its slot": (subjects.direct_get(COMMANDS.name, slot(A_DRIVER)), b""),
+        "a read of its slot": (subjects.direct_get(COMMANDS.name, slot(A_DRIVER)), b""),
     },
     DISCOVERY_CLUSTER: {
         "an event": (event(DISCOVERY_CLUSTER, "facts"), b"mine"),
-        "a look at a stream": (subjects.js_api("STREAM", "INFO", STATE.name), b""),
+        "information about a stream": (subjects.js_api("STREAM", "INFO", STATE.name), b""),
         "a consumer": (
             subjects.js_api("CONSUMER", "CREATE", STATE.name, EVIL, ALL_STATE),
             consumer(STATE.name, EVIL, filter_subject=ALL_STATE),
         ),
     },
     CTL: {
-        "a look at a stream": (subjects.js_api("STREAM", "INFO", EVENTS.name), b""),
+        "information about a stream": (subjects.js_api("STREAM", "INFO", EVENTS.name), b""),
         "a consumer": (
             subjects.js_api("CONSUMER", "CREATE", EVENTS.name, EVIL, ALL_EVENTS),
             consumer(EVENTS.name, EVIL, filter_subject=ALL_EVENTS),
         ),
     },
 }
-"""What each may send, and gets an answer to."""
+"""Permitted requests with an answer, by identity."""
 
 STORED = {
     "another node's state": state(B_DRIVER),
@@ -68,22 +68,22 @@ STORED = {
     "emptying COMMANDS": subjects.js_api("STREAM", "PURGE", COMMANDS.name),
     "deleting EVENTS": subjects.js_api("STREAM", "DELETE", EVENTS.name),
 }
-SPOKEN = {
+DELIVERED = {
     "another node's beat": beat(B_DRIVER),
     "another node's batch": batch(B_DRIVER),
     "a question to the scheduler": status(SCHEDULER),
     "a search for services": subjects.service("PING"),
     "the scheduler's inbox": guessed_inbox(SCHEDULER),
 }
-"""What services hear: of them, who lives on a node must not reach any."""
+"""Subjects that services subscribe to; no identity of a node may reach them."""
 
 
 def cases() -> list[Any]:
     return [
         pytest.param(identity, *sent, reply, id=f"{identity}: {what} answered to {where}")
-        for identity, ways in SENT.items()
-        for what, sent in ways.items()
-        for where, reply in (STORED | SPOKEN if identity.node else STORED).items()
+        for identity, requests in SENT.items()
+        for what, sent in requests.items()
+        for where, reply in (STORED | DELIVERED if identity.node else STORED).items()
     ]
 
 
@@ -112,7 +112,7 @@ async def test_a_forged_reply_subject_has_no_effect(
         pytest.param(A_DRIVER, event(B_DRIVER), id="a report answered to another's event"),
         pytest.param(A_DRIVER, slot(B_DRIVER), id="a report answered to another's slot"),
         pytest.param(A_DRIVER, beat(B_DRIVER), id="a report answered to another's beat"),
-        pytest.param(CTL, slot(B_DRIVER), id="a look at a stream answered to a slot"),
+        pytest.param(CTL, slot(B_DRIVER), id="information about a stream answered to a slot"),
     ],
 )
 async def test_forged_replies_would_work_within_one_account(identity: Identity, reply: str) -> None:

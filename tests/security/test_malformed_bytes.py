@@ -107,7 +107,7 @@ async def test_a_stored_subject_that_is_not_text_is_read_past() -> None:
         await reader.store(EVENTS, event(A_DRIVER), b"after")
         for _ in range(2):
             messages.clear()
-            pattern = subjects.of_cluster(subjects.Event, "default")
+            pattern = subjects.cluster_pattern(subjects.Event, "default")
             following = await reader.follow(EVENTS, pattern, Reading(), start=FromSequence())
             await eventually(lambda: len(messages) == 2)
             await following.close()
@@ -120,7 +120,7 @@ async def test_a_node_cannot_stop_a_service(guarded: World) -> None:
     received: list[str] = []
     for service, plane in ((SCHEDULER, subjects.Beat), (TELEMETRY_CLUSTER, subjects.Telemetry)):
         bus = await guarded.bus(service)
-        pattern = subjects.of_cluster(plane, service.cluster)
+        pattern = subjects.cluster_pattern(plane, service.cluster)
         await bus.subscribe(pattern, lambda subject, _data, _reply: received.append(subject))
     for identity, subject in ((A_DRIVER, beat(A_DRIVER)), (A_TELEMETRY, batch(A_TELEMETRY))):
         node = await guarded.raw_client(identity)

@@ -1,4 +1,4 @@
-"""What permissions are derived to, without a server: nobody's own subjects are in another's."""
+"""Derived permissions, without a server: the own subjects of identities are disjoint."""
 
 from itertools import product
 
@@ -10,7 +10,7 @@ from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Wri
 from libs.contracts.subjects import ANY, COMMANDS, NotASubject, matches
 
 NODES = ("a", "a.b", "a-b", "ab")
-"""Names that a careless pattern would take for each other."""
+"""Names that a careless pattern would confuse."""
 
 ON_NODES = [
     Identity(cluster=cluster, writer=writer, node=node)
@@ -23,7 +23,7 @@ OF_CLUSTERS = [
 
 
 def example(pattern: str) -> str:
-    """A subject in this pattern."""
+    """Return a subject in this pattern."""
     return pattern.replace(f".{ANY}", ".any").replace(".>", ".some.more")
 
 
@@ -31,28 +31,28 @@ def may(patterns: tuple[str, ...], subject: str) -> bool:
     return any(matches(pattern, subject) for pattern in patterns)
 
 
-def collisions(one: Permissions, other: Permissions) -> list[str]:
+def collisions(permitted: Permissions, other: Permissions) -> list[str]:
     return [
-        *(each for each in map(example, one.publish) if may(other.publish, each)),
-        *(each for each in map(example, one.subscribe) if may(other.subscribe, each)),
+        *(each for each in map(example, permitted.publish) if may(other.publish, each)),
+        *(each for each in map(example, permitted.subscribe) if may(other.subscribe, each)),
     ]
 
 
-def test_components_have_nothing_in_common() -> None:
+def test_components_share_no_subject() -> None:
     known = [(each, permissions(each)) for each in ON_NODES]
     shared = {
-        (str(one), str(other)): common
-        for (one, mine), (other, theirs) in product(known, known)
-        if one != other and (common := collisions(mine, theirs))
+        (str(identity), str(other)): common
+        for (identity, own), (other, foreign) in product(known, known)
+        if identity != other and (common := collisions(own, foreign))
     }
     assert shared == {}
 
 
-def test_services_share_nothing_with_components_but_that_the_scheduler_reads_slots() -> None:
+def test_services_share_only_the_schedulers_reads_of_slots_with_components() -> None:
     shared = [
         (other, each)
-        for one, other in product(ON_NODES, OF_CLUSTERS)
-        for each in collisions(permissions(one), permissions(other))
+        for component, other in product(ON_NODES, OF_CLUSTERS)
+        for each in collisions(permissions(component), permissions(other))
     ]
     assert {other.writer for other, _ in shared} == {Writer.SCHEDULER}
     reads = subjects.direct_get(COMMANDS.name, ">")
@@ -60,7 +60,7 @@ def test_services_share_nothing_with_components_but_that_the_scheduler_reads_slo
 
 
 @pytest.mark.parametrize("identity", ON_NODES[: len(COMPONENTS)], ids=str)
-def test_a_component_may_call_nothing_of_jetstream_but_read_its_slots(identity: Identity) -> None:
+def test_a_component_may_only_read_its_slots_through_jetstream(identity: Identity) -> None:
     calls = [each for each in permissions(identity).publish if each.startswith("$")]
     assert len(calls) == 2
     assert all(matches(subjects.direct_get(COMMANDS.name, ">"), each) for each in calls)

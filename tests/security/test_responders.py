@@ -1,4 +1,4 @@
-"""A service that answers can be asked to answer elsewhere: it does so to none but who may ask."""
+"""A responder answers only to inboxes of permitted queriers, whatever the reply subject."""
 
 import pytest
 
@@ -16,29 +16,29 @@ from tests.security.identities import (
     check,
     event,
     guessed_inbox,
-    poke,
+    notification,
     slot,
     state,
     status,
 )
 from tests.security.world import World
 
-ELSEWHERE = {
+FORBIDDEN = {
     "a slot": slot(B_DRIVER),
     "a check": check(B_DRIVER),
     "state": state(B_DRIVER),
     "an event of the scheduler": event(SCHEDULER, "step"),
     "a beat": beat(B_DRIVER),
-    "a poke": poke(slot(B_DRIVER)),
+    "a notification": notification(slot(B_DRIVER)),
     "a component's inbox": guessed_inbox(B_DRIVER),
     "another cluster": guessed_inbox(SCHEDULER).replace("default", "elsewhere"),
     "emptying a stream": subjects.js_api("STREAM", "PURGE", COMMANDS.name),
     "a question": status(SCHEDULER),
 }
-ASKED = {"a question": status(SCHEDULER), "a search": subjects.service("PING")}
+QUERIES = {"a question": status(SCHEDULER), "a search": subjects.service("PING")}
 
 
-async def stands(_: StatusQuery) -> StatusAnswer:
+async def status_answer(_: StatusQuery) -> StatusAnswer:
     return StatusAnswer(at=1.0, leader="me")
 
 
@@ -48,13 +48,13 @@ def scheduler(world: World) -> QueryResponder:
         env=make_env(),
         name="scheduler",
         version="1.0.0",
-        handlers={QueryVerb.STATUS: stands},
+        handlers={QueryVerb.STATUS: status_answer},
         concurrent=4,
     )
 
 
-@pytest.mark.parametrize("subject", ASKED.values(), ids=ASKED)
-@pytest.mark.parametrize("reply", ELSEWHERE.values(), ids=ELSEWHERE)
+@pytest.mark.parametrize("subject", QUERIES.values(), ids=QUERIES)
+@pytest.mark.parametrize("reply", FORBIDDEN.values(), ids=FORBIDDEN)
 async def test_a_responder_answers_only_allowed_inboxes(
     guarded: World, subject: str, reply: str
 ) -> None:
@@ -62,12 +62,12 @@ async def test_a_responder_answers_only_allowed_inboxes(
     asker = await guarded.raw_client(CTL)
     async with scheduler(guarded) as responder:
         await asker.send(subject, encode(StatusQuery()), reply=reply)
-        # The next question is answered after the one before it was looked at.
+        # Queries are handled in order: this answer proves that the first one was handled.
         answer = await asker.ask(status(SCHEDULER), encode(StatusQuery()))
         await responder.drain()
 
     assert decode(StatusAnswer, answer.data).leader == "me"
     assert responder.undeliverable == 1
     assert await guarded.kept() == before
-    heard = {(each.by, each.subject) for each in guarded.deliveries}
-    assert heard <= {(SCHEDULER, status(SCHEDULER)), (SCHEDULER, subjects.service("PING"))}
+    deliveries = {(each.by, each.subject) for each in guarded.deliveries}
+    assert deliveries <= {(SCHEDULER, status(SCHEDULER)), (SCHEDULER, subjects.service("PING"))}

@@ -1,4 +1,4 @@
-"""The text that the server is given, and who gets in with it."""
+"""The configuration of the server, and the connections that it admits."""
 
 import asyncio
 import random
@@ -40,11 +40,11 @@ def test_the_server_accepts_9500_users(tmp_path: Path) -> None:
     config = tmp_path / "server.conf"
     config.write_text(server_config(fleet))
 
-    said = subprocess.run(
+    completed = subprocess.run(
         [binary(), "-t", "-c", config], capture_output=True, text=True, timeout=60, check=False
     )
 
-    assert said.returncode == 0, said.stderr
+    assert completed.returncode == 0, completed.stderr
     assert config.read_text().count("nkey: ") == len(fleet) == 9_506
 
 
@@ -136,13 +136,13 @@ async def test_an_unknown_key_is_refused(guarded: World) -> None:
 
 
 async def test_the_key_determines_the_identity(guarded: World) -> None:
-    """Somebody else's inbox prefix and name change nothing: they are refused."""
+    """The inbox prefix and name of another identity are refused."""
     attacker = await guarded.raw_client(A_DRIVER)
     attacker.identity = B_DRIVER
-    heard = await attacker.listen(f"{subjects.inbox(attacker.identity)}.>")
+    messages = await attacker.listen(f"{subjects.inbox(attacker.identity)}.>")
     await attacker.send(state(attacker.identity), b"x")
     assert len(attacker.violations) == 2
-    assert heard == []
+    assert messages == []
 
 
 async def test_nodes_are_added_and_removed_while_the_server_runs(guarded: World) -> None:

@@ -1,8 +1,8 @@
-"""A guarded server with two nodes and the services, who attacks it, and what a victim notices.
+"""A server with permissions, two nodes and the services; attackers, and the victims' messages.
 
-What the server keeps is read through the scheduler; what a victim hears is written down by ears on
-the subjects where harm could arrive. Both are looked at behind fences: messages of a bystander that
-took the same ways later than the attack did, so that nothing waits for time to pass.
+Streams are read through the scheduler; listeners record the messages that arrive at victims. Both
+are compared after fences: messages of a bystander that are sent after the attack and take the same
+paths, so that no test waits for a fixed time.
 """
 
 import json
@@ -30,14 +30,14 @@ from tests.security.identities import (
     B_DRIVER,
     B_TELEMETRY,
     BYSTANDER,
-    EVERYBODY,
+    IDENTITIES,
     SCHEDULER,
     TELEMETRY_CLUSTER,
     beat,
     check,
     event,
     guessed_inbox,
-    poke,
+    notification,
     slot,
     state,
     status,
@@ -53,7 +53,7 @@ KEPT = (
 
 
 class Delivery(NamedTuple):
-    """What came to a victim."""
+    """A message that arrived at a victim."""
 
     by: Identity
     subject: str
@@ -61,7 +61,7 @@ class Delivery(NamedTuple):
 
 
 class RawClient:
-    """A plain client of nats-py: it says what it wants, and notes what the server objects to."""
+    """A plain client of nats-py without our checks; it records the server's errors."""
 
     def __init__(self, identity: Identity, client: Any) -> None:
         self.identity = identity
@@ -70,52 +70,52 @@ class RawClient:
 
     @classmethod
     async def connect(cls, url: str, identity: Identity, key: Nkey) -> Self:
-        """As this identity, with its inbox and its key."""
+        """Connect as this identity, with its inbox and its key."""
         raw = cls(identity, None)
         raw.client = await nats.connect(
             url,
             nkeys_seed_str=key.seed,
             inbox_prefix=subjects.inbox(identity).encode(),
-            error_cb=raw._objected,
+            error_cb=raw._on_error,
             allow_reconnect=False,
         )
         return raw
 
-    async def _objected(self, error: Exception) -> None:
+    async def _on_error(self, error: Exception) -> None:
         self.violations.append(str(error).lower())
 
     async def send(
         self, subject: str, data: bytes = b"", *, reply: str = "", headers: Any = None
     ) -> None:
-        """Publish; when this returns, the server has read it, and objected if it does."""
+        """Publish; when this returns, the server has read it and sent any error."""
         await self.client.publish(subject, data, reply=reply, headers=headers)
         await self.flush()
 
     async def ask(self, subject: str, data: bytes = b"", *, headers: Any = None) -> Msg:
-        """Send, and return the answer."""
+        """Send a request, and return the answer."""
         return await self.client.request(subject, data, timeout=10, headers=headers)
 
     async def listen(self, *patterns: str) -> list[Msg]:
-        """What arrives on these patterns, from now on."""
-        heard: list[Msg] = []
+        """Return a list that collects the messages on these patterns from now on."""
+        messages: list[Msg] = []
 
-        async def hear(msg: Msg) -> None:
-            heard.append(msg)
+        async def receive(message: Msg) -> None:
+            messages.append(message)
 
         for pattern in patterns:
-            await self.client.subscribe(pattern, cb=hear)
+            await self.client.subscribe(pattern, cb=receive)
         await self.flush()
-        return heard
+        return messages
 
     async def flush(self) -> None:
-        """Return when the server has read what was sent, and what it had sent is here."""
-        # nats-py writes a PING before what is still pending: the second follows it.
+        """Return when the server has read everything sent, and its messages have arrived."""
+        # nats-py writes a PING before pending data: only the second PING follows it.
         await self.client.flush()
         await self.client.flush()
 
 
-class _Reading:
-    """Takes in a stream up to its present end."""
+class _StreamReader:
+    """Collect a stream up to its present end."""
 
     def __init__(self) -> None:
         self.messages: list[StoredMessage] = []
@@ -135,7 +135,7 @@ class _Reading:
 
 
 class World:
-    """The server, its streams with something in them, and connections that end with the test."""
+    """The server, streams with messages, and connections that end with the test."""
 
     def __init__(
         self,
@@ -151,18 +151,18 @@ class World:
         self._keys = keys
         self._ends = ends
         self._fences = 0
-        self._ears: list[RawClient] = []
+        self._listeners: list[RawClient] = []
         self.scheduler: NatsBus
         self._bystander: NatsBus
 
     async def raw_client(self, identity: Identity) -> RawClient:
-        """A plain client as this identity."""
+        """Return a plain client with this identity."""
         raw = await RawClient.connect(self.server.url, identity, self._keys[identity])
         self._ends.push_async_callback(raw.client.close)
         return raw
 
     async def bus(self, identity: Identity) -> NatsBus:
-        """Our own client as this identity."""
+        """Return our own client with this identity."""
         return await self._ends.enter_async_context(
             connect(
                 url=self.server.url,
@@ -172,8 +172,8 @@ class World:
             )
         )
 
-    async def begin(self) -> None:
-        """Make the streams, and say something in each, so that there is something to harm."""
+    async def start(self) -> None:
+        """Create the streams with messages that an attack could change, and start the listeners."""
         self.scheduler = await self.bus(SCHEDULER)
         for stream in STREAMS:
             await self.scheduler.ensure(stream)
@@ -185,28 +185,30 @@ class World:
         victim = await self.raw_client(B_DRIVER)
         await victim.ask(state(B_DRIVER), b"my facts")
         await victim.ask(event(B_DRIVER), b"my event")
-        await self._hear(victim, poke(slot(B_DRIVER)), poke(check(B_DRIVER)))
-        await self._hear(victim, guessed_inbox(B_DRIVER))
+        await self._collect(victim, notification(slot(B_DRIVER)), notification(check(B_DRIVER)))
+        await self._collect(victim, guessed_inbox(B_DRIVER))
         service = await self.raw_client(SCHEDULER)
-        beats = subjects.of_cluster(subjects.Beat, SCHEDULER.cluster)
-        await self._hear(service, beats, status(SCHEDULER), subjects.service("PING"))
-        await self._hear(service, guessed_inbox(SCHEDULER))
+        beats = subjects.cluster_pattern(subjects.Beat, SCHEDULER.cluster)
+        await self._collect(service, beats, status(SCHEDULER), subjects.service("PING"))
+        await self._collect(service, guessed_inbox(SCHEDULER))
         collector = await self.raw_client(TELEMETRY_CLUSTER)
-        batches = subjects.of_cluster(subjects.Telemetry, SCHEDULER.cluster)
-        await self._hear(collector, batches)
+        batches = subjects.cluster_pattern(subjects.Telemetry, SCHEDULER.cluster)
+        await self._collect(collector, batches)
 
-    async def _hear(self, victim: RawClient, *patterns: str) -> None:
-        async def hear(msg: Msg) -> None:
-            self.deliveries.append(Delivery(victim.identity, msg.subject, msg.data))
+    async def _collect(self, victim: RawClient, *patterns: str) -> None:
+        async def receive(message: Msg) -> None:
+            self.deliveries.append(Delivery(victim.identity, message.subject, message.data))
 
         for pattern in patterns:
-            await victim.client.subscribe(pattern, cb=hear)
+            await victim.client.subscribe(pattern, cb=receive)
         await victim.flush()
-        self._ears.append(victim)
+        self._listeners.append(victim)
 
     async def settle(self) -> None:
-        """Return when all that was sent before has been stored, answered and heard, and what
-        followed from it too: each stream and the core are crossed twice, one after the other."""
+        """Return when all earlier messages and their consequences are stored and delivered.
+
+        A fence passes each stream and core NATS twice, one after the other.
+        """
         for _ in range(2):
             self._fences += 1
             mark = b"%d" % self._fences
@@ -221,22 +223,24 @@ class World:
             fence = Delivery(SCHEDULER, beat(BYSTANDER), mark)
             await eventually(lambda fence=fence: fence in self.deliveries)
             self.deliveries.remove(fence)
-        for ear in self._ears:
-            await ear.flush()
+        for listener in self._listeners:
+            await listener.flush()
 
     async def kept(self, *, but: tuple[str, ...] = ()) -> dict[str, list[tuple[int, str, bytes]]]:
-        """What the streams hold and how they are configured now, but for these subjects."""
+        """Return messages and configurations of the streams, without the subjects `but`."""
         await self.settle()
         kept: dict[str, Any] = {}
         for stream, plane in KEPT:
-            reading = _Reading()
-            pattern = subjects.of_cluster(plane, SCHEDULER.cluster)
-            following = await self.scheduler.follow(stream, pattern, reading, start=FromSequence())
-            await eventually(lambda reading=reading: reading.complete)
-            await following.close()
+            reader = _StreamReader()
+            pattern = subjects.cluster_pattern(plane, SCHEDULER.cluster)
+            subscription = await self.scheduler.follow(
+                stream, pattern, reader, start=FromSequence()
+            )
+            await eventually(lambda reader=reader: reader.complete)
+            await subscription.close()
             kept[plane.plane] = [
                 (each.sequence, each.subject, each.data)
-                for each in reading.messages
+                for each in reader.messages
                 if f".{BYSTANDER.node}." not in each.subject and each.subject not in but
             ]
         for stream in STREAMS:
@@ -247,25 +251,25 @@ class World:
 
 
 def consumer(stream: str, name: str, **config: Any) -> bytes:
-    """The body of a request for a consumer."""
-    wanted = {"name": name, "ack_policy": "none", "deliver_policy": "all", **config}
-    return msgspec.json.encode({"stream_name": stream, "config": wanted})
+    """Return the body of a request for a consumer."""
+    settings = {"name": name, "ack_policy": "none", "deliver_policy": "all", **config}
+    return msgspec.json.encode({"stream_name": stream, "config": settings})
 
 
 @asynccontextmanager
 async def world(arrange: Any = server_config) -> AsyncGenerator[World]:
-    """A server whose configuration `arrange` makes of the users."""
-    keys = {identity: new_nkey() for identity in EVERYBODY}
+    """Run a server whose configuration `arrange` returns for the users."""
+    keys = {identity: new_nkey() for identity in IDENTITIES}
     users = [User(identity=identity, public_key=key.public) for identity, key in keys.items()]
     async with NatsServer(config=arrange(users)) as server, AsyncExitStack() as ends:
-        made = World(server=server, users=users, keys=keys, ends=ends)
-        await made.begin()
-        yield made
+        environment = World(server=server, users=users, keys=keys, ends=ends)
+        await environment.start()
+        yield environment
 
 
 def one_account(users: list[User]) -> str:
-    """The same users with the same permissions, but in one account together with the streams."""
-    rights = [
+    """Configure the same users and permissions in one account together with the streams."""
+    configured = [
         {
             "nkey": user.public_key,
             "permissions": {
@@ -275,4 +279,4 @@ def one_account(users: list[User]) -> str:
         }
         for user in users
     ]
-    return f"authorization {{ users: {json.dumps(rights)} }}"
+    return f"authorization {{ users: {json.dumps(configured)} }}"

@@ -39,10 +39,10 @@ async def start(process: Process[Settings], service: Service) -> None:
     await BusRetry(env=process.env).until_success(lambda: bus.ensure(stream))
     stopping = asyncio.Event()
 
-    async def why(ask: WhyQuery) -> WhyAnswer:
-        _log.info("asked", node=ask.node)
+    async def why(query: WhyQuery) -> WhyAnswer:
+        _log.info("query received", node=query.node)
         await stopping.wait()
-        return WhyAnswer(node=ask.node, in_place=True)
+        return WhyAnswer(node=query.node, in_place=True)
 
     responder = await service.enter(
         "responder",

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from libs.bus.nats.bus import NatsBus, connect
-from libs.bus.queries import send_query
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.queries import WhyAnswer, WhyQuery
 from libs.contracts.subjects import STATE
 from libs.runtime.clock import SystemClock
+from libs.testing.bus.queries import send_query
 from libs.testing.nats import NatsServer
 from libs.testing.simulation import make_env
 from tests.support import eventually
@@ -33,8 +33,8 @@ class ServiceProcess:
         async for line in self.process.stderr:
             self.output.append(line.decode().rstrip())
 
-    def has_logged(self, words: str) -> int:
-        return sum(words in line for line in self.output)
+    def has_logged(self, text: str) -> int:
+        return sum(text in line for line in self.output)
 
     async def end(self) -> int:
         async with asyncio.timeout(30):
@@ -104,7 +104,7 @@ async def test_queries_in_flight_at_sigterm_are_answered(
     program = await launch(SLUICE_NATS_URL=server.url)
     await ready(program)
     bus = await connected(server.url)
-    questions = [
+    queries = [
         asyncio.create_task(
             send_query(
                 WhyQuery(node=node),
@@ -117,9 +117,9 @@ async def test_queries_in_flight_at_sigterm_are_answered(
         )
         for node in ("a", "b", "c")
     ]
-    await eventually(lambda: program.has_logged("asked") == 3)
+    await eventually(lambda: program.has_logged("query received") == 3)
     program.process.send_signal(signal.SIGTERM)
-    assert await asyncio.gather(*questions) == [
+    assert await asyncio.gather(*queries) == [
         WhyAnswer(node=node, in_place=True) for node in ("a", "b", "c")
     ]
     assert await program.end() == 0

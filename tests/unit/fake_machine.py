@@ -1,20 +1,75 @@
 """A machine for tests of agents: a folder of files with a simple kernel."""
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
 from libs.host import driver_files, gate
 from libs.host.gate import GateRequest
 from libs.host.gpus.memory import MemoryGpus
+from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.host.linux import InUse, NotLoaded, Unloaded, UnloadResult
 from libs.host.machine import InlineOffload, Machine
 from libs.host.tree import Tree
 from tests.unit.host.builders import link, put
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 BOOT = "boot-1"
 KERNEL = "6.8.0-48-generic"
 CONTAINER = "ab" * 32
+
+
+VERSION = "570.86.15"
+
+
+class FakeDriver:
+    """A machine's GPUs, and the driver's library while one is loaded."""
+
+    def __init__(self, *, loaded: str = "") -> None:
+        self.library: DriverLibrary | None = (
+            DriverLibrary(driver_version=loaded) if loaded else None
+        )
+        self.held = 0
+        """The number of open handles of the library."""
+        self.silent = set[int]()
+        """The indices of GPUs without readings."""
+        self.fails_reads = False
+        self.on_open: Callable[[], object] = lambda: None
+        self.gpus = MemoryGpus(
+            [gpu(0), gpu(1)], driver=self._open, samples=self._read, held=self._hold
+        )
+
+    def set_version(self, version: str) -> None:
+        """Load a driver of this version; empty: unload it."""
+        self.library = DriverLibrary(driver_version=version) if version else None
+
+    def _hold(self, held: bool) -> None:
+        self.held += 1 if held else -1
+
+    def _open(self) -> DriverLibrary | None:
+        self.on_open()
+        return self.library
+
+    def _read(self, gpu: Gpu) -> GpuSample:
+        if self.fails_reads:
+            raise GpusUnavailable("the driver's library does not answer")
+        temperature = None if gpu.index in self.silent else 40 + gpu.index
+        return GpuSample(gpu.uuid, gpu.index, gpu.pci, temperature_c=temperature)
+
+
+def gpu(index: int) -> Gpu:
+    return Gpu(
+        uuid=f"GPU-{index}",
+        index=index,
+        minor=index + 4,
+        pci=f"00000000:0{index}:00.0",
+        name="NVIDIA H100 80GB HBM3",
+        memory_mib=81559,
+    )
 
 
 class FakeMachine:
@@ -32,11 +87,11 @@ class FakeMachine:
         self.machine = Machine(
             tree=self.tree,
             offload=InlineOffload(),
-            gpus=MemoryGpus([], driver=lambda: None, samples=_none),
+            gpus=FakeDriver().gpus,
             linux=self,
         )
 
-    def set_modules(self, *names: str, version: str = "570.86.15") -> None:
+    def set_modules(self, *names: str, version: str = VERSION) -> None:
         lines = [f"{name} 1000 0 - Live 0x0\n" for name in names]
         put(self.root, "/proc/modules", "".join(lines))
         for name in names:
@@ -53,6 +108,11 @@ class FakeMachine:
         put(self.root, f"/proc/{pid}/comm", comm)
         for number, device in enumerate(devices):
             link(self.root, f"/proc/{pid}/fd/{number}", device)
+
+    def make_unreadable(self, pid: int) -> None:
+        """Add a process whose cgroup is no regular file."""
+        put(self.root, f"/proc/{pid}/comm", "python")
+        os.mkfifo(self.root / f"proc/{pid}/cgroup")
 
     def remove_process(self, pid: int) -> None:
         for path in sorted((self.root / f"proc/{pid}").rglob("*"), reverse=True):
@@ -75,7 +135,7 @@ class FakeMachine:
         for pid in self.tree.names("/proc"):
             folder = f"/proc/{pid}/fd"
             targets = [self.tree.link(f"{folder}/{name}") for name in self.tree.names(folder)]
-            if any(one and one.startswith("/dev/nvidia") for one in targets):
+            if any(target and target.startswith("/dev/nvidia") for target in targets):
                 return InUse(f"delete_module {module}: Device or resource busy")
         self.unloaded.append(module)
         self.set_modules(*(name for name in names if name != module))
@@ -84,7 +144,3 @@ class FakeMachine:
     def unmount_below(self, path: str) -> str | None:
         self.unmounted.append(path)
         return self.unmount_error
-
-
-def _none(gpu: Gpu) -> GpuSample:
-    raise AssertionError(f"{gpu.uuid} must not be sampled")

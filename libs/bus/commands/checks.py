@@ -1,4 +1,4 @@
-"""Answer the checks that are put to a component, each once.
+"""Answer the checks that a component receives, each once.
 
 Checks are read-only, need no order and run beside any op. An exception of a handler is a defect
 and ends the component.
@@ -19,13 +19,14 @@ from libs.contracts.message import MalformedMessage
 from libs.contracts.reports import Holders, Preflight, Refusal, RefusalCode
 from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
+from libs.runtime.tasks import wait_up_to
 
 CheckAnswer: TypeAlias = Holders | Preflight
 CheckHandler: TypeAlias = Callable[[Check, CheckBody], Awaitable[CheckAnswer]]
 
 
 class CheckReceiver:
-    """Reads one slot per asker on start, on notification and on reconnect."""
+    """Read one slot per asker on start, on notification and on reconnect."""
 
     def __init__(
         self,
@@ -85,9 +86,7 @@ class CheckReceiver:
             try:
                 slot = await reader.read()
             except BusError:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(backoff.next()):
-                        await changed.wait()
+                await wait_up_to(backoff.next(), changed)
                 changed.set()
                 continue
             backoff.reset()
@@ -100,19 +99,16 @@ class CheckReceiver:
         check = slot.content
         if check is None:
             return Refusal(code=RefusalCode.UNREADABLE, message=slot.malformed)
-        if refusal := self._find_refusal(check):
-            code, message = refusal
-            return Refusal(code=code, message=message, check=check.id, command=check.kind)
-        try:
-            async with asyncio.timeout(check.expires - self._clock.now()):
-                return await self._handlers[check.kind](check, check.open())
-        except TimeoutError:
-            return Refusal(
-                code=RefusalCode.EXPIRED,
-                message=f"{check.kind}: it expired before it was answered; send a new check",
-                check=check.id,
-                command=check.kind,
-            )
+        refusal = self._find_refusal(check)
+        if refusal is None:
+            try:
+                async with asyncio.timeout(check.expires - self._clock.now()):
+                    return await self._handlers[check.kind](check, check.open())
+            except TimeoutError:
+                message = f"{check.kind}: it expired before it was answered; send a new check"
+                refusal = RefusalCode.EXPIRED, message
+        code, message = refusal
+        return Refusal(code=code, message=message, check=check.id, command=check.kind)
 
     def _find_refusal(self, check: Check) -> tuple[RefusalCode, str] | None:
         if check.node_uid != self._node_uid:
@@ -137,8 +133,10 @@ class CheckReceiver:
         return None
 
     def _slot(self, asker: str) -> subjects.Check:
-        me = self._bus.identity
-        return subjects.Check(cluster=me.cluster, node=me.node, component=me.writer, asker=asker)
+        identity = self._bus.identity
+        return subjects.Check(
+            cluster=identity.cluster, node=identity.node, component=identity.writer, asker=asker
+        )
 
     def _notified(self, subject: str, data: bytes, _reply: str) -> None:
         with suppress(subjects.NotASubject):

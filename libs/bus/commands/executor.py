@@ -29,6 +29,19 @@ MAX_MESSAGE_LENGTH = 4_000
 """Characters of a result's message that are kept; an installer's full output is in its log."""
 
 
+class CommandSource(Protocol):
+    """The part of `CommandReceiver` that the executor calls."""
+
+    current: Command | None
+    slot_lock: asyncio.Lock
+
+    def superseded_by(self, order: Order) -> str: ...
+
+    async def read(self) -> Command | None: ...
+
+    async def refuse(self, refusal: Refusal) -> None: ...
+
+
 class OpDone(msgspec.Struct, frozen=True):
     message: str = ""
 
@@ -51,28 +64,12 @@ class OpDeadlineExceeded(Exception):
 class Op:
     """One op. `command` is replaced while it runs if a newer leader repeats the order."""
 
-    def __init__(
-        self,
-        *,
-        command: Command,
-        resumed: bool,
-        steps: tuple[str, ...],
-        away: float,
-        confirm: Callable[["Op", str], Awaitable[None]],
-        raise_if_superseded: Callable[["Op"], None],
-        progress: Callable[["Op", str, str], None],
-    ) -> None:
+    def __init__(self, command: Command, executor: "OpExecutor", *, down_seconds: float) -> None:
         self.command = command
         self.body: CommandBody = command.open()
-        self.is_resumed = resumed
-        """Whether an earlier process started it and did not finish it."""
-        self.steps = steps
-        """The steps in the journal."""
-        self.down_seconds_before = away
+        self.down_seconds_before = down_seconds
         """`BusLink.down_seconds` when this process started or resumed the op."""
-        self._confirm = confirm
-        self._raise_if_superseded = raise_if_superseded
-        self._progress = progress
+        self._executor = executor
 
     async def checkpoint(self, step: str) -> None:
         """Return once the slot is confirmed to hold this op and the step is journalled.
@@ -81,33 +78,19 @@ class Op:
         command. Wait while the slot cannot be read; raise `OpDeadlineExceeded` past the deadline,
         which is extended by the time for which the bus is unavailable. Let both exceptions pass.
         """
-        await self._confirm(self, step)
+        await self._executor.confirm(self, step)
 
     def raise_if_superseded(self) -> None:
         """Raise `OpSuperseded` if the slot is known to hold another command. Never waits."""
-        self._raise_if_superseded(self)
+        self._executor.raise_if_superseded(self)
 
     def progress(self, phase: str, detail: str = "") -> None:
         """Report the current phase, and what it waits for."""
-        self._progress(self, phase, detail)
+        self._executor.progress(self, phase, detail)
 
 
 CommandHandler: TypeAlias = Callable[[Op], Awaitable[OpDone | OpFailed]]
-"""Executes ops of one kind; for a resumed op it must find out itself what is done already."""
-
-
-class CommandSource(Protocol):
-    """The part of `CommandReceiver` that the executor calls."""
-
-    current: Command | None
-    slot_lock: asyncio.Lock
-    """While it is held, `current` does not change."""
-
-    def superseded_by(self, order: Order) -> str: ...
-
-    async def read(self) -> Command | None: ...
-
-    async def refuse(self, refusal: Refusal) -> None: ...
+"""Execute ops of one kind; the handler of a resumed op must find out which steps are done."""
 
 
 class OpExecutor:
@@ -117,8 +100,8 @@ class OpExecutor:
         link: BusLink,
         env: Env,
         agent: AgentIdentity,
-        source: CommandSource,
-        record: OpHistory,
+        receiver: CommandSource,
+        history: OpHistory,
         reporter: Reporter,
         handlers: Mapping[CommandKind, CommandHandler],
     ) -> None:
@@ -126,8 +109,8 @@ class OpExecutor:
         self._clock = env.clock
         self._random = env.random
         self._agent = agent
-        self._source = source
-        self._history = record
+        self._receiver = receiver
+        self._history = history
         self._reporter = reporter
         self._handlers = handlers
         self._running: Op | None = None
@@ -135,8 +118,8 @@ class OpExecutor:
         self._changed = asyncio.Event()
 
     def commands_changed(self) -> None:
-        """Look at the current command again; a running op is adopted by the newest leader."""
-        current = self._source.current
+        """Read the current command again; a running op is adopted by the newest leader."""
+        current = self._receiver.current
         running = self._running
         if running and current and running.command.order == current.order:
             running.command = current
@@ -162,19 +145,19 @@ class OpExecutor:
         if begun is not None and begun.result is None and (ended := self._ended_meanwhile(begun)):
             await self._finish(begun, begun.epoch, ended)
             return True
-        command = self._source.current
+        command = self._receiver.current
         if command is None:
             return False
         if begun is not None and begun.order == command.order and begun.result is not None:
             return False
         # Only the journal's last result is reported after a restart, so store each before the next.
         await self._reporter.flush(StateKind.RESULT)
-        async with self._source.slot_lock:
-            if self._source.current is not command:
+        async with self._receiver.slot_lock:
+            if self._receiver.current is not command:
                 return True
             started = await self._start(command)
         if isinstance(started, Refusal):
-            await self._source.refuse(started)
+            await self._receiver.refuse(started)
         else:
             await self._execute(*started)
         return True
@@ -186,28 +169,19 @@ class OpExecutor:
                 "reboot",
                 f"the node rebooted during the op, which was started in boot {begun.boot_id}",
             )
-        superseded_by = self._source.superseded_by(begun.order)
+        superseded_by = self._receiver.superseded_by(begun.order)
         return OpSuperseded(superseded_by) if superseded_by else None
 
     async def _start(self, command: Command) -> tuple[BegunOp, Op] | Refusal:
         """Journal the start, unless an earlier process did. Call with `slot_lock` held."""
         begun = self._history.seen.begun
-        resumed = begun is not None and begun.order == command.order
         if begun is None or begun.order != command.order:
             begun = await self._begin(command)
             if isinstance(begun, Refusal):
-                self._source.current = None
+                self._receiver.current = None
                 return begun
-        op = self._running = Op(
-            command=command,
-            resumed=resumed,
-            steps=begun.steps,
-            away=self._link.down_seconds,
-            confirm=self._confirm,
-            raise_if_superseded=self._raise_if_superseded,
-            progress=self._progress,
-        )
-        return begun, op
+        self._running = Op(command, self, down_seconds=self._link.down_seconds)
+        return begun, self._running
 
     async def _begin(self, command: Command) -> BegunOp | Refusal:
         if refusal := expiry_refusal(command, self._history.seen, self._clock.now()):
@@ -221,7 +195,8 @@ class OpExecutor:
         ended = await self._run_handler(op)
         task = asyncio.current_task()
         if task is not None and task.cancelling():
-            raise asyncio.CancelledError  # the handler swallowed it; the op is resumed later
+            # The handler caught the cancellation; the op is resumed later.
+            raise asyncio.CancelledError
         self._running = None
         await self._finish(begun, op.command.epoch, ended)
 
@@ -243,27 +218,24 @@ class OpExecutor:
     async def _finish(
         self, begun: BegunOp, epoch: int, ended: OpDone | OpFailed | OpSuperseded
     ) -> None:
+        outcome, code, message = _outcome(ended)
         result = Result(
             epoch=epoch,
             token=begun.order.token,
             op=begun.order.op,
             command=begun.command,
-            outcome=_outcome(ended),
-            code=ended.code if isinstance(ended, OpFailed) else "",
-            message=(str(ended) if isinstance(ended, OpSuperseded) else ended.message)[
-                :MAX_MESSAGE_LENGTH
-            ],
+            outcome=outcome,
+            code=code,
+            message=message[:MAX_MESSAGE_LENGTH],
             started=begun.started,
             finished=self._clock.now(),
         )
         backoff = Backoff(self._random)
         while True:
             try:
-                await self._history.record_finished(begun, result)
+                await self._history.record_finished(result)
             except JournalUnusable as error:
-                self._report_progress(
-                    result.epoch, begun.command, begun.order, "journal", str(error)
-                )
+                self._report_progress(result, begun.command, "journal", str(error))
                 await self._clock.sleep(backoff.next())
             else:
                 break
@@ -271,52 +243,52 @@ class OpExecutor:
 
     # Called by an op.
 
-    async def _confirm(self, op: Op, step: str) -> None:
+    async def confirm(self, op: Op, step: str) -> None:
         backoff = Backoff(self._random, first=0.5, cap=5.0)
         while why := await self._unconfirmed(op, step):
-            away = self._link.down_seconds - op.down_seconds_before
-            late = self._clock.now() - op.command.deadline - away
+            outage = self._link.down_seconds - op.down_seconds_before
+            late = self._clock.now() - op.command.deadline - outage
             if late > 0:
                 raise OpDeadlineExceeded(
                     f"{step} was not started: {why}, until {late:.0f} s after the deadline, which"
-                    f" was extended by {away:.0f} s of bus outage; fix that and retry"
+                    f" was extended by {outage:.0f} s of bus outage; fix that and retry"
                 )
-            self._progress(op, step, f"waiting: {why}")
+            self.progress(op, step, f"waiting: {why}")
             await self._clock.sleep(backoff.next())
 
     async def _unconfirmed(self, op: Op, step: str) -> str:
         """Return why the step may not start yet; empty once the step is journalled."""
-        self._raise_if_superseded(op)
+        self.raise_if_superseded(op)
         try:
-            command = await self._source.read()
+            command = await self._receiver.read()
         except BusError as error:
             return f"the command slot cannot be read ({error})"
-        self._raise_if_superseded(op)
+        self.raise_if_superseded(op)
         if command is None or command.order != op.command.order:
             return f"the command slot does not hold {op.command.order}"
         try:
             await self._history.record_step(op.command, step)
         except JournalUnusable as error:
             return str(error)
-        self._raise_if_superseded(op)
+        self.raise_if_superseded(op)
         return ""
 
-    def _raise_if_superseded(self, op: Op) -> None:
-        if superseded_by := self._source.superseded_by(op.command.order):
+    def raise_if_superseded(self, op: Op) -> None:
+        if superseded_by := self._receiver.superseded_by(op.command.order):
             raise OpSuperseded(superseded_by)
 
-    def _progress(self, op: Op, phase: str, detail: str) -> None:
-        self._report_progress(op.command.epoch, op.command.kind, op.command.order, phase, detail)
+    def progress(self, op: Op, phase: str, detail: str) -> None:
+        self._report_progress(op.command, op.command.kind, phase, detail)
 
     def _report_progress(
-        self, epoch: int, command: str, order: Order, phase: str, detail: str
+        self, source: Command | Result, command: str, phase: str, detail: str
     ) -> None:
         last = self._last_progress
-        same_phase = last is not None and (last.order, last.phase) == (order, phase)
+        same_phase = last is not None and (last.order, last.phase) == (source.order, phase)
         progress = Progress(
-            epoch=epoch,
-            token=order.token,
-            op=order.op,
+            epoch=source.epoch,
+            token=source.token,
+            op=source.op,
             command=command,
             phase=phase,
             detail=detail,
@@ -327,7 +299,12 @@ class OpExecutor:
             self._reporter.report(progress)
 
 
-def _outcome(ended: OpDone | OpFailed | OpSuperseded) -> Outcome:
-    if isinstance(ended, OpDone):
-        return Outcome.DONE
-    return Outcome.FAILED if isinstance(ended, OpFailed) else Outcome.SUPERSEDED
+def _outcome(ended: OpDone | OpFailed | OpSuperseded) -> tuple[Outcome, str, str]:
+    """Return an op's outcome, the code of its failure, and the message."""
+    match ended:
+        case OpDone(message=message):
+            return Outcome.DONE, "", message
+        case OpFailed(code=code, message=message):
+            return Outcome.FAILED, code, message
+        case OpSuperseded():
+            return Outcome.SUPERSEDED, "", str(ended)

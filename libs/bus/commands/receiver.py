@@ -7,7 +7,6 @@ reported, so a restarted agent resumes a started op and reports a finished one a
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple
 
 from libs.bus.commands.checks import CheckHandler, CheckReceiver
 from libs.bus.commands.executor import CommandHandler, OpExecutor
@@ -20,6 +19,7 @@ from libs.contracts.admission import (
     OUTRANKED_CODES,
     AgentIdentity,
     BegunOp,
+    SeenOrders,
     find_refusal,
     is_permanent,
     make_refusal,
@@ -28,15 +28,10 @@ from libs.contracts.commands import CheckKind, Command, CommandKind, Order
 from libs.contracts.reports import Outcome, Refusal, RefusalCode
 from libs.runtime.clock import Backoff, jittered
 from libs.runtime.env import Env
+from libs.runtime.tasks import wait_up_to
 
 PERIOD = 60.0
 """Seconds after which the slot is read without a notification, before jitter."""
-
-
-class HighestSeen(NamedTuple):
-    epoch: int
-    token: int
-    op: int
 
 
 class CommandReceiver:
@@ -54,18 +49,20 @@ class CommandReceiver:
         handlers: Mapping[CommandKind, CommandHandler],
         checks: Mapping[CheckKind, CheckHandler],
     ) -> None:
-        me = bus.identity
+        identity = bus.identity
         self._env = env
         self._bus = bus
         self._clock = env.clock
         self._random = env.random
         self._reporter = reporter
-        self._slot = subjects.Command(cluster=me.cluster, node=me.node, component=me.writer)
+        self._slot = subjects.Command(
+            cluster=identity.cluster, node=identity.node, component=identity.writer
+        )
         self._agent = AgentIdentity(
-            node=me.node,
+            node=identity.node,
             node_uid=node_uid,
             boot_id=boot_id,
-            component=me.writer,
+            component=identity.writer,
             handles=tuple(handlers),
         )
         self._reader = SlotReader(bus=bus, env=env, slot=self._slot, kind=Command)
@@ -74,8 +71,8 @@ class CommandReceiver:
             link=bus.link,
             env=env,
             agent=self._agent,
-            source=self,
-            record=self._history,
+            receiver=self,
+            history=self._history,
             reporter=reporter,
             handlers=handlers,
         )
@@ -106,10 +103,9 @@ class CommandReceiver:
         return self._history.last_error or self._read_error
 
     @property
-    def highest(self) -> HighestSeen:
+    def seen(self) -> SeenOrders:
         """The highest epoch and order seen, including by earlier processes."""
-        seen = self._history.seen
-        return HighestSeen(seen.epoch, *seen.order)
+        return self._history.seen
 
     @property
     def command_in_effect(self) -> CommandKind | None:
@@ -133,7 +129,7 @@ class CommandReceiver:
             await self._open_history()
 
     async def _open_history(self) -> None:
-        """Read the journal unless that is done; report its last result, which may be lost."""
+        """Read the journal if it is not open; report its last result, which may have been lost."""
         await self._history.open()
         if self._reported_last:
             return
@@ -188,9 +184,7 @@ class CommandReceiver:
                 self._read_error = ""
                 backoff.reset()
                 wait = jittered(PERIOD, self._random)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._changed.wait()
+            await wait_up_to(wait, self._changed)
             if self._reconnected:
                 self._reconnected = False
                 await self._clock.sleep(self._random.uniform(0.0, RECONNECT_SPREAD))

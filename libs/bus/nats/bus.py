@@ -9,17 +9,16 @@ from libs.bus.nats.connection import Connection
 from libs.bus.nats.consumer import StreamConsumer
 from libs.bus.nats.jetstream import JetStream
 from libs.bus.nats.pending import Msg
-from libs.bus.port import BusLink, Closable, Follower, MessageHandler, StartFrom, StoredMessage
+from libs.bus.port import BusLink, Closable, Follower, MessageHandler, StartFrom
 from libs.contracts.identities import Identity
 from libs.contracts.subjects import Stream
 from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
 
 
-class NatsBus:
+class NatsBus(JetStream):
     def __init__(self, *, connection: Connection, env: Env) -> None:
-        self._connection = connection
-        self._jetstream = JetStream(connection)
+        super().__init__(connection)
         self._clock = env.clock
         self._random = env.random
 
@@ -31,31 +30,12 @@ class NatsBus:
     def link(self) -> BusLink:
         return self._connection.link
 
-    @property
-    def dropped(self) -> int:
-        """Messages that were lost because a handler was too slow."""
-        return self._connection.dropped
-
     async def guard(self) -> NoReturn:
         """Run until the connection is closed for good, then raise."""
         await self._connection.guard()
 
-    async def ensure(self, stream: Stream) -> None:
-        await self._jetstream.ensure(stream)
-
     async def publish(self, subject: str, data: bytes) -> None:
         await self._connection.publish(subject, data)
-
-    async def store(
-        self, stream: Stream, subject: str, data: bytes, *, expect: int | None = None, id: str = ""
-    ) -> int:
-        return await self._jetstream.store(stream, subject, data, expect=expect, id=id)
-
-    async def last(self, stream: Stream, subject: str) -> StoredMessage | None:
-        return await self._jetstream.last(stream, subject)
-
-    async def purge(self, stream: Stream, pattern: str) -> None:
-        await self._jetstream.purge(stream, pattern)
 
     async def subscribe(
         self, pattern: str, handler: MessageHandler, *, group: str = ""
@@ -70,7 +50,7 @@ class NatsBus:
     ) -> Closable:
         consumer = StreamConsumer(
             connection=self._connection,
-            jetstream=self._jetstream,
+            jetstream=self,
             clock=self._clock,
             backoff=Backoff(self._random, first=0.25, cap=10.0),
             stream=stream,
@@ -101,11 +81,7 @@ async def connect(
     connects (nodes / 500, in seconds).
     """
     connection = Connection(
-        url=url,
-        identity=identity,
-        env=env,
-        credentials=credentials,
-        spread=spread,
+        url=url, identity=identity, env=env, credentials=credentials, spread=spread
     )
     await connection.open(wait=wait)
     try:

@@ -60,8 +60,6 @@ class Connection:
         self.url = url
         self.identity = identity
         self.link = BusLink(env.clock)
-        self.dropped = 0
-        """Messages that nats-py dropped because a subscriber was too slow."""
         self._client: Any = PatchedClient()
         self.clock = env.clock
         self._random = env.random
@@ -198,7 +196,6 @@ class Connection:
         self._last_error = text
         violation = _VIOLATION.search(text)
         if isinstance(error, SlowConsumerError):
-            self.dropped += 1
             log.warning("a subscriber is too slow, a message was dropped: %s", text)
         elif violation:
             self._on_violation(violation.group(1).lower(), violation.group(2))
@@ -208,8 +205,8 @@ class Connection:
                 self._unauthorized = True
             log.debug("NATS at %s: %s", self.url, text)
 
-    def _on_violation(self, what: str, subject: str) -> None:
-        if what != "subscription":
+    def _on_violation(self, operation: str, subject: str) -> None:
+        if operation != "subscription":
             self._requests.forbid(subject, str(self.identity))
         elif not self._subscriptions.forbid(subject):
             self.fail(

@@ -6,10 +6,7 @@ nothing for twenty seconds after a server restart, and for longer if the stream 
 
 import asyncio
 import logging
-import math
 import secrets
-from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,7 +20,6 @@ from libs.bus.port import (
     BusUnavailable,
     Follower,
     FromSequence,
-    FromTime,
     LastPerSubject,
     StartFrom,
     StoredMessage,
@@ -32,6 +28,7 @@ from libs.bus.port import (
 from libs.contracts import subjects
 from libs.contracts.subjects import Stream
 from libs.runtime.clock import Backoff, Clock
+from libs.runtime.tasks import wait_up_to
 
 if TYPE_CHECKING:
     from libs.bus.nats.pending import NatsSubscription
@@ -99,7 +96,7 @@ class StreamConsumer:
         except BusUnavailable as error:
             log.info("waiting to read stream %s: %s", self._stream.name, error)
             self._broken.set()
-        self._task = asyncio.create_task(self._keep_going(), name=f"follow {self._pattern}")
+        self._task = asyncio.create_task(self._run(), name=f"follow {self._pattern}")
         self._task.add_done_callback(self._task_done)
 
     async def close(self) -> None:
@@ -115,7 +112,7 @@ class StreamConsumer:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._connection.fail(error)
 
-    async def _keep_going(self) -> None:
+    async def _run(self) -> None:
         while True:
             await self._until_broken()
             self._follower.lost()
@@ -136,9 +133,7 @@ class StreamConsumer:
     async def _pause(self) -> None:
         """Wait for the backoff, or until the link comes up."""
         self._reconnected.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._backoff.next()):
-                await self._reconnected.wait()
+        await wait_up_to(self._backoff.next(), self._reconnected)
 
     async def _until_broken(self) -> None:
         while not self._broken.is_set():
@@ -146,9 +141,7 @@ class StreamConsumer:
             left = HEARTBEAT_SECONDS * MISSED_HEARTBEATS - silence
             if left <= 0:
                 return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._broken.wait()
+            await wait_up_to(left, self._broken)
 
     def _link_changed(self, up: bool) -> None:
         if up:
@@ -209,13 +202,8 @@ class StreamConsumer:
             self._created = info.created
             self._last = 0
             self._follower.began()
-        if self._last:
-            return {"deliver_policy": "by_start_sequence", "opt_start_seq": self._last + 1}
-        if isinstance(self._start, FromTime):
-            # Rounded down by more than a float's error, to include messages at exactly that time.
-            since = datetime.fromtimestamp(math.floor(self._start.time * 1e6 - 1) / 1e6, UTC)
-            return {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat()}
-        return {"deliver_policy": "by_start_sequence", "opt_start_seq": self._start.sequence}
+        first = self._last + 1 if self._last else self._start.sequence
+        return {"deliver_policy": "by_start_sequence", "opt_start_seq": first}
 
     async def _unsubscribe(self) -> None:
         subscription, self._subscription = self._subscription, None
@@ -239,17 +227,17 @@ class StreamConsumer:
         # v1: <ack>.<stream>.<consumer>.<tries>.<stream seq>.<consumer seq>.<time>.<pending>
         # v2 puts domain and account before the stream, and a token at the end.
         tokens = msg.reply.split(".")
-        at = 5 if len(tokens) == 9 else 7
-        count = int(tokens[at + 1])
+        index = 5 if len(tokens) == 9 else 7
+        count = int(tokens[index + 1])
         if count != self._count + 1:
             self._broken.set()
             return
         self._count = count
-        self._last = int(tokens[at])
+        self._last = int(tokens[index])
         self._follower.received(
-            StoredMessage(msg.subject, self._last, int(tokens[at + 2]) / NANOSECONDS, msg.data)
+            StoredMessage(msg.subject, self._last, int(tokens[index + 2]) / NANOSECONDS, msg.data)
         )
-        if not self._caught_up and tokens[at + 3] == "0":
+        if not self._caught_up and tokens[index + 3] == "0":
             self._set_caught_up()
 
     async def _control(self, msg: Msg) -> None:

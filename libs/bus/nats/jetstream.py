@@ -26,7 +26,6 @@ HEADERS = 1024
 
 _STREAM_NOT_FOUND = 10059
 _STREAM_NAME_IN_USE = 10058
-_CONSUMER_NOT_FOUND = 10014
 _WRONG_LAST_SEQUENCE = (10071, 10164)
 
 
@@ -36,7 +35,9 @@ class ApiError(msgspec.Struct, frozen=True):
     description: str = ""
 
 
-class _Ack(msgspec.Struct, frozen=True):
+class _Reply(msgspec.Struct, frozen=True):
+    """The reply to a stored message, or to a call that returns only an error."""
+
     stream: str = ""
     seq: int = 0
     error: ApiError | None = None
@@ -53,20 +54,15 @@ class StreamInfo(msgspec.Struct, frozen=True):
     error: ApiError | None = None
 
 
-class _Done(msgspec.Struct, frozen=True):
-    error: ApiError | None = None
-
-
-_ack = msgspec.json.Decoder(_Ack)
+_reply = msgspec.json.Decoder(_Reply)
 _info = msgspec.json.Decoder(StreamInfo)
-_done = msgspec.json.Decoder(_Done)
 
 
 def configuration(stream: Stream) -> dict[str, Any]:
     """Return a stream's configuration for JetStream's API; the deployment chooses the replicas."""
     config: dict[str, Any] = {
         "name": stream.name,
-        "description": stream.keeps,
+        "description": stream.description,
         "subjects": list(stream.subjects),
         "retention": "limits",
         "storage": "file",
@@ -122,29 +118,39 @@ class JetStream:
         if info is None:
             # A recreated stream starts beyond all its earlier sequences, so that a sequence that
             # a writer remembers from before never matches a new message.
-            start = {"first_seq": int(self._connection.clock.now() * 1000)} if stream.fences else {}
+            start = (
+                {"first_seq": int(self._connection.clock.now() * 1000)}
+                if stream.sequence_fenced
+                else {}
+            )
             error = await self._configure("CREATE", stream, configuration(stream) | start)
             if error is None:
                 return
             if error.err_code != _STREAM_NAME_IN_USE:
                 raise _misconfigured(stream, "cannot be created", error)
             info = await self.info(stream) or StreamInfo()
-        have = info.config
-        want = configuration(stream)
-        different = {key: have.get(key) for key in want if not _agree(have.get(key), want[key])}
+        actual = info.config
+        expected = configuration(stream)
+        different = {
+            key: actual.get(key)
+            for key, value in expected.items()
+            if not _agree(actual.get(key), value)
+        }
         if not different:
             return
-        error = await self._configure("UPDATE", stream, {**have, **want})
+        error = await self._configure("UPDATE", stream, {**actual, **expected})
         if error is not None:
             raise _misconfigured(
-                stream, f"has {different}, wants { {k: want[k] for k in different} }", error
+                stream,
+                f"has {different}, wants { {key: expected[key] for key in different} }",
+                error,
             )
 
     async def _configure(
         self, verb: str, stream: Stream, config: dict[str, Any]
     ) -> ApiError | None:
         answer = await self.api("STREAM", verb, stream.name, body=msgspec.json.encode(config))
-        return _done.decode(answer.data).error
+        return _reply.decode(answer.data).error
 
     async def recreate(self, stream: Stream) -> bool:
         """Recreate a lost stream; return False if this connection had not ensured it."""
@@ -154,7 +160,7 @@ class JetStream:
         return True
 
     async def store(
-        self, stream: Stream, subject: str, data: bytes, *, expect: int | None, id: str
+        self, stream: Stream, subject: str, data: bytes, *, expect: int | None = None, id: str = ""
     ) -> int:
         """Store a message and return its sequence; recreate a lost stream once."""
         if len(data) > stream.max_message:
@@ -183,7 +189,7 @@ class JetStream:
             headers["Nats-Msg-Id"] = id
         answer = await self._connection.request(subject, data, timeout=API_SECONDS, headers=headers)
         try:
-            ack = _ack.decode(answer.data)
+            ack = _reply.decode(answer.data)
         except msgspec.DecodeError:
             raise BusUnavailable(
                 f"{subject}: {answer.data[:80]!r} is not an acknowledgement"
@@ -220,23 +226,23 @@ class JetStream:
     async def purge(self, stream: Stream, pattern: str) -> None:
         body = msgspec.json.encode({"filter": pattern})
         answer = await self.api("STREAM", "PURGE", stream.name, body=body)
-        error = _done.decode(answer.data).error
+        error = _reply.decode(answer.data).error
         if error is not None:
             raise BusError(f"{pattern}: not purged from {stream.name}: {error.description}")
 
 
-def _misconfigured(stream: Stream, what: str, error: ApiError) -> BusMisconfigured:
+def _misconfigured(stream: Stream, problem: str, error: ApiError) -> BusMisconfigured:
     return BusMisconfigured(
-        f"stream {stream.name} {what}: {error.description};"
+        f"stream {stream.name} {problem}: {error.description};"
         f" change the server's limits or its other streams, or move this one out of the way"
-        f" (it keeps {stream.keeps})"
+        f" (it keeps {stream.description})"
     )
 
 
-def _agree(have: Any, want: Any) -> bool:
-    if isinstance(want, dict) and have:
-        return want.items() <= have.items()
-    return (have or 0) == (want or 0) or (have is None and want == "none")
+def _agree(actual: Any, expected: Any) -> bool:
+    if isinstance(expected, dict) and actual:
+        return expected.items() <= actual.items()
+    return (actual or 0) == (expected or 0) or (actual is None and expected == "none")
 
 
 def _unix(stamp: str) -> float:

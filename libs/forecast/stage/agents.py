@@ -41,12 +41,12 @@ def on_poke(state: StageState, name: str, part: str) -> None:
 
 
 def read_slot(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
-    """Refuse, acknowledge, resume or begin what the slot says."""
+    """Refuse, acknowledge, resume or begin the command in the slot."""
     if not is_live(agent) or not is_connected(state, machine):
         return
-    slot = state.slots.get((machine.name, agent.part))
+    slot = state.slots.get((machine.name, agent.component))
     if slot is None:
-        agent.holds_devices = agent.holds_devices or agent.part not in WITHOUT_DEVICES
+        agent.holds_devices = agent.holds_devices or agent.component not in WITHOUT_DEVICES
         return
     command = slot.command
     refusal = _refusal(state, machine, agent, command)
@@ -90,7 +90,7 @@ def _refusal(
             node=machine.name,
             node_uid=agent.node_uid,
             boot_id=machine.boot_id,
-            component=agent.part,
+            component=agent.component,
             handles=sorted(agent.capabilities),
         ),
         now=state.now,
@@ -101,8 +101,8 @@ def _refuse(
     state: StageState, machine: StageMachine, agent: StageAgent, command: Command, refusal: Refusal
 ) -> None:
     if agent.pending_reports.refusal != refusal:
-        _journal(state, (machine, agent), command, EntryPhase.REFUSED, detail=refusal.message)
-        state.log(f"{machine.name}: {agent.part} refuses {refusal.message}")
+        state.on_entry(machine, agent, command, EntryPhase.REFUSED, detail=refusal.message)
+        state.log(f"{machine.name}: {agent.component} refuses {refusal.message}")
     agent.pending_reports = replace(agent.pending_reports, refusal=refusal)
     report(state, machine, agent)
 
@@ -110,22 +110,29 @@ def _refuse(
 def _begin(state: StageState, machine: StageMachine, agent: StageAgent, command: Command) -> None:
     agent.current_op = command
     agent.highest_order = command.order
-    _journal(state, (machine, agent), command, EntryPhase.STARTED)
+    state.on_entry(machine, agent, command, EntryPhase.STARTED)
     _run(state, machine, agent, command)
 
 
 def _run(state: StageState, machine: StageMachine, agent: StageAgent, command: Command) -> None:
-    """Run the op in this process; it is re-examined whenever something happens on the machine."""
+    """Run the op in this process; each change of the machine continues it."""
     agent.running = True
     agent.phase = ""
     agent.since = state.now
     agent.body = command.open()
     machine.busy_since = None
     if not isinstance(agent.body, Idle):
-        state.log(f"{machine.name}: {agent.part} begins {command.kind} {command.order}")
+        state.log(f"{machine.name}: {agent.component} begins {command.kind} {command.order}")
     if isinstance(agent.body, Quiesce):
         wait = state.latencies.device_close if agent.holds_devices else 0.0
-        state.call_after(wait, _devices_closed, machine.name, agent.part, agent.life, command.order)
+        state.call_after(
+            wait,
+            _devices_closed,
+            machine.name,
+            agent.component,
+            agent.process_number,
+            command.order,
+        )
     elif isinstance(agent.body, Idle):
         _remember(agent, command)
         finish(state, machine, agent, Outcome.DONE)
@@ -134,12 +141,12 @@ def _run(state: StageState, machine: StageMachine, agent: StageAgent, command: C
 
 
 def _remember(agent: StageAgent, command: Command) -> None:
-    """Apply what a command changes until the next one."""
+    """Apply the effects of a command that last until the next one."""
     body = command.open()
     if isinstance(body, Quiesce):
         agent.holds_devices = False
     elif isinstance(body, Idle):
-        agent.holds_devices = agent.part not in WITHOUT_DEVICES
+        agent.holds_devices = agent.component not in WITHOUT_DEVICES
         agent.proven = body.proven
 
 
@@ -147,7 +154,7 @@ def _devices_closed(state: StageState, name: str, part: str, life: int, order: O
     machine = state.machines[name]
     agent = machine.agents[part]
     if (
-        agent.life == life
+        agent.process_number == life
         and is_live(agent)
         and agent.current_op
         and agent.current_op.order == order
@@ -157,7 +164,7 @@ def _devices_closed(state: StageState, name: str, part: str, life: int, order: O
         state.machine_changed(machine)
 
 
-# Ending ops, and saying things.
+# Results and reports.
 
 
 def finish(
@@ -170,7 +177,7 @@ def finish(
     """End the op: record its result in the journal, then report it."""
     command, (code, message) = agent.current_op, why
     if command is None:
-        raise RuntimeError(f"{agent.part} of {machine.name} has no op that could end")
+        raise RuntimeError(f"{agent.component} of {machine.name} has no op in progress to finish")
     result = Result(
         epoch=command.epoch,
         token=command.token,
@@ -182,9 +189,9 @@ def finish(
         started=agent.since,
         finished=state.now,
     )
-    _journal(state, (machine, agent), command, EntryPhase.FINISHED, detail=message, result=result)
+    state.on_entry(machine, agent, command, EntryPhase.FINISHED, detail=message, result=result)
     state.log(
-        f"{machine.name}: {agent.part} ends {command.kind} {command.order}: "
+        f"{machine.name}: {agent.component} ends {command.kind} {command.order}: "
         + " ".join(filter(None, (outcome.value, code, message)))
     )
     agent.last_result = result
@@ -220,7 +227,7 @@ def progress(
 
 def step(state: StageState, machine: StageMachine, agent: StageAgent, detail: str) -> None:
     if agent.current_op is not None:
-        _journal(state, (machine, agent), agent.current_op, EntryPhase.STEP, detail=detail)
+        state.on_entry(machine, agent, agent.current_op, EntryPhase.STEP, detail=detail)
 
 
 def report(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
@@ -235,17 +242,3 @@ def report(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
         agent.published_reports = agent.pending_reports
         agent.last_beat = state.now
         state.touch(machine.name)
-
-
-def _journal(
-    state: StageState,
-    where: tuple[StageMachine, StageAgent],
-    command: Command,
-    phase: EntryPhase,
-    **details: object,
-) -> None:
-    if state.recorder is not None:
-        machine, agent = where
-        state.recorder.entry(
-            state.now, machine.boot_id, agent.part, command, phase=phase, **details
-        )

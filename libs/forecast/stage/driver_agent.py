@@ -4,13 +4,12 @@
 """
 
 from libs.contracts.commands import Install, Swap
-from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.facts import Gate
 from libs.contracts.reports import Outcome, PodUse, Usage
-from libs.forecast.stage import agents, driver_container
+from libs.forecast.stage import agents, driver_pods
 from libs.forecast.stage.objects import (
     DriverFacts,
     DriverPodPhase,
-    KernelDriver,
     StageAgent,
     StageDriverPod,
     StageMachine,
@@ -42,7 +41,7 @@ def _open_by_proof(state: StageState, machine: StageMachine, agent: StageAgent) 
         return
     pod = _at_gate(machine, proven.label)
     if pod is not None:
-        driver_container.admit(state, machine, pod)
+        driver_pods.admit(state, machine, pod)
 
 
 # Swapping.
@@ -65,10 +64,10 @@ def _swap(state: StageState, machine: StageMachine, agent: StageAgent, body: Swa
         return
     pod = _at_gate(machine, body.label, other_than=body.old_pod_uid)
     if pod is None:
-        agents.progress(state, machine, agent, "gate", "no driver pod asks")
+        agents.progress(state, machine, agent, "gate", "no driver pod waits at the gate")
     elif _is_current(state, machine, agent):
         agents.step(state, machine, agent, f"gate: {pod.uid}")
-        driver_container.admit(state, machine, pod)
+        driver_pods.admit(state, machine, pod)
         agents.progress(state, machine, agent, "driver-start")
 
 
@@ -88,18 +87,18 @@ def _wait_for_driver(
 
 
 def _is_current(state: StageState, machine: StageMachine, agent: StageAgent) -> bool:
-    """Read the slot again before an irreversible step; return whether the op may go on."""
+    """Read the slot again before an irreversible step; return whether the op may continue."""
     if not agents.is_connected(state, machine):
         agents.progress(state, machine, agent, agent.phase or "gate", "the slot cannot be read")
         return False
-    slot = state.slots.get((machine.name, agent.part))
+    slot = state.slots.get((machine.name, agent.component))
     if (
         slot is not None
         and agent.current_op is not None
         and slot.command.order == agent.current_op.order
     ):
         return True
-    state.call_after(0.0, agents.on_poke, machine.name, agent.part)
+    state.call_after(0.0, agents.on_poke, machine.name, agent.component)
     return False
 
 
@@ -124,20 +123,20 @@ def _begin_unload(state: StageState, machine: StageMachine, agent: StageAgent) -
 
 
 def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
-    """Apply the kernel's answer: EBUSY as long as anything holds the devices."""
+    """Apply the kernel's answer: EBUSY as long as a process holds the devices."""
     machine = state.machine(name, boot)
     if machine is None:
         return
     agent = machine.agents["driver"]
     machine.is_unloading = False
-    found = holders(machine) or (("a process that nobody knows",) if code else ())
+    found = holders(machine) or (("an unknown process",) if code else ())
     if found:
         holders_text = ", ".join(found)
         state.log(f"{name}: EBUSY: {holders_text}")
         _retry_later(state, machine, agent, holders_text)
     else:
         agents.step(state, machine, agent, "unload: ok")
-        state.log(f"{name}: the modules are out")
+        state.log(f"{name}: the modules are unloaded")
         machine.loaded = None
         machine.busy_since = None
     state.machine_changed(machine)
@@ -158,7 +157,12 @@ def _retry_later(
     agents.progress(state, machine, agent, "unload", f"in use: {holders_text}")
     order = agent.current_op.order if agent.current_op else None
     state.call_after(
-        state.latencies.unload_retry, retry_unload, machine.name, machine.boot, agent.life, order
+        state.latencies.unload_retry,
+        retry_unload,
+        machine.name,
+        machine.boot,
+        agent.process_number,
+        order,
     )
 
 
@@ -168,7 +172,7 @@ def retry_unload(
     """Try to unload again after EBUSY."""
     machine = state.machine(name, boot)
     agent = machine.agents["driver"] if machine is not None else None
-    if machine is None or agent is None or agent.life != life or agent.current_op is None:
+    if machine is None or agent is None or agent.process_number != life or agent.current_op is None:
         return
     if (
         agent.current_op.order == order
@@ -183,10 +187,12 @@ def retry_unload(
 
 
 def holders(machine: StageMachine) -> tuple[str, ...]:
-    """Return everything that has the devices open."""
+    """Return the components, pods and processes that have the devices open."""
     if machine.loaded is None:
         return ()
-    found = [f"{agent.part} (ours)" for agent in machine.agents.values() if agent.holds_devices]
+    found = [
+        f"{agent.component} (ours)" for agent in machine.agents.values() if agent.holds_devices
+    ]
     found += [
         f"driver pod {pod.uid}"
         for pod in machine.drivers.values()
@@ -219,7 +225,7 @@ def _install(state: StageState, machine: StageMachine, agent: StageAgent, body: 
         label = body.label
         end = state.world.load(machine.name, label, machine.attempt(f"load {label}"))
         if end.after is not None:
-            ends = (agent.life, body.install_digest, end.exit_code)
+            ends = (agent.process_number, body.install_digest, end.exit_code)
             state.call_after(end.after, install_finished, machine.name, machine.boot, ends)
 
 
@@ -227,24 +233,23 @@ def install_finished(state: StageState, name: str, boot: int, ends: tuple[int, s
     life, digest, code = ends
     machine = state.machine(name, boot)
     agent = machine.agents["driver"] if machine is not None else None
-    if machine is None or agent is None or agent.life != life:
+    if machine is None or agent is None or agent.process_number != life:
         return
     if not isinstance(agent.body, Install) or agent.body.install_digest != digest:
         return
     if code:
-        why = f"the installer of {digest} ended with {code}"
-        agents.finish(state, machine, agent, Outcome.FAILED, ("driver-start", why))
+        message = f"the installer of {digest} exited with {code}"
+        agents.finish(state, machine, agent, Outcome.FAILED, ("driver-start", message))
     else:
-        version = driver_container.version_of(digest)
-        machine.loaded = KernelDriver(digest, LoadedDriver(version=version, loaded_at=state.now))
+        machine.loaded = driver_pods.kernel_driver(digest, state.now)
     state.machine_changed(machine)
 
 
-# The gate, and what is said of it.
+# The gate, and the reported facts.
 
 
 def _admitted(machine: StageMachine) -> StageDriverPod | None:
-    """Return the admitted pod while it is on the machine, whatever its container does."""
+    """Return the admitted pod while it is on the machine, running or not."""
     pod = machine.drivers.get(machine.admitted)
     return pod if pod is not None and pod.on_machine else None
 

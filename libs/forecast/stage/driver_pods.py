@@ -1,32 +1,42 @@
 """Driver pods: the DaemonSet controller that creates them, and the kubelet that runs them.
 
-The gate is answered in `driver_agent`; what runs behind it is in `driver_container`.
+The gate between a pod and its container is in `driver_agent`.
 """
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from libs.contracts.facts import LoadedDriver
 from libs.contracts.journal import Verb
-from libs.contracts.node import MANAGER
+from libs.contracts.paths import SAFE_LOAD
 from libs.forecast.stage import api
-from libs.forecast.stage.field_paths import DAEMON_SET_CONTROLLER, POD_GC, SCHEDULER
-from libs.forecast.stage.objects import (
-    DriverContainerStatus,
-    DriverPodPhase,
-    StageDriverPod,
-    StageMachine,
-)
-from libs.forecast.stage.state import StageState
+from libs.forecast.stage.objects import DriverPodPhase, KernelDriver, StageDriverPod, StageMachine
+from libs.forecast.stage.state import SCHEDULER, ObjectRef, StageState
 
+DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 NAMESPACE = "gpu-operator"
 CONTAINER = "driver"
 """The container's name in a world; the workload is the DaemonSet, named by its label."""
+
+PodCallback = Callable[[StageState, StageMachine, StageDriverPod], None]
+
+
+class PodRun(NamedTuple):
+    """A pod in a boot of its machine, and in one of its runs; None: in any run."""
+
+    machine: str
+    boot: int
+    uid: str
+    run: int | None = None
 
 
 # The DaemonSet controller.
 
 
 def sync_drivers(state: StageState, name: str) -> None:
-    """Keep one pod of the DaemonSet that the Node's label names, and of no other."""
+    """Keep one pod of the DaemonSet that the Node's label names, and delete all others."""
     machine = state.machines.get(name)
     if machine is None:
         return
@@ -42,17 +52,16 @@ def sync_drivers(state: StageState, name: str) -> None:
 
 def _create(state: StageState, machine: StageMachine, label: str) -> None:
     uid = state.new_uid("driver-pod")
-    pod = StageDriverPod(
+    pod = machine.drivers[uid] = StageDriverPod(
         uid=uid,
         name=f"driver-{machine.name}-{uid}",
         label=label,
         install_digest=state.daemon_sets[label],
     )
-    machine.drivers[uid] = pod
     leaves = {"metadata.uid": uid, "metadata.name": pod.name, "spec.nodeName": machine.name}
-    _journal(state, pod, (Verb.CREATE, 201), DAEMON_SET_CONTROLLER, leaves)
+    journal(state, pod, (Verb.CREATE, DAEMON_SET_CONTROLLER), 201, leaves)
     state.touch(machine.name)
-    state.call_after(state.latencies.kubelet, start_driver_pod, machine.name, machine.boot, uid)
+    call_later(state, state.latencies.kubelet, start_driver_pod, machine, pod)
 
 
 def delete(
@@ -60,146 +69,119 @@ def delete(
 ) -> None:
     """Delete with grace: the object stays until the kubelet confirms the end."""
     pod.deleting = True
-    _journal(state, pod, (Verb.DELETE, 200), user)
+    journal(state, pod, (Verb.DELETE, user), 200)
     state.touch(machine.name)
     if machine.up:
-        state.call_after(
-            state.latencies.kubelet, stop_driver_pod, machine.name, machine.boot, pod.uid
-        )
+        call_later(state, state.latencies.kubelet, stop_driver_pod, machine, pod)
 
 
-def force_delete(
-    state: StageState, machine: StageMachine, pod: StageDriverPod, *, user: str
+def journal(
+    state: StageState,
+    pod: StageDriverPod,
+    by: tuple[Verb, str],
+    code: int,
+    after: Mapping[str, str] | None = None,
 ) -> None:
-    """Delete the object at once, whatever the machine still runs."""
-    pod.in_api = False
-    pod.deleting = True
-    _journal(state, pod, (Verb.DELETE, 200), user, {})
-    _forget(machine, pod)
-    state.touch(machine.name)
-    state.call_after(state.latencies.daemon_set, sync_drivers, machine.name)
-    if machine.up and pod.on_machine:
-        state.call_after(
-            state.latencies.kubelet, stop_driver_pod, machine.name, machine.boot, pod.uid
-        )
+    api.journal_pod(state, ObjectRef("Pod", pod.name, pod.uid, NAMESPACE), by, code, after)
+
+
+# Timers of a pod.
+
+
+def call_later(
+    state: StageState,
+    seconds: float,
+    callback: PodCallback,
+    machine: StageMachine,
+    pod: StageDriverPod,
+) -> None:
+    """Call back in this boot of the machine, if the pod is still known there."""
+    state.call_after(seconds, pod_is_due, callback, PodRun(machine.name, machine.boot, pod.uid))
+
+
+def call_in_run(
+    state: StageState,
+    seconds: float,
+    callback: PodCallback,
+    machine: StageMachine,
+    pod: StageDriverPod,
+) -> None:
+    """Call back during this run of the pod; the end of the run voids the call."""
+    run = PodRun(machine.name, machine.boot, pod.uid, pod.run)
+    state.call_after(seconds, pod_is_due, callback, run)
+
+
+def pod_is_due(state: StageState, callback: PodCallback, due: PodRun) -> None:
+    machine = state.machine(due.machine, due.boot)
+    pod = machine.drivers.get(due.uid) if machine is not None else None
+    if machine is None or pod is None:
+        return
+    if due.run is None or (pod.run == due.run and pod.on_machine and not pod.ending):
+        callback(state, machine, pod)
 
 
 # The kubelet.
 
 
-def start_driver_pod(state: StageState, name: str, boot: int, uid: str) -> None:
+def start_driver_pod(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
     """Start a new pod, or one found again after a boot."""
-    machine = state.machine(name, boot)
-    pod = machine.drivers.get(uid) if machine is not None else None
-    if machine is None or pod is None or pod.on_machine or not machine.kubelet_connected:
+    if pod.on_machine or not machine.kubelet_connected:
         return
     if pod.deleting:
-        _gone(state, machine, pod)
+        _confirm_end(state, machine, pod)
         return
     pod.on_machine = True
     pod.run += 1
     pod.phase = DriverPodPhase.PULLING
-    pull = state.world.pull(name, pod.label, CONTAINER).seconds
+    pull = state.world.pull(machine.name, pod.label, CONTAINER).seconds
     if pull is None:
         pod.phase = DriverPodPhase.STUCK
-        update_status(
-            state, machine, pod, trouble="ImagePullBackOff: the image of the driver is not there"
-        )
+        trouble = "ImagePullBackOff: the image of the driver does not exist"
+        update_status(state, machine, pod, trouble=trouble)
     else:
-        state.call_after(pull, driver_image_pulled, name, boot, uid, pod.run)
+        call_in_run(state, pull, driver_image_pulled, machine, pod)
 
 
-def driver_image_pulled(state: StageState, name: str, boot: int, uid: str, run: int) -> None:
-    found = current_run(state, name, boot, uid, run)
-    if found is None:
-        return
-    machine, pod = found
+def driver_image_pulled(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
     pod.phase = DriverPodPhase.AT_GATE
-    state.touch(name)
+    state.touch(machine.name)
     state.machine_changed(machine)
 
 
-def stop_driver_pod(state: StageState, name: str, boot: int, uid: str) -> None:
+def stop_driver_pod(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
     """Stop the containers of a pod that is being deleted."""
-    machine = state.machine(name, boot)
-    pod = machine.drivers.get(uid) if machine is not None else None
-    if (
-        machine is None
-        or pod is None
-        or pod.ending
-        or not pod.deleting
-        or not machine.kubelet_connected
-    ):
+    if pod.ending or not pod.deleting or not machine.kubelet_connected:
         return
     if not pod.on_machine:
-        _gone(state, machine, pod)
+        _confirm_end(state, machine, pod)
         return
     pod.ending = True
-    stop = state.world.stop(name, pod.label, CONTAINER).seconds
-    grace = state.latencies.grace_period
-    state.call_after(
-        grace if stop is None else min(stop, grace), driver_pod_stopped, name, boot, uid
-    )
+    stop, grace = state.world.stop(machine.name, pod.label, CONTAINER), state.latencies.grace_period
+    seconds = grace if stop.seconds is None else min(stop.seconds, grace)
+    call_later(state, seconds, driver_pod_stopped, machine, pod)
 
 
-def driver_pod_stopped(state: StageState, name: str, boot: int, uid: str) -> None:
-    machine = state.machine(name, boot)
-    pod = machine.drivers.get(uid) if machine is not None else None
-    if machine is None or pod is None:
-        return
+def driver_pod_stopped(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
     pod.on_machine = False
     pod.phase = DriverPodPhase.ENDED
-    _gone(state, machine, pod)
+    _confirm_end(state, machine, pod)
     state.machine_changed(machine)
 
 
-def _gone(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
+def _confirm_end(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
     """Confirm the end to the API server, which removes the object."""
     if pod.in_api and machine.kubelet_connected:
         pod.in_api = False
-        _journal(state, pod, (Verb.DELETE, 200), "system:node", {})
+        journal(state, pod, (Verb.DELETE, "system:node"), 200, {})
         state.touch(machine.name)
         state.call_after(state.latencies.daemon_set, sync_drivers, machine.name)
-    _forget(machine, pod)
+    forget(machine, pod)
 
 
-def _forget(machine: StageMachine, pod: StageDriverPod) -> None:
+def forget(machine: StageMachine, pod: StageDriverPod) -> None:
+    """Drop the pod once it is gone from the API and from the machine."""
     if not pod.in_api and not pod.on_machine:
         machine.drivers.pop(pod.uid, None)
-
-
-# What becomes of them with their machine.
-
-
-def machine_down(machine: StageMachine) -> None:
-    """Stop all pods; the API server does not notice."""
-    for pod in machine.drivers.values():
-        pod.on_machine = pod.ending = False
-        pod.run += 1
-    for pod in list(machine.drivers.values()):
-        _forget(machine, pod)
-
-
-def resync_kubelet(state: StageState, machine: StageMachine) -> None:
-    """Catch up after the kubelet was disconnected or the machine was down."""
-    for pod in list(machine.drivers.values()):
-        if not pod.on_machine:
-            restarts = pod.status.restarts + (pod.status.started is not None)
-            pod.status = DriverContainerStatus(restarts=restarts)
-            state.call_after(
-                state.latencies.kubelet, start_driver_pod, machine.name, machine.boot, pod.uid
-            )
-        elif pod.deleting:
-            state.call_after(
-                state.latencies.kubelet, stop_driver_pod, machine.name, machine.boot, pod.uid
-            )
-        update_status(state, machine, pod)
-
-
-def delete_orphans(state: StageState, machine: StageMachine) -> None:
-    for pod in list(machine.drivers.values()):
-        if pod.in_api:
-            force_delete(state, machine, pod, user=POD_GC)
 
 
 def update_status(
@@ -213,27 +195,86 @@ def update_status(
         state.touch(machine.name)
 
 
-def current_run(
-    state: StageState, name: str, boot: int, uid: str, run: int
-) -> tuple[StageMachine, StageDriverPod] | None:
-    """Return the pod, if it is on the machine and in this run."""
-    machine = state.machine(name, boot)
-    pod = machine.drivers.get(uid) if machine is not None else None
-    if machine is None or pod is None or not pod.on_machine or pod.ending or pod.run != run:
-        return None
-    return machine, pod
+# The container after the gate: it loads its modules, runs, and crashes.
 
 
-def _journal(
-    state: StageState,
-    pod: StageDriverPod,
-    what: tuple[Verb, int],
-    user: str,
-    leaves: dict[str, str] | None = None,
-) -> None:
-    if state.recorder is not None:
-        verb, code = what
-        by = api.Requester(verb, user, MANAGER if user == SCHEDULER else "")
-        api.journal_pod(state, api.PodId(NAMESPACE, pod.name, pod.uid), by, code, leaves)
-    else:
-        state.revision += 1
+def admit(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
+    """Let the pod through the gate."""
+    machine.admitted = pod.uid
+    state.log(f"{machine.name}: the gate opens to {pod.uid} ({pod.label})")
+    pod.run += 1
+    call_in_run(state, state.latencies.kubelet, start_container, machine, pod)
+
+
+def start_container(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
+    state.on_driver_start(machine, pod)
+    pod.phase = DriverPodPhase.LOADING
+    update_status(state, machine, pod, ready=False, started=state.now, trouble="")
+    node = state.nodes.get(machine.name)
+    if node is None or api.value(node, SAFE_LOAD) is None:
+        _load(state, machine, pod)
+
+
+def resume_load(state: StageState, machine: StageMachine) -> None:
+    """Load the drivers that waited for the removal of the safe-load annotation."""
+    for pod in machine.drivers.values():
+        if pod.on_machine and pod.phase is DriverPodPhase.LOADING:
+            _load(state, machine, pod)
+
+
+def _load(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
+    pod.run += 1
+    end = state.world.load(machine.name, pod.label, machine.attempt(f"load {pod.label}"))
+    if end.after is not None:
+        callback = driver_crashed if end.exit_code else driver_loaded
+        call_in_run(state, end.after, callback, machine, pod)
+
+
+def driver_loaded(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
+    if machine.loaded is None:
+        machine.loaded = kernel_driver(pod.install_digest, state.now)
+    pod.phase = DriverPodPhase.RUNNING
+    attempt = machine.attempt(f"run {pod.label}")
+    ready = state.world.ready(machine.name, pod.label, CONTAINER, attempt).seconds
+    if ready is not None:
+        call_in_run(state, ready, driver_ready, machine, pod)
+    crash = state.world.run(machine.name, pod.label, CONTAINER, attempt).after
+    if crash is not None:
+        call_in_run(state, crash, driver_crashed, machine, pod)
+    state.machine_changed(machine)
+
+
+def driver_ready(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
+    update_status(state, machine, pod, ready=True, trouble="")
+    state.machine_changed(machine)
+
+
+def driver_crashed(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
+    """End the container; it restarts in place, without passing the gate."""
+    pod.run += 1
+    pod.phase = DriverPodPhase.CRASHED
+    backoff = state.latencies.restart_backoff * 2**pod.status.restarts
+    trouble = f"CrashLoopBackOff: the driver of {pod.label} ended"
+    update_status(state, machine, pod, ready=False, started=None, trouble=trouble)
+    wait = min(backoff, state.latencies.restart_backoff_max)
+    call_in_run(state, wait, restart_container, machine, pod)
+    state.machine_changed(machine)
+
+
+def restart_container(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
+    pod.status = replace(pod.status, restarts=pod.status.restarts + 1)
+    start_container(state, machine, pod)
+
+
+def kernel_driver(
+    install_digest: str, loaded_at: float, *, preinstalled: bool = False
+) -> KernelDriver:
+    """Return a loaded driver, with the version that a machine reports of it."""
+    version = version_of(install_digest)
+    driver = LoadedDriver(version=version, loaded_at=loaded_at, preinstalled=preinstalled)
+    return KernelDriver(install_digest, driver)
+
+
+def version_of(install_digest: str) -> str:
+    """Return the version that a machine with this driver reports."""
+    return f"580.{sum(map(ord, install_digest)) % 1000}"

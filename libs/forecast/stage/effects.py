@@ -1,18 +1,18 @@
-"""Carry out decisions as the scheduler does: each node by itself, action by action.
+"""Carry out decisions as the scheduler does: each node independently, action by action.
 
 A failed action ends its step for its node only. Guards are read when the decision is made, so late
-effects meet a changed cluster. With an `EffectFault`, effects are lost, late, repeated, cut short
-or unanswered.
+effects meet a changed cluster.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from libs.contracts.commands import Command
-from libs.forecast.stage import agents, api, driver_pods, evictions, preflights, views
-from libs.forecast.stage.objects import StageSlot
-from libs.forecast.stage.state import SOURCES, StageState
+from libs.contracts.commands import Command, PreflightCheck
+from libs.contracts.reports import Finding, Preflight
+from libs.forecast.stage import agents, api, driver_pods, tenant_pods
+from libs.forecast.stage.objects import PendingEvictions, StageMachine, StageSlot
+from libs.forecast.stage.state import StageState
 from libs.rollout.decision import (
     Action,
     AskPreflight,
@@ -26,25 +26,7 @@ from libs.rollout.decision import (
     WriteRollout,
     WriteSlot,
 )
-from libs.rollout.views.fleet import SourceState
-
-
-class EffectFault(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault of the effects of one decision on one node or one Rollout."""
-
-    lost: bool = False
-    delay: float = 0.0
-    repeat_after: float | None = None
-    """Seconds after which everything is done once more."""
-    max_actions: int | None = None
-    """Do only so many: then the process dies, or its requests stay unanswered."""
-    unanswered: bool = False
-    """Everything is done, but no answer arrives."""
-
-
-EffectFaultSource = Callable[[str], EffectFault]
-"""Returns the fault for the name of a node or the key of a pool."""
-_NO_FAULT = EffectFault()
+from libs.rollout.views.machine import EvictionExemption, PreflightQuery
 
 
 class SentStep(msgspec.Struct, frozen=True):
@@ -54,18 +36,20 @@ class SentStep(msgspec.Struct, frozen=True):
     step: Step
     slots: Mapping[str, int]
     leader: int
-    fault: EffectFault
 
 
-def carry_out(
-    state: StageState,
-    decision: Decision,
-    effect_faults: EffectFaultSource | None,
-    no_longer_waiting: Iterable[str] | None,
-) -> None:
+def carry_out(state: StageState, decision: Decision, no_longer_waiting: Iterable[str]) -> None:
     """Send the requests of a decision and update the scheduler's memory at once."""
-    if no_longer_waiting is None:
-        no_longer_waiting = state.memory.keys() - decision.waits.keys() - decision.steps.keys()
+    remember(state, decision, no_longer_waiting)
+    for write in decision.rollouts:
+        send_rollout(state, write)
+    for name, step in decision.steps.items():
+        if step.actions:
+            send_step(state, name, step)
+
+
+def remember(state: StageState, decision: Decision, no_longer_waiting: Iterable[str]) -> None:
+    """Update the scheduler's memory."""
     for name in no_longer_waiting:
         if name in state.memory:
             _set_wait(state, name, None)
@@ -75,24 +59,8 @@ def carry_out(
         if (memory := state.memory.get(name)) is not None and memory.evictions is not None:
             memory.evictions = None
             state.touch(name)
-    for source in decision.probes:
-        state.call_after(state.latencies.kubelet, probe_answered, source)
     for name, step in decision.steps.items():
         _set_wait(state, name, step.wait)
-    send(state, decision, state.leader, effect_faults)
-
-
-def send(
-    state: StageState, decision: Decision, leader: int, effect_faults: EffectFaultSource | None
-) -> None:
-    """Send the requests of a decision."""
-    for write in decision.rollouts:
-        _send_rollout(
-            state, write, leader, effect_faults(write.pool) if effect_faults else _NO_FAULT
-        )
-    for name, step in decision.steps.items():
-        if step.actions:
-            _send(state, (name, step), leader, effect_faults(name) if effect_faults else _NO_FAULT)
 
 
 def _set_wait(state: StageState, name: str, wait: Wait | None) -> None:
@@ -103,26 +71,16 @@ def _set_wait(state: StageState, name: str, wait: Wait | None) -> None:
         state.stale_memory_views.add(name)
 
 
-def probe_answered(state: StageState, source: str) -> None:
-    """Mark the source as current, unless it is frozen."""
-    memory = state.sources.get(source)
-    if memory is None or source not in SOURCES:
-        return
-    if source in state.frozen:
-        state.sources[source] = msgspec.structs.replace(memory, probed=state.now)
-    else:
-        state.sources[source] = SourceState(
-            proved=state.now, revision=str(state.revision), probed=state.now
-        )
-    for key in state.pools:
-        state.touch_pool(key)
-
-
 # Steps.
 
 
-def _send(state: StageState, what: tuple[str, Step], leader: int, fault: EffectFault) -> None:
-    name, step = what
+def send_step(state: StageState, name: str, step: Step) -> None:
+    sent = begin_step(state, name, step, state.leader)
+    state.call_after(state.latencies.write, run_actions, sent, 0)
+
+
+def begin_step(state: StageState, name: str, step: Step, leader: int) -> SentStep:
+    """Read the guards of a step, and remember that it is unanswered."""
     if leader == state.leader:
         state.memory_of(name).writing += 1
         state.touch_decided(name)
@@ -131,30 +89,30 @@ def _send(state: StageState, what: tuple[str, Step], leader: int, fault: EffectF
         for action in step.actions
         if isinstance(action, WriteSlot)
     }
-    sent = SentStep(name, step, slots, leader, fault)
-    if fault.lost:
-        state.call_after(state.latencies.request_timeout, step_answered, name, leader)
-        return
-    state.call_after(fault.delay + state.latencies.write, run_actions, sent, 0, True)
-    if fault.repeat_after is not None:
-        state.call_after(fault.repeat_after + state.latencies.write, run_actions, sent, 0, False)
+    return SentStep(name, step, slots, leader)
 
 
-def run_actions(state: StageState, sent: SentStep, index: int, awaited: bool) -> None:
-    """Run the actions of a step from `index` on; `awaited`: the scheduler waits for the answer."""
-    actions, fault = sent.step.actions, sent.fault
-    while index < len(actions) and (fault.max_actions is None or index < fault.max_actions):
-        action = actions[index]
-        index += 1
-        if not _run_action(state, sent, action):
-            break
-        if index < len(actions) and not isinstance(actions[index], Notice):
-            state.call_after(state.latencies.write, run_actions, sent, index, awaited)
-            return
-    if awaited and (fault.unanswered or fault.max_actions is not None):
-        state.call_after(state.latencies.request_timeout, step_answered, sent.name, sent.leader)
-    elif awaited:
+def run_actions(state: StageState, sent: SentStep, index: int) -> None:
+    """Run the actions of a step from `index` on, up to the next request."""
+    following = run_request(state, sent, index)
+    if following is None:
         step_answered(state, sent.name, sent.leader)
+    else:
+        state.call_after(state.latencies.write, run_actions, sent, following)
+
+
+def run_request(
+    state: StageState, sent: SentStep, index: int, end: int | None = None
+) -> int | None:
+    """Run actions until a request was answered; return the index of the next request, if any."""
+    actions = sent.step.actions[:end]
+    while index < len(actions):
+        if not _run_action(state, sent, actions[index]):
+            return None
+        index += 1
+        if index < len(sent.step.actions) and not isinstance(sent.step.actions[index], Notice):
+            return index
+    return None
 
 
 def step_answered(state: StageState, name: str, leader: int) -> None:
@@ -166,27 +124,25 @@ def step_answered(state: StageState, name: str, leader: int) -> None:
 
 def _run_action(state: StageState, sent: SentStep, action: Action) -> bool:
     """Run one action and return whether it succeeded."""
+    name = sent.name
     match action:
         case WriteNode():
-            code = api.apply_node(state, sent.name, action)
-            views.refresh_node(state, sent.name)
-            state.log(f"{sent.name}: {sent.step.because} [{_describe(action)}] {code}")
+            code = api.apply_node(state, name, action)
+            state.on_node_answer(name)
+            state.log(f"{name}: {sent.step.because} [{_describe(action)}] {code}")
             return code < 300
         case WriteSlot():
             return _write_slot(state, sent, action)
         case AskPreflight():
-            return preflights.start_preflight(
-                state, sent.name, action.boot_id, sent.leader, action.check
-            )
+            return _start_preflight(state, sent, action)
         case EvictPods():
             if sent.leader == state.leader:
-                evictions.start_evictions(state, sent.name, action)
-            return True
+                start_evictions(state, name, action)
         case DeleteDriverPod():
-            return _delete(state, sent.name, action)
+            _delete_driver_pod(state, name, action)
         case Notice():
-            state.log(f"{sent.name}: told: {action.message}")
-            return True
+            state.log(f"{name}: notice: {action.message}")
+    return True
 
 
 def _describe(write: WriteNode) -> str:
@@ -199,6 +155,14 @@ def _describe(write: WriteNode) -> str:
     return ", ".join(parts)
 
 
+def _delete_driver_pod(state: StageState, name: str, action: DeleteDriverPod) -> None:
+    machine = state.machines.get(name)
+    pod = machine.drivers.get(action.pod.uid) if machine is not None else None
+    state.log(f"{name}: driver pod {action.pod.uid} is deleted")
+    if machine is not None and pod is not None and pod.in_api and not pod.deleting:
+        driver_pods.delete(state, machine, pod)
+
+
 # Slots.
 
 
@@ -208,77 +172,152 @@ def _sequence(state: StageState, name: str, component: str) -> int:
 
 
 def _write_slot(state: StageState, sent: SentStep, action: WriteSlot) -> bool:
-    key, command = (sent.name, action.component), action.command
+    name, component = sent.name, action.component
     if not state.bus_up:
         return False
-    slot = state.slots.get(key)
-    sequence = slot.sequence if slot is not None else 0
-    if slot is not None and slot.command == command:
+    slot = state.slots.get((name, component))
+    if slot is not None and slot.command == action.command:
         return True
-    if sequence != sent.slots.get(action.component, 0):
-        state.log(f"{sent.name}: slot of {action.component} was written by somebody else")
+    if _sequence(state, name, component) != sent.slots.get(component, 0):
+        state.log(f"{name}: slot of {component} was written by another writer")
         return False
-    put_slot(state, sent.name, action.component, command)
+    put_slot(state, name, component, action.command)
     return True
 
 
 def put_slot(state: StageState, name: str, component: str, command: Command) -> None:
     """Write the slot and poke its agent."""
-    sequence = _sequence(state, name, component) + 1
-    state.slots[name, component] = StageSlot(sequence, command)
-    state.log(
-        f"{name}: {component} is told {command.kind} {command.order} of epoch {command.epoch}"
-    )
-    views.refresh_slot(state, name, component)
+    state.slots[name, component] = StageSlot(_sequence(state, name, component) + 1, command)
+    state.log(f"{name}: {component} gets {command.kind} {command.order} of epoch {command.epoch}")
+    state.on_slot_answer(name, component)
     state.touch(name)
-    wait = (
-        state.latencies.slot_reread
-        if component in state.missed_pokes.get(name, ())
-        else state.latencies.slot_poke
+    state.call_after(state.poke_seconds(name, component), agents.on_poke, name, component)
+
+
+# Evictions, which are repeated until the pods are gone or may stay.
+
+
+def start_evictions(state: StageState, name: str, action: EvictPods) -> None:
+    """Replace the pods to evict by these."""
+    memory = state.memory_of(name)
+    before = memory.evictions or PendingEvictions(pods={}, by_force=action.by_force, refused={})
+    requested = before.pods if before.by_force == action.by_force else {}
+    pods = {pod.uid: before.pods.get(pod.uid, state.now) for pod in action.pods}
+    memory.evictions = PendingEvictions(pods=pods, by_force=action.by_force, refused=before.refused)
+    state.touch(name)
+    for uid in pods:
+        if uid not in requested:
+            request_eviction(state, name, uid, state.leader, action.by_force)
+
+
+def request_eviction(state: StageState, name: str, uid: str, leader: int, by_force: bool) -> None:
+    """Evict a pod repeatedly; a pod that is gone counts as evicted until the next view."""
+    memory, machine = state.memory.get(name), state.machines.get(name)
+    pending = memory.evictions if memory is not None else None
+    if pending is None or machine is None or leader != state.leader or uid not in pending.pods:
+        return
+    if pending.by_force != by_force:
+        return
+    tenant_pod = machine.tenant_pods.get(uid)
+    if tenant_pod is None or not tenant_pod.in_api:
+        _set_refusal(state, name, pending, uid, "")
+    elif by_force:
+        tenant_pods.delete(state, machine, tenant_pod)
+    else:
+        _set_refusal(state, name, pending, uid, tenant_pods.evict(state, machine, tenant_pod))
+        state.call_after(
+            state.latencies.eviction_retry, request_eviction, name, uid, leader, by_force
+        )
+
+
+def _set_refusal(
+    state: StageState, name: str, pending: PendingEvictions, uid: str, refusal: str
+) -> None:
+    if pending.refused.get(uid, "") != refusal:
+        pending.refused = {**pending.refused, uid: refusal}
+        state.touch(name)
+
+
+def has_pending_evictions(state: StageState, name: str) -> bool:
+    """Return whether any pod on the machine is being evicted."""
+    pending = state.memory_of(name).evictions
+    return pending is not None and not pending.pods.keys().isdisjoint(
+        state.machines[name].tenant_pods
     )
-    state.call_after(wait, agents.on_poke, name, component)
 
 
-# Driver pods.
+# Preflights: checks of a machine by its driver agent before an upgrade.
 
 
-def _delete(state: StageState, name: str, action: DeleteDriverPod) -> bool:
-    machine = state.machines.get(name)
-    pod = machine.drivers.get(action.pod.uid) if machine is not None else None
-    state.log(f"{name}: driver pod {action.pod.uid} is deleted")
-    if machine is None or pod is None or not pod.in_api:
-        return True
-    if not pod.deleting:
-        driver_pods.delete(state, machine, pod)
+def _start_preflight(state: StageState, sent: SentStep, action: AskPreflight) -> bool:
+    if sent.name not in state.machines or not state.bus_up or sent.leader != state.leader:
+        return False
+    memory, check = state.memory_of(sent.name), action.check
+    memory.preflight = PreflightQuery(
+        label=check.label, asked_at=state.now, removes=check.removes_pods
+    )
+    memory.preflight_boot = action.boot_id
+    state.touch(sent.name)
+    arguments = (sent.name, action.boot_id, sent.leader, check)
+    state.call_after(state.latencies.preflight, finish_preflight, *arguments)
     return True
+
+
+def finish_preflight(
+    state: StageState, name: str, boot_id: str, leader: int, check: PreflightCheck
+) -> None:
+    """Answer the check, if the driver agent can."""
+    machine, memory = state.machines.get(name), state.memory.get(name)
+    if machine is None or memory is None or memory.preflight is None or leader != state.leader:
+        return
+    agent = machine.agents["driver"]
+    if not agents.is_live(agent) or not agents.is_connected(state, machine):
+        return
+    if boot_id != machine.boot_id or memory.preflight.label != check.label:
+        return
+    findings = tuple(_findings(machine, check))
+    memory.preflight = msgspec.structs.replace(
+        memory.preflight,
+        removes=check.removes_pods,
+        answered_at=state.now,
+        answer=Preflight(check=f"check-{name}", label=check.label, findings=findings),
+    )
+    state.touch(name)
+
+
+def _findings(machine: StageMachine, check: PreflightCheck) -> list[Finding]:
+    holders = [
+        f"pod {pod.tenant.namespace}/{pod.tenant.name}"
+        for pod in machine.tenant_pods.values()
+        if pod.on_machine
+        and pod.tenant.gpus
+        and pod.tenant.exemption is not EvictionExemption.OPERAND
+        and pod.uid not in check.removes_pods
+    ]
+    if machine.host_processes and machine.loaded is not None:
+        holders.insert(0, f"{machine.host_processes} processes of the host")
+    return [*machine.obstacles, *(Finding(code="holder", message=holder) for holder in holders)]
 
 
 # Rollouts.
 
 
-def _send_rollout(state: StageState, write: WriteRollout, leader: int, fault: EffectFault) -> None:
+def send_rollout(state: StageState, write: WriteRollout) -> None:
+    begin_rollout_write(state, write.pool, state.leader)
+    state.call_after(state.latencies.write, put_rollout, write, state.leader, True)
+
+
+def begin_rollout_write(state: StageState, pool: str, leader: int) -> None:
     if leader == state.leader:
-        state.writing_rollouts.add(write.pool)
-        state.decided_pools.add(write.pool)
-        state.stale_pool_views.add(write.pool)
-    if fault.lost or fault.max_actions == 0:
-        state.call_after(state.latencies.request_timeout, rollout_answered, write.pool, leader)
-        return
-    delay = fault.delay + state.latencies.write
-    state.call_after(delay, put_rollout, write, leader, not fault.unanswered)
-    if fault.unanswered:
-        state.call_after(
-            delay + state.latencies.request_timeout, rollout_answered, write.pool, leader
-        )
-    if fault.repeat_after is not None:
-        state.call_after(
-            fault.repeat_after + state.latencies.write, put_rollout, write, leader, False
-        )
+        state.writing_rollouts.add(pool)
+        state.decided_pools.add(pool)
+        state.stale_pool_views.add(pool)
 
 
 def put_rollout(state: StageState, write: WriteRollout, leader: int, awaited: bool) -> None:
+    """Write a Rollout; `awaited`: the scheduler waits for the answer."""
     code = api.write_rollout(state, write)
-    views.refresh_rollout(state, write.pool)
+    state.on_rollout_answer(write.pool)
     granted = f", grants {', '.join(write.granted)}" if write.granted else ""
     state.log(f"{write.pool}: {write.because or 'kept'}{granted} [{write.status.phase}] {code}")
     if awaited:
@@ -289,17 +328,3 @@ def rollout_answered(state: StageState, key: str, leader: int) -> None:
     if leader == state.leader:
         state.writing_rollouts.discard(key)
         state.touch_pool(key)
-
-
-def elect(state: StageState) -> int:
-    """Elect another leader, without memory; requests of the previous one may still arrive."""
-    epochs = [pool.rollout.status.epoch for pool in state.pools.values() if pool.rollout]
-    state.leader += 1
-    state.epoch = 1 + max(epochs, default=0)
-    state.memory.clear()
-    state.writing_rollouts.clear()
-    state.touch_all(state.machines)
-    for key in state.pools:
-        state.touch_pool(key)
-    state.log(f"another leader, of epoch {state.epoch}")
-    return state.epoch

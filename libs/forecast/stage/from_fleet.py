@@ -1,13 +1,14 @@
 """Populate a stage from views, as far as they show the cluster.
 
-What no view shows (when a job ends, whether a disruption budget will refuse) is asked of the world,
-once. What is under way on a machine begins again.
+The world supplies, once, the facts that no view shows: when a job ends, whether a disruption budget
+will refuse. Operations in progress on a machine begin again.
 """
+
+from typing import Any
 
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.node import NodeLease, NodeRecord
-from libs.forecast.stage import agents, driver_container, driver_pods, tenant_pods
-from libs.forecast.stage.field_paths import (
+from libs.contracts.paths import (
     CORDON,
     DRIVER,
     INITIALLY_CORDONED,
@@ -20,8 +21,7 @@ from libs.forecast.stage.field_paths import (
     SKIP,
     STATE,
 )
-from libs.forecast.stage.from_specs import add_pool
-from libs.forecast.stage.managed_fields import OwnedField
+from libs.forecast.stage import agents, driver_pods, tenant_pods
 from libs.forecast.stage.objects import (
     AgentReports,
     DriverContainerStatus,
@@ -29,19 +29,24 @@ from libs.forecast.stage.objects import (
     DriverPodPhase,
     KernelDriver,
     NodeMemory,
+    OwnedField,
     PendingEvictions,
     StageAgent,
     StageDriverPod,
     StageMachine,
     StageNode,
+    StagePool,
+    StageRollout,
     StageSlot,
     Tenant,
     TenantPod,
 )
 from libs.forecast.stage.state import StageState
+from libs.policy.wanted import InstallMethod
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.machine import Component, DriverPod, WorkloadPod
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
+from libs.rollout.views.pool import PoolView, Readiness
 
 _GRACE = 30.0
 """Assumed grace period of pods in seconds."""
@@ -54,6 +59,36 @@ def populate_from_fleet(state: StageState, fleet: Fleet) -> None:
         _node(state, view)
     for view in fleet.nodes.values():
         _machine(state, view)
+
+
+def add_pool(state: StageState, view: PoolView) -> None:
+    """Add a policy with its DaemonSets."""
+    fields: dict[str, Any] = {name: getattr(view, name) for name in StagePool.__struct_fields__}
+    fields["rollout"] = None
+    pool = state.pools[view.key] = StagePool(**fields)
+    if (rollout := view.rollout) is not None:
+        state.revision += 1
+        pool.rollout = StageRollout(
+            uid=rollout.uid,
+            revision=state.revision,
+            generation=rollout.generation,
+            spec=rollout.spec,
+            status=rollout.status,
+            finalized=rollout.has_finalizer,
+        )
+        state.epoch = max(state.epoch, rollout.status.epoch)
+    create_daemon_sets(state, view.key)
+    state.touch_pool(view.key)
+
+
+def create_daemon_sets(state: StageState, key: str) -> None:
+    pool = state.pools[key]
+    if pool.method is not InstallMethod.CONTAINER:
+        return
+    for builds in pool.builds.values():
+        for build in builds.values():
+            if build.readiness is not Readiness.MISSING:
+                state.daemon_sets[build.label] = build.install_digest
 
 
 def _node(state: StageState, view: NodeView) -> None:
@@ -80,9 +115,11 @@ def _node(state: StageState, view: NodeView) -> None:
     )
     if view.evictions:
         memory.evictions = PendingEvictions(
-            pods={each.uid: each.since for each in view.evictions},
+            pods={eviction.uid: eviction.since for eviction in view.evictions},
             by_force=view.evictions[0].by_force,
-            refused={each.uid: each.refused for each in view.evictions if each.refused},
+            refused={
+                eviction.uid: eviction.refused for eviction in view.evictions if eviction.refused
+            },
         )
     state.memory[view.name] = memory
     state.touch(view.name)
@@ -140,20 +177,14 @@ def _machine(state: StageState, view: NodeView) -> None:
 
 
 def _resume(state: StageState, name: str) -> None:
-    """Resume what was under way."""
+    """Resume the operations in progress."""
     machine = state.machines[name]
     driver_pods.sync_drivers(state, name)
     for agent in machine.agents.values():
         agents.read_slot(state, machine, agent)
     for tenant_pod in list(machine.tenant_pods.values()):
-        if tenant_pod.deleting and tenant_pod.tenant.stop_seconds is not None:
-            state.call_after(
-                tenant_pod.tenant.stop_seconds,
-                tenant_pods.tenant_pod_stopped,
-                name,
-                machine.boot,
-                tenant_pod.uid,
-            )
+        if tenant_pod.deleting:
+            tenant_pods.schedule_stop(state, machine, tenant_pod)
     state.machine_changed(machine)
 
 
@@ -169,77 +200,74 @@ def _digest(machine: StageMachine, view: NodeView) -> str:
     return f"of {view.loaded.version}" if view.loaded else ""
 
 
-def _driver(state: StageState, machine: StageMachine, view: NodeView, seen: DriverPod) -> None:
-    status = DriverContainerStatus(seen.ready, seen.started, seen.restarts, seen.trouble)
-    pod = machine.drivers[seen.uid] = StageDriverPod(
-        uid=seen.uid,
-        name=seen.name,
-        label=seen.label,
-        install_digest=seen.install_digest,
-        deleting=seen.deleting,
+def _driver(state: StageState, machine: StageMachine, view: NodeView, observed: DriverPod) -> None:
+    status = DriverContainerStatus(
+        observed.ready, observed.started, observed.restarts, observed.trouble
+    )
+    pod = machine.drivers[observed.uid] = StageDriverPod(
+        uid=observed.uid,
+        name=observed.name,
+        label=observed.label,
+        install_digest=observed.install_digest,
+        deleting=observed.deleting,
         on_machine=True,
         status=status,
         reported_status=status,
     )
-    values = (machine.name, machine.boot, seen.uid)
     waiting = view.gate.waiting_pod_uid if view.gate is not None else ""
-    if seen.ready:
+    if observed.ready:
         pod.phase = DriverPodPhase.RUNNING
-    elif seen.started is not None:
+    elif observed.started is not None:
         pod.phase = DriverPodPhase.LOADING
-        state.call_after(0.0, driver_container.start_driver_container, *values, pod.run)
-    elif seen.uid == machine.admitted:
+        driver_pods.call_in_run(state, 0.0, driver_pods.start_container, machine, pod)
+    elif observed.uid == machine.admitted:
         pod.phase = DriverPodPhase.CRASHED
-        state.call_after(
-            state.latencies.restart_backoff,
-            driver_container.restart_driver_container,
-            *values,
-            pod.run,
-        )
-    elif seen.uid == waiting:
+        wait = state.latencies.restart_backoff
+        driver_pods.call_in_run(state, wait, driver_pods.restart_container, machine, pod)
+    elif observed.uid == waiting:
         pod.phase = DriverPodPhase.AT_GATE
     else:
         pod.on_machine = False
-        state.call_after(0.0, driver_pods.start_driver_pod, *values)
-    if seen.deleting:
-        state.call_after(0.0, driver_pods.stop_driver_pod, *values)
+        driver_pods.call_later(state, 0.0, driver_pods.start_driver_pod, machine, pod)
+    if observed.deleting:
+        driver_pods.call_later(state, 0.0, driver_pods.stop_driver_pod, machine, pod)
 
 
 def _agent(
-    state: StageState, machine: StageMachine, view: NodeView, part: str, seen: Component
+    state: StageState, machine: StageMachine, view: NodeView, part: str, observed: Component
 ) -> None:
-    silent = seen.is_silent(state.now)
+    silent = observed.is_silent(state.now)
     fields = AgentReports(
-        result=seen.result,
-        progress=seen.progress,
-        refusal=seen.refusal,
+        result=observed.result,
+        progress=observed.progress,
+        refusal=observed.refusal,
         evidence=view.evidence if part == "validator" else None,
-        highest_order=seen.highest_order,
+        highest_order=observed.highest_order,
     )
     agent = machine.agents[part] = StageAgent(
-        part=part,
-        capabilities=seen.capabilities,
+        component=part,
+        capabilities=observed.capabilities,
         alive=not silent,
-        silent_at=seen.silent_at if silent else None,
-        last_beat=seen.last_beat or 0.0,
+        silent_at=observed.silent_at if silent else None,
+        last_beat=observed.last_beat or 0.0,
         node_uid=view.uid,
-        highest_order=seen.highest_order,
-        last_result=seen.result,
+        highest_order=observed.highest_order,
+        last_result=observed.result,
         pending_reports=fields,
         published_reports=fields,
         holds_devices=part not in agents.WITHOUT_DEVICES and not silent,
     )
-    slot = seen.slot
+    slot = observed.slot
     if slot is None:
         return
     state.slots[view.name, part] = StageSlot(1, slot)
     agent.epoch = slot.epoch
-    if seen.result_of(slot.order) is not None:
+    if observed.result_of(slot.order) is not None:
         body = slot.open()
         agent.slot = slot
         agent.holds_devices = agent.holds_devices and not isinstance(body, Quiesce)
         agent.proven = body.proven if isinstance(body, Idle) else None
-    elif seen.progress is not None and seen.progress.order == slot.order:
+    elif observed.progress is not None and observed.progress.order == slot.order:
         agent.current_op = slot
         agent.highest_order = max(slot.order, agent.highest_order)
         agent.holds_devices = False
@@ -251,11 +279,9 @@ def _tenants(state: StageState, machine: StageMachine, view: NodeView) -> None:
     for pod in view.pods or ():
         tenant = _tenant(state, pod, used.get(pod.uid, 1))
         tenants.append(tenant)
-        machine.tenant_pods[pod.uid] = TenantPod(uid=pod.uid, tenant=tenant, deleting=pod.deleting)
-        if tenant.remaining is not None:
-            state.call_after(
-                tenant.remaining, tenant_pods.tenant_completed, machine.name, machine.boot, pod.uid
-            )
+        tenant_pod = TenantPod(uid=pod.uid, tenant=tenant, deleting=pod.deleting)
+        machine.tenant_pods[pod.uid] = tenant_pod
+        tenant_pods.schedule_completion(state, machine, tenant_pod)
     if view.pods is None:
         for uid, gpus in used.items():
             tenant = _reported_tenant(state, uid, gpus)

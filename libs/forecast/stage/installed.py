@@ -6,17 +6,15 @@ Stages are set up with such nodes, and a forecast that fast-forwards an upgrade 
 import msgspec
 
 from libs.contracts.commands import Command, Idle, Order, Proven
-from libs.contracts.facts import LoadedDriver
 from libs.contracts.node import NodeRecord, UpgradeState
+from libs.contracts.paths import DRIVER, RECORD, STATE
 from libs.contracts.reports import Evidence, Outcome, Result
 from libs.forecast.stage import agents
-from libs.forecast.stage.driver_container import version_of
-from libs.forecast.stage.field_paths import DRIVER, RECORD, STATE
+from libs.forecast.stage.driver_pods import kernel_driver, version_of
 from libs.forecast.stage.objects import (
     AgentReports,
     DriverContainerStatus,
     DriverPodPhase,
-    KernelDriver,
     StageDriverPod,
     StageMachine,
     StageNode,
@@ -28,7 +26,7 @@ from libs.rollout.views.pool import Build
 
 
 class FinishedUpgrade(msgspec.Struct, frozen=True, kw_only=True):
-    """The upgrade that a node has behind it."""
+    """A completed upgrade of a node."""
 
     pool: str
     target: str
@@ -41,16 +39,14 @@ class FinishedUpgrade(msgspec.Struct, frozen=True, kw_only=True):
     driver_started: float
     driver_loaded: float
     restarts: tuple[float, ...] = ()
-    """Of the node's record."""
+    """The driver restarts in the node's record."""
 
 
 def load_driver(machine: StageMachine, upgrade: FinishedUpgrade, *, preinstalled: bool) -> None:
-    """Put the driver of the build into the kernel."""
-    digest = upgrade.build.install_digest
-    driver = LoadedDriver(
-        version=version_of(digest), loaded_at=upgrade.driver_loaded, preinstalled=preinstalled
+    """Load the driver of the build into the kernel."""
+    machine.loaded = kernel_driver(
+        upgrade.build.install_digest, upgrade.driver_loaded, preinstalled=preinstalled
     )
-    machine.loaded = KernelDriver(digest, driver)
 
 
 def run_driver_pod(

@@ -4,8 +4,8 @@ They are mutable and cheap to copy: every field is plain or immutable.
 """
 
 from collections.abc import Mapping
-from copy import copy
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -13,13 +13,23 @@ from libs.contracts.commands import Command, CommandBody, Order, Proven
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.reports import Evidence, Finding, Progress, Refusal, Result, Usage
 from libs.contracts.rollout import RolloutSpec, RolloutStatus
-from libs.forecast.stage.managed_fields import Fields
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
 from libs.rollout.views.machine import EvictionExemption, PreflightQuery
 from libs.rollout.views.pool import Build
+
+
+class OwnedField(msgspec.Struct, frozen=True):
+    """A leaf of an object (a label, an annotation) with its field managers."""
+
+    value: Any
+    managers: tuple[str, ...]
+
+
+Fields = dict[str, OwnedField]
+"""By path."""
 
 
 class StageNode(msgspec.Struct, kw_only=True):
@@ -78,7 +88,7 @@ class StageDriverPod(msgspec.Struct, kw_only=True):
     """The kubelet is stopping it."""
     phase: DriverPodPhase = DriverPodPhase.PULLING
     run: int = 0
-    """Counts what its containers begin; callbacks of an earlier run are void."""
+    """The number of the current run of its containers; callbacks of an earlier run are void."""
     status: DriverContainerStatus = DriverContainerStatus()
     reported_status: DriverContainerStatus = DriverContainerStatus()
     """The status that the API server has."""
@@ -127,13 +137,13 @@ class AgentReports(msgspec.Struct, frozen=True, kw_only=True):
 class StageAgent(msgspec.Struct, kw_only=True):
     """A component on a machine: its process, its journal, and its reports."""
 
-    part: str
+    component: str
     capabilities: frozenset[str]
     alive: bool = True
     hung: bool = False
-    """The process keeps what it has open, but does nothing."""
-    life: int = 0
-    """Counts its processes; callbacks of an earlier one are void."""
+    """The process does nothing, but keeps its open devices."""
+    process_number: int = 0
+    """The number of the current process; callbacks of an earlier process are void."""
     holds_devices: bool = False
     silent_at: float | None = None
     """None: it sends heartbeats."""
@@ -161,7 +171,7 @@ class StageAgent(msgspec.Struct, kw_only=True):
     instance: str = ""
     """The driver instance that is being validated."""
 
-    # to be said, and said
+    # its reports
     pending_reports: AgentReports = AgentReports()
     published_reports: AgentReports = AgentReports()
 
@@ -172,7 +182,7 @@ class KernelDriver(msgspec.Struct, frozen=True):
 
 
 class StageMachine(msgspec.Struct, kw_only=True):
-    """A machine, whatever the API server believes of it."""
+    """A machine as it is, which its Node in the API server may not show."""
 
     name: str
     boot: int = 1
@@ -202,12 +212,12 @@ class StageMachine(msgspec.Struct, kw_only=True):
     obstacles: tuple[Finding, ...] = ()
     """Findings of a preflight."""
     counts: dict[str, int] = {}
-    """Number of attempts of each operation, which worlds are asked by."""
+    """Number of attempts of each operation, on which the answers of a world depend."""
 
-    def attempt(self, what: str) -> int:
+    def attempt(self, operation: str) -> int:
         """Return the number of this attempt, from 0 on."""
-        number = self.counts.get(what, 0)
-        self.counts[what] = number + 1
+        number = self.counts.get(operation, 0)
+        self.counts[operation] = number + 1
         return number
 
 
@@ -228,7 +238,7 @@ class StageSlot(msgspec.Struct, frozen=True):
 
 class PendingEvictions(msgspec.Struct, kw_only=True):
     pods: dict[str, float]
-    """Uid: since when."""
+    """By uid: the time of the first request."""
     by_force: bool
     refused: dict[str, str]
 
@@ -250,7 +260,7 @@ class StagePool(msgspec.Struct, kw_only=True):
     builds: Mapping[str, Mapping[str, Build]]
     upgrade: UpgradePolicy
     strategy: StrategySpec
-    held: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     gone: bool = False
     rollout: StageRollout | None = None
 
@@ -264,12 +274,3 @@ class NodeMemory(msgspec.Struct, kw_only=True):
     evictions: PendingEvictions | None = None
     writing: int = 0
     """Number of unanswered requests."""
-
-
-def copy_machine(machine: StageMachine) -> StageMachine:
-    copied = copy(machine)
-    copied.drivers = {uid: copy(each) for uid, each in machine.drivers.items()}
-    copied.tenant_pods = {uid: copy(each) for uid, each in machine.tenant_pods.items()}
-    copied.agents = {part: copy(each) for part, each in machine.agents.items()}
-    copied.counts = machine.counts.copy()
-    return copied

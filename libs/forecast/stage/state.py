@@ -1,47 +1,122 @@
-"""The state of a stage.
+"""The state of a stage: its objects, its timers, and the changes since the last view.
 
-Holds objects and timers, counts revisions and uids, and keeps track of changes. What changes it is
-in the modules whose functions take a state.
+The functions of the other modules that take a state change it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy
-from typing import Any
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
 
-from libs.forecast.stage.latencies import Latencies
+import msgspec
+
+from libs.contracts.commands import Command
+from libs.contracts.journal import EntryPhase, Verb
 from libs.forecast.stage.objects import (
     DriverFacts,
     NodeMemory,
+    StageAgent,
+    StageDriverPod,
     StageMachine,
     StageNode,
     StagePool,
+    StageRollout,
     StageSlot,
-    copy_machine,
 )
-from libs.forecast.stage.recorder import JournalRecorder
-from libs.forecast.stage.timers import Callback, TimerQueue
 from libs.forecast.world import WorldModel
-from libs.rollout.views.fleet import SourceState
+
+SCHEDULER = "system:serviceaccount:sluice:sluice-scheduler"
+
+
+class Latencies(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds, as seen with a real control plane and healthy agents."""
+
+    write: float = 0.02
+    """Until a request of the scheduler is carried out and answered."""
+    request_timeout: float = 3.0
+    """Until an unanswered request is given up."""
+    eviction_retry: float = 5.0
+    """Between two requests to evict a pod that a disruption budget keeps."""
+
+    taint: float = 0.3
+    """Until the node lifecycle controller follows a cordon."""
+    daemon_set: float = 0.2
+    """Until the DaemonSet controller follows a Node or a pod."""
+    kubelet: float = 0.1
+    """Until a kubelet sees a pod, or the API server a container."""
+    grace_period: float = 30.0
+    """Of driver pods."""
+    not_ready_after: float = 40.0
+    """Until a silent node is NotReady."""
+    pod_gc: float = 40.0
+    """Until the pods of a deleted Node are deleted."""
+    restart_backoff: float = 10.0
+    """Before a crashed container restarts; doubles with each crash."""
+    restart_backoff_max: float = 300.0
+    pod_scheduling: float = 5.0
+    """Until the Kubernetes scheduler fills a node that is open again."""
+
+    slot_poke: float = 0.1
+    """From a slot's write until the agent has read it."""
+    slot_reread: float = 60.0
+    """Until an agent that missed a poke reads its slot."""
+    agent_start: float = 5.0
+    """From the start of a machine or an agent until it has read its slot."""
+    silent_after: float = 150.0
+    """From an agent's death until it counts as silent; its last beat was earlier."""
+    device_close: float = 1.0
+    """Until a component has closed the devices."""
+    preflight: float = 2.0
+    operand_pause: float = 3.0
+    """Until foreign operands have left or returned after their label changed."""
+    unload_retry: float = 5.0
+    """Between two attempts at an unload that found holders."""
+
+
+class Timer(NamedTuple):
+    """A pending call. Of two at the same time, the lower entry comes first.
+
+    A function and plain values, so that a copy of the timers is valid for a copy of the stage.
+    """
+
+    at: float
+    entry: int
+    callback: Callable[..., None]
+    """Called with the state of the stage and the values."""
+    values: tuple[Any, ...]
+
+
+class Requester(NamedTuple):
+    """The author and verb of a request to the API server."""
+
+    verb: Verb
+    user: str
+    manager: str = ""
+
+
+class ObjectRef(NamedTuple):
+    kind: str
+    name: str
+    uid: str
+    namespace: str = ""
+
 
 NodeHandler = Callable[["StageState", str, frozenset[str]], None]
 """Called with the name of a Node and the paths that changed."""
 MachineHandler = Callable[["StageState", StageMachine], None]
-"""Called after something happened on a machine."""
-
-SOURCES = ("nodes", "pods", "rollouts", "policies", "daemonsets")
+"""Called after a change on a machine."""
 
 
 class StageState:
-    def __init__(
-        self, *, world: WorldModel, start: float, latencies: Latencies, journalled: bool
-    ) -> None:
+    def __init__(self, *, world: WorldModel, start: float, latencies: Latencies) -> None:
         self.now = start
         self.world = world
         self.latencies = latencies
-        self.timers = TimerQueue()
+        self.timers: list[Timer] = []
+        """A heap."""
+        self.timer_entries = 0
         self.revision = 100
-        self.made = 0
-        """Number of uids made."""
+        self.uids = 0
+        """Number of generated uids."""
 
         self.nodes: dict[str, StageNode] = {}
         self.machines: dict[str, StageMachine] = {}
@@ -55,19 +130,10 @@ class StageState:
 
         self.memory: dict[str, NodeMemory] = {}
         self.writing_rollouts: set[str] = set()
-        self.missed_pokes: dict[str, tuple[str, ...]] = {}
-        """Components that miss their pokes, by node."""
         self.epoch = 1
-        """The current leader's."""
+        """The epoch of the current leader."""
         self.leader = 0
         """Number of the current leader; only effects of earlier ones can still arrive."""
-        self.sources = dict[str, SourceState]()
-        """Sources that are older than now."""
-        self.frozen: set[str] = set()
-        """Frozen parts of the views; see `views`."""
-        self.frozen_parts: dict[str, Mapping[str, Any]] = {}
-        self.bus_down_since: float | None = None
-        self.bus_outages: tuple[tuple[float, float], ...] = ()
         self.foreign_operator = ""
 
         self.node_handlers: tuple[NodeHandler, ...] = ()
@@ -77,22 +143,37 @@ class StageState:
         """Nodes to decide about again."""
         self.dirty_pools: set[str] = set()
         self.decided_nodes: set[str] = set()
-        """Nodes changed by a decision itself: shown, but no reason to decide again."""
+        """Nodes changed by a decision itself: in the next view, but not decided again for that."""
         self.decided_pools: set[str] = set()
         self.stale_views: set[str] = set()
-        """Nodes whose view is out of date."""
+        """Nodes with an outdated view."""
         self.stale_memory_views: set[str] = set()
-        """Nodes of whose view only the scheduler's memory is out of date."""
+        """Nodes with a view that is outdated only in the scheduler's memory."""
         self.stale_pool_views: set[str] = set()
-        self.violations: list[tuple[float, str, str]] = []
-        self.recorder: JournalRecorder | None = JournalRecorder() if journalled else None
 
-    def call_after(self, seconds: float, callback: Callback, *values: Any) -> None:
-        self.timers.add(self.now + seconds, callback, *values)
+    # Time.
+
+    def call_after(self, seconds: float, callback: Callable[..., None], *values: Any) -> None:
+        self.call_at(self.now + seconds, callback, *values)
+
+    def call_at(self, at: float, callback: Callable[..., None], *values: Any) -> None:
+        """Add a timer. Timers are never cancelled; callbacks ignore those that became void."""
+        self.timer_entries += 1
+        heappush(self.timers, Timer(at, self.timer_entries, callback, values))
+
+    def run_until(self, time: float) -> None:
+        """Advance to this time, running all timers on the way."""
+        while self.timers and self.timers[0].at <= time:
+            due = heappop(self.timers)
+            self.now = max(self.now, due.at)
+            due.callback(self, *due.values)
+        self.now = max(self.now, time)
+
+    # Changes.
 
     def new_uid(self, kind: str) -> str:
-        self.made += 1
-        return f"{kind}-{self.made}"
+        self.uids += 1
+        return f"{kind}-{self.uids}"
 
     def touch(self, name: str) -> None:
         """Mark the node as changed."""
@@ -112,21 +193,6 @@ class StageState:
         self.dirty.update(names)
         self.stale_views.update(self.dirty)
 
-    def memory_of(self, name: str) -> NodeMemory:
-        memory = self.memory.get(name)
-        if memory is None:
-            memory = self.memory[name] = NodeMemory()
-        return memory
-
-    def record_violation(self, name: str, text: str) -> None:
-        """Record something that no order of events may cause on a machine."""
-        self.violations.append((self.now, name, text))
-
-    def log(self, text: str) -> None:
-        """Log a line for people."""
-        if self.recorder is not None:
-            self.recorder.log(self.now, text)
-
     def node_changed(self, name: str, paths: frozenset[str]) -> None:
         """Notify the handlers; `UID` is among the paths of a created or deleted Node."""
         for handler in self.node_handlers:
@@ -136,49 +202,54 @@ class StageState:
         for handler in self.machine_handlers:
             handler(self, machine)
 
+    # Lookups.
+
+    def memory_of(self, name: str) -> NodeMemory:
+        return self.memory.setdefault(name, NodeMemory())
+
     def machine(self, name: str, boot: int) -> StageMachine | None:
         """Return the machine, if it is up and in this boot."""
         machine = self.machines.get(name)
         return machine if machine is not None and machine.up and machine.boot == boot else None
 
-    def copy(self) -> "StageState":
-        """Return an independent state, which shares immutable values."""
-        copied = copy(self)
-        copied.timers = self.timers.copy()
-        copied.nodes = {name: copy(node) for name, node in self.nodes.items()}
-        copied.machines = {name: copy_machine(machine) for name, machine in self.machines.items()}
-        copied.pools = {}
-        for key, pool in self.pools.items():
-            own = copied.pools[key] = copy(pool)
-            own.rollout = copy(pool.rollout)
-        copied.memory = {}
-        for name, memory in self.memory.items():
-            own_memory = copied.memory[name] = copy(memory)
-            if memory.evictions is not None:
-                pending = own_memory.evictions = copy(memory.evictions)
-                pending.pods = pending.pods.copy()
-                pending.refused = pending.refused.copy()
-        for field in (
-            "daemon_sets",
-            "writing_rollouts",
-            "missed_pokes",
-            "slots",
-            "driver_facts",
-            "sources",
-            "frozen",
-            "frozen_parts",
-        ):
-            setattr(copied, field, copy(getattr(self, field)))
-        for field in (
-            "dirty",
-            "dirty_pools",
-            "decided_nodes",
-            "decided_pools",
-            "stale_views",
-            "stale_memory_views",
-            "stale_pool_views",
-            "violations",
-        ):
-            setattr(copied, field, copy(getattr(self, field)))
-        copied.recorder = self.recorder.copy() if self.recorder is not None else None
-        return copied
+    # Overridden by simulations; a forecast does without.
+
+    def log(self, text: str) -> None:
+        """Log a line for people."""
+
+    def on_request(
+        self,
+        ref: ObjectRef,
+        by: Requester,
+        code: int,
+        revision: int = 0,
+        after: StageNode | StageRollout | Mapping[str, str] | None = None,
+    ) -> None:
+        """Observe a write or an attempt; `after`: the object as stored, or empty if it is gone."""
+
+    def on_entry(
+        self,
+        machine: StageMachine,
+        agent: StageAgent,
+        command: Command,
+        phase: EntryPhase,
+        **details: Any,
+    ) -> None:
+        """Observe a line of an agent's journal."""
+
+    def on_driver_start(self, machine: StageMachine, pod: StageDriverPod) -> None:
+        """Observe a driver container that is about to start."""
+
+    def on_node_answer(self, name: str) -> None:
+        """Observe an answer of the API server about a Node."""
+
+    def on_rollout_answer(self, key: str) -> None:
+        """Observe an answer of the API server about a Rollout."""
+
+    def on_slot_answer(self, name: str, component: str) -> None:
+        """Observe an answer of the bus about a slot."""
+
+    def poke_seconds(self, name: str, component: str) -> float:
+        """Return the time until a component reads a slot that is being written."""
+        del name, component
+        return self.latencies.slot_poke

@@ -1,6 +1,6 @@
 """The validator: its chain of steps, and the resulting evidence.
 
-Evidence names what was there when the chain began, and only if it is still there.
+Evidence names the driver run at the beginning of the chain, provided that it lasts to the end.
 `on_machine_changed` may be called at any time and any number of times.
 """
 
@@ -14,7 +14,7 @@ from libs.forecast.stage.state import StageState
 from libs.forecast.world import VALIDATION_STEPS
 
 RUNTIME, MIG = "runtime-1", "mig-1"
-_WAITS = "plugin"
+_PLUGIN_STEP = "plugin"
 """The step that cannot pass while the plugin is quiesced."""
 
 
@@ -30,11 +30,11 @@ def on_machine_changed(state: StageState, machine: StageMachine) -> None:
     if not agent.phase:
         _begin(state, machine, agent, agent.body)
     elif agent.phase == "waits" and _plugin_holds(machine):
-        _run_step(state, machine, agent, VALIDATION_STEPS.index(_WAITS))
+        _run_step(state, machine, agent, VALIDATION_STEPS.index(_PLUGIN_STEP))
 
 
 def driver_instance(machine: StageMachine, label: str) -> str:
-    """Identify the working driver; empty: none with this label."""
+    """Return the identity of the working driver; empty: none has this label."""
     loaded = machine.loaded
     if loaded is None:
         return ""
@@ -78,7 +78,7 @@ def _run_step(state: StageState, machine: StageMachine, agent: StageAgent, index
     if end.after is None:
         return
     steps = VALIDATION_STEPS.index(end.failed) + 1 if end.failed else len(VALIDATION_STEPS)
-    chain = (agent.life, agent.current_op.order, index)
+    chain = (agent.process_number, agent.current_op.order, index)
     state.call_after(end.after / steps, validation_step_finished, machine.name, machine.boot, chain)
 
 
@@ -88,7 +88,7 @@ def validation_step_finished(
     life, order, index = chain
     machine = state.machine(name, boot)
     agent = machine.agents["validator"] if machine is not None else None
-    if machine is None or agent is None or agent.life != life or not agent.running:
+    if machine is None or agent is None or agent.process_number != life or not agent.running:
         return
     body = agent.body
     if (
@@ -101,11 +101,11 @@ def validation_step_finished(
     if failed == VALIDATION_STEPS[index]:
         _end(state, machine, agent, body, failed)
     elif index + 1 == len(VALIDATION_STEPS):
-        same = driver_instance(machine, body.label) == agent.instance
-        _end(state, machine, agent, body, "" if same else VALIDATION_STEPS[0])
+        is_same_driver = driver_instance(machine, body.label) == agent.instance
+        _end(state, machine, agent, body, "" if is_same_driver else VALIDATION_STEPS[0])
     else:
         agents.progress(state, machine, agent, VALIDATION_STEPS[index])
-        if VALIDATION_STEPS[index + 1] == _WAITS and not _plugin_holds(machine):
+        if VALIDATION_STEPS[index + 1] == _PLUGIN_STEP and not _plugin_holds(machine):
             agent.phase = "waits"
         else:
             _run_step(state, machine, agent, index + 1)
@@ -128,7 +128,7 @@ def _evidence(
 ) -> Evidence:
     command, loaded, pod = agent.current_op, machine.loaded, _running(machine)
     if command is None:
-        raise RuntimeError(f"the validator of {machine.name} has no op to prove anything for")
+        raise RuntimeError(f"the validator of {machine.name} has no op in progress to prove")
     started = loaded.driver.loaded_at if loaded is not None else 0.0
     if pod is not None:
         started = pod.status.started or 0.0

@@ -1,4 +1,4 @@
-"""GPUs of simulated machines; their owner sets what they answer."""
+"""GPUs of simulated machines, which return what their owner sets."""
 
 from collections.abc import Callable, Mapping, Sequence
 

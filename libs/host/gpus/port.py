@@ -18,7 +18,7 @@ class DriverLibrary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpusUnavailable(Exception):
-    """There is no driver, or it does not answer. The text says why, for a person."""
+    """There is no driver, or it does not answer. The text is the reason, for people."""
 
 
 class Gpus(Protocol):
@@ -54,7 +54,7 @@ class GpuHandle:
     def __init__(self, gpus: Gpus) -> None:
         self.gpus = gpus
         self.is_quiesced = False
-        self.why = ""
+        self.unavailable_reason = ""
         """Why the GPUs cannot be queried now; empty if they can."""
 
     def release(self) -> None:
@@ -69,19 +69,19 @@ class GpuHandle:
     def acquire(self) -> DriverLibrary | None:
         """Open the library; return None and set `why` where that is impossible."""
         if self.is_quiesced:
-            self.why = "the GPUs are released while the driver changes"
+            self.unavailable_reason = "the GPUs are released while the driver changes"
             return None
         try:
             library = self.gpus.open()
         except GpusUnavailable as error:
             self.mark_lost(error)
             return None
-        self.why = ""
+        self.unavailable_reason = ""
         return library
 
     def mark_lost(self, error: GpusUnavailable) -> None:
         """Close the GPUs after a call failed, because the driver may be gone."""
-        self.why = str(error)
+        self.unavailable_reason = str(error)
         self.gpus.close()
 
 

@@ -2,7 +2,7 @@
 before the next leader's begins. `term` has the arithmetic behind this.
 
 - A record that has not changed for its duration (at least 15 s) plus the clock skew, by the local
-  clock, is free. Only changes count; clocks of other machines are never compared.
+  clock, is free. Only changes count; timestamps of other machines are not compared.
 - A missing record is not free: the leader may have lost it to a `kubectl delete` and will recreate
   it. A candidate waits as long as for an unchanged one. An existing Lease without holder is free at
   once, so a deployment may create an empty one.
@@ -16,11 +16,10 @@ from contextlib import asynccontextmanager, suppress
 from libs.kube import views
 from libs.kube.client import Kube
 from libs.kube.errors import Conflict, KubeError, NotFound
-from libs.kube.lease.record import LeaseRecord
+from libs.kube.lease.record import LeaseRecord, expiry_delay
 from libs.kube.lease.renewal import LeaseRenewer
 from libs.kube.lease.term import (
     CLOCK_SKEW,
-    LEASE_SECONDS,
     REQUEST_TIMEOUT,
     FencedTransport,
     NotLeading,
@@ -89,19 +88,19 @@ class LeaderElector:
         try:
             yield term
         except asyncio.CancelledError as cancelled:
-            if renewer.cut and owner.cancelling() - 1 <= before:
+            if renewer.cancelled_body and owner.cancelling() - 1 <= before:
                 raise NotLeading(
                     f"lead by {term.lease}", f"stopped: {term.end_reason}"
                 ) from cancelled
             raise
         else:
-            if renewer.cut:
+            if renewer.cancelled_body:
                 raise NotLeading(f"lead by {term.lease}", f"stopped: {term.end_reason}")
         finally:
             term.end("the body has ended")
             for task in tasks:
                 task.cancel()
-            if renewer.cut:
+            if renewer.cancelled_body:
                 owner.uncancel()
             await asyncio.wait(tasks)
             await self._release(term, renewer.version)
@@ -124,14 +123,14 @@ class LeaderElector:
                 pass  # another candidate was faster
             except KubeError as error:
                 self._log_problem(str(error))
-            until = last_seen.since + _expiry_delay(last_seen.record) - self._clock.monotonic()
+            until = last_seen.since + expiry_delay(last_seen.record) - self._clock.monotonic()
             wait = jittered(POLL_INTERVAL, self._random)
             await self._clock.sleep(min(wait, until) if until > 0 else wait)
 
     def _is_free(self, record: views.Lease | None, last_seen: "_LastSeen") -> bool:
         if record is not None and record.spec.holder_identity in (None, "", self.holder):
             return True
-        return self._clock.monotonic() - last_seen.since >= _expiry_delay(record)
+        return self._clock.monotonic() - last_seen.since >= expiry_delay(record)
 
     def _begin_term(self, written: views.Lease, *, sent_at: float) -> Term:
         transitions = written.spec.lease_transitions or 0
@@ -140,7 +139,7 @@ class LeaderElector:
         return Term(lease=title, transitions=transitions, sent=sent_at, clock=self._clock)
 
     async def _release(self, term: Term, version: str) -> None:
-        # Until then a request of this term may still be carried out, so no other may lead.
+        # Until then a request of this term may be carried out, so no other candidate may lead.
         await self._clock.sleep(term.seconds_in_flight())
         releasing = bounded(self._clear_holder(version), seconds=REQUEST_TIMEOUT, clock=self._clock)
         error = await attempt(releasing)
@@ -184,17 +183,12 @@ class _LastSeen:
         self.record, self._read_at = record, now
 
 
-def _expiry_delay(record: views.Lease | None) -> float:
-    stated = 0 if record is None else record.spec.lease_duration_seconds or 0
-    return max(LEASE_SECONDS, float(stated)) + CLOCK_SKEW
-
-
 STAND_BACK_SECONDS = 5.0
 """Pause before a deposed leader becomes a candidate again."""
 
 
 class Deposed(Exception):
-    """Raised by a term's function that sees another leader: it releases the lease and waits."""
+    """Another leader is active: release the lease and wait. Raised by the function of a term."""
 
 
 class Candidate:
@@ -233,9 +227,9 @@ class Candidate:
                     fenced = FencedTransport(self._transport, term, clock=self._env.clock)
                     await lead(Kube(fenced, manager=self._manager, clock=self._env.clock))
             except NotLeading as over:
-                _log.warning("leads no more", why=str(over))
+                _log.warning("no longer leading", why=str(over))
             except Deposed as over:
-                _log.warning("deposed: stops at once", why=str(over))
+                _log.warning("deposed: leading ends at once", why=str(over))
                 await self._env.clock.sleep(jittered(STAND_BACK_SECONDS, self._env.random))
             finally:
                 on_term_end()

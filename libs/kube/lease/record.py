@@ -1,5 +1,6 @@
-"""Reads and writes of the Lease object, each within 3 s; every write names the revision it was
-decided on.
+"""Lease objects: reads and writes of our own, their expiry, and the detection of a GPU Operator.
+
+Each request has 3 s; every write names the revision it was decided on.
 """
 
 from typing import Any, Final
@@ -7,10 +8,9 @@ from typing import Any, Final
 from libs.kube import views
 from libs.kube.client import Kube
 from libs.kube.errors import NotFound, UnknownKind
-from libs.kube.lease.term import LEASE_SECONDS, REQUEST_TIMEOUT
-from libs.kube.requests import decode, unknown_kind_errors
+from libs.kube.lease.term import CLOCK_SKEW, LEASE_SECONDS, REQUEST_TIMEOUT
 from libs.kube.resources import LEASES
-from libs.kube.views import Lease, format_micro_time
+from libs.kube.views import format_micro_time
 from libs.runtime.clock import Clock
 
 
@@ -27,18 +27,17 @@ class LeaseRecord:
         return format_micro_time(self._clock.now())
 
     async def read(self, *, within: float = REQUEST_TIMEOUT) -> views.Lease | None:
-        path = LEASES.path(namespace=self._namespace, name=self._name)
         try:
-            with unknown_kind_errors(LEASES):
-                body = await self._kube.request("GET", path, within=within)
+            return await self._kube.get(
+                LEASES, self._name, namespace=self._namespace, within=within
+            )
         except UnknownKind:
             raise
         except NotFound:
             return None
-        return decode(body, LEASES.view, tried=f"GET {path}")
 
     async def claim(self, record: views.Lease | None) -> views.Lease:
-        """Take the lease, if the record is still as it was read."""
+        """Take the lease if the record has not changed since it was read."""
         stamp = self.now()
         spec = {**self._holder_fields(stamp), "acquireTime": stamp}
         if record is None:
@@ -91,30 +90,34 @@ class LeaseRecord:
         )
 
 
+def expiry_delay(lease: views.Lease | None) -> float:
+    """Return the seconds after which a Lease that has not changed, or is missing, has expired."""
+    stated = 0 if lease is None else lease.spec.lease_duration_seconds or 0
+    return max(LEASE_SECONDS, float(stated)) + CLOCK_SKEW
+
+
 GPU_OPERATOR_LEASE: Final = "53822513.nvidia.com"
 """Name of the Lease, in whatever namespace the operator runs."""
 
-MIN_LEASE_SECONDS: Final = 15.0
-"""Minimum duration, and the default for a Lease without one."""
-SKEW: Final = 2.0
-"""Allowance for clocks that run at different rates."""
-
 
 class GpuOperatorDetector:
-    """Tracks the holders of that Lease in every namespace."""
+    """Track the holders of that Lease in every namespace, using only the local clock.
+
+    Each observed change of the Lease proves a live holder until it expires, even if the Lease is
+    deleted meanwhile: its holder recreates it.
+    """
 
     def __init__(self) -> None:
         self._holders: dict[str, tuple[str, float]] = {}
-        """Key of the Lease to a description of its holder and the time at which that expires."""
+        """By key of the Lease: a description of its holder, and the time of its expiry."""
 
-    def observe(self, before: Lease | None, after: Lease | None, *, now: float) -> None:
+    def observe(self, before: views.Lease | None, after: views.Lease | None, *, now: float) -> None:
         lease = after or before
         if lease is None:
             return
         key, holder = lease.metadata.key, lease.spec.holder_identity
         if holder:
-            seconds = max(MIN_LEASE_SECONDS, float(lease.spec.lease_duration_seconds or 0)) + SKEW
-            self._holders[key] = (f"{holder} holds lease {key}", now + seconds)
+            self._holders[key] = (f"{holder} holds lease {key}", now + expiry_delay(lease))
         else:
             self._holders.pop(key, None)
 

@@ -40,7 +40,7 @@ class LeaseRenewer:
     ) -> None:
         self.version = version
         """Revision of the record as last written; empty if unknown."""
-        self.cut = False
+        self.cancelled_body = False
         """Whether the renewer cancelled the body."""
         self._record = record
         self._term = term
@@ -55,7 +55,7 @@ class LeaseRenewer:
 
         def cut(why: str) -> None:
             if not self._term.end_reason:
-                self.cut = True
+                self.cancelled_body = True
                 self._term.end(why)
                 owner.cancel()
 
@@ -114,7 +114,7 @@ class LeaseRenewer:
     async def _write(self, write: Callable[[str, str], Awaitable[views.Lease]]) -> None:
         version, self.version = self.version, ""
         stamp, sent = self._record.now(), self._clock.monotonic()
-        # If the wall clock was set back and two share a time, the earlier one counts.
+        # If the wall clock was set back, two renewals may share a time: the earlier one counts.
         self._unanswered.setdefault(stamp, sent)
         written = await write(version, stamp)
         self.version = written.metadata.resource_version

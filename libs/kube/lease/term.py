@@ -1,4 +1,4 @@
-"""One term of leading, and the arithmetic that keeps two terms apart.
+"""One term of leading, the arithmetic that keeps two terms apart, and the fence of a term.
 
 Let R be the time at which the last successful renewal was *sent*, by the leader's monotonic clock:
 
@@ -10,6 +10,9 @@ Let R be the time at which the last successful renewal was *sent*, by the leader
 
 The 3 s between the last two are a reserve. Only the time of sending counts: a process that was
 frozen wakes up with its term over and cannot send.
+
+`FencedTransport` checks the term right before each change is sent, so no delay between decision and
+request can bypass it. Reads always pass.
 """
 
 import itertools
@@ -19,12 +22,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import msgspec
 
 from libs.kube.errors import KubeError, TimedOut
-from libs.kube.requests import Request, Response, Transport, describe_request
+from libs.kube.requests import Request, Response, Transport
 from libs.runtime.clock import Clock
 from libs.runtime.tasks import bounded
 
 LEASE_SECONDS = 15.0
-"""Duration in the record: others wait so long after its last change."""
+"""Duration in the record: other candidates wait this long after its last change."""
 CLOCK_SKEW = 2.0
 """Additional wait, for clocks that run at different rates."""
 TERM_SECONDS = 8.0
@@ -34,7 +37,7 @@ REQUEST_TIMEOUT = 3.0
 
 
 class NotLeading(KubeError):
-    """The term is over and nothing was sent. Another may lead: discard the plan and decide anew."""
+    """The term is over and nothing was sent. Another process may lead: decide again."""
 
 
 class Term:
@@ -113,15 +116,13 @@ class FencedTransport:
     async def _change(self, request: Request, stack: AsyncExitStack) -> Response:
         query = {**request.query, "timeout": _at_most(request.query.get("timeout", ""))}
         request = msgspec.structs.replace(request, query=query)
-        self._term.check(describe_request(request))
+        self._term.check(str(request))
         number = self._term.begin_request()
         opening = stack.enter_async_context(self._transport.open(request))
         try:
             response = await bounded(opening, seconds=REQUEST_TIMEOUT, clock=self._clock)
         except TimeoutError as error:
-            raise TimedOut(
-                describe_request(request), f"no response within {REQUEST_TIMEOUT:g} s"
-            ) from error
+            raise TimedOut(str(request), f"no response within {REQUEST_TIMEOUT:g} s") from error
         if response.status < 500:
             self._term.end_request(number)
         return response
@@ -129,6 +130,6 @@ class FencedTransport:
 
 def _at_most(timeout: str) -> str:
     seconds = timeout.removesuffix("s")
-    # 0 means no limit to a server.
+    # For a server, 0 means no limit.
     shorter = seconds.replace(".", "", 1).isdecimal() and 0 < float(seconds) < REQUEST_TIMEOUT
     return timeout if shorter else f"{REQUEST_TIMEOUT:g}s"

@@ -63,8 +63,7 @@ class DevicePlugin(AgentSection, frozen=True, kw_only=True):
     """The kubelet's device plugin."""
 
     enabled: Annotated[
-        bool,
-        About("Whether GPUs are offered to pods.", effect="deploys the device plugin"),
+        bool, About("Whether GPUs are offered to pods.", effect="deploys the device plugin")
     ] = True
     config: Annotated[
         PluginConfig, About("Per-node configurations.", no_effect_because=NO_PLUGIN_CONFIG)
@@ -88,10 +87,9 @@ class ExporterService(PolicyStruct, frozen=True, kw_only=True):
 class HpcJobMapping(PolicyStruct, frozen=True, kw_only=True):
     """Mapping of GPUs to HPC jobs, read from files."""
 
-    enabled: Annotated[bool, About("Whether job mapping files are read.", absent=True)] = False
+    enabled: Annotated[bool, About("Whether job mapping files are read.", unsupported=True)] = False
     directory: Annotated[
-        str,
-        About("The directory with the files.", unset="/var/lib/dcgm-exporter/job-mapping"),
+        str, About("The directory with the files.", unset="/var/lib/dcgm-exporter/job-mapping")
     ] = ""
 
 
@@ -99,8 +97,7 @@ class DcgmExporter(AgentSection, frozen=True, kw_only=True):
     """GPU metrics for Prometheus."""
 
     enabled: Annotated[
-        bool,
-        About("Whether GPU metrics are collected.", effect="deploys the telemetry agent"),
+        bool, About("Whether GPU metrics are collected.", effect="deploys the telemetry agent")
     ] = True
     annotations: Annotated[
         Labels, About("Annotations of its pods.", effect="set on the telemetry agent's pods")
@@ -126,13 +123,15 @@ class DcgmExporter(AgentSection, frozen=True, kw_only=True):
         About(
             "Whether metrics carry the labels of pods.",
             no_effect_because=NO_POD_LABELS,
-            absent=True,
+            unsupported=True,
         ),
     ] = False
     enable_pod_uid: Annotated[
         bool,
         About(
-            "Whether metrics carry the UIDs of pods.", no_effect_because=NO_POD_LABELS, absent=True
+            "Whether metrics carry the UIDs of pods.",
+            no_effect_because=NO_POD_LABELS,
+            unsupported=True,
         ),
     ] = msgspec.field(name="enablePodUID", default=False)
     pod_label_allowlist_regex: Annotated[

@@ -103,7 +103,7 @@ class Operator(PolicyStruct, frozen=True, kw_only=True):
         About(
             "Whether OpenShift's toolkit builds the driver.",
             no_effect_because=NO_OPENSHIFT,
-            absent=True,
+            unsupported=True,
         ),
     ] = msgspec.field(name="use_ocp_driver_toolkit", default=False)
 
@@ -186,7 +186,7 @@ class Cdi(PolicyStruct, frozen=True, kw_only=True):
         About(
             "Whether an NRI plugin injects GPUs.",
             no_effect_because=NO_NRI,
-            absent=True,
+            unsupported=True,
             stored=True,
         ),
     ] = False
@@ -196,7 +196,7 @@ class Psa(PolicyStruct, frozen=True, kw_only=True):
     """Pod security labels of the namespace."""
 
     enabled: Annotated[
-        bool, About("Whether the labels are written.", no_effect_because=NO_PSA, absent=True)
+        bool, About("Whether the labels are written.", no_effect_because=NO_PSA, unsupported=True)
     ] = False
 
 
@@ -227,8 +227,8 @@ class HostPaths(PolicyStruct, frozen=True, kw_only=True):
     ] = "/var/lib/kubelet"
 
 
-def _required(description: str, moot: str = "") -> About:
-    return About(description, no_effect_because=moot, required=True)
+def _required(description: str, reason: str = "") -> About:
+    return About(description, no_effect_because=reason, required=True)
 
 
 class ClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):

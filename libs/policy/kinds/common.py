@@ -1,13 +1,21 @@
-"""Parts that several kinds share: images, environment, probes, conditions."""
+"""The definition of a kind, and parts that several share: images, probes, conditions."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
 import msgspec
 
-from libs.policy.shapes import About, FreeForm, IntOrString, PolicyStruct, Rule, Shape, shape_of
+from libs.policy.shapes import (
+    About,
+    FieldDescriptions,
+    FreeForm,
+    IntOrString,
+    PolicyStruct,
+    Rule,
+    Shape,
+    shape_of,
+)
 
 IMAGE_PATTERN = r"[a-zA-Z0-9\-]+"
 QUANTITY_PATTERN = (
@@ -70,9 +78,7 @@ class Image(PolicyStruct, frozen=True, kw_only=True):
     image_pull_policy: Annotated[
         str,
         About(
-            "When the kubelet pulls the image.",
-            effect="set on the container",
-            unset="IfNotPresent",
+            "When the kubelet pulls the image.", effect="set on the container", unset="IfNotPresent"
         ),
     ] = ""
     image_pull_secrets: Annotated[
@@ -133,8 +139,7 @@ class Probe(PolicyStruct, frozen=True, kw_only=True):
     """Timing of a container's probe. Unset fields keep Sluice's defaults."""
 
     initial_delay_seconds: Annotated[
-        int | None,
-        About("Seconds before the first probe.", effect="set on the probe", bits=32),
+        int | None, About("Seconds before the first probe.", effect="set on the probe", bits=32)
     ] = None
     timeout_seconds: Annotated[
         int | None,
@@ -175,7 +180,9 @@ class ConfigName(PolicyStruct, frozen=True, kw_only=True):
 class ServiceMonitor(PolicyStruct, frozen=True, kw_only=True):
     """Settings of a Prometheus ServiceMonitor."""
 
-    enabled: Annotated[bool, About("Whether a ServiceMonitor is created.", absent=True)] = False
+    enabled: Annotated[bool, About("Whether a ServiceMonitor is created.", unsupported=True)] = (
+        False
+    )
     interval: Annotated[str, About("The scrape interval.")] = ""
     honor_labels: Annotated[bool, About("Whether labels of scraped metrics take precedence.")] = (
         False
@@ -212,9 +219,6 @@ class Metadata(PolicyStruct, frozen=True, kw_only=True):
 Conditions = Annotated[
     tuple[Condition, ...], About("The conditions of the object.", keys=("type",))
 ]
-
-
-FieldDescriptions = Mapping[type[msgspec.Struct], Mapping[str, About]]
 
 
 class PrinterColumn(msgspec.Struct, frozen=True):
@@ -256,9 +260,7 @@ class Kind:
     rules: tuple[Rule, ...] = ()
     """Rules for the whole spec."""
     spec_required: bool = False
-    descriptions: FieldDescriptions = field(
-        default_factory=dict[type[msgspec.Struct], Mapping[str, About]]
-    )
+    descriptions: FieldDescriptions | None = None
     """Field descriptions of structs that are declared elsewhere."""
 
     @cached_property
@@ -267,8 +269,8 @@ class Kind:
 
     @cached_property
     def spec_shape(self) -> Shape:
-        return shape_of(self.spec, self.descriptions)
+        return shape_of(self.spec, self.descriptions or {})
 
     @cached_property
     def status_shape(self) -> Shape:
-        return shape_of(self.status, self.descriptions)
+        return shape_of(self.status, self.descriptions or {})

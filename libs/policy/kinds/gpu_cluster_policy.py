@@ -30,8 +30,7 @@ class Cuda(PolicyStruct, frozen=True, kw_only=True):
     """The CUDA version that containers rely on."""
 
     enabled: Annotated[
-        bool,
-        About("Whether a CUDA version is required.", effect="false: version has no effect"),
+        bool, About("Whether a CUDA version is required.", effect="false: version has no effect")
     ] = True
     version: Annotated[
         str,

@@ -91,11 +91,7 @@ class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
         ),
     ] = {}
     node_affinity: Annotated[
-        FreeForm,
-        About(
-            "Rules that select nodes.",
-            effect="causes an error: use nodeSelector",
-        ),
+        FreeForm, About("Rules that select nodes.", effect="causes an error: use nodeSelector")
     ] = {}
     tolerations: Annotated[
         tuple[Toleration, ...], About("Tolerations of the pods.", effect="added to Sluice's own")

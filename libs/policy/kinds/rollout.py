@@ -4,8 +4,8 @@ The fields are declared in `libs.contracts.rollout`; their descriptions are here
 """
 
 from libs.contracts import rollout
-from libs.policy.kinds.common import AGE, FieldDescriptions, Kind, Metadata, PrinterColumn
-from libs.policy.shapes import About, PolicyStruct
+from libs.policy.kinds.common import AGE, Kind, Metadata, PrinterColumn
+from libs.policy.shapes import About, FieldDescriptions, PolicyStruct
 
 _DESCRIPTIONS: FieldDescriptions = {
     rollout.RolloutSpec: {

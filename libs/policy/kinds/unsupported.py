@@ -10,36 +10,35 @@ from libs.policy.shapes import About, PolicyStruct
 class Dcgm(ContainerSection, frozen=True, kw_only=True):
     """The DCGM host engine."""
 
-    enabled: Annotated[bool, About("Whether the host engine runs.", absent=True)] = True
+    enabled: Annotated[bool, About("Whether the host engine runs.", unsupported=True)] = True
     host_port: Annotated[int | None, About("The port on the host.", bits=32)] = None
 
 
-class NodeStatusExporter(ContainerSection, frozen=True, kw_only=True):
+class UnsupportedSection(ContainerSection, frozen=True, kw_only=True):
+    enabled: Annotated[bool, About("Whether it runs.", unsupported=True)] = False
+
+
+class NodeStatusExporter(UnsupportedSection, frozen=True, kw_only=True):
     """Metrics of each node's validation."""
 
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
     service_monitor: Annotated[ServiceMonitor, About("The ServiceMonitor for Prometheus.")] = (
         ServiceMonitor()
     )
 
 
-class VfioManager(ContainerSection, frozen=True, kw_only=True):
+class VfioManager(UnsupportedSection, frozen=True, kw_only=True):
     """Binds GPUs to vfio-pci."""
 
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
     driver_manager: Annotated[DriverManager, About("Its driver manager.")] = DriverManager()
 
 
-class SandboxDevicePlugin(ContainerSection, frozen=True, kw_only=True):
+class SandboxDevicePlugin(UnsupportedSection, frozen=True, kw_only=True):
     """The device plugin for virtual machines."""
 
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
 
-
-class VgpuManager(ContainerSection, frozen=True, kw_only=True):
+class VgpuManager(UnsupportedSection, frozen=True, kw_only=True):
     """The vGPU host driver."""
 
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
     driver_manager: Annotated[DriverManager, About("Its driver manager.")] = DriverManager()
     kernel_module_config: Annotated[
         KernelModuleConfig, About("Parameters of its kernel modules.")
@@ -55,10 +54,9 @@ class VgpuDevicesConfig(PolicyStruct, frozen=True, kw_only=True):
     )
 
 
-class VgpuDeviceManager(ContainerSection, frozen=True, kw_only=True):
+class VgpuDeviceManager(UnsupportedSection, frozen=True, kw_only=True):
     """Makes vGPU devices."""
 
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
     config: Annotated[VgpuDevicesConfig, About("Layouts.")] = VgpuDevicesConfig()
 
 
@@ -88,17 +86,15 @@ class KataConfig(PolicyStruct, frozen=True, kw_only=True):
     runtime_classes: Annotated[tuple[KataClass, ...], About("RuntimeClasses.")] = ()
 
 
-class KataManager(ContainerSection, frozen=True, kw_only=True):
+class KataManager(UnsupportedSection, frozen=True, kw_only=True):
     """Installs what Kata needs."""
 
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
     config: Annotated[KataConfig, About("What Kata runs.")] = KataConfig()
 
 
-class CcManager(ContainerSection, frozen=True, kw_only=True):
+class CcManager(UnsupportedSection, frozen=True, kw_only=True):
     """Confidential computing."""
 
-    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
     default_mode: Annotated[
         str, About("The mode of nodes that do not select one.", choices=("on", "off", "devtools"))
     ] = ""
@@ -115,7 +111,9 @@ class SandboxWorkloads(PolicyStruct, frozen=True, kw_only=True):
 
     enabled: Annotated[
         bool,
-        About("Whether nodes may run virtual machines.", no_effect_because=NO_VMS, absent=True),
+        About(
+            "Whether nodes may run virtual machines.", no_effect_because=NO_VMS, unsupported=True
+        ),
     ] = False
     default_workload: Annotated[
         str,
@@ -141,7 +139,7 @@ class Psp(PolicyStruct, frozen=True, kw_only=True):
     """Pod security policies, which Kubernetes no longer has."""
 
     enabled: Annotated[
-        bool, About("Whether the policies are created.", absent=True, deprecated="use psa")
+        bool, About("Whether the policies are created.", unsupported=True, deprecated="use psa")
     ] = False
 
 

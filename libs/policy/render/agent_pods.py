@@ -8,7 +8,14 @@ import msgspec
 from libs.policy.kinds.agents import MigStrategy, Toolkit
 from libs.policy.kinds.cluster_policy import ClusterPolicy, HostPaths, Operator
 from libs.policy.kinds.common import AgentSection as Section
-from libs.policy.render.pods import BOTH_WAYS, FROM_HOST, JsonObject, host_volume, volume_mount
+from libs.policy.render.pods import (
+    BOTH_WAYS,
+    CREATE,
+    FROM_HOST,
+    JsonObject,
+    host_volume,
+    volume_mount,
+)
 from libs.policy.render.rendered import RenderSettings
 from libs.policy.wanted import Operands, host_root, install_dir, normalize_directory
 
@@ -17,6 +24,10 @@ HOST: Final = "/host"
 
 VALIDATIONS: Final = "/run/nvidia/validations"
 METRICS_PORT: Final = 9400
+
+
+HostPath = tuple[JsonObject, JsonObject]
+"""A volume and its mount."""
 
 
 class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,8 +39,7 @@ class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
     """Policy sections that apply to the agent; the first one takes precedence."""
     env: Mapping[str, str] = {}
     """Default variables; variables of the sections override them."""
-    volumes: tuple[JsonObject, ...] = ()
-    mounts: tuple[JsonObject, ...] = ()
+    volumes: tuple[HostPath, ...] = ()
     annotations: Mapping[str, str] = {}
     ports: tuple[JsonObject, ...] = ()
     host_pid: bool = False
@@ -38,8 +48,7 @@ class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def discovery(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:
-    """Return the pod of the discovery agent, which reports what a node is."""
-    volumes, mounts = _host(policy, read_only=True)
+    """Return the pod of the discovery agent, which reports the hardware and system of a node."""
     return AgentPod(
         image=settings.images.discovery,
         sections=(policy.spec.gfd,),
@@ -47,8 +56,7 @@ def discovery(policy: ClusterPolicy, operands: Operands, settings: RenderSetting
             "MIG_STRATEGY": _mig_strategy(policy),
             "SLUICE_GPU_LABELS": _flag(operands.gpu_labels),
         },
-        volumes=volumes,
-        mounts=mounts,
+        volumes=_host(policy),
         tolerates_all=True,
     )
 
@@ -65,18 +73,16 @@ def driver_agent(policy: ClusterPolicy, operands: Operands, settings: RenderSett
     GPUs.
     """
     spec = policy.spec
-    volumes, mounts = _host(policy, read_only=False)
-    resources, pod_resources_mount = _pod_resources(policy)
-    optional: JsonObject = {"name": settings.artefacts, "optional": True}
-    extra_volumes: list[JsonObject] = [resources, {"name": "artefacts", "configMap": optional}]
-    extra_mounts = [
-        pod_resources_mount,
-        volume_mount("artefacts", "/etc/sluice/artefacts", read_only=True),
+    config_maps = {"artefacts": settings.artefacts, "mig-layouts": spec.mig_manager.config.name}
+    paths = {"artefacts": "/etc/sluice/artefacts", "mig-layouts": "/etc/sluice/mig"}
+    files = [
+        (
+            {"name": volume, "configMap": {"name": name, "optional": True}},
+            volume_mount(volume, paths[volume], read_only=True),
+        )
+        for volume, name in config_maps.items()
+        if name
     ]
-    if spec.mig_manager.config.name:
-        layouts: JsonObject = {"name": spec.mig_manager.config.name, "optional": True}
-        extra_volumes.append({"name": "mig-layouts", "configMap": layouts})
-        extra_mounts.append(volume_mount("mig-layouts", "/etc/sluice/mig", read_only=True))
     return AgentPod(
         image=settings.images.driver,
         sections=(spec.toolkit, spec.mig_manager),
@@ -89,99 +95,93 @@ def driver_agent(policy: ClusterPolicy, operands: Operands, settings: RenderSett
             "SLUICE_TOOLKIT": _flag(operands.toolkit),
             "SLUICE_TOOLKIT_DIR": _toolkit_dir(policy),
         },
-        volumes=(*volumes, *extra_volumes),
-        mounts=(*mounts, *extra_mounts),
+        volumes=(*_host(policy, read_only=False), _pod_resources(policy), *files),
         host_pid=True,
     )
 
 
 def device_plugin(policy: ClusterPolicy, _operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the device plugin."""
-    spec = policy.spec
-    volumes, mounts = _host(policy, read_only=True)
-    folder = f"{_kubelet_dir(policy)}/device-plugins"
     env = {"DEVICE_LIST_STRATEGY": "envvar", "MIG_STRATEGY": _mig_strategy(policy)}
-    if spec.cdi.enabled:
+    if policy.spec.cdi.enabled:
         env |= {
             "CDI_ANNOTATION_PREFIX": "cdi.k8s.io/",
             "DEVICE_LIST_STRATEGY": "cdi-annotations,cdi-cri",
             "NVIDIA_CDI_HOOK_PATH": f"{_toolkit_dir(policy)}/toolkit/nvidia-cdi-hook",
         }
+    sockets = (
+        host_volume("device-plugins", f"{_kubelet_dir(policy)}/device-plugins", CREATE),
+        volume_mount("device-plugins", "/var/lib/kubelet/device-plugins"),
+    )
     return AgentPod(
         image=settings.images.driver,
         args=("plugin",),
-        sections=(spec.device_plugin,),
+        sections=(policy.spec.device_plugin,),
         env=env,
-        volumes=(*volumes, host_volume("device-plugins", folder, "DirectoryOrCreate")),
-        mounts=(*mounts, volume_mount("device-plugins", "/var/lib/kubelet/device-plugins")),
+        volumes=(*_host(policy), sockets),
     )
 
 
 def validator(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the validator, which proves that a node's driver works."""
-    checks = policy.spec.validator
-    sections = {
-        "cuda": checks.cuda,
-        "driver": checks.driver,
-        "plugin": checks.plugin,
-        "toolkit": checks.toolkit,
+    section = policy.spec.validator
+    checks = {
+        "cuda": section.cuda,
+        "driver": section.driver,
+        "plugin": section.plugin,
+        "toolkit": section.toolkit,
     }
-    env = {
+    variables = {
         name: {variable.name: variable.value for variable in check.env}
-        for name, check in sections.items()
+        for name, check in checks.items()
+        if check.env
     }
-    checks_env = {name: values for name, values in env.items() if values}
-    volumes, mounts = _host(policy, read_only=True)
-    resources, pod_resources_mount = _pod_resources(policy)
+    validations = (
+        host_volume("validations", VALIDATIONS, CREATE),
+        volume_mount("validations", VALIDATIONS),
+    )
     return AgentPod(
         image=settings.images.validator,
-        sections=(checks,),
+        sections=(section,),
         env={
             "MIG_STRATEGY": _mig_strategy(policy),
             "SLUICE_CHECK_PLUGIN": _flag(operands.device_plugin),
             "SLUICE_CHECK_TOOLKIT": _flag(operands.toolkit),
             "SLUICE_CHECK_VARIABLES": msgspec.json.encode(
-                checks_env, order="deterministic"
+                variables, order="deterministic"
             ).decode(),
             "SLUICE_DRIVER_DIR": install_dir(policy),
         },
-        volumes=(*volumes, resources, host_volume("validations", VALIDATIONS, "DirectoryOrCreate")),
-        mounts=(*mounts, pod_resources_mount, volume_mount("validations", VALIDATIONS)),
+        volumes=(*_host(policy), _pod_resources(policy), validations),
     )
 
 
 def telemetry(policy: ClusterPolicy, _operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the telemetry agent, which measures GPUs per pod."""
-    volumes, mounts = _host(policy, read_only=True)
-    resources, pod_resources_mount = _pod_resources(policy)
+    section = policy.spec.dcgm_exporter
     return AgentPod(
         image=settings.images.telemetry,
-        sections=(policy.spec.dcgm_exporter,),
-        volumes=(*volumes, resources),
-        mounts=(*mounts, pod_resources_mount),
-        annotations=policy.spec.dcgm_exporter.annotations,
+        sections=(section,),
+        volumes=(*_host(policy), _pod_resources(policy)),
+        annotations=section.annotations,
         ports=({"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},),
     )
 
 
-def _host(
-    policy: ClusterPolicy, *, read_only: bool
-) -> tuple[tuple[JsonObject, ...], tuple[JsonObject, ...]]:
-    """Return volumes and mounts of the host's root and devices.
-
-    Mount propagation shows mounts that are made later.
-    """
-    way = FROM_HOST if read_only else BOTH_WAYS
-    seen = volume_mount("host-root", HOST, propagation=way, read_only=read_only)
-    root = host_volume("host-root", host_root(policy))
-    return (root, host_volume("dev", "/dev")), (seen, volume_mount("dev", "/dev"))
+def _host(policy: ClusterPolicy, *, read_only: bool = True) -> tuple[HostPath, HostPath]:
+    """Return the host's root and devices; mount propagation shows mounts that are made later."""
+    propagation = FROM_HOST if read_only else BOTH_WAYS
+    mount = volume_mount("host-root", HOST, propagation=propagation, read_only=read_only)
+    devices = (host_volume("dev", "/dev"), volume_mount("dev", "/dev"))
+    return (host_volume("host-root", host_root(policy)), mount), devices
 
 
-def _pod_resources(policy: ClusterPolicy) -> tuple[JsonObject, JsonObject]:
-    """Return volume and mount of the kubelet's pod-resources socket."""
-    folder = f"{_kubelet_dir(policy)}/pod-resources"
-    seen = volume_mount("pod-resources", "/var/lib/kubelet/pod-resources", read_only=True)
-    return host_volume("pod-resources", folder, "DirectoryOrCreate"), seen
+def _pod_resources(policy: ClusterPolicy) -> HostPath:
+    """Return the directory of the kubelet's pod-resources socket."""
+    return (
+        host_volume("pod-resources", f"{_kubelet_dir(policy)}/pod-resources", CREATE),
+        volume_mount("pod-resources", "/var/lib/kubelet/pod-resources", read_only=True),
+    )
 
 
 def _kubelet_dir(policy: ClusterPolicy) -> str:

@@ -4,19 +4,14 @@ Agents have no Kubernetes credentials: their token is valid for the bus only. Th
 selected node, with or without driver, RuntimeClass or bus.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from libs.contracts.identities import Writer
-from libs.policy.digest import (
-    DEFAULT_PRIORITY_CLASS,
-    merge_env,
-    user_annotations,
-    user_labels,
-    user_tolerations,
-)
+from libs.policy.digest import merge_env, user_annotations, user_labels, user_tolerations
 from libs.policy.installation import service_account_of
 from libs.policy.kinds.cluster_policy import ClusterPolicy, Daemonsets, UpdateStrategy
 from libs.policy.kinds.common import EnvVar, ResourceRequirements
@@ -34,7 +29,7 @@ from libs.policy.render.pods import (
 )
 from libs.policy.render.rendered import COMMON_LABELS, Operand, RenderedObject, RenderSettings
 from libs.policy.shapes import scaled_value
-from libs.policy.wanted import Operands
+from libs.policy.wanted import DEFAULT_PRIORITY_CLASS, Operands
 
 AUDIENCE: Final = "sluice"
 """The audience of agents' tokens: the bus, never the API server."""
@@ -131,10 +126,7 @@ def _daemon_set(
         "spec": {
             "selector": {"matchLabels": {"app": agent.app}},
             "updateStrategy": _strategy(common),
-            "template": {
-                "metadata": drop_empty(pod),
-                "spec": _pod(agent, parts, common, settings),
-            },
+            "template": {"metadata": drop_empty(pod), "spec": _pod(agent, parts, common, settings)},
         },
     }
 
@@ -161,7 +153,7 @@ def _pod(
             "securityContext": common.pod_security_context,
             "imagePullSecrets": pull_secrets((*secrets, *settings.pull_secrets)),
             "containers": [_container(agent, parts, settings)],
-            "volumes": [*parts.volumes, _state(agent), _token()],
+            "volumes": [*(volume for volume, _ in parts.volumes), _state(agent), _token()],
         }
     )
 
@@ -192,10 +184,10 @@ def _container(
             ),
             # Agents run before the device plugin, so no plugin grants them GPU device files.
             "securityContext": {"privileged": True, "readOnlyRootFilesystem": True},
-            # The host's /dev is mounted over the place where Kubernetes would put it.
+            # The host's /dev is mounted over the default path of this file.
             "terminationMessagePath": "/run/termination-log",
             "volumeMounts": [
-                *parts.mounts,
+                *(mount for _, mount in parts.volumes),
                 volume_mount("state", STATE_DIR),
                 volume_mount("bus-token", TOKEN_DIR, read_only=True),
             ],
@@ -203,16 +195,11 @@ def _container(
     )
 
 
-def _resources(sections: Iterable[ResourceRequirements]) -> ResourceRequirements:
+def _resources(sections: Sequence[ResourceRequirements]) -> ResourceRequirements:
     """Merge requirements; for each resource, the first section that sets it takes precedence."""
-    by_precedence = list(sections)[::-1]
     return ResourceRequirements(
-        limits={
-            name: amount for section in by_precedence for name, amount in section.limits.items()
-        },
-        requests={
-            name: amount for section in by_precedence for name, amount in section.requests.items()
-        },
+        limits=dict(ChainMap(*(dict(section.limits) for section in sections))),
+        requests=dict(ChainMap(*(dict(section.requests) for section in sections))),
     )
 
 
@@ -231,19 +218,19 @@ def _strategy(common: Daemonsets) -> JsonObject:
         return {"type": common.update_strategy.value}
     amount = common.rolling_update.max_unavailable or "1"
     # The API server refuses 0, with which no pod would ever be replaced.
-    most = max(1, int(amount)) if amount.isdigit() else amount if scaled_value(amount, 100) else 1
-    return {"type": common.update_strategy.value, "rollingUpdate": {"maxUnavailable": most}}
+    limit = max(1, int(amount)) if amount.isdigit() else amount if scaled_value(amount, 100) else 1
+    return {"type": common.update_strategy.value, "rollingUpdate": {"maxUnavailable": limit}}
 
 
 DEPLOY_PREFIX: Final = "nvidia.com/gpu.deploy."
-"""Prefix of the labels that say whether a node gets an operand; the operand's name follows."""
+"""Prefix of the labels that decide whether a node gets an operand; the operand's name follows."""
 
 DEPLOY_OPERANDS: Final = f"{DEPLOY_PREFIX}operands"
-"""Set to `false` by people on a node that gets no operands at all."""
+"""The label that people set to `false` on a node that gets no operands at all."""
 DEPLOY_DRIVER: Final = f"{DEPLOY_PREFIX}driver"
 
 NEVER_PAUSED_LABELS: Final = frozenset(
     (DEPLOY_OPERANDS, DEPLOY_DRIVER, *(agent.selector[0] for agent in AGENTS))
 )
-"""Labels that are not paused during an upgrade: pods selected by them stay, and nothing waits for
-them to go. The whole-node switch, the driver, and the selectors of Sluice's own agents."""
+"""Labels that are not paused during an upgrade: pods selected by them stay, and no upgrade waits
+for them. These are the whole-node switch, the driver, and the selectors of Sluice's own agents."""

@@ -203,10 +203,7 @@ def _daemon_set(
         "spec": {
             "selector": {"matchLabels": {"app": APP, DRIVER_LABEL: identity.label}},
             "updateStrategy": {"type": "OnDelete"},
-            "template": {
-                "metadata": {"labels": labels, "annotations": annotations},
-                "spec": pod,
-            },
+            "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod},
         },
     }
 

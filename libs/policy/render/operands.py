@@ -25,7 +25,7 @@ from libs.policy.render.rendered import (
 from libs.policy.variants import NodeVariants
 from libs.policy.wanted import InstallMethod, operands_of
 
-_ORDER: Final = {operand: at for at, operand in enumerate(Operand)}
+_ORDER: Final = {operand: index for index, operand in enumerate(Operand)}
 _DEFAULT_POLICY: Final = ClusterPolicy(
     spec=ClusterPolicySpec(mig=MigSection(strategy=MigStrategy.SINGLE))
 )
@@ -39,8 +39,8 @@ def render_operands(
 
     `config_maps` are the ConfigMaps of the operands' namespace that policies name.
     """
-    is_held = _is_held(pools)
-    objects: list[RenderedObject] = [] if is_held else list(_cluster_operands(pools, settings))
+    held = _is_held(pools)
+    objects: list[RenderedObject] = [] if held else list(_cluster_operands(pools, settings))
     failures: list[RenderFailure] = []
     for pool in pools.pools:
         if pool.held or pool.driver.method is not InstallMethod.CONTAINER:
@@ -54,15 +54,17 @@ def render_operands(
     # Driver pods outlive their pools and may restart, so the ConfigMap that they mount stays.
     objects.append(startup_probe_script(settings))
     objects.sort(key=lambda rendered: (_ORDER[rendered.operand], rendered.kind, rendered.name))
-    return RenderResult(objects=tuple(objects), failures=tuple(failures), is_held=is_held)
+    return RenderResult(
+        objects=tuple(objects), failures=tuple(failures), cluster_operands_held=held
+    )
 
 
 def _is_held(pools: Pools) -> bool:
     """Report whether the cluster-wide policy has errors."""
     if pools.cluster is None:
         return False
-    of_gpus = isinstance(pools.cluster, GpuClusterPolicy)
-    kind = (GPU_CLUSTER_POLICY if of_gpus else CLUSTER_POLICY).name
+    is_gpu_policy = isinstance(pools.cluster, GpuClusterPolicy)
+    kind = (GPU_CLUSTER_POLICY if is_gpu_policy else CLUSTER_POLICY).name
     key = (kind, pools.cluster.metadata.name)
     return any(verdict.errors for verdict in pools.verdicts if (verdict.kind, verdict.name) == key)
 

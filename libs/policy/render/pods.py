@@ -7,14 +7,8 @@ import msgspec
 
 from libs.contracts.node import DRIVER_LABEL
 from libs.policy.digest import (
-    DEFAULT_ARGUMENTS,
-    DEFAULT_PRIORITY_CLASS,
-    DEFAULT_PULL_POLICY,
     DIGEST_VARIABLE,
     GPU_TAINT,
-    LIVENESS_PROBE,
-    READINESS_PROBE,
-    STARTUP_PROBE,
     DriverIdentity,
     driver_variables,
     gate_variables,
@@ -29,7 +23,16 @@ from libs.policy.kinds.common import (
     Toleration,
 )
 from libs.policy.render.rendered import RenderSettings
-from libs.policy.wanted import INSTALL_DIR, WantedDriver
+from libs.policy.wanted import (
+    DEFAULT_ARGUMENTS,
+    DEFAULT_PRIORITY_CLASS,
+    DEFAULT_PULL_POLICY,
+    INSTALL_DIR,
+    LIVENESS_PROBE,
+    READINESS_PROBE,
+    STARTUP_PROBE,
+    WantedDriver,
+)
 
 JsonObject = dict[str, Any]
 
@@ -188,10 +191,7 @@ def _init_containers(
 
 
 def _containers(
-    driver: WantedDriver,
-    identity: DriverIdentity,
-    images: Mapping[str, str],
-    files: ConfigFiles,
+    driver: WantedDriver, identity: DriverIdentity, images: Mapping[str, str], files: ConfigFiles
 ) -> list[JsonObject]:
     """Return the containers that start once the gate is open."""
     driver_mounts, mounts = _mounts(driver)
@@ -252,7 +252,7 @@ def _peermem(driver: WantedDriver, image: str, mounts: list[JsonObject]) -> Json
         "imagePullPolicy": driver.image.image_pull_policy or DEFAULT_PULL_POLICY,
         "command": ["nvidia-driver"],
         "args": ["reload_nvidia_peermem"],
-        # These variables say where the network driver is that the container waits for.
+        # These variables locate the network driver that the container waits for.
         "env": env_fields(rdma_env(driver)),
         "securityContext": _PRIVILEGED,
         "volumeMounts": mounts,

@@ -1,13 +1,14 @@
-"""Results of rendering: objects with their operand and pool, and failures."""
+"""Settings of rendering, and its results: objects with operand and pool, and failures."""
 
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
-from libs.policy.digest import DEFAULT_PULL_POLICY, DriverIdentity
+from libs.policy.digest import DriverIdentity
 from libs.policy.findings import Finding
 from libs.policy.kinds.common import EnvVar
+from libs.policy.wanted import DEFAULT_PULL_POLICY
 
 MANAGED_BY = "sluice"
 COMMON_LABELS = {
@@ -63,7 +64,7 @@ class RenderResult(msgspec.Struct, frozen=True, kw_only=True):
     objects: tuple[RenderedObject, ...]
     """Sorted by operand, kind and name."""
     failures: tuple[RenderFailure, ...] = ()
-    is_held: bool = False
+    cluster_operands_held: bool = False
     """Whether the cluster-wide policy has errors. Then operands without a pool are not rendered,
     and existing ones must stay unchanged.
     """

@@ -15,7 +15,6 @@ from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
     bus_wait,
     enter_state,
-    is_old_pod,
     recheck_at,
     state_wait,
     write_record,
@@ -26,35 +25,10 @@ from libs.rollout.node_driver import waits_at_gate
 from libs.rollout.node_writes import record_for_restart
 from libs.rollout.views.machine import Component, DriverPod
 
-
-def restart_again(f: InFlightNode, because: str) -> Step:
-    """Go back to the start of the driver; a deadline that was renewed once is kept."""
-    renewed = {"deadline": f.deadline} if f.record.deadline_renewed else {}
-    record = record_for_restart(
-        f.node,
-        f.record,
-        f.pool,
-        f.now,
-        old_pod_uid=f.record.old_pod_uid,
-        deadline_renewed=True,
-        label=booted_label(f),
-        **renewed,
-    )
-    return write_record(f, record, because, driver_label=record.label)
-
-
-def booted_label(f: InFlightNode) -> str:
-    """Return the label of the same target for the system that is booted now."""
-    if f.build is None or f.record.operation is Operation.VALIDATE:
-        return f.record.label
-    return f.build.label
-
-
 _PERMANENT = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 """Waiting reasons of the kubelet that do not go away by themselves."""
 
-
-_OUT = frozenset({"old-driver", "unload"})
+_UNLOADING_PHASES = frozenset({"old-driver", "unload"})
 """Phases of a swap in which the old driver is still loaded or running."""
 
 
@@ -62,9 +36,8 @@ def pod_restart(f: InFlightNode) -> NodeOutcome:
     """Run the state until the driver is ready and the agent reports its modules."""
     if f.is_overdue:
         return fail(f, f"driver-start: {_progress_text(f)}")
-    old = [pod for pod in f.node.driver_pods if is_old_pod(f.record, pod)]
-    if old:
-        return _remove_old_driver(f, old)
+    if f.old_pods:
+        return _remove_old_driver(f)
     if reason := driver_failure(f):
         return fail(f, f"driver-start: {reason}")
     if cleared := safe_load_to_clear(f.node, f.record.label):
@@ -72,24 +45,21 @@ def pod_restart(f: InFlightNode) -> NodeOutcome:
     return _free_devices(f) or _swap(f) or _finish(f)
 
 
-def _remove_old_driver(f: InFlightNode, old: list[DriverPod]) -> NodeOutcome:
-    """Wait until the object of the old pod is gone: no swap before (docs/states.md#gate-1)."""
+def _remove_old_driver(f: InFlightNode) -> NodeOutcome:
+    """Wait until the old pod is deleted: no swap begins before (docs/states.md#gate-1)."""
     detail = "waiting for the old driver pod to be gone: "
-    for pod in old:
-        named = pod.uid == f.record.old_pod_uid and not pod.deleting
-        if named and pod.label in ("", f.record.label):
+    for pod in f.old_pods:
+        is_recorded = pod.uid == f.record.old_pod_uid and not pod.deleting
+        if is_recorded and pod.label in ("", f.record.label):
             # The label of the node still selects it, so its DaemonSet keeps it.
-            name = f"{pod.namespace}/{pod.name}"
+            ref = PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid)
+            name = pod.display_name
             return Step(
-                actions=(
-                    DeleteDriverPod(
-                        pod=PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid)
-                    ),
-                ),
+                actions=(DeleteDriverPod(pod=ref),),
                 because=f"delete driver pod {name}, so that its DaemonSet creates another",
                 wait=state_wait(f, WaitCode.OLD_DRIVER, f"{detail}{name}"),
             )
-    return state_wait(f, WaitCode.OLD_DRIVER, f"{detail}{old[0].namespace}/{old[0].name}")
+    return state_wait(f, WaitCode.OLD_DRIVER, f"{detail}{f.old_pods[0].display_name}")
 
 
 def driver_failure(f: InFlightNode) -> str:
@@ -124,7 +94,7 @@ def _keeps_modules(f: InFlightNode) -> bool:
 def _swap_command(f: InFlightNode) -> Command | None:
     """Return the op of this state from the slot, if it is of this boot and this start."""
     kinds = CommandKind.SWAP, CommandKind.INSTALL
-    command = slots.live_command(f.node, slots.DRIVER, f.token, f.now, *kinds)
+    command = slots.live_command(f.node, slots.DRIVER, f.record.token, f.now, *kinds)
     if command is None or command.boot_id != f.node.boot_id:
         return None
     body = command.open()
@@ -175,7 +145,9 @@ def _send_swap(f: InFlightNode) -> NodeOutcome:
             f, WaitCode.TARGET_MISSING, "the driver artefact of the target no longer exists"
         )
     deadline = f.now.at + limits.UNLOAD
-    sent = slots.new_command(f.node, slots.DRIVER, body, f.now, token=f.token, deadline=deadline)
+    sent = slots.new_command(
+        f.node, slots.DRIVER, body, f.now, token=f.record.token, deadline=deadline
+    )
     kind = sent.command.kind.value
     detail = f"waiting for the driver agent to begin {kind}"
     wait = state_wait(f, WaitCode.UNLOAD, detail, until=_unload_wait_until(f, sent.command))
@@ -191,14 +163,14 @@ def installs_on_host(f: InFlightNode) -> bool:
 
 
 def is_shut_out_after_swap(f: InFlightNode) -> bool:
-    """Whether another pod came to the gate after the swap, which only opens within one."""
-    command = slots.held_command(f.node, slots.DRIVER, f.token, CommandKind.SWAP)
+    """Whether another pod came to the gate after the swap: the gate opens only during a swap."""
+    command = slots.held_command(f.node, slots.DRIVER, f.record.token, CommandKind.SWAP)
     is_done = slots.slot_result(f.node, slots.DRIVER, command) is not None
     return is_done and waits_at_gate(f.new_pod, f.node.gate)
 
 
 def _unloaded_by(f: InFlightNode, command: Command) -> float:
-    """Return until when the old driver has to be unloaded, by the deadline in the slot."""
+    """Return the time by which the old driver must be unloaded, from the deadline in the slot."""
     sent = command.deadline - limits.UNLOAD
     frozen = limits.deadline_extension(f.record, f.pool, f.now, reported=False)
     return command.deadline + frozen + limits.bus_outage_seconds(f.now, sent)
@@ -219,7 +191,7 @@ def _await_swap(f: InFlightNode, driver: Component, command: Command) -> NodeOut
             wait = state_wait(f, WaitCode.GATE, f"the driver agent {refused}")
             return recheck_at(wait, command.deadline, f.now)
         return state_wait(f, WaitCode.UNLOAD, _progress_text(f))
-    if progress.phase not in _OUT:
+    if progress.phase not in _UNLOADING_PHASES:
         code = WaitCode.GATE if progress.phase == "gate" else WaitCode.DRIVER_START
         return state_wait(f, code, _progress_text(f))
     if limits.is_past(_unloaded_by(f, command), f.now):
@@ -254,9 +226,8 @@ def _finish(f: InFlightNode) -> NodeOutcome:
 
 def _progress_text(f: InFlightNode) -> str:
     """Describe the progress: the detail of a wait, or the cause of a failure."""
-    old = [pod for pod in f.node.driver_pods if is_old_pod(f.record, pod)]
-    if old:
-        return f"the old driver pod {old[0].namespace}/{old[0].name} is still there"
+    if f.old_pods:
+        return f"the old driver pod {f.old_pods[0].display_name} still exists"
     driver = f.node.components.get(slots.DRIVER)
     command = _swap_command(f)
     if driver is None or command is None:
@@ -267,7 +238,7 @@ def _progress_text(f: InFlightNode) -> str:
     if pod is None and not installs_on_host(f):
         return f"no driver pod with label {f.record.label} exists yet"
     if pod is not None and not pod.ready:
-        return f"driver pod {pod.namespace}/{pod.name} is not ready yet{_trouble(pod)}"
+        return f"driver pod {pod.display_name} is not ready yet{_trouble(pod)}"
     return "the driver agent has not reported the loaded modules yet"
 
 
@@ -283,3 +254,26 @@ def _agent_progress_text(f: InFlightNode, driver: Component, command: Command) -
 
 def _trouble(pod: DriverPod | None) -> str:
     return f" ({pod.trouble})" if pod is not None and pod.trouble else ""
+
+
+def restart_again(f: InFlightNode, because: str) -> Step:
+    """Go back to the start of the driver; a deadline that was renewed once is kept."""
+    renewed = {"deadline": f.deadline} if f.record.deadline_renewed else {}
+    record = record_for_restart(
+        f.node,
+        f.record,
+        f.pool,
+        f.now,
+        old_pod_uid=f.record.old_pod_uid,
+        deadline_renewed=True,
+        label=booted_label(f),
+        **renewed,
+    )
+    return write_record(f, record, because, driver_label=record.label)
+
+
+def booted_label(f: InFlightNode) -> str:
+    """Return the label of the same target for the system that is booted now."""
+    if f.build is None or f.record.operation is Operation.VALIDATE:
+        return f.record.label
+    return f.build.label

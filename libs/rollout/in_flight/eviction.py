@@ -1,5 +1,6 @@
-"""Step 4: evict GPU pods and then, where drain is on, the other pods (docs/states.md#upgrade,
-#limits).
+"""Steps 4 and 5: pods leave the node, and components release the GPU devices.
+
+Pods without GPUs leave only where drain is on (docs/states.md#upgrade, #limits).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +12,6 @@ from libs.contracts.commands import Command, CommandKind, Quiesce
 from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.reports import Outcome as Ended
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
-from libs.policy.kinds.upgrade_policy import PodDeletion
 from libs.rollout import limits, slots
 from libs.rollout.decision import EvictPods, NodeOutcome, PodRef, Step, Wait
 from libs.rollout.in_flight.in_flight_node import (
@@ -20,7 +20,6 @@ from libs.rollout.in_flight.in_flight_node import (
     enter_state,
     recheck_at,
     state_wait,
-    was_uncordoned,
     write_record,
 )
 from libs.rollout.in_flight.lease_end import fail, release
@@ -29,120 +28,32 @@ from libs.rollout.views.machine import Component, EvictionExemption, WorkloadPod
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED, first_few
 
 
-def quiesce(
-    f: InFlightNode, names: Sequence[str], on_timeout: Callable[[InFlightNode, str], NodeOutcome]
-) -> NodeOutcome:
-    """Get these components to release the devices; None: they have, or are silent."""
-    pending: list[tuple[str, Component, Command]] = []
-    unsent: list[str] = []
-    for name in names:
-        component = f.node.components.get(name)
-        if component is None:
-            continue
-        command = _quiesce_command(f, component)
-        if command is None:
-            unsent.append(name)
-        else:
-            result = slots.command_result(component, command)
-            is_quiet = result is not None and result.outcome == Ended.DONE
-            if not (is_quiet or component.is_silent(f.now.at)):
-                pending.append((name, component, command))
-    if not unsent and not pending:
-        return None
-    if f.bus_is_down:
-        return bus_wait(f)
-    overdue = [entry for entry in pending if limits.is_past(quiesce_deadline(f, entry[2]), f.now)]
-    if overdue:
-        return on_timeout(f, f"quiesce: {_quiesce_text(overdue)}")
-    return _send_quiesce(f, unsent) if unsent else _await_quiesce(f, pending)
-
-
-def _await_quiesce(
-    f: InFlightNode, pending: Sequence[tuple[str, Component, Command]]
-) -> Wait | Step:
-    until = min(quiesce_deadline(f, command) for _, _, command in pending)
-    if f.record.started and f.deadline is not None:
-        until = min(until, f.deadline)
-    silent_at = min(component.silent_at for _, component, _ in pending)
-    wait = state_wait(f, WaitCode.QUIESCE, _quiesce_text(pending), until=until)
-    return recheck_at(wait, silent_at, f.now)
-
-
-def quiesce_deadline(f: InFlightNode, command: Command) -> float:
-    """Return until when a component may take: derived from the deadline in its slot."""
-    sent = command.deadline - limits.QUIESCE
-    frozen = limits.deadline_extension(f.record, f.pool, f.now, reported=False)
-    return command.deadline + frozen + limits.bus_outage_seconds(f.now, sent)
-
-
-def _quiesce_command(f: InFlightNode, component: Component) -> Command | None:
-    """Return the command in the slot if it is of this boot and not overtaken."""
-    command = component.slot
-    if command is None or command.token != f.token or command.kind != CommandKind.QUIESCE:
-        return None
-    if (command.node_uid, command.boot_id) != (f.node.uid, f.node.boot_id):
-        return None
-    is_overtaken = slots.is_lapsed(component, command, f.now) and f.now.at < command.deadline
-    return None if is_overtaken else command
-
-
-def _quiesce_text(pending: Sequence[tuple[str, Component, Command]]) -> str:
-    """Describe which components have not released the devices yet, and why some cannot."""
-    parts: list[str] = []
-    missing: list[str] = []
-    for name, component, command in pending:
-        result = slots.command_result(component, command)
-        refused = slots.refusal_text(component, command)
-        if result is not None:
-            reason = result.message or result.outcome.value
-            parts.append(f"{name} failed to release the devices: {reason}")
-        elif refused:
-            parts.append(f"{name} {refused}")
-        else:
-            missing.append(name)
-    if missing:
-        parts.insert(0, f"GPU devices not yet released by {', '.join(missing)}")
-    return "; ".join(parts)
-
-
-def _send_quiesce(f: InFlightNode, names: Sequence[str]) -> Step:
-    deadline = f.now.at + limits.QUIESCE
-    actions = tuple(
-        slots.new_command(f.node, name, Quiesce(), f.now, token=f.token, deadline=deadline)
-        for name in names
-    )
-    components = ", ".join(names)
-    detail = f"waiting for {components} to release the GPU devices"
-    wait = state_wait(f, WaitCode.QUIESCE, detail, until=deadline)
-    return Step(actions=actions, because=f"send quiesce to {components}", wait=wait)
-
-
 class _Pods(msgspec.Struct, frozen=True):
     """The pods that have to leave in this state, by what can be done about them."""
 
     evicted: tuple[WorkloadPod, ...]
     forced: tuple[WorkloadPod, ...]
-    """The policy does not allow to evict them; deletion by force would."""
+    """The policy does not allow their eviction; deletion by force would remove them."""
     stuck: tuple[WorkloadPod, ...]
     """They would be created again at once."""
     operands: tuple[WorkloadPod, ...]
-    """They leave by a pause."""
+    """They leave when their operand is paused."""
 
     @property
-    def none(self) -> bool:
+    def is_empty(self) -> bool:
         return not (self.evicted or self.forced or self.stuck or self.operands)
 
 
 def restore_cordon(f: InFlightNode) -> Step | None:
-    """Restore a removed cordon: without it pods would come as fast as they go."""
-    if not was_uncordoned(f):
+    """Restore a removed cordon: without it new pods would replace the evicted ones."""
+    if f.node.cordoned or not f.needs_cordon:
         return None
     because = "the node was uncordoned during its upgrade: cordoned again"
     return write_record(f, f.record, because, initially_cordoned=False)
 
 
 def evict_pods(f: InFlightNode) -> NodeOutcome:
-    """Get the pods of this state off the node; None: none is left."""
+    """Remove the pods of this state from the node; None: no such pod is left."""
     recordon = restore_cordon(f)
     if recordon is not None:
         return recordon
@@ -153,7 +64,7 @@ def evict_pods(f: InFlightNode) -> NodeOutcome:
             f, WaitCode.EVICTION, "the pods of the node are not listed yet", who=NO_ACTION_NEEDED
         )
     pods = _classified(f, f.node.pods)
-    if pods.none:
+    if pods.is_empty:
         return None
     if f.is_overdue:
         return _time_out(f, _describe(pods), pods)
@@ -180,17 +91,13 @@ def _classified(f: InFlightNode, pods: Iterable[WorkloadPod]) -> _Pods:
         elif pod.gpu and pod.exemption in (EvictionExemption.DAEMON_SET, EvictionExemption.MIRROR):
             stuck.append(pod)
         elif pod.exemption is EvictionExemption.NONE and (pod.gpu or (draining and pod.drained)):
-            by_deletion = pod.gpu and _allows(deletion, pod)
-            by_drain = drain.enable and pod.drained and _allows(drain, pod)
+            by_deletion = pod.gpu and pod.is_evictable(deletion)
+            by_drain = drain.enable and pod.drained and pod.is_evictable(drain)
             if by_deletion or (draining and by_drain):
                 evicted.append(pod)
             elif not by_drain:
                 forced.append(pod)
     return _Pods(tuple(evicted), tuple(forced), tuple(stuck), tuple(operands))
-
-
-def _allows(rules: PodDeletion, pod: WorkloadPod) -> bool:
-    return (rules.force or not pod.bare) and (rules.delete_empty_dir or not pod.empty_dir)
 
 
 def _is_drained(pod: WorkloadPod) -> bool:
@@ -313,3 +220,91 @@ def drain(f: InFlightNode) -> NodeOutcome:
 
 def _quiesce_and_start(f: InFlightNode) -> NodeOutcome:
     return quiesce(f, slots.QUIESCED, partial(release, back_off=True)) or start(f)
+
+
+def quiesce(
+    f: InFlightNode, names: Sequence[str], on_timeout: Callable[[InFlightNode, str], NodeOutcome]
+) -> NodeOutcome:
+    """Make these components release the devices; None: each has done so, or is silent."""
+    pending: list[tuple[str, Component, Command]] = []
+    unsent: list[str] = []
+    for name in names:
+        component = f.node.components.get(name)
+        if component is None:
+            continue
+        command = _quiesce_command(f, component)
+        if command is None:
+            unsent.append(name)
+        else:
+            result = slots.command_result(component, command)
+            is_quiet = result is not None and result.outcome == Ended.DONE
+            if not (is_quiet or component.is_silent(f.now.at)):
+                pending.append((name, component, command))
+    if not unsent and not pending:
+        return None
+    if f.bus_is_down:
+        return bus_wait(f)
+    overdue = [entry for entry in pending if limits.is_past(quiesce_deadline(f, entry[2]), f.now)]
+    if overdue:
+        return on_timeout(f, f"quiesce: {_quiesce_text(overdue)}")
+    return _send_quiesce(f, unsent) if unsent else _await_quiesce(f, pending)
+
+
+def _await_quiesce(
+    f: InFlightNode, pending: Sequence[tuple[str, Component, Command]]
+) -> Wait | Step:
+    until = min(quiesce_deadline(f, command) for _, _, command in pending)
+    if f.record.started and f.deadline is not None:
+        until = min(until, f.deadline)
+    silent_at = min(component.silent_at for _, component, _ in pending)
+    wait = state_wait(f, WaitCode.QUIESCE, _quiesce_text(pending), until=until)
+    return recheck_at(wait, silent_at, f.now)
+
+
+def quiesce_deadline(f: InFlightNode, command: Command) -> float:
+    """Return the time by which a component must be quiet, from the deadline in its slot."""
+    sent = command.deadline - limits.QUIESCE
+    frozen = limits.deadline_extension(f.record, f.pool, f.now, reported=False)
+    return command.deadline + frozen + limits.bus_outage_seconds(f.now, sent)
+
+
+def _quiesce_command(f: InFlightNode, component: Component) -> Command | None:
+    """Return the command in the slot if it is of this boot and not superseded."""
+    command = component.slot
+    if command is None or command.token != f.record.token or command.kind != CommandKind.QUIESCE:
+        return None
+    if (command.node_uid, command.boot_id) != (f.node.uid, f.node.boot_id):
+        return None
+    is_superseded = slots.is_lapsed(component, command, f.now) and f.now.at < command.deadline
+    return None if is_superseded else command
+
+
+def _quiesce_text(pending: Sequence[tuple[str, Component, Command]]) -> str:
+    """Describe which components have not released the devices yet, and why some cannot."""
+    parts: list[str] = []
+    missing: list[str] = []
+    for name, component, command in pending:
+        result = slots.command_result(component, command)
+        refused = slots.refusal_text(component, command)
+        if result is not None:
+            reason = result.message or result.outcome.value
+            parts.append(f"{name} failed to release the devices: {reason}")
+        elif refused:
+            parts.append(f"{name} {refused}")
+        else:
+            missing.append(name)
+    if missing:
+        parts.insert(0, f"GPU devices not yet released by {', '.join(missing)}")
+    return "; ".join(parts)
+
+
+def _send_quiesce(f: InFlightNode, names: Sequence[str]) -> Step:
+    deadline = f.now.at + limits.QUIESCE
+    actions = tuple(
+        slots.new_command(f.node, name, Quiesce(), f.now, token=f.record.token, deadline=deadline)
+        for name in names
+    )
+    components = ", ".join(names)
+    detail = f"waiting for {components} to release the GPU devices"
+    wait = state_wait(f, WaitCode.QUIESCE, detail, until=deadline)
+    return Step(actions=actions, because=f"send quiesce to {components}", wait=wait)

@@ -17,8 +17,7 @@ from libs.rollout.views.pool import Build, PoolView
 ENDED_BY_REPORT: Final = frozenset(
     {UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED}
 )
-"""States ended by a report: their deadlines are extended by bus outages."""
-
+"""States that end with a report of an agent: bus outages extend their deadlines."""
 
 DEFAULT_CODES: Final[Mapping[str, WaitCode]] = {
     UpgradeState.WAIT_FOR_JOBS_REQUIRED: WaitCode.JOBS,
@@ -35,43 +34,41 @@ class InFlightNode(msgspec.Struct, frozen=True, kw_only=True):
     pool: PoolView
     now: Instant
     record: NodeRecord
+    """Its token is that of the lease, and of every op under it."""
     lease: NodeLease
+    needs_cordon: bool
+    build: Build | None
+    """What the node gets for the target of its record."""
+    deadline: float | None
+    """When this state times out."""
+    is_overdue: bool
+    bus_is_down: bool
+    old_pods: tuple[DriverPod, ...]
+    """Driver pods that have to be gone before another is admitted."""
+    new_pod: DriverPod | None
+    """The driver pod that this operation should end with."""
 
-    @property
-    def token(self) -> int:
-        """Token of the lease, and of every op under it."""
-        return self.record.token
 
-    @property
-    def needs_cordon(self) -> bool:
-        return needs_cordon(self.record)
-
-    @property
-    def build(self) -> Build | None:
-        """What the node gets for the target of its record."""
-        return self.pool.build(self.record.target, self.node.variant)
-
-    @property
-    def deadline(self) -> float | None:
-        """When this state ends by itself."""
-        reported = self.record.state in ENDED_BY_REPORT
-        return limits.effective_deadline(self.record, self.pool, self.now, reported=reported)
-
-    @property
-    def is_overdue(self) -> bool:
-        return limits.is_past(self.deadline, self.now)
-
-    @property
-    def bus_is_down(self) -> bool:
-        return self.now.visibility.bus_down_since is not None
-
-    @property
-    def new_pod(self) -> DriverPod | None:
-        """The driver pod that this operation should end with."""
-        for pod in self.node.driver_pods:
-            if not is_old_pod(self.record, pod):
-                return pod
-        return None
+def in_flight_node(
+    node: NodeView, pool: PoolView, record: NodeRecord, lease: NodeLease, now: Instant
+) -> InFlightNode:
+    reported = record.state in ENDED_BY_REPORT
+    deadline = limits.effective_deadline(record, pool, now, reported=reported)
+    new_pods = [pod for pod in node.driver_pods if not is_old_pod(record, pod)]
+    return InFlightNode(
+        node=node,
+        pool=pool,
+        now=now,
+        record=record,
+        lease=lease,
+        needs_cordon=needs_cordon(record),
+        build=pool.build(record.target, node.variant),
+        deadline=deadline,
+        is_overdue=deadline is not None and now.at >= deadline,
+        bus_is_down=now.visibility.bus_down_since is not None,
+        old_pods=tuple(pod for pod in node.driver_pods if pod not in new_pods),
+        new_pod=new_pods[0] if new_pods else None,
+    )
 
 
 def is_old_pod(record: NodeRecord, pod: DriverPod) -> bool:
@@ -89,15 +86,15 @@ def state_wait(
     who: str | None = None,
     until: float | None = None,
 ) -> Wait:
-    """Wait until the deadline of the state, or until another moment."""
+    """Return a wait until the deadline of the state, or until the given time."""
     return wait_reasons.wait(code, detail, f.now, f.deadline if until is None else until, who=who)
 
 
-def recheck_at(wait: Wait, at: float, now: Instant) -> Wait | Step:
-    """Return the wait, decided again before it ends by itself."""
-    if at <= now.at:
+def recheck_at(wait: Wait, time: float, now: Instant) -> Wait | Step:
+    """Return the wait, to be decided again at this time, before its own end."""
+    if time <= now.at:
         return wait
-    return Step(actions=(), because=wait.detail, wait=wait, wake_at=at)
+    return Step(actions=(), because=wait.detail, wait=wait, wake_at=time)
 
 
 def bus_wait(f: InFlightNode) -> Wait:
@@ -147,7 +144,7 @@ def write_record(
 
 
 def taint_wait(f: InFlightNode) -> Step | None:
-    """Wait for the taint that follows our fresh cordon: a write before would conflict with it."""
+    """Wait for the taint that follows our new cordon: an earlier write would conflict with it."""
     if not f.needs_cordon or not f.node.cordoned or f.node.cordon_taint:
         return None
     settled_at = f.lease.since + limits.TAINT
@@ -159,12 +156,8 @@ def taint_wait(f: InFlightNode) -> Step | None:
     return Step(actions=(), because=detail, wait=wait, wake_at=settled_at)
 
 
-def was_uncordoned(f: InFlightNode) -> bool:
-    return f.needs_cordon and not f.node.cordoned
-
-
 def _cordon_notes(f: InFlightNode) -> tuple[Notice, ...]:
-    if not was_uncordoned(f):
+    if f.node.cordoned or not f.needs_cordon:
         return ()
     manager = f.node.last_managers.get(NodeField.CORDON, "")
     message = f"{manager or 'an unknown manager'} uncordoned the node during its upgrade"

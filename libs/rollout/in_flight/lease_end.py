@@ -35,8 +35,6 @@ from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.wait_reasons import first_few
 
 AGENT_SILENT_REASON: Final = "agent-silent: the driver agent has stopped sending heartbeats"
-
-
 NOT_READY_REASON: Final = "not-ready: the Node did not become Ready in time"
 
 
@@ -45,7 +43,7 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
     reduced = NodeRecord(
         node_uid=f.node.uid,
         epoch=f.now.epoch,
-        token=f.token,
+        token=f.record.token,
         pool=f.record.pool,
         target=f.record.target,
         label=f.record.label,
@@ -57,7 +55,7 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
     )
     proven = Proven(label=evidence.label, kernel=evidence.kernel)
     before = [
-        slots.idle_command(f.node, name, f.now, token=f.token, proven=proven)
+        slots.idle_command(f.node, name, f.now, token=f.record.token, proven=proven)
         for name in (slots.DRIVER, slots.VALIDATOR)
         if name in f.node.components and _slot_body(f.node, name) != Idle(proven=proven)
     ]
@@ -69,7 +67,7 @@ def finish_removal(f: InFlightNode) -> NodeOutcome:
     written = _release_node(
         f, None, "the driver is removed; the node is no longer managed", proven=True
     )
-    return _and_then(written, _idle_all(f, (*slots.QUIESCED, slots.DRIVER)))
+    return _append_actions(written, _idle_commands(f, (*slots.QUIESCED, slots.DRIVER)))
 
 
 def _release_node(
@@ -89,7 +87,7 @@ def _release_node(
         cordon=cordon_at_release(f.node, f.record, proven=proven),
         initially_cordoned=None if f.record.unproven and not proven else False,
         cleared=_initial_state(f.node) if proven or not f.record.unproven else (),
-        before=(*before, *_stops(f)),
+        before=(*before, *_cancel_evictions(f)),
     )
 
 
@@ -105,12 +103,14 @@ def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
     Components that released the devices take them again first, or are silent.
     """
     quiesced = [
-        name for name in slots.QUIESCED if slots.held_command(f.node, name, f.token) is not None
+        name
+        for name in slots.QUIESCED
+        if slots.held_command(f.node, name, f.record.token) is not None
     ]
     commands = [
-        slots.idle_command(f.node, name, f.now, token=f.token)
+        slots.idle_command(f.node, name, f.now, token=f.record.token)
         for name in quiesced
-        if slots.live_command(f.node, name, f.token, f.now, CommandKind.IDLE) is None
+        if slots.live_command(f.node, name, f.record.token, f.now, CommandKind.IDLE) is None
     ]
     if f.bus_is_down and commands:
         return bus_wait(f)
@@ -118,7 +118,9 @@ def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
         detail = f"waiting for components to resume before the release: {reason}"
         wait = state_wait(f, WaitCode.QUIESCE, detail)
         return Step(
-            actions=(*_stops(f), *commands), because=f"release the node: {reason}", wait=wait
+            actions=(*_cancel_evictions(f), *commands),
+            because=f"release the node: {reason}",
+            wait=wait,
         )
     components = f.node.components
     unanswered = [
@@ -138,9 +140,10 @@ def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
 
 
 def is_releasing(f: InFlightNode) -> bool:
-    """Whether a release has begun: before step 6 nothing else sends these components `idle`."""
+    """Whether a release has begun: before step 6 only a release sends these components `idle`."""
     return any(
-        slots.held_command(f.node, name, f.token, CommandKind.IDLE) for name in slots.QUIESCED
+        slots.held_command(f.node, name, f.record.token, CommandKind.IDLE)
+        for name in slots.QUIESCED
     )
 
 
@@ -174,11 +177,11 @@ def fail(f: InFlightNode, cause: str) -> NodeOutcome:
     if f.bus_is_down:
         return bus_wait(f)
     if not is_failing(f):
-        idle = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.token)
+        idle = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.record.token)
         because = f"the upgrade fails: {cause}"
         if f.record.cause == cause:
             return Step(actions=(idle,), because=because)
-        return _and_then(write_record(f, replace(f.record, cause=cause), because), (idle,))
+        return _append_actions(write_record(f, replace(f.record, cause=cause), because), (idle,))
     answered = driver.slot is not None and slots.command_result(driver, driver.slot) is not None
     if answered or driver.is_silent(f.now.at):
         return _failed(f, f.record.cause)
@@ -190,7 +193,7 @@ def fail(f: InFlightNode, cause: str) -> NodeOutcome:
 
 def is_failing(f: InFlightNode) -> bool:
     """Whether a failure has begun: its cause is in the record, and nothing is proven."""
-    command = slots.live_command(f.node, slots.DRIVER, f.token, f.now, CommandKind.IDLE)
+    command = slots.live_command(f.node, slots.DRIVER, f.record.token, f.now, CommandKind.IDLE)
     return command is not None and command.open() == Idle()
 
 
@@ -220,9 +223,9 @@ def _failed(f: InFlightNode, cause: str) -> Step:
         because=f"failed: {cause}",
         lease=None,
         cordon=unchanged_cordon(node) if record.operation is Operation.VALIDATE else True,
-        before=_stops(f),
+        before=_cancel_evictions(f),
     )
-    return _and_then(written, _idle_all(f, slots.QUIESCED))
+    return _append_actions(written, _idle_commands(f, slots.QUIESCED))
 
 
 def _slot_body(node: NodeView, name: str) -> object:
@@ -230,10 +233,10 @@ def _slot_body(node: NodeView, name: str) -> object:
     return slot.open() if slot is not None else None
 
 
-def _idle_all(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
-    """Return the `idle` commands for slots that hold something else."""
+def _idle_commands(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
+    """Return the `idle` commands for slots that hold another command."""
     return [
-        slots.idle_command(f.node, name, f.now, token=f.token)
+        slots.idle_command(f.node, name, f.now, token=f.record.token)
         for name in names
         if name in f.node.components
         and f.node.components[name].slot is not None
@@ -241,12 +244,12 @@ def _idle_all(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
     ]
 
 
-def _stops(f: InFlightNode) -> tuple[EvictPods, ...]:
-    """Cancel an eviction in progress."""
+def _cancel_evictions(f: InFlightNode) -> tuple[EvictPods, ...]:
+    """Return the action that cancels the evictions in progress."""
     return (EvictPods(pods=()),) if f.node.evictions else ()
 
 
-def _and_then(written: Step, actions: Sequence[Action]) -> Step:
+def _append_actions(written: Step, actions: Sequence[Action]) -> Step:
     """Append actions to a write; none if the write has to wait."""
     if not any(isinstance(action, WriteNode) for action in written.actions):
         return written

@@ -1,10 +1,7 @@
-"""The first write of an operation: lease, record and, where needed, the cordon
-(docs/states.md#upgrade, step 3).
+"""The two writes that begin an operation (docs/states.md#upgrade, steps 3 and 6).
 
-Steps 5 and 6: components release the devices, and the driver label moves.
-
-Moving the label is the start, the first step that cannot be undone; its preconditions are checked
-here once more.
+The first write has lease, record and, where needed, the cordon. Moving the driver label is the
+start, the first step that cannot be undone; its preconditions are checked here once more.
 """
 
 from typing import Any
@@ -29,6 +26,7 @@ from libs.rollout.in_flight.in_flight_node import InFlightNode, bus_wait, enter_
 from libs.rollout.in_flight.lease_end import AGENT_SILENT_REASON, NOT_READY_REASON, release
 from libs.rollout.node_driver import current_run
 from libs.rollout.node_writes import (
+    NON_DISRUPTIVE,
     cordon_at_release,
     current_driver_pod,
     current_record,
@@ -45,10 +43,6 @@ from libs.rollout.views.pool import PoolView, Readiness
 
 _HARMLESS = frozenset({Operation.VALIDATE, Operation.REMOVE})
 """Operations that start no node on a target."""
-
-
-_TAKES_NOTHING = frozenset({Operation.VALIDATE, Operation.BRING_UP})
-"""Operations under which the node stays as available as it is."""
 
 
 def begin(
@@ -78,7 +72,7 @@ def _grant_wait(
     elif target in constraints.halted and operation not in _HARMLESS:
         detail = f"target {target} is halted: {constraints.halted[target]}"
         return wait_reasons.wait(WaitCode.HALTED, detail, now)
-    elif operation not in _TAKES_NOTHING and (source := limits.stale_source(now)):
+    elif operation not in NON_DISRUPTIVE and (source := limits.stale_source(now)):
         return stale_source_wait(source, now)
     elif node.uid in constraints.may_begin:
         return None
@@ -92,7 +86,7 @@ def _first_write(
 ) -> Step:
     state = _first_state(node, candidate, pool)
     label_moves = state in (UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED)
-    disruptive = candidate.operation not in _TAKES_NOTHING
+    disruptive = candidate.operation not in NON_DISRUPTIVE
     cleared, notes = consume_requests(node)
     lease = NodeLease(node_uid=node.uid, owner=LeaseOwner.UPGRADE, token=entry.token, since=now.at)
     return write_step(
@@ -171,13 +165,13 @@ def _new_record(node: NodeView, now: Instant) -> NodeRecord:
 
 
 def _is_attempt(candidate: Candidate, before: NodeRecord) -> bool:
-    """Whether this is an attempt in the strategy's count; validating a node at rest is none."""
+    """Whether the strategy counts this as an attempt; the validation of a node at rest is none."""
     at_rest = before.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
     return not (candidate.operation is Operation.VALIDATE and at_rest)
 
 
 def _revalidated(node: NodeView, before: NodeRecord, candidate: Candidate, pool: PoolView) -> str:
-    """Return the run for which a failed node gets its one validation beside retries."""
+    """Return the driver run for which a failed node gets one validation beside its retries."""
     is_validation = candidate.operation is Operation.VALIDATE
     run = current_run(node, pool)
     if is_validation and run is not None and before.state == UpgradeState.UPGRADE_FAILED:
@@ -186,7 +180,7 @@ def _revalidated(node: NodeView, before: NodeRecord, candidate: Candidate, pool:
 
 
 def _cordoned_by_others(node: NodeView) -> bool:
-    """Whether the node is cordoned by others than us and the adopted upgrade."""
+    """Whether the node is cordoned by another manager than us and the adopted upgrade."""
     record = current_record(node)
     adopted = record is not None and has_adopted_cordon(node, record)
     return node.cordoned and not (is_only_our_cordon(node) or adopted)
@@ -289,6 +283,6 @@ def _start_obstacle(f: InFlightNode) -> NodeOutcome:
 
 
 def stale_source_wait(source: str, now: Instant) -> Wait:
-    """Nothing is taken away on stale data (docs/states.md#freshness)."""
+    """Return the wait for current data on this source (docs/states.md#freshness)."""
     detail = f"the latest data on {source} is more than {limits.STALE_AFTER:.0f} s old"
     return wait_reasons.wait(WaitCode.STALE, detail, now)

@@ -1,8 +1,6 @@
-"""What turns a node back or elsewhere before the start, and reboots after it.
+"""The step of a node under an upgrade lease: interruptions and reboots, then its state.
 
 docs/states.md#v-edited, #v-halt, #v-reboot
-
-Nodes under an upgrade lease: one function for each state (docs/states.md#upgrade).
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +14,7 @@ from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import NodeOutcome, Step
 from libs.rollout.in_flight.driver_restart import booted_label, pod_restart, restart_again
 from libs.rollout.in_flight.eviction import drain, pod_deletion, wait_for_jobs
-from libs.rollout.in_flight.in_flight_node import InFlightNode, write_record
+from libs.rollout.in_flight.in_flight_node import InFlightNode, in_flight_node, write_record
 from libs.rollout.in_flight.lease_end import (
     AGENT_SILENT_REASON,
     NOT_READY_REASON,
@@ -26,136 +24,10 @@ from libs.rollout.in_flight.lease_end import (
     release,
 )
 from libs.rollout.in_flight.validation import validation
-from libs.rollout.node_writes import (
-    current_record,
-    record_in_state,
-    upgrade_lease,
-)
+from libs.rollout.node_writes import current_record, record_in_state, upgrade_lease
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView, Readiness
-
-
-def handle_interruption(f: InFlightNode) -> NodeOutcome:
-    """Release or retarget a node that has not started; None: it goes on."""
-    reason = _unwanted(f)
-    if reason:
-        return release(f, reason, back_off=False)
-    if is_releasing(f):
-        return release(f, _late(f), back_off=True)
-    if f.record.operation is Operation.REMOVE:
-        return None
-    return _retargeted(f) or _other_variant(f)
-
-
-def _unwanted(f: InFlightNode) -> str:
-    """Return why the operation is no longer wanted, though nothing failed; empty: it is."""
-    if f.record.operation is not Operation.REMOVE:
-        return f.pool.constraints.to_release.get(f.node.uid, "") or _pointless(f)
-    unwanted = f.node.excluded or f.node.pool != f.record.pool or f.pool.gone
-    if unwanted or f.pool.method is InstallMethod.PRE_INSTALLED:
-        return ""
-    if f.pool.build(f.pool.target, f.node.variant) is None:
-        return ""
-    return "the policy wants a driver on the node again"
-
-
-def _pointless(f: InFlightNode) -> str:
-    """Return why the upgrade gains nothing: its target has no build, or runs already."""
-    target, build = _granted(f)
-    if not f.node.variant or not (target != f.record.target or is_releasing(f)):
-        return ""
-    if build is None or build.readiness is Readiness.MISSING:
-        return f"target {target} has no driver build for the node"
-    runs = f.record.evidence is not None and f.record.evidence.label == f.node.driver_label
-    if target != f.record.target and runs and build.label == f.node.driver_label:
-        return "the policy wants the running driver again"
-    return ""
-
-
-def _granted(f: InFlightNode) -> tuple[str, Build | None]:
-    """Return the target of its entry in flight, and the build for it."""
-    entry = f.pool.constraints.in_flight.get(f.node.uid)
-    target = f.record.target if entry is None else entry.target
-    return target, f.pool.build(target, f.node.variant)
-
-
-def _late(f: InFlightNode) -> str:
-    """Return which limit caused the release: not stored, but derived from what has passed."""
-    if f.is_overdue and f.record.state == UpgradeState.WAIT_FOR_JOBS_REQUIRED:
-        return "jobs: they did not finish in time"
-    if f.is_overdue and f.node.pods:
-        return "eviction: pods did not leave in time"
-    driver = f.node.components.get(slots.DRIVER)
-    if driver is None or driver.is_silent(f.now.at):
-        return AGENT_SILENT_REASON
-    if f.is_overdue and not f.node.ready:
-        return NOT_READY_REASON
-    return "quiesce: a component did not release the GPU devices in time"
-
-
-def _retargeted(f: InFlightNode) -> Step | None:
-    """Follow an edit of the policy that the entry in flight has taken over."""
-    entry = f.pool.constraints.in_flight.get(f.node.uid)
-    target, build = _granted(f)
-    if entry is None or build is None or target == f.record.target:
-        return None
-    record = replace(
-        f.record,
-        target=target,
-        label=build.label,
-        outside=entry.outside,
-        attempt=1,
-        back_off_until=0.0,
-        back_off_seconds=0.0,
-    )
-    return write_record(f, record, f"the policy was edited: the target is now {target}")
-
-
-def _other_variant(f: InFlightNode) -> Step | None:
-    """Follow a reboot into another kernel or system: it needs another build."""
-    build = f.build
-    if build is None or build.label == f.record.label:
-        return None
-    record = replace(f.record, label=build.label)
-    return write_record(
-        f, record, f"the node now runs {f.node.variant}: it needs another build of the same target"
-    )
-
-
-def handle_reboot(f: InFlightNode) -> Step | None:
-    """Restart the state after a reboot, and its deadline once (docs/states.md#v-reboot)."""
-    if f.node.boot_id == f.record.boot_id:
-        return None
-    if f.record.operation is Operation.VALIDATE:
-        return _renewed(f)
-    if f.record.state == UpgradeState.VALIDATION_REQUIRED:
-        return restart_again(
-            f, "the node was rebooted: the driver must start and be validated again"
-        )
-    return _renewed(f)
-
-
-def _renewed(f: InFlightNode) -> Step | None:
-    label = booted_label(f)
-    if f.record.deadline_renewed and label == f.record.label:
-        return None
-    state = UpgradeState(f.record.state)
-    full = limits.deadline(state, f.pool, f.now)
-    deadline = f.deadline if f.record.deadline_renewed else full
-    record = record_in_state(
-        state,
-        f.record,
-        f.node,
-        f.pool,
-        f.now,
-        label=label,
-        deadline=deadline,
-        deadline_renewed=True,
-    )
-    because = "the node was rebooted: the time limit of its state starts again, once"
-    return write_record(f, record, because, driver_label=label)
-
 
 STATES: Final[Mapping[str, Callable[[InFlightNode], NodeOutcome]]] = {
     UpgradeState.WAIT_FOR_JOBS_REQUIRED: wait_for_jobs,
@@ -172,7 +44,7 @@ def step_in_flight(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
     if record is None or lease is None or record.state not in STATES:
         detail = "the node has an upgrade lease, but no record of what is in progress"
         return wait_reasons.wait(WaitCode.RECORD_LOST, detail, now)
-    f = InFlightNode(node=node, pool=pool, now=now, record=record, lease=lease)
+    f = in_flight_node(node, pool, record, lease, now)
     if is_failing(f):
         return _renew_epochs(f) or fail(f, record.cause)
     irreversible = record.started or record.operation is Operation.VALIDATE
@@ -191,3 +63,124 @@ def _renew_epochs(f: InFlightNode) -> Step | None:
     return Step(
         actions=actions, because=f"renew commands of an earlier leader under epoch {f.now.epoch}"
     )
+
+
+def handle_interruption(f: InFlightNode) -> NodeOutcome:
+    """Release or retarget a node that has not started; None: its upgrade continues."""
+    reason = _unwanted_reason(f)
+    if reason:
+        return release(f, reason, back_off=False)
+    if is_releasing(f):
+        return release(f, _exceeded_limit(f), back_off=True)
+    if f.record.operation is Operation.REMOVE:
+        return None
+    return _retarget(f) or _follow_variant(f)
+
+
+def _unwanted_reason(f: InFlightNode) -> str:
+    """Return why the operation is no longer wanted, though nothing failed; empty: it is wanted."""
+    if f.record.operation is not Operation.REMOVE:
+        return f.pool.constraints.to_release.get(f.node.uid, "") or _pointless_reason(f)
+    unwanted = f.node.excluded or f.node.pool != f.record.pool or f.pool.gone
+    if unwanted or f.pool.method is InstallMethod.PRE_INSTALLED:
+        return ""
+    if f.pool.build(f.pool.target, f.node.variant) is None:
+        return ""
+    return "the policy wants a driver on the node again"
+
+
+def _pointless_reason(f: InFlightNode) -> str:
+    """Return why the upgrade has no use: its target has no build, or runs already."""
+    target, build = _granted_target(f)
+    if not f.node.variant or not (target != f.record.target or is_releasing(f)):
+        return ""
+    if build is None or build.readiness is Readiness.MISSING:
+        return f"target {target} has no driver build for the node"
+    runs = f.record.evidence is not None and f.record.evidence.label == f.node.driver_label
+    if target != f.record.target and runs and build.label == f.node.driver_label:
+        return "the policy wants the running driver again"
+    return ""
+
+
+def _granted_target(f: InFlightNode) -> tuple[str, Build | None]:
+    """Return the target of the node's entry in flight, and the build for it."""
+    entry = f.pool.constraints.in_flight.get(f.node.uid)
+    target = f.record.target if entry is None else entry.target
+    return target, f.pool.build(target, f.node.variant)
+
+
+def _exceeded_limit(f: InFlightNode) -> str:
+    """Return which limit caused the release; the record does not store it."""
+    if f.is_overdue and f.record.state == UpgradeState.WAIT_FOR_JOBS_REQUIRED:
+        return "jobs: they did not finish in time"
+    if f.is_overdue and f.node.pods:
+        return "eviction: pods did not leave in time"
+    driver = f.node.components.get(slots.DRIVER)
+    if driver is None or driver.is_silent(f.now.at):
+        return AGENT_SILENT_REASON
+    if f.is_overdue and not f.node.ready:
+        return NOT_READY_REASON
+    return "quiesce: a component did not release the GPU devices in time"
+
+
+def _retarget(f: InFlightNode) -> Step | None:
+    """Change the record to the target that the entry in flight has since an edit of the policy."""
+    entry = f.pool.constraints.in_flight.get(f.node.uid)
+    target, build = _granted_target(f)
+    if entry is None or build is None or target == f.record.target:
+        return None
+    record = replace(
+        f.record,
+        target=target,
+        label=build.label,
+        outside=entry.outside,
+        attempt=1,
+        back_off_until=0.0,
+        back_off_seconds=0.0,
+    )
+    return write_record(f, record, f"the policy was edited: the target is now {target}")
+
+
+def _follow_variant(f: InFlightNode) -> Step | None:
+    """Change the label after a reboot into another kernel or system, which needs another build."""
+    build = f.build
+    if build is None or build.label == f.record.label:
+        return None
+    record = replace(f.record, label=build.label)
+    return write_record(
+        f, record, f"the node now runs {f.node.variant}: it needs another build of the same target"
+    )
+
+
+def handle_reboot(f: InFlightNode) -> Step | None:
+    """Restart the state after a reboot, and its deadline once (docs/states.md#v-reboot)."""
+    if f.node.boot_id == f.record.boot_id:
+        return None
+    if f.record.operation is Operation.VALIDATE:
+        return _renew_deadline(f)
+    if f.record.state == UpgradeState.VALIDATION_REQUIRED:
+        return restart_again(
+            f, "the node was rebooted: the driver must start and be validated again"
+        )
+    return _renew_deadline(f)
+
+
+def _renew_deadline(f: InFlightNode) -> Step | None:
+    label = booted_label(f)
+    if f.record.deadline_renewed and label == f.record.label:
+        return None
+    state = UpgradeState(f.record.state)
+    full = limits.deadline(state, f.pool, f.now)
+    deadline = f.deadline if f.record.deadline_renewed else full
+    record = record_in_state(
+        state,
+        f.record,
+        f.node,
+        f.pool,
+        f.now,
+        label=label,
+        deadline=deadline,
+        deadline_renewed=True,
+    )
+    because = "the node was rebooted: the time limit of its state starts again, once"
+    return write_record(f, record, because, driver_label=label)

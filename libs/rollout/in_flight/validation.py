@@ -27,12 +27,12 @@ _CUDA_WORKS = frozenset({"cuda", "plugin"})
 """Phases of the validator after CUDA has passed."""
 
 
-class _Observation(msgspec.Struct, frozen=True):
-    """What the state is decided on."""
+class _ValidationInputs(msgspec.Struct, frozen=True):
+    """The inputs of the validation state."""
 
     f: InFlightNode
     run: DriverRun | None
-    """The driver that runs, ready or not."""
+    """The running driver, ready or not."""
     command: Command | None
     """The op in the validator's slot, if it is for this run."""
     evidence: Evidence | None
@@ -59,25 +59,25 @@ def validation(f: InFlightNode) -> NodeOutcome:
     evidence = f.node.evidence
     if evidence is not None and not _is_of_lease(f, evidence, command):
         evidence = None
-    seen = _Observation(f, run, command, evidence)
-    outcome = _finish(seen)
+    inputs = _ValidationInputs(f, run, command, evidence)
+    outcome = _finish(inputs)
     if outcome is not None:
         return outcome
     if f.is_overdue:
-        reason = _progress_text(seen)
+        reason = _progress_text(inputs)
         if evidence is not None:
-            reason = _mismatch(seen, evidence) or "a command to an agent was not answered"
+            reason = _mismatch(inputs, evidence) or "a command to an agent was not answered"
         return fail(f, f"validation: {reason}")
-    if step := _command_step(seen):
+    if step := _command_step(inputs):
         return step
-    if not seen.ready:
+    if not inputs.ready:
         detail = "waiting for the driver to become ready for validation"
         return state_wait(f, WaitCode.DRIVER_START, detail)
-    return state_wait(f, WaitCode.VALIDATION, _progress_text(seen))
+    return state_wait(f, WaitCode.VALIDATION, _progress_text(inputs))
 
 
 def _current_run(f: InFlightNode) -> DriverRun | None:
-    """Return the driver of this operation, whatever method the policy has now."""
+    """Return the driver run of this operation, whatever method the policy has now."""
     pod = f.new_pod
     if pod is not None:
         if pod.started is None:
@@ -93,7 +93,9 @@ def _current_run(f: InFlightNode) -> DriverRun | None:
 
 def _validate_command(f: InFlightNode, run: DriverRun | None) -> Command | None:
     """Return the op in the validator's slot if it is of this boot, this state and this run."""
-    command = slots.live_command(f.node, slots.VALIDATOR, f.token, f.now, CommandKind.VALIDATE)
+    command = slots.live_command(
+        f.node, slots.VALIDATOR, f.record.token, f.now, CommandKind.VALIDATE
+    )
     if command is None or command.boot_id != f.node.boot_id:
         return None
     if f.record.deadline is not None and command.deadline < f.record.deadline:
@@ -112,11 +114,11 @@ def _is_for(body: Validate, run: DriverRun) -> bool:
 
 def _is_of_lease(f: InFlightNode, evidence: Evidence, command: Command | None) -> bool:
     """Whether the evidence is of an op under this lease."""
-    if evidence.token != f.token:
+    if evidence.token != f.record.token:
         return False
     if command is not None:
         return evidence.op == command.op
-    idle = slots.held_command(f.node, slots.VALIDATOR, f.token, CommandKind.IDLE)
+    idle = slots.held_command(f.node, slots.VALIDATOR, f.record.token, CommandKind.IDLE)
     if idle is None or evidence.op >= idle.op:
         return False
     body = idle.open()
@@ -124,17 +126,17 @@ def _is_of_lease(f: InFlightNode, evidence: Evidence, command: Command | None) -
     return proven is not None and proven.label == evidence.label
 
 
-def _finish(seen: _Observation) -> NodeOutcome:
+def _finish(inputs: _ValidationInputs) -> NodeOutcome:
     """End the state by the evidence or the result of the op."""
-    f, evidence = seen.f, seen.evidence
+    f, evidence = inputs.f, inputs.evidence
     if evidence is None:
-        result = slots.slot_result(f.node, slots.VALIDATOR, seen.command)
+        result = slots.slot_result(f.node, slots.VALIDATOR, inputs.command)
         if result is None or result.outcome == Ended.DONE:
             return None
         cause = f"validation: {result.code or 'failed'}: {result.message}".rstrip(": ")
         return fail(f, cause)
     if evidence.passed:
-        proves = not _mismatch(seen, evidence) and _all_answered(seen)
+        proves = not _mismatch(inputs, evidence) and _all_answered(inputs)
         return finish_upgrade(f, evidence) if proves else None
     for step in evidence.steps:
         if not step.passed:
@@ -143,9 +145,9 @@ def _finish(seen: _Observation) -> NodeOutcome:
     return fail(f, "validation: a check did not pass")
 
 
-def _mismatch(seen: _Observation, evidence: Evidence) -> str:
+def _mismatch(inputs: _ValidationInputs, evidence: Evidence) -> str:
     """Return what of the evidence does not fit the node now; empty: it proves what runs."""
-    node, label = seen.f.node, seen.f.record.label
+    node, label = inputs.f.node, inputs.f.record.label
     if evidence.node_uid != node.uid:
         return f"the evidence is for node uid {evidence.node_uid}"
     if evidence.boot_id != node.boot_id:
@@ -154,39 +156,39 @@ def _mismatch(seen: _Observation, evidence: Evidence) -> str:
         return f"the evidence is for kernel {evidence.kernel}"
     if evidence.label != label or node.driver_label != label:
         return f"the evidence is for driver label {evidence.label}"
-    if seen.run is None or not seen.ready:
+    if inputs.run is None or not inputs.ready:
         return "the driver is not running any more"
-    if not covers_run(evidence, seen.run):
+    if not covers_run(evidence, inputs.run):
         return "the evidence is for another run of the driver"
     return ""
 
 
-def _all_answered(seen: _Observation) -> bool:
+def _all_answered(inputs: _ValidationInputs) -> bool:
     """Whether every command that changes the node is answered."""
-    node, kinds = seen.f.node, (CommandKind.SWAP, CommandKind.INSTALL)
-    change = slots.held_command(node, slots.DRIVER, seen.f.token, *kinds)
-    pending = [(slots.DRIVER, change), (slots.VALIDATOR, seen.command)]
+    node, kinds = inputs.f.node, (CommandKind.SWAP, CommandKind.INSTALL)
+    change = slots.held_command(node, slots.DRIVER, inputs.f.record.token, *kinds)
+    pending = [(slots.DRIVER, change), (slots.VALIDATOR, inputs.command)]
     return all(
         command is None or slots.slot_result(node, name, command) is not None
         for name, command in pending
     )
 
 
-def _command_step(seen: _Observation) -> Step | None:
+def _command_step(inputs: _ValidationInputs) -> Step | None:
     """Resume the quiesced components, and ask the validator once the driver is ready."""
-    f, commands = seen.f, list[WriteSlot]()
+    f, commands = inputs.f, list[WriteSlot]()
     for name, component in f.node.components.items():
         slot = component.slot
         if name == slots.VALIDATOR or slot is None or slot.kind != CommandKind.QUIESCE:
             continue  # the validator resumes by its `validate`
-        # On a bring-up no pod can bind to the plugin before CUDA works.
+        # During a bring-up the plugin offers no GPU to pods before CUDA works.
         waits_for_cuda = name == slots.PLUGIN and f.record.operation is Operation.BRING_UP
-        if not waits_for_cuda or _cuda_works(seen):
-            commands.append(slots.idle_command(f.node, name, f.now, token=f.token))
-    if slots.VALIDATOR in f.node.components and seen.run is not None and seen.ready:
-        is_void = seen.evidence is not None and _all_answered(seen)
-        if seen.command is None or is_void:
-            commands.append(_new_validate(f, seen.run))
+        if not waits_for_cuda or _cuda_works(inputs):
+            commands.append(slots.idle_command(f.node, name, f.now, token=f.record.token))
+    if slots.VALIDATOR in f.node.components and inputs.run is not None and inputs.ready:
+        is_void = inputs.evidence is not None and _all_answered(inputs)
+        if inputs.command is None or is_void:
+            commands.append(_new_validate(f, inputs.run))
     if not commands:
         return None
     because = ", ".join(f"{write.command.kind.value} to {write.component}" for write in commands)
@@ -194,10 +196,10 @@ def _command_step(seen: _Observation) -> Step | None:
     return Step(actions=tuple(commands), because=f"send {because}", wait=wait)
 
 
-def _cuda_works(seen: _Observation) -> bool:
-    if seen.command is None:
+def _cuda_works(inputs: _ValidationInputs) -> bool:
+    if inputs.command is None:
         return False
-    progress = slots.command_progress(seen.f.node.components[slots.VALIDATOR], seen.command)
+    progress = slots.command_progress(inputs.f.node.components[slots.VALIDATOR], inputs.command)
     return progress is not None and progress.phase in _CUDA_WORKS
 
 
@@ -210,17 +212,19 @@ def _new_validate(f: InFlightNode, run: DriverRun) -> WriteSlot:
         started=run.started if run.pod_uid else 0.0,
     )
     deadline = f.deadline or f.now.at + limits.VALIDATION
-    return slots.new_command(f.node, slots.VALIDATOR, body, f.now, token=f.token, deadline=deadline)
+    return slots.new_command(
+        f.node, slots.VALIDATOR, body, f.now, token=f.record.token, deadline=deadline
+    )
 
 
-def _progress_text(seen: _Observation) -> str:
-    validator = seen.f.node.components.get(slots.VALIDATOR)
+def _progress_text(inputs: _ValidationInputs) -> str:
+    validator = inputs.f.node.components.get(slots.VALIDATOR)
     if validator is None:
         return "no validator is deployed to this node"
-    progress = None if seen.command is None else slots.command_progress(validator, seen.command)
+    progress = None if inputs.command is None else slots.command_progress(validator, inputs.command)
     if progress is not None:
         return f"{progress.phase}: {progress.detail}" if progress.detail else progress.phase
-    if validator.is_silent(seen.f.now.at):
+    if validator.is_silent(inputs.f.now.at):
         return "the validator has stopped sending heartbeats"
-    refused = slots.refusal_text(validator, seen.command)
+    refused = slots.refusal_text(validator, inputs.command)
     return f"the validator {refused}" if refused else "the validator has not begun"

@@ -1,1 +1,6 @@
-"""The Rollout of a pool: what its nodes contribute, what it allows, grants and writes."""
+"""The Rollout of a pool, reconciled with its nodes (docs/states.md#reconcile).
+
+`contribution` derives the part of one node from its record alone; `tally` keeps the sets of all
+nodes; `evaluation` derives what the pool allows, with `harm`; `allocation` grants starts to the
+candidates in `queues`; `status` derives the write. `pool_decider` ties them together.
+"""

@@ -1,12 +1,9 @@
-"""How many more nodes may start in a pool, by each of its limits, while starts are granted.
-
-Grant starts to the candidates of a pool, in their order.
+"""Grant starts to the candidates of a pool in their order, within each of its limits.
 
 A node keeps its turn while its agent has time to answer the preflight check.
 """
 
-from collections.abc import Iterator, Mapping
-from enum import Enum, auto
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace, merge, nsmallest
 from itertools import islice
 from operator import itemgetter
@@ -30,20 +27,15 @@ from libs.rollout.wait_reasons import NO_ACTION_NEEDED, BlockReason, wait
 
 _LIMITS = "the author of the policy, by raising maxUnavailable"
 
+PREFLIGHTS_AHEAD: Final = 4
+"""How many more preflight checks are requested than nodes may start."""
 
-class _Limit(Enum):
-    """Limits in the order in which they are reported."""
-
-    STOP = auto()
-    HALT = auto()
-    RECOVERY = auto()
-    PROOF = auto()
-    PARALLEL = auto()
-    UNAVAILABLE = auto()
+RECHECKS_AT_ONCE: Final = 8
+"""How many failed preflight checks are repeated at a time."""
 
 
 class Headroom:
-    """Headroom of one pool at one moment; each granted start reduces it."""
+    """The starts that the limits of one pool still allow; each granted start reduces them."""
 
     def __init__(self, pool: PoolView, tally: PoolTally, evaluation: PoolEvaluation) -> None:
         self._pool = pool
@@ -106,44 +98,32 @@ class Headroom:
         return self._limit(key) is None
 
     def block_reason(self, key: QueueKey) -> BlockReason | None:
-        match self._limit(key):
-            case _Limit.STOP:
-                return self._evaluation.blocked_by
-            case _Limit.HALT:
-                return self._halt_reason(key.target)
-            case _Limit.RECOVERY:
-                detail = (
-                    "waiting for another previously failed node: these are upgraded one at a time"
-                )
-                return BlockReason(WaitCode.BUDGET, detail, NO_ACTION_NEEDED)
-            case _Limit.PROOF:
-                return self._proof_reason(key.target)
-            case _Limit.PARALLEL:
-                return self._parallel_reason()
-            case _Limit.UNAVAILABLE:
-                return self._unavailable_reason()
-            case None:
-                return None
+        limit = self._limit(key)
+        return None if limit is None else limit(key.target)
 
-    def _limit(self, key: QueueKey) -> _Limit | None:
-        """Return the first limit that blocks such a candidate."""
-        if self._evaluation.blocked_by is not None:
-            return _Limit.STOP
+    def _limit(self, key: QueueKey) -> Callable[[str], BlockReason] | None:
+        """Return the first limit that blocks such a candidate: the function that describes it."""
+        if (blocked_by := self._evaluation.blocked_by) is not None:
+            return lambda _target: blocked_by
         if key.validates_only:
             return None
-        if harm.is_halted(self._record(key.target)):
-            return _Limit.HALT
+        if key.target in self._evaluation.constraints.halted:
+            return self._halt_reason
         if key.is_recovery:
             if self._recovering:
-                return _Limit.RECOVERY
+                return self._recovery_reason
         elif self._proof_exhausted(key):
-            return _Limit.PROOF
+            return self._proof_reason
         elif self._parallel is not None and self._parallel <= 0:
-            return _Limit.PARALLEL
-        return _Limit.UNAVAILABLE if key.costs_budget and self._available <= 0 else None
+            return self._parallel_reason
+        return self._unavailable_reason if key.costs_budget and self._available <= 0 else None
+
+    def _recovery_reason(self, _target: str) -> BlockReason:
+        detail = "waiting for another previously failed node: these are upgraded one at a time"
+        return BlockReason(WaitCode.BUDGET, detail, NO_ACTION_NEEDED)
 
     def _halt_reason(self, target: str) -> BlockReason:
-        detail = harm.halted_reason(self._record(target))
+        detail = self._evaluation.constraints.halted[target]
         return BlockReason(WaitCode.HALTED, f"target {target} is halted: {detail}")
 
     def _proof_reason(self, target: str) -> BlockReason:
@@ -163,35 +143,25 @@ class Headroom:
         others = len(self._tally.in_flight[target]) - 3
         return f"{names} and {others} more" if others > 0 else names
 
-    def _parallel_reason(self) -> BlockReason:
+    def _parallel_reason(self, _target: str) -> BlockReason:
         limit = self._pool.upgrade.max_parallel_upgrades
         names = _summary(self._tally.parallel) or "starts granted just now"
-        return BlockReason(
-            WaitCode.BUDGET,
-            f"maxParallelUpgrades ({limit}) is reached by {names}",
-        )
+        return BlockReason(WaitCode.BUDGET, f"maxParallelUpgrades ({limit}) is reached by {names}")
 
-    def _unavailable_reason(self) -> BlockReason:
-        limit, away = self._evaluation.limit, self._tally.unavailable
+    def _unavailable_reason(self, _target: str) -> BlockReason:
+        limit, unavailable = self._evaluation.limit, self._tally.unavailable
         if limit == 0:
             return BlockReason(
                 WaitCode.BUDGET,
                 "maxUnavailable is 0, so no available node can be upgraded",
                 _LIMITS,
             )
-        names = _summary(away) or "starts granted just now"
+        names = _summary(unavailable) or "starts granted just now"
         return BlockReason(
             WaitCode.BUDGET,
-            f"{len(away)} of at most {limit} nodes (maxUnavailable) are unavailable: {names}",
+            f"{len(unavailable)} of at most {limit} nodes (maxUnavailable) are unavailable:"
+            f" {names}",
         )
-
-
-PREFLIGHTS_AHEAD: Final = 4
-"""So many more preflight checks are requested than nodes may start."""
-
-
-RECHECKS_AT_ONCE: Final = 8
-"""So many failed preflight checks are repeated at a time."""
 
 
 def _summary(reasons: Mapping[str, str]) -> str:
@@ -202,17 +172,17 @@ def _summary(reasons: Mapping[str, str]) -> str:
 
 
 class Allocation(msgspec.Struct, kw_only=True):
-    """What is granted in one pool, and the waits that follow."""
+    """The grants of one pool, and the waits that follow from them."""
 
     entries: dict[str, InFlight] = {}
     """By uid: nodes that start."""
     names: list[str] = []
     preflight_steps: dict[str, Step] = {}
-    """By name: nodes whose agent is asked."""
+    """By name: steps that request a preflight check."""
     waits: dict[str, Wait] = {}
     """By name: waits for another reason than that of the node's queue."""
-    changed_queues: list[CandidateQueue] = []
-    """Queues whose wait code changed."""
+    requeued: set[str] = set()
+    """Names of the nodes in queues with another wait code than before."""
     probes: tuple[str, ...] = ()
     wake_at: float | None = None
 
@@ -229,42 +199,29 @@ def allocate(
     now: Instant,
 ) -> Allocation:
     """Grant starts; `before` are the wait codes of the last decision."""
-    allocation = Allocation()
-    headroom = Headroom(pool, tally, evaluation)
-    pass_ = _Pass(pool, queues, allocation, nodes=nodes, before=before, fresh=fresh, now=now)
-    pass_.grant_starts(headroom)
+    grants = _Grants(pool, queues, nodes, before, fresh, now, Allocation())
+    grants.grant_starts(Headroom(pool, tally, evaluation))
     if evaluation.blocked_by is None:
-        pass_.repeat_checks()
-    return allocation
+        grants.repeat_checks()
+    return grants.allocation
 
 
-class _Pass:
+class _Grants(msgspec.Struct, frozen=True):
     """One pass over the queues of a pool."""
 
-    def __init__(
-        self,
-        pool: PoolView,
-        queues: CandidateQueues,
-        allocation: Allocation,
-        *,
-        nodes: Mapping[str, NodeView],
-        before: Mapping[str, WaitCode],
-        fresh: Freshness,
-        now: Instant,
-    ) -> None:
-        self._pool = pool
-        self._nodes = nodes
-        self._queues = queues
-        self._before = before
-        self._fresh = fresh
-        self._now = now
-        self._allocation = allocation
+    pool: PoolView
+    queues: CandidateQueues
+    nodes: Mapping[str, NodeView]
+    before: Mapping[str, WaitCode]
+    fresh: Freshness
+    now: Instant
+    allocation: Allocation
 
     def grant_starts(self, headroom: Headroom) -> None:
         """Grant starts to the smallest ranks of all open queues; then check a few ahead."""
         open_heads: list[tuple[Rank, QueueKey, CandidateQueue, Iterator[Rank]]] = []
         blocked_heads: list[tuple[Rank, CandidateQueue, Iterator[Rank]]] = []
-        for key, queue in self._queues.queues.items():
+        for key, queue in self.queues.queues.items():
             if headroom.is_open(key):
                 ranks = iter(queue.ranking)
                 open_heads.append((next(ranks), key, queue, ranks))
@@ -282,52 +239,52 @@ class _Pass:
                 heappop(open_heads)
             else:
                 heapreplace(open_heads, (following, key, queue, ranks))
-        for key, queue in self._queues.queues.items():
+        for key, queue in self.queues.queues.items():
             if queue.set_block(headroom.block_reason(key)):
-                self._allocation.changed_queues.append(queue)
+                self.allocation.requeued.update(queue.ranking.names())
         self._check_ahead(blocked_heads)
 
     def _take_turn(self, name: str, key: QueueKey) -> None:
-        """Start the node whose turn it is, or hold its turn while its check is pending."""
-        node, candidate = self._nodes[name], self._queues.candidates[name]
+        """Start the next node, or hold its turn while its check is pending."""
+        node, candidate = self.nodes[name], self.queues.candidates[name]
         if node.write_pending:
             return
-        status = preflight_status(node, candidate, self._before.get(name), self._now.at)
-        stale_reason = "" if key.validates_only else self._fresh.stale_reason
+        status = preflight_status(node, candidate, self.before.get(name), self.now.at)
+        stale_reason = "" if key.validates_only else self.fresh.stale_reason
         if stale_reason:
-            self._allocation.probes = self._fresh.probes
-            self._allocation.wake_at = self._fresh.wake_at
+            self.allocation.probes = self.fresh.probes
+            self.allocation.wake_at = self.fresh.wake_at
         if status.phase is PreflightPhase.NEEDED:
             self._request_check(node, candidate, self._preflight_wait(until=None))
         elif status.phase is PreflightPhase.PENDING:
-            self._allocation.waits[name] = self._preflight_wait(until=status.due)
+            self.allocation.waits[name] = self._preflight_wait(until=status.due)
         elif stale_reason:
-            self._allocation.waits[name] = wait(WaitCode.STALE, stale_reason, self._now)
+            self.allocation.waits[name] = wait(WaitCode.STALE, stale_reason, self.now)
         else:
             self._start(node, candidate)
 
     def _start(self, node: NodeView, candidate: Candidate) -> None:
-        self._allocation.names.append(node.name)
-        self._allocation.entries[node.uid] = InFlight(
+        self.allocation.names.append(node.name)
+        self.allocation.entries[node.uid] = InFlight(
             node=node.name,
             token=next_token(node),
             target=candidate.target,
-            since=self._now.at,
+            since=self.now.at,
             outside=candidate.outside,
             validates=candidate.operation is Operation.VALIDATE,
         )
-        detail = f"starting: the start is being recorded in Rollout {self._pool.key}"
-        self._allocation.waits[node.name] = wait(
-            WaitCode.BUDGET, detail, self._now, who=NO_ACTION_NEEDED
+        detail = f"starting: the start is being recorded in Rollout {self.pool.key}"
+        self.allocation.waits[node.name] = wait(
+            WaitCode.BUDGET, detail, self.now, who=NO_ACTION_NEEDED
         )
 
     def _preflight_wait(self, *, until: float | None) -> Wait:
         detail = "waiting for the driver agent to answer the preflight check"
-        return wait(WaitCode.PREFLIGHT, detail, self._now, until, who=NO_ACTION_NEEDED)
+        return wait(WaitCode.PREFLIGHT, detail, self.now, until, who=NO_ACTION_NEEDED)
 
     def _request_check(self, node: NodeView, candidate: Candidate, wait_meanwhile: Wait) -> None:
         if candidate.check is not None:
-            self._allocation.preflight_steps[node.name] = Step(
+            self.allocation.preflight_steps[node.name] = Step(
                 actions=(AskPreflight(boot_id=node.boot_id, check=candidate.check),),
                 because="run the preflight check before the cordon",
                 wait=wait_meanwhile,
@@ -337,26 +294,26 @@ class _Pass:
         self, blocked_heads: list[tuple[Rank, CandidateQueue, Iterator[Rank]]]
     ) -> None:
         """Request the checks of the next candidates of queues that were open a moment ago."""
-        lines = [
+        candidates = [
             [
                 (rank, queue),
                 *((following, queue) for following in islice(ranks, PREFLIGHTS_AHEAD - 1)),
             ]
             for rank, queue, ranks in blocked_heads
         ]
-        for rank, queue in islice(merge(*lines, key=itemgetter(0)), PREFLIGHTS_AHEAD):
-            node, candidate = self._nodes[rank.name], self._queues.candidates[rank.name]
-            status = preflight_status(node, candidate, self._before.get(rank.name), self._now.at)
+        for rank, queue in islice(merge(*candidates, key=itemgetter(0)), PREFLIGHTS_AHEAD):
+            node, candidate = self.nodes[rank.name], self.queues.candidates[rank.name]
+            status = preflight_status(node, candidate, self.before.get(rank.name), self.now.at)
             if status.phase is PreflightPhase.NEEDED:
-                self._request_check(node, candidate, queue.wait(self._now.at))
+                self._request_check(node, candidate, queue.wait(self.now.at))
 
     def repeat_checks(self) -> None:
         """Repeat failed checks, a few at a time."""
-        free = max(0, RECHECKS_AT_ONCE - len(self._queues.rechecking))
-        for _, name in islice(self._queues.due, free):
-            blocked_wait = self._queues.blocked[name].wait
+        free = max(0, RECHECKS_AT_ONCE - len(self.queues.rechecking))
+        for _, name in islice(self.queues.due, free):
+            blocked_wait = self.queues.blocked[name].wait
             if blocked_wait is not None:
-                self._request_check(self._nodes[name], self._queues.candidates[name], blocked_wait)
+                self._request_check(self.nodes[name], self.queues.candidates[name], blocked_wait)
 
 
 def next_token(node: NodeView) -> int:

@@ -1,9 +1,7 @@
-"""How many nodes of a pool may be unavailable, and which ones are (docs/states.md#budget).
+"""The contribution of one node to the Rollout of a pool: in flight, ended, unavailable and why.
 
-What one node contributes to the Rollout of a pool: in flight, ended and how, unavailable and
-why.
-
-Derived from the Node's record alone, never from its state label, which people write.
+Derived from the Node's record alone, never from its state label, which people write
+(docs/states.md#budget).
 """
 
 from enum import Enum, auto
@@ -19,65 +17,10 @@ from libs.rollout.node_writes import NON_DISRUPTIVE, current_record, upgrade_lea
 from libs.rollout.views.node import NodeField, NodeView
 
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
-
-
 _NEVER_DONE: Final = frozenset({Operation.BRING_UP, Operation.TAKE_OVER})
 
-
-def unavailable_reason(node: NodeView, record: NodeRecord | None) -> str:
-    """Return why the node counts as unavailable; empty: it is available."""
-    if node.lease is not None and _lowered_by_lease(node, record):
-        return "in an upgrade" if _ours(node) else "leased"
-    if node.state == _FAILED or (record is not None and record.state == _FAILED):
-        return "failed"
-    if not node.ready:
-        return "not ready"
-    if node.cordoned:
-        return "cordoned"
-    no_driver = node.loaded is None and node.modules_reported
-    return "without a driver" if no_driver and _should_have(node, record) else ""
-
-
-def counts_for_base(node: NodeView, record: NodeRecord | None) -> bool:
-    """Whether the node was done in this pool before: only then a joined node counts."""
-    if node.state == _DONE:
-        return True
-    if record is None:
-        return bool(node.driver_label)
-    return bool(record.evidence or node.driver_label) and record.operation not in _NEVER_DONE
-
-
-def _lowered_by_lease(node: NodeView, record: NodeRecord | None) -> bool:
-    lease = node.lease
-    if not isinstance(lease, NodeLease):
-        return True
-    if lease.node_uid != node.uid:
-        return False
-    return (
-        lease.owner is not LeaseOwner.UPGRADE
-        or record is None
-        or record.operation not in NON_DISRUPTIVE
-    )
-
-
-def _ours(node: NodeView) -> bool:
-    return isinstance(node.lease, NodeLease) and node.lease.owner is LeaseOwner.UPGRADE
-
-
-def _should_have(node: NodeView, record: NodeRecord | None) -> bool:
-    """Whether the node had a driver or should run one; not during its first bring-up."""
-    bring_up = record is not None and record.operation is Operation.BRING_UP
-    if bring_up and node.lease is not None:
-        return False
-    return bool(node.driver_label) or (record is not None and record.evidence is not None)
-
-
-_FAILED: Final = UpgradeState.UPGRADE_FAILED
-
-
 _BEGINNING: Final = (NodeField.STATE, NodeField.LEASE, NodeField.RECORD)
-"""What an operation writes first. Cordon and driver label may have stayed from before."""
-
+"""The fields of a first write. Cordon and driver label may be left from an earlier operation."""
 
 UNBEGUN_SECONDS: Final = 60.0
 """How long an entry is kept for a node that does not begin."""
@@ -89,7 +32,7 @@ class EntryResult(Enum):
     VALIDATED = auto()
     FAILED = auto()
     REMOVED = auto()
-    """Neither proof nor harm: nothing irreversible was done, or it does not count."""
+    """Counts as no proof and no harm: the node was not changed, or is outside the counts."""
 
 
 class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -99,7 +42,7 @@ class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The pool selects the node."""
     counts_for_base: bool = False
     was_managed: bool = False
-    """The node bears signs of an earlier rollout of this pool."""
+    """The node has the lease or the record of a rollout of this pool."""
     unavailable: str = ""
     entry: InFlight | None = None
     """Its entry in flight, as the Rollout should have it."""
@@ -132,11 +75,11 @@ class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def contribution_of(
     node: NodeView, entry: InFlight | None, pool: str, now: float
 ) -> NodeContribution:
-    """Return the contribution of the node to this pool, whose Rollout has this entry for it."""
+    """Return the contribution of the node to this pool; `entry` is its entry in the Rollout."""
     record = current_record(node)
-    here = record is None or record.pool == pool or not record.pool
+    is_of_pool = record is None or record.pool == pool or not record.pool
     present = node.pool == pool
-    lease = upgrade_lease(node) if here and node.lease is not None else None
+    lease = upgrade_lease(node) if is_of_pool and node.lease is not None else None
     failed_on = ""
     if record is not None and record.started and not record.outside and record.pool == pool:
         failed_on = record.target if record.state == _FAILED else ""
@@ -157,9 +100,9 @@ def contribution_of(
         return _leased(base, node, record, lease, entry)
     if entry is None:
         return base
-    if here:
+    if is_of_pool:
         return _unleased(base, node, record, entry, now)
-    # A record from another pool says nothing about this entry.
+    # The record belongs to another pool: only its token can be compared with this entry.
     arrives = present and record is not None and record.token < entry.token
     return _unbegun(base, node, record, entry, now) if arrives else _removed(base)
 
@@ -171,7 +114,7 @@ def _leased(
     lease: NodeLease,
     entry: InFlight | None,
 ) -> NodeContribution:
-    """In flight; target and token of the record hold."""
+    """Return the contribution of a leased node: target and token of its record apply."""
     if record is None:
         if entry is None:
             return base
@@ -214,11 +157,11 @@ def _leased(
 def _unleased(
     base: NodeContribution, node: NodeView, record: NodeRecord | None, entry: InFlight, now: float
 ) -> NodeContribution:
-    """Not begun yet, or ended."""
+    """Return the contribution of a node without a lease: its entry is not begun, or ended."""
     if record is None:
         if not entry.target and not node.driver_label:
             return _removed(base)
-        # Values that a first write leaves; what others wrote there says nothing.
+        # Only our own values prove a first write: others may write these fields too.
         was_begun = any(node.has_our_value(field) for field in _BEGINNING)
         agents = node.components.values()
         if was_begun or any(agent.highest_order.token >= entry.token for agent in agents):
@@ -257,7 +200,7 @@ def _unbegun(
 def _ended(
     base: NodeContribution, ending: EntryResult, entry: InFlight, target: str
 ) -> NodeContribution:
-    """The result counts as what the entry was granted as."""
+    """Return the contribution of an ended entry; one outside the counts is only removed."""
     if entry.outside or not target:
         return _removed(base)
     return replace(
@@ -274,3 +217,48 @@ def _removed(base: NodeContribution) -> NodeContribution:
 
 def _targets(entry: InFlight) -> tuple[str, ...]:
     return () if entry.outside or not entry.target else (entry.target,)
+
+
+def unavailable_reason(node: NodeView, record: NodeRecord | None) -> str:
+    """Return why the node counts as unavailable; empty: it is available."""
+    if node.lease is not None and _lowered_by_lease(node, record):
+        ours = isinstance(node.lease, NodeLease) and node.lease.owner is LeaseOwner.UPGRADE
+        return "in an upgrade" if ours else "leased"
+    if node.state == _FAILED or (record is not None and record.state == _FAILED):
+        return "failed"
+    if not node.ready:
+        return "not ready"
+    if node.cordoned:
+        return "cordoned"
+    no_driver = node.loaded is None and node.modules_reported
+    return "without a driver" if no_driver and _should_have_driver(node, record) else ""
+
+
+def counts_for_base(node: NodeView, record: NodeRecord | None) -> bool:
+    """Whether the node was done before: a node that joins counts only from then on."""
+    if node.state == _DONE:
+        return True
+    if record is None:
+        return bool(node.driver_label)
+    return bool(record.evidence or node.driver_label) and record.operation not in _NEVER_DONE
+
+
+def _lowered_by_lease(node: NodeView, record: NodeRecord | None) -> bool:
+    lease = node.lease
+    if not isinstance(lease, NodeLease):
+        return True
+    if lease.node_uid != node.uid:
+        return False
+    return (
+        lease.owner is not LeaseOwner.UPGRADE
+        or record is None
+        or record.operation not in NON_DISRUPTIVE
+    )
+
+
+def _should_have_driver(node: NodeView, record: NodeRecord | None) -> bool:
+    """Whether the node had a driver or should run one; not during its first bring-up."""
+    bring_up = record is not None and record.operation is Operation.BRING_UP
+    if bring_up and node.lease is not None:
+        return False
+    return bool(node.driver_label) or (record is not None and record.evidence is not None)

@@ -1,6 +1,6 @@
-"""Why nothing starts in a pool at all: the brake, the policy, or a foreign operator.
+"""The evaluation of a pool at one moment, from its Rollout and the sets of its nodes.
 
-The evaluation of a pool at one moment, from its Rollout and the sets of its nodes.
+It has the reason why nothing starts at all, the constraints of nodes, and the withdrawn grants.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,38 +28,6 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolConstraints, PoolView
 from libs.rollout.wait_reasons import BlockReason
 
-
-def unavailable_limit(upgrade: UpgradePolicy, *, base: int, present: int) -> int:
-    """Return how many nodes may be unavailable; without a base, relative to the nodes present."""
-    maximum = upgrade.max_unavailable
-    if scaled_value(maximum, 100) == 0:
-        return 0
-    return max(1, scaled_value(maximum, min(base, present) if base else present))
-
-
-def pool_block_reason(pool: PoolView, now: Instant) -> BlockReason | None:
-    if pool.gone:
-        return BlockReason(WaitCode.POLICY_GONE, f"the policy of pool {pool.key} was deleted")
-    if now.visibility.foreign_operator:
-        return BlockReason(WaitCode.FOREIGN_OPERATOR, now.visibility.foreign_operator)
-    if spec_of(pool).brake is Brake.PAUSE:
-        return BlockReason(WaitCode.PAUSED, f"Rollout {pool.key} is paused (spec.brake: Pause)")
-    if not pool.upgrade.auto_upgrade:
-        return BlockReason(WaitCode.PAUSED, "autoUpgrade is off in the policy")
-    if pool.held:
-        return BlockReason(WaitCode.PAUSED, "; ".join(pool.held), "the author of the policy")
-    return None
-
-
-def spec_of(pool: PoolView) -> RolloutSpec:
-    return RolloutSpec() if pool.rollout is None else pool.rollout.spec
-
-
-def was_enabled(pool: PoolView) -> bool:
-    """Whether the policy ever upgraded nodes by itself: only then are they marked."""
-    return pool.upgrade.auto_upgrade or bool(pool.rollout and pool.rollout.status.target)
-
-
 EMPTY_STATUS: Final = RolloutStatus()
 
 
@@ -67,15 +35,17 @@ class PoolEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     stored: RolloutStatus
     spec: RolloutSpec
     blocked_by: BlockReason | None
+    target: str
+    """The target that the status names: the policy's, unless it is not to be rolled out."""
     base: int
     """0: it is set with the next grant."""
     limit: int
     records: Mapping[str, TargetRecord]
-    """By target: the stored record, updated with what is newly known."""
+    """By target: the stored record, updated with new failures and validations."""
     retargeted: Mapping[str, InFlight]
     """By uid: entries not begun irreversibly that move to the new target."""
     withdrawn: frozenset[str]
-    """Uids whose entries are taken out though they could still begin."""
+    """Uids of entries that are removed although their nodes could still begin."""
     held_back: frozenset[str] = frozenset()
     """Uids that must not begin now."""
     constraints: PoolConstraints
@@ -83,7 +53,8 @@ class PoolEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     def record(self, pool: PoolView, target: str, present: int) -> TargetRecord:
         """Return the record of a target; a new one as its first grant would create it."""
         known = self.records.get(target)
-        return known or new_target_record(pool, self.spec, target, self.base or present)
+        base = self.base or present
+        return known or harm.new_record(pool.strategy, self.spec, target, base=base)
 
 
 def evaluate_pool(
@@ -95,22 +66,22 @@ def evaluate_pool(
     before: PoolEvaluation | None = None,
 ) -> PoolEvaluation:
     """Evaluate the pool; `before` allows to reuse sets that did not change."""
-    stored = pool.rollout.status if pool.rollout is not None else EMPTY_STATUS
-    spec = spec_of(pool)
+    stored, spec = stored_status(pool), spec_of(pool)
     base = 0 if stored.phase is RolloutPhase.COMPLETE else stored.base
     limit = unavailable_limit(pool.upgrade, base=base, present=tally.present)
-    records = _records(pool, stored, tally, base, now)
+    records = _records(pool, spec, tally, base or tally.present, now)
     halted = {
-        target: record.halted_because
-        for target, record in records.items()
-        if harm.is_halted(record)
+        target: record.halted_because for target, record in records.items() if record.halted_because
     }
     blocked_by = pool_block_reason(pool, now)
+    is_enabled = was_enabled(pool)
+    is_wanted = is_enabled and pool.target and not (pool.gone or pool.errors)
     frozen = spec.brake is Brake.FREEZE or stored.frozen_since is not None
     evaluation = PoolEvaluation(
         stored=stored,
         spec=spec,
         blocked_by=blocked_by,
+        target=pool.target if is_wanted else stored.target,
         base=base,
         limit=limit,
         records=records,
@@ -118,8 +89,8 @@ def evaluate_pool(
         withdrawn=frozenset(),
         constraints=PoolConstraints(
             leading=leading,
-            may_mark_required=was_enabled(pool)
-            and not (pool.gone or pool.held or now.visibility.foreign_operator),
+            may_mark_required=is_enabled
+            and not (pool.gone or pool.errors or now.visibility.foreign_operator),
             paused="" if blocked_by is None else blocked_by.detail,
             frozen=frozen,
             frozen_seconds=_frozen_seconds(stored, now.at),
@@ -136,24 +107,15 @@ def evaluate_pool(
     return evaluation if frozen else _withdraw_grants(pool, tally, evaluation, now, before)
 
 
-def new_target_record(pool: PoolView, spec: RolloutSpec, target: str, base: int) -> TargetRecord:
-    return TargetRecord(
-        threshold=harm.threshold(pool.strategy, base=base), accepted=harm.accepted(spec, target)
-    )
-
-
 def _records(
-    pool: PoolView,
-    stored: RolloutStatus,
-    tally: PoolTally,
-    base: int,
-    now: Instant,
+    pool: PoolView, spec: RolloutSpec, tally: PoolTally, base: int, now: Instant
 ) -> dict[str, TargetRecord]:
-    known, spec = dict(stored.targets), spec_of(pool)
+    """Return the stored records and those of new targets, with new failures and validations."""
+    known = dict(stored_status(pool).targets)
     for sets in (tally.failed, tally.validated, tally.in_flight):
         for target, uids in sets.items():
             if uids and target not in known:
-                known[target] = new_target_record(pool, spec, target, base or tally.present)
+                known[target] = harm.new_record(pool.strategy, spec, target, base=base)
     return {
         target: harm.updated_record(
             record,
@@ -179,7 +141,7 @@ def _withdraw_grants(
     now: Instant,
     before: PoolEvaluation | None,
 ) -> PoolEvaluation:
-    """Withdraw, retarget or hold back grants whose reason no longer holds."""
+    """Withdraw, retarget or hold back grants that are no longer justified."""
     retargeted, released = _retarget_or_release(pool, tally, evaluation)
     revoked = [node for node in tally.pending.values() if _must_not_begin(pool, evaluation, node)]
     # An unconfirmed write may still begin the node: its entry stays.
@@ -229,7 +191,7 @@ def _wanted(
 
 
 def _wanted_by_all(pool: PoolView, target: str) -> bool:
-    return bool(pool.gone or pool.held or not pool.target or target == pool.target)
+    return bool(pool.gone or pool.errors or not pool.target or target == pool.target)
 
 
 def _retarget_or_release(
@@ -288,7 +250,7 @@ def _retarget(
 def _held_back(
     tally: PoolTally, evaluation: PoolEvaluation, now: Instant, withdrawn: frozenset[str]
 ) -> frozenset[str]:
-    """Return granted nodes whose cordon does not fit any more, or cannot be judged now."""
+    """Return granted nodes that no longer fit into the budget, or cannot be judged now."""
     waiting = [node for uid, node in tally.pending.items() if uid not in withdrawn]
     held_back = [node for node in waiting if not node.ready]
     lowering = [node for node in waiting if node.ready and lowers_capacity(node)]
@@ -311,3 +273,38 @@ def lowers_capacity(node: NodeContribution) -> bool:
 
 def _grant_order(node: NodeContribution) -> tuple[float, str]:
     return (0.0 if node.entry is None else node.entry.since, node.name)
+
+
+def unavailable_limit(upgrade: UpgradePolicy, *, base: int, present: int) -> int:
+    """Return how many nodes may be unavailable; without a base, of the nodes present."""
+    maximum = upgrade.max_unavailable
+    if scaled_value(maximum, 100) == 0:
+        return 0
+    return max(1, scaled_value(maximum, min(base, present) if base else present))
+
+
+def pool_block_reason(pool: PoolView, now: Instant) -> BlockReason | None:
+    if pool.gone:
+        return BlockReason(WaitCode.POLICY_GONE, f"the policy of pool {pool.key} was deleted")
+    if now.visibility.foreign_operator:
+        return BlockReason(WaitCode.FOREIGN_OPERATOR, now.visibility.foreign_operator)
+    if spec_of(pool).brake is Brake.PAUSE:
+        return BlockReason(WaitCode.PAUSED, f"Rollout {pool.key} is paused (spec.brake: Pause)")
+    if not pool.upgrade.auto_upgrade:
+        return BlockReason(WaitCode.PAUSED, "autoUpgrade is off in the policy")
+    if pool.errors:
+        return BlockReason(WaitCode.PAUSED, "; ".join(pool.errors), "the author of the policy")
+    return None
+
+
+def stored_status(pool: PoolView) -> RolloutStatus:
+    return EMPTY_STATUS if pool.rollout is None else pool.rollout.status
+
+
+def spec_of(pool: PoolView) -> RolloutSpec:
+    return RolloutSpec() if pool.rollout is None else pool.rollout.spec
+
+
+def was_enabled(pool: PoolView) -> bool:
+    """Whether the policy ever upgraded nodes automatically: only then are they marked."""
+    return pool.upgrade.auto_upgrade or bool(pool.rollout and pool.rollout.status.target)

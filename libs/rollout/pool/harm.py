@@ -14,7 +14,7 @@ from libs.policy.shapes import scaled_value
 
 
 def threshold(strategy: StrategySpec, *, base: int) -> int:
-    """T: so many validated nodes prove a target, and so many failures halt it."""
+    """Return T: how many validated nodes prove a target, and how many failures halt it."""
     return max(1, scaled_value(strategy.failure_threshold, base))
 
 
@@ -22,6 +22,12 @@ def accepted(spec: RolloutSpec, target: str) -> int:
     """Return how many failures of this target a person has accepted."""
     release = spec.release
     return release.failures if release is not None and release.target == target else 0
+
+
+def new_record(
+    strategy: StrategySpec, spec: RolloutSpec, target: str, *, base: int
+) -> TargetRecord:
+    return TargetRecord(threshold=threshold(strategy, base=base), accepted=accepted(spec, target))
 
 
 def allowance(record: TargetRecord) -> int:
@@ -64,7 +70,7 @@ def updated_record(
 
 
 def _validated(record: TargetRecord, validated: Iterable[str], now: float) -> TargetRecord:
-    """Add validations. A proven target stays proven; a healed failure proves nothing."""
+    """Add validations. A proven target stays proven; a node that failed on it proves nothing."""
     new = sorted(set(validated).difference(record.failed, record.validated))
     missing = record.threshold - len(record.validated)
     if new and missing > 0:
@@ -91,5 +97,5 @@ def last_good(targets: dict[str, TargetRecord]) -> str:
 
 
 def can_be_dropped(record: TargetRecord) -> bool:
-    """Whether the record is needless if the target is not wanted, in flight or last-good."""
+    """Whether the record may go once the target is not wanted, in flight or last-good."""
     return record.complete and record.proven and not is_halted(record)

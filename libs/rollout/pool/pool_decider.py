@@ -8,23 +8,23 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
-from libs.contracts.rollout import Brake, InFlight, RolloutStatus
+from libs.contracts.rollout import Counts, InFlight, RolloutStatus
 from libs.rollout.decision import BudgetUsage, WriteRollout
-from libs.rollout.limits import Freshness, stale_source
+from libs.rollout.limits import Freshness
 from libs.rollout.pool.allocation import Allocation, allocate
 from libs.rollout.pool.contribution import EntryResult, NodeContribution
-from libs.rollout.pool.evaluation import EMPTY_STATUS, PoolEvaluation, evaluate_pool
+from libs.rollout.pool.evaluation import PoolEvaluation, evaluate_pool, stored_status
 from libs.rollout.pool.queues import CandidateQueues
-from libs.rollout.pool.status import is_open, is_worth_writing, rollout_status
+from libs.rollout.pool.status import rollout_write
 from libs.rollout.pool.tally import PoolTally
-from libs.rollout.step import NodePhase, rollout_counts
+from libs.rollout.step import NodePhase
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import PoolView
+from libs.rollout.views.pool import PoolConstraints, PoolView
 
 
 class InFlightChanges(NamedTuple):
-    """Uids whose part of a pool's Rollout changed."""
+    """Uids of the nodes with changed entries or failures in the Rollout of a pool."""
 
     removed: set[str]
     added: set[str]
@@ -43,35 +43,23 @@ class PoolDecider:
         self._evaluation: PoolEvaluation | None = None
         self.constrained_view = view
         """The pool with its constraints: the input of its nodes' steps."""
-        self.grant = Allocation()
+        self.allocation = Allocation()
         self.write: WriteRollout | None = None
-        self.account = BudgetUsage(limit=0, base=0, unavailable={}, parallel=0, parallel_limit=None)
+        self.budget_usage = BudgetUsage(
+            limit=0, base=0, unavailable={}, parallel=0, parallel_limit=None
+        )
         self.dirty = True
         self.maybe_gone: set[str] = set()
-        """Uids in flight whose nodes may be gone."""
+        """Uids in flight of nodes that may be gone."""
         self._strays: set[str] = set()
-        """Uids that count here though their Node is gone."""
+        """Uids that still count in this pool although their Node is gone."""
         self.rules_changed = False
         """The last view changed more than the Rollout: step all governed nodes again."""
-        self.as_only_pool = (self,)
-        """For nodes that count here only."""
+        self.as_single_pool = (self,)
+        """Shared by all nodes that count in this pool only."""
         self.in_flight: Mapping[str, InFlight] = {}
-        self._load_rollout(view)
+        self._load_rollout()
         self.maybe_gone.update(self.in_flight)
-
-    def find_strays(self, present: Container[str]) -> None:
-        """End the entries of nodes that are gone."""
-        for uid in self.maybe_gone:
-            entry = self.in_flight.get(uid)
-            if entry is not None and uid not in present:
-                self._strays.add(uid)
-                has_removed = NodeContribution(
-                    name=entry.node, uid=uid, present=False, ending=EntryResult.REMOVED
-                )
-                self.tally.put(has_removed)
-            elif uid in self._strays:
-                self.drop(uid)
-        self.maybe_gone = set()
 
     def put(self, contribution: NodeContribution) -> None:
         self._strays.discard(contribution.uid)
@@ -84,37 +72,32 @@ class PoolDecider:
         self.dirty = True
 
     @property
-    def stored(self) -> RolloutStatus | None:
-        return None if self.view.rollout is None else self.view.rollout.status
-
-    @property
     def evaluation(self) -> PoolEvaluation:
         if self._evaluation is None:
             raise LookupError(f"pool {self.view.key} was never evaluated")
         return self._evaluation
 
-    @property
-    def has_pending(self) -> bool:
-        """Whether a decision is not in effect yet."""
-        return bool(self.grant.waits or self.grant.preflight_steps or self.write)
-
     def update_view(self, view: PoolView) -> InFlightChanges:
-        """Replace the view; return whose part of the Rollout changed."""
-        previous, old = self.view, self.stored
-        self.view, self.dirty = view, True
-        self._load_rollout(view)
+        """Replace the view; return the nodes with a changed part of the Rollout."""
+        previous, self.view, self.dirty = self.view, view, True
+        self._load_rollout()
         self.rules_changed = replace(previous, rollout=None) != replace(view, rollout=None)
-        changed = _changed(old or EMPTY_STATUS, self.stored or EMPTY_STATUS)
+        changed = _changed(stored_status(previous), stored_status(view))
         self.maybe_gone |= changed.removed | changed.added | changed.changed
         return changed
 
-    def _load_rollout(self, view: PoolView) -> None:
-        stored = EMPTY_STATUS if view.rollout is None else view.rollout.status
+    def _load_rollout(self) -> None:
+        stored = stored_status(self.view)
         self.tally.load_failures(stored)
         self.in_flight = stored.in_flight
 
-    def evaluate(self, now: Instant, *, leading: bool) -> set[str] | None:
-        """Evaluate; return uids of nodes that are affected; None: all."""
+    def evaluate(self, present: Container[str], now: Instant, *, leading: bool) -> set[str] | None:
+        """Evaluate the pool if anything changed; return uids of affected nodes; None: all."""
+        self._find_strays(present)
+        is_pending = self.allocation.waits or self.allocation.preflight_steps or self.write
+        self.dirty = self.dirty or bool(is_pending)
+        if not self.dirty:
+            return set()
         before = self._evaluation
         leads = leading and self.view.rollout is not None
         evaluation = evaluate_pool(self.view, self.tally, now, leading=leads, before=before)
@@ -122,18 +105,37 @@ class PoolDecider:
         self.constrained_view = replace(self.view, constraints=evaluation.constraints)
         return None if before is None else _affected(before, evaluation)
 
+    def _find_strays(self, present: Container[str]) -> None:
+        """End the entries of nodes that are gone."""
+        for uid in self.maybe_gone:
+            entry = self.in_flight.get(uid)
+            if entry is not None and uid not in present:
+                self._strays.add(uid)
+                self.tally.put(
+                    NodeContribution(
+                        name=entry.node, uid=uid, present=False, ending=EntryResult.REMOVED
+                    )
+                )
+            elif uid in self._strays:
+                self.drop(uid)
+        self.maybe_gone = set()
+
     def allocate(
         self,
         nodes: Mapping[str, NodeView],
         before: Mapping[str, WaitCode],
         fresh: Freshness,
         now: Instant,
-    ) -> Allocation:
-        """Grant starts, and derive the write of the Rollout."""
-        evaluation = self.evaluation
-        self.grant = allocate(
+    ) -> set[str]:
+        """Grant starts and derive the write of the Rollout.
+
+        Return the names of nodes with a possibly changed wait.
+        """
+        names = set(self.allocation.preflight_steps)
+        evaluation, tally = self.evaluation, self.tally
+        self.allocation = allocate(
             self.view,
-            self.tally,
+            tally,
             evaluation,
             self.queues,
             nodes=nodes,
@@ -141,18 +143,32 @@ class PoolDecider:
             fresh=fresh,
             now=now,
         )
-        self.write = self._write(evaluation, now)
-        self.account = BudgetUsage(
+        self.write = rollout_write(
+            self.view, tally, evaluation, self.allocation, counts=self._counts(), now=now
+        )
+        self.budget_usage = BudgetUsage(
             limit=evaluation.limit,
-            base=evaluation.base or self.tally.present,
-            unavailable=dict(self.tally.unavailable),
-            parallel=len(self.tally.parallel),
+            base=evaluation.base or tally.present,
+            unavailable=dict(tally.unavailable),
+            parallel=len(tally.parallel),
             parallel_limit=self.view.upgrade.max_parallel_upgrades or None,
         )
-        return self.grant
+        self.dirty = False
+        return names.union(self.allocation.preflight_steps, self.allocation.requeued)
+
+    def _counts(self) -> Counts:
+        phases = self.phase_counts
+        return Counts(
+            total=sum(phases.values()),
+            done=phases[NodePhase.DONE],
+            failed=phases[NodePhase.FAILED],
+            skipped=phases[NodePhase.SKIPPED],
+            excluded=phases[NodePhase.EXCLUDED],
+            waiting=phases[NodePhase.WAITING],
+        )
 
     def epoch_write(self, epoch: int) -> WriteRollout | None:
-        """Write the new leader's epoch before anything else; None: it is there, or on its way."""
+        """Return the write of a new leader's epoch; None: it is written, or being written."""
         rollout = self.view.rollout
         if rollout is None or rollout.write_pending or rollout.status.epoch >= epoch:
             return None
@@ -165,61 +181,21 @@ class PoolDecider:
             because=f"new leader: epoch {epoch}",
         )
 
-    def _write(self, evaluation: PoolEvaluation, now: Instant) -> WriteRollout | None:
-        """Write the Rollout; create it paused if nodes show that an earlier one was lost."""
-        view, rollout = self.view, self.view.rollout
-        if rollout is None and (view.gone or stale_source(now)):
-            return None
-        if rollout is not None and (rollout.write_pending or not evaluation.constraints.leading):
-            return None
-        status = rollout_status(
-            view,
-            self.tally,
-            evaluation,
-            granted={} if rollout is None else self.grant.entries,
-            counts=rollout_counts(self.phase_counts),
-            now=now,
-        )
-        needs_finalizer = is_open(view, status)
-        if rollout is None:
-            was_lost = self.tally.managed_count > 0
-            return WriteRollout(
-                pool=view.key,
-                status=status,
-                brake=Brake.PAUSE if was_lost else None,
-                has_finalizer=needs_finalizer,
-                because="the Rollout was lost: rebuilt from the Nodes"
-                if was_lost
-                else "the pool has no Rollout yet",
-            )
-        is_current = not is_worth_writing(status, rollout.status)
-        if is_current and needs_finalizer == rollout.has_finalizer:
-            return None
-        return WriteRollout(
-            pool=view.key,
-            uid=rollout.uid,
-            revision=rollout.revision,
-            status=status,
-            has_finalizer=needs_finalizer,
-            granted=tuple(self.grant.names),
-            because=_because(rollout.status, status, len(self.grant.names)),
-        )
-
 
 def _changed(old: RolloutStatus, new: RolloutStatus) -> InFlightChanges:
     previous, current = old.in_flight, new.in_flight
     if previous is current:
-        return InFlightChanges(set(), set(), _failed_otherwise(old, new))
+        return InFlightChanges(set(), set(), _changed_failures(old, new))
     # Most entries are identical objects: compare those by identity only.
     different = set(compress(current, map(is_not, map(previous.get, current), current.values())))
     added = different.difference(previous)
     has_removed = len(previous) + len(added) - len(current)
     removed = set(previous).difference(current) if has_removed else set[str]()
     changed = {uid for uid in different - added if previous[uid] != current[uid]}
-    return InFlightChanges(removed, added, changed | _failed_otherwise(old, new))
+    return InFlightChanges(removed, added, changed | _changed_failures(old, new))
 
 
-def _failed_otherwise(old: RolloutStatus, new: RolloutStatus) -> set[str]:
+def _changed_failures(old: RolloutStatus, new: RolloutStatus) -> set[str]:
     uids = set[str]()
     before, after = old.targets, new.targets
     for target in before.keys() | after.keys():
@@ -232,15 +208,7 @@ def _failed_otherwise(old: RolloutStatus, new: RolloutStatus) -> set[str]:
 
 def _affected(before: PoolEvaluation, evaluation: PoolEvaluation) -> set[str] | None:
     old, new = before.constraints, evaluation.constraints
-    if (
-        old.leading != new.leading
-        or old.may_mark_required != new.may_mark_required
-        or old.paused != new.paused
-        or old.frozen != new.frozen
-        or old.halted != new.halted
-        or old.proven != new.proven
-        or old.last_good != new.last_good
-    ):
+    if _rules(old) != _rules(new):
         return None
     uids = set[str]()
     if before.held_back != evaluation.held_back:
@@ -251,14 +219,14 @@ def _affected(before: PoolEvaluation, evaluation: PoolEvaluation) -> set[str] | 
     return uids | (before.withdrawn ^ evaluation.withdrawn)
 
 
-def _because(stored: RolloutStatus, status: RolloutStatus, starts: int) -> str:
-    parts: list[str] = []
-    if status.target != stored.target:
-        parts.append(f"target: {status.target}")
-    if status.phase != stored.phase:
-        parts.append(f"{status.phase.value}{f': {status.because}' if status.because else ''}")
-    if starts:
-        parts.append(f"nodes started: {starts}")
-    if ended := len(stored.in_flight) + starts - len(status.in_flight):
-        parts.append(f"nodes finished: {ended}")
-    return "; ".join(parts) or "status of nodes updated"
+def _rules(constraints: PoolConstraints) -> tuple[object, ...]:
+    """Return the constraints that apply to every node."""
+    return (
+        constraints.leading,
+        constraints.may_mark_required,
+        constraints.paused,
+        constraints.frozen,
+        constraints.halted,
+        constraints.proven,
+        constraints.last_good,
+    )

@@ -1,8 +1,7 @@
-"""The order in which candidates start (docs/states.md#d-4), kept sorted incrementally.
+"""Queues of candidates in the order of their starts (docs/states.md#d-4), kept sorted.
 
-Queues of candidates: one queue for all candidates of a pool that the same limits apply to.
-
-A slot that is taken or returned thus changes the heads of a few queues, never every node.
+One queue holds all candidates of a pool that the same limits apply to. A slot that is taken or
+returned thus changes the heads of a few queues, never every node.
 """
 
 from bisect import bisect_left, insort
@@ -18,6 +17,10 @@ from libs.rollout.pool.tally import PoolTally
 from libs.rollout.preflight import PreflightPhase, PreflightStatus, preflight_status
 from libs.rollout.views.node import NodeView
 from libs.rollout.wait_reasons import RESOLVED_BY, BlockReason
+
+_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
+
+_BLOCKED = PreflightPhase.BLOCKED
 
 
 class Rank(NamedTuple):
@@ -62,27 +65,27 @@ class SortedList(Generic[_T]):
     """A sorted list. Added items are merged when the list is read."""
 
     def __init__(self) -> None:
-        self._kept: list[_T] = []
-        self._fresh: list[_T] = []
+        self._items: list[_T] = []
+        self._added: list[_T] = []
 
     def __iter__(self) -> Iterator[_T]:
         self._merge()
-        return iter(self._kept)
+        return iter(self._items)
 
     def add(self, item: _T) -> None:
-        self._fresh.append(item)
+        self._added.append(item)
 
     def remove(self, item: _T) -> None:
         self._merge()
-        del self._kept[bisect_left(self._kept, item)]
+        del self._items[bisect_left(self._items, item)]
 
     def _merge(self) -> None:
-        if not self._kept:
-            self._kept = sorted(self._fresh)
+        if not self._items:
+            self._items = sorted(self._added)
         else:
-            for item in self._fresh:
-                insort(self._kept, item)
-        self._fresh = []
+            for item in self._added:
+                insort(self._items, item)
+        self._added = []
 
 
 class RankedNodes:
@@ -112,14 +115,8 @@ class RankedNodes:
         self._sorted.remove(self._ranks.pop(name))
 
 
-_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
-
-
-_BLOCKED = PreflightPhase.BLOCKED
-
-
 class QueueKey(NamedTuple):
-    """Which limits apply to a candidate."""
+    """The limits that apply to a candidate."""
 
     validates_only: bool
     """Only validated: nothing but a pause blocks it."""
@@ -180,17 +177,16 @@ class CandidateQueues:
         self.blocked: dict[str, PreflightStatus] = {}
         """By name: candidates blocked by their preflight check, in no queue."""
         self.rechecking: set[str] = set()
-        """Blocked candidates whose check is being repeated."""
+        """Blocked candidates with a repeated check in progress."""
         self.due: SortedList[tuple[float, str]] = SortedList()
-        """Blocked candidates whose check may be repeated, the longest due first."""
+        """Blocked candidates with a check that may be repeated, the longest due first."""
         self._due_since: dict[str, float] = {}
         self._queue_of: dict[str, CandidateQueue] = {}
 
-    def put(
+    def enqueue(
         self,
         node: NodeView,
         candidate: Candidate,
-        contribution: NodeContribution,
         tally: PoolTally,
         *,
         before: WaitCode | None,
@@ -205,7 +201,7 @@ class CandidateQueues:
             self._leave(name)
             self._block(node, status, now)
             return status, None
-        key = queue_key(candidate, contribution, tally)
+        key = queue_key(candidate, tally.contributions[node.uid], tally)
         queue = self.queues.get(key)
         if queue is None:
             queue = self.queues[key] = CandidateQueue(key)

@@ -1,4 +1,4 @@
-"""The status to write into the Rollout of a pool: entries, targets, phase and counts."""
+"""The write of a pool's Rollout, with its status: entries, targets, phase and counts."""
 
 from collections.abc import Mapping
 
@@ -12,11 +12,69 @@ from libs.contracts.rollout import (
     RolloutStatus,
     TargetRecord,
 )
+from libs.rollout.decision import WriteRollout
+from libs.rollout.limits import stale_source
 from libs.rollout.pool import harm
-from libs.rollout.pool.evaluation import PoolEvaluation, was_enabled
+from libs.rollout.pool.allocation import Allocation
+from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolView
+
+
+def rollout_write(
+    pool: PoolView,
+    tally: PoolTally,
+    evaluation: PoolEvaluation,
+    grant: Allocation,
+    *,
+    counts: Counts,
+    now: Instant,
+) -> WriteRollout | None:
+    """Write the Rollout; create it paused if nodes show that an earlier one was lost."""
+    rollout = pool.rollout
+    if rollout is None:
+        if pool.gone or stale_source(now):
+            return None
+        status = rollout_status(pool, tally, evaluation, granted={}, counts=counts, now=now)
+        was_lost = tally.managed_count > 0
+        return WriteRollout(
+            pool=pool.key,
+            status=status,
+            brake=Brake.PAUSE if was_lost else None,
+            has_finalizer=is_open(pool, status),
+            because="the Rollout was lost: rebuilt from the Nodes"
+            if was_lost
+            else "the pool has no Rollout yet",
+        )
+    if rollout.write_pending or not evaluation.constraints.leading:
+        return None
+    status = rollout_status(pool, tally, evaluation, granted=grant.entries, counts=counts, now=now)
+    has_finalizer = is_open(pool, status)
+    if has_finalizer == rollout.has_finalizer and not is_worth_writing(status, rollout.status):
+        return None
+    return WriteRollout(
+        pool=pool.key,
+        uid=rollout.uid,
+        revision=rollout.revision,
+        status=status,
+        has_finalizer=has_finalizer,
+        granted=tuple(grant.names),
+        because=_because(rollout.status, status, len(grant.names)),
+    )
+
+
+def _because(stored: RolloutStatus, status: RolloutStatus, starts: int) -> str:
+    parts: list[str] = []
+    if status.target != stored.target:
+        parts.append(f"target: {status.target}")
+    if status.phase != stored.phase:
+        parts.append(f"{status.phase.value}{f': {status.because}' if status.because else ''}")
+    if starts:
+        parts.append(f"nodes started: {starts}")
+    if ended := len(stored.in_flight) + starts - len(status.in_flight):
+        parts.append(f"nodes finished: {ended}")
+    return "; ".join(parts) or "status of nodes updated"
 
 
 def rollout_status(
@@ -29,17 +87,14 @@ def rollout_status(
     now: Instant,
 ) -> RolloutStatus:
     """Return the status; `counts` lack what follows from entries and budget."""
-    stored = evaluation.stored
     in_flight = _in_flight(tally, evaluation, granted)
     records = _records(
         pool, tally, evaluation, [*evaluation.retargeted.values(), *granted.values()]
     )
-    target = stored.target
-    if was_enabled(pool) and pool.target and not (pool.gone or pool.held):
-        target = pool.target
+    target = evaluation.target
     complete = not in_flight and counts.done + counts.skipped + counts.excluded == counts.total
     phase = RolloutPhase.COMPLETE if complete else _open_phase(records.get(target))
-    last_good = harm.last_good(records)
+    last_good = evaluation.constraints.last_good
     since, seconds = _frozen(evaluation, now.at)
     return RolloutStatus(
         target=target,
@@ -106,7 +161,7 @@ def _records(
 def _open_phase(record: TargetRecord | None) -> RolloutPhase:
     if record is None:
         return RolloutPhase.PROVING
-    if harm.is_halted(record):
+    if record.halted_because:
         return RolloutPhase.HALTED
     return RolloutPhase.PROVEN if record.proven else RolloutPhase.PROVING
 

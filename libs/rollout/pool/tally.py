@@ -11,7 +11,8 @@ from libs.rollout.pool.contribution import EntryResult, NodeContribution
 
 class PoolTally:
     def __init__(self) -> None:
-        self._contributions: dict[str, NodeContribution] = {}
+        self.contributions: dict[str, NodeContribution] = {}
+        """By uid."""
         self._failed: dict[str, frozenset[str]] = {}
         self.present = 0
         self.base_count = 0
@@ -34,10 +35,7 @@ class PoolTally:
         self.failed: defaultdict[str, set[str]] = defaultdict(set)
         """By target: uids that failed on it and are not in the Rollout yet."""
         self.validated: defaultdict[str, set[str]] = defaultdict(set)
-        """By target: uids that validated it and whose entry is not taken out yet."""
-
-    def contribution(self, uid: str) -> NodeContribution:
-        return self._contributions[uid]
+        """By target: uids that validated it and still have an entry in flight."""
 
     def has_failed(self, uid: str, target: str) -> bool:
         """Whether the node failed on this target, stored in the Rollout or not."""
@@ -51,9 +49,9 @@ class PoolTally:
 
     def put(self, contribution: NodeContribution) -> None:
         uid, name = contribution.uid, contribution.name
-        if uid in self._contributions:
+        if uid in self.contributions:
             self.drop(uid)
-        self._contributions[uid] = contribution
+        self.contributions[uid] = contribution
         self.present += contribution.present
         self.base_count += contribution.counts_for_base
         self.managed_count += contribution.was_managed
@@ -85,7 +83,7 @@ class PoolTally:
             self.unstarted[entry.target][uid] = contribution
 
     def drop(self, uid: str) -> None:
-        previous = self._contributions.pop(uid)
+        previous = self.contributions.pop(uid)
         self.present -= previous.present
         self.base_count -= previous.counts_for_base
         self.managed_count -= previous.was_managed

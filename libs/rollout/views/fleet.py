@@ -1,4 +1,4 @@
-"""All pools and nodes together, and the moment at which they are decided on."""
+"""All pools and nodes together, and the moment of the decision."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     """When the source last proved that it is current."""
     revision: str = ""
     probed: float | None = None
-    """When it was last asked to prove that; None: never."""
+    """When the source was last probed; None: never."""
 
 
 class Visibility(msgspec.Struct, frozen=True, kw_only=True):

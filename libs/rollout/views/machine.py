@@ -7,6 +7,7 @@ import msgspec
 
 from libs.contracts.commands import Command, Order
 from libs.contracts.reports import Preflight, Progress, Refusal, Result
+from libs.policy.kinds.upgrade_policy import PodDeletion
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,19 +54,23 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     """Restarts of the driver container."""
     trouble: str = ""
-    """Why it does not run, in the kubelet's words: a missing image, a crash."""
+    """Why the driver container does not run, reported by the kubelet: a missing image, a crash."""
 
     @property
     def instance(self) -> str:
         """Identity of this run of the driver, which evidence refers to."""
         return "" if self.started is None else f"{self.uid}/{self.started}"
 
+    @property
+    def display_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
 
 class EvictionExemption(StrEnum):
     """Why an eviction leaves a pod alone."""
 
     NONE = ""
-    OURS = "ours"
+    SLUICE = "ours"
     """In our own namespace, or the driver's."""
     DRAIN_SKIP = "drain-skip"
     """Labelled by a person."""
@@ -103,6 +108,9 @@ class WorkloadPod(msgspec.Struct, frozen=True, kw_only=True):
     def display_name(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    def is_evictable(self, rules: PodDeletion) -> bool:
+        return (rules.force or not self.bare) and (rules.delete_empty_dir or not self.empty_dir)
+
 
 class PodEviction(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that an eviction job of ours is removing."""
@@ -110,7 +118,7 @@ class PodEviction(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     since: float
     refused: str = ""
-    """Why the API server refuses the eviction now, in its words."""
+    """Why the API server refuses the eviction now, as it reports it."""
     by_force: bool = False
     """The pod is deleted, not evicted."""
 

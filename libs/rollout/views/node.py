@@ -128,7 +128,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_managed(self) -> bool:
-        """Whether anything on the node is ours."""
+        """Whether we own a field of the node, or it has a lease."""
         return self.lease is not None or any(
             MANAGER in managers for managers in self.field_managers.values()
         )

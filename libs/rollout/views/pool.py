@@ -1,8 +1,4 @@
-"""What the record of a pool allows at one moment: computed once per decision, before the steps of
-its nodes.
-
-One pool: what its policy wants, which builds exist, and its Rollout.
-"""
+"""One pool: what its policy wants, which builds exist, its Rollout, and what that allows now."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -23,14 +19,14 @@ class PoolConstraints(msgspec.Struct, frozen=True, kw_only=True):
     paused: str = ""
     """Why nothing starts, for a person; empty: nodes may start."""
     frozen: bool = False
-    """Nothing moves, and clocks stand still."""
+    """No node changes its state, and deadlines are extended."""
     frozen_seconds: float = 0.0
     """How long the pool was frozen in total: deadlines move by what was added after they were set.
     """
     in_flight: Mapping[str, InFlight] = {}
     """Granted nodes as the API server has them, by node uid."""
     may_begin: frozenset[str] = frozenset()
-    """Uids of granted nodes whose cordon still fits into the budget."""
+    """Uids of granted nodes that still fit into the budget."""
     to_release: Mapping[str, str] = {}
     """Uids of nodes in flight that must be released unchanged if they have not started, and why."""
     halted: Mapping[str, str] = {}
@@ -90,7 +86,7 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     """By target, then by variant: the wanted one, and what is left of earlier targets."""
     upgrade: UpgradePolicy = UpgradePolicy()
     strategy: StrategySpec = StrategySpec()
-    held: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     """What is wrong with the policy, for a person: nothing new starts."""
     gone: bool = False
     """The policy was deleted."""

@@ -6,8 +6,9 @@ from typing import Any, cast
 import msgspec
 
 from libs.testing.apiserver.kinds.kind import ResourceKind
+from libs.testing.apiserver.kinds.status_errors import bad_request
 from libs.testing.apiserver.objects.shapes import MergeShape
-from libs.testing.apiserver.status import StatusError, bad_request
+from libs.testing.apiserver.status import StatusError
 
 APPLY = "application/apply-patch+yaml"
 _TEXT_MAPS = frozenset({"labels", "annotations", "matchLabels", "data"})
@@ -90,15 +91,15 @@ def _type_errors(value: Any, like: Any, shape: MergeShape, path: str) -> Iterato
             yield path, "object"
             return
         entries = cast("dict[str, Any]", value)
-        known = cast("dict[str, Any]", like) if isinstance(like, dict) else {}
-        for name, given in entries.items():
+        like_entries = cast("dict[str, Any]", like) if isinstance(like, dict) else {}
+        for name, entry in entries.items():
             below = shape.child(name)
-            here = f"{path}.{name}" if path else name
+            entry_path = f"{path}.{name}" if path else name
             if below is None:
                 continue
-            yield from _type_errors(given, known.get(name), below, here)
-            if shape.typed and name in _TEXT_MAPS and below.sort == "map" and not _all_texts(given):
-                yield here, "string"
+            yield from _type_errors(entry, like_entries.get(name), below, entry_path)
+            if shape.typed and name in _TEXT_MAPS and below.sort == "map" and not _all_texts(entry):
+                yield entry_path, "string"
     elif shape.sort == "list":
         if not isinstance(value, list):
             yield path, "array"

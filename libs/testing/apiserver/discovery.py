@@ -20,7 +20,6 @@ VERSION: Mapping[str, str] = {
 
 _GROUPS = (
     "apps",
-    "authentication.k8s.io",
     "batch",
     "policy",
     "rbac.authorization.k8s.io",
@@ -34,7 +33,6 @@ _VERSION = re.compile(r"v(?P<major>\d+)(?:(?P<stage>alpha|beta)(?P<minor>\d+))?"
 _SUBRESOURCES: Mapping[str, tuple[Mapping[str, str], Sequence[str]]] = {
     "binding": ({"kind": "Binding"}, ("create",)),
     "eviction": ({"group": "policy", "version": "v1", "kind": "Eviction"}, ("create",)),
-    "finalize": ({"kind": "Namespace"}, ("update",)),
 }
 """Subresources with a kind or verbs of their own."""
 
@@ -42,7 +40,7 @@ _OPENAPI = "openapi/v3"
 
 
 def discovery_document(path: str, kinds: Sequence[ResourceKind]) -> dict[str, Any] | None:
-    """Return the document at this path; None where it is no discovery path."""
+    """Return the document at this path, or None if it is no discovery path."""
     match path.strip("/").split("/"):
         case ["version"]:
             return dict(VERSION)

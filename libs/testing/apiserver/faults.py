@@ -7,8 +7,9 @@ from typing import Literal
 import msgspec
 
 from libs.runtime.clock import Clock
+from libs.testing.apiserver.kinds.status_errors import MODIFIED
 from libs.testing.apiserver.replies import Reply
-from libs.testing.apiserver.status import MODIFIED, StatusError
+from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.watches import ConnectionCut, ServerWatches
 
 _BUSY = "the server has received too many requests and has asked us to try again later"
@@ -90,10 +91,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     verbs: tuple[str, ...] = ()
     """get, list, watch, create, update, patch, apply, delete, deletecollection, evict, bind."""
     kind: str = ""
-    namespace: str = ""
     name: str = ""
-    subresource: str | None = None
-    """Empty selects requests of objects themselves; None selects all."""
     user: str = ""
     probability: float = 1.0
     times: int | None = None
@@ -105,9 +103,7 @@ class FaultTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     verb: str
     kind: str
-    namespace: str
     name: str
-    subresource: str
     user: str
     any_age: bool = False
     """Whether it is a list that may be stale."""
@@ -129,9 +125,7 @@ class ActiveFault:
         return (
             (not fault.verbs or target.verb in fault.verbs)
             and fault.kind in ("", target.kind)
-            and fault.namespace in ("", target.namespace)
             and fault.name in ("", target.name)
-            and fault.subresource in (None, target.subresource)
             and fault.user in ("", target.user)
         )
 

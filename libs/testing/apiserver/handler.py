@@ -1,12 +1,10 @@
-"""Handles requests: discovery, parsing, faults, execution, and the journal."""
+"""Handle requests: discovery, parsing, faults, execution, and the journal."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from libs.kube.requests import Request
 from libs.runtime.clock import Clock
 from libs.testing.apiserver import discovery
-from libs.testing.apiserver.bodies import parse_json
 from libs.testing.apiserver.faults import (
     ApiFaults,
     DropWatch,
@@ -19,7 +17,6 @@ from libs.testing.apiserver.faults import (
 from libs.testing.apiserver.journal import (
     RevisionJournal,
     granted_revision,
-    is_dry_run,
     refused_revision,
     target_identity,
 )
@@ -35,7 +32,7 @@ from libs.testing.apiserver.requests import (
     request_timeout,
     wants_table,
 )
-from libs.testing.apiserver.status import StatusError, bad_request
+from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.store import Store
 from libs.testing.apiserver.watches import ConnectionCut
 from libs.testing.apiserver.writes.admission import WriteOutcome
@@ -58,7 +55,6 @@ class RequestHandler:
         faults: ApiFaults,
         journal: RevisionJournal,
         in_flight: InFlightRequests,
-        user_of: Callable[[str], str | None],
         restart: Callable[[], Awaitable[None]],
     ) -> None:
         self._clock = clock
@@ -69,7 +65,6 @@ class RequestHandler:
         self._faults = faults
         self._journal = journal
         self._in_flight = in_flight
-        self._user_of = user_of
         self._restart = restart
 
     async def handle(self, request: Request, *, user: str) -> Reply:
@@ -82,7 +77,7 @@ class RequestHandler:
         effects, limit = self._faults.effects_on(call.fault_target), request_timeout(request.query)
         if any(isinstance(effect, Hang) for effect in effects):
             work, outlives = self._hang(), False
-        elif call.verb in READS or call.route.kind.plural == "tokenreviews":
+        elif call.verb in READS:
             work, outlives = self._read(call, effects, limit), False
         else:
             work, outlives = self._write(call, effects, limit), True
@@ -111,8 +106,6 @@ class RequestHandler:
 
     async def _read(self, call: ApiCall, effects: list[FaultEffect], limit: float) -> Reply:
         await self._before(effects, limit)
-        if call.route.kind.plural == "tokenreviews":
-            return Reply(201, encoded(review_token(call.request.body, self._user_of)))
         request = _read_request(call)
         if call.listing is None:
             return await self._reader.get(request)
@@ -129,7 +122,8 @@ class RequestHandler:
             # From here on nothing is awaited: a write is atomic.
             if call.verb == "deletecollection":
                 return self._delete_many(call)
-            outcome = self._writes.execute(_write_request(call))
+            with self._store.dry_run(on=call.dry_run):
+                outcome = self._writes.execute(_write_request(call))
         except StatusError as refusal:
             self._record(call, refusal.code, None)
             raise
@@ -148,13 +142,13 @@ class RequestHandler:
 
     def _reply(self, call: ApiCall, outcome: WriteOutcome) -> Reply:
         raw = outcome.raw
-        if not outcome.bare:
+        if not outcome.is_status_body:
             raw = self._reader.presented(_read_request(call), raw)
         return Reply(outcome.code, raw)
 
     def _record(self, call: ApiCall, code: int, outcome: WriteOutcome | None) -> None:
         """Record a write, or a refused write, in the journal."""
-        if is_dry_run(call):
+        if call.dry_run:
             return
         now = self._clock.now()
         if outcome is not None:
@@ -180,27 +174,3 @@ def _write_request(call: ApiCall) -> WriteRequest:
         body=call.request.body,
         manager=call.manager,
     )
-
-
-_AUDIENCE = "https://kubernetes.default.svc"
-
-
-def review_token(body: bytes, user_of: Callable[[str], str | None]) -> dict[str, Any]:
-    review = parse_json(body)
-    token = ((review.get("spec") or {}) if isinstance(review, dict) else {}).get("token", "")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    if not isinstance(token, str) or not token:
-        raise bad_request("token is required for TokenReview in authentication")
-    user = user_of(token)
-    status: dict[str, Any]
-    if user is None:
-        status = {"user": {}, "error": "invalid bearer token"}
-    else:
-        user_info = {"username": user, "uid": user, "groups": ["system:authenticated"]}
-        status = {"authenticated": True, "user": user_info, "audiences": [_AUDIENCE]}
-    return {
-        "kind": "TokenReview",
-        "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {},
-        "spec": {"token": token},
-        "status": status,
-    }

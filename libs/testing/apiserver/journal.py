@@ -77,27 +77,12 @@ class RevisionJournal:
         self._records.clear()
 
 
-_RECORDED_AS = {"bind": "create", "deletecollection": "delete"}
-_WITH_OPTIONS = ("delete", "deletecollection", "evict")
-
-
-def is_dry_run(call: ApiCall) -> bool:
-    """Return whether the request is a dry run, which is no write."""
-    if "dryRun" in call.request.query:
-        return True
-    if call.verb not in _WITH_OPTIONS:
-        return False
-    body = _body(call)
-    return bool(body.get("dryRun") or _map(body.get("deleteOptions")).get("dryRun"))
-
-
 def granted_revision(call: ApiCall, outcome: WriteOutcome, *, now: float) -> Revision:
-    collection = call.verb == "deletecollection"
     return _record(
         call,
         outcome.code,
         now=now,
-        revision=0 if collection else outcome.revision,
+        revision=0 if call.verb == "deletecollection" else outcome.revision,
         name=outcome.name,
         uid=outcome.uid,
         changed=changed_paths(outcome.before, outcome.after),
@@ -122,7 +107,7 @@ def _record(call: ApiCall, code: int, *, now: float, revision: int = 0, **more: 
         time=now,
         user=call.user,
         manager=call.manager,
-        verb=Verb(_RECORDED_AS.get(call.verb, call.verb)),
+        verb=Verb({"bind": "create", "deletecollection": "delete"}.get(call.verb, call.verb)),
         code=code,
         kind="Binding" if route.subresource == "binding" else route.kind.kind,
         namespace=route.namespace,

@@ -10,16 +10,16 @@ import msgspec
 from libs.runtime.clock import Clock
 from libs.testing.apiserver.faults import DropWatch
 from libs.testing.apiserver.kinds.kind import ResourceKind
-from libs.testing.apiserver.objects.json import decoded, encoded, joined, prefix
-from libs.testing.apiserver.objects.json import watch_line as line
-from libs.testing.apiserver.replies import Reply
-from libs.testing.apiserver.requests import ListOptions, Route, minimum_revision, wants_table
-from libs.testing.apiserver.status import (
-    StatusError,
+from libs.testing.apiserver.kinds.status_errors import (
     bad_request,
     not_found,
     resource_version_too_large,
 )
+from libs.testing.apiserver.objects.json import decoded, encoded, joined, prefix
+from libs.testing.apiserver.objects.json import watch_line as line
+from libs.testing.apiserver.replies import Reply
+from libs.testing.apiserver.requests import ListOptions, Route, minimum_revision, wants_table
+from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.store import KindStore, Selection, Store, StoredObject
 from libs.testing.apiserver.tables import table
 from libs.testing.apiserver.watches import (
@@ -31,11 +31,11 @@ from libs.testing.apiserver.watches import (
 )
 
 _MAX_WAIT = 3.0
-"""Seconds that a read waits for a revision that is still to come."""
+"""Seconds that a read waits for a future revision."""
 
 _POLL_INTERVAL = 0.05
 _MIN_WATCH_SECONDS = 1_800.0
-"""How long a watch without a timeout lasts at least."""
+"""Minimum seconds of a watch without a timeout."""
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,10 +134,10 @@ class ObjectReader:
         """Wait a little for a revision that the client already saw elsewhere."""
         deadline = self._clock.monotonic() + _MAX_WAIT
         while self._store.revision < revision:
-            left = deadline - self._clock.monotonic()
-            if left <= 0.0:
+            remaining = deadline - self._clock.monotonic()
+            if remaining <= 0.0:
                 raise resource_version_too_large(revision, self._store.revision)
-            await self._clock.sleep(min(_POLL_INTERVAL, left))
+            await self._clock.sleep(min(_POLL_INTERVAL, remaining))
 
     def _table(
         self,

@@ -1,4 +1,4 @@
-"""Replies to requests: status, headers, and a body that may be streamed."""
+"""Replies, with bodies that may be streamed, and the requests in flight."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping

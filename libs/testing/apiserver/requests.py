@@ -1,4 +1,4 @@
-"""Routes a request: from method and path to verb, kind, namespace and name."""
+"""Parse a request: route, options, the accepted form, and the attributes that faults select by."""
 
 import re
 from collections.abc import Mapping
@@ -9,18 +9,15 @@ from libs.kube.requests import Request
 from libs.testing.apiserver.bodies import APPLY
 from libs.testing.apiserver.faults import FaultTarget
 from libs.testing.apiserver.kinds.kind import ResourceKind, ResourceKinds
-from libs.testing.apiserver.status import (
-    PathNotFound,
-    StatusError,
+from libs.testing.apiserver.kinds.status_errors import (
     bad_request,
-    forbidden,
     invalid_options,
     invalid_syntax,
     method_not_allowed,
     not_simulated,
     path_not_found,
-    unsupported,
 )
+from libs.testing.apiserver.status import PathNotFound, StatusError, forbidden
 
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
@@ -45,11 +42,7 @@ def route(method: str, path: str, query: Mapping[str, str], kinds: ResourceKinds
     """Route a path below /api or /apis; refuse unknown paths and methods."""
     group, version, rest = _api(path)
     namespace = ""
-    if (
-        len(rest) >= 3
-        and rest[0] == "namespaces"
-        and (len(rest) > 3 or rest[2] not in _NAMESPACE_SUBRESOURCES)
-    ):
+    if rest[0] == "namespaces" and (len(rest) > 3 or rest[2:] not in ([], ["status"])):
         namespace, rest = rest[1], rest[2:]
     plural, name, subresource = (*rest, "", "", "")[:3]
     kind = kinds.by_path(group, version, plural)
@@ -61,9 +54,6 @@ def route(method: str, path: str, query: Mapping[str, str], kinds: ResourceKinds
     if kind.namespaced and not namespace and (name or verb in ("create", "deletecollection")):
         raise method_not_allowed() if not name else path_not_found()
     return Route(verb=verb, kind=kind, namespace=namespace, name=name, subresource=subresource)
-
-
-_NAMESPACE_SUBRESOURCES = ("status", "finalize")
 
 
 def _api(path: str) -> tuple[str, str, list[str]]:
@@ -79,8 +69,6 @@ def _api(path: str) -> tuple[str, str, list[str]]:
 def _verb(method: str, kind: ResourceKind, *, name: str, subresource: str, watching: bool) -> str:
     if subresource in _POSTED:
         verb = {"POST": "evict" if subresource == "eviction" else "bind"}.get(method)
-    elif subresource == "finalize":
-        verb = {"PUT": "update"}.get(method)
     elif subresource:
         verb = {key: value for key, value in _OBJECT_VERBS.items() if key != "DELETE"}.get(method)
     else:
@@ -186,14 +174,6 @@ def request_timeout(query: Mapping[str, str]) -> float:
     return sum(float(number) * _SECONDS[unit] for number, unit in parts) or REQUEST_TIMEOUT
 
 
-def dry_run(query: Mapping[str, str], *, options: str) -> bool:
-    """Return whether nothing is to be stored; `options` names the options in an error."""
-    value = query.get("dryRun", "")
-    if value not in ("", "All"):
-        raise invalid_options(options, [unsupported("dryRun", [value], ("All",))])
-    return bool(value)
-
-
 JSON = "application/json"
 _ANY = ("", "*/*", "application/*", JSON)
 _TABLE = {"as": "Table", "g": "meta.k8s.io", "v": "v1"}
@@ -231,6 +211,10 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
         return self.request.headers.get("accept", "")
 
     @property
+    def dry_run(self) -> bool:
+        return "dryRun" in self.request.query
+
+    @property
     def content_type(self) -> str:
         return self.request.headers.get("content-type", "").partition(";")[0].strip()
 
@@ -246,9 +230,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
         return FaultTarget(
             verb=self.verb,
             kind=self.route.kind.kind,
-            namespace=self.route.namespace,
             name=self.route.name,
-            subresource=self.route.subresource,
             user=self.user,
             any_age=self.verb == "list" and self.listing is not None and may_be_old(self.listing),
         )

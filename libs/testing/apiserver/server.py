@@ -74,7 +74,7 @@ class ApiServer:
         return InProcessTransport(handle, clock=self._clock)
 
     def add_token(self, token: str, user: str) -> None:
-        """Register a token of this user, for HTTP and for TokenReviews."""
+        """Register a token of this user, for HTTP."""
         self._tokens[token] = user
 
     def user_of(self, token: str) -> str | None:
@@ -153,7 +153,6 @@ class ApiServer:
             faults=self.faults,
             journal=self.journal,
             in_flight=self._in_flight,
-            user_of=self.user_of,
             restart=self.restart,
         )
 

@@ -2,15 +2,17 @@
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 import msgspec
 
 from libs.testing.apiserver.kinds.kind import NAME_FIELDS, ResourceKind
+from libs.testing.apiserver.kinds.status_errors import bad_request
 from libs.testing.apiserver.objects.json import decoded, encoded, interned, ordered, renumbered
 from libs.testing.apiserver.objects.selectors import field_selector, label_selector
-from libs.testing.apiserver.status import StatusError, bad_request
+from libs.testing.apiserver.status import StatusError
 
 HISTORY_BYTES = 40 * 1024**2
 """The memory that the history of one kind may take."""
@@ -64,7 +66,7 @@ class KindStore:
         self._history_limit = history_limit
         self._history_changes = 0
         self.oldest = 0
-        """The oldest revision that a watch may start from, and a list may be of."""
+        """The oldest revision for the start of a watch and for a list."""
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -155,6 +157,7 @@ class Store:
         self._stores: dict[Key, KindStore] = {}
         self._history_limit = history_limit
         self._written = written
+        self._dry = False
         self.revision = 1
 
     def of_kind(self, kind: ResourceKind) -> KindStore:
@@ -172,11 +175,11 @@ class Store:
         return self._store(("", "serviceaccounts"))
 
     def put(
-        self, kind: ResourceKind, thing: Mapping[str, Any], *, before: StoredObject | None
+        self, kind: ResourceKind, obj: Mapping[str, Any], *, before: StoredObject | None
     ) -> StoredObject:
-        revision = self._next()
-        metadata: dict[str, Any] = {**thing["metadata"], "resourceVersion": str(revision)}
-        complete = ordered({**thing, "metadata": metadata})
+        revision = self._next(before)
+        metadata: dict[str, Any] = {**obj["metadata"], "resourceVersion": str(revision or "")}
+        complete = ordered({**obj, "metadata": metadata})
         labels: dict[str, str] = metadata.get("labels") or {}
         unchanged = before is not None and before.labels == labels
         stored = StoredObject(
@@ -192,42 +195,43 @@ class Store:
         return stored
 
     def remove(self, kind: ResourceKind, before: StoredObject) -> StoredChange:
-        change = StoredChange(revision=self._next(), before=before, after=None)
+        change = StoredChange(revision=self._next(before), before=before, after=None)
         self._commit(kind, change)
         return change
+
+    @contextmanager
+    def dry_run(self, *, on: bool) -> Generator[None]:
+        """Store nothing until the end, if this is a dry run."""
+        self._dry = on
+        try:
+            yield
+        finally:
+            self._dry = False
 
     def forget(self) -> None:
         for store in self._stores.values():
             store.forget(self.revision)
 
-    def _next(self) -> int:
+    def _next(self, before: StoredObject | None) -> int:
+        if self._dry:
+            return 0 if before is None else before.revision
         self.revision += 1
         return self.revision
 
     def _commit(self, kind: ResourceKind, change: StoredChange) -> None:
-        self.of_kind(kind).put(change)
-        self._written(kind, change)
+        if not self._dry:
+            self.of_kind(kind).put(change)
+            self._written(kind, change)
 
 
-def field(thing: Mapping[str, Any], path: str) -> str:
+def field(obj: Mapping[str, Any], path: str) -> str:
     """Return the value of a field as a fieldSelector compares it."""
-    value: Any = thing
-    for name in _ALIASES.get(path, path).split("."):
+    value: Any = obj
+    for name in ("source.component" if path == "source" else path).split("."):
         value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
-    if isinstance(value, bool):
+    if isinstance(value, bool) or path == "spec.unschedulable":
         return "true" if value else "false"
-    return (
-        _DEFAULTS.get(path, "") if value is None or isinstance(value, dict | list) else str(value)
-    )
-
-
-_ALIASES = {"source": "source.component"}
-_DEFAULTS = {
-    "spec.hostNetwork": "false",
-    "spec.unschedulable": "false",
-    "status.replicas": "0",
-    "status.successful": "0",
-}
+    return "" if value is None or isinstance(value, dict | list) else str(value)
 
 
 class Selection:
@@ -259,8 +263,8 @@ class Selection:
     def _getter(self, stored: StoredObject) -> Callable[[str], str]:
         if self._indexed:
             return lambda path: stored.fields[self._indexes[path]]
-        thing = decoded(stored.raw)
-        return lambda path: field(thing, path)
+        obj = decoded(stored.raw)
+        return lambda path: field(obj, path)
 
 
 def _by_fields(kind: ResourceKind, text: str) -> Callable[[Callable[[str], str]], bool]:

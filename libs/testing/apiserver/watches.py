@@ -262,5 +262,5 @@ class WatchStream:
         metadata: dict[str, object] = {"resourceVersion": str(revision)}
         if ends:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-        thing = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
-        return self._line("BOOKMARK", encoded(typed(thing, kind.shape)))
+        obj = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+        return self._line("BOOKMARK", encoded(typed(obj, kind.shape)))

@@ -54,7 +54,6 @@ class AuditEvent(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     received: datetime = msgspec.field(name="requestReceivedTimestamp")
     logged: datetime = msgspec.field(name="stageTimestamp")
     user: _User = _User()
-    impersonated_user: _User | None = None
     user_agent: str = ""
     object_ref: ObjectReference | None = None
     response_status: _ResponseStatus = _ResponseStatus()
@@ -63,17 +62,17 @@ class AuditEvent(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
     @property
     def object_reference(self) -> ObjectReference:
-        """Empty where the request names no object."""
+        """The requested object; empty if the request names none."""
         return self.object_ref or ObjectReference()
 
     @property
     def request_body(self) -> Mapping[str, Any]:
-        """Empty where the request has no body, or a list."""
+        """The body of the request; empty without a body, or with a list."""
         return _mapping(self.request_object)
 
     @property
     def response_body(self) -> Mapping[str, Any]:
-        """Empty where the log has no response body."""
+        """The body of the response; empty if the log has none."""
         return _mapping(self.response_object)
 
     @property
@@ -87,7 +86,7 @@ class AuditEvent(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
     @property
     def time(self) -> float:
-        """When the request arrived, in Unix seconds."""
+        """The arrival of the request, in Unix seconds."""
         return self.received.timestamp()
 
     @property
@@ -96,8 +95,7 @@ class AuditEvent(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
     @property
     def username(self) -> str:
-        """The user, or the impersonated one."""
-        return (self.impersonated_user or self.user).username
+        return self.user.username
 
     @property
     def manager(self) -> str:
@@ -110,7 +108,7 @@ class AuditEvent(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
         return parse_qs(urlsplit(self.uri).query)
 
     def is_write(self) -> bool:
-        """Report whether the request was to change an object, and no dry run."""
+        """Return whether the request writes an object and is not a dry run."""
         return (
             self.stage in _FINAL_STAGES
             and self.verb in _WRITES
@@ -132,7 +130,7 @@ class AuditEvent(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
         return bool(self.query.get("dryRun")) or any(body.get("dryRun") for body in options)
 
     def _is_apply(self) -> bool:
-        """Report whether a patch is an apply, which the log shows only indirectly."""
+        """Return whether a patch is an apply, which the log shows only indirectly."""
         query = self.query
         if "force" in query:
             return True

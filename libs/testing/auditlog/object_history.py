@@ -1,7 +1,6 @@
-"""The state of an object after a request whose response does not show it.
+"""The state of an object after a request with another object in its response.
 
-Evictions, bindings, scalings and most deletions are answered with other objects than the one that
-they change.
+Evictions, bindings and most deletions do not return the object that they change.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ _MARKED = ("metadata.deletionTimestamp", "metadata.deletionGracePeriodSeconds")
 
 @dataclass(frozen=True, slots=True)
 class InferredState:
-    """The object after a request; None where it was deleted.
+    """The object after a request, or None if it was deleted.
 
     `guessed` holds the paths whose values are inferred, until a response shows the object again.
     """
@@ -33,35 +32,37 @@ class InferredState:
     guessed: Sequence[str] = ()
 
 
-def after_eviction(pod: Tree, *, at: float, options: Tree) -> InferredState:
+def after_eviction(pod: Tree, *, time: float, options: Tree) -> InferredState:
     """Return the pod marked as disrupted, and deleted."""
     condition = {
         "type": "DisruptionTarget",
         "status": "True",
-        "lastTransitionTime": format_time(at),
+        "lastTransitionTime": format_time(time),
         "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting",
     }
-    deleted = after_deletion(_with_condition(pod, condition), at=at, options=options, is_pod=True)
+    deleted = after_deletion(
+        _with_condition(pod, condition), time=time, options=options, is_pod=True
+    )
     return InferredState(
         deleted.after, (*deleted.guessed, "status.conditions[type=DisruptionTarget]")
     )
 
 
-def after_deletion(manifest: Tree, *, at: float, options: Tree, is_pod: bool) -> InferredState:
-    """Return no object, or a marked one where a kubelet or a finalizer has to finish first."""
+def after_deletion(manifest: Tree, *, time: float, options: Tree, is_pod: bool) -> InferredState:
+    """Return no object, or a marked object if a kubelet or a finalizer holds it."""
     metadata = subtree(manifest, "metadata")
     if metadata.get("deletionTimestamp"):
         return InferredState(manifest)
     grace = _grace(manifest, options) if is_pod else 0
     if not grace and not _has_finalizers(manifest):
         return InferredState(None)
-    marks = {"deletionTimestamp": format_time(at + grace), "deletionGracePeriodSeconds": grace}
+    marks = {"deletionTimestamp": format_time(time + grace), "deletionGracePeriodSeconds": grace}
     return InferredState({**manifest, "metadata": {**metadata, **marks}}, _MARKED)
 
 
-def after_binding(pod: Tree, *, at: float, node: str) -> InferredState:
-    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": format_time(at)}
+def after_binding(pod: Tree, *, time: float, node: str) -> InferredState:
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": format_time(time)}
     bound = {**pod, "spec": {**subtree(pod, "spec"), "nodeName": node}}
     return InferredState(
         _with_condition(bound, condition),
@@ -69,13 +70,8 @@ def after_binding(pod: Tree, *, at: float, node: str) -> InferredState:
     )
 
 
-def after_scaling(manifest: Tree, *, replicas: Any) -> InferredState:
-    after = {**manifest, "spec": {**subtree(manifest, "spec"), "replicas": replicas}}
-    return InferredState(after, ("spec.replicas",))
-
-
 def is_removed(manifest: Tree) -> bool:
-    """Report whether an object in a response is already deleted, because nothing holds it."""
+    """Return whether an object in a response is already deleted: no grace, no finalizers."""
     metadata = subtree(manifest, "metadata")
     return (
         bool(metadata.get("deletionTimestamp"))
@@ -114,7 +110,7 @@ def _with_condition(manifest: Tree, condition: Tree) -> Tree:
     return {**manifest, "status": {**status, "conditions": [*others, condition]}}
 
 
-_INDIRECT_SUBRESOURCES = frozenset({"binding", "eviction", "scale"})
+_INDIRECT_SUBRESOURCES = frozenset({"binding", "eviction"})
 """Subresources whose response is not the object that they change."""
 
 _Address = tuple[str, str, str, str]
@@ -213,7 +209,7 @@ class ObjectHistory:
         for item in cast(list[Tree], event.response_body.get("items") or []):
             before = {"kind": kind, **_without_managed_fields(item)}
             state = after_deletion(
-                before, at=event.time, options=event.request_body, is_pod=kind == "Pod"
+                before, time=event.time, options=event.request_body, is_pod=kind == "Pod"
             )
             self._keep(event, uid_of(item), state)
             changed = changed_paths(before, state.after)
@@ -294,12 +290,9 @@ def _requested_address(event: AuditEvent) -> _Address:
 def _inferred_state(event: AuditEvent, manifest: Tree) -> InferredState:
     if event.object_reference.subresource == "eviction":
         options = subtree(event.request_body, "deleteOptions")
-        return after_eviction(manifest, at=event.time, options=options)
-    if event.object_reference.subresource == "binding":
-        return after_binding(
-            manifest, at=event.time, node=subtree(event.request_body, "target")["name"]
-        )
-    return after_scaling(manifest, replicas=subtree(event.response_body, "spec").get("replicas", 0))
+        return after_eviction(manifest, time=event.time, options=options)
+    node = subtree(event.request_body, "target")["name"]
+    return after_binding(manifest, time=event.time, node=node)
 
 
 def _without_managed_fields(manifest: Tree) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class LocalServer:
         """Delete a stream and its messages; with `remade`, create it again, empty."""
         self._broker.lose(stream.name)
         if remade:
-            self._broker.make(stream)
+            self._broker.create(stream)
 
     # Links.
 

@@ -11,7 +11,7 @@ from libs.runtime.env import Env
 from libs.testing.bus.streams import LocalStream
 
 _REMEMBERED_ROUTES = 4096
-"""Subjects whose subscribers are cached; an inbox has a new subject for every request."""
+"""Number of subjects with cached subscribers; every request adds the subject of its inbox."""
 
 
 class Subscriber(Protocol):
@@ -93,12 +93,12 @@ class Broker:
             name = stream.config.name
             if name != wanted.name and _overlap(stream.config, wanted):
                 raise BusMisconfigured(
-                    f"stream {wanted.name} cannot be made: some of its subjects are those of"
+                    f"stream {wanted.name} cannot be created: some of its subjects belong to stream"
                     f" {name}; a subject is stored once"
                 )
         stream = self._streams.get(wanted.name)
         if stream is None:
-            self.make(wanted)
+            self.create(wanted)
         elif stream.config != wanted:
             stream.change(wanted, now=self._clock.now())
 
@@ -107,8 +107,8 @@ class Broker:
         stream = self._streams.get(wanted.name)
         return stream is not None and stream.config == wanted
 
-    def make(self, config: Stream) -> None:
-        """Create an empty stream, whose first sequence is 1."""
+    def create(self, config: Stream) -> None:
+        """Create an empty stream that starts at sequence 1."""
         self._created_streams += 1
         stream = self._streams[config.name] = LocalStream(config, id=self._created_streams)
         for consumer in self._consumers_of(config.name):
@@ -162,7 +162,7 @@ class Broker:
         return message.sequence
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Let it read its stream, as soon as that exists."""
+        """Let the consumer read its stream as soon as the stream exists."""
         self._consumers.append(consumer)
         stream = self._streams.get(consumer.stream)
         if stream is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from libs.bus.port import Follower, FromSequence, FromTime, LastPerSubject, StartFrom, StoredMessage
+from libs.bus.port import Follower, FromSequence, LastPerSubject, StartFrom, StoredMessage
 from libs.contracts.subjects import Stream, matches
 from libs.runtime.clock import Clock
 from libs.testing.bus.broker import Broker
@@ -81,9 +81,6 @@ class LocalConsumer:
             messages = stream.last_of_each(self._pattern, now=now)
         else:
             messages = stream.since(self._first_sequence(stream), self._pattern, now=now)
-            if isinstance(self._start, FromTime) and not self._next:
-                since = self._start.time
-                messages = [message for message in messages if message.time >= since]
         if isinstance(self._start, LastPerSubject) or stream.id != self._stream_id:
             self._transport.to_client(partial(self._began, stream.id))
         for message in messages:

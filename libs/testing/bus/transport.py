@@ -1,4 +1,4 @@
-"""A trace of the in-process bus, by which two runs can be compared byte for byte."""
+"""The transport of an in-process connection, its random faults, and the trace of the bus."""
 
 import asyncio
 import random as randomness
@@ -17,8 +17,8 @@ from libs.runtime.clock import Clock
 
 class TraceRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     time: float
-    what: str
-    who: str
+    action: str
+    identity: str
     subject: str
     sequence: int = 0
     data: bytes = b""
@@ -49,19 +49,19 @@ class BusFaults(msgspec.Struct, frozen=True, kw_only=True):
     """Probabilities from 0 to 1, and durations."""
 
     lost: float = 0.0
-    """That a core message does not reach a subscriber."""
+    """Probability that a core message does not reach a subscriber."""
     repeated: float = 0.0
-    """That a core message reaches a subscriber twice."""
+    """Probability that a core message reaches a subscriber twice."""
     reordered: float = 0.0
-    """That a core message reaches a subscriber after later ones."""
+    """Probability that a core message reaches a subscriber after later messages."""
     delayed: float = 0.0
-    """That a message to or from the server is late, and all behind it too."""
+    """Probability that a message to or from the server is delayed, with all behind it."""
     delay: Seconds = (0.01, 1.0)
     """Delay of a delayed or reordered message."""
     call_lost: float = 0.0
-    """That a call to a stream does not reach the server; it raises `BusUnavailable`."""
+    """Probability that a call to a stream is lost; it raises `BusUnavailable`."""
     answer_lost: float = 0.0
-    """That a call to a stream is executed, but raises `BusUnavailable`."""
+    """Probability that a call to a stream is executed, but raises `BusUnavailable`."""
     between_drops: Seconds | None = None
     """Time for which an identity's link stays up; None if it does not break."""
     dropped: Seconds = (1.0, 60.0)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from libs.forecast.world import WorldModel
 from libs.kube.client import Kube
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
@@ -25,6 +24,7 @@ from libs.testing.cluster import (
 from libs.testing.cluster.informers import ClusterInformers
 from libs.testing.cluster.kubelet.container import ProcessFactory, no_process
 from libs.testing.cluster.kubelet.fleet import KubeFor, KubeletFleet
+from libs.testing.stage.worlds import MachineModel
 
 MANAGER = "kube-controller-manager"
 INFORMERS_USER = "system:kube-controller-manager"
@@ -43,7 +43,6 @@ class _ControllerFactory(Protocol):
 CONTROLLERS: dict[str, tuple[_ControllerFactory, str, str]] = {
     "daemon-sets": (daemonset_controller.DaemonSetController, daemonset_controller.USER, MANAGER),
     "replica-sets": (workloads.ReplicaSetController, workloads.REPLICA_SET_USER, MANAGER),
-    "jobs": (workloads.JobController, workloads.JOB_USER, MANAGER),
     "binder": (pod_scheduler.PodScheduler, pod_scheduler.USER, pod_scheduler.MANAGER),
     "disruption": (disruption.DisruptionController, disruption.USER, MANAGER),
     "node-lifecycle": (node_lifecycle.NodeLifecycleController, node_lifecycle.USER, MANAGER),
@@ -51,7 +50,6 @@ CONTROLLERS: dict[str, tuple[_ControllerFactory, str, str]] = {
     "taint-eviction": (pod_removal.TaintEvictionController, pod_removal.EVICTION_USER, MANAGER),
     "pod-collector": (pod_removal.PodGarbageCollector, pod_removal.COLLECTOR_USER, MANAGER),
     "garbage-collector": (garbage_collector.GarbageCollector, garbage_collector.USER, MANAGER),
-    "namespaces": (namespaces.NamespaceController, namespaces.USER, MANAGER),
     "accounts": (namespaces.DefaultAccountController, namespaces.ACCOUNT_USER, MANAGER),
     "certificates": (
         namespaces.RootCertificatePublisher,
@@ -72,7 +70,7 @@ class SimulatedCluster:
         self,
         kube_for: KubeFor,
         *,
-        model: WorldModel,
+        model: MachineModel,
         env: Env,
         processes: ProcessFactory = no_process,
         controllers: bool = True,

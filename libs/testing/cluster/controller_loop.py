@@ -1,4 +1,4 @@
-"""The loop of a controller: a queue of keys, a few workers, retries with back-off."""
+"""The loop of a controller: a queue of keys, a few workers, retries with back-off; deletions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable

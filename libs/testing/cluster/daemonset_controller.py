@@ -1,4 +1,4 @@
-"""The DaemonSet controller: reads the caches, plans (`plan`, `revisions`) and acts."""
+"""The DaemonSet controller: reads the caches, plans (`daemonset_plan`) and acts."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,6 @@ from libs.testing.cluster.daemonset_plan import (
     OutdatedRevision,
     PodsByNode,
     by_node,
-    collides,
     find_revision,
     forgettable,
     hash_of,
@@ -125,7 +124,9 @@ class DaemonSetController:
             outdated = replaceable(daemon_set, self._nodes(), pods, revision=revision, now=now)
             await slow_start_batch(outdated, self._deleted.delete)
         await self._delete_old_revisions(daemon_set, revision)
-        return _sooner(retry_after, await self._write_status(daemon_set, revision))
+        status_after = await self._write_status(daemon_set, revision)
+        waits = [seconds for seconds in (retry_after, status_after) if seconds is not None]
+        return min(waits, default=None)
 
     async def _ensure_revision(self, daemon_set: DaemonSet) -> str | None:
         """Return the hash of the current template; None where another reconciliation is needed."""
@@ -136,7 +137,11 @@ class DaemonSetController:
             try:
                 written = await self._kube.create(REVISIONS, found.wanted, namespace=namespace)
             except AlreadyExists:
-                await self._resolve_name_conflict(daemon_set, found)
+                # It is ours, and not in the cache yet.
+                name = found.wanted["metadata"]["name"]
+                existing = await self._kube.get(REVISIONS, name, namespace=namespace)
+                self._informers.revisions.record_write(existing)
+                self._enqueue(daemon_set.metadata.key)
                 return None
             self._informers.revisions.record_write(written)
             return found.hash
@@ -151,21 +156,6 @@ class DaemonSetController:
             )
             self._informers.revisions.record_write(written)
         return hash_of(found.revision)
-
-    async def _resolve_name_conflict(self, daemon_set: DaemonSet, missing: MissingRevision) -> None:
-        """The existing revision is ours but not in the cache yet, or its hash collides."""
-        namespace = daemon_set.metadata.namespace
-        name = missing.wanted["metadata"]["name"]
-        existing = await self._kube.get(REVISIONS, name, namespace=namespace)
-        owner = existing.metadata.owner
-        mine = owner is not None and owner.uid == daemon_set.metadata.uid
-        if mine and not collides(daemon_set, existing):
-            self._informers.revisions.record_write(existing)
-            self._enqueue(daemon_set.metadata.key)
-            return
-        change = {"collisionCount": daemon_set.status.collision_count + 1}
-        cache = self._informers.daemon_sets
-        await merge_status(self._kube, DAEMON_SETS, daemon_set, change, cache=cache)
 
     async def _adopt(self, daemon_set: DaemonSet, pod: Pod) -> None:
         meta = daemon_set.metadata
@@ -184,16 +174,17 @@ class DaemonSetController:
         now = self._clock.monotonic()
         namespace = daemon_set.metadata.namespace
         plan = plan_pods(DaemonTemplate(daemon_set), self._nodes(), self._pods(daemon_set))
-        retry_after: float | None = None
+
+        waits: list[float] = []
         delete = list(plan.delete)
-        for pod in plan.failed:
-            key = (daemon_set.metadata.uid, pod.spec.node_name)
+        for failed in plan.failed:
+            key = (daemon_set.metadata.uid, failed.spec.node_name)
             wait = self._failures.wait(key, now=now)
             if wait > 0:
-                retry_after = _sooner(retry_after, wait)
+                waits.append(wait)
             else:
                 self._failures.count(key, now=now)
-                delete.append(pod)
+                delete.append(failed)
 
         async def create(node: str) -> None:
             pod = pod_for(daemon_set, node, revision=revision)
@@ -202,7 +193,7 @@ class DaemonSetController:
 
         await slow_start_batch(plan.create, create)
         await slow_start_batch(delete, self._deleted.delete)
-        return retry_after
+        return min(waits, default=None)
 
     async def _delete_old_revisions(self, daemon_set: DaemonSet, revision: str) -> None:
         uid = daemon_set.metadata.uid
@@ -246,7 +237,3 @@ def _placement(node: Node) -> object:
     """Everything about a node that decides whether a DaemonSet's pod runs there."""
     taints = [(taint.key, taint.value, taint.effect) for taint in node.spec.taints]
     return node.metadata.uid, node.metadata.labels, taints
-
-
-def _sooner(first: float | None, second: float | None) -> float | None:
-    return min((each for each in (first, second) if each is not None), default=None)

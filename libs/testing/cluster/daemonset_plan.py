@@ -1,4 +1,4 @@
-"""Where a DaemonSet's pods belong, which to create, delete and replace, and its status. Pure."""
+"""The plan for a DaemonSet: pods to create, delete and replace, and its status. Pure."""
 
 import hashlib
 import json
@@ -78,9 +78,9 @@ class DaemonTemplate:
     def eligibility(self, node: Node) -> NodeEligibility:
         if self.spec.node_name not in ("", node.metadata.name) or not selects(self.spec, node):
             return NodeEligibility(should_run=False, should_continue=False)
-        both = (NO_SCHEDULE, NO_EXECUTE)
+        effects = (NO_SCHEDULE, NO_EXECUTE)
         taints = node.spec.taints
-        runs = untolerated(taints, self._tolerations, effects=both) is None
+        runs = untolerated(taints, self._tolerations, effects=effects) is None
         stays = runs or untolerated(taints, self._tolerations, effects=(NO_EXECUTE,)) is None
         return NodeEligibility(should_run=runs, should_continue=stays)
 
@@ -93,11 +93,11 @@ def _default_tolerations(spec: PodSpec) -> tuple[Toleration, ...]:
 
 
 def by_node(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    """Group by the node that each pod is on, or meant for."""
-    found: dict[str, list[Pod]] = {}
+    """Group pods by the node that each is bound to, or pinned to by its affinity."""
+    pods_by_node: dict[str, list[Pod]] = {}
     for pod in pods:
-        found.setdefault(target_node(pod), []).append(pod)
-    return found
+        pods_by_node.setdefault(target_node(pod), []).append(pod)
+    return pods_by_node
 
 
 def plan_pods(
@@ -151,14 +151,14 @@ def _as_json(toleration: Toleration) -> dict[str, str]:
 
 
 def _pinned_to(affinity: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """Return the affinity with this node alone required."""
+    """Return the affinity, which now requires this node."""
     by_name = {"key": "metadata.name", "operator": "In", "values": [node]}
     required = {"nodeSelectorTerms": [{"matchFields": [by_name]}]}
-    of_nodes: Mapping[str, Any] = affinity.get("nodeAffinity") or {}
+    node_affinity: Mapping[str, Any] = affinity.get("nodeAffinity") or {}
     return {
         **affinity,
         "nodeAffinity": {
-            **of_nodes,
+            **node_affinity,
             REQUIRED: required,
         },
     }
@@ -173,10 +173,10 @@ def resolve_percentage(value: int | str, total: int) -> int:
 
 def available(pod: Pod, *, min_ready: int, now: float) -> bool:
     """Whether the pod has been ready for at least `min_ready` seconds."""
-    found = pod.condition("Ready")
-    if found is None or found.status != "True":
+    condition = pod.condition("Ready")
+    if condition is None or condition.status != "True":
         return False
-    since = found.last_transition_time
+    since = condition.last_transition_time
     return not min_ready or bool(since and parse_time(since) + min_ready <= now)
 
 
@@ -251,7 +251,6 @@ def status(
         updated_number_scheduled=updated,
         number_available=available_count,
         number_unavailable=desired - available_count,
-        collision_count=daemon_set.status.collision_count,
     )
 
 
@@ -280,11 +279,9 @@ class CurrentRevision(msgspec.Struct, frozen=True):
 RevisionState = MissingRevision | OutdatedRevision | CurrentRevision
 
 
-def template_hash(template: Mapping[str, Any], *, collisions: int = 0) -> str:
+def template_hash(template: Mapping[str, Any]) -> str:
     """Return ten characters, equal for equal templates, valid in names and labels."""
     text = json.dumps(template, sort_keys=True, separators=(",", ":"))
-    if collisions:
-        text += str(collisions)
     digest = hashlib.sha256(text.encode()).digest()
     return "".join(_SAFE[byte % len(_SAFE)] for byte in digest[:10])
 
@@ -300,11 +297,6 @@ def find_revision(daemon_set: DaemonSet, history: Sequence[ControllerRevision]) 
     if current.revision < newest:
         return OutdatedRevision(current, newest + 1)
     return CurrentRevision(current)
-
-
-def collides(daemon_set: DaemonSet, existing: ControllerRevision) -> bool:
-    """Whether the existing revision of the wanted name has another template."""
-    return existing.data != _revision_data(daemon_set)
 
 
 def hash_of(revision: ControllerRevision) -> str:
@@ -332,7 +324,7 @@ def _revision_data(daemon_set: DaemonSet) -> dict[str, Any]:
 def _missing_revision(daemon_set: DaemonSet, *, number: int) -> MissingRevision:
     meta = daemon_set.metadata
     template = daemon_set.spec.template
-    found = template_hash(template, collisions=daemon_set.status.collision_count)
+    found = template_hash(template)
     wanted: Plain = {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",

@@ -1,4 +1,4 @@
-"""Compute the status of a PodDisruptionBudget. Pure.
+"""The disruption controller: the status of each PodDisruptionBudget.
 
 A percentage counts the pods that the controllers want, not those that exist: with a pod whose
 controller has no scale, such a budget cannot be computed and allows nothing.
@@ -21,6 +21,7 @@ from libs.testing.cluster.views import BUDGETS, Budget, BudgetStatus, Pod, Repli
 DISRUPTED_FOR = 120.0
 """Seconds for which a granted eviction counts although the pod has not been seen to go."""
 
+
 _RESOURCES = {"DaemonSet": "daemonsets.apps", "Job": "jobs.batch"}
 
 Scale = Callable[[OwnerReference], int | None]
@@ -28,12 +29,12 @@ Scale = Callable[[OwnerReference], int | None]
 
 
 class UncountableBudget(msgspec.Struct, frozen=True):
-    why: str
+    reason: str
 
 
 def budget_status(budget: Budget, pods: Sequence[Pod], scale: Scale, *, now: float) -> BudgetStatus:
     active = [pod for pod in pods if not pod.over]
-    required = _wanted(budget, active, scale)
+    required = _required(budget, active, scale)
     generation = budget.metadata.generation
     if isinstance(required, UncountableBudget):
         conditions = set_condition(
@@ -41,7 +42,7 @@ def budget_status(budget: Budget, pods: Sequence[Pod], scale: Scale, *, now: flo
             type="DisruptionAllowed",
             status="False",
             reason="SyncFailed",
-            message=required.why,
+            message=required.reason,
             generation=0,
             now=now,
         )
@@ -77,7 +78,7 @@ def recheck_after(status: BudgetStatus, *, now: float) -> float | None:
     return max(0.0, min(ends)) if ends else None
 
 
-def _wanted(
+def _required(
     budget: Budget, pods: Sequence[Pod], scale: Scale
 ) -> tuple[int, int] | UncountableBudget:
     """Return the expected number of pods, and how many of them must be healthy."""
@@ -93,17 +94,17 @@ def _wanted(
 
 
 def _expected_pods(pods: Sequence[Pod], scale: Scale) -> int | UncountableBudget:
-    wants: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for pod in pods:
         owner = pod.metadata.owner
-        if owner is None or owner.uid in wants:
+        if owner is None or owner.uid in counts:
             continue
         count = scale(owner)
         if count is None:
             resource = _RESOURCES.get(owner.kind, owner.kind)
             return UncountableBudget(f"{resource} does not implement the scale subresource")
-        wants[owner.uid] = count
-    return sum(wants.values())
+        counts[owner.uid] = count
+    return sum(counts.values())
 
 
 def _still_disrupted(

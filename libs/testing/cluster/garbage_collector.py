@@ -1,8 +1,7 @@
 """The garbage collector: deletes objects whose owners are gone.
 
 Handles the dependents that exist in this simulation: pods, controller revisions and node leases. An
-owner counts as gone only when the API server confirms it. Background, foreground and orphaning
-deletion differ by the finalizer that the server puts on the owner.
+owner counts as gone only when the API server confirms it. An owner whose pods stay has a finalizer.
 """
 
 from collections.abc import Callable
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 USER = "system:serviceaccount:kube-system:generic-garbage-collector"
 
 ORPHAN = "orphan"
-FOREGROUND = "foregroundDeletion"
-
 _Key = tuple[str, str]
 """Kind, and namespace/name."""
 
@@ -85,16 +82,8 @@ class GarbageCollector:
         def changed(before: Object | None, after: Object | None) -> None:
             if before is None and after is not None:
                 self._check(kind, after)
-            elif before is not None and after is None:
-                self._check_owners_of(before)
 
         return changed
-
-    def _check_owners_of(self, gone: Object) -> None:
-        for reference in gone.metadata.owner_references:
-            owner = self._find_owner(reference, gone.metadata.namespace)
-            if owner is not None:
-                self._check_owner(reference.kind, owner)
 
     def _check(self, kind: str, obj: Object) -> None:
         meta = obj.metadata
@@ -103,7 +92,7 @@ class GarbageCollector:
                 self._loop.queue.add((kind, meta.key))
 
     def _check_owner(self, kind: str, obj: Object) -> None:
-        if {ORPHAN, FOREGROUND}.intersection(obj.metadata.finalizers):
+        if ORPHAN in obj.metadata.finalizers:
             self._loop.queue.add((kind, obj.metadata.key))
 
     def _find_owner(self, reference: OwnerReference, namespace: str) -> Object | None:
@@ -159,21 +148,13 @@ class GarbageCollector:
             return
 
     async def _finalize_owner(self, resource: Resource[Any], owner: Object) -> None:
-        """Handle the dependents as the owner's finalizer asks, then remove the finalizer."""
+        """Orphan the dependents, then remove the finalizer that asks for it."""
         meta = owner.metadata
-        dependents = self._dependents_of(meta.uid)
-        if ORPHAN in meta.finalizers:
-            for kind, obj in dependents:
-                await self._orphan(self._dependents[kind][0], obj, meta.uid)
-        elif FOREGROUND in meta.finalizers:
-            for kind, obj in dependents:
-                if not obj.metadata.deletion_timestamp:
-                    await self._delete(self._dependents[kind][0], obj)
-            if dependents:
-                return
-        else:
+        if ORPHAN not in meta.finalizers:
             return
-        kept = [each for each in meta.finalizers if each not in (ORPHAN, FOREGROUND)]
+        for kind, obj in self._dependents_of(meta.uid):
+            await self._orphan(self._dependents[kind][0], obj, meta.uid)
+        kept = [each for each in meta.finalizers if each != ORPHAN]
         await self._kube.merge(
             resource,
             meta.name,

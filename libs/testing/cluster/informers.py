@@ -6,7 +6,7 @@ from typing import Any
 
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
-from libs.kube.resources import CONFIG_MAPS, SERVICE_ACCOUNTS
+from libs.kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 from libs.kube.views import Object
 from libs.runtime.env import Env
 from libs.testing.cluster.kubelet.hardware import LEASES_IN
@@ -15,7 +15,6 @@ from libs.testing.cluster.views import (
     DAEMON_SETS,
     JOBS,
     LEASES,
-    NAMESPACES,
     NODES,
     PODS,
     REPLICA_SETS,

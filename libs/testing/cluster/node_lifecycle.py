@@ -1,4 +1,4 @@
-"""Conditions and taints of nodes whose kubelet is silent or unwell. Pure."""
+"""The node controllers: conditions and taints of nodes with a silent or unhealthy kubelet."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ from libs.testing.cluster.pod_scheduler import (
 from libs.testing.cluster.views import NODES, PODS, Lease, Node
 
 KUBELET_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
-"""Conditions that only a kubelet can judge."""
+"""Conditions that only a kubelet reports."""
 
 _PRESSURES = {
     "MemoryPressure": MEMORY_PRESSURE,
@@ -45,7 +45,7 @@ def heartbeat(node: Node, lease: Lease | None) -> tuple[str, str]:
 
 
 def unknown_conditions(node: Node, *, now: float) -> list[dict[str, Any]]:
-    """Return the conditions to write for a silent node; none where they are written already."""
+    """Return the conditions still to be written for a silent node."""
     conditions: list[dict[str, Any]] = []
     for kind in KUBELET_CONDITIONS:
         before = node.condition(kind)
@@ -124,7 +124,7 @@ GRACE = 50.0
 """Seconds of silence after which a node's state is unknown; at least its lease duration."""
 
 TAINTS_AFTER = 0.5
-"""Seconds from a cordon, or any other reason for a taint, to the taint."""
+"""Seconds from the cause of a taint, such as a cordon, to the taint."""
 
 TTL_ANNOTATION = "node.alpha.kubernetes.io/ttl"
 _TTL_BY_CLUSTER_SIZE = ((100, 0), (500, 15), (1_000, 30), (2_000, 60))

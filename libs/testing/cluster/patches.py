@@ -1,4 +1,4 @@
-"""Writes that only components of the cluster make."""
+"""Writes that only components of the cluster make, and the pods that they create."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -44,7 +44,7 @@ async def patch(
     except Invalid as error:
         if any(cause.field == "metadata.uid" for cause in error.causes):
             message = f"the {resource.kind} of that name is another one, not uid {meta.uid}"
-            raise NotFound(error.tried, message, code=error.code) from error
+            raise NotFound(error.operation, message, code=error.code) from error
         raise
     return decode(body, resource.view, tried=f"PATCH {path}")
 

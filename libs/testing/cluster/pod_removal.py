@@ -22,7 +22,7 @@ GONE_FOR = 40.0
 
 
 class TaintEvictionController:
-    """Deletes pods whose toleration of their node's NoExecute taints has run out."""
+    """Deletes pods when their toleration of a NoExecute taint of the node has expired."""
 
     def __init__(self, informers: ClusterInformers, kube: Kube, *, clock: Clock) -> None:
         self._informers = informers

@@ -1,4 +1,4 @@
-"""Where a pod may run: node selector, taints, cordon and devices. Pure."""
+"""The scheduler: chooses a node by selector, taints, cordon and devices, and binds the pod."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -27,20 +27,20 @@ NO_SCHEDULE = "NoSchedule"
 NO_EXECUTE = "NoExecute"
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-"""The key of what a node affinity requires."""
+"""The key of the required terms of a node affinity."""
 
 CORDON = Taint(key=UNSCHEDULABLE, effect=NO_SCHEDULE)
-"""The taint that a cordon stands for, counted even before it is written."""
+"""The taint of a cordon, counted even before it is written."""
 
 
 class Unschedulable(msgspec.Struct, frozen=True):
-    """Why a pod fits on no node, as a scheduler words it."""
+    """The reason why a pod fits on no node, in the words of a real scheduler."""
 
     message: str
 
 
 def selects(spec: PodSpec, node: Node) -> bool:
-    """Whether a pod's node selector and required affinity match the node."""
+    """Return whether a pod's node selector and required affinity match the node."""
     if not spec.node_selector and not spec.affinity:
         return True
     return node_affinity(
@@ -50,7 +50,7 @@ def selects(spec: PodSpec, node: Node) -> bool:
 
 
 def target_node(pod: Pod) -> str:
-    """Return the node that a pod is on, or meant for."""
+    """Return the node that a pod is bound to, or pinned to by its affinity."""
     if pod.spec.node_name:
         return pod.spec.node_name
     affinity: Plain = pod.spec.affinity.get("nodeAffinity") or {}
@@ -144,7 +144,7 @@ def untolerated(
 
 
 def tolerated_seconds(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> float | None:
-    """Return how long a pod tolerates the NoExecute taints; None: forever."""
+    """Return how long a pod tolerates the NoExecute taints; None means forever."""
     shortest: float | None = None
     for taint in taints:
         if taint.effect != NO_EXECUTE:
@@ -177,10 +177,10 @@ class PodScheduler:
         self._kube = kube
         self._clock = clock
         self._assumed: dict[str, tuple[str, Pod]] = {}
-        """By uid: node and pod of bindings that the cache does not show yet."""
+        """Node and pod of bindings that the cache does not show yet, by uid."""
         self._loop = ControllerLoop("binder", self._reconcile, clock=clock, workers=1)
         self._unschedulable: dict[str, None] = {}
-        """Keys, in order."""
+        """Keys of unschedulable pods, in order."""
 
     async def run(self) -> None:
         await self._loop.run(

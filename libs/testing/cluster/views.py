@@ -142,7 +142,7 @@ class RollingUpdate(View, frozen=True, kw_only=True):
 
 
 class UpdateStrategy(View, frozen=True, kw_only=True):
-    """`RollingUpdate`: the controller replaces outdated pods; `OnDelete`: whoever deletes them."""
+    """`RollingUpdate`: the controller replaces outdated pods; `OnDelete`: other clients do."""
 
     type: str = "RollingUpdate"
     rolling_update: RollingUpdate = RollingUpdate()
@@ -165,7 +165,6 @@ class DaemonSetStatus(View, frozen=True, kw_only=True):
     updated_number_scheduled: int = 0
     number_available: int = 0
     number_unavailable: int = 0
-    collision_count: int = 0
 
 
 class DaemonSet(Object, frozen=True, kw_only=True):
@@ -201,30 +200,6 @@ class ReplicaSet(Object, frozen=True, kw_only=True):
     status: ReplicaSetStatus = ReplicaSetStatus()
 
 
-class JobSpec(View, frozen=True, kw_only=True):
-    """Only one completion is supported."""
-
-    template: dict[str, Any] = {}
-    backoff_limit: int = 6
-
-
-class JobStatus(View, frozen=True, kw_only=True):
-    start_time: str = ""
-    completion_time: str = ""
-    active: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    ready: int = 0
-    terminating: int = 0
-    conditions: tuple[Condition, ...] = ()
-
-
-class Job(Object, frozen=True, kw_only=True):
-    metadata: Meta
-    spec: JobSpec = JobSpec()
-    status: JobStatus = JobStatus()
-
-
 class BudgetSpec(View, frozen=True, kw_only=True):
     selector: dict[str, Any] | None = None
     min_available: int | str | None = None
@@ -252,15 +227,6 @@ class Lease(Object, frozen=True, kw_only=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-class NamespaceSpec(View, frozen=True, kw_only=True):
-    finalizers: tuple[str, ...] = ()
-
-
-class Namespace(Object, frozen=True, kw_only=True):
-    metadata: Meta
-    spec: NamespaceSpec = NamespaceSpec()
-
-
 NODES = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
 PODS = Resource(plural="pods", kind="Pod", view=Pod)
 LEASES = Resource(group="coordination.k8s.io", plural="leases", kind="Lease", view=Lease)
@@ -269,8 +235,7 @@ REVISIONS = Resource(
     group="apps", plural="controllerrevisions", kind="ControllerRevision", view=ControllerRevision
 )
 REPLICA_SETS = Resource(group="apps", plural="replicasets", kind="ReplicaSet", view=ReplicaSet)
-JOBS = Resource(group="batch", plural="jobs", kind="Job", view=Job)
+JOBS = Resource(group="batch", plural="jobs", kind="Job", view=Object)
 BUDGETS = Resource(
     group="policy", plural="poddisruptionbudgets", kind="PodDisruptionBudget", view=Budget
 )
-NAMESPACES = Resource(plural="namespaces", kind="Namespace", namespaced=False, view=Namespace)

@@ -6,11 +6,11 @@ gate. `SimulatedMachine` is the entry point:
 machine = SimulatedMachine(root / "n1", name="n1", model=..., env=...)
 machine.join(cluster.fleet)                  a kubelet and its Node; they reboot together
 host = machine.host(InlineOffload(), comm="sluice-driver", changes=True)
-machine.kill(host)                           the agent dies: open devices and writes go
+machine.kill(host)                           the agent dies: its open devices and writes are lost
 await machine.reboot(kernel=...)             kills all agents of the machine
-assert machine.incidents == ()               what must never happen
+assert machine.incidents == ()               incidents must never happen
 
 Pod processes come from `process_factory(machines)`. Agents pass `InlineOffload` on the virtual loop
-and a threaded one in a process. Time that the kernel takes passes inside `host.offload.do`, as the
-world's model says. A root in memory (/dev/shm) is several times as fast as one on a disk.
+and a threaded one in a process. The time of kernel calls passes inside `host.offload.do`; the
+world's model gives it. A root in memory (/dev/shm) is several times as fast as one on a disk.
 """

@@ -1,7 +1,7 @@
-"""An agent's process on a simulated machine, and the host ports that it gets.
+"""An agent's process on a simulated machine, and its host ports.
 
-All blocking work goes through `SimulatedAgentProcess.do`, where it takes as long as the world's
-model says. After the agent was killed, nothing of it reaches the machine.
+All blocking work goes through `SimulatedAgentProcess.do`, where it takes the time given by the
+world's model. After the kill of an agent, none of its calls reaches the machine.
 """
 
 import asyncio
@@ -40,10 +40,10 @@ class SimulatedAgentProcess:
         self._ended = asyncio.Event()
         self._duration = threading.local()
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         """Do the work and wait for its duration; return its result or raise its error."""
         self._check()
-        duration, outcome = await self._offload.do(lambda: self._timed(work))
+        duration, outcome = await self._offload.run(lambda: self._timed(work))
         if duration is None:
             await self._ended.wait()
         elif duration:
@@ -81,8 +81,6 @@ class SimulatedAgentProcess:
             result = work()
         except Exception as error:  # noqa: BLE001  (raised when its duration is over)
             return self._duration.seconds, partial(_raise, error)
-        finally:
-            self._state.end_writes()
         return self._duration.seconds, lambda: result
 
 
@@ -101,7 +99,7 @@ class SimulatedLinux:
         kernel = self._state.kernel
         if module != modules.DRIVER or not kernel.is_idle(module):
             return kernel.unload(module)
-        ending = self._asked()
+        ending = self._unload_end()
         self._process.set_duration(ending.after)
         if ending.after is None or ending.exit_code:
             return InUse(f"delete_module {module}: Resource temporarily unavailable")
@@ -115,7 +113,7 @@ class SimulatedLinux:
         self._state.kernel.unmount_below(path)
         return None
 
-    def _asked(self) -> ProcessEnd:
+    def _unload_end(self) -> ProcessEnd:
         state = self._state
         return state.model.unload(state.name, state.next_attempt("unload"))
 

@@ -1,4 +1,4 @@
-"""What a simulated machine consists of: operating system and GPUs. Pure."""
+"""The files of a simulated machine: operating system and GPUs. Pure."""
 
 import hashlib
 from collections.abc import Sequence
@@ -86,7 +86,7 @@ def _uuid(seed: str) -> str:
 
 
 VOLATILE = ("/dev", "/proc", "/run", "/sys")
-"""Folders in memory: emptied by each boot, or made by the kernel."""
+"""Folders in memory: emptied by each boot, or created by the kernel."""
 
 NIC = "0000:05:00.0"
 NIC_DRIVER = "mlx5_core"

@@ -2,8 +2,8 @@
 
 They act on the machine like the vendor's. A driver that stops leaves its modules and its root
 behind, and one that finds the modules of the same installation keeps them. A container restarted in
-its pod does not pass the gate again (docs/states.md#gate). Probes are not played: the driver is
-ready when the world's model says so.
+its pod does not pass the gate again (docs/states.md#gate). Probes are not simulated: the driver is
+ready at the time given by the world's model.
 """
 
 import re
@@ -45,7 +45,6 @@ class GateProcess(SimulatedProcess):
         label = pod.metadata.labels.get(DRIVER_LABEL, "")
         request = GateRequest(pod_uid=pod.metadata.uid, label=label, started=state.clock.now())
         gate.put_request(state.tree, request)
-        state.end_writes()
         while not gate.is_open(state.tree, request):
             await self.wait(POLL_INTERVAL)
         state.admitted.add(request.pod_uid)
@@ -113,16 +112,16 @@ class DriverProcess(SimulatedProcess):
 
     def _is_installed(self, driver: InstalledDriver) -> bool:
         state = self.state
-        message = driver_files.installed_digest(state.tree)
-        return state.installed is not None and bool(driver.digest) and message == driver.digest
+        digest = driver_files.installed_digest(state.tree)
+        return state.installed is not None and bool(driver.digest) and digest == driver.digest
 
     async def _install(self, driver: InstalledDriver, pod: Pod) -> int:
         """Unload other modules and load these; return the exit code."""
         state = self.state
-        there = state.installed
-        if there is not None:
-            if there.pod_uid != driver.pod_uid:
-                what = f"the modules of {there.label or there.version}"
+        loaded = state.installed
+        if loaded is not None:
+            if loaded.pod_uid != driver.pod_uid:
+                what = f"the modules of {loaded.label or loaded.version}"
                 state.record_incident(
                     IncidentKind.OVER_ANOTHER, f"{pod.metadata.key} is to replace {what}"
                 )
@@ -162,7 +161,7 @@ class DriverProcess(SimulatedProcess):
 
 
 class ExtraModuleProcess(SimulatedProcess):
-    """Loads one more module once the driver is ready, and stays."""
+    """Loads one more module once the driver is ready, and keeps running."""
 
     comm = "bash"
 
@@ -210,7 +209,7 @@ def version_of(image: str) -> str:
 
 def _installation(pod: Pod, container: str) -> InstalledDriver:
     meta = pod.metadata
-    images = {each.name: each.image for each in pod.spec.containers}
+    images = {spec.name: spec.image for spec in pod.spec.containers}
     return InstalledDriver(
         version=version_of(images[container]),
         digest=meta.annotations.get(INSTALL_ANNOTATION, ""),
@@ -220,10 +219,10 @@ def _installation(pod: Pod, container: str) -> InstalledDriver:
 
 
 def _ready_file(pod: Pod) -> str:
-    there = {each.name for each in pod.spec.containers}
-    message = {
-        "GDRCOPY_ENABLED": "nvidia-gdrcopy-ctr" in there,
-        "GDS_ENABLED": "nvidia-fs-ctr" in there,
-        "GPU_DIRECT_RDMA_ENABLED": "nvidia-peermem-ctr" in there,
+    containers = {container.name for container in pod.spec.containers}
+    features = {
+        "GDRCOPY_ENABLED": "nvidia-gdrcopy-ctr" in containers,
+        "GDS_ENABLED": "nvidia-fs-ctr" in containers,
+        "GPU_DIRECT_RDMA_ENABLED": "nvidia-peermem-ctr" in containers,
     }
-    return "".join(f"{name}: {str(value).lower()}\n" for name, value in message.items())
+    return "".join(f"{name}: {str(value).lower()}\n" for name, value in features.items())

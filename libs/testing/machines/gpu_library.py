@@ -44,7 +44,7 @@ class AgentGpus(MemoryGpus):
 
     def describe(self) -> tuple[Gpu, ...]:
         """Return the GPUs by index; broken ones are hung. Raises `GpusUnavailable` unless open."""
-        broken = self.state.broken
+        broken = self.state.broken_gpus
         return tuple(replace(gpu, hung=gpu.index in broken) for gpu in super().describe())
 
 
@@ -98,20 +98,16 @@ class GpuReadings:
         *,
         env: Env,
         busy_gpus: Callable[[], frozenset[int]],
-        is_broken: Callable[[Gpu], bool],
     ) -> None:
         self._clock = env.clock
         self._variation = [env.random.random() for _ in range(32)]
         self._busy_gpus = busy_gpus
-        self._is_broken = is_broken
         self._since = env.clock.monotonic()
         self._energy: dict[str, tuple[float, float]] = {}
         """By UUID: time of the last count, and millijoules until then."""
 
     def of(self, gpu: Gpu) -> GpuSample:
-        """Return the current reading; a broken GPU reports no values."""
-        if self._is_broken(gpu):
-            return GpuSample(uuid=gpu.uuid, index=gpu.index, pci=gpu.pci)
+        """Return the current reading."""
         load, variation = self._load(gpu), self._variation[gpu.index % len(self._variation)]
         power = 70.0 + 8.0 * variation + 600.0 * load
         used = round(gpu.memory_mib * (0.9 if load else 0.0)) + 600

@@ -17,7 +17,7 @@ class HostTree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.on_write: Callable[[], None] = _nothing
+        self.on_write: Callable[[], None] = _ignore_write
         """Called after each change below the root."""
 
     def at(self, path: str) -> Path:
@@ -75,29 +75,29 @@ class HostTree:
         """Make everything in a folder unreadable and unwritable, like a failed disk."""
         target_path = self.at(path)
         if target_path.is_dir():
-            target_path.rename(_aside(target_path))
+            target_path.rename(_lost_path(target_path))
             target_path.write_bytes(b"")
         self.on_write()
 
     def repair_below(self, path: str) -> None:
-        """Restore what `break_below` took away."""
+        """Undo `break_below`."""
         target_path = self.at(path)
         if target_path.is_file():
             target_path.unlink()
-            os.rename(_aside(target_path), target_path)
+            os.rename(_lost_path(target_path), target_path)
         self.on_write()
 
 
-def _nothing() -> None:
+def _ignore_write() -> None:
     pass
 
 
-def _aside(target_path: Path) -> Path:
+def _lost_path(target_path: Path) -> Path:
     return target_path.with_name(f".{target_path.name}.lost")
 
 
 class DiskTree(Tree):
-    """Reports the machine's own free space, whatever this computer's disk has."""
+    """Reports the machine's own free space instead of this computer's."""
 
     def __init__(self, root: Path, *, free: int) -> None:
         super().__init__(root)
@@ -111,59 +111,55 @@ T = TypeVar("T")
 
 
 class CachedTree(Tree):
-    """Caches every read until `invalidate`."""
+    """Caches every read until the next write, or until `invalidate`."""
 
     def __init__(self, tree: Tree) -> None:
         super().__init__(tree.root)
         self._tree = tree
         self._values: dict[tuple[str, str], object] = {}
-        self._writing = False
-
-    def at(self, path: str) -> Path:
-        """Return the path on this computer; disables the cache until `end_writes`, as callers may
-        write.
-        """
-        self._writing = True
-        return super().at(path)
 
     def invalidate(self) -> None:
         self._values.clear()
 
-    def end_writes(self) -> None:
-        """Invalidate the cache if a path was handed out."""
-        if self._writing:
-            self._writing = False
-            self.invalidate()
-
     def data(self, path: str) -> bytes | None:
         return self._cached("data", path, super().data)
-
-    def text(self, path: str) -> str | None:
-        return self._cached("text", path, super().text)
 
     def names(self, path: str) -> tuple[str, ...]:
         return self._cached("names", path, super().names)
 
-    def exists(self, path: str) -> bool:
-        return self._cached("exists", path, super().exists)
-
     def link(self, path: str) -> str | None:
         return self._cached("link", path, super().link)
-
-    def modified_at(self, path: str) -> float | None:
-        return self._cached("made", path, super().modified_at)
 
     def free_bytes(self, path: str) -> int | None:
         return self._tree.free_bytes(path)
 
-    def _resolved(self, path: str, *, last: bool) -> str:
-        resolve = super()._resolved
-        return self._cached(f"resolved {last}", path, lambda each: resolve(each, last=last))
+    def status(self, path: str) -> os.stat_result | None:
+        return self._cached("status", path, super().status)
 
-    def _cached(self, what: str, path: str, read: Callable[[str], T]) -> T:
-        if self._writing:
-            return read(path)
-        key = (what, path)
+    def write(
+        self, path: str, data: bytes, *, mode: int = 0o644, owner: tuple[int, int] | None = None
+    ) -> None:
+        super().write(path, data, mode=mode, owner=owner)
+        self.invalidate()
+
+    def append(self, path: str, data: bytes, *, after: int) -> None:
+        super().append(path, data, after=after)
+        self.invalidate()
+
+    def make_folders(self, path: str) -> None:
+        super().make_folders(path)
+        self.invalidate()
+
+    def remove(self, path: str) -> None:
+        super().remove(path)
+        self.invalidate()
+
+    def remove_folder(self, path: str) -> None:
+        super().remove_folder(path)
+        self.invalidate()
+
+    def _cached(self, kind: str, path: str, read: Callable[[str], T]) -> T:
+        key = (kind, path)
         if key not in self._values:
             self._values[key] = read(path)
         return cast(T, self._values[key])

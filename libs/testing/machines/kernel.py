@@ -21,7 +21,7 @@ from libs.testing.machines.host_tree import HostTree
 
 CONTROL = "/dev/nvidiactl"
 MEMORY = "/dev/nvidia-uvm"
-"""Open in every process that computes, beside the GPUs."""
+"""Open in every computing process, beside the GPUs."""
 
 _FIRST_PID = 1000
 _UVM, _MODESET = "nvidia_uvm", "nvidia_modeset"
@@ -75,7 +75,7 @@ class SimulatedKernel:
         self._host_tree.put(BOOT_ID, f"{boot_id}\n")
 
     def halt(self) -> None:
-        """Drop everything that was in memory."""
+        """Drop the contents of the memory."""
         with self._lock:
             for pid in list(self._processes):
                 self.end(pid)
@@ -139,7 +139,7 @@ class SimulatedKernel:
                 self._host_tree.remove(f"{pci.DEVICES}/{gpu.pci}/driver")
 
     def _bind(self, module: str) -> None:
-        """Bind the GPUs; the device files stay when the module goes."""
+        """Bind the GPUs; the device files stay when the module is unloaded."""
         for gpu in self._gpus:
             path = f"{pci.DEVICES}/{gpu.pci}/driver"
             self._host_tree.link(path, f"../../../../bus/pci/drivers/{module}")
@@ -148,10 +148,10 @@ class SimulatedKernel:
                 self._host_tree.put(path)
 
     def _users(self, module: str) -> list[str]:
-        return [name for name, each in self._modules.items() if module in each.uses]
+        return [name for name, loaded in self._modules.items() if module in loaded.uses]
 
     def _references(self, module: str) -> int:
-        open_paths = (path for each in self._processes.values() for path in each.devices)
+        open_paths = (path for process in self._processes.values() for path in process.devices)
         return len(self._users(module)) + sum(_module_of(path) == module for path in open_paths)
 
     def _write_state(self) -> None:
@@ -220,14 +220,14 @@ class SimulatedKernel:
         with self._lock:
             open_paths = {
                 path
-                for each in self._processes.values()
-                if MEMORY in each.devices
-                for path in each.devices
+                for process in self._processes.values()
+                if MEMORY in process.devices
+                for path in process.devices
             }
         return frozenset(gpu.index for gpu in self._gpus if device(gpu.minor) in open_paths)
 
     def mount(self, path: str) -> None:
-        """Mount at a path; unmounting deletes what was written below it."""
+        """Mount at a path; unmounting deletes the files below it."""
         with self._lock:
             self._host_tree.make_folder(path)
             self._mounts.append(path)
@@ -235,7 +235,7 @@ class SimulatedKernel:
     def unmount_below(self, path: str) -> None:
         """Unmount lazily; never fails."""
         with self._lock:
-            for mounted in [each for each in self._mounts if _is_below(each, path)]:
+            for mounted in [mount for mount in self._mounts if _is_below(mount, path)]:
                 self._mounts.remove(mounted)
                 self._host_tree.empty(mounted)
 

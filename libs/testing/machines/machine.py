@@ -1,9 +1,8 @@
-"""One simulated machine: files, kernel, agents, and its way through boots."""
+"""One simulated machine: files, kernel, agents and boots."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from libs.forecast.world import WorldModel
 from libs.host.machine import Machine as HostMachine
 from libs.host.machine import Offload
 from libs.runtime.env import Env
@@ -21,9 +20,10 @@ from libs.testing.machines.gpu_library import AgentGpus, GpuReadings, ValidatorG
 from libs.testing.machines.host_tree import HostTree
 from libs.testing.machines.kernel import CONTROL, MEMORY, SimulatedKernel, device
 from libs.testing.machines.state import Incident, InstalledDriver, MachineState
+from libs.testing.stage.worlds import MachineModel
 
 DISK = "/var/lib"
-"""The folder that `break_disk` takes away: agents keep their journals there."""
+"""The folder that `break_disk` makes unusable; it has the agents' journals."""
 
 
 class SimulatedMachine:
@@ -34,7 +34,7 @@ class SimulatedMachine:
         root: Path,
         *,
         name: str,
-        model: WorldModel,
+        model: MachineModel,
         env: Env,
         gpus: int = 8,
         system: System = PLAIN,
@@ -64,7 +64,6 @@ class SimulatedMachine:
         self._readings = GpuReadings(
             env=env,
             busy_gpus=self._state.kernel.busy_gpus,
-            is_broken=lambda gpu: gpu.index in self._state.broken,
         )
         create_base_files(self._state.host_tree, name=name, system=system, gpus=self._state.gpus)
         self._boot(new_boot_id(env.ids), system.kernel)
@@ -79,7 +78,7 @@ class SimulatedMachine:
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
-        """What happened and must never happen, in order."""
+        """The recorded incidents, in order: events that must never happen."""
         return tuple(self._state.incidents)
 
     @property
@@ -132,9 +131,7 @@ class SimulatedMachine:
         return HostMachine(tree=state.tree, offload=agent, gpus=library, linux=linux)
 
     def kill(self, host: HostMachine) -> None:
-        """Kill the agent with this host: its devices are closed, and nothing of it arrives any
-        more.
-        """
+        """Kill the agent of this host: its devices are closed, and its calls fail."""
         for agent, library in [each for each in self._agents if each[0] is host.offload]:
             agent.end()
             self._agents.remove((agent, library))
@@ -154,7 +151,7 @@ class SimulatedMachine:
         self._state.kernel.end(pid)
 
     def power_off(self) -> None:
-        """Kill everything on the machine and drop what was in memory."""
+        """Kill everything on the machine and clear its memory."""
         if not self._on:
             return
         self._on = False
@@ -177,7 +174,7 @@ class SimulatedMachine:
         self._boot(self._kubelet.boot_id, release)
 
     async def reboot(self, *, kernel: str = "") -> bool:
-        """Power off, and on again after the boot; False where the model lets the boot never end."""
+        """Power off, and on again after the boot; return False if the boot never ends."""
         self.power_off()
         boot = self._state.model.boot(self.name, self._state.next_attempt("boot"))
         if boot.seconds is None:
@@ -186,10 +183,10 @@ class SimulatedMachine:
         self.power_on(kernel=kernel)
         return True
 
-    def break_gpu(self, index: int, xid: int = 79) -> None:
-        """Report this XID; the GPU does not answer until the next boot."""
-        self._state.broken.add(index)
-        self.report(index, xid)
+    def break_gpu(self, index: int) -> None:
+        """Make a GPU hang until the next boot, and report XID 79."""
+        self._state.broken_gpus.add(index)
+        self.report(index, 79)
 
     def report(self, index: int, xid: int) -> None:
         """Report an XID to every open library."""
@@ -217,7 +214,7 @@ class SimulatedMachine:
 def process_factory(
     machines: Mapping[str, SimulatedMachine], otherwise: ProcessFactory = no_process
 ) -> ProcessFactory:
-    """Return a factory that asks the machine of the pod's node first, then `otherwise`.
+    """Return a factory that tries the machine of the pod's node first, then `otherwise`.
 
     Machines may be added to the mapping at any time.
     """

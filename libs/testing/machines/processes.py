@@ -41,10 +41,10 @@ class SimulatedProcess(ABC):
         self._spawn(instance, "lives", self._run_to_exit(instance))
 
     def stop(self, instance: ContainerInstance) -> None:
-        """Terminate, taking as long as the model says."""
+        """Terminate within the time given by the world's model."""
         self._spawn(instance, "stops", self._stop_gracefully(instance))
 
-    def end(self, instance: ContainerInstance) -> None:  # noqa: ARG002  (a kubelet says which one)
+    def end(self, instance: ContainerInstance) -> None:  # noqa: ARG002  (the kubelet names the instance)
         for task in self._tasks:
             task.cancel()
         self.cleanup()
@@ -91,7 +91,7 @@ class SimulatedProcess(ABC):
 
 
 def workload_of(pod: Pod) -> str:
-    """Return the name of the pod's owner, as worlds use it."""
+    """Return the name of the pod's owner, by which worlds identify a workload."""
     owner = pod.metadata.owner
     return owner.name if owner else pod.metadata.name
 

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from libs.contracts.facts import Gpu
-from libs.forecast.world import WorldModel
 from libs.host import modules
 from libs.runtime.clock import Clock
 from libs.testing.errors import SimError
 from libs.testing.machines.host_tree import CachedTree, DiskTree, HostTree
 from libs.testing.machines.kernel import SimulatedKernel
+from libs.testing.stage.worlds import MachineModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from libs.host.tree import Tree
 
 
@@ -32,14 +30,14 @@ class IncidentKind(StrEnum):
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that must never happen on a machine."""
+    """An event that must never happen on a machine."""
 
-    at: float
+    time: float
     kind: IncidentKind
-    what: str
+    description: str
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.what}"
+        return f"{self.kind}: {self.description}"
 
 
 class InstalledDriver(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +57,7 @@ class MachineState:
         gpus: tuple[Gpu, ...],
         host_tree: HostTree,
         kernel: SimulatedKernel,
-        model: WorldModel,
+        model: MachineModel,
         clock: Clock,
         free: int,
         cache_reads: bool = False,
@@ -69,29 +67,27 @@ class MachineState:
         self.gpus = gpus
         self.host_tree = host_tree
         self.tree: Tree = DiskTree(host_tree.root, free=free)
-        self.end_writes: Callable[[], None] = _nothing
-        """Called after a write through a path from the tree."""
         if cache_reads:
             self.tree = tree = CachedTree(self.tree)
-            host_tree.on_write, self.end_writes = tree.invalidate, tree.end_writes
+            host_tree.on_write = tree.invalidate
         self.kernel = kernel
         self.model = model
         self.clock = clock
         self.boot_id = ""
         self.incidents: list[Incident] = []
         self.admitted: set[str] = set()
-        """Uids of pods that were let through the gate in this boot."""
+        """Uids of pods that passed the gate in this boot."""
         self.drivers: dict[str, str] = {}
         """Labels of running driver containers, by pod uid."""
-        self.broken: set[int] = set()
-        """Indices of GPUs that do not answer."""
+        self.broken_gpus: set[int] = set()
+        """Indices of GPUs that do not answer in this boot."""
         self._installed: InstalledDriver | None = None
         self._attempts = Counter[str]()
 
     def set_boot(self, boot_id: str) -> None:
         self.boot_id = boot_id
         self.admitted.clear()
-        self.broken.clear()
+        self.broken_gpus.clear()
 
     def check_boot(self, boot_id: str) -> None:
         """Check that a container starts in the machine's current boot."""
@@ -108,11 +104,13 @@ class MachineState:
         return self._attempts[what] - 1
 
     def record_incident(self, kind: IncidentKind, what: str) -> None:
-        self.incidents.append(Incident(at=self.clock.now(), kind=kind, what=f"{self.name}: {what}"))
+        self.incidents.append(
+            Incident(time=self.clock.now(), kind=kind, description=f"{self.name}: {what}")
+        )
 
     @property
     def installed(self) -> InstalledDriver | None:
-        """None while no driver is in the kernel."""
+        """The driver in the kernel, or None."""
         return self._installed if self.kernel.is_loaded(modules.DRIVER) else None
 
     def install(self, driver: InstalledDriver) -> None:
@@ -122,7 +120,3 @@ class MachineState:
         for name in (modules.DRIVER, "nvidia_uvm", "nvidia_modeset"):
             uses = () if name == modules.DRIVER else (modules.DRIVER,)
             self.kernel.load(name, version=self._installed.version, uses=uses)
-
-
-def _nothing() -> None:
-    pass

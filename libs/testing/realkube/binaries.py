@@ -20,7 +20,7 @@ ASSETS = "KUBEBUILDER_ASSETS"
 """The usual variable for a folder of such binaries."""
 
 MODULES = Path(__file__).parents[3] / "tools" / "kube"
-"""The Go modules that pin what `make kube` builds."""
+"""The Go modules that pin the versions of `make kube`."""
 
 _PINS = ("go.mod", "go.sum", "etcd/go.mod", "etcd/go.sum")
 _KUBERNETES = re.compile(r"^(?:require )?\s*k8s\.io/kubernetes (v\S+)", re.MULTILINE)
@@ -42,11 +42,11 @@ class Binaries:
 class BinarySearch:
     binaries: Binaries | None
     explanation: str
-    """One line: what was found and what was skipped before it, or what to do."""
+    """One line: the location found and those skipped before it, or what to do."""
 
 
 def find_binaries(environ: Mapping[str, str], *, modules: Path = MODULES) -> BinarySearch:
-    """Search the assets folder, the PATH, then what `make kube` built, for all five."""
+    """Search the assets folder, the PATH, then the cache of `make kube`, for all five."""
     skipped: list[str] = []
     for location, search in _locations(environ, modules):
         if search is None:
@@ -65,9 +65,9 @@ def find_binaries(environ: Mapping[str, str], *, modules: Path = MODULES) -> Bin
 
 
 def cache_folder(environ: Mapping[str, str], *, modules: Path = MODULES) -> Path:
-    """Return where `make kube` puts them, by pinned versions and platform."""
+    """Return the folder of `make kube`, named by pinned versions and platform."""
     base = Path(environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():  # the specification says to ignore it then
+    if not base.is_absolute():  # the XDG specification ignores a relative path
         base = Path(environ.get("HOME") or Path.home()) / ".cache"
     digest = hashlib.sha256()
     for pin in _PINS:
@@ -123,7 +123,7 @@ def _what_to_do(environ: Mapping[str, str], modules: Path) -> str:
     if not modules.is_dir():
         return f"set {ASSETS} to a directory that has all five"
     if shutil.which("go", path=environ.get("PATH", "")):
-        return "Go is there: `make kube` builds it"
+        return "Go is installed: run `make kube` to build it"
     return (
         f"there is no Go either: install Go and run `make kube`, or set {ASSETS} to a directory "
         "that has all five"

@@ -37,15 +37,15 @@ _REASONS = {
     "no space left on device": "free some disk: a first build needs about 4 GB, most of it in "
     "Go's cache (`go env GOCACHE`)",
     "signal: killed": "the machine ran out of memory: a build needs about 3 GB",
-    "dial tcp": "Go could not fetch modules: see to the network, or to GOPROXY",
-    "proxyconnect": "Go could not fetch modules: see to the network, or to GOPROXY",
-    "requires go >=": "install a Go as new as that, or unset GOTOOLCHAIN and let Go fetch it",
+    "dial tcp": "Go could not fetch modules: check the network, or GOPROXY",
+    "proxyconnect": "Go could not fetch modules: check the network, or GOPROXY",
+    "requires go >=": "install that version of Go, or unset GOTOOLCHAIN and let Go fetch it",
 }
-_OTHERWISE = "mend what Go says and run `make kube` again; what is compiled already is kept"
+_OTHERWISE = "fix the error below and run `make kube` again; compiled packages are kept"
 
 
 class NotBuilt(SimError):
-    """What failed, and what to do about it."""
+    """A failed build; the message names the failure and what to do."""
 
 
 def build(
@@ -185,7 +185,7 @@ def main() -> int:
         sys.stderr.write(f"make kube: {error}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("make kube: stopped; what is compiled already is kept\n")
+        sys.stderr.write("make kube: stopped; compiled packages are kept\n")
         return 130
     _report(f"the control plane is in {folder}")
     return 0

@@ -41,7 +41,6 @@ class RealKube:
         *,
         binaries: Binaries,
         users: Mapping[str, Sequence[str]] | None = None,
-        node_monitor_grace_period: float = 40.0,
         reads_of: Sequence[str] = (),
     ) -> Self:
         """Start the servers; return once a pod can be created.
@@ -56,7 +55,6 @@ class RealKube:
         plane = ControlPlane(
             binaries=binaries,
             users=token_users,
-            node_monitor_grace_period=node_monitor_grace_period,
             reads_of=reads_of,
         )
         kube = cls(plane=plane, kubectl=binaries.kubectl, users=token_users)

@@ -35,47 +35,23 @@ class TokenUser:
     groups: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class PlaneFiles:
     """The files of a control plane."""
 
-    root: Path
-
-    @property
-    def etcd(self) -> Path:
-        return self.root / "etcd"
-
-    @property
-    def certificates(self) -> Path:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.etcd = root / "etcd"
+        self.certificates = root / "certificates"
         """Where the server writes its own certificates at the first start."""
-        return self.root / "certificates"
-
-    @property
-    def chain(self) -> Path:
+        self.chain = self.certificates / "apiserver.crt"
         """The server's certificate, followed by its authority's."""
-        return self.certificates / "apiserver.crt"
-
-    @property
-    def ca_file(self) -> Path:
+        self.ca_file = root / "ca.crt"
         """The authority alone: the controller manager refuses other certificates as a root."""
-        return self.root / "ca.crt"
-
-    @property
-    def key_file(self) -> Path:
+        self.key_file = self.certificates / "apiserver.key"
         """The server's key, which also signs service account tokens."""
-        return self.certificates / "apiserver.key"
-
-    @property
-    def tokens(self) -> Path:
-        return self.root / "tokens.csv"
-
-    @property
-    def audit_policy(self) -> Path:
-        return self.root / "audit-policy.json"
-
-    @property
-    def audit_log(self) -> Path:
-        return self.root / "audit.log"
+        self.tokens = root / "tokens.csv"
+        self.audit_policy = root / "audit-policy.json"
+        self.audit_log = root / "audit.log"
 
 
 def etcd(binaries: Binaries, folder: PlaneFiles, *, client_url: str, peer_url: str) -> list[str]:
@@ -118,9 +94,7 @@ def apiserver(binaries: Binaries, folder: PlaneFiles, *, url: str, etcd_url: str
     ]
 
 
-def controller_manager(
-    binaries: Binaries, folder: PlaneFiles, *, kubeconfig: Path, node_monitor_grace_period: float
-) -> list[str]:
+def controller_manager(binaries: Binaries, folder: PlaneFiles, *, kubeconfig: Path) -> list[str]:
     """Each controller acts as a user of its own, visible in the audit log."""
     return [
         str(binaries.controller_manager),
@@ -128,7 +102,7 @@ def controller_manager(
         f"--root-ca-file={folder.ca_file}",
         f"--service-account-private-key-file={folder.key_file}",
         "--use-service-account-credentials",
-        f"--node-monitor-grace-period={node_monitor_grace_period:g}s",
+        "--node-monitor-grace-period=40s",
         *_CLIENT_FLAGS,
     ]
 

@@ -1,4 +1,4 @@
-"""Readiness probes of a control plane, and requests to its etcd."""
+"""The processes of a control plane: start, probe, compact, kill and end."""
 
 import asyncio
 import os
@@ -123,11 +123,9 @@ class ControlPlane:
         *,
         binaries: Binaries,
         users: Mapping[str, TokenUser],
-        node_monitor_grace_period: float,
         reads_of: Sequence[str],
     ) -> None:
         self._binaries = binaries
-        self._grace = node_monitor_grace_period
         self._children: dict[str, ChildProcess] = {}
         self._ports: list[ReservedPort] = []
         self.folder = PlaneFiles(Path(tempfile.mkdtemp(prefix="sluice-kube-")))
@@ -157,7 +155,6 @@ class ControlPlane:
                 self._binaries,
                 self.folder,
                 kubeconfig=self.kubeconfig(components.CONTROLLER_MANAGER),
-                node_monitor_grace_period=self._grace,
             ),
         )
         await self._start_child(

@@ -1,7 +1,7 @@
-"""Reconciles the labels of each Node while this process leads.
+"""Reconcile the labels of each Node while this process leads.
 
-One key of the queue stands for what concerns all nodes: the policies, and whether a GPU Operator
-is active. While one is, or while that is unknown, no Node is written to.
+One key of the queue stands for all nodes: for the policies, and for whether a GPU Operator is
+active. While a GPU Operator is active, or while that is unknown, no Node is written.
 """
 
 from typing import Any, Final
@@ -37,7 +37,7 @@ from services.discovery.cluster.writes import DiscoveryMetrics, Writes
 NAME: Final = "labels"
 """The controller's name in its metrics."""
 _ALL_NODES: Final = ""
-"""The key of what concerns all nodes; no Node has this name."""
+"""The queue key for all nodes; no Node has this name."""
 _DEBOUNCE: Final = 0.5
 """Seconds in which reports of a node, or changes of policies, are gathered."""
 _MAX_LEASE_AGE: Final = 30.0
@@ -82,14 +82,13 @@ class LabelController:
             queue=self._queue,
             concurrency=_CONCURRENCY,
             timeout=30.0,
-            grace=0.0,
             env=env,
             metrics=controller_metrics,
         )
 
     async def run(self) -> None:
         informers = self._informers
-        unsubscribe = [
+        subscriptions = [
             informers.nodes.cache.on_change(self._on_node),
             self._reports.on_change(self._on_report),
             informers.gpu_clusters.cache.on_change(self._on_policy),
@@ -103,8 +102,8 @@ class LabelController:
             self._queue.add(_ALL_NODES)
             await self._controller.run()
         finally:
-            for each in unsubscribe:
-                each()
+            for unsubscribe in subscriptions:
+                unsubscribe()
 
     def _on_node(self, before: Node | None, after: Node | None) -> None:
         if after is None:
@@ -164,7 +163,7 @@ class LabelController:
         reason = unverified or self._foreign.active_holders(now=now)
         if reason != self._hold_reason:
             self._hold_reason = reason
-            _log.info("no node is labelled" if reason else "nodes are labelled", why=reason)
+            _log.info("labelling paused" if reason else "labelling resumed", why=reason)
         policy = label_policy(
             {kind: tuple(policies) for kind, policies in informers.policies.items()},
             gpu_clusters=tuple(each.metadata.name for each in informers.gpu_clusters),

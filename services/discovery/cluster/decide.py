@@ -1,7 +1,7 @@
-"""Decides what to write to one Node from its labels, its facts and the policies. Pure.
+"""Decide what to write to one Node from its labels, its facts and the policies. Pure.
 
-One apply holds all labels that are ours, and so removes those that it leaves out. A label that
-another manager owns too would survive that; operands that must go are therefore removed by key.
+One apply carries all labels of ours: the server removes those that it leaves out. A label that
+another manager owns too would survive that, so unwanted operands are removed by key.
 """
 
 from collections.abc import Collection, Mapping
@@ -30,7 +30,7 @@ ABSENCE_CONFIRMED: Final = 180.0
 
 
 class LabelPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The wishes for all nodes."""
+    """What the policies require of all nodes."""
 
     cluster: ClusterPolicy | GpuClusterPolicy | None = None
     """The policy that decides for the whole cluster."""
@@ -48,7 +48,7 @@ class ReportedFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApplyLabels(msgspec.Struct, frozen=True):
-    """Apply these as all labels of ours."""
+    """Apply exactly these labels as ours."""
 
     labels: Mapping[str, str]
 
@@ -78,7 +78,7 @@ def decide(node: Node, reported: ReportedFacts, policy: LabelPolicy) -> LabelDec
         for key, value in described.items()
         if key not in wanted and value is not None and labels.get(key) != value
     )
-    # Each step sees the labels as the steps before it leave them.
+    # Each step starts from the labels that the steps before it leave.
     wanted |= operand_labels.presence(labels, gpus)
     wanted |= operand_labels.operands(_merge(labels, wanted), policy.cluster)
     wanted |= operand_labels.pauses(_merge(labels, wanted), _is_paused(node))

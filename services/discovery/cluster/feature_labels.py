@@ -17,7 +17,7 @@ FEATURES: Final = "feature.node.kubernetes.io/"
 PCI: Final = f"{FEATURES}pci-10de.present"
 """Set on nodes that have an NVIDIA device."""
 FOREIGN_PCI: Final = (PCI, f"{FEATURES}pci-0302_10de.present", f"{FEATURES}pci-0300_10de.present")
-"""The keys that another feature discovery may use for the same."""
+"""The keys that another feature discovery may set for an NVIDIA device."""
 
 MIG_CAPABLE: Final = "nvidia.com/mig.capable"
 PRODUCT: Final = "nvidia.com/gpu.product"
@@ -126,7 +126,7 @@ def _os(system: OperatingSystem) -> Labels:
 
 
 def _model(gpus: Sequence[Gpu]) -> Labels:
-    """Describe the most frequent model; of equals, the first by name."""
+    """Describe the most frequent model; among equals, the first by name."""
     counts = Counter(gpu.name for gpu in gpus)
     name, count = min(counts.items(), key=lambda item: (-item[1], item[0]))
     first = min((gpu for gpu in gpus if gpu.name == name), key=lambda gpu: gpu.index)
@@ -178,7 +178,7 @@ def _versions(driver: LoadedDriver) -> Labels:
 
 
 def _valid(labels: Labels) -> Labels:
-    """Replace values that the API server would refuse by None."""
+    """Replace values that the API server would refuse with None."""
     return {
         key: value if value is not None and _VALUE.fullmatch(value) else None
         for key, value in labels.items()

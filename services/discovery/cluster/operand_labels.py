@@ -2,7 +2,7 @@
 
 - A value that users set stays: any that is neither ours nor our pause. An empty value counts as
   unset.
-- A pause lasts as long as the node's record says. Keys that select our own agents are never
+- A pause lasts as long as the node's record is paused. Keys that select our own agents are never
   paused, and a pause that another operator left on them is removed: nothing else would remove it.
 """
 
@@ -146,8 +146,10 @@ def _remove_except(labels: Labels, wanted: frozenset[str]) -> Changes:
 def _paused(value: str) -> str:
     if value in ("", NO) or PAUSED in value:
         return value
-    longer = f"{value}{_PAUSE_SUFFIX}"
-    return PAUSED if value == YES else longer if len(longer) <= _MAX_LENGTH else value
+    if value == YES:
+        return PAUSED
+    suffixed = f"{value}{_PAUSE_SUFFIX}"
+    return suffixed if len(suffixed) <= _MAX_LENGTH else value
 
 
 def _restored(value: str) -> str:

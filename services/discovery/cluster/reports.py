@@ -1,4 +1,4 @@
-"""Reads the facts that the agents of a node report about its present boot.
+"""Read the facts that the agents of a node report about its present boot.
 
 A report about another boot is ignored: the machine may have changed since. What is not reported
 is unknown, and never counts as absent (docs/invariants.md#i6).
@@ -26,7 +26,7 @@ class _Absence(NamedTuple):
 
 
 class ReportReader:
-    """Reads a report cache, and remembers since when machines have had no GPUs."""
+    """Read a report cache, and track since when machines have had no GPUs."""
 
     def __init__(self, reports: ReportCache, *, clock: Clock) -> None:
         self._reports = reports
@@ -57,9 +57,9 @@ class ReportReader:
         return body if isinstance(body, Facts) else None
 
     def _seconds_without_gpus(self, node: Node, facts: Facts | None) -> float | None:
-        """Return the seconds since the first report without GPUs, but for those of stale reports.
+        """Return the seconds since the first report without GPUs, less those of stale reports.
 
-        None if the reports show GPUs, or no PCI devices at all.
+        None if the reports list GPUs, or list no PCI devices at all.
         """
         name, now = node.metadata.name, self._clock.monotonic()
         if facts is None or facts.pci is None or any(map(is_gpu, facts.pci)):

@@ -1,7 +1,7 @@
 """The objects that this role reads.
 
-A cluster may have thousands of Nodes: whatever this role does not need of one is dropped when it
-is decoded. The owners of its labels come from its managedFields.
+A cluster may have thousands of Nodes: fields that this role does not need are dropped while a
+Node is decoded. The owners of its labels come from its managedFields.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -85,8 +85,8 @@ def _owned(entries: Sequence[views.ManagedFields]) -> tuple[frozenset[str], froz
     others: set[str] = set()
     for entry in entries:
         if not entry.subresource:
-            mine = entry.manager == MANAGER and entry.operation == "Apply"
-            (ours if mine else others).update(_labels(entry))
+            is_ours = entry.manager == MANAGER and entry.operation == "Apply"
+            (ours if is_ours else others).update(_labels(entry))
     return frozenset(ours), frozenset(others)
 
 
@@ -118,17 +118,17 @@ V = TypeVar("V", bound=Object)
 
 class Informers:
     def __init__(self, kube: Kube, *, env: Env) -> None:
-        def of(resource: Resource[V], *, fields: str = "") -> Informer[V]:
+        def informer(resource: Resource[V], *, fields: str = "") -> Informer[V]:
             return Informer(kube, resource, env=env, fields=fields)
 
-        self.nodes = of(NODES)
+        self.nodes = informer(NODES)
         self.policies = informers(POLICIES, kube, env=env)
-        self.gpu_clusters = of(GPU_CLUSTERS)
-        self.leases = of(LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}")
+        self.gpu_clusters = informer(GPU_CLUSTERS)
+        self.leases = informer(LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}")
 
     def all(self) -> tuple[Informer[Any], ...]:
         return (self.nodes, *self.policies.values(), self.gpu_clusters, self.leases)
 
     def why_not_synced(self) -> str:
-        """Return why some informer has no first list yet; empty once all have."""
-        return "; ".join(why for informer in self.all() if (why := informer.why_unknown))
+        """Return why informers have no first list yet; empty when all have one."""
+        return "; ".join(why for informer in self.all() if (why := informer.why_not_synced))

@@ -28,7 +28,7 @@ class DiscoveryMetrics:
         self._by_node: dict[str, int] = {}
 
     def set_foreign(self, name: str, count: int) -> None:
-        """Set how many wrong labels of a node belong to another manager."""
+        """Set the number of wrong labels of a node that belong to another manager."""
         before = self._by_node.pop(name, 0)
         if count:
             self._by_node[name] = count
@@ -55,7 +55,7 @@ class Writes:
         self._metrics = metrics
 
     async def write(self, node: Node, change: LabelChange) -> None:
-        """Write the labels; after a conflict, read the Node anew into the cache and raise."""
+        """Write the labels; after a conflict, read the Node into the cache again and raise."""
         try:
             with self._metrics.count_write():
                 view = await self._request(node, change)

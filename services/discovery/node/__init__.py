@@ -1,4 +1,4 @@
-"""The node role of discovery: reports the facts of a machine.
+"""The node role of discovery: report the facts of a machine.
 
 A DaemonSet without Kubernetes credentials.
 """

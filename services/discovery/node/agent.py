@@ -1,7 +1,7 @@
 """The discovery agent of a node: reports the facts of its machine when they change."""
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,12 +16,19 @@ from libs.contracts.facts import Facts, Gpu, PciDevice
 from libs.host import pci, system
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.machine import Machine
+from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
+from libs.runtime.logs import logger
 from libs.runtime.service import Service
 
 MAX_MISSED: Final = 3
 """Consecutive scans without a device after which it is gone."""
+
+
+T = TypeVar("T")
+
+_log = logger()
 
 
 class KnownFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,9 +58,9 @@ def _merge_devices(
     for device in known.facts.pci or ():
         if device.address in devices:
             continue
-        times = known.missed.get(device.address, 0) + 1
-        if times < MAX_MISSED:
-            missed[device.address] = times
+        count = known.missed.get(device.address, 0) + 1
+        if count < MAX_MISSED:
+            missed[device.address] = count
             devices[device.address] = device
     return tuple(devices[address] for address in sorted(devices)), missed
 
@@ -63,7 +70,7 @@ INTERVAL: Final = 60.0
 
 
 class DiscoverySettings(AgentSettings, frozen=True, kw_only=True):
-    """The names of the settings are those that the agent's pod is rendered with."""
+    """The fields are named as in the environment of the agent's rendered pod."""
 
     gpu_labels: bool = True
     """Report the GPUs as NVML describes them."""
@@ -96,7 +103,7 @@ class MachineReporter:
 
     async def report(self) -> None:
         """Scan the machine once, and report the facts if they changed."""
-        self._known = self._known.after(await self._machine.offload.do(self._scan))
+        self._known = self._known.after(await self._machine.offload.run(self._scan))
         before, facts = self._reported, self._known.facts
         if facts == before:
             return
@@ -112,12 +119,12 @@ class MachineReporter:
         tree = self._machine.tree
         gpus, error = self._gpus()
         return Facts(
-            pci=pci.devices(tree),
-            kernel=system.kernel(tree),
-            os=system.operating_system(tree),
-            cpu=system.cpu(tree),
-            memory=system.memory(tree),
-            machine=system.machine(tree),
+            pci=_readable(pci.devices, tree),
+            kernel=_readable(system.kernel, tree),
+            os=_readable(system.operating_system, tree),
+            cpu=_readable(system.cpu, tree),
+            memory=_readable(system.memory, tree),
+            machine=_readable(system.machine, tree),
             gpus=gpus,
             nvml_error=error,
         )
@@ -127,12 +134,12 @@ class MachineReporter:
         if self._hold is None:
             return None, ""
         if self._hold.acquire() is None:
-            return None, self._hold.why
+            return None, self._hold.unavailable_reason
         try:
             return self._hold.gpus.describe(), ""
         except GpusUnavailable as error:
             self._hold.mark_lost(error)
-            return None, self._hold.why
+            return None, self._hold.unavailable_reason
 
 
 async def run(
@@ -145,7 +152,7 @@ async def run(
     service: Service,
 ) -> None:
     """Start the agent for one boot of the machine."""
-    boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
+    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
     hold = GpuHandle(host.gpus)
 
     def publish_change(sections: tuple[str, ...]) -> None:
@@ -156,7 +163,7 @@ async def run(
         )
 
     async def quiesce(_op: Op) -> OpDone:
-        await host.offload.do(hold.release)
+        await host.offload.run(hold.release)
         return OpDone()
 
     async def idle(_op: Op) -> OpDone:
@@ -183,3 +190,12 @@ async def run(
     )
     agent.start(service)
     service.run_forever("facts", reporter.run())
+
+
+def _readable(read: Callable[[Tree], T | None], tree: Tree) -> T | None:
+    """Return None, after which the last known value stays, if the files are unreadable."""
+    try:
+        return read(tree)
+    except Unreadable as error:
+        _log.warning("facts cannot be read", why=str(error))
+        return None

@@ -1,4 +1,4 @@
-"""Reconciles operands, owner labels and statuses while this process leads.
+"""Reconcile operands, owner labels and statuses while this process leads.
 
 A resync plans everything and queues the objects that differ. Each object is then decided again
 and written by itself, so that a refused or slow one delays no other. A refused write is shown in
@@ -63,7 +63,7 @@ _log = logger()
 
 
 class StaleCache(Exception):
-    """Raised before a deletion or removal that caches cannot be verified for."""
+    """A deletion or removal needs verified caches, and some may be stale."""
 
 
 class OperandController:
@@ -96,14 +96,13 @@ class OperandController:
             queue=self._queue,
             concurrency=_CONCURRENCY,
             timeout=30.0,
-            grace=0.0,
             env=env,
             metrics=controller_metrics,
         )
         self._refused: dict[ObjectKey, str] = {}
         # The last change that failed: its own back-off retries it, unless the change differs now.
         self._failed: dict[ObjectKey, object] = {}
-        # What the server stores in another form than applied: applied once for each version.
+        # Operands that the server stores in another form; each version is applied only once.
         self._unstable: dict[ObjectKey, object] = {}
         self._pod_problems: dict[str, Sequence[PodProblem]] = {}
         """By DaemonSet that lacks pods."""
@@ -201,7 +200,7 @@ class OperandController:
         return None if self._unstable[key] == self._version(key, action.rendered) else action
 
     def _version(self, key: ObjectKey, rendered: RenderedObject) -> object:
-        """Identify what is wanted of an operand, and which edit of it is live."""
+        """Identify the rendered operand and the live edit of it."""
         live = self._planner.live_object(key)
         if live is None:
             return None
@@ -262,9 +261,9 @@ class OperandController:
 
     async def _is_still_due(self, key: ObjectKey, change: object) -> bool:
         """Return whether a plan on verified caches asks for the same change."""
-        doubts = await self._informers.why_stale()
-        if doubts:
-            raise StaleCache(f"nothing is deleted while caches may be stale: {doubts}")
+        stale = await self._informers.why_stale()
+        if stale:
+            raise StaleCache(f"nothing is deleted while caches may be stale: {stale}")
         await self._refresh_plan()
         return self._change(key) == change
 

@@ -1,14 +1,23 @@
-"""Decides what to do about one operand: apply, delete, refuse, or nothing. Pure.
+"""Decide what to write: operands, unreferenced drivers, statuses. Pure.
 
-- What we applied is kept as rendered, even if others edit it.
-- What the GPU Operator created under a name of ours is replaced, not taken over: an apply would
-  keep its init containers and its owner. It is deleted as an orphan, so that its pods stay; ours
-  selects the same pods, adopts them and replaces them one at a time.
-- What others created under such a name is left alone, and refused.
-- What is switched off is deleted only if a policy of the whole cluster says so, never because a
-  policy is missing.
+An operand is applied, deleted, refused or left alone:
 
-Whether the action is permitted now (an active GPU Operator, stale caches) is decided elsewhere.
+- An object that we applied is kept as rendered, even if others edit it.
+- A DaemonSet that the GPU Operator created under a name of ours is replaced, not taken over: an
+  apply would keep its init containers and its owner. It is deleted with the option Orphan, so that
+  its pods stay; our DaemonSet selects the same pods, adopts them and replaces them one at a time.
+- An object that others created under such a name is left alone and reported as refused.
+- An operand that is switched off is deleted only if a cluster-wide policy switches it off, never
+  because a policy is missing.
+
+The DaemonSet of an old driver is deleted after an hour without references. The driver label of a
+node, a node's record, the Rollout of its pool or a command may refer to it. It also stays while its
+pool is missing or invalid: a deleted policy leaves its drivers in place. The hour starts again with
+each reference, and with each term of leadership.
+
+While a GPU Operator is active, it owns the statuses of the policies that it follows: only a
+condition of ours is written. Whether an action is permitted now (an active GPU Operator, stale
+caches) is decided elsewhere.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,8 +35,7 @@ from libs.policy.render.driver import daemon_set_name
 from libs.policy.render.rendered import POOL_ANNOTATION, TARGET_ANNOTATION, RenderedObject
 from libs.policy.status import PolicyStatus, StatusCondition, updated_conditions
 from services.driver.cluster.diff import difference
-from services.driver.cluster.plan import CONDITION as DEVICE_PLUGIN
-from services.driver.cluster.plan import ObjectKey, OperandPlan
+from services.driver.cluster.plan import DEVICE_PLUGIN_CONDITION, ObjectKey, OperandPlan
 from services.driver.cluster.resources import (
     CONFIGS,
     DAEMON_SETS,
@@ -92,9 +100,9 @@ def decide_operand(wanted: RenderedObject, live: Object | None) -> OperandAction
 
 
 def decide_unwanted(live: Object, *, kind: str, decided: bool) -> OperandAction | None:
-    """Decide about an object that is not rendered, and is no driver's.
+    """Decide about an object that is not rendered and does not belong to a driver.
 
-    `decided`: a policy says which operands the cluster should have.
+    `decided`: a policy determines which operands the cluster should have.
     """
     if not decided or live.metadata.deletion_timestamp or not is_ours(live):
         return None
@@ -105,7 +113,7 @@ def decide_unwanted(live: Object, *, kind: str, decided: bool) -> OperandAction 
 
 
 def delete_operand(live: Object, *, orphan: bool, because: str) -> DeleteOperand:
-    """Delete this object in this revision."""
+    """Return the deletion of this object at this revision."""
     metadata = live.metadata
     return DeleteOperand(
         uid=metadata.uid, revision=metadata.resource_version, orphan=orphan, because=because
@@ -118,14 +126,14 @@ SYSTEM_LABEL: Final = "nvidia.com/node.os-version"
 
 
 def is_driver_daemon_set(daemon_set: DaemonSet) -> bool:
-    """Return whether we applied it for a driver."""
+    """Return whether this role applied the DaemonSet for a driver."""
     label = daemon_set.metadata.labels.get(DRIVER_LABEL, "")
     return (
         bool(label) and daemon_set.metadata.name == daemon_set_name(label) and is_ours(daemon_set)
     )
 
 
-def kept_because(
+def keep_reason(
     daemon_set: DaemonSet,
     plan: OperandPlan,
     *,
@@ -133,7 +141,7 @@ def kept_because(
     rollouts: Iterable[Rollout],
     commanded: Mapping[str, Collection[str]] | None,
 ) -> str:
-    """Return what refers to it, or why else it stays; empty if it may be deleted.
+    """Return why a driver's DaemonSet stays; empty if it may be deleted.
 
     `commanded`: by driver label, the uids of nodes whose commands refer to it; None if unknown. A
     command for a deleted node does not count: its slots are purged without a message.
@@ -144,13 +152,13 @@ def kept_because(
     if ObjectKey(DAEMON_SETS.kind, daemon_set.metadata.name) in plan.objects:
         return "its pool wants it"
     if not (pool and target):
-        return "it does not say for which pool and target it is"
+        return "it has no annotation for its pool or its target"
     if pool not in plan.targets:
-        return f"its pool {pool} is not there, or wants what cannot be done"
+        return f"its pool {pool} is missing or invalid"
     if plan.targets[pool] == target and not _is_succeeded(daemon_set, plan, pool):
-        return f"its target is what pool {pool} wants"
+        return f"pool {pool} still wants its target"
     if commanded is None:
-        return "it is not known which drivers are named by commands"
+        return "the commands on the bus are unknown, and one may name it"
     if any(node.metadata.uid in commanded.get(label, ()) for node in nodes):
         return "a command names it"
     for rollout in rollouts:
@@ -176,10 +184,10 @@ def _is_succeeded(daemon_set: DaemonSet, plan: OperandPlan, pool: str) -> bool:
 
 
 def _has_pods(daemon_set: DaemonSet) -> str:
-    """Return why it may have pods; empty if its controller reports none."""
+    """Return why the DaemonSet may have pods; empty if its controller reports none."""
     status = daemon_set.status
     if status.observed_generation < daemon_set.metadata.generation:
-        return "its controller has not seen it as it is"
+        return "its controller has not observed its latest generation"
     pods = (
         status.desired_number_scheduled,
         status.current_number_scheduled,
@@ -201,7 +209,7 @@ class UnreferencedDrivers:
         }
 
     def seconds_left(self, uid: str, *, now: float) -> float | None:
-        """Return the seconds until it may be deleted; None if it is kept."""
+        """Return the seconds until the DaemonSet may be deleted; None if it is kept."""
         since = self._since.get(uid)
         return None if since is None else max(0.0, since + HOUR - now)
 
@@ -225,7 +233,7 @@ def status_change(
     metadata = policy.metadata
     if (status.uid, status.generation) != (metadata.uid, metadata.generation):
         return None
-    live = _fields(policy.status)
+    live = _status_fields(policy.status)
     before = conditions_of(policy.status)
     if foreign and status.kind != ROLLOUT_STRATEGY.name:
         return _stand_back(status, live, before, foreign=foreign, now=now)
@@ -245,7 +253,9 @@ def status_change(
 def conditions_of(status: object) -> tuple[Condition, ...]:
     """Return the conditions of a status; none if they are malformed."""
     try:
-        return msgspec.convert(_fields(status).get("conditions") or [], tuple[Condition, ...])
+        return msgspec.convert(
+            _status_fields(status).get("conditions") or [], tuple[Condition, ...]
+        )
     except msgspec.ValidationError:
         return ()
 
@@ -268,7 +278,7 @@ def invalid_reason(kind: str, conditions: Sequence[Condition]) -> str:
 def _stand_back(
     status: PolicyStatus, live: StatusChange, before: Sequence[Condition], *, foreign: str, now: str
 ) -> StatusChange | None:
-    ours = {condition.type for condition in status.conditions} | {DEVICE_PLUGIN, FOREIGN}
+    ours = {condition.type for condition in status.conditions} | {DEVICE_PLUGIN_CONDITION, FOREIGN}
     theirs = [each for each in before if each.type in _SHARED or each.type not in ours]
     message = f"Sluice stands back and changes nothing: {foreign}"
     condition = StatusCondition(type=FOREIGN, status=True, reason="LeaseHeld", message=message)
@@ -281,7 +291,7 @@ def _stand_back(
     return {**state, "conditions": [_encode(each) for each in after]}
 
 
-def _fields(status: object) -> StatusChange:
+def _status_fields(status: object) -> StatusChange:
     return cast("StatusChange", status) if isinstance(status, dict) else {}
 
 

@@ -1,4 +1,4 @@
-"""Finds out whether an apply would change a live object. Pure.
+"""Check whether an apply would change a live object. Pure.
 
 The server adds defaults and drops empty values, and others may add fields that we do not set. So
 an apply is needed only if a wanted value is missing, or if a field that the server records as
@@ -52,7 +52,7 @@ def _owned(live: Object) -> _Tree:
 
 
 def _missing(wanted: Any, live: Any, path: str) -> Iterator[str]:
-    """Yield the paths of wanted values that the live object lacks or has otherwise."""
+    """Yield the paths of wanted values that the live object lacks or has changed."""
     if not wanted and not live:
         return  # false, zero and empty are often left out
     if isinstance(wanted, Mapping):
@@ -98,7 +98,7 @@ def _identity(items: Sequence[Any]) -> str:
 
 def _surplus(owned: _Tree, wanted: Any, path: str) -> Iterator[str]:
     """Yield the paths of fields that are recorded as ours and not wanted."""
-    for key, below in owned.items():
+    for key, subtree in owned.items():
         if key == ".":
             continue
         kind, _, name = key.partition(":")
@@ -111,8 +111,8 @@ def _surplus(owned: _Tree, wanted: Any, path: str) -> Iterator[str]:
             found = item is not None
         if not found:
             yield field_path
-        elif below:
-            yield from _surplus(below, item, field_path)
+        elif subtree:
+            yield from _surplus(subtree, item, field_path)
 
 
 def _item(kind: str, name: str, wanted: Any) -> Any:

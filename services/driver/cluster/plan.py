@@ -1,4 +1,7 @@
-"""Plans the wanted objects and statuses from a snapshot of the cluster. Pure."""
+"""Plan the wanted objects and statuses from a snapshot of the cluster. Pure.
+
+The device plugin, which does not exist yet, is left out and reported in a condition.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -58,7 +61,7 @@ class OperandPlan(msgspec.Struct, frozen=True, kw_only=True):
     has_features: bool = False
     """Some node has labels of node feature discovery."""
     decides: bool = False
-    """A policy says which operands the cluster should have: others may be deleted."""
+    """A policy determines the operands of the cluster: others may be deleted."""
 
 
 def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPlan:
@@ -78,7 +81,7 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
     )
     observation = _observe(snapshot, pools)
     statuses = [
-        with_condition(status, pools)
+        with_plugin_condition(status, pools)
         for status in policy_statuses(pools, placement, rendering, observation)
     ]
     return OperandPlan(
@@ -88,7 +91,7 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
         targets={pool.key: target_digest(pool.driver) for pool in pools.pools if not pool.held},
         gpu_nodes=sum(node.labels.get(PRESENT_LABEL) == "true" for node in nodes),
         has_features=observation.feature_labels,
-        decides=pools.cluster is not None and not rendering.is_held,
+        decides=pools.cluster is not None and not rendering.cluster_operands_held,
     )
 
 
@@ -141,10 +144,10 @@ def _failure_cause(record: str) -> str:
         return f"the node record is malformed: {error}"
 
 
-CONDITION: Final = "DevicePlugin"
+DEVICE_PLUGIN_CONDITION: Final = "DevicePlugin"
 _CHECK: Final = "SLUICE_CHECK_PLUGIN"
 _MISSING: Final = StatusCondition(
-    type=CONDITION,
+    type=DEVICE_PLUGIN_CONDITION,
     status=False,
     reason="NotBuilt",
     message=(
@@ -164,7 +167,7 @@ def without_device_plugin(rendering: RenderResult) -> RenderResult:
     return msgspec.structs.replace(rendering, objects=tuple(objects))
 
 
-def with_condition(status: PolicyStatus, pools: Pools) -> PolicyStatus:
+def with_plugin_condition(status: PolicyStatus, pools: Pools) -> PolicyStatus:
     """Add a condition to the status of the policy that enables the plugin."""
     cluster = pools.cluster
     if cluster is None or not cluster.spec.device_plugin.enabled:
@@ -201,12 +204,12 @@ def find_pod_problems(daemon_set: str, uid: str, pods: Iterable[Pod]) -> Iterato
     """Yield the problems of pods that the DaemonSet with this uid owns."""
     for pod in pods:
         owned = any(owner.uid == uid for owner in pod.metadata.owner_references)
-        cause = _cause(pod) if owned and not pod.metadata.deletion_timestamp else ""
+        cause = _pod_cause(pod) if owned and not pod.metadata.deletion_timestamp else ""
         if cause:
             yield PodProblem(daemon_set=daemon_set, node=pod.spec.node_name, cause=cause)
 
 
-def _cause(pod: Pod) -> str:
+def _pod_cause(pod: Pod) -> str:
     status = pod.status
     for container in (*status.init_container_statuses, *status.container_statuses):
         if cause := _waiting_cause(container):
@@ -215,7 +218,7 @@ def _cause(pod: Pod) -> str:
         if condition.type == "PodScheduled" and condition.status == "False":
             return condition.message or condition.reason
     if status.phase == "Failed":
-        return status.reason or "it failed"
+        return status.reason or "the pod failed"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Holds the last plan: what is wanted, what differs, and why changes may be on hold.
+"""Hold the last plan: what is wanted, what differs, and why changes may be on hold.
 
 It reads caches, remembers since when drivers have been unreferenced, and writes nothing.
 """
@@ -21,7 +21,7 @@ from services.driver.cluster.decide import (
     decide_unwanted,
     delete_operand,
     is_driver_daemon_set,
-    kept_because,
+    keep_reason,
     status_change,
 )
 from services.driver.cluster.plan import ClusterSnapshot, ObjectKey, OperandPlan, make_plan
@@ -94,7 +94,7 @@ class Planner:
         commanded = self._commanded_drivers()
         rollouts = tuple(informers.rollouts)
         kept = {
-            each.metadata.uid: kept_because(
+            each.metadata.uid: keep_reason(
                 each, self.plan, nodes=snapshot.nodes, rollouts=rollouts, commanded=commanded
             )
             for each in informers.daemon_sets

@@ -1,7 +1,7 @@
-"""The objects that this role reads and writes.
+"""The objects that this role reads and writes, and their informers.
 
-What it applies is read completely, for comparison; of other objects only what is needed is kept,
-since there may be thousands of nodes.
+Operands are read completely, for comparison; of other objects only what is needed is kept, since
+there may be thousands of nodes.
 """
 
 import asyncio
@@ -24,7 +24,6 @@ from libs.kube.resources import (
     custom_resource,
     custom_resources,
 )
-from libs.kube.views import Lease, Object
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.policy.render.rendered import MANAGED_BY
 from libs.runtime.env import Env
@@ -142,7 +141,7 @@ def operand_content(live: views.Object) -> dict[str, Any]:
 
 
 def is_ours(live: views.Object) -> bool:
-    """Return whether we applied it, by managedFields: labels may be forged."""
+    """Return whether this role applied the object, by managedFields: labels may be forged."""
     return any(
         fields.manager == MANAGER and fields.operation == "Apply" and not fields.subresource
         for fields in live.metadata.managed_fields
@@ -157,28 +156,28 @@ def is_of_gpu_operator(live: views.Object) -> bool:
 MAX_AGE: Final = 10.0
 """Seconds after which an informer must be verified before anything is deleted."""
 
-V = TypeVar("V", bound=Object)
+V = TypeVar("V", bound=views.Object)
 
 
 class Informers:
     def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
-        def of(resource: Resource[V], *, inside: bool = False, fields: str = "") -> Informer[V]:
+        def informer(
+            resource: Resource[V], *, namespaced: bool = False, fields: str = ""
+        ) -> Informer[V]:
             return Informer(
-                kube,
-                resource,
-                env=env,
-                namespace=namespace if inside else "",
-                fields=fields,
+                kube, resource, env=env, namespace=namespace if namespaced else "", fields=fields
             )
 
         self.policies = informers(POLICIES, kube, env=env)
-        self.gpu_clusters = of(GPU_CLUSTERS)
-        self.rollouts = of(ROLLOUTS)
-        self.nodes = of(NODES)
-        self.daemon_sets = of(DAEMON_SETS, inside=True)
-        self.configs = of(CONFIGS, inside=True)
-        self.runtime_classes = of(RUNTIME_CLASSES)
-        self.leases: Informer[Lease] = of(LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}")
+        self.gpu_clusters = informer(GPU_CLUSTERS)
+        self.rollouts = informer(ROLLOUTS)
+        self.nodes = informer(NODES)
+        self.daemon_sets = informer(DAEMON_SETS, namespaced=True)
+        self.configs = informer(CONFIGS, namespaced=True)
+        self.runtime_classes = informer(RUNTIME_CLASSES)
+        self.leases: Informer[views.Lease] = informer(
+            LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}"
+        )
         self.operands: Mapping[str, Informer[Any]] = {
             DAEMON_SETS.kind: self.daemon_sets,
             CONFIGS.kind: self.configs,
@@ -196,8 +195,8 @@ class Informers:
         )
 
     def why_not_synced(self) -> str:
-        """Return why some informer has no first list yet; empty once all have."""
-        return "; ".join(why for informer in self.all() if (why := informer.why_unknown))
+        """Return why informers have no first list yet; empty when all have one."""
+        return "; ".join(why for informer in self.all() if (why := informer.why_not_synced))
 
     async def why_stale(self) -> str:
         """Verify old caches; return why some may be stale, empty if all are current."""
@@ -207,13 +206,13 @@ class Informers:
         return "; ".join(why for task in tasks if (why := task.result()))
 
     def on_change(
-        self, handler: Callable[[Object | None, Object | None], None]
+        self, handler: Callable[[views.Object | None, views.Object | None], None]
     ) -> Callable[[], None]:
         """Call `handler` for each change, until the returned function is called."""
         subscriptions = [informer.cache.on_change(handler) for informer in self.all()]
 
         def unsubscribe() -> None:
-            for each in subscriptions:
-                each()
+            for end_subscription in subscriptions:
+                end_subscription()
 
         return unsubscribe

@@ -59,12 +59,7 @@ async def run(
     """Start the role. It deletes old drivers only while `commanded_drivers` are known."""
     namespace = settings.namespace
     candidate = Candidate(
-        kube,
-        manager=MANAGER,
-        namespace=namespace,
-        lease=LEASE,
-        identity=settings.pod_name,
-        env=env,
+        kube, manager=MANAGER, namespace=namespace, lease=LEASE, identity=settings.pod_name, env=env
     )
     informers = Informers(candidate.kube, namespace=namespace, env=env)
     foreign = GpuOperatorDetector()

@@ -1,4 +1,7 @@
-"""The writes of this role: each is one request, is counted, and its response enters the cache."""
+"""Writes, Events and metrics of this role.
+
+A write is one request; it is counted, and its response enters the cache. Nothing depends on Events.
+"""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -191,13 +194,13 @@ class PolicyEvents:
             )
 
     def status_written(self, kind: str, before: PolicyObject, change: Mapping[str, Any]) -> None:
-        """Record an event if the policy has become invalid, or for another reason."""
-        was = invalid_reason(kind, conditions_of(before.status))
-        now = invalid_reason(kind, conditions_of(dict(change)))
-        if now and now != was:
+        """Record an event if the policy becomes invalid, or the reason changes."""
+        old_reason = invalid_reason(kind, conditions_of(before.status))
+        reason = invalid_reason(kind, conditions_of(dict(change)))
+        if reason and reason != old_reason:
             metadata = before.metadata
             policy = _involved(kind, metadata.name, metadata.uid)
-            self._events.record(policy, type="Warning", reason=INVALID, message=now)
+            self._events.record(policy, type="Warning", reason=INVALID, message=reason)
 
 
 def _wanting_policy(key: ObjectKey, plan: OperandPlan) -> InvolvedObject | None:

@@ -1,4 +1,4 @@
-"""The node role of driver: unloads and admits drivers by command.
+"""The node role of driver: unload and admit drivers by command.
 
 A DaemonSet without Kubernetes credentials.
 """

@@ -6,6 +6,8 @@ It is the only component that changes the machine's driver, and does so by comma
 from collections import Counter
 from typing import Final
 
+from msgspec.structs import replace
+
 from libs.bus.agent import Agent, AgentSettings
 from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.bus.journal import Journal
@@ -17,15 +19,18 @@ from libs.contracts.reports import PodUse, Usage
 from libs.host import driver_files, gate, modules, system
 from libs.host.linux import RealKernelForbidden, RealLinux
 from libs.host.machine import Machine
-from libs.host.tree import Tree
+from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
 from libs.runtime.fatal import Fatal
+from libs.runtime.logs import logger
 from libs.runtime.service import Service
 from services.driver.node.checks import Checks
 from services.driver.node.gate_keeper import GateKeeper
 from services.driver.node.inspection import Inspection, inspect_machine
 from services.driver.node.swap import SwapHandler
+
+_log = logger()
 
 INTERVAL: Final = 5.0
 """Seconds between two inspections: the order of upgrades depends on them, never their safety."""
@@ -41,6 +46,8 @@ class DriverReporter:
         self._clock = clock
         self._facts: Facts | None = None
         self._usage: Usage | None = None
+        self._problem = ""
+        """Why the machine could not be inspected, as logged."""
 
     async def run(self) -> None:
         while True:
@@ -50,17 +57,34 @@ class DriverReporter:
     async def report(self) -> None:
         """Inspect the machine, and report what differs from the last report."""
         tree = self._machine.tree
-        seen, driver = await self._machine.offload.do(
-            lambda: (inspect_machine(tree), loaded_driver(tree))
-        )
-        facts = Facts(driver=driver, gate=gate_facts(seen, self._gate_keeper.shut_reason))
+        try:
+            inspection, driver = await self._machine.offload.run(
+                lambda: (inspect_machine(tree), loaded_driver(tree))
+            )
+        except Unreadable as error:
+            self._report_unreadable(str(error))
+            return
+        self._problem = ""
+        facts = Facts(driver=driver, gate=gate_facts(inspection, self._gate_keeper.shut_reason))
         if facts != self._facts:
             self._facts = facts
             self._reporter.report(facts)
-        usage = device_usage(seen)
+        usage = device_usage(inspection)
         if usage != self._usage:
             self._usage = usage
             self._reporter.report(usage)
+
+    def _report_unreadable(self, problem: str) -> None:
+        """Keep the last report but for the reason of the gate: unreadable is not changed."""
+        if problem != self._problem:
+            _log.warning("the machine cannot be inspected", why=problem)
+        self._problem = problem
+        if self._facts is None or self._facts.gate is None:
+            return
+        gate = replace(self._facts.gate, why=self._gate_keeper.shut_reason)
+        if gate != self._facts.gate:
+            self._facts = replace(self._facts, gate=gate)
+            self._reporter.report(self._facts)
 
 
 def loaded_driver(tree: Tree) -> LoadedDriver | None:
@@ -78,9 +102,9 @@ def loaded_driver(tree: Tree) -> LoadedDriver | None:
     )
 
 
-def gate_facts(seen: Inspection, shut_reason: str) -> Gate:
-    admitted = seen.answers[-1] if seen.answers else None
-    waiting = gate.waiting_request(seen.requests, seen.answers)
+def gate_facts(inspection: Inspection, shut_reason: str) -> Gate:
+    admitted = inspection.answers[-1] if inspection.answers else None
+    waiting = gate.waiting_request(inspection.requests, inspection.answers)
     return Gate(
         admitted_pod_uid=admitted.pod_uid if admitted else "",
         admitted_label=admitted.label if admitted else "",
@@ -90,10 +114,10 @@ def gate_facts(seen: Inspection, shut_reason: str) -> Gate:
     )
 
 
-def device_usage(seen: Inspection) -> Usage:
+def device_usage(inspection: Inspection) -> Usage:
     """Return the pods that have the devices open, without the driver's own."""
-    drivers = {answer.pod_uid for answer in seen.answers}
-    processes = Counter(holder.pod_uid for holder in seen.holders)
+    drivers = {answer.pod_uid for answer in inspection.answers}
+    processes = Counter(holder.pod_uid for holder in inspection.holders)
     pods = sorted(uid for uid in processes if uid and uid not in drivers)
     return Usage(
         pods=tuple(PodUse(pod_uid=uid, processes=processes[uid]) for uid in pods),
@@ -135,8 +159,8 @@ async def run(
 ) -> None:
     """Start the agent for one boot of the machine."""
     if host.linux is None:
-        raise Fatal("the driver agent was given no kernel: it cannot unload a driver")
-    boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
+        raise Fatal("the driver agent has no access to the kernel: it cannot unload a driver")
+    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
     checks = Checks(machine=host)
     handle_swap = SwapHandler(
         machine=host, linux=host.linux, clock=env.clock, root=settings.driver_dir
@@ -173,5 +197,5 @@ async def run(
 
 
 async def _do_nothing(_op: Op) -> OpDone:
-    """The agent holds no device; the gate keeper reads what an `idle` says is proven."""
+    """Do nothing: the agent holds no device, and the gate keeper reads the slot itself."""
     return OpDone()

@@ -5,9 +5,9 @@ from typing import Final
 
 from libs.contracts.commands import Check, CheckBody, PreflightCheck
 from libs.contracts.reports import Finding, Holder, Holders, Preflight
-from libs.host import modules, system
+from libs.host import holders, modules, system
 from libs.host.machine import Machine
-from libs.host.tree import Tree
+from libs.host.tree import Tree, Unreadable
 from services.driver.node.inspection import describe_holders, inspect_machine
 
 FREE: Final = 2 * 1024**3
@@ -22,16 +22,25 @@ class Checks:
         self._machine = machine
 
     async def preflight(self, check: Check, request: CheckBody) -> Preflight:
-        """Find what would keep a driver from coming up."""
+        """Return the findings that would keep a driver from starting."""
         if not isinstance(request, PreflightCheck):
             raise TypeError(f"check {check.id} is no preflight")
-        findings = await self._machine.offload.do(lambda: tuple(self._findings(request)))
+        try:
+            findings = await self._machine.offload.run(lambda: tuple(self._findings(request)))
+        except Unreadable as error:
+            findings = (
+                Finding(
+                    code="unreadable",
+                    message=f"the machine cannot be inspected: {error}",
+                    remedy="repair the file on this machine, or reboot it",
+                ),
+            )
         return Preflight(check=check.id, label=request.label, findings=findings)
 
     async def holders(self, check: Check, _request: CheckBody) -> Holders:
         """List the processes that have the devices open."""
-        inspection = await self._machine.offload.do(lambda: inspect_machine(self._machine.tree))
-        return Holders(check=check.id, holders=inspection.holders)
+        found = await self._machine.offload.run(lambda: holders.holders(self._machine.tree))
+        return Holders(check=check.id, holders=found)
 
     def _findings(self, request: PreflightCheck) -> Iterator[Finding]:
         tree = self._machine.tree

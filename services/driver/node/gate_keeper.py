@@ -1,4 +1,4 @@
-"""Opens the gate outside of ops, for the proven driver only.
+"""Open the gate outside of ops, for the proven driver only.
 
 The proven driver is the one that an `idle` names, read from the slot since this process started
 (docs/states.md#gate-3). While the slot cannot be read, the gate stays shut.
@@ -12,6 +12,7 @@ from libs.contracts.message import MalformedMessage
 from libs.host import gate
 from libs.host.gate import GateAnswer, GateRequest
 from libs.host.machine import Machine
+from libs.host.tree import Unreadable
 from libs.runtime.clock import Clock
 from services.driver.node.inspection import Inspection, inspect_machine
 from services.driver.node.swap import admit
@@ -35,29 +36,34 @@ class GateKeeper:
 
     async def check(self) -> None:
         """Check the gate once, and open it if a pod of the proven driver waits."""
-        proven = self._proven()
+        try:
+            await self._check(self._proven())
+        except Unreadable as error:
+            self.shut_reason = f"the machine cannot be inspected: {error}"
+
+    async def _check(self, proven: Proven | None) -> None:
         tree = self._machine.tree
         # Pods seldom wait, and an inspection is expensive: read the gate's folder first.
         if (
-            await self._machine.offload.do(
+            await self._machine.offload.run(
                 lambda: gate.waiting_request(gate.list_requests(tree), gate.list_answers(tree))
             )
             is None
         ):
             self.shut_reason = ""
             return
-        seen = await self._machine.offload.do(lambda: inspect_machine(tree))
-        request = gate.waiting_request(seen.requests, seen.answers)
+        inspection = await self._machine.offload.run(lambda: inspect_machine(tree))
+        request = gate.waiting_request(inspection.requests, inspection.answers)
         if request is None:
             return
-        self.shut_reason = "" if self._op_admits() else self._why_shut(seen, request, proven)
+        self.shut_reason = "" if self._op_admits() else self._why_shut(inspection, request, proven)
         if self.shut_reason or self._op_admits():
             return
         async with self._commands.slot_lock:  # no other command begins while the gate opens
             if self._proven() != proven:
                 return
             answer = GateAnswer(pod_uid=request.pod_uid, label=request.label, at=self._clock.now())
-            await self._machine.offload.do(lambda: admit(self._machine, answer, seen))
+            await self._machine.offload.run(lambda: admit(self._machine, answer, inspection))
 
     def _proven(self) -> Proven | None:
         current = self._commands.current
@@ -74,7 +80,7 @@ class GateKeeper:
         current = self._commands.current
         return current is not None and current.kind in (CommandKind.SWAP, CommandKind.INSTALL)
 
-    def _why_shut(self, seen: Inspection, request: GateRequest, proven: Proven | None) -> str:
+    def _why_shut(self, inspection: Inspection, request: GateRequest, proven: Proven | None) -> str:
         """Return why the gate stays shut; empty if it may open."""
         if self._commands.current is None:
             reason = self._commands.last_error or "it is empty"
@@ -83,9 +89,11 @@ class GateKeeper:
             return "no driver is validated on this node: it needs an upgrade"
         if request.label != proven.label:
             return f"the waiting pod has driver {request.label}, but {proven.label} is validated"
-        if seen.kernel != proven.kernel:
-            return f"kernel {seen.kernel} runs, but the driver is validated with {proven.kernel}"
-        lingering = seen.lingering()
+        if inspection.kernel != proven.kernel:
+            return (
+                f"kernel {inspection.kernel} runs, but the driver is validated with {proven.kernel}"
+            )
+        lingering = inspection.lingering()
         if lingering:
             return f"containers of pod {', '.join(lingering)} are still on the machine"
         return ""

@@ -1,4 +1,4 @@
-"""An inspection of the machine, and what the rules of the gate (docs/states.md#gate) derive."""
+"""An inspection of a machine, with the rules of the gate (docs/states.md#gate)."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """Uids of admitted pods that have a container on the machine."""
     holders: tuple[Holder, ...] = ()
     ready: bool = False
-    """The driver container says that it is up."""
+    """Whether the driver container has written its ready file."""
 
     @property
     def driver(self) -> Module | None:
@@ -55,12 +55,12 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
         return max(requests, key=lambda each: (each.started, each.pod_uid), default=None)
 
     def lingering(self, kept: str = "") -> tuple[str, ...]:
-        """Return the admitted pods, except `kept`, that still have a container here."""
+        """Return the admitted pods, except `kept`, that still have a container on the machine."""
         return tuple(sorted(self.live_pods - {kept}))
 
 
 def inspect_machine(tree: Tree) -> Inspection:
-    """Read the machine. Blocks: it goes through all processes."""
+    """Inspect the machine. Blocks: the inspection reads all processes."""
     answers = gate.list_answers(tree)
     kernel = system.kernel(tree)
     return Inspection(

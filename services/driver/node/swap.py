@@ -7,13 +7,13 @@ progress shows on the machine (docs/states.md#gate-2). It never forces anything.
 from collections.abc import Callable
 from typing import Final
 
-from libs.bus.commands.executor import Op, OpDone, OpFailed
+from libs.bus.commands.executor import Op, OpDeadlineExceeded, OpDone, OpFailed
 from libs.contracts.commands import Swap
-from libs.host import driver_files, gate, modules
+from libs.host import driver_files, gate, holders, modules
 from libs.host.gate import GateAnswer
 from libs.host.linux import InUse, Linux, Refused
 from libs.host.machine import Machine
-from libs.host.tree import Tree
+from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
 from services.driver.node.inspection import Inspection, describe_holders, inspect_machine
 
@@ -41,10 +41,10 @@ class SwapHandler:
 
     async def _try_swap(self, op: Op, swap: Swap) -> OpDone | OpFailed | None:
         """Return None if the admitted pod ended before its driver was up, and another waits."""
-        seen = await self._wait_for_old_pods(op, swap)
-        if isinstance(seen, OpFailed):
-            return seen
-        if not (swap.label and seen.running(swap.label, besides=swap.old_pod_uid)):
+        inspection = await self._wait_for_old_pods(op, swap)
+        if isinstance(inspection, OpFailed):
+            return inspection
+        if not (swap.label and inspection.running(swap.label, besides=swap.old_pod_uid)):
             if not swap.keep:
                 failed = await self._remove_old_driver(op)
                 if failed is not None:
@@ -54,17 +54,26 @@ class SwapHandler:
             await self._admit_new_pod(op, swap)
         return await self._wait_for_driver(op, swap)
 
-    async def _inspect(self) -> Inspection:
-        return await self._machine.offload.do(lambda: inspect_machine(self._machine.tree))
+    async def _inspect(self, op: Op) -> Inspection:
+        """Inspect the machine; wait while it cannot be read, because unreadable is not absent."""
+        while True:
+            try:
+                return await self._machine.offload.run(lambda: inspect_machine(self._machine.tree))
+            except Unreadable as error:
+                op.raise_if_superseded()
+                op.progress("inspect", str(error))
+                if self._is_late(op):
+                    raise OpDeadlineExceeded(f"{error}, until the deadline of the op") from error
+            await self._clock.sleep(INSPECT_INTERVAL)
 
     async def _wait_for_old_pods(self, op: Op, swap: Swap) -> Inspection | OpFailed:
         """Wait until the machine has no container of an admitted pod, except the kept one."""
         while True:
-            seen = await self._inspect()
-            kept = seen.running(swap.label, besides=swap.old_pod_uid) if swap.label else None
-            lingering = seen.lingering(kept.pod_uid if kept else "")
+            inspection = await self._inspect(op)
+            kept = inspection.running(swap.label, besides=swap.old_pod_uid) if swap.label else None
+            lingering = inspection.lingering(kept.pod_uid if kept else "")
             if not lingering:
-                return seen
+                return inspection
             op.raise_if_superseded()
             pods = ", ".join(lingering)
             op.progress("old-driver", f"containers of pod {pods} are still on the machine")
@@ -81,22 +90,22 @@ class SwapHandler:
                 return OpFailed("busy", problem)
             await self._clock.sleep(INSPECT_INTERVAL)
         await op.checkpoint("clear")
-        return await self._machine.offload.do(self._clear)
+        return await self._machine.offload.run(self._clear)
 
     async def _try_unload(self, op: Op) -> str | None:
         """Return why modules are still loaded; the kernel alone decides (docs/invariants.md#i5)."""
-        seen = await self._inspect()
-        if not any(name in seen.modules for name in modules.UNLOAD_ORDER):
+        inspection = await self._inspect(op)
+        if not any(name in inspection.modules for name in modules.UNLOAD_ORDER):
             return None
         await op.checkpoint("unload")
-        return await self._machine.offload.do(self._unload)
+        return await self._machine.offload.run(self._unload)
 
     def _unload(self) -> str | None:
         for name in modules.UNLOAD_ORDER:
             result = self._linux.unload(name)
             if isinstance(result, InUse | Refused):
-                holders = inspect_machine(self._machine.tree).holders
-                return f"{result.why}; the devices are open in {describe_holders(holders)}"
+                found = holders.holders(self._machine.tree)
+                return f"{result.why}; the devices are open in {describe_holders(found)}"
         return None
 
     def _clear(self) -> OpFailed | None:
@@ -111,39 +120,45 @@ class SwapHandler:
     async def _admit_new_pod(self, op: Op, swap: Swap) -> None:
         """Wait for a pod that requests admission with the wanted label, and open the gate."""
         while True:
-            seen = await self._inspect()
-            request = seen.waiting(swap.label)
+            inspection = await self._inspect(op)
+            request = inspection.waiting(swap.label)
             if request is not None and request.pod_uid != swap.old_pod_uid:
                 break
             op.raise_if_superseded()
             op.progress("gate", f"waiting for the new driver pod ({swap.label}) to reach the gate")
-            await self._pause(lambda tree, had=seen.requests: gate.list_requests(tree) != had)
+            await self._pause(
+                lambda tree, before=inspection.requests: gate.list_requests(tree) != before
+            )
         await op.checkpoint("gate")
         answer = GateAnswer(pod_uid=request.pod_uid, label=request.label, at=self._clock.now())
 
         def open_gate() -> None:
             # An earlier container may have ended without removing its ready file.
             self._machine.tree.remove(driver_files.READY)
-            admit(self._machine, answer, seen)
+            admit(self._machine, answer, inspection)
 
-        await self._machine.offload.do(open_gate)
+        await self._machine.offload.run(open_gate)
 
     async def _wait_for_driver(self, op: Op, swap: Swap) -> OpDone | None:
         """Wait until the driver container is ready and its module is loaded."""
         while True:
-            seen = await self._inspect()
-            if seen.running(swap.label, besides=swap.old_pod_uid) is None:
+            inspection = await self._inspect(op)
+            if inspection.running(swap.label, besides=swap.old_pod_uid) is None:
                 return None
-            if seen.ready and seen.driver is not None:
-                return OpDone(f"driver {seen.driver.version or 'without a version'} is loaded")
+            if inspection.ready and inspection.driver is not None:
+                return OpDone(
+                    f"driver {inspection.driver.version or 'without a version'} is loaded"
+                )
             op.raise_if_superseded()
             state = (
                 "the driver is loaded, but not ready yet"
-                if seen.driver
+                if inspection.driver
                 else "the driver is not loaded yet"
             )
             op.progress("driver-start", state)
-            await self._pause(lambda tree, had=seen.ready: tree.exists(driver_files.READY) != had)
+            await self._pause(
+                lambda tree, before=inspection.ready: tree.exists(driver_files.READY) != before
+            )
 
     async def _pause(self, changed: Callable[[Tree], bool]) -> None:
         """Sleep until the next inspection, which goes through all processes of the machine.
@@ -153,16 +168,19 @@ class SwapHandler:
         until = self._clock.monotonic() + INSPECT_INTERVAL
         while self._clock.monotonic() < until:
             await self._clock.sleep(POLL_INTERVAL)
-            if await self._machine.offload.do(lambda: changed(self._machine.tree)):
+            try:
+                if await self._machine.offload.run(lambda: changed(self._machine.tree)):
+                    return
+            except Unreadable:
                 return
 
     def _is_late(self, op: Op) -> bool:
         return self._clock.now() >= op.command.deadline
 
 
-def admit(machine: Machine, answer: GateAnswer, seen: Inspection) -> None:
-    """Open the gate to a pod, and forget earlier pods without containers."""
+def admit(machine: Machine, answer: GateAnswer, inspection: Inspection) -> None:
+    """Open the gate to a pod, and remove earlier pods without containers from it."""
     gate.put_answer(machine.tree, answer)
-    for earlier in seen.answers:
-        if earlier.pod_uid != answer.pod_uid and earlier.pod_uid not in seen.live_pods:
+    for earlier in inspection.answers:
+        if earlier.pod_uid != answer.pod_uid and earlier.pod_uid not in inspection.live_pods:
             gate.remove_pod(machine.tree, earlier.pod_uid)

@@ -46,7 +46,7 @@ class Evictions:
     def evict(self, name: str, action: EvictPods) -> None:
         """Evict these pods of a node; cancel the node's other evictions."""
         tasks = self._tasks.setdefault(name, {})
-        pending = self._node_states.of(name).evictions
+        pending = self._node_states.state_of(name).evictions
         pods = {pod.uid: pod for pod in action.pods}
         for uid in list(pending):
             if uid not in pods or pending[uid].by_force != action.by_force:
@@ -65,7 +65,7 @@ class Evictions:
         """Cancel all evictions of a node."""
         for task in self._tasks.pop(name, {}).values():
             task.cancel()
-        self._node_states.of(name).evictions.clear()
+        self._node_states.state_of(name).evictions.clear()
         self._on_change(name)
 
     async def close(self) -> None:
@@ -97,7 +97,7 @@ class Evictions:
                         self._set_refused(name, pod, pending, "")
                         return
                     case BlockedByBudget():
-                        retry_after, refused = answer.retry_after or 0.0, answer.why
+                        retry_after, refused = answer.retry_after or 0.0, answer.message
             self._set_refused(name, pod, pending, refused)
             delay = RETRY_FIRST / 2 + backoff.next()
             await self._clock.sleep(max(min(retry_after, RETRY_MAX), delay))

@@ -97,7 +97,7 @@ class Executor:
             del states.rollout_errors[pool]  # there is nothing left to write
         for name, step in decision.steps.items():
             if step.actions:
-                states.of(name).writing = True
+                states.state_of(name).writing = True
                 self._tracker.mark_node(name)
                 self._start(f"step of {name}", self._step(name, step))
 
@@ -155,15 +155,15 @@ class Executor:
         except (KubeError, BusError, SlotConflict) as error:
             await self._step_failed(name, step, error)
         else:
-            state = self._node_states.of(name)
+            state = self._node_states.state_of(name)
             state.failure = state.backoff = None
         finally:
-            self._node_states.of(name).writing = False
+            self._node_states.state_of(name).writing = False
             self._tracker.mark_node(name)
 
     async def _step_failed(self, name: str, step: Step, error: Exception) -> None:
         """Record the failure, and pause; after a failed request, refresh the Node."""
-        state, is_conflict = self._node_states.of(name), isinstance(error, Conflict)
+        state, is_conflict = self._node_states.state_of(name), isinstance(error, Conflict)
         if not is_conflict:
             _log.warning("step failed", node=name, why=str(error), step=step.because)
             state.record_failure(step.because, str(error), at=self._clock.now())
@@ -198,7 +198,7 @@ class Executor:
         try:
             node = await self._writes.apply_node(name, action)
         except Unavailable:
-            self._node_states.of(name).unconfirmed = UnconfirmedWrite(
+            self._node_states.state_of(name).unconfirmed = UnconfirmedWrite(
                 revision=action.revision, at=self._clock.now()
             )
             raise
@@ -211,19 +211,19 @@ class Executor:
         if isinstance(answer, SlotOutranked):
             stored = await self._slot_writer.read(slot)
             if stored is not None and stored.content is not None:
-                cache.learn(name, action.component, stored.content, stored.sequence)
+                cache.record_write(name, action.component, stored.content, stored.sequence)
             raise SlotConflict(
                 f"the slot of {action.component} on {name} has a command that outranks this one:"
                 f" {answer.by.kind} {answer.by.order} of epoch {answer.by.epoch}"
             )
-        if not cache.learn(name, action.component, action.command, answer.sequence):
+        if not cache.record_write(name, action.component, action.command, answer.sequence):
             raise SlotConflict(
                 f"the slot of {action.component} on {name} was written, but the cached command is"
                 " newer, or the stream was lost meanwhile; the slot is read again"
             )
 
     async def _ask_preflight(self, name: str, action: AskPreflight) -> None:
-        state, label = self._node_states.of(name), action.check.label
+        state, label = self._node_states.state_of(name), action.check.label
         before = state.preflight
         if before is not None and (before.boot_id, before.label) != (action.boot_id, label):
             before = None

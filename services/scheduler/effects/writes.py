@@ -76,7 +76,6 @@ class Writes:
                 "it has changed since the decision",
                 code=409,
                 reason="Conflict",
-                claims=(),
             )
         if write.has_finalizer:  # before the status, which it protects
             rollout = await self._set_finalizer(rollout, present=True)

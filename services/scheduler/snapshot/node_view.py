@@ -101,7 +101,7 @@ def workload_pod(pod: Pod, upgrade: UpgradePolicy | None, *, namespace: str) -> 
     )
 
 
-def is_over(pod: Pod) -> bool:
+def is_finished(pod: Pod) -> bool:
     """Return whether all containers have ended, so that the pod holds no devices."""
     return pod.status.phase in _OVER
 
@@ -128,14 +128,14 @@ def _exemption(pod: Pod, namespace: str) -> EvictionExemption:
     if _MIRROR in metadata.annotations:
         return EvictionExemption.MIRROR
     if in_namespace and metadata.labels.get("app") in OWN_APPS:
-        return EvictionExemption.OURS
+        return EvictionExemption.SLUICE
     if is_of_daemon_set(pod):
         deploy_labels = (key for key in pod.spec.node_selector if key.startswith(DEPLOY_PREFIX))
         if any(key not in NEVER_PAUSED_LABELS for key in deploy_labels):
             return EvictionExemption.OPERAND
-        return EvictionExemption.OURS if in_namespace else EvictionExemption.DAEMON_SET
+        return EvictionExemption.SLUICE if in_namespace else EvictionExemption.DAEMON_SET
     if in_namespace:
-        return EvictionExemption.OURS
+        return EvictionExemption.SLUICE
     if metadata.labels.get(DRAIN_SKIP_LABEL) == "true":
         return EvictionExemption.DRAIN_SKIP
     return EvictionExemption.NONE
@@ -260,7 +260,7 @@ def _workload_pods(context: NodeContext) -> tuple[Pod, ...] | None:
     return tuple(
         pod
         for pod in context.pods
-        if not is_over(pod)
+        if not is_finished(pod)
         and pod.metadata.uid not in drivers
         and DRIVER_LABEL not in pod.metadata.labels
     )

@@ -207,7 +207,7 @@ def _pool_view(
         builds=builds,
         upgrade=pool.upgrade,
         strategy=pool.strategy,
-        held=tuple(str(finding) for finding in pool.held),
+        errors=tuple(str(finding) for finding in pool.held),
     )
 
 

@@ -29,12 +29,12 @@ from services.scheduler.resources import Node
 B = TypeVar("B", Facts, Evidence, Usage)
 
 NEVER: Final = 1e12
-"""When a component will count as silent: not foreseeable, as each heartbeat delays it."""
+"""`silent_at` of a component that sends heartbeats: each one postpones the silence."""
 
 _SELECTORS: Final = {
     agent.component: agent.selector for agent in AGENTS if agent.component is not Writer.PLUGIN
 }
-"""The label that places each agent. The device plugin does not exist yet."""
+"""The label that selects the nodes of each agent. The device plugin does not exist yet."""
 
 
 class NodeReports(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,9 +58,9 @@ def node_reports(
     name, uid = node.metadata.name, node.metadata.uid
     boot_id = node.status.node_info.boot_id
     components = _expected_components(node.metadata.labels, telemetry=telemetry)
-    slots = slot_cache.of(name)
+    slots = slot_cache.commands_of(name)
     if node.field_managers:
-        # On a node that was managed, agents that still run must be told to release devices.
+        # On a node that was managed, agents that still run must release the devices by command.
         components += [
             component
             for component in slots
@@ -69,15 +69,19 @@ def node_reports(
             and not heartbeats.is_silent(name, component)
         ]
     bodies = [
-        (of, body, report.boot_id == boot_id)
-        for of, report in reports.reports(name)
+        (state, body, report.boot_id == boot_id)
+        for state, report in reports.reports(name)
         if report.node_uid == uid and (body := _open(report)) is not None
     ]
-    of_this_boot = [(of, body) for of, body, in_this_boot in bodies if in_this_boot]
+    of_this_boot = [(state, body) for state, body, in_this_boot in bodies if in_this_boot]
     return NodeReports(
         components={
             component: _component(
-                [(body, current) for of, body, current in bodies if of.component == component],
+                [
+                    (body, current)
+                    for state, body, current in bodies
+                    if state.component == component
+                ],
                 heartbeats.last(name, component),
                 silent_at=now if heartbeats.is_silent(name, component) else NEVER,
                 slot=slots.get(component),
@@ -111,7 +115,8 @@ def _open(report: Report) -> StateBody | None:
 
 def _find(kind: type[B], writer: Writer, bodies: Iterable[tuple[State, StateBody]]) -> B | None:
     return next(
-        (body for of, body in bodies if of.component == writer and isinstance(body, kind)), None
+        (body for state, body in bodies if state.component == writer and isinstance(body, kind)),
+        None,
     )
 
 

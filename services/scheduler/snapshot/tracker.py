@@ -18,8 +18,8 @@ from services.scheduler.pod_cache import FollowedNodes
 from services.scheduler.resources import DaemonSet, Node, Pod, Rollout
 from services.scheduler.snapshot.node_view import (
     NodeContext,
+    is_finished,
     is_of_daemon_set,
-    is_over,
     is_tracked,
     node_view,
     pool_member,
@@ -55,7 +55,7 @@ class SnapshotChanges(NamedTuple):
 
 
 class SnapshotTracker:
-    """The snapshot of one leader. It marks; `changes` reads."""
+    """The snapshot of one leader: changes mark nodes and pools, `changes` builds their views."""
 
     def __init__(self, inputs: Inputs, node_states: NodeStates) -> None:
         self._inputs = inputs
@@ -73,7 +73,7 @@ class SnapshotTracker:
         self.to_purge: set[str] = set()
         """Deleted nodes whose slots and reports remain on the bus."""
         self._absent: dict[str, float] = {}
-        """Nodes that the bus has and the API server does not, and since when."""
+        """Nodes on the bus that the API server does not have, and since when."""
         self._dirty: set[str] = set()
         self._dirty_pools: set[str] = set()
         self._pools_stale = True
@@ -159,20 +159,20 @@ class SnapshotTracker:
         self._pools_stale = True
         self._inputs.wake_signal.notify()
 
-    def _report_changed(self, of: State, _before: Report | None, after: Report | None) -> None:
-        kind = StateKind(of.kind)
-        if kind not in _OF_ALL_COMPONENTS and (of.component, kind) not in _OF_ONE_COMPONENT:
+    def _report_changed(self, state: State, _before: Report | None, after: Report | None) -> None:
+        kind = StateKind(state.kind)
+        if kind not in _OF_ALL_COMPONENTS and (state.component, kind) not in _OF_ONE_COMPONENT:
             return
         if kind is StateKind.PREFLIGHT:
-            if of.asker != Writer.SCHEDULER or after is None:
+            if state.asker != Writer.SCHEDULER or after is None:
                 return
             try:
                 answer = after.open()
             except MalformedMessage:
                 answer = None
             if isinstance(answer, Preflight):
-                self._node_states.record_answer(of.node, answer, at=self._clock.now())
-        self.mark_node(of.node)
+                self._node_states.record_answer(state.node, answer, at=self._clock.now())
+        self.mark_node(state.node)
 
     def sweep(self) -> None:
         """Mark what changes with time alone: nodes with silent agents, and nodes to purge."""
@@ -240,7 +240,7 @@ class SnapshotTracker:
             driver_pods=tuple(self._informers.driver_pods.cache.by_index("node", name)),
             pods=self._inputs.pod_cache.of(name),
             runs_control_plane=any(
-                not is_of_daemon_set(pod) and not is_over(pod)
+                not is_of_daemon_set(pod) and not is_finished(pod)
                 for pod in self._informers.other_pods.cache.by_index("node", name)
             ),
             reports=node_reports(

@@ -1,4 +1,4 @@
-"""Joins batches with Nodes: which nodes send, which are silent, and the totals of each pool."""
+"""Join batches with Nodes: which nodes send, which are silent, and the totals of each pool."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -102,7 +102,7 @@ class Node(views.Object, frozen=True, kw_only=True):
         metadata = self.metadata
         if metadata.labels or metadata.annotations:
             msgspec.structs.force_setattr(self, "pool", recorded_pool(metadata))
-        labels = {} if self.pool else {intern(key): word for key, word in metadata.labels.items()}
+        labels = {} if self.pool else {intern(key): value for key, value in metadata.labels.items()}
         lean = msgspec.structs.replace(metadata, labels=labels, annotations={}, managed_fields=())
         msgspec.structs.force_setattr(self, "metadata", lean)
 

@@ -90,7 +90,7 @@ async def run(
     service: Service,
 ) -> Pages:
     """Start the agent for one boot of the machine; return the pages for dashboards."""
-    boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
+    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
     node_uid = settings.resolve_node_uid()
     hold, metrics = GpuHandle(host.gpus), TelemetryMetrics(env.metrics)
     sampler = Sampler(machine=host, hold=hold, clock=env.clock, metrics=metrics)

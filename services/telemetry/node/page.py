@@ -1,4 +1,4 @@
-"""Renders a sweep as dcgm-exporter does: its default metrics, label order and number format.
+"""Render a sweep as dcgm-exporter does: its default metrics, label order and number format.
 
 A value that was not measured has no sample, and a metric without samples has no header. There are
 no pod labels, and no state of a vGPU licence, which is not measured.

@@ -1,6 +1,6 @@
-"""Samples the GPUs of one machine, and releases them on command.
+"""Sample the GPUs of one machine, and release them on command.
 
-The last sweep is offered only while it is recent enough to be true.
+The last sweep is served only while it is recent.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 INTERVAL: Final = 30.0
 """Seconds between two sweeps, as in dcgm-exporter."""
 STALE_AFTER: Final = 3 * INTERVAL
-"""Seconds after which a sweep is no longer offered."""
+"""Seconds after which a sweep is no longer served."""
 
 
 class _SweepResult(msgspec.Struct, frozen=True):
@@ -100,7 +100,9 @@ class Sampler:
         """Why the GPUs are not measured; empty if they are."""
         if overdue := self._overdue:
             return f"the GPUs did not answer for {overdue:.0f} s"
-        return self._hold.why or ("" if self._sweep else "the GPUs have not been sampled yet")
+        return self._hold.unavailable_reason or (
+            "" if self._sweep else "the GPUs have not been sampled yet"
+        )
 
     @property
     def _overdue(self) -> float:
@@ -110,7 +112,7 @@ class Sampler:
 
     async def sweep(self) -> None:
         async with self._lock:
-            result = await self._machine.offload.do(self._measure)
+            result = await self._machine.offload.run(self._measure)
             self._xids.add(result.errors)
             self._metrics.count_xids(result.errors)
             self._sweep = result.sweep and msgspec.structs.replace(
@@ -122,7 +124,7 @@ class Sampler:
     async def release(self) -> None:
         """Release the GPUs until `resume`."""
         async with self._lock:
-            await self._machine.offload.do(self._hold.release)
+            await self._machine.offload.run(self._hold.release)
             self._sweep = None
         await self.sweep()
 

@@ -1,4 +1,4 @@
-"""Judges the evidence of each node, and exports the proofs as metrics.
+"""Judge the evidence of each node, and export the proofs as metrics.
 
 Evidence proves one boot of one Node with the driver that it names, and nothing about another
 (docs/invariants.md#i3). Whether a node may return to service is the scheduler's decision.
@@ -46,7 +46,7 @@ class Node(views.Object, frozen=True, kw_only=True):
         if metadata.labels or metadata.annotations:
             msgspec.structs.force_setattr(self, "pool", recorded_pool(metadata))
             msgspec.structs.force_setattr(self, "driver", metadata.labels.get(DRIVER_LABEL, ""))
-        labels = {} if self.pool else {intern(key): word for key, word in metadata.labels.items()}
+        labels = {} if self.pool else {intern(key): value for key, value in metadata.labels.items()}
         lean = msgspec.structs.replace(metadata, labels=labels, annotations={}, managed_fields=())
         status = views.NodeStatus(node_info=self.status.node_info)
         msgspec.structs.force_setattr(self, "metadata", lean)

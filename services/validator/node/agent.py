@@ -22,7 +22,7 @@ from libs.runtime.service import Service
 from services.validator.node import driver_check
 
 NO_DIGEST: Final = "none"
-"""Stands for the digest of something that was not validated."""
+"""The digest of a part that was not validated."""
 
 STEP: Final = "driver"
 TRIES: Final = 6
@@ -31,7 +31,7 @@ RETRY_INTERVAL: Final = 5.0
 
 
 class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
-    """The names of the settings are those that the agent's pod is rendered with."""
+    """The fields are named as in the environment of the agent's rendered pod."""
 
     driver_dir: str = driver_files.ROOT
     """Path on the machine of the driver container's root."""
@@ -47,24 +47,24 @@ async def validate_driver(
     op: Op, request: Validate, *, machine: Machine, node_uid: str, boot_id: str, clock: Clock
 ) -> Evidence:
     """Check the driver until it works or all tries failed."""
-    began = clock.monotonic()
-    trial = 1
+    started = clock.monotonic()
+    attempt = 1
     while True:
         op.raise_if_superseded()
-        probe = await machine.offload.do(
+        probe = await machine.offload.run(
             lambda: driver_check.probe_driver(machine.tree, machine.gpus, request)
         )
         op.progress(STEP, probe.problem)
-        if not probe.problem or trial == TRIES:
+        if not probe.problem or attempt == TRIES:
             break
-        trial += 1
+        attempt += 1
         await clock.sleep(RETRY_INTERVAL)
-    kernel = await machine.offload.do(lambda: system.kernel(machine.tree))
+    kernel = await machine.offload.run(lambda: driver_check.running_kernel(machine.tree))
     step = ValidationStep(
         name=STEP,
         passed=not probe.problem,
         message=probe.problem,
-        seconds=round(clock.monotonic() - began, 3),
+        seconds=round(clock.monotonic() - started, 3),
     )
     return Evidence(
         epoch=op.command.epoch,
@@ -74,7 +74,7 @@ async def validate_driver(
         label=request.label,
         node_uid=node_uid,
         boot_id=boot_id,
-        kernel=kernel.release if kernel else "",
+        kernel=kernel,
         driver_pod_uid=request.pod_uid,
         driver_started=probe.started,
         driver_version=probe.version,
@@ -96,7 +96,7 @@ async def run(
     service: Service,
 ) -> None:
     """Start the agent for one boot of the machine."""
-    boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
+    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
     node_uid = settings.resolve_node_uid()
 
     async def validate(op: Op) -> OpDone | OpFailed:
@@ -152,5 +152,5 @@ async def run(
 
 
 async def _do_nothing(_op: Op) -> OpDone:
-    """The agent holds no device between two validations."""
+    """Do nothing: the agent holds no device between two validations."""
     return OpDone()

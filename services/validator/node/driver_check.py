@@ -1,15 +1,15 @@
 """The driver check: the wanted driver runs and has all GPUs.
 
-It reads the kernel and the driver's own library, never the driver container. Each failure says
-what it means and what to do. Functions block.
+It reads the kernel and the driver's own library, never the driver container. Each problem
+names its meaning and the remedy. All functions block.
 """
 
 import msgspec
 
 from libs.contracts.commands import Validate
-from libs.host import driver_files, holders, modules, pci
+from libs.host import driver_files, holders, modules, pci, system
 from libs.host.gpus.port import Gpus, GpusUnavailable
-from libs.host.tree import Tree
+from libs.host.tree import Tree, Unreadable
 
 START_TOLERANCE = 1.0
 """Seconds by which Kubernetes and the kernel may disagree on a container's start."""
@@ -27,6 +27,13 @@ class DriverProbe(msgspec.Struct, frozen=True, kw_only=True):
 
 def probe_driver(tree: Tree, gpus: Gpus, request: Validate) -> DriverProbe:
     """Check once, and close the library."""
+    try:
+        return _probe_driver(tree, gpus, request)
+    except Unreadable as error:
+        return DriverProbe(problem=f"the machine cannot be inspected: {error}")
+
+
+def _probe_driver(tree: Tree, gpus: Gpus, request: Validate) -> DriverProbe:
     started = _run_start(tree, request)
     if isinstance(started, str):
         return DriverProbe(problem=started)
@@ -50,6 +57,15 @@ def probe_driver(tree: Tree, gpus: Gpus, request: Validate) -> DriverProbe:
     finally:
         gpus.close()
     return msgspec.structs.replace(probe, problem=problem)
+
+
+def running_kernel(tree: Tree) -> str:
+    """Return the release of the kernel; empty, which voids the evidence, if it is unreadable."""
+    try:
+        kernel = system.kernel(tree)
+    except Unreadable:
+        return ""
+    return kernel.release if kernel else ""
 
 
 def _run_start(tree: Tree, request: Validate) -> float | str:

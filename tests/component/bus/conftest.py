@@ -11,18 +11,18 @@ from tests.component.bus.servers import BusServer, MakeBus, ServerControl
 @pytest.fixture(
     params=[pytest.param(servers.local, id="local"), pytest.param(servers.nats, id="nats")]
 )
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[BusServer]:
-    async with request.param() as place:
-        yield place
+async def bus_server(request: pytest.FixtureRequest) -> AsyncIterator[BusServer]:
+    async with request.param() as bus_server:
+        yield bus_server
 
 
 @pytest.fixture
-def make_bus(place: BusServer) -> MakeBus:
-    """A connection for an identity, which ends with the test."""
-    return place.connect
+def make_bus(bus_server: BusServer) -> MakeBus:
+    """A function that connects an identity until the end of the test."""
+    return bus_server.connect
 
 
 @pytest.fixture
-def trouble(place: BusServer) -> ServerControl:
-    """The server's switches."""
-    return place
+def control(bus_server: BusServer) -> ServerControl:
+    """The server's faults."""
+    return bus_server

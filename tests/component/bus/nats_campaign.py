@@ -1,7 +1,4 @@
-"""One seeded run of writers and an agent over a real server that is killed, cut and robbed.
-
-What was done is kept; what must hold of it is judged by the test.
-"""
+"""One seeded run of writers and an agent on a real server, with faults; the test judges it."""
 
 import asyncio
 import itertools
@@ -17,10 +14,10 @@ from libs.bus.commands.receiver import CommandReceiver
 from libs.bus.events import RecordedEvent, read_events
 from libs.bus.journal import FileJournal
 from libs.bus.nats.bus import NatsBus, connect
-from libs.bus.port import BusError, BusRetry, FromSequence
+from libs.bus.port import BusError, BusRetry
 from libs.bus.reporter import Reporter
 from libs.bus.reports import ReportCache
-from libs.bus.slots import SlotOutranked, SlotWriter, SlotWritten, next_order
+from libs.bus.slots import SlotOutranked, SlotWriter, SlotWritten
 from libs.contracts import subjects
 from libs.contracts.commands import Command, CommandBody, CommandKind, Idle, Order, Quiesce, Swap
 from libs.contracts.events import Event, FactsEvent
@@ -32,6 +29,7 @@ from libs.runtime.clock import SystemClock
 from libs.testing.nats import NatsServer
 from libs.testing.proxy import Proxy
 from libs.testing.simulation import make_env
+from tests.component.bus.campaign_leaders import next_order
 from tests.support import eventually
 
 NODE, UID, BOOT = "gpu-1.example", "uid-1", "boot-1"
@@ -43,7 +41,7 @@ WITHIN = 60.0
 
 
 class NatsAgentProcess:
-    """A process of the agent, by its tasks and its connection."""
+    """The tasks and the connection of one process of the agent."""
 
     def __init__(
         self,
@@ -58,14 +56,14 @@ class NatsAgentProcess:
         self._tasks = tasks
 
     async def kill(self) -> None:
-        """Between any two steps: what it would still say is cut off first."""
+        """Kill the process between any two steps."""
         self._tasks.cancel()
         await asyncio.gather(self._tasks, return_exceptions=True)
         await self._stack.aclose()
 
 
 class NatsCampaign:
-    """The whole of it: `play`, then look at `effects`, `taken` and `last`."""
+    """One run: call `play`, then read `effects`, `taken` and `last`."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.chance = random.Random(seed)
@@ -78,12 +76,12 @@ class NatsCampaign:
         self.last: Command | None = None
         self.agent: NatsAgentProcess | None = None
         self.stored: set[int] = set()
-        """The events whose publisher has returned, by number."""
+        """The numbers of the stored events."""
         self.owed = frozenset[int]()
-        """Those of them that reading must find, because it began later."""
+        """The numbers of the events that the reader must find."""
         self.recorded: list[int] = []
         self.last_reported = 0
-        """The newest report that the agent was given to say."""
+        """The newest report of the agent."""
 
     async def play(self) -> None:
         async with AsyncExitStack() as stack:
@@ -102,7 +100,7 @@ class NatsCampaign:
                     await self._command()
                     await asyncio.sleep(self.chance.expovariate(1.0))
                     await self.chance.choice(self._troubles())()
-                await self._last_word()
+                await self._last_command()
                 await self._last_report(cache)
                 await self._read_events(reader)
             finally:
@@ -193,7 +191,7 @@ class NatsCampaign:
     # The writers.
 
     async def _command(self) -> None:
-        """Some leader wants something; now and then it is one whose time is over."""
+        """Write a command; sometimes as a deposed leader."""
         slots = SlotWriter(bus=self.writer, clock=SystemClock())
         old = self.epoch > 1 and self.chance.random() < 0.2
         if not old and self.chance.random() < 0.2:
@@ -223,14 +221,13 @@ class NatsCampaign:
         return command if isinstance(answer, SlotWritten) else None
 
     def _highest(self) -> Order | None:
-        said = self.agent.receiver.highest if self.agent else None
-        return Order(said.token, said.op) if said else None
+        return self.agent.receiver.seen.order if self.agent else None
 
     def _body(self) -> CommandBody:
         return self.chance.choice([Quiesce(), Idle(), Swap(label="a"), Swap(label="b")])
 
-    async def _last_word(self) -> None:
-        """When all is quiet, one more command is carried out and its result is observed."""
+    async def _last_command(self) -> None:
+        """Write a last command without faults, and wait for its result."""
         self.proxy.restore()
         self.epoch += 1
         while self.last is None:
@@ -245,27 +242,27 @@ class NatsCampaign:
         )
 
     async def _last_report(self, cache: ReportCache) -> None:
-        """When the agent falls silent, the cache comes to show the last that it said."""
+        """Wait until the cache holds the agent's last report."""
         assert self.agent is not None
 
-        def mirrored() -> bool:
+        def is_cached() -> bool:
             report = cache.get(NODE, Writer.DRIVER, StateKind.USAGE)
             usage = report.open() if report else None
             return isinstance(usage, Usage) and usage.host_processes >= self.last_reported
 
-        await eventually(mirrored, within=WITHIN)
+        await eventually(is_cached, within=WITHIN)
 
     async def _read_events(self, bus: NatsBus) -> None:
         self.owed = frozenset(self.stored)
-        begun = read_events(bus=bus, cluster="default", start=FromSequence(1))
-        async with begun as entries:
+        reading = read_events(bus=bus, cluster="default")
+        async with reading as entries:
             async for entry in entries:
                 assert isinstance(entry, RecordedEvent)
                 body = entry.event.open()
                 assert isinstance(body, FactsEvent)
                 self.recorded.append(int(body.changed[0]))
 
-    # What goes wrong.
+    # Faults.
 
     def _troubles(self) -> list[Callable[[], Awaitable[None]]]:
         return [

@@ -4,7 +4,7 @@ from libs.bus.port import StoredMessage
 
 
 class RecordingFollower:
-    """A follower that writes down what it is told."""
+    """A follower that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -26,7 +26,7 @@ class RecordingFollower:
 
 
 class RecordingHandler:
-    """A handler that writes down what it hears."""
+    """A handler that records what it receives."""
 
     def __init__(self) -> None:
         self.received: list[tuple[str, bytes]] = []

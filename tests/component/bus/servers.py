@@ -17,14 +17,14 @@ MakeBus: TypeAlias = Callable[[Identity], Awaitable[Bus]]
 
 
 class ServerControl(Protocol):
-    """What can be done to the server."""
+    """Faults of the server."""
 
     async def stop(self) -> None: ...
 
     async def start(self) -> None: ...
 
     async def lose(self, stream: Stream) -> None:
-        """It goes away, and comes back without this stream."""
+        """Restart the server without this stream."""
         ...
 
 

@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from libs.bus.events import ForeignEvent, MalformedEvent, RecordedEvent, StoredEvent, read_events
-from libs.bus.port import Bus, BusRetry, FromSequence, FromTime
+from libs.bus.port import Bus, BusRetry
 from libs.contracts import subjects
 from libs.contracts.events import Event, EventBody, FactsEvent, LeaderEvent
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.subjects import EVENTS
-from libs.runtime.clock import SystemClock
 from libs.testing.simulation import make_env
 from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually
@@ -34,8 +33,8 @@ async def store_epoch(bus: Bus, epoch: int) -> Event:
     return await store_event(bus, LeaderEvent(holder="one", epoch=epoch), id=f"epoch-{epoch}")
 
 
-async def everything(bus: Bus, start: FromSequence | FromTime, **parts: str) -> list[StoredEvent]:
-    async with read_events(bus=bus, cluster="default", start=start, **parts) as stored:  # pyright: ignore[reportArgumentType]
+async def stored_events(bus: Bus) -> list[StoredEvent]:
+    async with read_events(bus=bus, cluster="default") as stored:
         return [event async for event in stored]
 
 
@@ -52,29 +51,10 @@ async def test_events_are_read_as_they_were_written(make_bus: MakeBus) -> None:
         await store_epoch(writer, 3),
         await store_event(agent, FactsEvent(changed=("gpus",)), id="facts"),
     ]
-    stored = await everything(reader, FromSequence())
+    stored = await stored_events(reader)
     assert [entry.sequence for entry in stored] == [1, 2]
     assert [entry.event for entry in stored if isinstance(entry, RecordedEvent)] == written
     assert stored[0].time > 1_700_000_000
-
-
-async def test_events_are_selected_by_sequence_time_node_writer_and_kind(make_bus: MakeBus) -> None:
-    writer, agent, reader = await make_bus(WRITER), await make_bus(AGENT), await make_bus(READER)
-    await writer.ensure(EVENTS)
-    for epoch in range(3):
-        await store_epoch(writer, epoch)
-    await store_event(agent, FactsEvent(changed=("gpus",)), id="facts")
-    start = FromSequence()
-    assert len(await everything(reader, FromSequence(3))) == 2
-    assert len(await everything(reader, start, writer="scheduler")) == 3
-    assert len(await everything(reader, start, node="a.example")) == 1
-    assert len(await everything(reader, start, node="")) == 3
-    assert len(await everything(reader, start, kind="facts")) == 1
-    assert len(await everything(reader, start, kind="step")) == 0
-    assert len(await everything(reader, FromTime(0.0))) == 4
-    third = (await everything(reader, FromSequence(3)))[0]
-    assert third in await everything(reader, FromTime(third.time - 0.001))
-    assert await everything(reader, FromTime(SystemClock().now() + 3_600.0)) == []
 
 
 async def test_malformed_and_foreign_messages_are_marked(make_bus: MakeBus) -> None:
@@ -87,7 +67,7 @@ async def test_malformed_and_foreign_messages_are_marked(make_bus: MakeBus) -> N
     await writer.store(EVENTS, subject, b"not an event")
     await writer.store(EVENTS, subject, encode(claimed))
     await store_epoch(writer, 1)
-    malformed, foreign, good = await everything(reader, FromSequence())
+    malformed, foreign, good = await stored_events(reader)
     assert isinstance(malformed, MalformedEvent)
     assert malformed.subject == subject
     assert "Event" in malformed.why
@@ -98,28 +78,26 @@ async def test_malformed_and_foreign_messages_are_marked(make_bus: MakeBus) -> N
 
 
 async def test_a_following_reader_gets_new_events_across_a_server_restart(
-    make_bus: MakeBus, trouble: ServerControl
+    make_bus: MakeBus, control: ServerControl
 ) -> None:
     writer, reader = await make_bus(WRITER), await make_bus(READER)
     await writer.ensure(EVENTS)
     await store_epoch(writer, 0)
-    async with read_events(
-        bus=reader, cluster="default", start=FromSequence(), follow=True
-    ) as stored:
+    async with read_events(bus=reader, cluster="default", follow=True) as stored:
         assert await next_body(stored) == LeaderEvent(holder="one", epoch=0)
         coming = asyncio.ensure_future(next_body(stored))
         await store_epoch(writer, 1)
         assert await coming == LeaderEvent(holder="one", epoch=1)
-        await trouble.stop()
+        await control.stop()
         await eventually(lambda: not writer.link.is_up)
         coming = asyncio.ensure_future(next_body(stored))
-        await trouble.start()
+        await control.start()
         await BusRetry(env=make_env()).until_success(lambda: store_epoch(writer, 2))
         assert await coming == LeaderEvent(holder="one", epoch=2)
 
 
 async def test_acknowledged_events_survive_server_restarts(
-    make_bus: MakeBus, trouble: ServerControl
+    make_bus: MakeBus, control: ServerControl
 ) -> None:
     writer, reader = await make_bus(WRITER), await make_bus(READER)
     await writer.ensure(EVENTS)
@@ -128,14 +106,14 @@ async def test_acknowledged_events_survive_server_restarts(
         for epoch in range(90):
             group.create_task(retry.until_success(lambda epoch=epoch: store_epoch(writer, epoch)))
             if epoch % 30 == 10:
-                await trouble.stop()
+                await control.stop()
             if epoch % 30 == 20:
-                await trouble.start()
+                await control.start()
             await asyncio.sleep(0)
     await eventually(lambda: reader.link.is_up)
     bodies = [
         entry.event.open()
-        for entry in await everything(reader, FromSequence())
+        for entry in await stored_events(reader)
         if isinstance(entry, RecordedEvent)
     ]
     assert len(bodies) == 90

@@ -14,7 +14,7 @@ READER = Identity(writer=Writer.SCHEDULER)
 AGENT = Identity(writer=Writer.VALIDATOR, node="a.example")
 
 
-def pulse(bus: Bus, boot: str) -> Heartbeat:
+def heartbeat(bus: Bus, boot: str) -> Heartbeat:
     beat = Beat(
         node=bus.identity.node,
         node_uid="uid",
@@ -27,23 +27,23 @@ def pulse(bus: Bus, boot: str) -> Heartbeat:
 
 
 async def test_beats_arrive_before_and_after_an_outage(
-    make_bus: MakeBus, trouble: ServerControl
+    make_bus: MakeBus, control: ServerControl
 ) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
-    tasks = Tasks("pulse", failed=lambda fatal: None)
-    async with HeartbeatMonitor(bus=reader, clock=SystemClock(), cluster="default") as pulses:
+    tasks = Tasks("heartbeat", failed=lambda fatal: None)
+    async with HeartbeatMonitor(bus=reader, clock=SystemClock(), cluster="default") as monitor:
         boots: list[str] = []
-        pulses.on_change(lambda before, after: boots.append(after.boot_id))
-        tasks.forever("one", pulse(agent, "one").run())
+        monitor.on_change(lambda before, after: boots.append(after.boot_id))
+        tasks.forever("one", heartbeat(agent, "one").run())
         await eventually(lambda: boots == ["one"])
-        heard = pulses.last("a.example", "validator")
-        assert heard is not None
-        assert heard.order == (3, 4)
-        assert not pulses.is_silent("a.example", "validator")
-        pulses.forget("a.example")
-        await trouble.stop()
+        last = monitor.last("a.example", "validator")
+        assert last is not None
+        assert last.order == (3, 4)
+        assert not monitor.is_silent("a.example", "validator")
+        monitor.forget("a.example")
+        await control.stop()
         await eventually(lambda: not agent.link.is_up and not reader.link.is_up)
-        await trouble.start()
+        await control.start()
         await eventually(lambda: boots == ["one", "one"])
         assert tasks.running() == ["one"]
         await tasks.close()
@@ -51,14 +51,14 @@ async def test_beats_arrive_before_and_after_an_outage(
 
 async def test_a_new_boot_calls_watchers(make_bus: MakeBus) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
-    async with HeartbeatMonitor(bus=reader, clock=SystemClock(), cluster="default") as pulses:
+    async with HeartbeatMonitor(bus=reader, clock=SystemClock(), cluster="default") as monitor:
         boots: list[tuple[str, str]] = []
-        pulses.on_change(
+        monitor.on_change(
             lambda before, after: boots.append((before.boot_id if before else "", after.boot_id))
         )
         for boot in ("one", "two"):
-            tasks = Tasks("pulse", failed=lambda fatal: None)
-            tasks.forever(boot, pulse(agent, boot).run())
+            tasks = Tasks("heartbeat", failed=lambda fatal: None)
+            tasks.forever(boot, heartbeat(agent, boot).run())
             await eventually(lambda boot=boot: bool(boots) and boots[-1][1] == boot)
             await tasks.close()
         assert boots == [("", "one"), ("one", "two")]

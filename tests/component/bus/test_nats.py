@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-import msgspec
 import nkeys
 import pytest
 
@@ -22,6 +21,7 @@ from libs.contracts.subjects import COMMANDS, STATE
 from libs.testing.nats import NatsServer
 from libs.testing.proxy import Proxy
 from libs.testing.simulation import make_env
+from tests.component.bus.recorders import RecordingHandler
 from tests.support import eventually
 
 SCHEDULER = Identity(writer=Writer.SCHEDULER)
@@ -65,7 +65,7 @@ def nkey() -> tuple[str, str]:
 
 @asynccontextmanager
 async def scripted_server(first: bytes, later: bytes = b"") -> AsyncGenerator[str]:
-    """Answers the first PING with `first`, further ones properly, and a PUB with `later`."""
+    """Serve a scripted NATS server: `first` answers the first PING, and `later` each PUB."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b'INFO {"version":"2.15.1","max_payload":1048576,"headers":true}\r\n')
@@ -88,8 +88,8 @@ def users(*rules: str) -> str:
 
 
 async def test_an_unreachable_server_raises_one_clear_line(connected: Connect) -> None:
-    async with NatsServer() as gone:
-        url = gone.url
+    async with NatsServer() as stopped:
+        url = stopped.url
     with pytest.raises(BusUnavailable) as caught:
         await connected(url, wait=0.5)
     text = str(caught.value)
@@ -122,7 +122,7 @@ async def test_a_silent_server_fails_the_connect(connected: Connect) -> None:
 
 
 async def test_a_client_that_gave_up_ends_the_guard(connected: Connect) -> None:
-    """nats-py closes for good on most errors of the server, such as an expired user."""
+    """nats-py closes permanently on most errors of the server, such as an expired user."""
     async with scripted_server(b"PONG\r\n", b"-ERR 'User Authentication Expired'\r\n") as url:
         bus = await connected(url)
         guard = asyncio.create_task(bus.guard())
@@ -133,7 +133,7 @@ async def test_a_client_that_gave_up_ends_the_guard(connected: Connect) -> None:
 
 
 async def test_a_connect_that_returns_unconnected_is_a_failure(connected: Connect) -> None:
-    """A server whose PING comes before its PONG leaves nats-py connecting for ever."""
+    """If a server sends its PING before its PONG, nats-py keeps connecting forever."""
     async with scripted_server(b"PING\r\n") as url:
         with pytest.raises(BusUnavailable, match="no connection to NATS"):
             await connected(url, wait=5.0)
@@ -150,26 +150,21 @@ async def test_permission_violations_raise(connected: Connect) -> None:
         with pytest.raises(SubjectForbidden, match="may not publish"):
             await bus.last(COMMANDS, SLOT)
         with pytest.raises(SubjectForbidden, match="may not subscribe"):
-            await bus.subscribe(subjects.everything(subjects.Event), ignore)
+            await bus.subscribe(subjects.plane_pattern(subjects.Event), ignore)
 
 
 async def test_pending_data_is_not_sent_after_a_reconnect(
     server: NatsServer, connected: Connect
 ) -> None:
-    """Not what was refused while the link was down, nor what had not reached the socket."""
     async with Proxy("127.0.0.1", server.port) as proxy:
         watcher = await connected(server.url)
         writer = await connected(proxy.url)
         await watcher.ensure(COMMANDS)
-        heard: list[bytes] = []
-
-        def hear(_subject: str, data: bytes, _reply: str) -> None:
-            heard.append(data)
-
-        await watcher.subscribe(subjects.everything(subjects.Beat), hear)
+        handler = RecordingHandler()
+        await watcher.subscribe(subjects.plane_pattern(subjects.Beat), handler)
         beat = str(subjects.Beat(cluster="default", node="a", component="driver"))
         await writer.publish(beat, b"before")
-        await eventually(lambda: heard == [b"before"])
+        await eventually(lambda: handler.received == [(beat, b"before")])
 
         proxy.pause()
         late = asyncio.create_task(writer.store(COMMANDS, SLOT, b"late"))
@@ -185,17 +180,13 @@ async def test_pending_data_is_not_sent_after_a_reconnect(
         proxy.restore()
         await eventually(lambda: writer.link.is_up)
         await writer.publish(beat, b"after")
-        await eventually(lambda: heard[-1] == b"after")
-        assert heard == [b"before", b"after"]
+        await eventually(lambda: handler.received[-1] == (beat, b"after"))
+        assert [data for _, data in handler.received] == [b"before", b"after"]
         assert await watcher.last(COMMANDS, SLOT) is None
 
 
 async def test_closing_while_the_server_is_gone_is_quick_and_quiet(server: NatsServer) -> None:
-    async with connect(
-        url=server.url,
-        identity=SCHEDULER,
-        env=make_env(),
-    ) as bus:
+    async with connect(url=server.url, identity=SCHEDULER, env=make_env()) as bus:
         await server.kill()
         await eventually(lambda: not bus.link.is_up)
     assert not bus.link.is_up
@@ -206,39 +197,22 @@ async def test_closing_during_a_reconnect_leaves_no_task(
 ) -> None:
     """The client waits by `wait_for`, which loses a cancellation that comes with the answer."""
     original = PatchedClient._process_connect_init  # pyright: ignore[reportPrivateUsage]
-    meets, lost = asyncio.Event(), asyncio.Event()
+    reached, lost = asyncio.Event(), asyncio.Event()
 
-    async def met(client: PatchedClient) -> None:
-        meets.set()
+    async def wait_in_handshake(client: PatchedClient) -> None:
+        reached.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             lost.set()
         await original(client)
 
-    async with connect(
-        url=server.url,
-        identity=SCHEDULER,
-        env=make_env(),
-    ) as bus:
-        monkeypatch.setattr(PatchedClient, "_process_connect_init", met)
+    async with connect(url=server.url, identity=SCHEDULER, env=make_env()) as bus:
+        monkeypatch.setattr(PatchedClient, "_process_connect_init", wait_in_handshake)
         await server.restart()
-        await eventually(meets.is_set)
+        await eventually(reached.is_set)
         assert not bus.link.is_up
     assert lost.is_set()
-
-
-async def test_a_different_stream_configuration_is_updated_or_reported(
-    server: NatsServer, connected: Connect
-) -> None:
-    bus = await connected(server.url)
-    await bus.ensure(STATE)
-    smaller = msgspec.structs.replace(STATE, max_message=1024)
-    await bus.ensure(smaller)
-    await bus.ensure(STATE)
-    moved = msgspec.structs.replace(STATE, name="OTHER")
-    with pytest.raises(BusMisconfigured, match=r"stream OTHER cannot be created.*overlap"):
-        await bus.ensure(moved)
 
 
 async def test_a_lost_stream_is_recreated_by_the_process_that_ensured_it(
@@ -274,7 +248,7 @@ async def test_tls_with_a_certificate_of_the_client(connected: Connect, tmp_path
 
 
 def make_certificates(folder: Path) -> None:
-    """A CA, and a server and a client that it vouches for."""
+    """Create a CA, and certificates of a server and a client."""
 
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
@@ -309,32 +283,28 @@ async def test_a_handler_that_raises_ends_the_guard_with_its_error(
 async def test_a_cancelled_subscribe_leaves_no_subscription(
     server: NatsServer, connected: Connect
 ) -> None:
-    heard: list[bytes] = []
-
-    def hear(_subject: str, data: bytes, _reply: str) -> None:
-        heard.append(data)
-
+    handler = RecordingHandler()
     beat = str(subjects.Beat(cluster="default", node="a", component="driver"))
     async with Proxy("127.0.0.1", server.port) as proxy:
         bus = await connected(proxy.url)
         proxy.pause(way="down")
-        subscribing = asyncio.create_task(bus.subscribe(beat, hear))
+        subscribing = asyncio.create_task(bus.subscribe(beat, handler))
         await asyncio.sleep(0)
         subscribing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await subscribing
         proxy.resume(way="down")
-        kept = await bus.subscribe(beat, hear)
+        kept = await bus.subscribe(beat, handler)
         await bus.publish(beat, b"once")
-        await eventually(lambda: heard == [b"once"])
+        await eventually(lambda: handler.received == [(beat, b"once")])
         await kept.close()
-        assert heard == [b"once"]
+        assert handler.received == [(beat, b"once")]
 
 
 async def test_revoked_permissions_end_the_guard(connected: Connect) -> None:
-    """Else the link is up and nothing is heard, and a fleet seems to have fallen silent."""
+    """Otherwise a connected monitor would miss all heartbeats and report every node as silent."""
     seed, public = nkey()
-    beats = subjects.everything(subjects.Beat)
+    beats = subjects.plane_pattern(subjects.Beat)
     inbox = f"{subjects.inbox(SCHEDULER)}.>"
 
     def rules(*patterns: str) -> str:

@@ -1,7 +1,7 @@
-"""What holds of commands, reports and events on a real server that is killed, cut and robbed.
+"""Invariants of commands, reports and events on a real server with faults.
 
-The in-process bus plays thousands; these dozens show that the same holds over sockets, processes
-and files. A failure names its seed.
+Thousands of runs use the in-process bus; these few show the same over sockets, processes and files.
+A failure names its seed.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ import pytest
 from libs.contracts.commands import Order
 from tests.component.bus.nats_campaign import NatsCampaign
 
-TOGETHER = 8
+CONCURRENT = 8
 
 
-@pytest.mark.parametrize("first", range(0, 32, TOGETHER))
+@pytest.mark.parametrize("first", range(0, 32, CONCURRENT))
 async def test_campaign(first: int, tmp_path: Path) -> None:
-    """Runs side by side: most of each is waiting for a server or a connection to come back."""
-    runs = [NatsCampaign(seed, tmp_path) for seed in range(first, first + TOGETHER)]
+    """Campaigns run concurrently, because each mostly waits for a server or a connection."""
+    runs = [NatsCampaign(seed, tmp_path) for seed in range(first, first + CONCURRENT)]
     ends = await asyncio.gather(*(run.play() for run in runs), return_exceptions=True)
     for seed, (run, end) in enumerate(zip(runs, ends, strict=True), first):
         try:
@@ -34,15 +34,15 @@ def judge(run: NatsCampaign) -> None:
     taken = [result.order for result in run.taken]
     assert taken == sorted(set(taken)), "a result was observed twice or out of order"
     last = Order(0, 0)
-    told: dict[Order, object] = {}
+    bodies: dict[Order, object] = {}
     epoch = 0
     for command in run.effects:
         assert command.order >= last, "an effect of an older op came later"
         assert command.epoch >= epoch or command.order == last, "an effect of an older epoch"
         last, epoch = command.order, max(epoch, command.epoch)
-        first = told.setdefault(command.order, (command.kind, bytes(command.body)))
+        first = bodies.setdefault(command.order, (command.kind, bytes(command.body)))
         assert first == (command.kind, bytes(command.body)), "two commands ran as one op"
-    assert run.owed <= set(run.recorded), "an event is lost whose publisher had returned"
+    assert run.owed <= set(run.recorded), "an acknowledged event is lost"
     assert len(run.owed) > 0
     assert run.last is not None
-    assert last == run.last.order, "the newest did not win"
+    assert last == run.last.order, "the newest command did not win"

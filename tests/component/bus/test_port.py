@@ -14,33 +14,33 @@ SCHEDULER = Identity(writer=Writer.SCHEDULER)
 CTL = Identity(writer=Writer.CTL)
 
 
-async def heard_by(
-    ear: RecordingHandler, bus: Bus, subject: str, *, over: Bus | None = None
+async def until_received(
+    handler: RecordingHandler, bus: Bus, subject: str, *, over: Bus | None = None
 ) -> None:
-    """Send a last word, and wait until it is heard: what was sent before has come, or will not."""
-    await (over or bus).publish(subject, b"the last word")
-    await eventually(lambda: (subject, b"the last word") in ear.received)
-    ear.received.remove((subject, b"the last word"))
+    """Send a last message and wait for it: earlier messages have then arrived or are lost."""
+    await (over or bus).publish(subject, b"end of test")
+    await eventually(lambda: (subject, b"end of test") in handler.received)
+    handler.received.remove((subject, b"end of test"))
 
 
 async def test_subscribers_receive_messages_in_order(make_bus: MakeBus) -> None:
-    one, other, ear = await make_bus(SCHEDULER), await make_bus(CTL), RecordingHandler()
-    await other.subscribe("test.a", ear)
+    sender, receiver, handler = await make_bus(SCHEDULER), await make_bus(CTL), RecordingHandler()
+    await receiver.subscribe("test.a", handler)
     for number in range(100):
-        await one.publish("test.a", b"%d" % number)
-    await heard_by(ear, one, "test.a")
-    assert ear.received == [("test.a", b"%d" % number) for number in range(100)]
+        await sender.publish("test.a", b"%d" % number)
+    await until_received(handler, sender, "test.a")
+    assert handler.received == [("test.a", b"%d" % number) for number in range(100)]
 
 
 async def test_a_connection_receives_its_own_messages(make_bus: MakeBus) -> None:
-    bus, ear = await make_bus(SCHEDULER), RecordingHandler()
-    await bus.subscribe("test.a", ear)
+    bus, handler = await make_bus(SCHEDULER), RecordingHandler()
+    await bus.subscribe("test.a", handler)
     await bus.publish("test.a", b"me")
-    await eventually(lambda: ear.received == [("test.a", b"me")])
+    await eventually(lambda: handler.received == [("test.a", b"me")])
 
 
 @pytest.mark.parametrize(
-    ("pattern", "heard"),
+    ("pattern", "received"),
     [
         ("test.a", ["test.a"]),
         ("test.*", ["test.a", "test.b"]),
@@ -49,24 +49,24 @@ async def test_a_connection_receives_its_own_messages(make_bus: MakeBus) -> None
     ],
 )
 async def test_a_pattern_receives_matching_subjects(
-    make_bus: MakeBus, pattern: str, heard: list[str]
+    make_bus: MakeBus, pattern: str, received: list[str]
 ) -> None:
-    bus, ear, end = await make_bus(SCHEDULER), RecordingHandler(), RecordingHandler()
-    await bus.subscribe(pattern, ear)
+    bus, handler, end = await make_bus(SCHEDULER), RecordingHandler(), RecordingHandler()
+    await bus.subscribe(pattern, handler)
     await bus.subscribe("end", end)
     for subject in ("test.a", "test.b", "test.a.c", "test.b.c", "tests.a"):
         await bus.publish(subject, b"")
-    await heard_by(end, bus, "end")
-    await eventually(lambda: len(ear.received) == len(heard))
-    assert [subject for subject, _ in ear.received] == heard
+    await until_received(end, bus, "end")
+    await eventually(lambda: len(handler.received) == len(received))
+    assert [subject for subject, _ in handler.received] == received
 
 
 async def test_earlier_messages_are_not_received(make_bus: MakeBus) -> None:
-    bus, ear = await make_bus(SCHEDULER), RecordingHandler()
+    bus, handler = await make_bus(SCHEDULER), RecordingHandler()
     await bus.publish("test.a", b"before")
-    await bus.subscribe("test.a", ear)
-    await heard_by(ear, bus, "test.a")
-    assert ear.received == []
+    await bus.subscribe("test.a", handler)
+    await until_received(handler, bus, "test.a")
+    assert handler.received == []
 
 
 async def test_one_group_member_receives_each_message(make_bus: MakeBus) -> None:
@@ -79,63 +79,63 @@ async def test_one_group_member_receives_each_message(make_bus: MakeBus) -> None
         await sender.publish("test.a", b"%d" % number)
     await eventually(lambda: sum(len(member.received) for member in members) >= 60)
     await eventually(lambda: len(alone.received) == 60)
-    everything = sorted(heard for member in members for heard in member.received)
+    everything = sorted(message for member in members for message in member.received)
     assert everything == sorted(("test.a", b"%d" % number) for number in range(60))
     assert all(member.received for member in members)
 
 
 async def test_after_close_only_received_messages_are_handled(make_bus: MakeBus) -> None:
-    bus, ear, end = await make_bus(SCHEDULER), RecordingHandler(), RecordingHandler()
-    subscription = await bus.subscribe("test.a", ear)
+    bus, handler, end = await make_bus(SCHEDULER), RecordingHandler(), RecordingHandler()
+    subscription = await bus.subscribe("test.a", handler)
     await bus.subscribe("end", end)
     for number in range(50):
         await bus.publish("test.a", b"%d" % number)
-    await heard_by(end, bus, "end")
+    await until_received(end, bus, "end")
     await subscription.close()
-    assert len(ear.received) == 50
+    assert len(handler.received) == 50
     await bus.publish("test.a", b"late")
-    await heard_by(end, bus, "end")
-    assert len(ear.received) == 50
+    await until_received(end, bus, "end")
+    assert len(handler.received) == 50
 
 
 async def test_calls_during_an_outage_raise_at_once_and_buffer_nothing(
-    make_bus: MakeBus, trouble: ServerControl
+    make_bus: MakeBus, control: ServerControl
 ) -> None:
-    bus, ear = await make_bus(SCHEDULER), RecordingHandler()
-    await bus.subscribe("test.a", ear)
-    await trouble.stop()
+    bus, handler = await make_bus(SCHEDULER), RecordingHandler()
+    await bus.subscribe("test.a", handler)
+    await control.stop()
     await eventually(lambda: not bus.link.is_up)
     with pytest.raises(BusUnavailable, match=r"test\.a"):
         await bus.publish("test.a", b"while away")
     with pytest.raises(BusUnavailable):
         await bus.request("test.a", b"while away", timeout=60.0)
     with pytest.raises(BusUnavailable):
-        await bus.subscribe("test.b", ear)
-    await trouble.start()
+        await bus.subscribe("test.b", handler)
+    await control.start()
     await eventually(lambda: bus.link.is_up)
-    await heard_by(ear, bus, "test.a")
-    assert ear.received == []
+    await until_received(handler, bus, "test.a")
+    assert handler.received == []
 
 
 async def test_subscriptions_survive_an_interruption(
-    make_bus: MakeBus, trouble: ServerControl
+    make_bus: MakeBus, control: ServerControl
 ) -> None:
-    bus, ear, member = await make_bus(SCHEDULER), RecordingHandler(), RecordingHandler()
-    await bus.subscribe("test.a", ear)
+    bus, handler, member = await make_bus(SCHEDULER), RecordingHandler(), RecordingHandler()
+    await bus.subscribe("test.a", handler)
     await bus.subscribe("test.a", member, group="us")
-    await trouble.stop()
+    await control.stop()
     await eventually(lambda: not bus.link.is_up)
-    await trouble.start()
+    await control.start()
     await eventually(lambda: bus.link.is_up)
     await bus.publish("test.a", b"again")
-    await eventually(lambda: ear.received == member.received == [("test.a", b"again")])
+    await eventually(lambda: handler.received == member.received == [("test.a", b"again")])
 
 
-# Questions.
+# Requests.
 
 
 class Answers:
-    """Answers questions with a prefix, as often as it is told."""
+    """Answers requests, once per prefix."""
 
     def __init__(self, bus: Bus, *answers: bytes) -> None:
         self._bus = bus
@@ -193,13 +193,13 @@ async def test_a_request_without_answer_raises_unavailable(make_bus: MakeBus) ->
 
 
 async def test_a_broken_link_fails_pending_requests(
-    make_bus: MakeBus, trouble: ServerControl
+    make_bus: MakeBus, control: ServerControl
 ) -> None:
     bus, silent = await make_bus(CTL), RecordingHandler()
     await bus.subscribe("ask.a", silent)
     asking = asyncio.create_task(bus.request("ask.a", b"?", timeout=600.0))
     await eventually(lambda: silent.received == [("ask.a", b"?")])
-    await trouble.stop()
+    await control.stop()
     with pytest.raises(BusUnavailable, match=r"ask\.a"):
         await asking
 
@@ -207,28 +207,28 @@ async def test_a_broken_link_fails_pending_requests(
 # The link.
 
 
-async def test_the_link_reports_outages(make_bus: MakeBus, trouble: ServerControl) -> None:
+async def test_the_link_reports_outages(make_bus: MakeBus, control: ServerControl) -> None:
     bus = await make_bus(SCHEDULER)
-    seen: list[bool] = []
-    not_any_more: list[bool] = []
-    bus.link.watch(seen.append)
-    stop_watching = bus.link.watch(not_any_more.append)
+    states: list[bool] = []
+    states_until_stopped: list[bool] = []
+    bus.link.watch(states.append)
+    stop_watching = bus.link.watch(states_until_stopped.append)
     assert bus.link.is_up
     before = bus.link.down_seconds
-    await trouble.stop()
-    await eventually(lambda: seen == [False])
+    await control.stop()
+    await eventually(lambda: states == [False])
     stop_watching()
     assert not bus.link.is_up
     now = bus.link.down_seconds
     await eventually(lambda: bus.link.down_seconds > now)
-    await trouble.start()
-    await eventually(lambda: seen == [False, True])
+    await control.start()
+    await eventually(lambda: states == [False, True])
     assert bus.link.is_up
     after = bus.link.down_seconds
     assert after > before
     await bus.publish("test.a", b"")
     assert bus.link.down_seconds == after
-    assert not_any_more == [False]
+    assert states_until_stopped == [False]
 
 
 async def test_a_bus_has_its_identity(make_bus: MakeBus) -> None:

@@ -16,7 +16,7 @@ SCHEDULER = Identity(writer=Writer.SCHEDULER)
 KEPT = Stream(
     name="KEPT",
     subjects=("kept.>",),
-    keeps="what a test stores",
+    description="what a test stores",
     per_subject=2,
     max_message=1024,
     max_consumers=16,
@@ -37,11 +37,11 @@ async def test_a_stored_message_has_a_sequence_and_a_time(make_bus: MakeBus) -> 
     assert await bus.last(KEPT, "kept.c") is None
 
 
-async def test_stored_messages_survive_an_outage(make_bus: MakeBus, trouble: ServerControl) -> None:
+async def test_stored_messages_survive_an_outage(make_bus: MakeBus, control: ServerControl) -> None:
     bus = await make_bus(SCHEDULER)
     await bus.ensure(KEPT)
     await bus.store(KEPT, "kept.a", b"1", id="one")
-    await trouble.stop()
+    await control.stop()
     await eventually(lambda: not bus.link.is_up)
     for call in (
         bus.store(KEPT, "kept.a", b"2"),
@@ -51,7 +51,7 @@ async def test_stored_messages_survive_an_outage(make_bus: MakeBus, trouble: Ser
     ):
         with pytest.raises(BusUnavailable):
             await call
-    await trouble.start()
+    await control.start()
     await eventually(lambda: bus.link.is_up)
     last = await bus.last(KEPT, "kept.a")
     assert last is not None
@@ -60,21 +60,21 @@ async def test_stored_messages_survive_an_outage(make_bus: MakeBus, trouble: Ser
 
 
 async def test_a_store_with_a_wrong_expected_sequence_conflicts(make_bus: MakeBus) -> None:
-    one, other = await make_bus(SCHEDULER), await make_bus(SCHEDULER)
-    await one.ensure(KEPT)
-    await one.store(KEPT, "kept.b", b"in between")
-    assert await one.store(KEPT, "kept.a", b"first", expect=0) == 2
+    first, second = await make_bus(SCHEDULER), await make_bus(SCHEDULER)
+    await first.ensure(KEPT)
+    await first.store(KEPT, "kept.b", b"in between")
+    assert await first.store(KEPT, "kept.a", b"first", expect=0) == 2
     with pytest.raises(SequenceConflict, match=r"kept\.a"):
-        await other.store(KEPT, "kept.a", b"first too", expect=0)
-    assert await other.store(KEPT, "kept.a", b"second", expect=2) == 3
+        await second.store(KEPT, "kept.a", b"first too", expect=0)
+    assert await second.store(KEPT, "kept.a", b"second", expect=2) == 3
     with pytest.raises(SequenceConflict):
-        await one.store(KEPT, "kept.a", b"late", expect=2)
+        await first.store(KEPT, "kept.a", b"late", expect=2)
     with pytest.raises(SequenceConflict):
-        await one.store(KEPT, "kept.c", b"of nothing", expect=3)
-    last = await one.last(KEPT, "kept.a")
+        await first.store(KEPT, "kept.c", b"of nothing", expect=3)
+    last = await first.last(KEPT, "kept.a")
     assert last is not None
     assert (last.sequence, last.data) == (3, b"second")
-    assert await one.last(KEPT, "kept.c") is None
+    assert await first.last(KEPT, "kept.c") is None
 
 
 async def test_an_id_is_stored_once(make_bus: MakeBus) -> None:
@@ -147,7 +147,7 @@ async def test_a_missing_stream_is_unavailable(make_bus: MakeBus) -> None:
 
 
 async def test_a_lost_stream_is_recreated_by_its_owner(
-    make_bus: MakeBus, trouble: ServerControl
+    make_bus: MakeBus, control: ServerControl
 ) -> None:
     bus = await make_bus(SCHEDULER)
     await bus.ensure(KEPT)
@@ -155,23 +155,23 @@ async def test_a_lost_stream_is_recreated_by_its_owner(
     await bus.store(KEPT, "kept.a", b"2")
     downs: list[bool] = []
     bus.link.watch(downs.append)
-    await trouble.lose(KEPT)
+    await control.lose(KEPT)
     await eventually(lambda: downs == [False, True])
     assert await bus.store(KEPT, "kept.a", b"anew", expect=0) == 1
 
 
 async def test_a_write_to_a_slot_notifies_its_owner(make_bus: MakeBus) -> None:
-    bus, ear = await make_bus(SCHEDULER), RecordingHandler()
+    bus, handler = await make_bus(SCHEDULER), RecordingHandler()
     await bus.ensure(COMMANDS)
     slot = Command(cluster="default", node="a.example", component="driver")
-    await bus.subscribe(notify(slot), ear)
+    await bus.subscribe(notify(slot), handler)
     first = await bus.store(COMMANDS, str(slot), b"1", expect=0, id="one")
     with pytest.raises(SequenceConflict):
         await bus.store(COMMANDS, str(slot), b"refused", expect=0)
     await bus.store(COMMANDS, str(slot), b"1", id="one")
     await bus.store(COMMANDS, str(slot), b"2", expect=first)
     poke = notify(slot)
-    await eventually(lambda: ear.received == [(poke, b"1"), (poke, b"2")])
+    await eventually(lambda: handler.received == [(poke, b"1"), (poke, b"2")])
 
 
 async def test_ensure_is_idempotent(make_bus: MakeBus) -> None:
@@ -188,7 +188,7 @@ async def test_ensure_is_idempotent(make_bus: MakeBus) -> None:
 
 
 async def test_ensure_updates_the_configuration(make_bus: MakeBus) -> None:
-    bus, ear = await make_bus(SCHEDULER), RecordingHandler()
+    bus, handler = await make_bus(SCHEDULER), RecordingHandler()
     await bus.ensure(KEPT)
     await bus.store(KEPT, "kept.a", b"1")
     changed = msgspec.structs.replace(
@@ -198,9 +198,9 @@ async def test_ensure_updates_the_configuration(make_bus: MakeBus) -> None:
         notify=("kept-too.>", "poke.>"),
     )
     await bus.ensure(changed)
-    await bus.subscribe("poke.>", ear)
+    await bus.subscribe("poke.>", handler)
     assert await bus.store(changed, "kept-too.b", b"x" * 1500) == 2
-    await eventually(lambda: ear.received == [("poke.b", b"x" * 1500)])
+    await eventually(lambda: handler.received == [("poke.b", b"x" * 1500)])
     assert await bus.last(changed, "kept.a") is not None
 
 

@@ -20,6 +20,7 @@ from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, dr
 
 RBAC = "rbac.authorization.k8s.io/v1"
 POOL = "clusterpolicy-cluster-policy"
+OLD, NEW = "570.86.15", "580.95.05"
 
 
 class CampaignAdmin:
@@ -28,7 +29,7 @@ class CampaignAdmin:
         self.target = ""
         self.label = ""
         self.version = ""
-        """Of the driver that people want now."""
+        """The version of the driver in the ClusterPolicy."""
         self._transport = transport
         self._upgrade: dict[str, Any] = {"autoUpgrade": True}
 

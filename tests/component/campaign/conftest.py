@@ -12,6 +12,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ]
     if ran:
         terminalreporter.write_line(
-            f"Campaign: {len(ran)} seeds of the whole system; `python -m tools.soak campaign`"
-            " plays more"
+            f"Campaign: {len(ran)} seeds of the whole system;"
+            " `python -m tools.soak campaign` runs more"
         )

@@ -1,11 +1,8 @@
-"""Faults by name; `user_actions` has what people do.
-
-An action returns whether there was anything to act on.
-"""
+"""Faults by name; `user_actions` has what people do."""
 
 import shutil
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from demo.node_agents import journal_path
 from libs.contracts.identities import Identity, Writer
@@ -20,16 +17,14 @@ from services.scheduler import resources
 from services.scheduler.role import LEASE
 from tests.component.campaign import user_actions
 from tests.component.campaign.roles import NAMESPACE, ROLES, RoleProcess, user_of
-from tests.component.campaign.scenario import ScheduledAction
+from tests.component.campaign.user_actions import (
+    DURATION,
+    ActionKind,
+    Perform,
+    ScheduledAction,
+    on_node,
+)
 from tests.component.campaign.world import CampaignWorld
-
-Perform = Callable[[CampaignWorld, ScheduledAction], Coroutine[Any, Any, bool]]
-
-
-async def perform(world: CampaignWorld, action: ScheduledAction) -> bool:
-    """Perform an action now; what ends later ends by itself."""
-    return await _ACTIONS[action.what](world, action)
-
 
 # Cluster roles.
 
@@ -45,31 +40,31 @@ def _kills_role(writer: Writer) -> Perform:
 
 
 async def _cut_scheduler(world: CampaignWorld, action: ScheduledAction) -> bool:
-    """Cut the connection after this many more writes; the last one is done without an answer."""
+    """Cut the connection after this many more writes; the last one gets no response."""
     role = world.process_of(Writer.SCHEDULER)
     role.transport.cut_after = role.transport.writes + int(action.value)
-    world.run_in_background(_die_when_cut(role))
+    world.run_in_background(_kill_when_cut(role))
     return not role.task.done()
 
 
-async def _die_when_cut(role: RoleProcess) -> None:
+async def _kill_when_cut(role: RoleProcess) -> None:
     await role.transport.cut.wait()
     await role.kill()
 
 
 async def _cut_at_slot(world: CampaignWorld, action: ScheduledAction) -> bool:
-    """Kill the scheduler after this many more of its messages are stored, without an answer."""
+    """Kill the scheduler after the bus has stored this many more of its messages."""
     role, remaining = world.process_of(Writer.SCHEDULER), int(action.value)
 
     def stored(record: TraceRecord) -> None:
         nonlocal remaining
-        if record.what == "store" and record.who == str(role.bus.identity):
+        if record.action == "store" and record.identity == str(role.bus.identity):
             remaining -= 1
             if remaining < 0:
                 role.transport.cut.set()
 
     world.add_bus_listener(stored)
-    world.run_in_background(_die_when_cut(role))
+    world.run_in_background(_kill_when_cut(role))
     return not role.task.done()
 
 
@@ -82,14 +77,11 @@ async def _rival(world: CampaignWorld, _action: ScheduledAction) -> bool:
 
 
 async def _two_leaders(world: CampaignWorld, action: ScheduledAction) -> bool:
-    """Like `_rival`, but the old leader does not notice: for seconds both believe to lead."""
+    """Like `_rival`, but the old leader gets no lease responses: for seconds two lead."""
     role = world.process_of(Writer.SCHEDULER)
     role.transport.lease_away = True
 
-    async def end_outage() -> None:
-        role.transport.lease_away = False
-
-    world.run_after(action.value, end_outage)
+    world.run_after(action.value, lambda: setattr(role.transport, "lease_away", False))
     return await _rival(world, action)
 
 
@@ -110,20 +102,16 @@ def _kills(writer: Writer) -> Perform:
     return kill
 
 
-def _deafens(writer: Writer) -> Perform:
+def _cuts_off(writer: Writer) -> Perform:
     """Cut the agent off the bus for a while."""
 
-    async def deafen(world: CampaignWorld, action: ScheduledAction) -> bool:
+    async def cut_off(world: CampaignWorld, action: ScheduledAction) -> bool:
         identity = Identity(writer=writer, node=action.node)
-
-        async def restore() -> None:
-            world.bus.restore(identity)
-
         world.bus.cut(identity)
-        world.run_after(action.value, restore)
+        world.run_after(action.value, lambda: world.bus.restore(identity))
         return world.nodes[action.node].is_running(writer)
 
-    return deafen
+    return cut_off
 
 
 def _forgets(writer: Writer) -> Perform:
@@ -133,9 +121,8 @@ def _forgets(writer: Writer) -> Perform:
         sim_node = world.nodes[action.node]
         killed = sim_node.kill(writer)
         journal = sim_node.machine.root / journal_path(writer)
-        world.record_lost_entries(
-            [fault for fault in await sim_node.entries() if fault.component == writer]
-        )
+        entries = await sim_node.entries()
+        world.record_lost_entries(entry for entry in entries if entry.component == writer)
         shutil.rmtree(journal.parent, ignore_errors=True)
         return killed
 
@@ -144,12 +131,8 @@ def _forgets(writer: Writer) -> Perform:
 
 async def _lose_disk(world: CampaignWorld, action: ScheduledAction) -> bool:
     machine = world.nodes[action.node].machine
-
-    async def repair() -> None:
-        machine.repair_disk()
-
     machine.break_disk()
-    world.run_after(action.value, repair)
+    world.run_after(action.value, machine.repair_disk)
     return True
 
 
@@ -162,11 +145,8 @@ async def _lose_commands(world: CampaignWorld, _action: ScheduledAction) -> bool
 
 
 async def _bus_away(world: CampaignWorld, action: ScheduledAction) -> bool:
-    async def restore() -> None:
-        world.bus.start()
-
     world.bus.stop()
-    world.run_after(action.value, restore)
+    world.run_after(action.value, world.bus.start)
     return True
 
 
@@ -188,11 +168,7 @@ async def _api_away(world: CampaignWorld, action: ScheduledAction) -> bool:
         faults.add(Fault(effect=RefuseRequest(503), user=user_of(writer))) for writer in ROLES
     ]
 
-    async def restore() -> None:
-        for fault in faults_added:
-            faults.remove(fault)
-
-    world.run_after(action.value, restore)
+    world.run_after(action.value, lambda: [faults.remove(fault) for fault in faults_added])
     return True
 
 
@@ -200,48 +176,35 @@ async def _api_away(world: CampaignWorld, action: ScheduledAction) -> bool:
 
 
 async def _reboot(world: CampaignWorld, action: ScheduledAction) -> bool:
-    machine = world.nodes[action.node].machine
-
-    async def reboot() -> None:
-        await machine.reboot()
-
-    world.run_in_background(reboot())
+    world.run_in_background(world.nodes[action.node].machine.reboot())
     return True
 
 
 async def _vanish(world: CampaignWorld, action: ScheduledAction) -> bool:
     """Switch the machine off; its Node stays."""
     machine = world.nodes[action.node].machine
-
-    async def restore() -> None:
-        machine.power_on()
-
     machine.power_off()
-    world.run_after(action.value, restore)
+    world.run_after(action.value, machine.power_on)
     return True
 
 
 async def _recreate(world: CampaignWorld, action: ScheduledAction) -> bool:
     """Delete the Node; after a while the kubelet creates another one."""
-    kubelet = world.nodes[action.node].kubelet
     try:
         node = await world.kube.get(resources.NODES, action.node)
         await world.kube.delete(resources.NODES, action.node, uid=node.metadata.uid)
     except NotFound:
         return False
 
-    async def restore() -> None:
-        kubelet.register()
-
-    world.run_after(action.value, restore)
+    world.run_after(action.value, world.nodes[action.node].kubelet.register)
     return True
 
 
 async def _driver_pods(world: CampaignWorld, node: str) -> list[Pod]:
-    repair = (await world.kube.list_page(PODS, namespace=NAMESPACE)).items
+    pods = (await world.kube.list_page(PODS, namespace=NAMESPACE)).items
     return [
         pod
-        for pod in repair
+        for pod in pods
         if pod.spec.node_name == node and DRIVER_LABEL in pod.metadata.labels and not pod.deleting
     ]
 
@@ -260,50 +223,51 @@ async def _evict_driver_pod(world: CampaignWorld, action: ScheduledAction) -> bo
 
 
 async def _hold_devices(world: CampaignWorld, action: ScheduledAction) -> bool:
-    """Let a process of the machine itself compute for a while, if there is a driver."""
+    """Let a process outside of pods hold a GPU for a while, if a driver is loaded."""
     machine = world.nodes[action.node].machine
     try:
         pid = machine.start_process(0)
     except ValueError:
         return False
 
-    async def end_process() -> None:
-        machine.end_process(pid)
-
-    world.run_after(action.value, end_process)
+    world.run_after(action.value, lambda: machine.end_process(pid))
     return True
 
 
-_ACTIONS: Final[dict[str, Perform]] = {
-    "kill-scheduler": _kills_role(Writer.SCHEDULER),
-    "cut-scheduler": _cut_scheduler,
-    "cut-scheduler-at-slot": _cut_at_slot,
-    "rival": _rival,
-    "two-leaders": _two_leaders,
-    "kill-driver-cluster": _kills_role(Writer.DRIVER_CLUSTER),
-    "kill-discovery-cluster": _kills_role(Writer.DISCOVERY_CLUSTER),
-    "kill-validator-cluster": _kills_role(Writer.VALIDATOR_CLUSTER),
-    "kill-telemetry-cluster": _kills_role(Writer.TELEMETRY_CLUSTER),
-    "kill-driver": _kills(Writer.DRIVER),
-    "kill-validator": _kills(Writer.VALIDATOR),
-    "kill-discovery": _kills(Writer.DISCOVERY),
-    "kill-telemetry": _kills(Writer.TELEMETRY),
-    "deaf-driver": _deafens(Writer.DRIVER),
-    "deaf-validator": _deafens(Writer.VALIDATOR),
-    "deaf-discovery": _deafens(Writer.DISCOVERY),
-    "forget-driver": _forgets(Writer.DRIVER),
-    "forget-validator": _forgets(Writer.VALIDATOR),
-    "lose-disk": _lose_disk,
-    "lose-commands": _lose_commands,
-    "bus-away": _bus_away,
-    "drop-watches": _drop_watches,
-    "api-restart": _api_restart,
-    "api-away": _api_away,
-    "reboot": _reboot,
-    "vanish": _vanish,
-    "recreate": _recreate,
-    "delete-driver-pod": _delete_driver_pod,
-    "evict-driver-pod": _evict_driver_pod,
-    "hold-devices": _hold_devices,
-    **user_actions.USER_ACTIONS,
+FAULT_ACTIONS: Final[Mapping[str, ActionKind]] = {
+    # cluster roles
+    "kill-scheduler": ActionKind(_kills_role(Writer.SCHEDULER), 3, often=2.0),
+    "cut-scheduler": ActionKind(_cut_scheduler, 3, (0.0, 12.0), often=3.0),
+    "cut-scheduler-at-slot": ActionKind(_cut_at_slot, 3, (0.0, 8.0), often=2.0),
+    "rival": ActionKind(_rival, often=2.0),
+    "two-leaders": ActionKind(_two_leaders, 2, (3.0, 30.0), often=3.0),
+    "kill-driver-cluster": ActionKind(_kills_role(Writer.DRIVER_CLUSTER)),
+    "kill-discovery-cluster": ActionKind(_kills_role(Writer.DISCOVERY_CLUSTER)),
+    "kill-validator-cluster": ActionKind(_kills_role(Writer.VALIDATOR_CLUSTER)),
+    "kill-telemetry-cluster": ActionKind(_kills_role(Writer.TELEMETRY_CLUSTER)),
+    # agents
+    "kill-driver": on_node(_kills(Writer.DRIVER), 3, often=2.0),
+    "kill-validator": on_node(_kills(Writer.VALIDATOR), 2),
+    "kill-discovery": on_node(_kills(Writer.DISCOVERY)),
+    "kill-telemetry": on_node(_kills(Writer.TELEMETRY)),
+    "deaf-driver": on_node(_cuts_off(Writer.DRIVER), values=(5.0, 200.0)),
+    "deaf-validator": on_node(_cuts_off(Writer.VALIDATOR), values=(5.0, 200.0)),
+    "deaf-discovery": on_node(_cuts_off(Writer.DISCOVERY), values=(5.0, 200.0)),
+    "forget-driver": on_node(_forgets(Writer.DRIVER), 2),
+    "forget-validator": on_node(_forgets(Writer.VALIDATOR)),
+    "lose-disk": on_node(_lose_disk, values=DURATION),
+    # bus and API
+    "lose-commands": ActionKind(_lose_commands, 2),
+    "bus-away": ActionKind(_bus_away, values=(2.0, 120.0)),
+    "drop-watches": ActionKind(_drop_watches, 2),
+    "api-restart": ActionKind(_api_restart),
+    "api-away": ActionKind(_api_away, values=(2.0, 60.0)),
+    # machines and pods
+    "reboot": on_node(_reboot, 2),
+    "vanish": on_node(_vanish, values=(20.0, 150.0)),
+    "recreate": on_node(_recreate, values=(0.5, 60.0)),
+    "delete-driver-pod": on_node(_delete_driver_pod, 2),
+    "evict-driver-pod": on_node(_evict_driver_pod),
+    "hold-devices": on_node(_hold_devices, values=DURATION),
 }
+ALL_ACTIONS: Final[Mapping[str, ActionKind]] = {**FAULT_ACTIONS, **user_actions.USER_ACTIONS}

@@ -43,7 +43,7 @@ async def recover(world: CampaignWorld, waits: dict[str, WaitEvent]) -> list[str
     codes = {wait.code for wait in waits.values()}
     done: list[str] = []
     if codes & {WaitCode.PAUSED, WaitCode.FROZEN} and await user_actions.brake(world, "None"):
-        done.append("lets the brake go")
+        done.append("releases the brake")
     if codes & {WaitCode.HALTED, WaitCode.FAILED}:
         done += await _accept(world)
     for name in world.nodes:
@@ -83,7 +83,7 @@ async def _resolve_wait(world: CampaignWorld, node: resources.Node, wait: WaitEv
             return [f"tries {name} again"]
         case WaitCode.RECORD_LOST:
             await user_actions.annotate(world, name, **{REQUEST_ANNOTATION: "adopt"})
-            return [f"has {name} adopted"]
+            return [f"adopts {name}"]
         case WaitCode.LABEL_EDITED:
             record = record_of(node)
             if record is None:
@@ -91,7 +91,7 @@ async def _resolve_wait(world: CampaignWorld, node: resources.Node, wait: WaitEv
             state = UpgradeState.UPGRADE_REQUIRED if record.state in _ENDED else record.state
             labels = {STATE_LABEL: str(state), DRIVER_LABEL: record.label or None}
             await user_actions.label(world, name, **labels)
-            return [f"puts the labels of {name} back"]
+            return [f"restores the labels of {name}"]
         case _:
             return []
 

@@ -17,7 +17,6 @@ from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import LocalServer
-from libs.testing.bus.local_bus import LocalBus
 from libs.testing.simulation import Sim
 from services.discovery.cluster import role as discovery_cluster
 from services.discovery.cluster.role import DiscoveryClusterSettings
@@ -50,7 +49,7 @@ class CuttableTransport:
         self.cut_after: int | None = None
         self.cut = asyncio.Event()
         self.lease_away = False
-        """Leave lease requests unanswered, so that a leader learns late that it lost the lease."""
+        """Leave lease requests without a response, so that a lost lease is detected late."""
 
     def __str__(self) -> str:
         return "a transport of a campaign"
@@ -58,7 +57,7 @@ class CuttableTransport:
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncGenerator[Response]:
         if self.cut.is_set():
-            raise Unavailable(f"{request.method} {request.path}", "the process is dead")
+            raise Unavailable(f"{request.method} {request.path}", "the process was killed")
         if self.lease_away and "/leases" in request.path:
             await asyncio.Event().wait()
         self.writes += request.method != "GET" and "/leases" not in request.path
@@ -66,34 +65,29 @@ class CuttableTransport:
             if self.cut_after is not None and self.writes > self.cut_after:
                 self.cut.set()
             if self.cut.is_set():
-                raise Unavailable(f"{request.method} {request.path}", "the process is dead")
+                raise Unavailable(f"{request.method} {request.path}", "the process was killed")
             yield response
 
 
-class RoleEnvironment:
-    def __init__(self, sim: Sim, *, server: ApiServer, bus: LocalServer) -> None:
-        self.sim = sim
-        self.server = server
-        self.bus = bus
-
-
 class RoleProcess:
-    def __init__(self, environment: RoleEnvironment, writer: Writer, *, number: int) -> None:
+    def __init__(
+        self, sim: Sim, *, server: ApiServer, bus: LocalServer, writer: Writer, number: int
+    ) -> None:
         self.name = f"{writer}-{number}"
-        self.transport = CuttableTransport(environment.server.transport(user=user_of(writer)))
-        self.bus: LocalBus = _connect(environment.bus, writer)
-        self.metrics = Metrics(version="1")
-        self.service = Service(writer.value, clock=environment.sim.clock)
+        identity = Identity(writer=writer)
+        self.transport = CuttableTransport(server.transport(user=user_of(writer)))
+        self.bus = bus.connect(identity, permissions=permissions(identity))
+        self.env = sim.env(self.name, metrics=Metrics(version="1"))
+        self.service = Service(writer.value, clock=sim.clock)
         self.failure = ""
         """Why the process ended by itself."""
         self._dead = False
-        run = _RUNS[writer](environment, self)
-        self.task = asyncio.create_task(self._run(run), name=self.name)
+        self.task = asyncio.create_task(self._run(_RUNS[writer]), name=self.name)
 
-    async def _run(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _run(self, run: Callable[["RoleProcess"], Coroutine[Any, Any, None]]) -> None:
         try:
             async with self.service:
-                await run()
+                await run(self)
         except Fatal as error:
             if not self._dead:
                 self.failure = str(error)
@@ -107,45 +101,31 @@ class RoleProcess:
         await asyncio.wait({self.task})
 
 
-def _connect(bus: LocalServer, writer: Writer) -> LocalBus:
-    identity = Identity(writer=writer)
-    return bus.connect(identity, permissions=permissions(identity))
-
-
-_Run = Callable[[], Coroutine[Any, Any, None]]
-
-
-def _driver_cluster(environment: RoleEnvironment, role: RoleProcess) -> _Run:
-    sim, commanded = environment.sim, SlotCache()
-
-    async def run() -> None:
-        await driver_cluster.run(
-            OPERANDS,
-            kube=role.transport,
-            commanded_drivers=commanded.commanded_drivers,
-            env=sim.env(role.name, metrics=role.metrics),
-            service=role.service,
-        )
-        await role.service.enter("commands", commanded.follow(role.bus))
-
-    return run
+async def _driver_cluster(role: RoleProcess) -> None:
+    commanded = SlotCache()
+    await driver_cluster.run(
+        OPERANDS,
+        kube=role.transport,
+        commanded_drivers=commanded.commanded_drivers,
+        env=role.env,
+        service=role.service,
+    )
+    await role.service.enter("commands", commanded.follow(role.bus))
 
 
 def _role(
     run: Callable[..., Coroutine[Any, Any, None]],
     settings: Callable[[str], object],
     **more: object,
-) -> Callable[[RoleEnvironment, RoleProcess], _Run]:
-    """Return a starter of the role; `settings` are made from the process's name."""
-    return lambda environment, role: (
-        lambda: run(
-            settings(role.name),
-            kube=role.transport,
-            bus=role.bus,
-            env=environment.sim.env(role.name, metrics=role.metrics),
-            service=role.service,
-            **more,
-        )
+) -> Callable[[RoleProcess], Coroutine[Any, Any, None]]:
+    """Return the program of a role; `settings` returns its settings for the process's name."""
+    return lambda role: run(
+        settings(role.name),
+        kube=role.transport,
+        bus=role.bus,
+        env=role.env,
+        service=role.service,
+        **more,
     )
 
 
@@ -154,7 +134,7 @@ async def _inline(work: Callable[[], PlanAnswer]) -> PlanAnswer:
     return work()
 
 
-_RUNS: dict[Writer, Callable[[RoleEnvironment, RoleProcess], _Run]] = {
+_RUNS: dict[Writer, Callable[[RoleProcess], Coroutine[Any, Any, None]]] = {
     Writer.SCHEDULER: _role(
         scheduler.run,
         lambda name: SchedulerSettings(namespace=NAMESPACE, pod_name=name),

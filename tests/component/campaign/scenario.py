@@ -1,32 +1,24 @@
-"""The scenario of a seed: machines, workloads, faults and their times. Data.
+"""The scenario of a seed: machines, workloads, faults and their times.
 
 Each kind of fault has a random source of its own, so that adding a kind changes none of the others.
 """
 
+from functools import partial
 from random import Random
 from typing import Final
 
 import msgspec
 
-from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, ValidationEnd, WorldOverride
+from libs.forecast.world import ProcessEnd, TimeSpan, ValidationEnd
 from libs.testing.bus import BusFaults
-from tests.component.campaign.action_kinds import ALL_ACTIONS
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
+from tests.component.campaign.fault_actions import ALL_ACTIONS
+from tests.component.campaign.user_actions import ScheduledAction
 
-OLD, NEW = "570.86.15", "580.95.05"
 ACTS_FROM: Final = 8.0
 PATCHED: Final = (45.0, 95.0)
-"""Seconds from the start until a person wants another driver, before or after all is up."""
+"""Seconds from the start until the version changes, before or after the first rollout ends."""
 ACTS_UNTIL: Final = 180.0
-
-
-class ScheduledAction(msgspec.Struct, frozen=True, kw_only=True):
-    at: float
-    what: str
-    node: str = ""
-    value: float = 0.0
-
-    def __str__(self) -> str:
-        return " ".join(filter(None, (self.what, self.node, f"{self.value:g}" * bool(self.value))))
 
 
 class ApiFaultRates(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,16 +47,16 @@ class CampaignScenario(msgspec.Struct, frozen=True, kw_only=True):
     parallel: int
     patched_at: float
     workloads: tuple[GpuWorkload, ...] = ()
-    acts: tuple[ScheduledAction, ...] = ()
+    actions: tuple[ScheduledAction, ...] = ()
     bus: BusFaults = BusFaults()
     api_faults: ApiFaultRates = ApiFaultRates()
     overrides: tuple[WorldOverride, ...] = ()
 
     @property
     def calm(self) -> bool:
-        """Whether nothing goes wrong in it."""
+        """Return whether the scenario has no faults and actions."""
         quiet = self.bus == BusFaults() and self.api_faults == ApiFaultRates()
-        return quiet and not self.acts and not self.overrides
+        return quiet and not self.actions and not self.overrides
 
     @property
     def model(self) -> SteadyWorld:
@@ -151,28 +143,19 @@ def _node_overrides(random: Random, nodes: tuple[str, ...]) -> tuple[WorldOverri
             continue
         seconds = random.uniform(1.0, 20.0)
         failure, hang = ProcessEnd(seconds, 1), ProcessEnd(None)
-        result.append(
-            random.choice(
-                (
-                    WorldOverride(node=node, load=failure, first_attempts=1),
-                    WorldOverride(node=node, load=failure, first_attempts=5),
-                    WorldOverride(node=node, unload=failure, first_attempts=2),
-                    WorldOverride(
-                        node=node, validation=ValidationEnd(seconds, "cuda"), first_attempts=1
-                    ),
-                    WorldOverride(
-                        node=node, validation=ValidationEnd(seconds, "driver"), first_attempts=3
-                    ),
-                    WorldOverride(
-                        node=node, container="nvidia-driver-ctr", run=failure, first_attempts=2
-                    ),
-                    # A driver may take half an hour to start: dear to play, so it is rare.
-                    WorldOverride(
-                        node=node, load=hang if random.random() < 0.1 else failure, first_attempts=1
-                    ),
-                )
-            )
+        cuda, driver = ValidationEnd(seconds, "cuda"), ValidationEnd(seconds, "driver")
+        override = partial(WorldOverride, node=node)
+        overrides = (
+            override(load=failure, first_attempts=1),
+            override(load=failure, first_attempts=5),
+            override(unload=failure, first_attempts=2),
+            override(validation=cuda, first_attempts=1),
+            override(validation=driver, first_attempts=3),
+            override(container="nvidia-driver-ctr", run=failure, first_attempts=2),
+            # A driver may take half an hour to start: costly to play, so it is rare.
+            override(load=hang if random.random() < 0.1 else failure, first_attempts=1),
         )
+        result.append(random.choice(overrides))
     return tuple(result)
 
 
@@ -195,5 +178,5 @@ def _actions(seed: int, nodes: tuple[str, ...]) -> tuple[ScheduledAction, ...]:
             at = round(random.uniform(ACTS_FROM, ACTS_UNTIL), 2)
             node = random.choice(nodes) if kind.on_node else ""
             value = round(random.uniform(*kind.values), 1)
-            result.append(ScheduledAction(at=at, what=what, node=node, value=value))
-    return tuple(sorted(result, key=lambda act: (act.at, act.what)))
+            result.append(ScheduledAction(at=at, kind=what, node=node, value=value))
+    return tuple(sorted(result, key=lambda act: (act.at, act.kind)))

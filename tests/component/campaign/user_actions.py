@@ -1,10 +1,11 @@
-"""What people do with kubectl, by name; most of it is undone after a while.
+"""Actions of people with kubectl, by name; most are undone after a while."""
 
-An action returns whether there was anything to act on.
-"""
-
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from libs.contracts.node import (
     DRIVER_LABEL,
@@ -21,12 +22,11 @@ from libs.kube.client import Evicted
 from libs.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from libs.testing.cluster.views import BUDGETS, PODS, REPLICA_SETS, Pod
 from services.scheduler import resources
-from tests.component.campaign.admin import POOL
-from tests.component.campaign.scenario import NEW, OLD, ScheduledAction
+from tests.component.campaign.admin import NEW, OLD, POOL
 from tests.component.campaign.world import CampaignWorld
 
 OTHER: Final = "575.57.08"
-WANTED: Final = (OLD, NEW, OTHER)
+VERSIONS: Final = (OLD, NEW, OTHER)
 STATES: Final = (
     None,
     UpgradeState.UPGRADE_DONE.value,
@@ -41,7 +41,35 @@ LABELS: Final = (None, "0123456789abcdef0123456789abcdef", "")
 
 T = TypeVar("T")
 
+
+class ScheduledAction(msgspec.Struct, frozen=True, kw_only=True):
+    at: float
+    kind: str
+    node: str = ""
+    value: float = 0.0
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.kind, self.node, f"{self.value:g}" * bool(self.value))))
+
+
 Perform = Callable[[CampaignWorld, ScheduledAction], Coroutine[Any, Any, bool]]
+"""Performs an action; returns whether there was an object to act on."""
+
+
+class ActionKind(msgspec.Struct, frozen=True):
+    perform: Perform
+    most: int = 1
+    values: tuple[float, float] = (0.0, 0.0)
+    often: float = 1.0
+    """Relative probability; slow actions are rarer."""
+    on_node: bool = False
+
+
+DURATION: Final = (5.0, 90.0)
+"""Seconds for which an action lasts."""
+
+
+on_node: Final = partial(ActionKind, on_node=True)
 
 
 async def label(world: CampaignWorld, node: str, **labels: str | None) -> bool:
@@ -96,7 +124,7 @@ async def _merge(world: CampaignWorld, node: str, change: Any) -> bool:
 
 
 def _temporarily(
-    start: Callable[[CampaignWorld, ScheduledAction], Coroutine[Any, Any, bool]],
+    start: Perform,
     end: Callable[[CampaignWorld, ScheduledAction], Coroutine[Any, Any, object]],
 ) -> Perform:
     async def perform(world: CampaignWorld, action: ScheduledAction) -> bool:
@@ -137,27 +165,15 @@ async def _ask(world: CampaignWorld, action: ScheduledAction) -> bool:
     return await annotate(world, action.node, **{REQUESTED_ANNOTATION: "true"})
 
 
-async def _want(world: CampaignWorld, action: ScheduledAction) -> bool:
-    await world.apply_policy(_chosen(WANTED, action))
+async def _set_version(world: CampaignWorld, action: ScheduledAction) -> bool:
+    await world.apply_policy(_chosen(VERSIONS, action))
     return True
 
 
-async def _auto_off(world: CampaignWorld, _action: ScheduledAction) -> bool:
-    await world.apply_policy(autoUpgrade=False)
-    return True
-
-
-async def _auto_on(world: CampaignWorld, _action: ScheduledAction) -> None:
-    await world.apply_policy(autoUpgrade=True)
-
-
-async def _delete_policy(world: CampaignWorld, _action: ScheduledAction) -> bool:
+async def _delete_policy(world: CampaignWorld, action: ScheduledAction) -> bool:
     await world.remove_policy()
+    world.run_after(action.value, world.apply_policy)
     return True
-
-
-async def _want_again(world: CampaignWorld, _action: ScheduledAction) -> None:
-    await world.apply_policy()
 
 
 async def _lose_rollout(world: CampaignWorld, _action: ScheduledAction) -> bool:
@@ -182,10 +198,8 @@ async def _job(world: CampaignWorld, action: ScheduledAction) -> bool:
 async def _job_ends(world: CampaignWorld, action: ScheduledAction) -> None:
     name = f"job-{action.node}"
     path = REPLICA_SETS.path(name=name, namespace="default")
-    try:
+    with suppress(NotFound):
         await world.kube.request("DELETE", path, query={"propagationPolicy": "Background"})
-    except NotFound:
-        return
 
 
 async def _guard(world: CampaignWorld, _action: ScheduledAction) -> bool:
@@ -204,10 +218,17 @@ async def _guard(world: CampaignWorld, _action: ScheduledAction) -> bool:
 
 
 async def _unguard(world: CampaignWorld, _action: ScheduledAction) -> None:
-    try:
+    with suppress(NotFound):
         await world.kube.request("DELETE", BUDGETS.path(name="all", namespace="default"))
-    except NotFound:
-        return
+
+
+def _applies(upgrade: Mapping[str, Any], later: Mapping[str, Any]) -> Perform:
+    async def perform(world: CampaignWorld, action: ScheduledAction) -> bool:
+        await world.apply_policy(**upgrade)
+        world.run_after(action.value, lambda: world.apply_policy(**later))
+        return True
+
+    return perform
 
 
 def _brakes(brake_position: str) -> Perform:
@@ -227,28 +248,36 @@ def _annotates(key: str, value: str | None) -> Perform:
     return lambda world, action: annotate(world, action.node, **{key: value})
 
 
-USER_ACTIONS: Final[dict[str, Perform]] = {
-    "cordon": _temporarily(
-        lambda world, action: cordon(world, action.node, True),
-        lambda world, action: cordon(world, action.node, False),
+USER_ACTIONS: Final[Mapping[str, ActionKind]] = {
+    "cordon": on_node(
+        _temporarily(
+            lambda world, action: cordon(world, action.node, True),
+            lambda world, action: cordon(world, action.node, False),
+        ),
+        values=DURATION,
     ),
-    "uncordon": lambda world, action: cordon(world, action.node, False),
-    "drain": _temporarily(_drain, lambda world, action: cordon(world, action.node, False)),
-    "label-state": _label_state,
-    "label-driver": _label_driver,
-    "skip": _labels(SKIP_LABEL),
-    "keep-cordoned": _labels(KEEP_CORDONED_LABEL),
-    "retry": _retry,
-    "ask": _ask,
-    "lose-record": _annotates(RECORD_ANNOTATION, None),
-    "garble-record": _annotates(RECORD_ANNOTATION, "{"),
-    "strip-lease": _annotates(LEASE_ANNOTATION, None),
-    "pause": _brakes("Pause"),
-    "freeze": _brakes("Freeze"),
-    "auto-off": _temporarily(_auto_off, _auto_on),
-    "want": _want,
-    "delete-policy": _temporarily(_delete_policy, _want_again),
-    "lose-rollout": _lose_rollout,
-    "job": _temporarily(_job, _job_ends),
-    "guard-pods": _temporarily(_guard, _unguard),
+    "uncordon": on_node(lambda world, action: cordon(world, action.node, False), 2),
+    "drain": on_node(
+        _temporarily(_drain, lambda world, action: cordon(world, action.node, False)),
+        values=DURATION,
+    ),
+    "label-state": on_node(_label_state, 2, (0.0, 6.0)),
+    "label-driver": on_node(_label_driver, 2, (0.0, 3.0)),
+    "skip": on_node(_labels(SKIP_LABEL), values=DURATION),
+    "keep-cordoned": on_node(_labels(KEEP_CORDONED_LABEL), values=DURATION),
+    "retry": on_node(_retry),
+    "ask": on_node(_ask, values=(0.0, 4.0)),
+    "lose-record": on_node(_annotates(RECORD_ANNOTATION, None)),
+    "garble-record": on_node(_annotates(RECORD_ANNOTATION, "{")),
+    "strip-lease": on_node(_annotates(LEASE_ANNOTATION, None)),
+    "pause": ActionKind(_brakes("Pause"), values=DURATION),
+    "freeze": ActionKind(_brakes("Freeze"), values=DURATION),
+    "auto-off": ActionKind(
+        _applies({"autoUpgrade": False}, {"autoUpgrade": True}), values=DURATION
+    ),
+    "want": ActionKind(_set_version, 2, (0.0, 3.0)),
+    "delete-policy": ActionKind(_delete_policy, values=(0.5, 60.0), often=0.5),
+    "lose-rollout": ActionKind(_lose_rollout, often=0.5),
+    "job": on_node(_temporarily(_job, _job_ends), 2, DURATION),
+    "guard-pods": ActionKind(_temporarily(_guard, _unguard), values=DURATION),
 }

@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 from structlog.testing import capture_logs
 
 from demo.node import SimulatedNode
+from demo.verdict import events_of
 from libs.audit import LostJournal
-from libs.bus.events import RecordedEvent, read_events
 from libs.bus.permissions import permissions
-from libs.bus.port import Bus, FromSequence
+from libs.bus.port import Bus
 from libs.contracts.events import Event
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Entry, Revision
-from libs.forecast.world import WorldModel
 from libs.host.machine import InlineOffload
 from libs.kube.client import Kube
 from libs.policy.crds import CEL_RULES
@@ -30,8 +29,9 @@ from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.simulation import Sim
 from libs.testing.simulation import run as simulate
+from libs.testing.stage.worlds import MachineModel
 from tests.component.campaign.admin import CampaignAdmin
-from tests.component.campaign.roles import ROLES, RoleEnvironment, RoleProcess
+from tests.component.campaign.roles import ROLES, RoleProcess
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ RESTARTS = 5.0
 
 class CampaignWorld(CampaignAdmin):
     def __init__(
-        self, sim: Sim, root: Path, *, model: WorldModel, faults: BusFaults | None = None
+        self, sim: Sim, root: Path, *, model: MachineModel, faults: BusFaults | None = None
     ) -> None:
         self.sim = sim
         self.root = root
@@ -51,21 +51,16 @@ class CampaignWorld(CampaignAdmin):
         )
         self.bus = LocalServer(env=sim.env("bus"), faults=faults)
         super().__init__(self._kube_for("person", "kubectl"), self.server.transport(user="person"))
-        self.cluster = SimulatedCluster(
-            self._kube_for,
-            model=model,
-            env=sim.env("cluster"),
-        )
+        self.cluster = SimulatedCluster(self._kube_for, model=model, env=sim.env("cluster"))
         self.nodes: dict[str, SimulatedNode] = {}
         self.roles: list[RoleProcess] = []
         self.failures: list[str] = []
         """Cluster roles that ended by themselves, with the reason."""
-        self._forgotten: list[Entry] = []
-        self.forgot: list[LostJournal] = []
+        self._lost_entries: list[Entry] = []
+        self.lost_journals: list[LostJournal] = []
         self._listeners: list[Callable[[TraceRecord], None]] = []
         self.bus.add_tracer(self._notify)
-        self._environment = RoleEnvironment(sim, server=self.server, bus=self.bus)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[Any]] = []
         self._current_roles: dict[Writer, RoleProcess] = {}
         self._faults_over = asyncio.Event()
 
@@ -76,11 +71,7 @@ class CampaignWorld(CampaignAdmin):
         """Add a machine, switched on; its kubelet joins the cluster."""
         sim = self.sim
         machine = SimulatedMachine(
-            self.root / name,
-            name=name,
-            model=self.model,
-            env=sim.env(name),
-            cache_reads=True,
+            self.root / name, name=name, model=self.model, env=sim.env(name), cache_reads=True
         )
         sim_node = self.nodes[name] = SimulatedNode(
             machine,
@@ -99,7 +90,13 @@ class CampaignWorld(CampaignAdmin):
 
     def start(self, writer: Writer) -> RoleProcess:
         """Start another process of the role."""
-        role = RoleProcess(self._environment, writer, number=len(self.roles) + 1)
+        role = RoleProcess(
+            self.sim,
+            server=self.server,
+            bus=self.bus,
+            writer=writer,
+            number=len(self.roles) + 1,
+        )
         self.roles.append(role)
         return role
 
@@ -121,25 +118,27 @@ class CampaignWorld(CampaignAdmin):
         """Return the current or last process of the role."""
         return self._current_roles[writer]
 
-    def run_in_background(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run until done or until the story ends."""
+    def run_in_background(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run the coroutine until it is done or the story ends."""
         self._tasks.append(asyncio.create_task(coroutine, name="later"))
 
-    def run_after(self, seconds: float, do: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Run after a delay, or as soon as all faults end."""
+    def run_after(self, seconds: float, do: Callable[[], object]) -> None:
+        """Call `do` after a delay or when all faults end; await a coroutine that it returns."""
         task = asyncio.create_task(self._after(seconds, do), name="after")
         self._tasks.append(task)
 
-    async def _after(self, seconds: float, do: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    async def _after(self, seconds: float, do: Callable[[], object]) -> None:
         faults_over = asyncio.create_task(self._faults_over.wait(), name="over")
         try:
             await asyncio.wait({faults_over}, timeout=seconds)
         finally:
             faults_over.cancel()
-        await do()
+        result = do()
+        if isinstance(result, Coroutine):
+            await result
 
     async def end_faults(self) -> None:
-        """End all faults now, and run what was to run later."""
+        """End all faults now, and run all delayed calls."""
         self.server.faults.clear()
         self.bus.stop_faults()
         self.bus.start()
@@ -156,13 +155,11 @@ class CampaignWorld(CampaignAdmin):
 
     def record_lost_entries(self, entries: Iterable[Entry]) -> None:
         """Keep journal entries that an agent has lost."""
-        lost = list(entries)
-        lost_journals = sorted({(entry.node_uid, entry.component) for entry in lost})
-        now = self.sim.clock.now()
-        self._forgotten += lost
-        self.forgot += [
-            LostJournal(node_uid=node_uid, component=entry, time=now)
-            for node_uid, entry in lost_journals
+        lost, now = list(entries), self.sim.clock.now()
+        self._lost_entries += lost
+        self.lost_journals += [
+            LostJournal(node_uid=node_uid, component=component, time=now)
+            for node_uid, component in sorted({(entry.node_uid, entry.component) for entry in lost})
         ]
 
     async def sleep(self, seconds: float) -> None:
@@ -170,16 +167,17 @@ class CampaignWorld(CampaignAdmin):
 
     async def until(
         self, holds: Callable[[], Coroutine[Any, Any, bool]], *, within: float, every: float = 1.0
-    ) -> float | None:
+    ) -> bool:
+        """Wait until the condition holds; return whether it did in time."""
         started = self.sim.clock.monotonic()
         while not await holds():
             if self.sim.clock.monotonic() - started >= within:
-                return None
+                return False
             await self.sleep(every)
-        return self.sim.clock.monotonic() - started
+        return True
 
     async def is_rolled_out(self) -> bool:
-        """Whether the rollout of the current target reports every node as done."""
+        """Return whether the rollout of the current target reports every node as done."""
         rollout = await self.rollout()
         if rollout is None or rollout.status.target != self.target:
             return False
@@ -190,18 +188,15 @@ class CampaignWorld(CampaignAdmin):
         return tuple(self.server.journal.revisions)
 
     async def entries(self) -> tuple[Entry, ...]:
-        found = list(self._forgotten)
+        entries = list(self._lost_entries)
         for sim_node in self.nodes.values():
-            found += await sim_node.entries()
-        return tuple(found)
+            entries += await sim_node.entries()
+        return tuple(entries)
 
     async def events(self) -> tuple[Event, ...]:
         bus = self.bus.connect(Identity(writer=Writer.CTL))
         try:
-            async with read_events(bus=bus, cluster="default", start=FromSequence()) as entries:
-                return tuple(
-                    [entry.event async for entry in entries if isinstance(entry, RecordedEvent)]
-                )
+            return await events_of(bus)
         finally:
             bus.kill()
 
@@ -239,7 +234,7 @@ def run_world(
     story: Callable[[CampaignWorld], Coroutine[Any, Any, T]],
     *,
     seed: int,
-    model: WorldModel,
+    model: MachineModel,
     faults: BusFaults | None = None,
 ) -> T:
     """Run a story in a world of its own, and stop everything at its end."""

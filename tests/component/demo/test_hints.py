@@ -1,4 +1,4 @@
-"""The demo as seen with kubectl, a NATS client and Prometheus.
+"""The demo as output with kubectl, a NATS client and Prometheus.
 
 One demo with one machine runs for all tests until its first driver is installed, and is then
 interrupted as by Ctrl-C.
@@ -155,7 +155,7 @@ async def test_kubectl_shows_the_node_its_events_and_the_rollout(demo: RunningDe
     await demo.wait_for(DONE)
     environ = {**os.environ, "KUBECONFIG": demo.line("export KUBECONFIG")[1].partition("=")[2]}
 
-    async def shown(part: str, *, until: str = "") -> str:
+    async def run_hint(part: str, *, until: str = "") -> str:
         words = demo.line(part)
         watch = "-w" in words
         process = await asyncio.create_subprocess_exec(
@@ -166,22 +166,22 @@ async def test_kubectl_shows_the_node_its_events_and_the_rollout(demo: RunningDe
             async with asyncio.timeout(WITHIN):
                 if not watch:
                     return (await process.stdout.read()).decode()
-                seen = b""
-                while until.encode() not in seen:
+                output = b""
+                while until.encode() not in output:
                     line = await process.stdout.readline()
-                    assert line, seen
-                    seen += line
-                return seen.decode()
+                    assert line, output
+                    output += line
+                return output.decode()
         finally:
             if process.returncode is None and watch:
                 process.kill()
             await process.wait()
 
-    assert "node-1" in await shown("get nodes", until="upgrade-done")
-    header, row = (await shown("get rollouts")).splitlines()[:2]
+    assert "node-1" in await run_hint("get nodes", until="upgrade-done")
+    header, row = (await run_hint("get rollouts")).splitlines()[:2]
     assert {"TARGET", "PHASE", "DONE", "TOTAL", "FAILED", "BRAKE"} <= set(header.split())
     assert row.startswith("clusterpolicy-cluster-policy ")
-    described = await shown("describe node")
+    described = await run_hint("describe node")
     assert "nvidia.com/gpu.present=true" in described
     events = described.partition("\nEvents:")[2]
     assert "GPUDriverUpgrade" in events

@@ -1,4 +1,4 @@
-"""How much time Sluice adds to what the simulated world takes, node by node, without faults.
+"""The time that Sluice adds to the durations of the simulated world, by node, without faults.
 
 A node's turn lasts from the end of the turn before it until its own `upgrade-done`; the first turn
 begins with the change of the version. Turns follow each other without a gap, so all waiting is in
@@ -15,9 +15,10 @@ import msgspec
 import pytest
 
 from libs.contracts.events import StepEvent
-from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, ValidationEnd
+from libs.forecast.world import ProcessEnd, TimeSpan, ValidationEnd
 from libs.testing.cluster.node_lifecycle import TAINTS_AFTER
-from tests.component.campaign.scenario import NEW, OLD
+from libs.testing.stage.worlds import SteadyWorld
+from tests.component.campaign.admin import NEW, OLD
 from tests.component.campaign.world import CampaignWorld, run_world
 
 NODES = tuple(f"n{number}" for number in range(6))
@@ -30,7 +31,7 @@ Stretch = tuple[float, float]
 
 
 class RecordingWorld(SteadyWorld, frozen=True, kw_only=True):
-    """A steady world that remembers when something took its time, by node."""
+    """A steady world that records the time of each step by node."""
 
     took: dict[str, list[Stretch]] = msgspec.field(default_factory=dict[str, list[Stretch]])
 
@@ -109,10 +110,10 @@ async def node_upgrades(
 def taints(world: CampaignWorld, clock_ahead: float) -> dict[str, list[Stretch]]:
     """Return by node when Kubernetes was about to add the taint of a cordon."""
     found: dict[str, list[Stretch]] = {}
-    for one in world.revisions():
-        if one.kind == "Node" and one.user == LIFECYCLE:
-            at = one.time - clock_ahead
-            found.setdefault(one.name, []).append((at - TAINTS_AFTER, at))
+    for revision in world.revisions():
+        if revision.kind == "Node" and revision.user == LIFECYCLE:
+            at = revision.time - clock_ahead
+            found.setdefault(revision.name, []).append((at - TAINTS_AFTER, at))
     return found
 
 
@@ -126,14 +127,14 @@ def overhead_seconds(seed: int) -> Iterator[float]:
             world.add_machine(name)
         await world.apply_policy(OLD, maxParallelUpgrades=1, maxUnavailable=1)
         world.keep_running()
-        assert await world.until(world.is_rolled_out, within=1_500.0) is not None
+        assert await world.until(world.is_rolled_out, within=1_500.0)
         for name in BUSY:
             await world.create_service(f"serve-{name}", name)
         await world.sleep(30)
         patched = asyncio.get_running_loop().time()
         clock_ahead = world.sim.clock.now() - patched
         await world.apply_policy(NEW, maxParallelUpgrades=1, maxUnavailable=1)
-        assert await world.until(world.is_rolled_out, within=1_500.0) is not None
+        assert await world.until(world.is_rolled_out, within=1_500.0)
         return await node_upgrades(world, patched, clock_ahead), taints(world, clock_ahead)
 
     found, tainted = run_world(story, seed=seed, model=model)

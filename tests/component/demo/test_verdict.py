@@ -1,17 +1,36 @@
-"""The audit of a demo, and its printed lines."""
+"""The audit of a demo with its printed lines, and the driverless nodes, from reports."""
 
 import asyncio
+from math import inf, nextafter
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from demo.paths import DemoPaths
-from demo.verdict import DemoVerdict, judge_run, verdict_lines
+from demo.verdict import (
+    READER,
+    DemoVerdict,
+    DriverlessNodes,
+    judge_run,
+    observe_reports,
+    verdict_lines,
+    with_report_delay,
+)
 from libs.audit import AuditResult, Violation
 from libs.bus.journal import FileJournal
+from libs.bus.permissions import permissions
+from libs.bus.reporter import Reporter
+from libs.contracts.facts import Facts, LoadedDriver
+from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Entry, EntryPhase, Revision, Verb
 from libs.contracts.message import encode
+from libs.contracts.reports import Report, Usage
+from libs.contracts.subjects import STREAMS
+from libs.runtime.tasks import Tasks
+from libs.testing.bus import LocalServer
+from libs.testing.simulation import Sim, run
 
 ENTRY = Entry(
     node="node-1",
@@ -58,7 +77,7 @@ async def test_all_journals_are_read_and_a_good_run_passes(paths: DemoPaths) -> 
 
 
 async def test_an_agents_journal_can_violate_an_invariant(paths: DemoPaths) -> None:
-    """An order that is older than one that was begun is never begun (docs/invariants.md#i2)."""
+    """An op older than a started one is never started (docs/invariants.md#i2)."""
     newer = replace(ENTRY, token=2)
     older = replace(ENTRY, time=20.0)
     await write_journal(paths, newer, older)
@@ -77,8 +96,109 @@ async def test_an_incident_on_a_machine_fails_the_run(paths: DemoPaths) -> None:
 def test_violations_and_unjudged_invariants_are_printed() -> None:
     broken = Violation(invariant="I1", node="node-1", message="two at a time")
     verdict = AuditResult(violations=(broken,), not_judged={"I10": "a run without injected faults"})
-    assert list(verdict_lines(DemoVerdict(verdict=verdict, oddities=(), rests_on="much"))) == [
+    assert list(verdict_lines(DemoVerdict(verdict=verdict, incidents=(), rests_on="much"))) == [
         "  read: much",
         "  VIOLATED  I1 (node-1): two at a time",
         "  not judged: I10 (requires a run without injected faults)",
     ]
+
+
+UP = Facts(driver=LoadedDriver(version="580.95.05"))
+DOWN = Facts()
+
+
+def report(node: str, body: Facts | Usage, *, by: Writer = Writer.DRIVER) -> Report:
+    return Report.of(body, node=node, node_uid=f"uid-{node}", boot_id="b", component=by, at=1.0)
+
+
+def driverless_nodes(driverless: DriverlessNodes) -> list[tuple[float, set[str]]]:
+    return [(facts.since, set(facts.driverless)) for facts in driverless.pool_facts]
+
+
+def test_a_node_is_driverless_until_its_driver_is_back() -> None:
+    driverless = DriverlessNodes(pool="p", max_unavailable=1)
+    for time, received in (
+        (10.0, report("a", UP)),
+        (11.0, report("b", UP)),
+        (20.0, report("a", DOWN)),
+        (21.0, report("a", DOWN)),
+        (30.0, report("b", DOWN)),
+        (40.0, report("a", UP)),
+    ):
+        driverless.observe(received, at=time)
+    assert driverless_nodes(driverless) == [
+        (0.0, set()),
+        (20.0, {"uid-a"}),
+        (30.0, {"uid-a", "uid-b"}),
+        (40.0, {"uid-b"}),
+    ]
+    assert {(facts.key, facts.max_unavailable) for facts in driverless.pool_facts} == {("p", 1)}
+
+
+def test_only_facts_of_driver_agents_count() -> None:
+    driverless = DriverlessNodes(pool="p", max_unavailable=1)
+    driverless.observe(report("b", UP), at=11.0)
+    driverless.observe(report("b", DOWN, by=Writer.DISCOVERY), at=12.0)
+    driverless.observe(report("b", Usage()), at=13.0)
+    unreadable = msgspec.structs.replace(report("b", Usage()), body=msgspec.Raw(b"[]"))
+    driverless.observe(unreadable, at=14.0)
+    assert driverless_nodes(driverless) == [(0.0, set())]
+
+
+def test_nodes_are_doubtful_until_every_reader_has_the_report() -> None:
+    driverless = DriverlessNodes(pool="p", max_unavailable=1)
+    for time, body in ((10.0, UP), (20.0, DOWN), (40.0, UP)):
+        driverless.observe(report("a", body), at=time)
+    times = ((5.0, "Node"), (35.0, "Node"), (38.0, "Pod"), (45.0, "Node"))
+    revisions = [
+        Revision(
+            revision=number, time=time, user="u", verb=Verb.UPDATE, code=200, kind=kind, name="n"
+        )
+        for number, (time, kind) in enumerate(times)
+    ]
+    a, empty = frozenset({"uid-a"}), frozenset[str]()
+    marked = with_report_delay(driverless.pool_facts, revisions)
+    assert [(facts.since, facts.driverless, facts.doubtful) for facts in marked] == [
+        (0.0, empty, empty),
+        (20.0, empty, a),
+        (22.0, a, empty),
+        (nextafter(35.0, inf), empty, a),
+        (40.0, empty, a),
+        (42.0, empty, empty),
+    ]
+    assert [facts.since for facts in with_report_delay(driverless.pool_facts, revisions[:1])] == [
+        *(0.0, nextafter(5.0, inf), 20.0, 22.0, 40.0, 42.0)
+    ]
+
+
+def test_reports_on_the_bus_are_observed() -> None:
+    async def main(sim: Sim) -> list[tuple[float, set[str]]]:
+        server = LocalServer(env=sim.env())
+        scheduler = server.connect(Identity(writer=Writer.SCHEDULER))
+        for stream in STREAMS:
+            await scheduler.ensure(stream)
+        agent = server.connect(Identity(writer=Writer.DRIVER, node="a"))
+        reader = server.connect(
+            Identity(writer=READER), permissions=permissions(Identity(writer=READER))
+        )
+        reporter = Reporter(bus=agent, env=sim.env(), node_uid="uid-a", boot_id="b")
+        tasks = Tasks("test", failed=lambda _: None)
+        tasks.forever("reporter", reporter.run())
+        driverless = DriverlessNodes(pool="p", max_unavailable=1)
+        started = sim.clock.now()
+        async with observe_reports(driverless, bus=reader, clock=sim.clock):
+            for body in (UP, DOWN):
+                reporter.report(body)
+                await sim.clock.sleep(100.0)
+        await tasks.close()
+        for bus in (scheduler, agent, reader):
+            bus.kill()
+        return [
+            (facts.since - started if facts.since else 0.0, set(facts.driverless))
+            for facts in driverless.pool_facts
+        ]
+
+    first, second = run(main, seed=1)
+    assert first == (0.0, set())
+    assert second[1] == {"uid-a"}
+    assert 100.0 <= second[0] < 101.0

@@ -1,11 +1,11 @@
-"""Nodes as people see them: labelled once for each change, and not once more."""
+"""Labels of Nodes: one write for each change, and no other."""
 
 import msgspec
 
 from libs.contracts.facts import Facts, LoadedDriver
 from libs.contracts.identities import Writer
 from services.discovery.cluster.feature_labels import GPU_LABELS
-from tests.component.discovery.world import World, play
+from tests.component.discovery.world import World, in_world
 from tests.unit.discovery.cluster.builders import (
     ALL_OPERANDS,
     CONTAINER,
@@ -23,202 +23,173 @@ PRODUCT = "nvidia.com/gpu.product"
 KERNEL = "feature.node.kubernetes.io/kernel-version.full"
 
 
-def test_a_node_is_labelled_in_one_write_and_then_left_alone() -> None:
-    async def story(world: World) -> None:
-        await world.install()
-        await world.node("a")
-        role = await world.lead()
-        assert world.written == []
-        await world.report_facts("a", SYSTEM)
-        await world.sleep(2)
-        labels = await world.labels("a")
-        assert labels[PRESENT] == "true"
-        assert labels[KERNEL] == "5.15.0-139-generic"
-        assert operands_in(labels) == ALL_OPERANDS
-        assert world.written == [("apply", "Node", "a")]
-        assert [one.code for one in world.revisions()] == [200]
-        await world.sleep(3600)
-        assert len(world.revisions()) == 1
-        assert role.service.unready_reasons() == []
-        assert role.value("sluice_discovery_api_writes_total", outcome="written") == 1
-
-    play(story)
+@in_world
+async def test_a_node_is_labelled_in_one_write(world: World) -> None:
+    await world.node("a")
+    role = await world.lead()
+    assert world.written == []
+    await world.report_facts("a", SYSTEM)
+    await world.sleep(2)
+    labels = await world.labels("a")
+    assert labels[PRESENT] == "true"
+    assert labels[KERNEL] == "5.15.0-139-generic"
+    assert operands_in(labels) == ALL_OPERANDS
+    assert world.written == [("apply", "Node", "a")]
+    assert [each.code for each in world.revisions()] == [200]
+    await world.sleep(3600)
+    assert len(world.revisions()) == 1
+    assert role.service.unready_reasons() == []
+    assert role.value("sluice_discovery_api_writes_total", outcome="written") == 1
 
 
-def test_each_node_is_written_once_and_machines_without_gpus_differ() -> None:
-    async def story(world: World) -> None:
-        await world.install()
-        names = [f"n{number}" for number in range(50)]
-        await world.lead()
-        for name in names:
-            await world.node(name, SYSTEM)
-        await world.node("plain")
-        await world.report_facts("plain", msgspec.structs.replace(SYSTEM, pci=(NIC,)))
-        await world.sleep(600)
-        assert sorted(world.written) == sorted(
-            ("apply", "Node", name) for name in [*names, "plain"]
-        )
-        assert [one for one in world.revisions() if one.code != 200] == []
-        labels = await world.labels("plain")
-        assert (labels[KERNEL], labels.get(PRESENT)) == ("5.15.0-139-generic", None)
-        assert operands_in(labels) == {}
-
-    play(story)
+@in_world
+async def test_each_node_is_written_once_and_machines_without_gpus_differ(world: World) -> None:
+    names = [f"n{number}" for number in range(50)]
+    await world.lead()
+    for name in names:
+        await world.node(name, SYSTEM)
+    await world.node("plain")
+    await world.report_facts("plain", msgspec.structs.replace(SYSTEM, pci=(NIC,)))
+    await world.sleep(600)
+    assert sorted(world.written) == sorted(("apply", "Node", name) for name in [*names, "plain"])
+    assert [each for each in world.revisions() if each.code != 200] == []
+    labels = await world.labels("plain")
+    assert (labels[KERNEL], labels.get(PRESENT)) == ("5.15.0-139-generic", None)
+    assert operands_in(labels) == {}
 
 
-def test_gpus_that_come_up_later_are_one_write_more() -> None:
-    async def story(world: World) -> None:
-        await world.install()
-        await world.node("a", SYSTEM)
-        await world.lead()
-        await world.report_facts("a", msgspec.structs.replace(SYSTEM, gpus=(GPU,)))
-        driver = Facts(driver=LoadedDriver(version="580.95.05"))
-        await world.report_facts("a", driver, writer=Writer.DRIVER)
-        await world.sleep(2)
-        labels = await world.labels("a")
-        assert labels[PRODUCT] == "NVIDIA-H100-80GB-HBM3"
-        assert labels["nvidia.com/cuda.driver-version.full"] == "580.95.05"
-        assert operands_in(labels) == {**ALL_OPERANDS, "mig-manager": "true"}
-        assert len(world.revisions()) == 2
-
-    play(story)
+@in_world
+async def test_gpus_reported_later_are_one_more_write(world: World) -> None:
+    await world.node("a", SYSTEM)
+    await world.lead()
+    await world.report_facts("a", msgspec.structs.replace(SYSTEM, gpus=(GPU,)))
+    driver = Facts(driver=LoadedDriver(version="580.95.05"))
+    await world.report_facts("a", driver, writer=Writer.DRIVER)
+    await world.sleep(2)
+    labels = await world.labels("a")
+    assert labels[PRODUCT] == "NVIDIA-H100-80GB-HBM3"
+    assert labels["nvidia.com/cuda.driver-version.full"] == "580.95.05"
+    assert operands_in(labels) == {**ALL_OPERANDS, "mig-manager": "true"}
+    assert len(world.revisions()) == 2
 
 
-def test_an_upgrade_costs_two_writes_and_its_pause_comes_at_once() -> None:
-    async def story(world: World) -> None:
-        await world.install()
-        await world.node("a", SYSTEM)
-        await world.lead()
-        before = len(world.revisions())
-        await world.set_record("a", record(paused=True))
-        await world.sleep(0.2)
-        paused = await world.operands("a")
-        assert {paused[name] for name in ("dcgm", "client", "container-toolkit")} == {PAUSED}
-        assert {paused[name] for name in ("device-plugin", "dcgm-exporter", "driver")} == {"true"}
-        await world.report_facts("a", Facts(), writer=Writer.DRIVER)
-        await world.sleep(600)
-        await world.set_record("a", record(paused=False))
-        await world.sleep(0.2)
-        assert await world.operands("a") == ALL_OPERANDS
-        assert len(world.revisions()) - before == 2
-
-    play(story)
+@in_world
+async def test_an_upgrade_costs_two_writes_and_pauses_operands_at_once(world: World) -> None:
+    await world.node("a", SYSTEM)
+    await world.lead()
+    before = len(world.revisions())
+    await world.set_record("a", record(paused=True))
+    await world.sleep(0.2)
+    paused = await world.operands("a")
+    assert {paused[name] for name in ("dcgm", "client", "container-toolkit")} == {PAUSED}
+    assert {paused[name] for name in ("device-plugin", "dcgm-exporter", "driver")} == {"true"}
+    await world.report_facts("a", Facts(), writer=Writer.DRIVER)
+    await world.sleep(600)
+    await world.set_record("a", record(paused=False))
+    await world.sleep(0.2)
+    assert await world.operands("a") == ALL_OPERANDS
+    assert len(world.revisions()) - before == 2
 
 
-def test_missing_facts_take_nothing_away_and_gpus_that_are_gone_do() -> None:
-    async def story(world: World) -> None:
-        await world.install()
-        await world.node("a")
-        await world.report_facts("a", msgspec.structs.replace(SYSTEM, gpus=(GPU,)))
-        role = await world.lead()
-        labelled = await world.labels("a")
-        await world.report_facts("a", Facts())
-        await world.report_facts("a", Facts(pci=(NIC,)), boot="another boot")
-        await world.sleep(900)
-        assert await world.labels("a") == labelled
-        await world.report_facts("a", Facts(pci=(NIC,)))
-        await world.sleep(170)
-        assert await world.labels("a") == labelled
-        await world.report_facts("a", SYSTEM)
-        await world.sleep(170)
-        await world.report_facts("a", Facts(pci=(NIC,)))
-        await world.sleep(170)
-        assert await world.labels("a") == labelled
-        assert len(world.revisions()) == 1
-        await world.sleep(15)
-        labels = await world.labels("a")
-        assert (labels[PRESENT], operands_in(labels)) == ("false", {})
-        assert not labels.keys() & set(GPU_LABELS)
-        assert len(world.revisions()) == 2
-        await world.sleep(900)
-        assert len(world.revisions()) == 2
-        assert role.service.unready_reasons() == []
-
-    play(story)
+@in_world
+async def test_absent_gpus_remove_labels_and_missing_facts_do_not(world: World) -> None:
+    await world.node("a")
+    await world.report_facts("a", msgspec.structs.replace(SYSTEM, gpus=(GPU,)))
+    role = await world.lead()
+    labelled = await world.labels("a")
+    await world.report_facts("a", Facts())
+    await world.report_facts("a", Facts(pci=(NIC,)), boot="another boot")
+    await world.sleep(900)
+    assert await world.labels("a") == labelled
+    await world.report_facts("a", Facts(pci=(NIC,)))
+    await world.sleep(170)
+    assert await world.labels("a") == labelled
+    await world.report_facts("a", SYSTEM)
+    await world.sleep(170)
+    await world.report_facts("a", Facts(pci=(NIC,)))
+    await world.sleep(170)
+    assert await world.labels("a") == labelled
+    assert len(world.revisions()) == 1
+    await world.sleep(15)
+    labels = await world.labels("a")
+    assert (labels[PRESENT], operands_in(labels)) == ("false", {})
+    assert not labels.keys() & set(GPU_LABELS)
+    assert len(world.revisions()) == 2
+    await world.sleep(900)
+    assert len(world.revisions()) == 2
+    assert role.service.unready_reasons() == []
 
 
-def test_no_label_is_removed_while_no_report_arrives() -> None:
-    async def story(world: World) -> None:
-        await world.install()
-        await world.node("a", SYSTEM)
-        role = await world.lead()
-        await world.report_facts("a", Facts(pci=(NIC,)))
-        await world.sleep(60)
-        world.bus.cut(role.bus.identity)
-        await world.sleep(600)
-        assert (await world.labels("a"))[PRESENT] == "true"
-        world.bus.restore(role.bus.identity)
-        await world.sleep(100)
-        assert (await world.labels("a"))[PRESENT] == "true"
-        await world.sleep(200)
-        assert (await world.labels("a"))[PRESENT] == "false"
-
-    play(story)
+@in_world
+async def test_no_label_is_removed_while_no_report_arrives(world: World) -> None:
+    await world.node("a", SYSTEM)
+    role = await world.lead()
+    await world.report_facts("a", Facts(pci=(NIC,)))
+    await world.sleep(60)
+    world.bus.cut(role.bus.identity)
+    await world.sleep(600)
+    assert (await world.labels("a"))[PRESENT] == "true"
+    world.bus.restore(role.bus.identity)
+    await world.sleep(100)
+    assert (await world.labels("a"))[PRESENT] == "true"
+    await world.sleep(200)
+    assert (await world.labels("a"))[PRESENT] == "false"
 
 
-def test_what_people_say_is_kept_while_everything_else_moves() -> None:
-    async def story(world: World) -> None:
-        await world.install()
-        await world.node("a", **{f"{DEPLOY}dcgm": "false"})
-        await world.report_facts("a", SYSTEM)
-        await world.lead()
-        await world.label("a", {f"{DEPLOY}client": "false"})
-        await world.set_record("a", record(paused=True))
-        await world.sleep(1)
-        await world.set_record("a", None)
-        await world.sleep(1)
-        found = await world.operands("a")
-        assert found == {**ALL_OPERANDS, "dcgm": "false", "client": "false"}
-        owners = await world.get_node("a")
-        assert not owners.ours & {f"{DEPLOY}dcgm", f"{DEPLOY}client"}
-        await world.label("a", {f"{DEPLOY}operands": "false"})
-        await world.sleep(1)
-        found = await world.operands("a")
-        assert found == {"operands": "false", "dcgm": "false", "client": "false"}
-        await world.label("a", {f"{DEPLOY}operands": None, f"{DEPLOY}client": None})
-        await world.sleep(1)
-        assert await world.operands("a") == {**ALL_OPERANDS, "dcgm": "false"}
-
-    play(story)
+@in_world
+async def test_labels_set_by_users_are_kept_while_others_change(world: World) -> None:
+    await world.node("a", **{f"{DEPLOY}dcgm": "false"})
+    await world.report_facts("a", SYSTEM)
+    await world.lead()
+    await world.label("a", {f"{DEPLOY}client": "false"})
+    await world.set_record("a", record(paused=True))
+    await world.sleep(1)
+    await world.set_record("a", None)
+    await world.sleep(1)
+    found = await world.operands("a")
+    assert found == {**ALL_OPERANDS, "dcgm": "false", "client": "false"}
+    node = await world.get_node("a")
+    assert not node.ours & {f"{DEPLOY}dcgm", f"{DEPLOY}client"}
+    await world.label("a", {f"{DEPLOY}operands": "false"})
+    await world.sleep(1)
+    found = await world.operands("a")
+    assert found == {"operands": "false", "dcgm": "false", "client": "false"}
+    await world.label("a", {f"{DEPLOY}operands": None, f"{DEPLOY}client": None})
+    await world.sleep(1)
+    assert await world.operands("a") == {**ALL_OPERANDS, "dcgm": "false"}
 
 
-def test_labels_of_an_operator_that_went_are_swept_with_its_gpus() -> None:
-    async def story(world: World) -> None:
-        await world.install()
-        await world.node("a")
-        its = {PRESENT: "true", **dict.fromkeys(CONTAINER, "true")}
-        await world.label("a", its, manager="gpu-operator")
-        await world.report_facts("a", Facts(pci=(NIC,)))
-        await world.lead()
-        assert world.written == []
-        await world.sleep(185)
-        labels = await world.labels("a")
-        assert (labels[PRESENT], operands_in(labels)) == ("false", {})
-        assert world.written == [("patch", "Node", "a"), ("apply", "Node", "a")]
-
-    play(story)
+@in_world
+async def test_labels_of_a_removed_operator_are_removed_with_the_gpus(world: World) -> None:
+    await world.node("a")
+    labels = {PRESENT: "true", **dict.fromkeys(CONTAINER, "true")}
+    await world.label("a", labels, manager="gpu-operator")
+    await world.report_facts("a", Facts(pci=(NIC,)))
+    await world.lead()
+    assert world.written == []
+    await world.sleep(185)
+    labels = await world.labels("a")
+    assert (labels[PRESENT], operands_in(labels)) == ("false", {})
+    assert world.written == [("patch", "Node", "a"), ("apply", "Node", "a")]
 
 
-def test_labels_of_another_feature_discovery_are_left_alone() -> None:
-    async def story(world: World) -> None:
-        await world.install()
-        await world.node("a")
-        await world.label("a", {KERNEL: "4.18.0"}, manager="nfd-master")
-        claims = "kernel-version.full,system-os_release.ID"
-        await world.annotate("a", **{"nfd.node.kubernetes.io/feature-labels": claims})
-        await world.report_facts("a", SYSTEM)
-        role = await world.lead()
-        labels = await world.labels("a")
-        assert labels[KERNEL] == "4.18.0"
-        assert "feature.node.kubernetes.io/system-os_release.ID" not in labels
-        assert labels["feature.node.kubernetes.io/kernel-version.major"] == "5"
-        assert role.value("sluice_discovery_labels_left") == 2
-        # It takes one of ours, and gets it.
-        await world.label(
-            "a", {"feature.node.kubernetes.io/kernel-version.major": "4"}, manager="nfd-master"
-        )
-        await world.sleep(60)
-        assert (await world.labels("a"))["feature.node.kubernetes.io/kernel-version.major"] == "4"
-        assert len(world.revisions()) == 1
-
-    play(story)
+@in_world
+async def test_labels_of_another_feature_discovery_are_left_alone(world: World) -> None:
+    await world.node("a")
+    await world.label("a", {KERNEL: "4.18.0"}, manager="nfd-master")
+    claims = "kernel-version.full,system-os_release.ID"
+    await world.annotate("a", **{"nfd.node.kubernetes.io/feature-labels": claims})
+    await world.report_facts("a", SYSTEM)
+    role = await world.lead()
+    labels = await world.labels("a")
+    assert labels[KERNEL] == "4.18.0"
+    assert "feature.node.kubernetes.io/system-os_release.ID" not in labels
+    assert labels["feature.node.kubernetes.io/kernel-version.major"] == "5"
+    assert role.value("sluice_discovery_labels_left") == 2
+    # A label that it takes over is left to it.
+    await world.label(
+        "a", {"feature.node.kubernetes.io/kernel-version.major": "4"}, manager="nfd-master"
+    )
+    await world.sleep(60)
+    assert (await world.labels("a"))["feature.node.kubernetes.io/kernel-version.major"] == "4"
+    assert len(world.revisions()) == 1

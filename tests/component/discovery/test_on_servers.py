@@ -68,10 +68,10 @@ async def test_a_node_is_labelled_paused_edited_and_unchanged_by_a_restart(
         return (await site.kube.get(resources.NODES, name)).metadata.labels
 
     async def wait_for_operands(expected: Mapping[str, str]) -> None:
-        async def labelled() -> bool:
+        async def are_labelled() -> bool:
             return operands_in(await labels()) == expected
 
-        await eventually(labelled, within=60)
+        await eventually(are_labelled, within=60)
 
     async def set_record(record: str | None) -> None:
         body = {"metadata": {"annotations": {RECORD_ANNOTATION: record}}}
@@ -96,7 +96,7 @@ async def test_a_node_is_labelled_paused_edited_and_unchanged_by_a_restart(
         await set_record(None)
         await wait_for_operands(operands)
 
-        # Another feature discovery takes one of our labels, and a GPU Operator left one.
+        # Another feature discovery takes over a label, and a GPU Operator has left one.
         await site.label(name, {f"{KERNEL}minor": "99"}, manager="nfd-master")
         await site.label(name, {f"{DEPLOY}vfio-manager": "true"}, manager="gpu-operator")
         await wait_for_operands(operands)
@@ -114,7 +114,7 @@ async def test_a_node_is_labelled_paused_edited_and_unchanged_by_a_restart(
     async with site.role(run_role) as service:
         await eventually(lambda: service.unready_reasons() == [], within=60)
         await site.label(name, {f"{DEPLOY}operands": None})
-        # That the operands are back shows that the role has reconciled everything.
+        # The restored operands prove that the role has reconciled everything.
         await wait_for_operands(operands)
     after = (await site.revisions())[len(before) :]
     assert [revision.verb for revision in after if revision.code < 300] == ["apply"]

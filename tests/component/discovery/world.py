@@ -1,10 +1,7 @@
-"""What the tests of discovery's cluster role add to the world: Nodes without machines.
+"""A world for tests of discovery's cluster role: Nodes without machines.
 
 The test plays the agents, the scheduler and the people.
 """
-
-from collections.abc import Callable, Collection, Coroutine
-from typing import Any, TypeVar
 
 from libs.contracts.facts import Facts
 from libs.contracts.identities import Writer
@@ -12,10 +9,9 @@ from libs.contracts.node import RECORD_ANNOTATION
 from services.discovery.cluster import resources
 from tests.component import world
 from tests.component.processes import user_of
+from tests.support import Story, played_by
 from tests.unit.discovery.cluster.builders import operands_in
 from tests.unit.policy.situations import cluster_policy
-
-T = TypeVar("T")
 
 USER = user_of(Writer.DISCOVERY_CLUSTER)
 BOOT = "boot-1"
@@ -24,11 +20,6 @@ BOOT = "boot-1"
 class World(world.World):
     WRITER = Writer.DISCOVERY_CLUSTER
     CONTROLLERS = False
-
-    async def install(self, *, crds: Collection[str] | None = None, policy: bool = True) -> None:
-        await super().install(crds=crds)
-        if policy:
-            await self.apply(cluster_policy())
 
     async def node(self, name: str, facts: Facts | None = None, /, **labels: str) -> None:
         """Create a Node, and report these facts."""
@@ -58,5 +49,15 @@ class World(world.World):
         await self.patch(resources.NODES, name, {"metadata": {"annotations": annotations}})
 
 
-def play(story: Callable[[World], Coroutine[Any, Any, T]], *, seed: int = 1) -> T:
-    return world.run_world(story, World, seed=seed)
+def play(story: Story[World]) -> None:
+    """Run a story with an installation and a policy."""
+
+    async def installed(world: World) -> None:
+        await world.install()
+        await world.apply(cluster_policy())
+        await story(world)
+
+    world.run_world(installed, World)
+
+
+in_world = played_by(play)

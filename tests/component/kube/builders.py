@@ -1,4 +1,4 @@
-"""Objects that the tests make, as small as a server takes them."""
+"""Minimal manifests that both servers accept."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ JsonObject = dict[str, Any]
 
 
 def config_map(name: str, data: Mapping[str, str] | None = None, **metadata: Any) -> JsonObject:
-    """The plainest object there is."""
+    """Return a ConfigMap."""
     return {"metadata": {"name": name, **metadata}, **({"data": dict(data)} if data else {})}
 
 
@@ -19,7 +19,7 @@ def pod(
     grace: int = 30,
     **metadata: Any,
 ) -> JsonObject:
-    """On that node without asking the scheduler, which would not send it anywhere."""
+    """Return a pod bound to the node; no scheduler handles it."""
     return {
         "metadata": {"name": name, "labels": dict(labels or {}), **metadata},
         "spec": {
@@ -35,12 +35,12 @@ SINCE = "2026-11-01T00:00:00Z"
 
 
 def condition(kind: str, status: str) -> JsonObject:
-    """Of a node or a pod."""
+    """Return a condition of a node or a pod."""
     return {"type": kind, "status": status, "lastTransitionTime": SINCE}
 
 
 def kubelet_condition(condition: JsonObject) -> JsonObject:
-    """A condition of a node, as its kubelet reports it."""
+    """Return a node condition as a kubelet reports it."""
     return condition | {"lastHeartbeatTime": SINCE}
 
 
@@ -52,7 +52,7 @@ READY = {
 
 
 def budget(name: str, labels: Mapping[str, str], **spec: Any) -> JsonObject:
-    """A PodDisruptionBudget for pods of these labels."""
+    """Return a PodDisruptionBudget for pods with the labels."""
     return {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": dict(labels)}, **spec}}
 
 
@@ -65,7 +65,7 @@ def daemon_set(
     grace: int = 30,
     tolerations: Sequence[Mapping[str, Any]] = (),
 ) -> JsonObject:
-    """On nodes of these labels; its pods carry the label `app`."""
+    """Return a DaemonSet for nodes with the selector's labels; its pods have the label `app`."""
     return {
         "metadata": {"name": name},
         "spec": {

@@ -1,8 +1,8 @@
-"""The life of a small cluster: one script for both servers, and what remains of it to compare.
+"""One script of a small cluster, run on both servers to compare the results.
 
-Three machines, a driver that moves from one DaemonSet to another, a workload with a budget, what a
-person does meanwhile, a record in a custom resource, a lease, and things that go. Each step waits
-until what follows from it is there, so both servers are asked the same.
+It has three machines, a driver that moves between two DaemonSets, a workload with a budget, edits
+by a person, the status of a custom resource, a lease, and deletions. Each step waits for its
+consequences, so both servers get the same requests.
 """
 
 from typing import Any
@@ -35,10 +35,10 @@ REPLICA_SETS = Resource(group="apps", plural="replicasets", kind="ReplicaSet", v
 
 
 class ClusterScript:
-    """One cluster's, from the first machine to the end."""
+    """The steps of the script, from the first machine to the last deletion."""
 
     def __init__(self, sandbox: Sandbox, fleet: KubeletFleet) -> None:
-        self._place = sandbox
+        self._sandbox = sandbox
         self._fleet = fleet
         self._namespace = sandbox.namespace
         self.ours = sandbox.kube()
@@ -46,33 +46,33 @@ class ClusterScript:
         self.alice = sandbox.kube(user=ALICE, manager="kubectl-label")
 
     async def run(self) -> None:
-        """All of it."""
-        a, b, c = [await self._place.machine(self._fleet, name) for name in "abc"]
+        """Run all steps."""
+        a, b, c = [await self._sandbox.machine(self._fleet, name) for name in "abc"]
         for node in (a, b, c):
             await label(self.alice, node, {KEY: "old"})
-        await self._drivers()
-        await self._workload(a)
-        await self._record("Proving")
+        await self._create_drivers()
+        await self._create_workload(a)
+        await self._replace_status("Proving")
         await self._cordon(a)
         await self._evict(a, b)
-        await self._swap(a)
-        await self._record("Proven")
+        await self._change_driver(a)
+        await self._replace_status("Proven")
         await self._release(a)
-        await self._persons(b)
-        await self._leave(c)
-        await self._small()
+        await self._edit(b)
+        await self._delete_node(c)
+        await self._pass_lease_and_delete()
 
-    # The steps.
+    # Steps
 
-    async def _drivers(self) -> None:
+    async def _create_drivers(self) -> None:
         for name in ("old", "new"):
             wanted = daemon_set(name, selector={KEY: name}, grace=1)
             wanted["spec"]["template"]["spec"]["automountServiceAccountToken"] = False
             await self.driver.apply(DAEMON_SETS, wanted, force=False, namespace=self._namespace)
-        await self._ready("old", 3)
+        await self._wait_until_ready("old", 3)
 
-    async def _workload(self, node: str) -> None:
-        """Two pods that can run on that node alone, and may not both be missing."""
+    async def _create_workload(self, node: str) -> None:
+        """Create two pods that only this node can run, with a budget that allows no disruption."""
         await label(self.alice, node, {WORK: "yes"})
         pods = {
             "nodeSelector": {WORK: "yes"},
@@ -89,26 +89,26 @@ class ClusterScript:
             },
         }
         await self.alice.create(REPLICA_SETS, wanted, namespace=self._namespace)
-        await self._ready("job", 2)
+        await self._wait_until_ready("job", 2)
         await self.alice.create(
             POD_DISRUPTION_BUDGETS,
             budget("job", {"app": "job"}, minAvailable=2),
             namespace=self._namespace,
         )
-        await self._allowed(0)
+        await self._wait_until_allowed(0)
 
     async def _cordon(self, node: str) -> None:
-        """One write for all; a second on the same revision is too late, for the taint came."""
+        """Cordon the node; a second write at the same revision conflicts with the new taint."""
         seen = await settled_node(self.ours, node)
-        wanted = self._wanted(node, state="wait-for-jobs-required", cordoned=True)
+        wanted = self._node_manifest(node, state="wait-for-jobs-required", cordoned=True)
         await self._write(seen, wanted)
         await settled_node(self.ours, node)
-        await self._refused(self._write(seen, wanted))
+        await self._assert_refused(self._write(seen, wanted))
 
     async def _evict(self, source: str, target: str) -> None:
-        """Withheld at first; then one after the other, and the other node takes them."""
-        first, second = await self._ready("job", 2)
-        assert isinstance(await self._out(first), BlockedByBudget)
+        """Evict both pods: first the budget blocks it, then they move to the target one by one."""
+        first, second = await self._wait_until_ready("job", 2)
+        assert isinstance(await self._evict_pod(first), BlockedByBudget)
         await patch(
             self.alice,
             POD_DISRUPTION_BUDGETS,
@@ -118,68 +118,72 @@ class ClusterScript:
         )
         await label(self.alice, target, {WORK: "yes"})
         for pod in (first, second):
-            await self._allowed(1)
-            assert await self._out(pod) == Evicted()
-            await self._gone(PODS, pod.metadata.name)
-            await self._ready("job", 2)
-        await self._allowed(1)
-        moved = await self._ready("job", 2)
+            await self._wait_until_allowed(1)
+            assert await self._evict_pod(pod) == Evicted()
+            await self._wait_until_gone(PODS, pod.metadata.name)
+            await self._wait_until_ready("job", 2)
+        await self._wait_until_allowed(1)
+        moved = await self._wait_until_ready("job", 2)
         assert {pod.spec.node_name for pod in moved} == {target} != {source}
 
-    async def _swap(self, node: str) -> None:
-        """The label moves, and with it the driver."""
-        wanted = self._wanted(node, state="pod-restart-required", cordoned=True, driver="new")
+    async def _change_driver(self, node: str) -> None:
+        """Change the driver label; the node's driver pod changes with it."""
+        wanted = self._node_manifest(
+            node, state="pod-restart-required", cordoned=True, driver="new"
+        )
         await self._write(await settled_node(self.ours, node), wanted)
-        await self._ready("new", 1)
-        await self._ready("old", 2)
+        await self._wait_until_ready("new", 1)
+        await self._wait_until_ready("old", 2)
 
     async def _release(self, node: str) -> None:
-        """The cordon goes with what we no longer say; saying the same again writes nothing."""
-        wanted = self._wanted(node, state="upgrade-done", driver="new")
+        """Drop the cordon from the apply, which ends it; a repeated apply writes nothing."""
+        wanted = self._node_manifest(node, state="upgrade-done", driver="new")
         done = await self._write(await settled_node(self.ours, node), wanted)
         assert done.spec.unschedulable is False
         quiet = await settled_node(self.ours, node)
         assert await self._write(quiet, wanted) == quiet
 
-    async def _persons(self, node: str) -> None:
-        """What a person says of a node stays his until we take it by force."""
+    async def _edit(self, node: str) -> None:
+        """Check that a person owns his edits until an apply with force."""
         await self._write(
-            await settled_node(self.ours, node), self._wanted(node, state="upgrade-required")
+            await settled_node(self.ours, node), self._node_manifest(node, state="upgrade-required")
         )
         await label(self.alice, node, {STATE: "mine", "life.example/note": "hands-off"})
         await cordon(self.alice, node)
         seen = await settled_node(self.ours, node)
-        again = self._wanted(node, state="upgrade-required", cordoned=True)
-        await self._refused(self._write(seen, again, force=False))
-        await self._write(seen, again)
+        manifest = self._node_manifest(node, state="upgrade-required", cordoned=True)
+        await self._assert_refused(self._write(seen, manifest, force=False))
+        await self._write(seen, manifest)
         await self._write(
-            await settled_node(self.ours, node), self._wanted(node, state="upgrade-required")
+            await settled_node(self.ours, node), self._node_manifest(node, state="upgrade-required")
         )
         assert (await settled_node(self.ours, node)).spec.unschedulable is True
 
-    async def _leave(self, node: str) -> None:
-        """The driver leaves first; a node of that name with another uid is never touched."""
+    async def _delete_node(self, node: str) -> None:
+        """Remove the driver, then the node; a write with the uid of the deleted node is refused."""
         await label(self.alice, node, {KEY: None})
-        await self._ready("old", 1)
+        await self._wait_until_ready("old", 1)
         seen = await settled_node(self.ours, node)
         self._fleet[node].power_off()
         await self.alice.delete(NODES, node, uid=seen.metadata.uid)
-        await self._refused(self._write(seen, self._wanted(node, state="upgrade-required")))
+        await self._assert_refused(
+            self._write(seen, self._node_manifest(node, state="upgrade-required"))
+        )
 
-    async def _record(self, phase: str) -> None:
-        """A PUT of the status; the same again on the old revision is refused."""
+    async def _replace_status(self, phase: str) -> None:
+        """Replace the status; a second replacement of the old revision is refused."""
         try:
             read = await get_json(self.ours, WIDGETS, "pool", namespace=self._namespace)
         except NotFound:
-            await self._place.install(definition())
+            await self._sandbox.install(definition())
             await self.ours.create(WIDGETS, widget("pool", mode="Pause"), namespace=self._namespace)
             read = await get_json(self.ours, WIDGETS, "pool", namespace=self._namespace)
         wanted = read | {"status": {"phase": phase, "whole": {phase: {"token": 1}}}}
-        await self._put(wanted)
-        await self._refused(self._put(wanted | {"status": {"phase": "Lost"}}))
+        await self._put_status(wanted)
+        await self._assert_refused(self._put_status(wanted | {"status": {"phase": "Lost"}}))
 
-    async def _small(self) -> None:
-        """A lease that changes hands, an event, and what a finalizer holds."""
+    async def _pass_lease_and_delete(self) -> None:
+        """Pass a lease on, write an event, and delete an object with a finalizer."""
         lease = await self.ours.create(
             LEASES,
             {"metadata": {"name": "leader"}, "spec": {"holderIdentity": "one"}},
@@ -203,9 +207,9 @@ class ClusterScript:
             namespace=self._namespace,
         )
         held = config_map("held", {"k": "1"}, finalizers=["sluice.dev/held"])
-        made = await self.ours.create(CONFIG_MAPS, held, namespace=self._namespace)
+        created = await self.ours.create(CONFIG_MAPS, held, namespace=self._namespace)
         await self.alice.delete(
-            CONFIG_MAPS, "held", uid=made.metadata.uid, namespace=self._namespace
+            CONFIG_MAPS, "held", uid=created.metadata.uid, namespace=self._namespace
         )
         await patch(
             self.ours,
@@ -214,18 +218,18 @@ class ClusterScript:
             {"metadata": {"finalizers": None}},
             namespace=self._namespace,
         )
-        await self._gone(CONFIG_MAPS, "held")
+        await self._wait_until_gone(CONFIG_MAPS, "held")
         await send_request(
             self.alice,
             "DELETE",
             DAEMON_SETS.path(namespace=self._namespace, name="old"),
             propagationPolicy="Background",
         )
-        await self._ready("old", 0)
+        await self._wait_until_ready("old", 0)
 
-    # What the steps are made of.
+    # Requests and waits
 
-    def _wanted(
+    def _node_manifest(
         self, node: str, *, state: str, cordoned: bool = False, driver: str = ""
     ) -> dict[str, Any]:
         labels = {STATE: state} | ({KEY: driver} if driver else {})
@@ -241,30 +245,30 @@ class ClusterScript:
         )
         return await self.ours.apply(NODES, wanted, force=force, preconditions=fence)
 
-    async def _put(self, wanted: dict[str, Any]) -> object:
+    async def _put_status(self, wanted: dict[str, Any]) -> object:
         return await self.ours.replace(
             WIDGETS, wanted, namespace=self._namespace, subresource="status"
         )
 
-    async def _refused(self, write: Any) -> None:
+    async def _assert_refused(self, write: Any) -> None:
         try:
             await write
         except (Conflict, NotFound, Gone):
             return
         except KubeError as error:
-            raise AssertionError(f"refused, but otherwise: {error!r}") from error
-        raise AssertionError("this was to be refused")
+            raise AssertionError(f"expected Conflict, NotFound or Gone, got {error!r}") from error
+        raise AssertionError("the write succeeded; expected a refusal")
 
-    async def _out(self, pod: Pod) -> object:
+    async def _evict_pod(self, pod: Pod) -> object:
         return await self.ours.evict(
             pod.metadata.name, namespace=self._namespace, uid=pod.metadata.uid
         )
 
-    async def _ready(self, app: str, count: int) -> list[Pod]:
-        """So many pods, all ready and none that is going; in order of their names."""
+    async def _wait_until_ready(self, app: str, count: int) -> list[Pod]:
+        """Wait until the app has exactly this many pods, all ready; return them sorted by name."""
         found: list[Pod] = []
 
-        async def there() -> bool:
+        async def all_ready() -> bool:
             nonlocal found
             page = await self.ours.list_page(PODS, namespace=self._namespace, labels=f"app={app}")
             found = list(page.items)
@@ -274,10 +278,10 @@ class ClusterScript:
                 for pod in found
             )
 
-        await eventually(there)
+        await eventually(all_ready)
         return found
 
-    async def _allowed(self, count: int) -> None:
+    async def _wait_until_allowed(self, count: int) -> None:
         async def agrees() -> bool:
             now = await get_json(
                 self.ours, POD_DISRUPTION_BUDGETS, "job", namespace=self._namespace
@@ -291,7 +295,7 @@ class ClusterScript:
 
         await eventually(agrees)
 
-    async def _gone(self, resource: Resource[Any], name: str) -> None:
+    async def _wait_until_gone(self, resource: Resource[Any], name: str) -> None:
         async def gone() -> bool:
             try:
                 await self.ours.get(resource, name, namespace=self._namespace)

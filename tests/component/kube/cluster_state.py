@@ -1,4 +1,4 @@
-"""What remains of a life, without what differs from run to run: objects, and what was written."""
+"""The objects and writes of a sandbox, without the parts that differ from run to run."""
 
 import re
 from collections import defaultdict
@@ -23,7 +23,7 @@ from tests.component.kube.sandbox import ADMIN, ALICE, Sandbox
 from tests.component.kube.widgets import WIDGETS
 
 Written = dict[str, list[tuple[Any, ...]]]
-"""By object: user, manager, verb, code and changes of each write, in order."""
+"""User, manager, verb, code and changes of each write, in order, by object."""
 
 _KINDS = (
     NODES,
@@ -37,8 +37,8 @@ _KINDS = (
     EVENTS,
     CONFIG_MAPS,
 )
-_THEIRS = {"kube-root-ca.crt"}
-"""Put into every namespace."""
+_DEFAULT_OBJECTS = {"kube-root-ca.crt"}
+"""Objects that a controller creates in every namespace."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -50,17 +50,19 @@ _DROPPED = frozenset({"resourceVersion", "selfLink", "managedFields"})
 
 
 async def collect_objects(sandbox: Sandbox) -> dict[str, Any]:
-    """By kind and name, with the managers that are not controllers of the server."""
+    """Return the objects by kind and name; only managers of our clients are kept."""
     kube = sandbox.kube()
     found: defaultdict[str, list[Any]] = defaultdict(list)
     for resource in _KINDS:
         path = resource.path(namespace=sandbox.namespace if resource.namespaced else "")
         for item in (await send_request(kube, "GET", path))["items"]:
             name: str = item["metadata"]["name"]
-            if name in _THEIRS or not (resource.namespaced or name.startswith(sandbox.prefix)):
+            if name in _DEFAULT_OBJECTS or not (
+                resource.namespaced or name.startswith(sandbox.prefix)
+            ):
                 continue
             if item.get("reportingComponent"):
-                continue  # an event of a controller
+                continue  # controllers of the two servers report differently
             shown = normalize(item, sandbox)
             shown["managers"] = [
                 normalize(entry, sandbox)
@@ -72,7 +74,7 @@ async def collect_objects(sandbox: Sandbox) -> dict[str, Any]:
 
 
 async def collect_writes(sandbox: Sandbox) -> Written:
-    """What our people and services wrote, or were refused."""
+    """Return the writes of people and services, refused ones included."""
     found: Written = defaultdict(list)
     for revision in await sandbox.revisions():
         if revision.user not in (ADMIN, ALICE) or revision.manager == "test-set-up":
@@ -83,7 +85,7 @@ async def collect_writes(sandbox: Sandbox) -> Written:
 
 
 def normalize(value: Any, sandbox: Sandbox) -> Any:
-    """Without times, uids, revisions, addresses, and names that were made up."""
+    """Return the value without times, uids, revisions, addresses and generated names."""
     if isinstance(value, Mapping):
         tree = cast(Mapping[str, Any], value)
         return {

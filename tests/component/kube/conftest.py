@@ -12,7 +12,7 @@ from tests.component.kube.widgets import WIDGETS, definition
 
 @pytest.fixture
 async def sandbox(server: ServerUnderTest) -> AsyncIterator[Sandbox]:
-    """The part of the server that belongs to this test."""
+    """Return the part of the server that belongs to this test."""
     sandbox = Sandbox(server, token=secrets.token_hex(4))
     await sandbox.open()
     yield sandbox
@@ -21,30 +21,30 @@ async def sandbox(server: ServerUnderTest) -> AsyncIterator[Sandbox]:
 
 @pytest.fixture
 async def kube(sandbox: Sandbox) -> Kube:
-    """The client of Sluice."""
+    """Return a client that acts as Sluice."""
     return sandbox.kube()
 
 
 @pytest.fixture
 async def node(sandbox: Sandbox) -> str:
-    """The name of a registered node."""
+    """Register a node; return its name."""
     return await sandbox.node("n")
 
 
 @pytest.fixture
 async def alice(sandbox: Sandbox) -> Kube:
-    """A person who labels nodes with kubectl."""
+    """Return a client of a person with kubectl."""
     return sandbox.kube(user=ALICE, manager="kubectl-label")
 
 
 @pytest.fixture
 async def widgets(sandbox: Sandbox) -> str:
-    """The path of this test's widgets, served."""
+    """Install the custom kind; return the path of this test's widgets."""
     await sandbox.install(definition())
     return WIDGETS.path(namespace=sandbox.namespace)
 
 
 @pytest.fixture
 def key(sandbox: Sandbox) -> str:
-    """A node label that only this test uses."""
+    """Return a node label that only this test uses."""
     return f"test.example/{sandbox.prefix}driver"

@@ -1,4 +1,4 @@
-"""DaemonSets in a test: their pods, their numbers, and what their kubelets would do."""
+"""DaemonSets in a test: their pods, their status, and the writes of a kubelet."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,33 +19,33 @@ async def pods_of(sandbox: Sandbox, name: str) -> list[Pod]:
 
 
 async def bound_pods(sandbox: Sandbox, name: str, count: int = 1) -> list[Pod]:
-    """Its pods, once there are so many that are not dying, each on a node."""
-    found: list[Pod] = []
+    """Wait until this many pods are bound and not terminating; return them sorted by node."""
+    pods: list[Pod] = []
 
-    async def there() -> bool:
-        nonlocal found
-        found = [pod for pod in await pods_of(sandbox, name) if not pod.metadata.deletion_timestamp]
-        return len(found) == count and all(pod.spec.node_name for pod in found)
+    async def all_bound() -> bool:
+        nonlocal pods
+        pods = [pod for pod in await pods_of(sandbox, name) if not pod.metadata.deletion_timestamp]
+        return len(pods) == count and all(pod.spec.node_name for pod in pods)
 
-    await eventually(there)
-    return sorted(found, key=lambda pod: pod.spec.node_name)
+    await eventually(all_bound)
+    return sorted(pods, key=lambda pod: pod.spec.node_name)
 
 
 async def terminating_pods(sandbox: Sandbox, name: str, count: int = 1) -> list[Pod]:
-    """Its pods that were told to go, once there are so many."""
-    found: list[Pod] = []
+    """Wait until this many pods are terminating; return them."""
+    pods: list[Pod] = []
 
-    async def there() -> bool:
-        nonlocal found
-        found = [pod for pod in await pods_of(sandbox, name) if pod.metadata.deletion_timestamp]
-        return len(found) == count
+    async def all_terminating() -> bool:
+        nonlocal pods
+        pods = [pod for pod in await pods_of(sandbox, name) if pod.metadata.deletion_timestamp]
+        return len(pods) == count
 
-    await eventually(there)
-    return found
+    await eventually(all_terminating)
+    return pods
 
 
 async def mark_ready(sandbox: Sandbox, pods: Sequence[Pod]) -> None:
-    """What their kubelet would report."""
+    """Report the pods ready, as a kubelet does."""
     kubelet = sandbox.kube(manager="kubelet")
     for pod in pods:
         await patch(
@@ -59,23 +59,23 @@ async def mark_ready(sandbox: Sandbox, pods: Sequence[Pod]) -> None:
 
 
 async def finish_pod(sandbox: Sandbox, pod: Pod) -> None:
-    """What their kubelet would do when all containers have ended."""
+    """Delete the pod, as a kubelet does when all containers have ended."""
     await sandbox.kube(manager="kubelet").delete(
         PODS, pod.metadata.name, uid=pod.metadata.uid, namespace=sandbox.namespace, grace=0
     )
 
 
 async def daemonset_status(sandbox: Sandbox, name: str, **numbers: int) -> DaemonSetStatus:
-    """Its status, once it has these numbers."""
-    found = DaemonSetStatus()
+    """Wait until the status has these numbers; return it."""
+    status = DaemonSetStatus()
 
-    async def there() -> bool:
-        nonlocal found
-        found = (await sandbox.kube().get(DAEMON_SETS, name, namespace=sandbox.namespace)).status
-        return all(getattr(found, field) == value for field, value in numbers.items())
+    async def matches() -> bool:
+        nonlocal status
+        status = (await sandbox.kube().get(DAEMON_SETS, name, namespace=sandbox.namespace)).status
+        return all(getattr(status, field) == value for field, value in numbers.items())
 
-    await eventually(there)
-    return found
+    await eventually(matches)
+    return status
 
 
 async def create_daemonset(

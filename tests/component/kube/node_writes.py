@@ -1,4 +1,4 @@
-"""How we write to a node: all that we want of it, in one apply that is guarded."""
+"""Writes to a node as Sluice sends them: all desired fields in one guarded apply."""
 
 from typing import Any
 
@@ -14,20 +14,20 @@ REQUEST = "sluice.dev/request"
 def desired_node(
     node: str, *, cordoned: bool | None = None, **metadata: dict[str, str]
 ) -> dict[str, Any]:
-    """All that we want of a node."""
+    """Return a node with the fields that Sluice desires."""
     spec = {} if cordoned is None else {"spec": {"unschedulable": cordoned}}
     return {"metadata": {"name": node, **metadata}, **spec}
 
 
 def preconditions(node: Node) -> Preconditions:
-    """That very node, at that very revision."""
+    """Return preconditions on the uid and the revision of the node."""
     return Preconditions(uid=node.metadata.uid, resource_version=node.metadata.resource_version)
 
 
 async def apply_node(
     kube: Kube, node: str, *, force: bool = True, cordoned: bool | None = None, **metadata: Any
 ) -> Node:
-    """Apply as we do: to the node as it is when nobody else is about to write."""
+    """Apply to the node once the controllers have no more to write."""
     now = await settled_node(kube, node)
     wanted = desired_node(node, cordoned=cordoned, **metadata)
     return await kube.apply(NODES, wanted, force=force, preconditions=preconditions(now))

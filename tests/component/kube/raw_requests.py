@@ -1,4 +1,4 @@
-"""What others than our client do to a server, as requests: people with kubectl, controllers."""
+"""Requests as other clients send them: people with kubectl, and controllers."""
 
 import asyncio
 import re
@@ -13,9 +13,8 @@ from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.requests import JSON
 from libs.kube.resources import NODES, Resource
 
-STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
-
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JsonObject = dict[str, Any]
 
 
@@ -28,7 +27,7 @@ async def send_request(
     content_type: str = JSON,
     **query: str,
 ) -> JsonObject:
-    """A request in its own words, and the whole object that came back."""
+    """Send a raw request; return the whole object of the response."""
     answer = await kube.request(method, path, query=query, body=body, content_type=content_type)
     return cast(JsonObject, msgspec.json.decode(answer))
 
@@ -36,7 +35,7 @@ async def send_request(
 async def get_json(
     kube: Kube, resource: Resource[Any], name: str, *, namespace: str = ""
 ) -> JsonObject:
-    """An object with all its fields."""
+    """Return an object with all its fields."""
     return await send_request(kube, "GET", resource.path(namespace=namespace, name=name))
 
 
@@ -50,7 +49,7 @@ async def patch(
     subresource: str = "",
     kind: str = MERGE_PATCH,
 ) -> JsonObject:
-    """An unguarded patch, as people make them."""
+    """Patch without preconditions, as kubectl does."""
     path = resource.path(namespace=namespace, name=name, subresource=subresource)
     return await send_request(
         kube, "PATCH", path, body=change, content_type=kind, fieldManager=kube.manager
@@ -58,12 +57,12 @@ async def patch(
 
 
 async def label(kube: Kube, node: str, labels: Mapping[str, str | None]) -> JsonObject:
-    """`kubectl label node`."""
+    """Label a node, as `kubectl label` does."""
     return await patch(kube, NODES, node, {"metadata": {"labels": labels}})
 
 
 async def cordon(kube: Kube, node: str, *, wanted: bool = True) -> JsonObject:
-    """`kubectl cordon`, or uncordon: what is so already is not written."""
+    """Cordon or uncordon as kubectl does: without a write if the node is so already."""
     now = await get_json(kube, NODES, node)
     if now["spec"].get("unschedulable", False) is wanted:
         return now
@@ -71,17 +70,8 @@ async def cordon(kube: Kube, node: str, *, wanted: bool = True) -> JsonObject:
     return await patch(kube, NODES, node, change, kind=STRATEGIC_PATCH)
 
 
-async def token_review(kube: Kube, **spec: Any) -> JsonObject:
-    """What the server says of a token."""
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
-    answer = await send_request(
-        kube, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", body=body
-    )
-    return cast(JsonObject, answer["status"])
-
-
 def managed_fields(obj: JsonObject) -> list[JsonObject]:
-    """Its managedFields without what differs from run to run."""
+    """Return the managedFields without the parts that differ from run to run."""
     fields = cast(list[JsonObject], obj["metadata"].get("managedFields", []))
     return [
         {key: value for key, value in entry.items() if key not in ("time", "fieldsType")}
@@ -92,7 +82,7 @@ def managed_fields(obj: JsonObject) -> list[JsonObject]:
 def managed_fields_entry(
     manager: str, operation: str, fields: JsonObject, **more: str
 ) -> JsonObject:
-    """An entry of managedFields, as `managers` gives it."""
+    """Return an entry in the form that `managed_fields` returns."""
     return {
         "manager": manager,
         "operation": operation,
@@ -105,7 +95,7 @@ def managed_fields_entry(
 async def field_owners(
     kube: Kube, resource: Resource[Any], name: str, path: str, *, namespace: str = ""
 ) -> list[str]:
-    """Who owns the field of that path, e.g. `f:spec.f:unschedulable`, in order of their names."""
+    """Return the sorted managers that own a field, e.g. `f:spec.f:unschedulable`."""
     found: list[str] = []
     for entry in managed_fields(await get_json(kube, resource, name, namespace=namespace)):
         fields = entry["fieldsV1"]
@@ -119,7 +109,7 @@ async def field_owners(
 
 
 class RawWatch:
-    """What a watch says, event by event."""
+    """The events of a watch, decoded from its chunks."""
 
     def __init__(self, chunks: AsyncIterator[bytes]) -> None:
         self._chunks = chunks
@@ -127,18 +117,18 @@ class RawWatch:
         self._events: deque[JsonObject] = deque()
 
     async def next(self) -> JsonObject:
-        """The next event, within a generous time."""
+        """Return the next event."""
         event = await self._next()
         if event is None:
-            raise AssertionError("the watch ended instead of saying something")
+            raise AssertionError("the watch ended; expected an event")
         return event
 
     async def take(self, count: int) -> list[tuple[str, str, str]]:
-        """So many events: what happened, to what, and the revision."""
+        """Return the summaries of this many events."""
         return [summarize(await self.next()) for _ in range(count)]
 
     async def rest(self) -> list[JsonObject]:
-        """All until the server ends it."""
+        """Return all events until the server ends the watch."""
         events: list[JsonObject] = []
         while (event := await self._next()) is not None:
             events.append(event)
@@ -157,12 +147,12 @@ class RawWatch:
 
 @asynccontextmanager
 async def raw_watch(kube: Kube, path: str, **query: str) -> AsyncGenerator[RawWatch]:
-    """A watch in its own words."""
+    """Open a watch with a raw query."""
     async with kube.stream(path, query={"watch": "true", **query}) as answer:
         yield RawWatch(answer.chunks())
 
 
 def summarize(event: JsonObject) -> tuple[str, str, str]:
-    """What happened, to what, and the revision that the object had then."""
+    """Return the event's type, and the object's name and revision."""
     metadata = event["object"]["metadata"]
     return event["type"], metadata.get("name", ""), metadata["resourceVersion"]

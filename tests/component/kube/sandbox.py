@@ -1,4 +1,4 @@
-"""Where the suite runs: a simulated API server behind HTTP, and a real control plane."""
+"""The part of a server that one test uses; the server is simulated or real."""
 
 import contextlib
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ from tests.support import eventually
 
 ADMIN = "admin"
 ALICE = "alice"
-"""A person who may do everything."""
+"""A user with all rights."""
 NOBODY = "nobody"
-"""Known to the server, without any right."""
+"""An authenticated user without any right."""
 KUBELET = "kubelet"
-"""Of all machines; a real one is known by its node's name."""
+"""One user for all machines; a real kubelet has a user of its own."""
 USERS: dict[str, Sequence[str]] = {
     ALICE: ["system:masters"],
     KUBELET: ["system:masters"],
@@ -38,11 +38,11 @@ USERS: dict[str, Sequence[str]] = {
 }
 
 DEFAULT_MANAGER = "sluice-scheduler"
-"""The field manager of what the tests do, where nothing else is said."""
+"""The default field manager of the tests."""
 
 
 class ServerUnderTest(Protocol):
-    """What differs between the two."""
+    """The operations that differ between the simulated and the real server."""
 
     name: str
 
@@ -60,61 +60,61 @@ class ServerUnderTest(Protocol):
 
 
 class Sandbox:
-    """One test's part of a server: a namespace and node names that nobody else has."""
+    """One test's part of a server: a namespace and a prefix of node names of its own."""
 
     def __init__(self, server: ServerUnderTest, *, token: str) -> None:
         self._server = server
-        self._clean = self.kube(manager="test-set-up")
+        self._set_up = self.kube(manager="test-set-up")
         self.name = server.name
         self.namespace = f"t-{token}"
         self.prefix = f"{token}-"
-        self._own: list[tuple[Resource[Any], str]] = []
+        self._cluster_scoped: list[tuple[Resource[Any], str]] = []
 
     async def open(self) -> None:
-        """Pods can be created in the namespace then."""
-        await self._clean.create(NAMESPACES, {"metadata": {"name": self.namespace}})
-        # Pods need it, and its controller takes a while.
+        """Create the namespace, ready for pods."""
+        await self._set_up.create(NAMESPACES, {"metadata": {"name": self.namespace}})
+        # A pod needs the default account, and its controller takes a while.
         account = {"metadata": {"name": "default"}}
         with contextlib.suppress(AlreadyExists):
-            await self._clean.create(SERVICE_ACCOUNTS, account, namespace=self.namespace)
+            await self._set_up.create(SERVICE_ACCOUNTS, account, namespace=self.namespace)
 
     async def close(self) -> None:
-        """Nothing that other tests see stays on the server.
+        """Delete the cluster-scoped objects of the test.
 
-        The namespace does: to empty one costs a real server more than most tests.
+        The namespace stays: to empty one costs a real server more than most tests.
         """
-        for resource, name in reversed(self._own):
+        for resource, name in reversed(self._cluster_scoped):
             await self._remove(resource, name)
 
     def kube(self, *, user: str = ADMIN, manager: str = DEFAULT_MANAGER) -> Kube:
-        """A client, which ends with the test."""
+        """Return a client; its connection is closed at the end of the test."""
         return Kube(self._server.wire(user), manager=manager, clock=SystemClock())
 
     async def install(self, definition: dict[str, Any]) -> None:
-        """A custom kind that many tests share; returns when its objects can be made."""
+        """Install a custom kind, shared by the tests; return when it is served."""
         with contextlib.suppress(AlreadyExists):
-            await self._clean.request("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), body=definition)
+            await self._set_up.request("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), body=definition)
         names = definition["spec"]["names"]
         group, version = definition["spec"]["group"], definition["spec"]["versions"][0]["name"]
         path = f"/apis/{group}/{version}/{names['plural']}"
 
         async def served() -> bool:
             try:
-                await self._clean.request("GET", path)
-            except (NotFound, TooManyRequests):  # its storage is being made
+                await self._set_up.request("GET", path)
+            except (NotFound, TooManyRequests):  # the server still creates its storage
                 return False
             return True
 
         await eventually(served)
 
     def token(self, user: str) -> str:
-        """What the server knows that user by."""
+        """Return the token of the user."""
         return self._server.token(user)
 
     async def raw_response(
         self, method: str, path: str, body: object = None, *, accept: str = JSON
     ) -> tuple[int, Any]:
-        """Status and body as they are, whatever they are."""
+        """Send a request; return status and body, errors included."""
         request = Request(
             method=method,
             path=path,
@@ -145,26 +145,26 @@ class Sandbox:
         return name
 
     async def machine(self, fleet: KubeletFleet, name: str) -> str:
-        """A machine that has registered its Node; its name has the test's prefix."""
+        """Add a machine; return its name, with the test's prefix, once its Node is registered."""
         name = self.prefix + name
         self.delete_at_close(NODES, name)
         fleet.add(name)
 
-        async def there() -> bool:
+        async def is_registered() -> bool:
             return name in {
-                item.metadata.name for item in (await self._clean.list_page(NODES)).items
+                item.metadata.name for item in (await self._set_up.list_page(NODES)).items
             }
 
-        await eventually(there)
-        await settled_node(self._clean, name)
+        await eventually(is_registered)
+        await settled_node(self._set_up, name)
         return name
 
     def delete_at_close(self, resource: Resource[Any], name: str) -> None:
-        """A cluster-scoped object that must not outlive the test."""
-        self._own.append((resource, name))
+        """Delete this cluster-scoped object when the sandbox closes."""
+        self._cluster_scoped.append((resource, name))
 
     async def revisions(self) -> list[Revision]:
-        """What was written, or tried, to what is this test's, since it began; oldest first."""
+        """Return the writes to this test's objects, refused ones included, oldest first."""
         return [
             revision
             for revision in await self._server.revisions()
@@ -172,42 +172,42 @@ class Sandbox:
         ]
 
     def machines(self) -> AbstractAsyncContextManager[KubeletFleet]:
-        """Machines with kubelets, to which the test may add."""
+        """Run machines with kubelets; the test adds its own to the fleet."""
         return self._server.machines()
 
     async def compact(self) -> None:
-        """The server forgets all that was before now."""
+        """Compact the history of the server up to now."""
         await self._server.compact()
 
     async def restart(self) -> None:
-        """Every connection is cut; returns when it serves again."""
+        """Restart the server, which cuts every connection; return when it serves again."""
         await self._server.restart()
 
     async def _remove(self, resource: Resource[Any], name: str) -> None:
         with contextlib.suppress(NotFound):
-            await self._clean.request(
+            await self._set_up.request(
                 "PATCH",
                 resource.path(name=name),
                 body={"metadata": {"finalizers": None}},
                 content_type="application/merge-patch+json",
             )
-            await self._clean.request("DELETE", resource.path(name=name))
+            await self._set_up.request("DELETE", resource.path(name=name))
 
 
 async def settled_node(kube: Kube, node: str) -> views.Node:
-    """The node, once the controllers have written all that follows from what it is."""
-    now = await kube.get(NODES, node)
+    """Wait until the controllers have written the node's taints and annotations; return it."""
+    current = await kube.get(NODES, node)
 
-    async def quiet() -> bool:
-        nonlocal now
-        now = await kube.get(NODES, node)
-        keys = {taint.key for taint in now.spec.taints}
+    async def settled() -> bool:
+        nonlocal current
+        current = await kube.get(NODES, node)
+        keys = {taint.key for taint in current.spec.taints}
         cordoned = "node.kubernetes.io/unschedulable" in keys
         return (
-            cordoned is now.spec.unschedulable
+            cordoned is current.spec.unschedulable
             and "node.kubernetes.io/not-ready" not in keys
-            and "node.alpha.kubernetes.io/ttl" in now.metadata.annotations
+            and "node.alpha.kubernetes.io/ttl" in current.metadata.annotations
         )
 
-    await eventually(quiet)
-    return now
+    await eventually(settled)
+    return current

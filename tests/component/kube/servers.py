@@ -1,4 +1,4 @@
-"""The two servers as one test sees them: the real control plane, and a simulated one."""
+"""The two servers under test: the real control plane, and a simulated one."""
 
 import random
 import ssl
@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from libs.contracts.journal import Revision
-from libs.forecast.world import SteadyWorld
 from libs.kube.client import Kube
 from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.requests import Transport
@@ -21,15 +20,16 @@ from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from libs.testing.realkube.cluster import RealKube
 from libs.testing.simulation import make_env
+from libs.testing.stage.worlds import SteadyWorld
 from tests.component.kube import widgets
 from tests.component.kube.sandbox import ADMIN, KUBELET, ServerUnderTest
 
 AT_ONCE = SteadyWorld(pull_seconds=0, init_seconds=0, ready_seconds=0, stop_seconds=0)
-"""Machines on which nothing takes long."""
+"""A world model without delays."""
 
 
 class RealServer:
-    """A control plane that lives through the whole session."""
+    """The real control plane, shared by the whole session."""
 
     name = "real"
 
@@ -82,7 +82,7 @@ class RealServer:
 
 
 class SimulatedServer:
-    """A server of this test's own, with the controllers that a real one has."""
+    """A simulated server of one test, with the controllers of a real one."""
 
     name = "simulated"
 
@@ -119,7 +119,7 @@ class SimulatedServer:
 
 
 class Connections:
-    """A connection for each user, until the test ends."""
+    """One connection for each user, closed at the end of the test."""
 
     def __init__(
         self,
@@ -145,14 +145,14 @@ class Connections:
 
 @asynccontextmanager
 async def real(plane: RealKube) -> AsyncGenerator[ServerUnderTest]:
-    """The control plane of this session, as one test sees it."""
+    """Yield the control plane of this session."""
     async with AsyncExitStack() as connections:
         yield RealServer(plane, connections)
 
 
 @asynccontextmanager
 async def simulated() -> AsyncGenerator[ServerUnderTest]:
-    """Over HTTP, so that all of the client is tried; its controllers are at it without."""
+    """Yield a simulated server over HTTP; its controllers call it in memory."""
     clock, source = SystemClock(), random.Random(1)
     server = ApiServer(
         clock=clock,
@@ -161,16 +161,16 @@ async def simulated() -> AsyncGenerator[ServerUnderTest]:
         rules={widgets.IMMUTABLE: widgets.pool_stays, **CEL_RULES},
     )
 
-    def inside(user: str, manager: str) -> Kube:
+    def kube_for(user: str, manager: str) -> Kube:
         return Kube(server.transport(user=user), manager=manager, clock=clock)
 
     cluster = SimulatedCluster(
-        inside,
+        kube_for,
         model=AT_ONCE,
         env=make_env(clock=clock, ids=SeededIds(random.Random(3)), random=source),
     )
-    async with AsyncExitStack() as all_of_it:
-        door = await all_of_it.enter_async_context(serve_http(server))
-        await all_of_it.enter_async_context(cluster)
-        connections = await all_of_it.enter_async_context(AsyncExitStack())
-        yield SimulatedServer(server, door.url, connections, fleet=cluster.fleet)
+    async with AsyncExitStack() as stack:
+        frontend = await stack.enter_async_context(serve_http(server))
+        await stack.enter_async_context(cluster)
+        connections = await stack.enter_async_context(AsyncExitStack())
+        yield SimulatedServer(server, frontend.url, connections, fleet=cluster.fleet)

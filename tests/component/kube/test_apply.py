@@ -1,4 +1,4 @@
-"""Server-side apply and field ownership, exactly as a server records it."""
+"""Server-side apply, and field ownership exactly as a server records it."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ async def recorded(sandbox: Sandbox, name: str = "a") -> list[dict[str, Any]]:
 
 
 async def test_an_apply_creates_a_missing_object(sandbox: Sandbox, kube: Kube) -> None:
-    made = await kube.apply(
+    created = await kube.apply(
         CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=sandbox.namespace
     )
 
-    assert made.metadata.uid
+    assert created.metadata.uid
     assert await recorded(sandbox) == [
         managed_fields_entry(kube.manager, "Apply", {"f:data": {"f:k": {}}}),
     ]
@@ -76,14 +76,14 @@ async def test_a_merge_owns_the_fields_that_it_changed(sandbox: Sandbox, kube: K
 async def test_a_replacement_without_a_field_removes_its_owner(
     sandbox: Sandbox, kube: Kube
 ) -> None:
-    made = await kube.create(
+    created = await kube.create(
         CONFIG_MAPS, config_map("a", {"k": "1", "gone": "1"}), namespace=sandbox.namespace
     )
     other = sandbox.kube(manager="other")
 
     await other.replace(
         CONFIG_MAPS,
-        config_map("a", {"k": "1"}, resourceVersion=made.metadata.resource_version),
+        config_map("a", {"k": "1"}, resourceVersion=created.metadata.resource_version),
         namespace=sandbox.namespace,
     )
 
@@ -95,7 +95,7 @@ async def test_a_replacement_without_a_field_removes_its_owner(
 async def test_an_object_without_owned_fields_has_owners_from_the_first_apply_on(
     sandbox: Sandbox, kube: Kube
 ) -> None:
-    """What was there then belongs to one manager of a made-up name."""
+    """Its earlier fields belong to one manager whose name the server invents."""
     other = sandbox.kube(manager="other")
     await other.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace=sandbox.namespace)
     await patch(other, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=sandbox.namespace)

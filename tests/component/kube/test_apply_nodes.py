@@ -1,4 +1,4 @@
-"""Server-side apply to Nodes: whose a label is, who may take it, and which node is meant."""
+"""Server-side apply to Nodes: owners of labels, conflicts, and deleted nodes."""
 
 import pytest
 
@@ -18,10 +18,10 @@ async def test_an_unforced_apply_of_an_edited_label_is_always_a_conflict(
     await apply_node(kube, node, force=False, labels={LABEL: "a"})
     await label(alice, node, {LABEL: "b"})
 
-    for _ in range(2):  # looking again does not help
+    for _ in range(2):  # a new read of the node does not help
         with pytest.raises(Conflict) as refused:
             await apply_node(kube, node, force=False, labels={LABEL: "a"})
-        assert refused.value.claims == (
+        assert refused.value.field_conflicts == (
             FieldConflict(manager="kubectl-label", field=f".metadata.labels.{LABEL}"),
         )
         assert refused.value.message == (
@@ -44,7 +44,7 @@ async def test_a_field_conflict_precedes_a_stale_revision(
             preconditions=preconditions(before),
         )
 
-    assert [claim.manager for claim in refused.value.claims] == ["kubectl-label"]
+    assert [claim.manager for claim in refused.value.field_conflicts] == ["kubectl-label"]
 
 
 async def test_force_does_not_override_a_stale_revision(kube: Kube, alice: Kube, node: str) -> None:
@@ -59,7 +59,7 @@ async def test_force_does_not_override_a_stale_revision(kube: Kube, alice: Kube,
             preconditions=preconditions(before),
         )
 
-    assert refused.value.claims == ()
+    assert refused.value.field_conflicts == ()
     assert (await kube.get(NODES, node)).metadata.labels[LABEL] == "b"
 
 
@@ -117,7 +117,7 @@ async def test_two_appliers_of_one_value_share_its_ownership(
     assert LABEL not in gone.metadata.labels
 
 
-# A node that is gone, or another by now
+# Deleted and recreated nodes
 
 
 async def test_an_apply_without_a_uid_recreates_a_deleted_node(
@@ -125,23 +125,23 @@ async def test_an_apply_without_a_uid_recreates_a_deleted_node(
 ) -> None:
     before = await settled_node(kube, node)
     await kube.delete(NODES, node, uid=before.metadata.uid)
-    ghost = {"apiVersion": "v1", "kind": "Node", **desired_node(node, labels={LABEL: "a"})}
+    body = {"apiVersion": "v1", "kind": "Node", **desired_node(node, labels={LABEL: "a"})}
 
-    made = await send_request(
+    created = await send_request(
         kube,
         "PATCH",
         NODES.path(name=node),
-        body=ghost,
+        body=body,
         content_type=APPLY_PATCH,
         fieldManager=kube.manager,
         force="true",
     )
 
-    assert made["metadata"]["uid"] != before.metadata.uid
-    assert made["metadata"]["labels"] == {LABEL: "a"}
+    assert created["metadata"]["uid"] != before.metadata.uid
+    assert created["metadata"]["labels"] == {LABEL: "a"}
 
 
-async def test_the_client_refuses_an_apply_that_could_make_a_node(kube: Kube, node: str) -> None:
+async def test_the_client_refuses_an_apply_that_could_create_a_node(kube: Kube, node: str) -> None:
     with pytest.raises(ValueError, match="needs preconditions"):
         await kube.apply(NODES, desired_node(node, labels={LABEL: "a"}), force=True)
 
@@ -179,7 +179,7 @@ async def test_an_apply_with_the_uid_of_a_former_node_is_refused(
     assert await kube.get(NODES, node) == second
 
 
-# Writing nothing
+# Applies without a change
 
 
 async def test_an_unchanged_apply_writes_nothing(kube: Kube, node: str) -> None:
@@ -199,7 +199,7 @@ async def test_an_empty_apply_writes_nothing(kube: Kube, node: str) -> None:
     assert after == before
 
 
-# What others set and we must remove
+# Fields of other managers
 
 
 async def test_an_apply_keeps_the_fields_of_others(kube: Kube, alice: Kube, node: str) -> None:

@@ -1,4 +1,4 @@
-"""Server-side applies that a server does not take."""
+"""Server-side applies that a server refuses."""
 
 import pytest
 

@@ -54,7 +54,7 @@ async def test_the_status_has_owners_of_its_own(sandbox: Sandbox, kube: Kube) ->
             ),
             subresource="status",
         )
-    assert refused.value.claims == (
+    assert refused.value.field_conflicts == (
         FieldConflict(manager=kube.manager, field='.status.conditions[type="Ours"].status'),
     )
     assert f'conflict with "{kube.manager}" with subresource "status"' in refused.value.message

@@ -1,4 +1,4 @@
-"""The life of a small cluster leaves the same behind on both servers."""
+"""One script gives the same objects and writes on both servers."""
 
 import secrets
 from typing import Any
@@ -12,7 +12,7 @@ from tests.component.kube.servers import real, simulated
 
 
 async def run_script(server: ServerUnderTest) -> tuple[dict[str, Any], Written]:
-    """What is there in the end, and what was written to get there."""
+    """Run the script; return the remaining objects and all writes."""
     sandbox = Sandbox(server, token=secrets.token_hex(4))
     await sandbox.open()
     try:
@@ -27,9 +27,9 @@ async def run_script(server: ServerUnderTest) -> tuple[dict[str, Any], Written]:
 
 async def test_both_servers_end_in_the_same_state(plane: RealKube) -> None:
     async with real(plane) as server:
-        objects, writes = await run_script(server)
+        real_objects, real_writes = await run_script(server)
     async with simulated() as server:
-        there, written = await run_script(server)
+        objects, writes = await run_script(server)
 
-    assert written == writes
-    assert there == objects
+    assert writes == real_writes
+    assert objects == real_objects

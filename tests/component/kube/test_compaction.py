@@ -1,4 +1,4 @@
-"""What a client meets when the server forgets or starts anew, and that its cache comes through."""
+"""Compaction and restart of the server: the errors, and the recovery of a cache."""
 
 import asyncio
 from contextlib import suppress
@@ -18,7 +18,7 @@ from tests.support import eventually
 
 
 async def test_revisions_before_a_compaction_are_gone(sandbox: Sandbox, kube: Kube) -> None:
-    """A watch from then, the next page of a list, and a list of exactly then."""
+    """Try a watch, the next page of a list, and an exact list."""
     path = CONFIG_MAPS.path(namespace=sandbox.namespace)
     for name in ("a", "b", "c"):
         await kube.create(CONFIG_MAPS, config_map(name), namespace=sandbox.namespace)
@@ -30,11 +30,11 @@ async def test_revisions_before_a_compaction_are_gone(sandbox: Sandbox, kube: Ku
     await sandbox.compact()
 
     async with raw_watch(kube, path, resourceVersion=old) as watched:
-        said = await watched.next()
+        event = await watched.next()
         assert await watched.rest() == []
-    assert said["type"] == "ERROR"
-    assert (said["object"]["code"], said["object"]["reason"]) == (410, "Expired")
-    assert said["object"]["message"].startswith(f"too old resource version: {old} (")
+    assert event["type"] == "ERROR"
+    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+    assert event["object"]["message"].startswith(f"too old resource version: {old} (")
 
     with pytest.raises(Gone) as gone:
         await kube.list_page(
@@ -45,13 +45,13 @@ async def test_revisions_before_a_compaction_are_gone(sandbox: Sandbox, kube: Ku
         await kube.request("GET", path, query={"resourceVersion": old, "limit": "9"})
     assert (gone.value.code, gone.value.reason) == (410, "Expired")
 
-    now = await kube.list_page(
+    current = await kube.list_page(
         CONFIG_MAPS, namespace=sandbox.namespace, fields="metadata.name!=none"
     )
-    assert {"a", "b", "c"} <= {item.metadata.name for item in now.items}
-    async with raw_watch(kube, path, resourceVersion=now.resource_version) as watched:
-        made = await kube.create(CONFIG_MAPS, config_map("d"), namespace=sandbox.namespace)
-        assert await watched.take(1) == [("ADDED", "d", made.metadata.resource_version)]
+    assert {"a", "b", "c"} <= {item.metadata.name for item in current.items}
+    async with raw_watch(kube, path, resourceVersion=current.resource_version) as watched:
+        created = await kube.create(CONFIG_MAPS, config_map("d"), namespace=sandbox.namespace)
+        assert await watched.take(1) == [("ADDED", "d", created.metadata.resource_version)]
 
 
 def cache_of(sandbox: Sandbox, kube: Kube) -> Cache[Object]:
@@ -70,28 +70,28 @@ async def same(sandbox: Sandbox, cache: Cache[Object]) -> bool:
     }
 
 
-@pytest.mark.parametrize("trouble", ["restart", "compact"])
+@pytest.mark.parametrize("interruption", ["restart", "compact"])
 async def test_a_cache_recovers_from_a_restart_and_a_compaction(
-    sandbox: Sandbox, kube: Kube, trouble: str
+    sandbox: Sandbox, kube: Kube, interruption: str
 ) -> None:
-    """Whatever was written before it, while it lasted, and after."""
+    """Write before and after the interruption."""
     cache = cache_of(sandbox, kube)
     following = asyncio.create_task(cache.run())
     try:
         await cache.wait_synced()
         changed = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
-        gone = await kube.create(CONFIG_MAPS, config_map("b"), namespace=sandbox.namespace)
+        deleted = await kube.create(CONFIG_MAPS, config_map("b"), namespace=sandbox.namespace)
         await eventually(lambda: same(sandbox, cache))
 
-        await getattr(sandbox, trouble)()
+        await getattr(sandbox, interruption)()
         await patch(kube, CONFIG_MAPS, "a", {"data": {"new": "1"}}, namespace=sandbox.namespace)
-        await kube.delete(CONFIG_MAPS, "b", uid=gone.metadata.uid, namespace=sandbox.namespace)
+        await kube.delete(CONFIG_MAPS, "b", uid=deleted.metadata.uid, namespace=sandbox.namespace)
         await kube.create(CONFIG_MAPS, config_map("c"), namespace=sandbox.namespace)
 
         await eventually(lambda: same(sandbox, cache))
-        held = cache.get(f"{sandbox.namespace}/a")
-        assert held is not None
-        assert int(held.metadata.resource_version) > int(changed.metadata.resource_version)
+        cached = cache.get(f"{sandbox.namespace}/a")
+        assert cached is not None
+        assert int(cached.metadata.resource_version) > int(changed.metadata.resource_version)
         assert cache.get(f"{sandbox.namespace}/b") is None
         assert await cache.verify_current(within=10.0)
     finally:
@@ -107,9 +107,9 @@ async def test_a_cache_has_our_own_write_before_its_watch_event(
     following = asyncio.create_task(cache.run())
     try:
         await cache.wait_synced()
-        made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
-        cache.record_write(made)
-        assert cache.get(f"{sandbox.namespace}/a") == made
+        created = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
+        cache.record_write(created)
+        assert cache.get(f"{sandbox.namespace}/a") == created
         await eventually(lambda: same(sandbox, cache))
     finally:
         following.cancel()

@@ -1,4 +1,4 @@
-"""Cordons: who owns one, whose end ends it, and what the server does about it by itself."""
+"""Cordons: their owners, their end, and the taints that the server adds."""
 
 import pytest
 
@@ -38,7 +38,7 @@ async def test_an_earlier_cordon_of_a_person_stays(kube: Kube, alice: Kube, node
 async def test_a_repeated_cordon_of_a_person_stays_even_if_unseen(
     kube: Kube, alice: Kube, node: str
 ) -> None:
-    """It was ended and made again between two writes of ours, and we drop it with the second."""
+    """A person uncordons and cordons between two applies; the second one omits the cordon."""
     await apply_node(kube, node, cordoned=True)
     await cordon(alice, node, wanted=False)
     await cordon(alice, node)
@@ -90,11 +90,11 @@ async def test_an_adopted_cordon_is_ended_by_false_and_then_omitted(
     assert await field_owners(kube, NODES, node, "f:spec.f:unschedulable") == []
 
 
-# The node's other writers
+# Taints of the server
 
 
 async def test_the_node_controller_taints_a_cordoned_node(kube: Kube, node: str) -> None:
-    """The node lifecycle controller's, as its own write after ours."""
+    """The node lifecycle controller adds the taint in a write of its own."""
     cordoned = await apply_node(kube, node, cordoned=True)
     assert not cordoned.spec.taints
 
@@ -125,12 +125,12 @@ async def test_a_write_based_on_the_revision_before_the_taint_is_a_conflict(
 
 
 async def test_a_new_node_has_the_not_ready_taint(sandbox: Sandbox, kube: Kube) -> None:
-    """Its first taint comes with the creation, whoever creates it."""
+    """Admission adds the taint to every created node."""
     name = f"{sandbox.prefix}new"
     sandbox.delete_at_close(NODES, name)
 
-    made = await kube.create(NODES, {"metadata": {"name": name}})
+    created = await kube.create(NODES, {"metadata": {"name": name}})
 
-    assert [(taint.key, taint.effect) for taint in made.spec.taints] == [
+    assert [(taint.key, taint.effect) for taint in created.spec.taints] == [
         ("node.kubernetes.io/not-ready", "NoSchedule")
     ]

@@ -1,4 +1,4 @@
-"""The status of a custom object: its own door, its fence, and what owning its fields costs."""
+"""The status of a custom object: its subresource, preconditions and field owners."""
 
 from typing import Any
 
@@ -23,13 +23,13 @@ from tests.component.kube.widgets import WIDGETS, widget
 async def test_the_status_is_written_only_through_its_subresource(
     sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
-    made = await send_request(
+    created = await send_request(
         kube, "POST", widgets, body=widget("a") | {"status": {"phase": "New"}}
     )
-    assert "status" not in made
-    assert made["metadata"]["generation"] == 1
+    assert "status" not in created
+    assert created["metadata"]["generation"] == 1
 
-    wanted = made | {"status": {"phase": "Old"}, "spec": {"pool": "p", "size": 3}}
+    wanted = created | {"status": {"phase": "Old"}, "spec": {"pool": "p", "size": 3}}
     now = await send_request(kube, "PUT", f"{widgets}/a/status", body=wanted)
     assert now["status"] == {"phase": "Old"}
     assert now["spec"]["size"] == 1
@@ -74,7 +74,7 @@ async def test_a_status_write_from_a_stale_revision_is_a_conflict(
 
 
 async def sized(sandbox: Sandbox, field: str, value: Any) -> tuple[Any, int]:
-    """The recorded fields of a status with that value alone, and the bytes of the record."""
+    """Write a status with this one field; return its owned fields and their size in bytes."""
     kube = sandbox.kube()
     now = await get_json(kube, WIDGETS, "a", namespace=sandbox.namespace)
     await kube.replace(
@@ -127,4 +127,6 @@ async def test_an_atomic_map_has_one_owner_and_another_map_merges(
     await claim(kube, "whole", "x")
     with pytest.raises(Conflict) as refused:
         await claim(other, "whole", "y")
-    assert refused.value.claims == (FieldConflict(manager=kube.manager, field=".status.whole"),)
+    assert refused.value.field_conflicts == (
+        FieldConflict(manager=kube.manager, field=".status.whole"),
+    )

@@ -1,4 +1,4 @@
-"""Custom kinds: when they are served, what the server adds, takes out and refuses."""
+"""Custom kinds: establishment, defaults, pruning, validation and tables."""
 
 from typing import Any
 
@@ -19,11 +19,11 @@ from tests.component.kube.widgets import GROUP, WIDGETS, Widget, definition, wid
 from tests.support import eventually
 
 UNCHECKED = ("FieldValueInvalid", "<nil>")
-"""That the rules of the schema were not asked, because what they would read may not be there."""
+"""The cause for rules that were skipped because the object is invalid."""
 
 
 async def refused(sandbox: Sandbox, wanted: JsonObject) -> list[tuple[str, str]]:
-    """Reasons and fields of a create that must fail."""
+    """Create a widget that must be refused; return reasons and fields of the causes."""
     with pytest.raises(Invalid) as refused:
         await sandbox.kube().create(WIDGETS, wanted, namespace=sandbox.namespace)
     assert (refused.value.code, refused.value.reason) == (422, "Invalid")
@@ -37,7 +37,7 @@ async def test_an_unknown_kind_is_not_found(sandbox: Sandbox, kube: Kube) -> Non
     with pytest.raises(NotFound) as missing:
         await kube.list_page(gadgets, namespace=sandbox.namespace)
     assert missing.value.code == 404
-    assert missing.value.reason == ""  # of an object that is not there it is NotFound
+    assert missing.value.reason == ""  # a missing object has the reason NotFound
 
 
 async def test_a_kind_is_served_once_it_is_established_and_gone_with_its_objects(
@@ -50,10 +50,10 @@ async def test_a_kind_is_served_once_it_is_established_and_gone_with_its_objects
     sandbox.delete_at_close(CUSTOM_RESOURCE_DEFINITIONS, name)
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
-    made = await kube.create(
+    created = await kube.create(
         CUSTOM_RESOURCE_DEFINITIONS, definition(plural=plural, kind=kind, schema=schema)
     )
-    assert made.status.conditions == ()
+    assert created.status.conditions == ()
 
     async def conditions() -> dict[str, str]:
         now = await kube.get(CUSTOM_RESOURCE_DEFINITIONS, name)
@@ -92,15 +92,15 @@ async def test_a_definition_must_have_the_name_of_its_kind(sandbox: Sandbox, kub
     assert "metadata.name" in [cause.field for cause in refused.value.causes]
 
 
-# What the server adds and takes out
+# Defaults and pruning
 
 
 async def test_omitted_fields_have_their_defaults(
     sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
-    """Also within what has a default itself; not within what is not there."""
-    made = await send_request(kube, "POST", widgets, body=widget("a", steps=[{"name": "x"}]))
-    assert made["spec"] == {
+    """A default applies inside a default object, and not inside a missing one."""
+    created = await send_request(kube, "POST", widgets, body=widget("a", steps=[{"name": "x"}]))
+    assert created["spec"] == {
         "pool": "p",
         "size": 1,
         "mode": "None",
@@ -110,9 +110,9 @@ async def test_omitted_fields_have_their_defaults(
 
 
 async def test_null_counts_as_omitted(sandbox: Sandbox, kube: Kube, widgets: str) -> None:
-    made = await send_request(kube, "POST", widgets, body=widget("a", size=None, labels=None))
-    assert made["spec"]["size"] == 1
-    assert "labels" not in made["spec"]
+    created = await send_request(kube, "POST", widgets, body=widget("a", size=None, labels=None))
+    assert created["spec"]["size"] == 1
+    assert "labels" not in created["spec"]
 
 
 async def test_a_default_comes_back_when_its_field_is_removed(
@@ -135,17 +135,17 @@ async def test_unknown_fields_are_pruned(sandbox: Sandbox, kube: Kube, widgets: 
     wanted["other"] = {"k": 1}
     wanted["metadata"]["labels"] = {"kept": "yes"}
 
-    made = await send_request(kube, "POST", widgets, body=wanted)
+    created = await send_request(kube, "POST", widgets, body=wanted)
 
-    assert "other" not in made
-    assert "unknown" not in made["spec"]
-    assert made["spec"]["nested"] == {"deep": True}
-    assert made["spec"]["free"] == {"anything": {"goes": 1}}
-    assert made["spec"]["labels"] == {"any": "key"}
-    assert made["metadata"]["labels"] == {"kept": "yes"}
+    assert "other" not in created
+    assert "unknown" not in created["spec"]
+    assert created["spec"]["nested"] == {"deep": True}
+    assert created["spec"]["free"] == {"anything": {"goes": 1}}
+    assert created["spec"]["labels"] == {"any": "key"}
+    assert created["metadata"]["labels"] == {"kept": "yes"}
 
 
-# What it refuses
+# Validation
 
 
 @pytest.mark.parametrize(
@@ -192,16 +192,16 @@ async def test_an_invalid_object_is_refused_with_all_causes(
 async def test_a_refusal_has_message_and_causes(sandbox: Sandbox, kube: Kube, widgets: str) -> None:
     with pytest.raises(Invalid) as refused:
         await kube.create(WIDGETS, widget("a", mode="Never"), namespace=sandbox.namespace)
-    said = 'Unsupported value: "Never": supported values: "None", "Pause", "Freeze"'
+    unsupported = 'Unsupported value: "Never": supported values: "None", "Pause", "Freeze"'
     unchecked = (
         "Invalid value: null: some validation rules were not checked because the object was "
         "invalid; correct the existing errors to complete validation"
     )
     assert refused.value.message == (
-        f'Widget.{GROUP} "a" is invalid: [spec.mode: {said}, <nil>: {unchecked}]'
+        f'Widget.{GROUP} "a" is invalid: [spec.mode: {unsupported}, <nil>: {unchecked}]'
     )
     assert refused.value.causes == (
-        StatusCause(reason="FieldValueNotSupported", message=said, field="spec.mode"),
+        StatusCause(reason="FieldValueNotSupported", message=unsupported, field="spec.mode"),
         StatusCause(reason="FieldValueInvalid", message=unchecked, field="<nil>"),
     )
 
@@ -232,7 +232,7 @@ async def test_a_rule_can_make_a_field_immutable(
     assert now["spec"]["size"] == 2
 
 
-# Reading
+# Tables and managed fields
 
 
 async def test_a_table_has_the_columns_of_the_definition(

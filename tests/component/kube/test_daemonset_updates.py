@@ -1,4 +1,4 @@
-"""DaemonSets whose template changes: revisions, and when the pods follow."""
+"""Template changes of a DaemonSet: its revisions, and the replacement of its pods."""
 
 from libs.kube.client import Kube
 from libs.kube.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
@@ -16,11 +16,11 @@ from tests.component.kube.daemonset_helpers import (
 from tests.component.kube.raw_requests import JsonObject, get_json, patch
 from tests.component.kube.sandbox import Sandbox
 
-# Versions of the template
+# Revisions
 
 
 async def revisions(sandbox: Sandbox, name: str) -> list[JsonObject]:
-    """Its ControllerRevisions, oldest first."""
+    """Return the ControllerRevisions of a DaemonSet, oldest first."""
     kube = sandbox.kube()
     page = await kube.list_page(
         CONTROLLER_REVISIONS, namespace=sandbox.namespace, labels=f"app={name}"
@@ -127,7 +127,7 @@ async def test_a_terminating_pod_is_not_replaced_yet(
     await mark_ready(sandbox, [old])
 
     await kube.delete(PODS, old.metadata.name, uid=old.metadata.uid, namespace=sandbox.namespace)
-    # The controller looks at the set again for this, and still makes nothing.
+    # The change makes the controller reconcile; it still creates no pod.
     await patch(
         kube, DAEMON_SETS, "d", {"spec": {"minReadySeconds": 1}}, namespace=sandbox.namespace
     )

@@ -1,4 +1,4 @@
-"""DaemonSets: where their pods run, who they are, and what is counted."""
+"""DaemonSets: placement of their pods, their metadata, and the status."""
 
 from libs.kube.client import Evicted, Kube
 from libs.kube.resources import DAEMON_SETS, NODES, PODS
@@ -18,7 +18,7 @@ from tests.component.kube.raw_requests import get_json, label, patch
 from tests.component.kube.sandbox import Sandbox
 from tests.support import eventually
 
-# Where they run
+# Placement
 
 
 async def test_a_pod_runs_on_each_node_of_the_selector(sandbox: Sandbox, key: str) -> None:
@@ -119,7 +119,7 @@ async def test_a_daemon_pod_needs_a_toleration_of_a_taint(
 async def test_a_daemon_pod_follows_a_label_that_is_added_and_removed(
     sandbox: Sandbox, key: str
 ) -> None:
-    """Its pod is told to go at once when the label is stripped."""
+    """The pod is deleted at once when the label is removed."""
     person = sandbox.kube(manager="kubectl-label")
     node = await sandbox.node("a")
     await create_daemonset(sandbox, "d", {key: "x"})
@@ -140,7 +140,7 @@ async def test_a_daemon_pod_follows_a_label_that_is_added_and_removed(
 async def test_a_changed_label_starts_the_new_pod_while_the_old_one_ends(
     sandbox: Sandbox, key: str
 ) -> None:
-    """Both are there for as long as the old one takes to end."""
+    """Both pods exist until the old one has terminated."""
     node = await sandbox.node("a", labels={key: "old"})
     await create_daemonset(sandbox, "old", {key: "old"})
     await create_daemonset(sandbox, "new", {key: "new"})
@@ -186,7 +186,7 @@ async def test_a_failed_daemon_pod_is_replaced(sandbox: Sandbox, kube: Kube, key
     await eventually(replaced)
 
 
-# Numbers
+# Status
 
 
 async def test_the_status_counts_scheduled_and_ready_pods(

@@ -1,4 +1,4 @@
-"""Deletion: who dies, when, and who of the same name survives."""
+"""Deletion: preconditions, finalizers, grace periods and recreated objects."""
 
 import pytest
 
@@ -29,9 +29,9 @@ async def test_a_delete_with_a_former_uid_leaves_the_replacement(
 
 
 async def test_a_delete_can_be_fenced_by_the_revision(sandbox: Sandbox, kube: Kube) -> None:
-    made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
+    created = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
     await patch(kube, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=sandbox.namespace)
-    fence = {"preconditions": {"resourceVersion": made.metadata.resource_version}}
+    fence = {"preconditions": {"resourceVersion": created.metadata.resource_version}}
 
     with pytest.raises(Conflict):
         await kube.request(
@@ -43,14 +43,14 @@ async def test_a_finalizer_holds_an_object_until_it_is_removed(
     sandbox: Sandbox, kube: Kube
 ) -> None:
     held = config_map("a", finalizers=["sluice.dev/held"])
-    made = await kube.create(CONFIG_MAPS, held, namespace=sandbox.namespace)
+    created = await kube.create(CONFIG_MAPS, held, namespace=sandbox.namespace)
 
-    await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=sandbox.namespace)
+    await kube.delete(CONFIG_MAPS, "a", uid=created.metadata.uid, namespace=sandbox.namespace)
 
     dying = await kube.get(CONFIG_MAPS, "a", namespace=sandbox.namespace)
     assert dying.metadata.deletion_timestamp
     assert dying.metadata.finalizers == ("sluice.dev/held",)
-    assert int(dying.metadata.resource_version) > int(made.metadata.resource_version)
+    assert int(dying.metadata.resource_version) > int(created.metadata.resource_version)
     more = {"metadata": {"finalizers": ["sluice.dev/held", "sluice.dev/more"]}}
     with pytest.raises(Invalid) as refused:
         await patch(kube, CONFIG_MAPS, "a", more, namespace=sandbox.namespace)
@@ -64,27 +64,27 @@ async def test_a_finalizer_holds_an_object_until_it_is_removed(
 
 async def test_a_bound_pod_is_deleted_with_its_grace_period(sandbox: Sandbox, kube: Kube) -> None:
     node = await sandbox.node("n")
-    made = await kube.create(PODS, pod("a", node=node, grace=20), namespace=sandbox.namespace)
+    created = await kube.create(PODS, pod("a", node=node, grace=20), namespace=sandbox.namespace)
 
-    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=sandbox.namespace)
+    await kube.delete(PODS, "a", uid=created.metadata.uid, namespace=sandbox.namespace)
 
     dying = await get_json(kube, PODS, "a", namespace=sandbox.namespace)
     assert dying["metadata"]["deletionGracePeriodSeconds"] == 20
     assert dying["metadata"]["generation"] == 2
     first = dying["metadata"]["deletionTimestamp"]
-    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=sandbox.namespace, grace=5)
+    await kube.delete(PODS, "a", uid=created.metadata.uid, namespace=sandbox.namespace, grace=5)
     shorter = await get_json(kube, PODS, "a", namespace=sandbox.namespace)
     assert shorter["metadata"]["deletionGracePeriodSeconds"] == 5
     assert shorter["metadata"]["deletionTimestamp"] < first
-    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=sandbox.namespace, grace=0)
+    await kube.delete(PODS, "a", uid=created.metadata.uid, namespace=sandbox.namespace, grace=0)
     with pytest.raises(NotFound):
         await kube.get(PODS, "a", namespace=sandbox.namespace)
 
 
 async def test_an_unbound_pod_is_deleted_at_once(sandbox: Sandbox, kube: Kube) -> None:
-    made = await kube.create(PODS, pod("a"), namespace=sandbox.namespace)
+    created = await kube.create(PODS, pod("a"), namespace=sandbox.namespace)
 
-    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=sandbox.namespace)
+    await kube.delete(PODS, "a", uid=created.metadata.uid, namespace=sandbox.namespace)
 
     with pytest.raises(NotFound):
         await kube.get(PODS, "a", namespace=sandbox.namespace)
@@ -94,12 +94,12 @@ async def test_a_terminating_pod_stays_until_its_kubelet_deletes_it(
     sandbox: Sandbox, kube: Kube
 ) -> None:
     node = await sandbox.node("n")
-    made = await kube.create(PODS, pod("a", node=node), namespace=sandbox.namespace)
+    created = await kube.create(PODS, pod("a", node=node), namespace=sandbox.namespace)
     await patch(
         kube, PODS, "a", {"status": READY}, namespace=sandbox.namespace, subresource="status"
     )
 
-    await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=sandbox.namespace)
+    await kube.delete(PODS, "a", uid=created.metadata.uid, namespace=sandbox.namespace)
 
     dying = await kube.get(PODS, "a", namespace=sandbox.namespace)
     assert dying.status.phase == "Running"

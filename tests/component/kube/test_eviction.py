@@ -1,4 +1,4 @@
-"""Evictions: what a budget allows, in values; and that they hit the pod that was meant."""
+"""Evictions: the count that a budget allows, and the uid of the pod."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ APP = {"app": "job"}
 
 
 async def running(sandbox: Sandbox, name: str, node: str, **more: Any) -> Pod:
-    """A pod of the app that is ready."""
+    """Create a ready pod of the app."""
     kube = sandbox.kube(manager="kubelet")
     await kube.create(PODS, pod(name, node=node, labels=APP, **more), namespace=sandbox.namespace)
     await patch(
@@ -27,7 +27,7 @@ async def running(sandbox: Sandbox, name: str, node: str, **more: Any) -> Pod:
 
 
 async def budgeted(sandbox: Sandbox, *, allowed: int, name: str = "b", **spec: Any) -> JsonObject:
-    """A budget, once its controller has found that it allows so many."""
+    """Create a budget; wait until it allows this many disruptions."""
     kube = sandbox.kube()
     await kube.create(
         POD_DISRUPTION_BUDGETS, budget(name, APP, **spec), namespace=sandbox.namespace
@@ -58,7 +58,7 @@ async def evict(sandbox: Sandbox, target: Pod, **more: Any) -> Evicted | PodGone
 
 
 def eviction(name: str) -> JsonObject:
-    """Of whatever has that name."""
+    """Return an eviction without a uid."""
     return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
 
 
@@ -87,8 +87,8 @@ async def test_the_status_of_a_budget_counts_allowed_disruptions(
 
     status = found["status"]
     assert (status["currentHealthy"], status["desiredHealthy"], status["expectedPods"]) == (3, 2, 3)
-    (said,) = status["conditions"]
-    assert (said["type"], said["status"], said["reason"]) == (
+    (condition,) = status["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == (
         "DisruptionAllowed",
         "True",
         "SufficientPods",
@@ -133,7 +133,7 @@ async def test_concurrent_evictions_do_not_exceed_the_budget(
     answers = await asyncio.gather(*(evict(sandbox, target) for target in targets))
 
     granted = [isinstance(answer, Evicted) for answer in answers]
-    assert 1 <= sum(granted) <= 2  # a race for the budget's own revision is an answer 429 too
+    assert 1 <= sum(granted) <= 2  # a conflict on the budget's revision is a response 429 too
     page = await kube.list_page(PODS, namespace=sandbox.namespace)
     doomed = [bool(item.metadata.deletion_timestamp) for item in page.items]
     assert doomed == granted
@@ -226,7 +226,7 @@ async def test_an_eviction_of_a_deleted_pod_reports_pod_gone(
 async def test_an_eviction_under_a_budget_checks_the_uid_too(
     sandbox: Sandbox, kube: Kube, node: str
 ) -> None:
-    """And what it did not kill does not count against the budget for long."""
+    """The refused eviction does not use up the budget."""
     await running(sandbox, "other", node)
     target = await running(sandbox, "a", node)
     await kube.delete(PODS, "a", namespace=sandbox.namespace, uid=target.metadata.uid, grace=0)

@@ -1,4 +1,4 @@
-"""What services do through the client on either server: lead one after the other, and tell."""
+"""Leader election and event recording through the client, on either server."""
 
 import asyncio
 import random
@@ -43,9 +43,9 @@ async def test_leadership_passes_from_one_candidate_to_the_next(
 
     assert [holder for holder, _ in terms] == [recorded for _, recorded in terms]
     assert len({holder for holder, _ in terms}) == 2
-    left = await kube.get(LEASES, "leader", namespace=sandbox.namespace)
-    assert not left.spec.holder_identity
-    assert left.spec.lease_transitions == 2
+    lease = await kube.get(LEASES, "leader", namespace=sandbox.namespace)
+    assert not lease.spec.holder_identity
+    assert lease.spec.lease_transitions == 2
 
 
 async def test_a_repeated_event_is_counted(sandbox: Sandbox, kube: Kube) -> None:
@@ -73,8 +73,8 @@ async def test_a_repeated_event_is_counted(sandbox: Sandbox, kube: Kube) -> None
         writing.cancel()
         with suppress(asyncio.CancelledError):
             await writing
-    (said,) = (await kube.list_page(EVENTS, namespace=sandbox.namespace, fields=by_reason)).items
-    read = await get_json(kube, EVENTS, said.metadata.name, namespace=sandbox.namespace)
+    (event,) = (await kube.list_page(EVENTS, namespace=sandbox.namespace, fields=by_reason)).items
+    read = await get_json(kube, EVENTS, event.metadata.name, namespace=sandbox.namespace)
     assert read["count"] == 2
     assert read["source"]["component"] == "nvidia-gpu-operator"
     assert read["message"] == "it is there"

@@ -1,4 +1,4 @@
-"""Lists: selections, pages, and revisions that may be asked for."""
+"""Lists: selectors, pages and revisions."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.component.kube.sandbox import Sandbox
 
 ALL = {"suite": "lists"}
 MINE = "suite=lists"
-"""Other objects come into a namespace by themselves."""
+"""Selects the test's own objects: controllers create others in every namespace."""
 
 
 async def fill(sandbox: Sandbox, *names: str) -> list[Metadata]:
@@ -138,7 +138,7 @@ async def test_an_unsupported_field_selector_is_refused(
 
 
 async def test_pages_are_of_one_revision(sandbox: Sandbox, kube: Kube) -> None:
-    """What is written meanwhile is in none of them."""
+    """Later writes are on none of the pages."""
     await fill(sandbox, "a", "b", "c", "d", "e")
     first = await kube.list_page(CONFIG_MAPS, namespace=sandbox.namespace, labels=MINE, limit=2)
     await fill(sandbox, "bb", "f")

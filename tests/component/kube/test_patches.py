@@ -1,4 +1,4 @@
-"""Patches of each kind, and what a write to the status or beside it changes."""
+"""Patches of each type, and writes to the status and to the spec."""
 
 import pytest
 
@@ -57,7 +57,7 @@ async def test_a_strategic_merge_merges_lists_by_their_key(sandbox: Sandbox, kub
 async def test_a_strategic_merge_adds_finalizers_and_replaces_taints(
     sandbox: Sandbox, kube: Kube
 ) -> None:
-    """Each list by what its kind says of it."""
+    """The schema of each list decides."""
     node = await sandbox.node("n")
     first = {
         "metadata": {"finalizers": ["sluice.dev/a"]},

@@ -1,4 +1,4 @@
-"""What kubectl carries out on the real server alone: an apply from its side, and a drain."""
+"""kubectl on the real server: a client-side apply, and a drain."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,12 +23,12 @@ from tests.support import eventually
 
 @pytest.fixture
 def ground(plane: RealKube) -> RealKube:
-    """The real one alone."""
+    """Select the real control plane only."""
     return plane
 
 
 async def kubectl(plane: RealKube, sandbox: Sandbox, *words: str, document: str = "") -> str:
-    """What it prints."""
+    """Run kubectl; return its output."""
     process = await asyncio.create_subprocess_exec(
         plane.kubectl,
         f"--kubeconfig={plane.kubeconfig()}",
@@ -38,9 +38,9 @@ async def kubectl(plane: RealKube, sandbox: Sandbox, *words: str, document: str 
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await process.communicate(document.encode())
-    assert process.returncode == 0, said.decode()
-    return said.decode()
+    output, _ = await process.communicate(document.encode())
+    assert process.returncode == 0, output.decode()
+    return output.decode()
 
 
 async def test_a_client_side_kubectl_apply_is_a_separate_field_owner(
@@ -78,7 +78,7 @@ async def fleet(sandbox: Sandbox) -> AsyncIterator[KubeletFleet]:
 async def test_kubectl_drain_moves_pods_to_another_node(
     plane: RealKube, sandbox: Sandbox, kube: Kube, fleet: KubeletFleet
 ) -> None:
-    """One at a time, as their budget says; what a DaemonSet runs stays."""
+    """The budget allows one eviction at a time; DaemonSet pods stay."""
     nodes = [await sandbox.machine(fleet, name) for name in "ab"]
     key = f"test.example/{sandbox.prefix}drain"
     for node in nodes:
@@ -119,7 +119,7 @@ async def test_kubectl_drain_moves_pods_to_another_node(
     await eventually(up)
     drained = max(nodes, key=(await running("job")).count)
 
-    said = await kubectl(
+    output = await kubectl(
         plane,
         sandbox,
         "drain",
@@ -129,7 +129,7 @@ async def test_kubectl_drain_moves_pods_to_another_node(
         "--delete-emptydir-data",
     )
 
-    assert f"node/{drained} drained" in said
+    assert f"node/{drained} drained" in output
     assert (await kube.get(NODES, drained)).spec.unschedulable is True
     assert drained not in await running("job")
     assert sorted(await running("d")) == nodes

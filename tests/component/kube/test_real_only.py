@@ -1,4 +1,4 @@
-"""What is not simulated: rights, OpenAPI, rules in their text, orphans, the audit log."""
+"""Behaviour that is not simulated: RBAC, CEL rules, garbage collection and the audit log."""
 
 import ssl
 from typing import Any
@@ -14,12 +14,11 @@ from libs.kube.resources import (
     DAEMON_SETS,
     NODES,
     PODS,
-    SERVICE_ACCOUNTS,
 )
 from libs.runtime.clock import SystemClock
 from libs.testing.realkube.cluster import RealKube
 from tests.component.kube.builders import config_map, daemon_set
-from tests.component.kube.raw_requests import JsonObject, patch, send_request, token_review
+from tests.component.kube.raw_requests import JsonObject, patch, send_request
 from tests.component.kube.sandbox import ADMIN, NOBODY, Sandbox
 from tests.component.kube.widgets import GROUP, definition
 from tests.support import eventually
@@ -27,11 +26,11 @@ from tests.support import eventually
 
 @pytest.fixture
 def ground(plane: RealKube) -> RealKube:
-    """The real one alone."""
+    """Select the real control plane only."""
     return plane
 
 
-# Rights, and who has them
+# RBAC
 
 
 async def test_a_forbidden_request_names_the_missing_permission(sandbox: Sandbox) -> None:
@@ -70,9 +69,9 @@ async def test_a_granted_permission_is_effective(sandbox: Sandbox, kube: Kube) -
         return True
 
     await eventually(granted)
-    made = await nobody.get(CONFIG_MAPS, "a", namespace=sandbox.namespace)
+    created = await nobody.get(CONFIG_MAPS, "a", namespace=sandbox.namespace)
     with pytest.raises(Forbidden):
-        await nobody.delete(CONFIG_MAPS, "a", namespace=sandbox.namespace, uid=made.metadata.uid)
+        await nobody.delete(CONFIG_MAPS, "a", namespace=sandbox.namespace, uid=created.metadata.uid)
 
 
 async def test_an_unknown_token_is_unauthorized(plane: RealKube) -> None:
@@ -84,27 +83,7 @@ async def test_an_unknown_token_is_unauthorized(plane: RealKube) -> None:
     assert refused.value.code == 401
 
 
-async def test_a_service_accounts_token_is_for_an_audience(sandbox: Sandbox, kube: Kube) -> None:
-    path = SERVICE_ACCOUNTS.path(namespace=sandbox.namespace, name="default", subresource="token")
-    request = {"spec": {"audiences": ["sluice"], "expirationSeconds": 600}}
-    made = await send_request(kube, "POST", path, body=request)
-    token = made["status"]["token"]
-
-    right = await token_review(kube, token=token, audiences=["sluice", "other"])
-    wrong = await token_review(kube, token=token, audiences=["other"])
-
-    assert right["authenticated"] is True
-    assert right["audiences"] == ["sluice"]
-    assert right["user"]["username"] == f"system:serviceaccount:{sandbox.namespace}:default"
-    assert right["user"]["groups"] == [
-        "system:serviceaccounts",
-        f"system:serviceaccounts:{sandbox.namespace}",
-        "system:authenticated",
-    ]
-    assert "authenticated" not in wrong
-
-
-# Rules in their text
+# CEL rules
 
 
 def ruled(sandbox: Sandbox, *rules: dict[str, Any]) -> JsonObject:
@@ -154,7 +133,7 @@ async def test_a_broken_rule_is_refused_with_its_message(sandbox: Sandbox, kube:
     await kube.request("POST", path, body=body | {"spec": {"low": 2, "high": 3}})
 
 
-# Garbage
+# Garbage collection
 
 
 async def test_dependents_of_a_deleted_owner_are_deleted(sandbox: Sandbox, kube: Kube) -> None:
@@ -189,28 +168,28 @@ async def test_an_orphaned_daemon_set_leaves_its_pods(sandbox: Sandbox, kube: Ku
     async def pods() -> list[Any]:
         return list((await kube.list_page(PODS, namespace=sandbox.namespace)).items)
 
-    async def one() -> bool:
+    async def one_bound() -> bool:
         found = await pods()
         return len(found) == 1 and bool(found[0].spec.node_name)
 
-    await eventually(one)
+    await eventually(one_bound)
     path = DAEMON_SETS.path(namespace=sandbox.namespace, name="d")
     await send_request(kube, "DELETE", path, propagationPolicy="Orphan")
 
     async def orphaned() -> bool:
-        (left,) = await pods()
-        return not left.metadata.owner_references and not left.metadata.deletion_timestamp
+        (pod,) = await pods()
+        return not pod.metadata.owner_references and not pod.metadata.deletion_timestamp
 
     await eventually(orphaned)
 
 
-# The journal of a real server
+# Audit log
 
 
 async def test_the_audit_log_has_each_write_with_its_revision(sandbox: Sandbox, kube: Kube) -> None:
-    made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
+    created = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
     changed = await patch(kube, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=sandbox.namespace)
-    await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=sandbox.namespace)
+    await kube.delete(CONFIG_MAPS, "a", uid=created.metadata.uid, namespace=sandbox.namespace)
 
     written: list[tuple[str, int, str, str]] = []
 
@@ -224,9 +203,9 @@ async def test_the_audit_log_has_each_write_with_its_revision(sandbox: Sandbox, 
         return len(written) == 3
 
     await eventually(logged)
-    uid = made.metadata.uid
+    uid = created.metadata.uid
     assert written[:2] == [
-        ("create", int(made.metadata.resource_version), ADMIN, uid),
+        ("create", int(created.metadata.resource_version), ADMIN, uid),
         ("patch", int(changed["metadata"]["resourceVersion"]), ADMIN, uid),
     ]
     assert written[2][0] == "delete"

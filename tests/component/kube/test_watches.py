@@ -1,4 +1,4 @@
-"""Watches: where they begin, what they say of what comes and goes, and how they end."""
+"""Watches: their start, their events, and their end."""
 
 import pytest
 
@@ -11,10 +11,10 @@ from tests.component.kube.sandbox import Sandbox
 
 ALL = {"suite": "watches"}
 MINE = "suite=watches"
-"""Other objects come into a namespace by themselves."""
+"""Selects the test's own objects: controllers create others in every namespace."""
 
 
-async def now(sandbox: Sandbox) -> str:
+async def current_revision(sandbox: Sandbox) -> str:
     page = await sandbox.kube().list_page(CONFIG_MAPS, namespace=sandbox.namespace)
     return page.resource_version
 
@@ -24,12 +24,12 @@ def path(sandbox: Sandbox) -> str:
     return CONFIG_MAPS.path(namespace=sandbox.namespace)
 
 
-async def make(sandbox: Sandbox, name: str, **labels: str) -> str:
-    """The revision of a new object."""
-    made = await sandbox.kube().create(
+async def create(sandbox: Sandbox, name: str, **labels: str) -> str:
+    """Create an object; return its revision."""
+    created = await sandbox.kube().create(
         CONFIG_MAPS, config_map(name, labels=ALL | labels), namespace=sandbox.namespace
     )
-    return made.metadata.resource_version
+    return created.metadata.resource_version
 
 
 async def change(sandbox: Sandbox, name: str, what: object) -> str:
@@ -45,17 +45,17 @@ async def delete(sandbox: Sandbox, name: str) -> None:
 async def test_a_watch_reports_changes_after_its_revision(
     sandbox: Sandbox, kube: Kube, path: str
 ) -> None:
-    await make(sandbox, "before")
-    begin = await now(sandbox)
+    await create(sandbox, "before")
+    begin = await current_revision(sandbox)
     async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
-        made = await make(sandbox, "a")
+        created = await create(sandbox, "a")
         changed = await change(sandbox, "a", {"data": {"k": "1"}})
         await delete(sandbox, "a")
 
-        said = await watched.take(3)
+        events = await watched.take(3)
 
-    assert said[:2] == [("ADDED", "a", made), ("MODIFIED", "a", changed)]
-    kind, name, revision = said[2]
+    assert events[:2] == [("ADDED", "a", created), ("MODIFIED", "a", changed)]
+    kind, name, revision = events[2]
     assert (kind, name) == ("DELETED", "a")
     assert int(revision) > int(changed)
 
@@ -63,7 +63,7 @@ async def test_a_watch_reports_changes_after_its_revision(
 async def test_a_write_without_a_change_sends_no_event(
     sandbox: Sandbox, kube: Kube, path: str
 ) -> None:
-    begin = await make(sandbox, "a")
+    begin = await create(sandbox, "a")
     async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
         await change(sandbox, "a", {"metadata": {"labels": ALL}})
         changed = await change(sandbox, "a", {"data": {"k": "1"}})
@@ -72,35 +72,35 @@ async def test_a_write_without_a_change_sends_no_event(
 
 
 async def test_a_deleted_event_has_the_last_state(sandbox: Sandbox, kube: Kube, path: str) -> None:
-    await make(sandbox, "a")
+    await create(sandbox, "a")
     begin = await change(sandbox, "a", {"data": {"last": "1"}})
     await delete(sandbox, "a")
-    after = await make(sandbox, "b")
+    after = await create(sandbox, "b")
 
     async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
-        gone = await watched.next()
+        deleted = await watched.next()
 
-    assert gone["type"] == "DELETED"
-    assert gone["object"]["data"] == {"last": "1"}
-    assert int(begin) < int(gone["object"]["metadata"]["resourceVersion"]) < int(after)
+    assert deleted["type"] == "DELETED"
+    assert deleted["object"]["data"] == {"last": "1"}
+    assert int(begin) < int(deleted["object"]["metadata"]["resourceVersion"]) < int(after)
 
 
 async def test_a_delete_held_by_a_finalizer_is_a_modification_first(
     sandbox: Sandbox, kube: Kube, path: str
 ) -> None:
     held = config_map("a", labels=ALL, finalizers=["sluice.dev/held"])
-    made = await kube.create(CONFIG_MAPS, held, namespace=sandbox.namespace)
-    begin = made.metadata.resource_version
+    created = await kube.create(CONFIG_MAPS, held, namespace=sandbox.namespace)
+    begin = created.metadata.resource_version
     await delete(sandbox, "a")
     await change(sandbox, "a", {"metadata": {"finalizers": None}})
 
     async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
-        dying, gone = await watched.next(), await watched.next()
+        dying, deleted = await watched.next(), await watched.next()
 
-    assert (dying["type"], gone["type"]) == ("MODIFIED", "DELETED")
+    assert (dying["type"], deleted["type"]) == ("MODIFIED", "DELETED")
     assert dying["object"]["metadata"]["deletionTimestamp"]
     assert dying["object"]["metadata"]["finalizers"] == ["sluice.dev/held"]
-    assert gone["object"]["metadata"]["finalizers"] == ["sluice.dev/held"]  # the state before
+    assert deleted["object"]["metadata"]["finalizers"] == ["sluice.dev/held"]  # the state before
 
 
 # Selections
@@ -109,11 +109,11 @@ async def test_a_delete_held_by_a_finalizer_is_a_modification_first(
 async def test_an_object_enters_and_leaves_a_selection(
     sandbox: Sandbox, kube: Kube, path: str
 ) -> None:
-    """When it leaves, it is said to be deleted as it was before, at the revision of the change."""
-    begin = await make(sandbox, "a")
+    """Leaving is a DELETED event with the former state, at the revision of the change."""
+    begin = await create(sandbox, "a")
     async with raw_watch(kube, path, resourceVersion=begin, labelSelector="in=yes") as watched:
         await change(sandbox, "a", {"data": {"seen": "no"}})
-        came = await change(sandbox, "a", {"metadata": {"labels": {"in": "yes"}}})
+        entered = await change(sandbox, "a", {"metadata": {"labels": {"in": "yes"}}})
         changed = await change(sandbox, "a", {"data": {"seen": "yes"}})
         left = await change(
             sandbox, "a", {"metadata": {"labels": {"in": "no"}}, "data": {"seen": "late"}}
@@ -122,7 +122,7 @@ async def test_an_object_enters_and_leaves_a_selection(
         events = [await watched.next() for _ in range(4)]
 
     assert [summarize(event) for event in events] == [
-        ("ADDED", "a", came),
+        ("ADDED", "a", entered),
         ("MODIFIED", "a", changed),
         ("DELETED", "a", left),
         ("ADDED", "a", again),
@@ -133,25 +133,25 @@ async def test_an_object_enters_and_leaves_a_selection(
 
 async def test_pods_of_a_node_can_be_watched(sandbox: Sandbox, kube: Kube) -> None:
     node = await sandbox.node("n")
-    begin = await now(sandbox)
+    begin = await current_revision(sandbox)
     pods = PODS.path()
     unbound, bound = "spec.nodeName=", f"spec.nodeName={node}"
     async with (
         raw_watch(kube, pods, resourceVersion=begin, fieldSelector=unbound) as waiting,
         raw_watch(kube, pods, resourceVersion=begin, fieldSelector=bound) as placed,
     ):
-        made = await kube.create(PODS, pod("a"), namespace=sandbox.namespace)
+        created = await kube.create(PODS, pod("a"), namespace=sandbox.namespace)
         binding = {"target": {"kind": "Node", "name": node}, "metadata": {"name": "a"}}
         path = PODS.path(namespace=sandbox.namespace, name="a", subresource="binding")
         await kube.request("POST", path, body=binding)
         now_bound = await kube.get(PODS, "a", namespace=sandbox.namespace)
 
-        first = made.metadata.resource_version
+        first = created.metadata.resource_version
         second = now_bound.metadata.resource_version
-        said = [await waiting.next()]
-        while said[-1]["object"]["metadata"]["namespace"] != sandbox.namespace:
-            said.append(await waiting.next())
-        assert summarize(said[-1]) == ("ADDED", "a", first)
+        seen = [await waiting.next()]
+        while seen[-1]["object"]["metadata"]["namespace"] != sandbox.namespace:
+            seen.append(await waiting.next())
+        assert summarize(seen[-1]) == ("ADDED", "a", first)
         assert await placed.take(1) == [("ADDED", "a", second)]
         while (event := await waiting.next())["object"]["metadata"][
             "namespace"
@@ -160,21 +160,21 @@ async def test_pods_of_a_node_can_be_watched(sandbox: Sandbox, kube: Kube) -> No
         assert summarize(event) == ("DELETED", "a", second)
 
 
-# Beginnings
+# Starts
 
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": "0"}], ids=["nowhere", "0"])
 async def test_a_watch_without_a_revision_starts_with_the_current_objects(
     sandbox: Sandbox, kube: Kube, path: str, query: dict[str, str]
 ) -> None:
-    first, second = await make(sandbox, "b"), await make(sandbox, "a")
-    await now(sandbox)  # what the server has at hand is now that new
+    first, second = await create(sandbox, "b"), await create(sandbox, "a")
+    await current_revision(sandbox)  # brings the server's watch cache up to date
     async with raw_watch(kube, path, labelSelector=MINE, **query) as watched:
-        there = await watched.take(2)
-        third = await make(sandbox, "c")
+        initial = await watched.take(2)
+        third = await create(sandbox, "c")
         later = await watched.take(1)
 
-    assert sorted(there) == [("ADDED", "a", second), ("ADDED", "b", first)]
+    assert sorted(initial) == [("ADDED", "a", second), ("ADDED", "b", first)]
     assert later == [("ADDED", "c", third)]
 
 
@@ -192,24 +192,24 @@ async def test_a_watch_from_an_invalid_revision_is_refused(kube: Kube, path: str
 
 
 async def test_a_watch_ends_at_its_timeout(sandbox: Sandbox, kube: Kube, path: str) -> None:
-    begin = await now(sandbox)
-    made = await make(sandbox, "a")
+    begin = await current_revision(sandbox)
+    created = await create(sandbox, "a")
     async with raw_watch(
         kube, path, resourceVersion=begin, timeoutSeconds="1", labelSelector=MINE
     ) as watched:
-        assert [summarize(event) for event in await watched.rest()] == [("ADDED", "a", made)]
+        assert [summarize(event) for event in await watched.rest()] == [("ADDED", "a", created)]
 
 
 async def test_a_bookmark_is_sent_before_the_end_of_a_watch(
     sandbox: Sandbox, kube: Kube, path: str
 ) -> None:
-    """Also past what others wrote; and to nobody who did not ask."""
-    query = {"resourceVersion": await now(sandbox), "labelSelector": "none=none"}
+    """It covers writes outside the selection; a watch without the option gets none."""
+    query = {"resourceVersion": await current_revision(sandbox), "labelSelector": "none=none"}
     async with (
         raw_watch(kube, path, timeoutSeconds="4", allowWatchBookmarks="true", **query) as watched,
         raw_watch(kube, path, timeoutSeconds="4", **query) as without,
     ):
-        other = await make(sandbox, "other")
+        other = await create(sandbox, "other")
         *others, mark = await watched.rest()
         assert await without.rest() == []
 

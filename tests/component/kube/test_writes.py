@@ -1,4 +1,4 @@
-"""Create, read, replace and merge: what a write needs, what it changes, and who loses a race."""
+"""Create, read, replace and merge: preconditions, changed fields, and concurrent writers."""
 
 import asyncio
 
@@ -15,14 +15,14 @@ from tests.component.kube.sandbox import Sandbox
 async def test_a_created_object_gets_a_uid_a_revision_and_a_time(
     sandbox: Sandbox, kube: Kube
 ) -> None:
-    made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
+    created = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
 
-    assert made.metadata.uid
-    assert int(made.metadata.resource_version) > 0
-    assert made.metadata.creation_timestamp.endswith("Z")
-    assert made.metadata.namespace == sandbox.namespace
+    assert created.metadata.uid
+    assert int(created.metadata.resource_version) > 0
+    assert created.metadata.creation_timestamp.endswith("Z")
+    assert created.metadata.namespace == sandbox.namespace
     read = await kube.get(CONFIG_MAPS, "a", namespace=sandbox.namespace)
-    assert read == made
+    assert read == created
 
 
 async def test_one_of_many_concurrent_creates_succeeds(sandbox: Sandbox, kube: Kube) -> None:
@@ -61,8 +61,8 @@ async def test_an_invalid_label_is_refused(sandbox: Sandbox, kube: Kube) -> None
 
 
 async def test_a_replacement_of_an_old_revision_is_a_conflict(sandbox: Sandbox, kube: Kube) -> None:
-    made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
-    fence = {"resourceVersion": made.metadata.resource_version}
+    created = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
+    fence = {"resourceVersion": created.metadata.resource_version}
     await kube.replace(
         CONFIG_MAPS, config_map("a", {"by": "first"}, **fence), namespace=sandbox.namespace
     )
@@ -72,7 +72,7 @@ async def test_a_replacement_of_an_old_revision_is_a_conflict(sandbox: Sandbox, 
             CONFIG_MAPS, config_map("a", {"by": "second"}, **fence), namespace=sandbox.namespace
         )
 
-    assert refused.value.claims == ()
+    assert refused.value.field_conflicts == ()
     assert refused.value.message == (
         'Operation cannot be fulfilled on configmaps "a": the object has been modified; '
         "please apply your changes to the latest version and try again"
@@ -83,8 +83,8 @@ async def test_a_replacement_of_an_old_revision_is_a_conflict(sandbox: Sandbox, 
 
 
 async def test_a_replacement_of_another_uid_is_a_conflict(sandbox: Sandbox, kube: Kube) -> None:
-    made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
-    other = config_map("a", resourceVersion=made.metadata.resource_version, uid="another")
+    created = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
+    other = config_map("a", resourceVersion=created.metadata.resource_version, uid="another")
 
     with pytest.raises(Conflict) as refused:
         await kube.replace(CONFIG_MAPS, other, namespace=sandbox.namespace)
@@ -92,10 +92,10 @@ async def test_a_replacement_of_another_uid_is_a_conflict(sandbox: Sandbox, kube
 
 
 async def test_a_replacement_removes_omitted_fields(sandbox: Sandbox, kube: Kube) -> None:
-    made = await kube.create(
+    created = await kube.create(
         CONFIG_MAPS, config_map("a", {"old": "1"}, labels={"old": "1"}), namespace=sandbox.namespace
     )
-    fence = made.metadata.resource_version
+    fence = created.metadata.resource_version
 
     await kube.replace(
         CONFIG_MAPS,
@@ -106,14 +106,14 @@ async def test_a_replacement_removes_omitted_fields(sandbox: Sandbox, kube: Kube
     now = await get_json(kube, CONFIG_MAPS, "a", namespace=sandbox.namespace)
     assert now["data"] == {"new": "1"}
     assert "labels" not in now["metadata"]
-    assert now["metadata"]["uid"] == made.metadata.uid
-    assert now["metadata"]["creationTimestamp"] == made.metadata.creation_timestamp
+    assert now["metadata"]["uid"] == created.metadata.uid
+    assert now["metadata"]["creationTimestamp"] == created.metadata.creation_timestamp
 
 
 async def test_a_merge_changes_the_given_fields_and_removes_null_ones(
     sandbox: Sandbox, kube: Kube
 ) -> None:
-    made = await kube.create(
+    created = await kube.create(
         CONFIG_MAPS, config_map("a", {"keep": "1", "drop": "1"}), namespace=sandbox.namespace
     )
 
@@ -121,7 +121,7 @@ async def test_a_merge_changes_the_given_fields_and_removes_null_ones(
         CONFIG_MAPS,
         "a",
         {"data": {"drop": None, "add": "1"}},
-        resource_version=made.metadata.resource_version,
+        resource_version=created.metadata.resource_version,
         namespace=sandbox.namespace,
     )
 
@@ -131,8 +131,8 @@ async def test_a_merge_changes_the_given_fields_and_removes_null_ones(
 
 async def test_one_of_two_writers_at_one_revision_fails(sandbox: Sandbox) -> None:
     ours, other = sandbox.kube(manager="one"), sandbox.kube(manager="other")
-    made = await ours.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
-    revision = made.metadata.resource_version
+    created = await ours.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
+    revision = created.metadata.resource_version
 
     results = await asyncio.gather(
         *(
@@ -168,8 +168,10 @@ async def test_concurrent_merges_without_a_revision_all_succeed(
 
 
 async def test_a_write_without_a_change_keeps_the_revision(sandbox: Sandbox, kube: Kube) -> None:
-    made = await kube.create(CONFIG_MAPS, config_map("a", {"k": "1"}), namespace=sandbox.namespace)
-    revision = made.metadata.resource_version
+    created = await kube.create(
+        CONFIG_MAPS, config_map("a", {"k": "1"}), namespace=sandbox.namespace
+    )
+    revision = created.metadata.resource_version
 
     merged = await kube.merge(
         CONFIG_MAPS,
@@ -209,7 +211,7 @@ async def test_an_unknown_path_is_not_found(kube: Kube) -> None:
 
 async def test_a_dry_run_writes_nothing(sandbox: Sandbox, kube: Kube) -> None:
     path = CONFIG_MAPS.path(namespace=sandbox.namespace)
-    made = await send_request(kube, "POST", path, body=config_map("a"), dryRun="All")
-    assert made["metadata"]["name"] == "a"
+    created = await send_request(kube, "POST", path, body=config_map("a"), dryRun="All")
+    assert created["metadata"]["name"] == "a"
     with pytest.raises(NotFound):
         await kube.get(CONFIG_MAPS, "a", namespace=sandbox.namespace)

@@ -1,4 +1,4 @@
-"""A custom kind with one of everything that our own kinds use."""
+"""A custom kind with every schema feature that our own kinds use."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from libs.kube.views import Metadata, Object, View
 GROUP = "suite.sluice.dev"
 
 IMMUTABLE = "self.pool == oldSelf.pool"
-"""As the real server reads it; for the simulated one the predicate below stands for it."""
+"""The CEL rule for the real server; the simulated one uses the predicate below."""
 
 
 def pool_stays(new: Any, old: Any) -> bool:
-    """`IMMUTABLE`, in Python."""
+    """Return whether the pool is unchanged: `IMMUTABLE` in Python."""
     return new["pool"] == old["pool"]
 
 
@@ -115,7 +115,7 @@ SCHEMA: dict[str, Any] = {
 def definition(
     *, plural: str = "widgets", kind: str = "Widget", schema: dict[str, Any] = SCHEMA
 ) -> dict[str, Any]:
-    """The CustomResourceDefinition."""
+    """Return the CustomResourceDefinition."""
     version = {
         "name": "v1alpha1",
         "served": True,

@@ -1,4 +1,4 @@
-"""A web server on the loopback that answers as a test says, with or without TLS."""
+"""A web server on the loopback with a handler of the test, with or without TLS."""
 
 import ssl
 import subprocess
@@ -13,7 +13,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def serve(handler: Handler, *, tls: ssl.SSLContext | None = None) -> AsyncGenerator[str]:
-    """Its address while it serves."""
+    """Serve while entered; return the address."""
     runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0.0)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
@@ -26,7 +26,7 @@ async def serve(handler: Handler, *, tls: ssl.SSLContext | None = None) -> Async
 
 
 class CertificateAuthority:
-    """A certificate authority, made by openssl; and what it signs."""
+    """A certificate authority created with openssl."""
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir()
@@ -40,7 +40,7 @@ class CertificateAuthority:
         )  # fmt: skip
 
     def issue(self, name: str, *, names: str = "IP:127.0.0.1") -> tuple[Path, Path]:
-        """A certificate and its key."""
+        """Return the files of a new certificate and its key."""
         certificate, key = self._folder / f"{name}.crt", self._folder / f"{name}.key"
         _openssl(
             "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
@@ -51,7 +51,7 @@ class CertificateAuthority:
         return certificate, key
 
     def server(self, *, names: str = "IP:127.0.0.1", clients: bool = False) -> ssl.SSLContext:
-        """What a server shows, and whether it wants to see a client's."""
+        """Return the context of a server, which may require certificates of `clients`."""
         certificate, key = self.issue("server", names=names)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self.ca)
         context.load_cert_chain(certificate, key)

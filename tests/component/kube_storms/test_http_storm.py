@@ -26,7 +26,8 @@ from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.child_process import ReservedPort
 from libs.testing.simulation import make_env
-from tests.component.kube_storms.world import (
+from tests.support import eventually
+from tests.unit.kube.world import (
     CLIENT,
     CONFIG_MAP_VIEWS,
     NAMESPACE,
@@ -35,7 +36,6 @@ from tests.component.kube_storms.world import (
     manifest,
     running,
 )
-from tests.support import eventually
 
 
 class ShortPauses(random.Random):
@@ -137,7 +137,7 @@ async def test_a_cache_reconnects_to_a_killed_server(world: World) -> None:
             await world.write("a", f"changed in round {round_}")
             await world.write(f"c{round_}", "1")
             await world.remove("b")
-            await world.write("b", f"made anew in round {round_}")
+            await world.write("b", f"recreated in round {round_}")
             assert not await world.agrees()
             await world.open()
             await eventually(world.agrees)
@@ -161,15 +161,15 @@ async def test_a_body_cut_in_the_middle_is_requested_again(world: World, verb: s
 
 
 async def test_a_write_whose_response_is_cut_over_http_is_done(world: World) -> None:
-    for at, name in (("after", "a"), ("body", "b")):
-        fault = world.inject(Cut("after" if at == "after" else "body"), "create")
+    for cut, name in ((Cut("after"), "a"), (Cut("body"), "b")):
+        fault = world.inject(cut, "create")
         error = await error_of(
             world.kube.create(CONFIG_MAP_VIEWS, manifest(name), namespace=NAMESPACE)
         )
         assert type(error) is Unavailable
         assert fault.hit_count == 1
-    made = [each.name for each in world.server.journal.revisions if each.user == CLIENT]
-    assert made == ["a", "b"]
+    created = [entry.name for entry in world.server.journal.revisions if entry.user == CLIENT]
+    assert created == ["a", "b"]
 
 
 @pytest.mark.parametrize("seed", range(2))

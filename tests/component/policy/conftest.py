@@ -8,5 +8,5 @@ from tests.component.kube.sandbox import ADMIN, ServerUnderTest
 
 @pytest.fixture
 async def wire(server: ServerUnderTest) -> Transport:
-    """It ends with the test."""
+    """An admin connection that ends with the test."""
     return server.wire(ADMIN)

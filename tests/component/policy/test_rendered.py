@@ -12,9 +12,9 @@ from libs.policy.installation import installation_objects
 from tests.component.policy.strict_writes import apply, object_path, send
 from tests.unit.policy import goldens
 from tests.unit.policy.fields import MODEL, put
-from tests.unit.policy.selectors import SELECTORS
 from tests.unit.policy.situations import FILES, SETTINGS, SITUATIONS, Situation
 from tests.unit.policy.test_render import FIELDS, full_policies
+from tests.unit.policy.test_selectors import SELECTORS
 
 Object = dict[str, Any]
 
@@ -23,7 +23,7 @@ RBAC = "rbac.authorization.k8s.io/v1"
 
 @pytest.fixture
 async def wire(wire: Transport) -> AsyncIterator[Transport]:
-    """The daemons do not outlive the test: some would run on the machines of others."""
+    """Delete the DaemonSets after the test: their pods would run on nodes of other tests."""
     yield wire
     path = f"/apis/apps/v1/namespaces/{SETTINGS.namespace}/daemonsets"
     status, _, answer = await send(wire, "DELETE", path)
@@ -44,31 +44,37 @@ async def test_every_object_is_accepted_and_reapplied_without_change(
     await installed(wire, rights=ground is not None)
     for obj in goldens.golden_objects(name):
         first = await apply(wire, obj)
-        again = await apply(wire, obj)
+        second = await apply(wire, obj)
         # A controller may write a status between the two.
-        same = "generation" if "generation" in first["metadata"] else "resourceVersion"
-        assert again["metadata"][same] == first["metadata"][same]
+        version_field = "generation" if "generation" in first["metadata"] else "resourceVersion"
+        assert second["metadata"][version_field] == first["metadata"][version_field]
 
 
 @pytest.mark.parametrize("ground", ["real"], indirect=True)
 async def test_objects_with_any_field_set_are_accepted(wire: Transport) -> None:
     await installed(wire, rights=False)
     files = {**FILES, "r": ["a.list"], "c": ["ca.crt"], "k": ["nvidia.conf"]}
-    tried: set[bytes] = set()
+    applied: set[bytes] = set()
     for kind, path in FIELDS:
         objects = full_policies(kind, path)
         put(objects[-1]["spec"], path, MODEL[kind][path])
-        for made in Situation(objects, config_maps=files).rendering().objects:
-            text = msgspec.json.encode(made.object)
-            if text in tried:
+        for created in Situation(objects, config_maps=files).rendering().objects:
+            text = msgspec.json.encode(created.object)
+            if text in applied:
                 continue
-            tried.add(text)
-            where = object_path(made.object)
+            applied.add(text)
+            where = object_path(created.object)
             status, warnings, answer = await send(
-                wire, "PATCH", where, made.object, content=APPLY_PATCH, force="true", dryRun="All"
+                wire,
+                "PATCH",
+                where,
+                created.object,
+                content=APPLY_PATCH,
+                force="true",
+                dryRun="All",
             )
             assert (status in (200, 201), warnings) == (True, []), (kind, path, answer)
-    assert len(tried) > len(FIELDS)
+    assert len(applied) > len(FIELDS)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)

@@ -1,4 +1,4 @@
-"""What people do in this upgrade, as kubectl would send it."""
+"""Requests of an administrator during the upgrade, as kubectl sends them."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -47,7 +47,7 @@ class UpgradeAdmin:
         )
 
     async def create_workloads(self) -> None:
-        """Create on every node a service with GPUs, one without, and a job to wait for."""
+        """Create on every node a service with GPUs, a service without, and a job to wait for."""
         for node in self._installation.nodes:
             await self._installation.person.apply(_service(f"serve-{node}", node, gpus=2))
             await self._installation.person.apply(_service(f"web-{node}", node))
@@ -77,7 +77,7 @@ class UpgradeAdmin:
         return [node.metadata.name for node in nodes if node.spec.unschedulable]
 
     async def all_run(self, version: str) -> bool:
-        """Whether the Rollout is complete, and every kernel has this driver."""
+        """Return whether the Rollout is complete and every kernel has this driver."""
         status = (await self._installation.read("Rollout", POOL)).get("status", {})
         done = status.get("counts", {}).get("done", 0)
         if status.get("phase") != RolloutPhase.COMPLETE or done != len(self._installation.nodes):

@@ -33,7 +33,7 @@ class _User(msgspec.Struct, frozen=True):
     groups: Sequence[str] = ()
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _ResponseStatus(msgspec.Struct, frozen=True):
     code: int = 0
 
 
@@ -44,23 +44,23 @@ class _Reference(msgspec.Struct, rename="camel", frozen=True):
 
 
 class _Line(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The part of an audit event that shows who was refused what."""
+    """The fields of an audit event that show a forbidden request."""
 
     user: _User
     verb: str
     object_ref: _Reference | None = None
     uri: str = msgspec.field(name="requestURI")
-    response_status: _Answer = _Answer()
+    response_status: _ResponseStatus = _ResponseStatus()
 
 
 class AuditLogSummary(msgspec.Struct, frozen=True):
-    """An audit log, read to its end."""
+    """The revisions and requests of a complete audit log."""
 
     revisions: tuple[Revision, ...]
-    asked: frozenset[tuple[str, str, str, str]]
+    requests: frozenset[tuple[str, str, str, str]]
     """Requests of our accounts, including reads: account, group, resource and verb."""
     forbidden: Counter[str]
-    """Forbidden requests of our accounts, and how often."""
+    """Number of forbidden requests of our accounts, by request."""
 
     def unused_rights(self) -> set[str]:
         """Return rights that were not used: account, resource and verbs."""
@@ -70,19 +70,19 @@ class AuditLogSummary(msgspec.Struct, frozen=True):
             for right in rights
             for resource in right.resources
             if not any(
-                (service_account_of(writer), right.group, resource, verb) in self.asked
+                (service_account_of(writer), right.group, resource, verb) in self.requests
                 for verb in right.verbs
             )
         }
 
-    def keep(self, file: Path) -> None:
+    def write_journal(self, file: Path) -> None:
         """Write the journal in the form that the demo's verdict reads."""
         file.write_bytes(b"".join(encode(revision) + b"\n" for revision in self.revisions))
 
 
 @asynccontextmanager
 async def observe_driverless(installation: Installation) -> AsyncGenerator[DriverlessNodes]:
-    """Collect from the machines' reports what no revision shows."""
+    """Collect the facts of the machines' reports that no revision shows."""
     observer = DriverlessNodes(pool=POOL, max_unavailable=MAX_UNAVAILABLE)
     async with (
         bus_client(installation.up, READER) as bus,
@@ -94,12 +94,12 @@ async def observe_driverless(installation: Installation) -> AsyncGenerator[Drive
 async def assert_audit_passes(
     installation: Installation, observer: DriverlessNodes
 ) -> AuditLogSummary:
-    """Stop everything, and audit what server, agents and services have recorded."""
+    """Stop all processes, then audit the records of server, agents and services."""
     await installation.up.processes.end()
     async with bus_client(installation.up) as bus:
         events = await events_of(bus)
     log = await asyncio.to_thread(read_audit_log, installation.plane.audit_log)
-    await asyncio.to_thread(log.keep, installation.up.paths.revisions)
+    await asyncio.to_thread(log.write_journal, installation.up.paths.revisions)
     result = await judge_run(
         installation.up.paths,
         installation.nodes,
@@ -114,23 +114,23 @@ async def assert_audit_passes(
 
 
 def read_audit_log(log: Path) -> AuditLogSummary:
-    """Read the file; blocks."""
+    """Read the file, blocking."""
     text = log.read_bytes()
     converter = AuditLogConverter(str(log))
     revisions = (*converter.feed(text), *converter.flush())
-    ours = list(_ours(text))
+    own_lines = list(_own_lines(text))
     return AuditLogSummary(
         revisions=revisions,
-        asked=frozenset(map(_request, ours)),
+        requests=frozenset(map(_request, own_lines)),
         forbidden=Counter(
-            f"{_short(line)}: {line.verb} {line.uri.partition('?')[0]}"
-            for line in ours
+            f"{_account_name(line)}: {line.verb} {line.uri.partition('?')[0]}"
+            for line in own_lines
             if line.response_status.code == FORBIDDEN
         ),
     )
 
 
-def _ours(text: bytes) -> Iterator[_Line]:
+def _own_lines(text: bytes) -> Iterator[_Line]:
     decode = msgspec.json.Decoder(_Line).decode
     for line in map(decode, text.splitlines()):
         if OURS in line.user.groups:
@@ -140,8 +140,8 @@ def _ours(text: bytes) -> Iterator[_Line]:
 def _request(line: _Line) -> tuple[str, str, str, str]:
     reference = line.object_ref or _Reference()
     resource = "/".join(filter(None, (reference.resource, reference.subresource)))
-    return _short(line), reference.api_group, resource, line.verb
+    return _account_name(line), reference.api_group, resource, line.verb
 
 
-def _short(line: _Line) -> str:
+def _account_name(line: _Line) -> str:
     return line.user.username.rpartition(":")[2]

@@ -37,7 +37,7 @@ OURS = f"system:serviceaccounts:{NAMESPACE}"
 """The group of all our service accounts."""
 
 REPLICAS = ("scheduler-1", "scheduler-2")
-"""One leads, the other stands by."""
+"""One leads, the other is on standby."""
 
 (_SCHEDULER,) = (part for part in SERVICES if part.writer is Writer.SCHEDULER)
 _MASTERS = "system:masters"
@@ -91,7 +91,7 @@ class Installation:
             return {}
 
     async def until(self, condition: Callable[[], Awaitable[bool]], *, within: float) -> None:
-        """Wait until it holds."""
+        """Wait until the condition holds."""
         await self.finish(eventually(condition, within=2 * within, every=0.2), within=within)
 
     async def finish(self, coroutine: Coroutine[Any, Any, None], *, within: float) -> None:
@@ -131,7 +131,7 @@ class Installation:
         path = f"/apis/{KINDS[kind].api_version}/{KINDS[kind].plural}"
         try:
             await self.kube.request("GET", path)
-        except (NotFound, TooManyRequests):  # its storage is being made
+        except (NotFound, TooManyRequests):  # the server still creates its storage
             return False
         return True
 
@@ -179,7 +179,7 @@ async def provision(binaries: Binaries, nodes: Sequence[str]) -> AsyncGenerator[
         stack.push_async_callback(plane.stop)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-real-"))
         paths = DemoPaths(Path(folder))
-        for name in ("users", "keys", "machines", "oddities"):
+        for name in ("users", "keys", "machines", "incidents"):
             (paths.folder / name).mkdir()
         for user in groups_by_user:
             paths.kubeconfig(user).write_text(plane.kubeconfig(user).read_text())

@@ -56,7 +56,7 @@ class LeaderKiller:
         while self.wanted:
             node = await self._next_node()
             await self._installation.up.processes.kill(leader.partition("_")[0])
-            # The last write may have been under way: read the node's state after the kill.
+            # The leader's last write may arrive after the kill: read the node's state now.
             state = _state(await self._installation.kube.get(NODES, node))
             kill = LeaderKill(state=state, node=node, before=leader, after="")
             await self._between(kill)

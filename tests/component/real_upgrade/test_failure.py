@@ -1,5 +1,5 @@
 """A driver that fails to load, on a real control plane: the scheduler is killed in
-`upgrade-failed`, the next one halts the rollout, and a person lets it go on.
+`upgrade-failed`, the next one halts the rollout, and a person resumes it.
 """
 
 import msgspec
@@ -16,7 +16,7 @@ from tests.component.real_upgrade.audit_checks import assert_audit_passes, obser
 from tests.component.real_upgrade.installation import Installation, provision
 from tests.component.real_upgrade.leader_kills import LeaderKill, LeaderKiller
 
-FAILED_WITHIN, MENDED_WITHIN = 240.0, 200.0
+FAILED_WITHIN, RECOVERED_WITHIN = 240.0, 200.0
 
 
 @pytest.mark.timeout(800)
@@ -29,15 +29,15 @@ async def test_a_failure_outlives_the_leader_and_a_person_ends_the_halt(
         await installation.start()
         async with observe_driverless(installation) as observer:
             await admin.apply_policy(NEW)
-            # A machine takes seconds until it loads what was rendered just now.
-            await installation.until(lambda: break_driver(installation), within=MENDED_WITHIN)
+            # Machines load a newly rendered driver only after some seconds.
+            await installation.until(lambda: break_driver(installation), within=RECOVERED_WITHIN)
             kills = await wait_for_failure(installation)
-            await installation.until(lambda: halted(installation), within=MENDED_WITHIN)
+            await installation.until(lambda: halted(installation), within=RECOVERED_WITHIN)
             (record,) = (await status(installation)).targets.values()
 
             installation.up.paths.bad_drivers.write_text("")
             await admin.accept_failures(1, target=(await status(installation)).target)
-            await installation.until(lambda: admin.all_run(NEW), within=MENDED_WITHIN)
+            await installation.until(lambda: admin.all_run(NEW), within=RECOVERED_WITHIN)
             after = await status(installation)
         await assert_audit_passes(installation, observer)
         assert [kill.state for kill in kills] == [UpgradeState.UPGRADE_FAILED]
@@ -58,13 +58,13 @@ async def break_driver(installation: Installation) -> bool:
 
 async def wait_for_failure(installation: Installation) -> list[LeaderKill]:
     """Wait until the node fails, killing the leader in that state."""
-    killer = LeaderKiller(installation, [UpgradeState.UPGRADE_FAILED], between=nothing)
+    killer = LeaderKiller(installation, [UpgradeState.UPGRADE_FAILED], between=do_nothing)
     async with killer.watch_nodes():
         await installation.finish(killer.run(), within=FAILED_WITHIN)
     return killer.kills
 
 
-async def nothing(_kill: LeaderKill) -> None:
+async def do_nothing(_kill: LeaderKill) -> None:
     pass
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from libs.audit import AuditJournal, isolation
 from libs.contracts.identities import Writer
-from libs.forecast.stage import StageNodeSpec
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.wanted import InstallMethod
 from libs.rollout.views.pool import PoolView
+from libs.testing.stage import StageNodeSpec
 from tests.component.rollout.simulation.disturbances import Disturbance
 from tests.component.rollout.simulation.policies import TARGETS, VARIANTS, builds_of, proven_before
 from tests.component.rollout.simulation.runner import run_scenario
@@ -53,8 +53,8 @@ def run_rollout(sick: Sequence[str] = (), fault: str = "", *, budget: int = BUDG
     result = run_scenario(
         Scenario(seed=3, pools=pools, nodes=nodes, disturbances=faults, decision_delay=0.05)
     )
-    assert result.wrong is None
-    assert result.done == len(nodes)
+    assert result.failure is None
+    assert result.nodes_in_place == len(nodes)
     return result.stage.journal()
 
 

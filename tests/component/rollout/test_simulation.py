@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from libs.rollout.decide import decide
 from libs.rollout.decision import Decision
 from libs.rollout.views.fleet import Fleet, Instant
-from tests.component.rollout.simulation.report import failure_report
+from tests.component.rollout.simulation.failures import failure_report, shrink_failure
 from tests.component.rollout.simulation.runner import Decide, run_scenario
 from tests.component.rollout.simulation.scenario import SMALL, scenario
-from tests.component.rollout.simulation.shrink import shrink_failure
 
 SEEDS = (
     *(range(first, first + 20) for first in range(100, 180, 20)),
@@ -28,13 +27,13 @@ SEEDS = (
 def test_every_rollout_keeps_its_invariants_and_ends_with_all_nodes_in_place(seeds: range) -> None:
     for seed in seeds:
         result = run_scenario(scenario(seed))
-        assert result.wrong is None, failure_report(shrink_failure(result))
-        assert result.done == len(result.stage.state.nodes)
+        assert result.failure is None, failure_report(shrink_failure(result))
+        assert result.nodes_in_place == len(result.stage.state.nodes)
 
 
 def test_a_seed_repeats_exactly() -> None:
-    one, other = run_scenario(scenario(105)), run_scenario(scenario(105))
-    assert one.stage.log_lines == other.stage.log_lines
+    first, second = run_scenario(scenario(105)), run_scenario(scenario(105))
+    assert first.stage.log_lines == second.stage.log_lines
 
 
 def decide_nothing(fleet: Fleet, now: Instant) -> Decision:
@@ -48,10 +47,10 @@ def decide_without_waits(fleet: Fleet, now: Instant) -> Decision:
 @pytest.mark.parametrize("broken", [decide_nothing, decide_without_waits])
 def test_a_missing_wait_is_found_and_its_scenario_shrinks(broken: Decide) -> None:
     result = run_scenario(scenario(6), broken)
-    assert result.wrong is not None
-    assert result.wrong.kind == "silence"
+    assert result.failure is not None
+    assert result.failure.kind == "silence"
     shrunk = shrink_failure(result, broken, tries=40)
-    assert shrunk.wrong is not None
-    assert shrunk.wrong.kind == "silence"
+    assert shrunk.failure is not None
+    assert shrunk.failure.kind == "silence"
     assert len(shrunk.scenario.nodes) == 1
     assert "WRONG: silence" in failure_report(shrunk)

@@ -10,7 +10,7 @@ from tests.component.runtime.example_process import ExampleProcess, Launch
 
 @pytest.fixture
 def launch() -> Iterator[Launch]:
-    """Starts the example with arguments and environment."""
+    """A function that starts the example with arguments and environment."""
     programs: list[ExampleProcess] = []
 
     def start(*arguments: str, **environ: str) -> ExampleProcess:
@@ -24,15 +24,15 @@ def launch() -> Iterator[Launch]:
 
 @pytest.fixture
 def get() -> Callable[[int, str], tuple[int, str, str]]:
-    """Status, content type and body of a page."""
+    """A function that returns status, content type and body of a page."""
 
-    def ask(port: int, path: str) -> tuple[int, str, str]:
+    def request(port: int, path: str) -> tuple[int, str, str]:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         try:
             connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+            response = connection.getresponse()
+            return response.status, response.headers["Content-Type"], response.read().decode()
         finally:
             connection.close()
 
-    return ask
+    return request

@@ -1,4 +1,4 @@
-"""A small program on `libs.runtime`: what its services do is a setting."""
+"""A small program on `libs.runtime`; a setting chooses the behaviour of its services."""
 
 import asyncio
 import threading
@@ -10,7 +10,6 @@ from libs.runtime.logs import logger
 from libs.runtime.process import Process, ProcessSettings
 from libs.runtime.program import Role, run_program
 from libs.runtime.service import Service
-from libs.runtime.values import Secret
 
 _log = logger()
 
@@ -19,7 +18,6 @@ class Settings(ProcessSettings, frozen=True, kw_only=True):
     """`behaviour` is that of the service `odd`; the service `calm` only serves."""
 
     behaviour: Literal["serve", "stuck", "crash", "return", "hang", "block", "lost"] = "serve"
-    token: Secret | None = None
 
 
 async def calm(process: Process[Settings], service: Service) -> None:
@@ -40,7 +38,7 @@ async def calm(process: Process[Settings], service: Service) -> None:
 
 
 async def odd(process: Process[Settings], service: Service) -> None:
-    """Behave as the settings say."""
+    """Behave as set in `behaviour`."""
     behaviour = process.settings.behaviour
     await service.enter("bus", _bus(away=behaviour == "lost"))
     if behaviour == "stuck":

@@ -62,11 +62,11 @@ async def test_livez_fails_after_a_failure_or_a_stall():
 
     with capture_logs() as logs, pytest.raises(Fatal, match="one: the connection closed for good"):
         await process.run({"one": start})
-    late = "the event loop has been stalled for 20 s\n"
+    stalled = "the event loop has been stalled for 20 s\n"
     assert answers == [
         (200, "ok\n"),
-        (503, late),
-        (503, f"{late}one: the connection closed for good\n"),
+        (503, stalled),
+        (503, f"{stalled}one: the connection closed for good\n"),
     ]
     assert drains == [20], "the shutdown deadline starts with the drain"
     assert not [entry for entry in logs if entry["log_level"] == "warning"]

@@ -1,4 +1,4 @@
-"""Upgrades end as they should although schedulers die, compete or are cut off."""
+"""Upgrades complete although schedulers are killed, compete or are cut off."""
 
 import pytest
 
@@ -16,26 +16,27 @@ from tests.component.scheduler.world import (
     STATES,
     USER,
     World,
+    in_world,
     most_cordoned,
     play,
 )
 
 LEASE_SECONDS = 15.0
 WRITES = 22
-"""Of a whole upgrade of one node, by whatever kind: after each of them a scheduler may die."""
+"""The writes of all kinds in an upgrade of one node; the scheduler is killed after some."""
 
 
-def nothing_twice(world: World, name: str, *, since: int) -> None:
-    """Each state was shown once, in order; one cordon, one eviction, one unload."""
+def assert_nothing_repeated(world: World, name: str, *, since: int) -> None:
+    """Assert that each state was written once in order, with one cordon, eviction and unload."""
     written = world.committed(name, since=since)
-    shown = [one.changed[LABEL][1] for one in written if LABEL in one.changed]
-    assert shown == STATES
-    assert [one.changed[CORDON] for one in written if CORDON in one.changed] == [
+    states = [each.changed[LABEL][1] for each in written if LABEL in each.changed]
+    assert states == STATES
+    assert [each.changed[CORDON] for each in written if CORDON in each.changed] == [
         (None, True),
         (True, None),
     ]
     assert len(written) <= 7
-    assert len([one for one in world.revisions("Pod") if one.code < 300]) == 1
+    assert len([each for each in world.revisions("Pod") if each.code < 300]) == 1
     assert world.unloads(name) == 1
     assert world.machines[name].driver is not None
     assert world.machines[name].incidents == ()
@@ -48,44 +49,42 @@ def test_a_successor_continues_after_a_kill_at_any_write(after: int) -> None:
         await world.start_job("train", "a")
         await scheduler.stop()
         since = world.server.revision
-        doomed = world.start(cut_after=after)
+        killed = world.start(cut_after=after)
         await world.sleep(70)
         await world.apply_policy(NEW)
 
-        async def dead() -> bool:
-            return doomed.transport.cut.is_set() or (await world.state("a")) == "upgrade-done"
+        async def is_cut_or_done() -> bool:
+            return killed.transport.cut.is_set() or (await world.state("a")) == "upgrade-done"
 
         await world.sleep(1)
-        await world.until(dead)
-        await doomed.kill()
+        await world.until(is_cut_or_done)
+        await killed.kill()
         world.start()
         await world.wait_until_done("a", before=target)
         await world.sleep(60)
-        nothing_twice(world, "a", since=since)
+        assert_nothing_repeated(world, "a", since=since)
 
     play(story, seed=after)
 
 
-def test_two_self_styled_leaders_duplicate_nothing() -> None:
-    async def story(world: World) -> None:
-        _, target = await world.complete_first_rollout("a")
-        await world.start_job("train", "a")
-        since = world.server.revision
-        other = world.start()
-        await world.sleep(5)
-        await world.apply_policy(NEW)
-        await world.release_lease()
-        await world.wait_until_done("a", before=target)
-        await world.sleep(60)
-        nothing_twice(world, "a", since=since)
-        assert (await world.rollout()).status.epoch == 2
-        assert other.value("sluice_scheduler_leading") == 1
-
-    play(story)
+@in_world
+async def test_two_concurrent_leaders_duplicate_nothing(world: World) -> None:
+    _, target = await world.complete_first_rollout("a")
+    await world.start_job("train", "a")
+    since = world.server.revision
+    other = world.start()
+    await world.sleep(5)
+    await world.apply_policy(NEW)
+    await world.move_lease(other)
+    await world.wait_until_done("a", before=target)
+    await world.sleep(60)
+    assert_nothing_repeated(world, "a", since=since)
+    assert (await world.rollout()).status.epoch == 2
+    assert other.value("sluice_scheduler_leading") == 1
 
 
 @pytest.mark.parametrize(
-    "strike",
+    "effect",
     [
         RefuseRequest(409),
         RefuseRequest(429, retry_after=1),
@@ -94,199 +93,176 @@ def test_two_self_styled_leaders_duplicate_nothing() -> None:
         Cut("after"),
         Delay(2.0),
     ],
-    ids=lambda strike: f"{type(strike).__name__}{getattr(strike, 'code', '')}",
+    ids=lambda effect: f"{type(effect).__name__}{getattr(effect, 'code', '')}",
 )
-def test_failed_writes_succeed_later_exactly_once(strike: FaultEffect) -> None:
-    async def story(world: World) -> None:
-        _, target = await world.complete_first_rollout("a")
-        await world.start_job("train", "a")
-        since = world.server.revision
-        for kind in ("Node", "Rollout"):
-            fault = Fault(
-                effect=strike,
-                verbs=("apply", "update", "patch"),
-                kind=kind,
-                user=USER,
-                probability=0.5,
-            )
-            world.server.faults.add(fault)
-        await world.apply_policy(NEW)
-        await world.wait_until_done("a", before=target, within=1200)
-        world.server.faults.clear()
-        nothing_twice(world, "a", since=since)
-
-    play(story)
-
-
-def test_an_upgrade_waits_while_nats_is_unreachable() -> None:
-    async def story(world: World) -> None:
-        _, target = await world.complete_first_rollout("a")
-        await world.start_job("train", "a")
-        since = world.server.revision
-        await world.apply_policy(NEW)
-        await world.until_state("a", "pod-restart-required")
-        world.bus.stop()
-        await world.sleep(600)
-        assert await world.state("a") == "pod-restart-required"
-        world.bus.start()
-        await world.wait_until_done("a", before=target)
-        nothing_twice(world, "a", since=since)
-        await world.sleep(30)
-        waits = [one.open() for one in await world.bus_events() if one.kind is EventKind.WAIT]
-        assert "bus" in [one.code for one in waits if isinstance(one, Waits)]
-
-    play(story)
-
-
-def test_events_of_consecutive_leaders_differ_without_a_written_epoch() -> None:
-    """Then both lead with the same epoch."""
-
-    async def story(world: World) -> None:
-        verbs = ("apply", "create", "update", "patch")
-        world.server.faults.add(
-            Fault(effect=RefuseRequest(500), verbs=verbs, kind="Rollout", user=USER)
+@in_world
+async def test_failed_writes_succeed_later_exactly_once(world: World, effect: FaultEffect) -> None:
+    _, target = await world.complete_first_rollout("a")
+    await world.start_job("train", "a")
+    since = world.server.revision
+    for kind in ("Node", "Rollout"):
+        fault = Fault(
+            effect=effect,
+            verbs=("apply", "update", "patch"),
+            kind=kind,
+            user=USER,
+            probability=0.5,
         )
-        await world.install_fleet("a")
-        told: list[int] = []
-        for _ in range(2):
-            scheduler = world.start()
-            await world.sleep(120)
-            await scheduler.kill()
-            events = await world.bus_events()
-            assert len({one.id for one in events}) == len(events)
-            told.append(sum(one.kind is EventKind.WAIT for one in events))
-        assert 0 < told[0] < told[1]
-
-    play(story)
+        world.server.faults.add(fault)
+    await world.apply_policy(NEW)
+    await world.wait_until_done("a", before=target, within=1200)
+    world.server.faults.clear()
+    assert_nothing_repeated(world, "a", since=since)
 
 
-def test_agents_obey_the_next_leader_after_a_lost_rollout() -> None:
-    """Its epoch went with it; Nodes and slots remember."""
-
-    async def story(world: World) -> None:
-        scheduler, target = await world.complete_first_rollout("a")
-        for version in (NEW, OLD):
-            await scheduler.kill()
-            scheduler = world.start()
-            await world.apply_policy(version)
-            await world.wait_until_done("a", before=target)
-            lost = await world.rollout()
-            target = lost.status.target
-        await scheduler.kill()
-        await world.patch(resources.ROLLOUTS, POOL, {"metadata": {"finalizers": None}})
-        await world.kube.request("DELETE", resources.ROLLOUTS.path(name=POOL))
-        world.start()
-        await world.sleep(LEASE_SECONDS + 90)
-        made = await world.rollout()
-        assert made.metadata.uid != lost.metadata.uid
-        assert (lost.status.epoch, made.status.epoch) == (3, 4)
-        await world.patch(resources.ROLLOUTS, POOL, {"spec": {"brake": "None"}})
-        await world.apply_policy(NEW)
-        await world.wait_until_done("a", before=target)
-
-    play(story)
+@in_world
+async def test_an_upgrade_waits_while_nats_is_unreachable(world: World) -> None:
+    _, target = await world.complete_first_rollout("a")
+    await world.start_job("train", "a")
+    since = world.server.revision
+    await world.apply_policy(NEW)
+    await world.until_state("a", "pod-restart-required")
+    world.bus.stop()
+    await world.sleep(600)
+    assert await world.state("a") == "pod-restart-required"
+    world.bus.start()
+    await world.wait_until_done("a", before=target)
+    assert_nothing_repeated(world, "a", since=since)
+    await world.sleep(30)
+    waits = [each.open() for each in await world.bus_events() if each.kind is EventKind.WAIT]
+    assert "bus" in [each.code for each in waits if isinstance(each, Waits)]
 
 
-def test_a_failing_node_does_not_delay_the_others() -> None:
-    async def story(world: World) -> None:
-        _, target = await world.complete_first_rollout("a", "b")
-        for verb in ("apply", "get"):
-            world.server.faults.add(
-                Fault(effect=Hang(), verbs=(verb,), kind="Node", name="a", user=USER)
-            )
-        await world.apply_policy(NEW, maxUnavailable=2, maxParallelUpgrades=2)
-
-        async def other() -> bool:
-            return await world.state("b") == "upgrade-done" and len(world.committed("b")) > 4
-
-        await world.until(other, within=120)
-        world.server.faults.clear()
-        await world.wait_until_done("a", "b", before=target)
-
-    play(story)
-
-
-def test_a_scheduler_started_without_the_bus_waits_for_it() -> None:
-    async def story(world: World) -> None:
-        await world.install_fleet("a")
-        world.bus.stop()
+@in_world
+async def test_events_of_consecutive_leaders_differ_without_a_written_epoch(world: World) -> None:
+    """Both leaders have the same epoch, because it was not written."""
+    verbs = ("apply", "create", "update", "patch")
+    world.server.faults.add(
+        Fault(effect=RefuseRequest(500), verbs=verbs, kind="Rollout", user=USER)
+    )
+    await world.install_fleet("a")
+    reported: list[int] = []
+    for _ in range(2):
         scheduler = world.start()
-        await world.sleep(300)
-        assert scheduler.service.failure is None
-        assert any("is unreachable" in why for why in scheduler.service.unready_reasons())
-        assert world.revisions("Lease") == []
-        world.bus.start()
-        await world.wait_until_done("a")
-        assert scheduler.service.unready_reasons() == []
-
-    play(story)
-
-
-def test_a_granted_node_keeps_its_grant_when_the_target_changes() -> None:
-    async def story(world: World) -> None:
-        _, target = await world.complete_first_rollout("a", "b")
-        since = world.server.revision
-        unblock = world.block_preflight("a", "b")
-        await world.apply_policy(NEW)
-        await world.sleep(60)
-        stray = Fault(effect=Delay(9.0, "way"), verbs=("apply",), kind="Node", user=USER, times=1)
-        active = world.server.faults.add(stray)
-        unblock()
-
-        async def sent() -> bool:
-            return active.hit_count == 1
-
-        await world.until(sent)
-        # Only the kept grant lets a start now: another preflight would find this process.
-        unblock = world.block_preflight("a")
-        await world.apply_policy(OTHER)
-        await world.sleep(60)
-        unblock()
-        await world.wait_until_done("a", "b", before=target)
-        assert most_cordoned(world.committed(since=since)) <= 1
-
-    play(story)
-
-
-def test_a_standby_starts_nodes_as_soon_as_it_leads() -> None:
-    """One that is started anew has to hear a beat of each first, which takes up to a minute."""
-
-    async def story(world: World) -> None:
-        scheduler, _ = await world.complete_first_rollout("a")
-        other = world.start()
-        await world.sleep(80)
+        await world.sleep(120)
         await scheduler.kill()
-        await world.apply_policy(NEW)
-
-        async def begun() -> bool:
-            return any(CORDON in one.changed for one in world.committed("a"))
-
-        assert await world.until(begun, within=LEASE_SECONDS + 10.0) > 5.0
-        assert other.value("sluice_scheduler_leading") == 1
-
-    play(story)
+        events = await world.bus_events()
+        assert len({each.id for each in events}) == len(events)
+        reported.append(sum(each.kind is EventKind.WAIT for each in events))
+    assert 0 < reported[0] < reported[1]
 
 
-def test_a_gone_pod_is_evicted_once_while_the_watch_lags() -> None:
-    async def story(world: World) -> None:
-        scheduler, target = await world.complete_first_rollout("a")
-        await world.start_job("train", "a")
-        faults = world.server.faults
-        busy = faults.add(
-            Fault(effect=RefuseRequest(500), verbs=("evict",), kind="Pod", subresource=None)
-        )
-        await world.apply_policy(NEW)
-        await world.sleep(10)
-        assert await world.state("a") == "pod-deletion-required"
-        faults.add(Fault(effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=USER))
-        faults.drop_watches(kind="Pod", user=USER)
-        pod = (await world.kube.list_page(resources.PODS, namespace="default")).items[0].metadata
-        await world.kube.delete(resources.PODS, pod.name, namespace="default", uid=pod.uid, grace=0)
-        faults.remove(busy)
-        await world.sleep(20)
-        asked = {"kind": "eviction", "outcome": "done"}
-        assert scheduler.value("sluice_scheduler_api_writes_total", **asked) == 1
-        faults.clear()
+@in_world
+async def test_agents_obey_the_next_leader_after_a_lost_rollout(world: World) -> None:
+    """The epoch of the lost Rollout is also in Nodes and slots."""
+    scheduler, target = await world.complete_first_rollout("a")
+    for version in (NEW, OLD):
+        await scheduler.kill()
+        scheduler = world.start()
+        await world.apply_policy(version)
         await world.wait_until_done("a", before=target)
+        lost = await world.rollout()
+        target = lost.status.target
+    await scheduler.kill()
+    await world.patch(resources.ROLLOUTS, POOL, {"metadata": {"finalizers": None}})
+    await world.kube.request("DELETE", resources.ROLLOUTS.path(name=POOL))
+    world.start()
+    await world.sleep(LEASE_SECONDS + 90)
+    created = await world.rollout()
+    assert created.metadata.uid != lost.metadata.uid
+    assert (lost.status.epoch, created.status.epoch) == (3, 4)
+    await world.patch(resources.ROLLOUTS, POOL, {"spec": {"brake": "None"}})
+    await world.apply_policy(NEW)
+    await world.wait_until_done("a", before=target)
 
-    play(story)
+
+@in_world
+async def test_a_failing_node_does_not_delay_the_others(world: World) -> None:
+    _, target = await world.complete_first_rollout("a", "b")
+    for verb in ("apply", "get"):
+        world.server.faults.add(
+            Fault(effect=Hang(), verbs=(verb,), kind="Node", name="a", user=USER)
+        )
+    await world.apply_policy(NEW, maxUnavailable=2, maxParallelUpgrades=2)
+
+    async def other() -> bool:
+        return await world.state("b") == "upgrade-done" and len(world.committed("b")) > 4
+
+    await world.until(other, within=120)
+    world.server.faults.clear()
+    await world.wait_until_done("a", "b", before=target)
+
+
+@in_world
+async def test_a_scheduler_started_without_the_bus_waits_for_it(world: World) -> None:
+    await world.install_fleet("a")
+    world.bus.stop()
+    scheduler = world.start()
+    await world.sleep(300)
+    assert scheduler.service.failure is None
+    assert any("is unreachable" in reason for reason in scheduler.service.unready_reasons())
+    assert world.revisions("Lease") == []
+    world.bus.start()
+    await world.wait_until_done("a")
+    assert scheduler.service.unready_reasons() == []
+
+
+@in_world
+async def test_a_granted_node_keeps_its_grant_when_the_target_changes(world: World) -> None:
+    _, target = await world.complete_first_rollout("a", "b")
+    since = world.server.revision
+    unblock = world.block_preflight("a", "b")
+    await world.apply_policy(NEW)
+    await world.sleep(60)
+    delay = Fault(effect=Delay(9.0, "way"), verbs=("apply",), kind="Node", user=USER, times=1)
+    active = world.server.faults.add(delay)
+    unblock()
+
+    async def is_delayed() -> bool:
+        return active.hit_count == 1
+
+    await world.until(is_delayed)
+    # Only the kept grant allows a start now: another preflight would find this process.
+    unblock = world.block_preflight("a")
+    await world.apply_policy(OTHER)
+    await world.sleep(60)
+    unblock()
+    await world.wait_until_done("a", "b", before=target)
+    assert most_cordoned(world.committed(since=since)) <= 1
+
+
+@in_world
+async def test_a_standby_starts_nodes_as_soon_as_it_leads(world: World) -> None:
+    """A new process would wait up to a minute for a heartbeat of each agent."""
+    scheduler, _ = await world.complete_first_rollout("a")
+    other = world.start()
+    await world.sleep(80)
+    await scheduler.kill()
+    await world.apply_policy(NEW)
+
+    async def is_cordoned() -> bool:
+        return any(CORDON in each.changed for each in world.committed("a"))
+
+    assert await world.until(is_cordoned, within=LEASE_SECONDS + 10.0) > 5.0
+    assert other.value("sluice_scheduler_leading") == 1
+
+
+@in_world
+async def test_a_gone_pod_is_evicted_once_while_the_watch_lags(world: World) -> None:
+    scheduler, target = await world.complete_first_rollout("a")
+    await world.start_job("train", "a")
+    faults = world.server.faults
+    refusal = faults.add(Fault(effect=RefuseRequest(500), verbs=("evict",), kind="Pod"))
+    await world.apply_policy(NEW)
+    await world.sleep(10)
+    assert await world.state("a") == "pod-deletion-required"
+    faults.add(Fault(effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=USER))
+    faults.drop_watches(kind="Pod", user=USER)
+    pod = (await world.kube.list_page(resources.PODS, namespace="default")).items[0].metadata
+    await world.kube.delete(resources.PODS, pod.name, namespace="default", uid=pod.uid, grace=0)
+    faults.remove(refusal)
+    await world.sleep(20)
+    labels = {"kind": "eviction", "outcome": "done"}
+    assert scheduler.value("sluice_scheduler_api_writes_total", **labels) == 1
+    faults.clear()
+    await world.wait_until_done("a", before=target)

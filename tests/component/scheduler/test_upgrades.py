@@ -16,213 +16,194 @@ from tests.component.scheduler.world import (
     STATES,
     WAITING,
     World,
+    in_world,
     most_cordoned,
-    play,
 )
 
 
-def test_a_bare_node_is_brought_up_in_three_writes_and_without_a_cordon() -> None:
-    async def story(world: World) -> None:
-        await world.complete_first_rollout("a")
-        written = world.node_writes()
-        shown = [one.changed[LABEL][1] for one in written]
-        assert shown == ["pod-restart-required", "validation-required", "upgrade-done"]
-        assert not any(CORDON in one.changed for one in written)
-        assert world.swaps("a") == 1
-
-    play(story)
+@in_world
+async def test_a_bare_node_is_brought_up_in_three_writes_and_without_a_cordon(world: World) -> None:
+    await world.complete_first_rollout("a")
+    written = world.node_writes()
+    states = [each.changed[LABEL][1] for each in written]
+    assert states == ["pod-restart-required", "validation-required", "upgrade-done"]
+    assert not any(CORDON in each.changed for each in written)
+    assert world.swaps("a") == 1
 
 
-def test_an_upgrade_is_five_writes_one_eviction_and_an_event_for_each_state() -> None:
-    async def story(world: World) -> None:
-        _, target = await world.complete_first_rollout("a")
-        await world.start_job("train", "a")
-        await world.sleep(130)  # what is said again sooner is the same event once more
-        first, events = len(world.node_writes()), len(await world.kube_events())
-        await world.apply_policy(NEW)
-        await world.wait_until_done("a", before=target)
-        written = world.node_writes()[first:]
-        assert [one.code for one in written] == [200] * 5
-        assert [one.changed[LABEL][1] for one in written] == STATES
-        cordons = [one.changed[CORDON] for one in written if CORDON in one.changed]
-        assert cordons == [(None, True), (True, None)]
-        assert {one.verb for one in written} == {"apply"}
-        assert [one.verb for one in world.revisions("Pod")] == ["evict"]
-        said = (await world.kube_events())[events:]
-        assert said == [("a", f"Successfully updated node state label to {one}") for one in STATES]
-        assert (world.swaps("a"), world.unloads("a")) == (2, 1)
-
-    play(story)
-
-
-def test_only_the_record_remains_on_an_upgraded_node() -> None:
-    async def story(world: World) -> None:
-        await world.complete_first_rollout("a")
-        node = await world.kube.get(resources.NODES, "a")
-        assert LEASE_ANNOTATION not in node.metadata.annotations
-        assert not node.spec.unschedulable
-        record = decode(NodeRecord, node.metadata.annotations[RECORD_ANNOTATION].encode())
-        assert record.evidence is not None
-        assert record.evidence.passed
-        assert record.evidence.boot_id == node.status.node_info.boot_id
-        driver = world.machines["a"].driver
-        assert driver is not None
-        assert driver.label == record.label
-
-    play(story)
+@in_world
+async def test_an_upgrade_is_five_writes_one_eviction_and_an_event_for_each_state(
+    world: World,
+) -> None:
+    _, target = await world.complete_first_rollout("a")
+    await world.start_job("train", "a")
+    # A repetition within two minutes would be counted in the same Event.
+    await world.sleep(130)
+    first, events = len(world.node_writes()), len(await world.kube_events())
+    await world.apply_policy(NEW)
+    await world.wait_until_done("a", before=target)
+    written = world.node_writes()[first:]
+    assert [each.code for each in written] == [200] * 5
+    assert [each.changed[LABEL][1] for each in written] == STATES
+    cordons = [each.changed[CORDON] for each in written if CORDON in each.changed]
+    assert cordons == [(None, True), (True, None)]
+    assert {each.verb for each in written} == {"apply"}
+    assert [each.verb for each in world.revisions("Pod")] == ["evict"]
+    lines = (await world.kube_events())[events:]
+    assert lines == [("a", f"Successfully updated node state label to {each}") for each in STATES]
+    assert (world.swaps("a"), world.unloads("a")) == (2, 1)
 
 
-def test_the_budget_serializes_upgrades() -> None:
-    async def story(world: World) -> None:
-        _, target = await world.complete_first_rollout("a", "b", "c")
-        first = len(world.node_writes())
-        await world.apply_policy(NEW)
-        await world.wait_until_done("a", "b", "c", before=target)
-        written = world.node_writes()[first:]
-        assert most_cordoned(written) == 1
-        per_node = Counter(each.name for each in written if each.code < 300)
-        assert set(per_node) == {"a", "b", "c"}
-        assert max(per_node.values()) <= 7
-
-    play(story)
-
-
-def test_a_restart_writes_nothing_when_nothing_changed() -> None:
-    async def story(world: World) -> None:
-        scheduler, _ = await world.complete_first_rollout("a", "b")
-        for kindly in (True, False):
-            nodes = len(world.committed())
-            events = len(await world.kube_events())
-            await (scheduler.stop() if kindly else scheduler.kill())
-            scheduler = world.start()
-            await world.sleep(400)
-            assert scheduler.value("sluice_scheduler_leading") == 1
-            assert len(world.committed()) == nodes
-            assert len(await world.kube_events()) == events
-            assert (await world.rollout()).status.phase == "Complete"
-
-    play(story)
+@in_world
+async def test_only_the_record_remains_on_an_upgraded_node(world: World) -> None:
+    await world.complete_first_rollout("a")
+    node = await world.kube.get(resources.NODES, "a")
+    assert LEASE_ANNOTATION not in node.metadata.annotations
+    assert not node.spec.unschedulable
+    record = decode(NodeRecord, node.metadata.annotations[RECORD_ANNOTATION].encode())
+    assert record.evidence is not None
+    assert record.evidence.passed
+    assert record.evidence.boot_id == node.status.node_info.boot_id
+    driver = world.machines["a"].driver
+    assert driver is not None
+    assert driver.label == record.label
 
 
-def test_each_event_is_published_once_in_order() -> None:
-    async def story(world: World) -> None:
-        _, target = await world.complete_first_rollout("a")
-        await world.apply_policy(NEW)
-        await world.wait_until_done("a", before=target)
-        await world.sleep(1)
-        told = await world.bus_events()
-        assert len({one.id for one in told}) == len(told)
-        steps = [one.open() for one in told if one.kind is EventKind.STEP]
-        after = [getattr(one, "after", "") for one in steps]
-        assert after[-5:] == STATES
-        kinds = Counter(one.kind for one in told)
-        assert kinds[EventKind.LEADER] == 1
-        assert kinds[EventKind.GRANT] == 2
-        assert all(one.message for one in told)
-
-    play(story)
+@in_world
+async def test_the_budget_serializes_upgrades(world: World) -> None:
+    _, target = await world.complete_first_rollout("a", "b", "c")
+    first = len(world.node_writes())
+    await world.apply_policy(NEW)
+    await world.wait_until_done("a", "b", "c", before=target)
+    written = world.node_writes()[first:]
+    assert most_cordoned(written) == 1
+    per_node = Counter(each.name for each in written if each.code < 300)
+    assert set(per_node) == {"a", "b", "c"}
+    assert max(per_node.values()) <= 7
 
 
-def test_a_preflight_finding_blocks_its_node_with_the_reason() -> None:
-    async def story(world: World) -> None:
-        scheduler, _ = await world.complete_first_rollout("a")
-        unblock = world.block_preflight("a")
-        await world.apply_policy(NEW)
-        await world.sleep(90)
-        assert await world.state("a") == "upgrade-required"
-        answer = await world.why("a")
-        assert answer.wait is not None
-        assert answer.wait.code == "preflight"
-        assert "open and is in no pod" in answer.wait.detail
-        assert scheduler.value(WAITING, code="preflight") == 1
-        target = (await world.rollout()).status.target
-        unblock()
-        await world.wait_until_done("a", target=target)
-
-    play(story)
+@in_world
+async def test_a_restart_writes_nothing_when_nothing_changed(world: World) -> None:
+    scheduler, _ = await world.complete_first_rollout("a", "b")
+    for graceful in (True, False):
+        nodes = len(world.committed())
+        events = len(await world.kube_events())
+        await (scheduler.stop() if graceful else scheduler.kill())
+        scheduler = world.start()
+        await world.sleep(400)
+        assert scheduler.value("sluice_scheduler_leading") == 1
+        assert len(world.committed()) == nodes
+        assert len(await world.kube_events()) == events
+        assert (await world.rollout()).status.phase == "Complete"
 
 
-def test_a_failed_validation_fails_the_node_and_halts() -> None:
-    async def story(world: World) -> None:
-        scheduler, _ = await world.complete_first_rollout("a", "b")
-        world.machines["a"].break_gpu(0)
-        await world.apply_policy(NEW)
-        await world.sleep(900)
-        assert await world.state("a") == "upgrade-failed"
-        assert await world.state("b") == "upgrade-required"
-        assert (await world.rollout()).status.phase == "Halted"
-        assert scheduler.value("gpu_operator_nodes_upgrades_failed") == 1
-        assert scheduler.value("gpu_operator_nodes_upgrades_pending") == 1
-        node = await world.kube.get(resources.NODES, "a")
-        assert node.spec.unschedulable
-
-    play(story)
-
-
-def test_status_is_answered_and_unknown_names_are_not_found() -> None:
-    async def story(world: World) -> None:
-        await world.complete_first_rollout("a", "b")
-        status = await world.status()
-        (pool,) = status.pools
-        assert (pool.pool, pool.phase, pool.counts.done) == (POOL, "Complete", 2)
-        assert status.epoch == 1
-        assert max(status.sources.values()) < 90
-        unknown = await world.ask(PlanQuery(pool="nobody"))
-        assert unknown.code == "not-found"
-
-    play(story)
+@in_world
+async def test_each_event_is_published_once_in_order(world: World) -> None:
+    _, target = await world.complete_first_rollout("a")
+    await world.apply_policy(NEW)
+    await world.wait_until_done("a", before=target)
+    await world.sleep(1)
+    reported = await world.bus_events()
+    assert len({each.id for each in reported}) == len(reported)
+    steps = [each.open() for each in reported if each.kind is EventKind.STEP]
+    after = [getattr(each, "after", "") for each in steps]
+    assert after[-5:] == STATES
+    kinds = Counter(each.kind for each in reported)
+    assert kinds[EventKind.LEADER] == 1
+    assert kinds[EventKind.GRANT] == 2
+    assert all(each.message for each in reported)
 
 
-def test_nodes_in_flight_finish_after_their_policy_is_deleted() -> None:
-    async def story(world: World) -> None:
-        scheduler, _ = await world.complete_first_rollout("a", "b")
-        await world.start_job("train", "a")
-        await world.apply_policy(NEW, maxParallelUpgrades=1)
-        await world.until_state("a", "pod-restart-required")
-        policies = resources.POLICIES["ClusterPolicy"]
-        policy = await world.kube.get(policies, POLICY)
-        await world.kube.delete(policies, POLICY, uid=policy.metadata.uid)
-        await scheduler.kill()
-        world.start()
-
-        async def finished() -> bool:
-            rollout = await world.rollout()
-            return await world.state("a") == "upgrade-done" and not rollout.status.in_flight
-
-        await world.until(finished)
-        node = await world.kube.get(resources.NODES, "a")
-        assert not node.spec.unschedulable
-        why = await world.why("b")
-        assert why.wait is not None
-        assert (why.pool, why.wait.code) == (POOL, "policy-gone")
-        await world.sleep(120)
-        assert await world.state("b") != "pod-restart-required"
-
-    play(story)
+@in_world
+async def test_a_preflight_finding_blocks_its_node_with_the_reason(world: World) -> None:
+    scheduler, _ = await world.complete_first_rollout("a")
+    unblock = world.block_preflight("a")
+    await world.apply_policy(NEW)
+    await world.sleep(90)
+    assert await world.state("a") == "upgrade-required"
+    answer = await world.why("a")
+    assert answer.wait is not None
+    assert answer.wait.code == "preflight"
+    assert "open and is in no pod" in answer.wait.detail
+    assert scheduler.value(WAITING, code="preflight") == 1
+    target = (await world.rollout()).status.target
+    unblock()
+    await world.wait_until_done("a", target=target)
 
 
-def test_a_set_brake_and_a_released_halt_are_published() -> None:
-    async def story(world: World) -> None:
-        _, target = await world.complete_first_rollout("a")
-        for spec in (
-            {"brake": "Pause"},
-            {"release": {"target": target, "failures": 2}},
-            {"brake": "None", "release": None},
-        ):
-            await world.patch(resources.ROLLOUTS, POOL, {"spec": spec})
-            await world.sleep(5)
-        bodies = [event.open() for event in await world.bus_events()]
-        steered = [
-            (body.because, body.before, body.after)
-            for body in bodies
-            if isinstance(body, RolloutEvent) and body.because in ("brake", "release")
-        ]
-        accepted = f"2 failures of {target}"
-        assert steered == [
-            ("brake", "None", "Pause"),
-            ("release", "", accepted),
-            ("brake", "Pause", "None"),
-            ("release", accepted, ""),
-        ]
+@in_world
+async def test_a_failed_validation_fails_the_node_and_halts(world: World) -> None:
+    scheduler, _ = await world.complete_first_rollout("a", "b")
+    world.machines["a"].break_gpu(0)
+    await world.apply_policy(NEW)
+    await world.sleep(900)
+    assert await world.state("a") == "upgrade-failed"
+    assert await world.state("b") == "upgrade-required"
+    assert (await world.rollout()).status.phase == "Halted"
+    assert scheduler.value("gpu_operator_nodes_upgrades_failed") == 1
+    assert scheduler.value("gpu_operator_nodes_upgrades_pending") == 1
+    node = await world.kube.get(resources.NODES, "a")
+    assert node.spec.unschedulable
 
-    play(story)
+
+@in_world
+async def test_status_is_answered_and_unknown_names_are_not_found(world: World) -> None:
+    await world.complete_first_rollout("a", "b")
+    status = await world.status()
+    (pool,) = status.pools
+    assert (pool.pool, pool.phase, pool.counts.done) == (POOL, "Complete", 2)
+    assert status.epoch == 1
+    assert max(status.sources.values()) < 90
+    unknown = await world.ask(PlanQuery(pool="unknown"))
+    assert unknown.code == "not-found"
+
+
+@in_world
+async def test_nodes_in_flight_finish_after_their_policy_is_deleted(world: World) -> None:
+    scheduler, _ = await world.complete_first_rollout("a", "b")
+    await world.start_job("train", "a")
+    await world.apply_policy(NEW, maxParallelUpgrades=1)
+    await world.until_state("a", "pod-restart-required")
+    policies = resources.POLICIES["ClusterPolicy"]
+    policy = await world.kube.get(policies, POLICY)
+    await world.kube.delete(policies, POLICY, uid=policy.metadata.uid)
+    await scheduler.kill()
+    world.start()
+
+    async def finished() -> bool:
+        rollout = await world.rollout()
+        return await world.state("a") == "upgrade-done" and not rollout.status.in_flight
+
+    await world.until(finished)
+    node = await world.kube.get(resources.NODES, "a")
+    assert not node.spec.unschedulable
+    why = await world.why("b")
+    assert why.wait is not None
+    assert (why.pool, why.wait.code) == (POOL, "policy-gone")
+    await world.sleep(120)
+    assert await world.state("b") != "pod-restart-required"
+
+
+@in_world
+async def test_a_set_brake_and_a_released_halt_are_published(world: World) -> None:
+    _, target = await world.complete_first_rollout("a")
+    for spec in (
+        {"brake": "Pause"},
+        {"release": {"target": target, "failures": 2}},
+        {"brake": "None", "release": None},
+    ):
+        await world.patch(resources.ROLLOUTS, POOL, {"spec": spec})
+        await world.sleep(5)
+    bodies = [event.open() for event in await world.bus_events()]
+    changes = [
+        (body.because, body.before, body.after)
+        for body in bodies
+        if isinstance(body, RolloutEvent) and body.because in ("brake", "release")
+    ]
+    accepted = f"2 failures of {target}"
+    assert changes == [
+        ("brake", "None", "Pause"),
+        ("release", "", accepted),
+        ("brake", "Pause", "None"),
+        ("release", accepted, ""),
+    ]

@@ -1,4 +1,4 @@
-"""What the tests of the scheduler add to the world: machines with all agents, and driver pods.
+"""A world for tests of the scheduler: machines with all agents, and driver pods.
 
 The test plays the driver's cluster role: it applies the DaemonSets that a policy renders to.
 """
@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from libs.bus.queries import send_query
 from libs.contracts.identities import Writer
 from libs.contracts.journal import EntryPhase, Revision
 from libs.contracts.node import STATE_LABEL
@@ -21,11 +20,14 @@ from libs.contracts.queries import (
 )
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import LEASES
+from libs.testing.bus.queries import send_query
 from libs.testing.cluster.views import REPLICA_SETS
+from libs.testing.stage.worlds import SteadyWorld
 from services.scheduler import resources
 from services.scheduler.role import LEASE
 from tests.component import world
 from tests.component.processes import AGENTS, NAMESPACE, Process, user_of
+from tests.support import played_by
 from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, drivers, node
 
 T = TypeVar("T")
@@ -47,6 +49,13 @@ STATES = [
     "upgrade-done",
 ]
 """The states that an upgrade of a node with pods writes."""
+FAST = SteadyWorld(
+    pull_seconds=1.0,
+    ready_seconds=0.5,
+    unload_seconds=0.5,
+    load_seconds=0.5,
+    validation_seconds=0.5,
+)
 LABEL = f'metadata.labels["{STATE_LABEL}"]'
 CORDON = "spec.unschedulable"
 WAITING = "sluice_scheduler_nodes_waiting"
@@ -102,11 +111,13 @@ class World(world.World):
         await self.kube.create(REPLICA_SETS, replica_set, namespace="default")
         await self.sleep(5)
 
-    async def release_lease(self) -> None:
-        """Take the lease from its holder, which does not know; any process may take it."""
+    async def move_lease(self, to: Process) -> None:
+        """Release the lease, unknown to its holder, until another process leads."""
         body = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
         path = LEASES.path(namespace=NAMESPACE, name=LEASE)
-        await self.kube.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        while not to.value("sluice_scheduler_leading"):
+            await self.kube.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+            await self.sleep(3)
 
     def block_preflight(self, *nodes: str) -> Callable[[], None]:
         """Let a process outside of pods hold GPUs, which a preflight finds; return its end."""
@@ -219,4 +230,7 @@ def most_cordoned(revisions: Collection[Revision]) -> int:
 
 
 def play(story: Callable[[World], Coroutine[Any, Any, T]], *, seed: int = 1) -> T:
-    return world.run_world(story, World, seed=seed)
+    return world.run_world(story, lambda sim, folder: World(sim, folder, FAST), seed=seed)
+
+
+in_world = played_by(play)

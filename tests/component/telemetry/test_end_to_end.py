@@ -1,4 +1,4 @@
-"""From a simulated machine's GPUs to the fleet's page of metrics."""
+"""Telemetry from the GPUs of a simulated machine to the fleet's metrics page."""
 
 from typing import Any
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 WITHIN = 10.0
-"""Seconds for what happens in milliseconds, on the slowest machine."""
+"""Timeout in seconds; the tests need milliseconds on a fast machine."""
 
 
 class RawNatsClient:
@@ -19,16 +19,16 @@ class RawNatsClient:
         self.info: dict[str, Any] = {}
 
     async def line(self) -> str:
-        """The next one, without its end; empty at the end of the stream."""
+        """Return the next line without its line end; empty at the end of the stream."""
         async with asyncio.timeout(WITHIN):
             return (await self.reader.readline()).decode().strip()
 
     def send(self, text: str) -> None:
-        """With no end of its own."""
+        """Send the text as it is; no line end is added."""
         self.writer.write(text.encode())
 
     async def handshake(self, **options: object) -> str:
-        """INFO, CONNECT and PING; what the server says to that."""
+        """Read INFO, send CONNECT and PING; return the response."""
         verb, _, info = (await self.line()).partition(" ")
         assert verb == "INFO"
         self.info = json.loads(info)
@@ -41,13 +41,13 @@ class RawNatsClient:
 
 @asynccontextmanager
 async def raw_nats_client(port: int) -> AsyncGenerator[RawNatsClient]:
-    """A connection that is closed at the end."""
+    """Yield a client; close its connection at the end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    talk = RawNatsClient(reader, writer)
+    client = RawNatsClient(reader, writer)
     try:
-        yield talk
+        yield client
     finally:
-        talk.abort()
+        client.abort()
 
 
 async def refused(port: int) -> bool:

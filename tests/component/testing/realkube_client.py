@@ -20,7 +20,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 class Client:
-    """One user's; an `async with` block long."""
+    """A client that acts as one user inside an `async with` block."""
 
     def __init__(self, kube: RealKube, user: str = "admin") -> None:
         self._kube = kube
@@ -55,14 +55,14 @@ class Client:
             return answer.status, await answer.json()
 
     async def watched(self, path: str, **query: str) -> list[Mapping[str, Any]]:
-        """The events of a watch that ends after a second."""
+        """Return the events of a watch that ends after a second."""
         query |= {"watch": "1", "timeoutSeconds": "1"}
         async with self._session.get(path, params=query) as answer:
             return [json.loads(line) async for line in answer.content]
 
 
 def running(folder: Path) -> dict[str, int]:
-    """Processes that name this folder on their command line: pid by program."""
+    """Return the processes with this folder on their command line: pid by program."""
     found: dict[str, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

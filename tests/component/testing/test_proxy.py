@@ -19,26 +19,26 @@ class Upstream:
     def __init__(self) -> None:
         self.port = 0
         self.accepted: asyncio.Queue[RawNatsClient] = asyncio.Queue()
-        self._talks: list[RawNatsClient] = []
+        self._connections: list[RawNatsClient] = []
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talk = RawNatsClient(reader, writer)
-        self._talks.append(talk)
-        self.accepted.put_nowait(talk)
+        connection = RawNatsClient(reader, writer)
+        self._connections.append(connection)
+        self.accepted.put_nowait(connection)
 
-    def leave(self) -> None:
-        for talk in self._talks:
-            talk.abort()
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.abort()
 
 
 @pytest.fixture
 async def upstream() -> AsyncIterator[Upstream]:
-    made = Upstream()
-    server = await asyncio.start_server(made.accept, "127.0.0.1", 0)
-    made.port = server.sockets[0].getsockname()[1]
-    yield made
+    accepting = Upstream()
+    server = await asyncio.start_server(accepting.accept, "127.0.0.1", 0)
+    accepting.port = server.sockets[0].getsockname()[1]
+    yield accepting
     server.close()
-    made.leave()
+    accepting.close()
     await server.wait_closed()
 
 
@@ -65,7 +65,7 @@ async def test_the_proxy_carries_both_directions_and_half_closed_connections(
         client.send("question\n")
         client.writer.write_eof()
         assert await server.reader.read() == b"question\n"
-        # Its client has nothing more to say, and still listens.
+        # The client has closed its sending side only.
         server.send("answer\n")
         server.writer.write_eof()
         assert await client.reader.read() == b"answer\n"
@@ -94,7 +94,7 @@ async def test_a_black_hole_drops_data_silently(proxy: Proxy, upstream: Upstream
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await server.reader.read()
-        assert proxy.connections == 1  # the server believes in it still
+        assert proxy.connections == 1  # the server's side is still open
 
 
 async def test_a_cut_ends_both_sides(proxy: Proxy, upstream: Upstream) -> None:

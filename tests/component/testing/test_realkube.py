@@ -47,7 +47,7 @@ def binaries() -> Binaries:
 
 @pytest.fixture(scope="module")
 def plane(binaries: Binaries) -> Iterator[RealKube]:
-    """For all tests that leave it as it was."""
+    """Yield one control plane, shared by the tests that leave it unchanged."""
     kube = asyncio.run(
         RealKube.start(
             binaries=binaries, users={"alice": ["people"], "carol": []}, reads_of=["people"]
@@ -64,7 +64,7 @@ def assert_nothing_left(kube: RealKube, folder: Path) -> None:
     assert running(folder) == {}
     assert not folder.exists()
     ReservedPort(int(kube.url.rpartition(":")[2])).release()
-    assert f"control plane at {kube.url}" not in {one.name for one in threading.enumerate()}
+    assert f"control plane at {kube.url}" not in {thread.name for thread in threading.enumerate()}
 
 
 def kubectl(kube: RealKube, *arguments: str, user: str = "admin") -> str:
@@ -114,7 +114,7 @@ async def test_rbac_applies_to_users(plane: RealKube) -> None:
 async def test_the_audit_log_has_reads_of_the_named_users(plane: RealKube) -> None:
     path = "/api/v1/namespaces/default/secrets"
 
-    def told() -> list[tuple[str, int]]:
+    def refusals() -> list[tuple[str, int]]:
         events = map(json.loads, plane.audit_log.read_text().splitlines())
         return [
             (event["user"]["username"], event["responseStatus"]["code"])
@@ -125,14 +125,14 @@ async def test_the_audit_log_has_reads_of_the_named_users(plane: RealKube) -> No
     for user in ("admin", "carol", "alice"):
         async with Client(plane, user) as client:
             assert (await client.ask("GET", path))[0] == (200 if user == "admin" else 403)
-    await eventually(lambda: bool(told()))
-    assert told() == [("alice", 403)]
+    await eventually(lambda: bool(refusals()))
+    assert refusals() == [("alice", 403)]
 
 
 async def test_a_restart_keeps_objects_and_compacts_history(plane: RealKube) -> None:
     async with Client(plane) as client:
-        _, made = await client.ask("POST", CONFIG_MAPS, {"metadata": {"name": "kept"}})
-        revision = made["metadata"]["resourceVersion"]
+        _, created = await client.ask("POST", CONFIG_MAPS, {"metadata": {"name": "kept"}})
+        revision = created["metadata"]["resourceVersion"]
         body = {"data": {"a": "1"}}
         _, changed = await client.ask("PATCH", f"{CONFIG_MAPS}/kept", body, as_=MERGE)
         assert [
@@ -155,32 +155,37 @@ async def test_a_restart_keeps_objects_and_compacts_history(plane: RealKube) -> 
 
 
 class AuditLogJournal:
-    """What the log of a control plane says by now."""
+    """The journal that the audit log of a control plane gives."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self.revisions: list[Revision] = []
 
     def refresh(self) -> None:
-        # From the start: what was flushed before could not be put in order with what comes now.
+        # Reads from the start: flushed revisions cannot be sorted with later ones.
         converter = AuditLogConverter(str(self._log))
         self.revisions = [*converter.feed(self._log.read_bytes()), *converter.flush()]
 
     def of(self, kind: str, name: str, *users: str) -> list[Revision]:
         return [
-            one
-            for one in self.revisions
-            if (one.kind, one.name) == (kind, name) and (not users or one.user in users)
+            revision
+            for revision in self.revisions
+            if (revision.kind, revision.name) == (kind, name)
+            and (not users or revision.user in users)
         ]
 
 
 async def test_the_audit_log_is_read_as_a_journal(plane: RealKube) -> None:
     journal = AuditLogJournal(plane.audit_log)
     apply = {"fieldManager": "sluice-scheduler", "force": "true"}
-    whole: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
+    node_reference: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n1"},
+    }
     async with Client(plane) as client:
         registered = {
-            **whole,
+            **node_reference,
             "status": {
                 "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"},
                 "conditions": [{"type": "Ready", "status": "True"}],
@@ -188,23 +193,33 @@ async def test_the_audit_log_is_read_as_a_journal(plane: RealKube) -> None:
         }
         _, node = await client.ask("POST", "/api/v1/nodes", registered)
         labels = {"labels": {"nvidia.com/gpu.present": "true"}}
-        ours = {**whole, "metadata": {"name": "n1", **labels}, "spec": {"unschedulable": True}}
-        await client.ask("PATCH", NODE, ours, as_=APPLY, **apply)
-        theirs = {**whole, "metadata": {"labels": {"nvidia.com/gpu.present": "false"}}}
-        conflict = await client.ask("PATCH", NODE, theirs, as_=APPLY, fieldManager="other")
+        desired = {
+            **node_reference,
+            "metadata": {"name": "n1", **labels},
+            "spec": {"unschedulable": True},
+        }
+        await client.ask("PATCH", NODE, desired, as_=APPLY, **apply)
+        conflicting = {
+            **node_reference,
+            "metadata": {"labels": {"nvidia.com/gpu.present": "false"}},
+        }
+        conflict = await client.ask("PATCH", NODE, conflicting, as_=APPLY, fieldManager="other")
         stale = await client.ask("PUT", NODE, node)
-        await client.ask("PATCH", NODE, whole, as_=APPLY, **apply, dryRun="All")
-        await client.ask("PATCH", NODE, whole, as_=APPLY, **apply)
+        await client.ask("PATCH", NODE, node_reference, as_=APPLY, **apply, dryRun="All")
+        await client.ask("PATCH", NODE, node_reference, as_=APPLY, **apply)
         assert (conflict[0], stale[0]) == (409, 409)
 
-        def all_there() -> bool:
+        def all_recorded() -> bool:
             journal.refresh()
             return len(journal.of("Node", "n1", "admin")) == 5
 
-        await eventually(all_there)
+        await eventually(all_recorded)
         await client.ask("DELETE", NODE)
     created, applied, conflicted, updated, released = journal.of("Node", "n1", "admin")
-    assert [(one.verb, one.code, one.manager) for one in journal.of("Node", "n1", "admin")] == [
+    assert [
+        (revision.verb, revision.code, revision.manager)
+        for revision in journal.of("Node", "n1", "admin")
+    ] == [
         (Verb.CREATE, 201, "probe"),
         (Verb.APPLY, 200, "sluice-scheduler"),
         (Verb.APPLY, 409, "other"),
@@ -218,7 +233,7 @@ async def test_the_audit_log_is_read_as_a_journal(plane: RealKube) -> None:
     }
     assert released.changed == {path: (b, a) for path, (a, b) in applied.changed.items()}
     assert (conflicted.changed, updated.changed) == ({}, {})
-    assert {one.uid for one in journal.of("Node", "n1")} == {node["metadata"]["uid"]}
+    assert {revision.uid for revision in journal.of("Node", "n1")} == {node["metadata"]["uid"]}
     assert applied.revision > int(node["metadata"]["resourceVersion"])
 
 
@@ -248,24 +263,26 @@ async def test_evictions_and_deletions_are_in_the_journal(plane: RealKube) -> No
         await client.ask("DELETE", "/api/v1/nodes/n2")
         await client.ask("POST", f"{PODS}/p/eviction", eviction)
 
-        def all_there() -> bool:
+        def all_recorded() -> bool:
             journal.refresh()
             return len(journal.of("Pod", "p", "admin")) == 5
 
-        await eventually(all_there)
+        await eventually(all_recorded)
     (binding,) = journal.of("Binding", "p")
     assert binding.user == "system:kube-scheduler"
     assert binding.changed["spec.nodeName"] == (None, "n2")
     _, evicted, running_, deleted, missed = journal.of("Pod", "p", "admin")
     assert (evicted.verb, evicted.code, evicted.uid) == (Verb.EVICT, 201, binding.uid)
     assert evicted.changed["metadata.deletionGracePeriodSeconds"] == (None, 30)
-    told = {path.rpartition(".")[2]: after for path, (_, after) in evicted.changed.items()}
+    changes = {path.rpartition(".")[2]: after for path, (_, after) in evicted.changed.items()}
     (disrupted,) = [
-        one for one in marked["status"]["conditions"] if one["type"] == "DisruptionTarget"
+        condition
+        for condition in marked["status"]["conditions"]
+        if condition["type"] == "DisruptionTarget"
     ]
     for field in ("type", "status", "reason", "message"):
-        assert told[field] == disrupted[field]
-    assert set(told) - set(disrupted) == {"deletionTimestamp", "deletionGracePeriodSeconds"}
+        assert changes[field] == disrupted[field]
+    assert set(changes) - set(disrupted) == {"deletionTimestamp", "deletionGracePeriodSeconds"}
     assert running_.changed == {"status.phase": ("Pending", "Running")}
     assert (deleted.verb, deleted.changed["metadata.name"]) == (Verb.DELETE, ("p", None))
     assert (missed.verb, missed.code) == (Verb.EVICT, 404)
@@ -279,11 +296,11 @@ CAPACITY = {
 }
 COMPARED = {"Node", "Pod", "DaemonSet", "ControllerRevision"}
 UNSEEN = ("status.conditions[type=PodScheduled]",)
-"""Changes by a binding beside the node's name; the audit log does not show them."""
+"""Changes of a binding that the audit log does not show."""
 
 
 Leaves = dict[tuple[str, str], dict[str, Any]]
-"""Of objects by kind and name: path to value."""
+"""Values by path, by kind and name of the object."""
 
 
 async def test_replaying_the_journal_gives_the_objects(plane: RealKube) -> None:
@@ -308,7 +325,7 @@ async def test_replaying_the_journal_gives_the_objects(plane: RealKube) -> None:
                 (kind, item["metadata"]["name"]): {
                     path: after
                     for path, (_, after) in changed_paths(None, item).items()
-                    if something(after) and not path.startswith(UNSEEN)
+                    if has_own_path(after) and not path.startswith(UNSEEN)
                 }
                 for item in answer["items"]
             }
@@ -321,46 +338,46 @@ async def test_replaying_the_journal_gives_the_objects(plane: RealKube) -> None:
                 **await listed(f"{apps}/controllerrevisions", "ControllerRevision"),
             }
 
-        async def placed() -> bool:
+        async def bound() -> bool:
             _, pods = await client.ask("GET", PODS)
             return [pod["spec"].get("nodeName") for pod in pods["items"]] == ["n3"]
 
-        await eventually(placed)
+        await eventually(bound)
         (pod,) = await listed(PODS, "Pod")
         status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
         await client.ask("PATCH", f"{PODS}/{pod[1]}/status", status, as_=STRATEGIC)
 
-        async def told() -> bool:
+        async def journal_complete() -> bool:
             journal.refresh()
-            return await objects() == replayed(journal.revisions)
+            return await objects() == replay(journal.revisions)
 
-        await eventually(told)
+        await eventually(journal_complete)
         assert {kind for kind, _ in await objects()} == COMPARED
         await client.ask("DELETE", f"{apps}/daemonsets/ds")
         await client.ask("DELETE", f"{PODS}/{pod[1]}", {"gracePeriodSeconds": 0})
         await client.ask("DELETE", "/api/v1/nodes/n3")
 
 
-def something(value: Any) -> bool:
-    """An empty container has no path of its own any more when it is filled."""
+def has_own_path(value: Any) -> bool:
+    """Return whether the value has a path of its own; an empty container loses it when filled."""
     return value is not None and value not in ({}, [])
 
 
-def replayed(revisions: list[Revision]) -> Leaves:
-    """The objects that all changes, one after the other, amount to."""
-    made: dict[str, dict[str, Any]] = {}
-    who: dict[str, tuple[str, str]] = {}
-    for one in revisions:
-        if one.kind in COMPARED:
-            who[one.uid] = one.kind, one.name
-        leaves = made.setdefault(one.uid, {})
-        for path, (before, after) in one.changed.items():
+def replay(revisions: list[Revision]) -> Leaves:
+    """Return the objects that result from applying all changes in order."""
+    leaves_by_uid: dict[str, dict[str, Any]] = {}
+    keys: dict[str, tuple[str, str]] = {}
+    for revision in revisions:
+        if revision.kind in COMPARED:
+            keys[revision.uid] = revision.kind, revision.name
+        leaves = leaves_by_uid.setdefault(revision.uid, {})
+        for path, (before, after) in revision.changed.items():
             if path.startswith(UNSEEN):
                 continue
-            assert leaves.pop(path, None) == (before if something(before) else None)
-            if something(after):
+            assert leaves.pop(path, None) == (before if has_own_path(before) else None)
+            if has_own_path(after):
                 leaves[path] = after
-    return {who[uid]: leaves for uid, leaves in made.items() if uid in who and leaves}
+    return {keys[uid]: leaves for uid, leaves in leaves_by_uid.items() if uid in keys and leaves}
 
 
 async def test_an_unexpected_exit_is_an_error_and_ends_the_other_programs(
@@ -389,5 +406,5 @@ async def test_a_failed_start_reports_the_output_of_the_server(
     assert first.endswith(" has ended by itself (exit code 3); its last lines:")
     assert last == "  Error: unknown flag: --quux"
     url = first.split()[2]
-    assert f"control plane at {url}" not in {one.name for one in threading.enumerate()}
+    assert f"control plane at {url}" not in {thread.name for thread in threading.enumerate()}
     assert os.listdir(tmp_path) == [broken.name]

@@ -1,293 +1,261 @@
-"""I2 on Nodes: one lease at a time, and no change without one."""
+"""I2: one lease at a time, no change without one, and agents that start ops in order under it."""
 
-import msgspec
 import pytest
 
-from libs.contracts.message import encode
-from libs.contracts.node import (
-    DRIVER_LABEL,
-    LEASE_ANNOTATION,
-    RECORD_ANNOTATION,
-    REQUEST_ANNOTATION,
-    LeaseOwner,
-    NodeLease,
-    Operation,
+from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION
+from tests.unit.audit.builders import OLD_LABEL, JournalBuilder, cases, messages, violations_of
+
+MOVED = f"its driver label went from {OLD_LABEL!r} to"
+
+
+def i2_messages(builder: JournalBuilder) -> list[str]:
+    return messages(builder.journal(max_unavailable=2, failure_threshold=2), "I2")
+
+
+@cases(
+    "story texts",
+    a_token_used_again=(
+        "lease; release; !lease token=1",
+        ["n1: a lease started with token 1, although token 1 was already used"],
+    ),
+    a_token_of_another_owner_used_again=(
+        "give_lease token=7 owner=human; lose_lease; lease",
+        ["n1: a lease started with token 1, although token 7 was already used"],
+    ),
+    a_lease_replaced=(
+        "lease; lease",
+        ["n1: token 2 of upgrade replaced token 1, which was still held"],
+    ),
+    a_lease_replaced_by_an_older_token=(
+        "lease token=5; rewrite lease=4 token=4",
+        [
+            "n1: a lease started with token 4, although token 5 was already used",
+            "n1: token 4 of upgrade replaced token 5, which was still held",
+        ],
+    ),
+    a_lease_of_a_person_changed=(
+        "give_lease token=1 owner=human; lease token=2",
+        ["n1: the lease of human with token 1 was changed by us"],
+    ),
+    a_lease_of_a_repair_changed=(
+        "give_lease token=1 owner=repair; lease token=2",
+        ["n1: the lease of repair with token 1 was changed by us"],
+    ),
+    a_lease_of_mig_changed=(
+        "give_lease token=1 owner=mig; lease token=2",
+        ["n1: the lease of mig with token 1 was changed by us"],
+    ),
+    a_lease_changed_by_another_service_of_ours=(
+        "lease; lose_lease by=sluice-driver",
+        ["n1: sluice-driver changed the lease of an upgrade"],
+    ),
+    a_lease_without_a_record=(
+        "rewrite lease=1",
+        ["n1: it has a lease with token 1 but no record"],
+    ),
+    a_lease_with_another_token_than_its_record=(
+        "lease; release; rewrite lease=2 cordon=True",
+        ["n1: its record has token 1, but its lease has token 2"],
+    ),
+    label_and_cordon_changed_without_a_lease=(
+        "rewrite driver=other cordon=True",
+        ["n1: it was cordoned without a lease", f"n1: {MOVED} 'other' without a lease"],
+    ),
+    a_label_dropped_without_a_record=("rewrite driver=None", [f"n1: {MOVED} '' without a lease"]),
+    a_label_dropped_with_the_record_kept=(
+        "require; rewrite driver=None",
+        [f"n1: {MOVED} '' without a lease"],
+    ),
+    a_label_of_a_changed_node_dropped=(
+        "lease; lose_lease; rewrite started=True; drop_record driver=None",
+        [f"n1: {MOVED} '' without a lease"],
+    ),
+    a_label_changed_with_the_record_dropped=(
+        "lease; lose_lease; drop_record driver=other",
+        [f"n1: {MOVED} 'other' without a lease"],
+    ),
+    a_label_of_a_driver_pod_dropped=(
+        f"lease operation=validate label={OLD_LABEL}; prove; finish; drop_record driver=None",
+        [f"n1: {MOVED} '' without a lease"],
+    ),
 )
-from tests.unit.audit.builders import (
-    OLD_LABEL,
-    JournalBuilder,
-    annotated,
-    cordoned,
-    labelled,
-    leased,
-    messages,
-    violations_of,
+def test_a_change_of_a_lease_or_without_one_is_a_violation(story: str, texts: list[str]) -> None:
+    builder = JournalBuilder("n1").play(story)
+    assert i2_messages(builder) == texts
+    if builder.planted:
+        assert violations_of(builder.journal()) == [("I2", "n1", builder.planted[0])]
+
+
+@cases(
+    "story",
+    a_person_may_end_a_lease="lease; lose_lease; lease",
+    another_service_may_write_other_fields="lease; churn 1 by=sluice-discovery",
+    the_lease_of_another_owner_stays="give_lease token=7 owner=human; require; require",
+    a_lease_rewritten_with_its_token="lease; advance 60; rewrite lease=1",
+    a_node_deleted_with_its_lease="lease; delete Node n1 by=sluice-discovery",
+    a_forget_request_drops_the_label="upgrade; ask forget; drop_record driver=None clears=True",
+    the_label_of_a_preinstalled_driver_may_be_dropped=(
+        f"lease operation=validate label={OLD_LABEL}; prove; finish driver_pod_uid=;"
+        "drop_record driver=None"
+    ),
 )
+def test_one_lease_at_a_time_is_no_violation(story: str) -> None:
+    assert i2_messages(JournalBuilder("n1").play(story)) == []
 
 
-def test_a_reused_token_is_a_violation() -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.release_unchanged("n1")
-    write = builder.take_lease("n1", token=1)
-    assert violations_of(builder.journal()) == [("I2", "n1", write.revision)]
-    assert messages(builder.journal()) == [
-        "n1: a lease started with token 1, although token 1 was already used"
-    ]
-
-
-def test_tokens_of_other_owners_count() -> None:
-    builder = JournalBuilder("n1")
-    lease = encode(builder.lease("n1", 7, LeaseOwner.HUMAN)).decode()
-    builder.annotate("n1", LEASE_ANNOTATION, lease)
-    builder.annotate("n1", LEASE_ANNOTATION, None)
-    builder.take_lease("n1")
-    assert messages(builder.journal(), "I2") == [
-        "n1: a lease started with token 1, although token 7 was already used"
-    ]
-
-
-@pytest.mark.parametrize(("heard", "problems"), [(False, 0), (True, 1)])
-def test_a_token_without_any_trace_may_be_reused(heard: bool, problems: int) -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    if heard:
-        builder.op("n1", "plugin", "quiesce", op=1)
-    builder.release_unchanged("n1")
-    builder.annotate("n1", RECORD_ANNOTATION, "garbled")
-    builder.annotate("n1", REQUEST_ANNOTATION, "adopt")
-    builder.take_lease("n1", token=1)
-    assert len(messages(builder.journal(), "I2")) == problems
-
-
-def test_replacing_a_lease_is_a_violation() -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.take_lease("n1")
-    assert messages(builder.journal(), "I2") == [
-        "n1: token 2 of upgrade replaced token 1, which was still held"
-    ]
-
-
-@pytest.mark.parametrize("owner", [LeaseOwner.HUMAN, LeaseOwner.REPAIR, LeaseOwner.MIG])
-def test_changing_the_lease_of_another_owner_is_a_violation(owner: LeaseOwner) -> None:
-    builder = JournalBuilder("n1")
-    builder.annotate("n1", LEASE_ANNOTATION, encode(builder.lease("n1", 1, owner)).decode())
-    builder.take_lease("n1", token=2)
-    assert messages(builder.journal(), "I2") == [
-        f"n1: the lease of {owner.value} with token 1 was changed by us"
-    ]
-
-
-def test_a_person_may_end_a_lease() -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.annotate("n1", LEASE_ANNOTATION, None)
-    builder.take_lease("n1")
+@pytest.mark.parametrize("key", [LEASE_ANNOTATION, RECORD_ANNOTATION])
+def test_a_lease_or_record_of_an_earlier_node_of_the_same_name_is_void(key: str) -> None:
+    builder = JournalBuilder("n1").play("lease token=9")
+    old = builder.objects["Node", "n1"]["metadata"]["annotations"][key]
+    builder.play("delete Node n1; node n1 uid=uid-other")
+    builder.annotate("n1", key, old)
+    builder.lease("n1", token=1)
     assert violations_of(builder.journal()) == []
 
 
-def test_our_other_services_must_not_change_an_upgrade_lease() -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.label("n1", "nvidia.com/gpu.count", "8", by="sluice-discovery")
-    assert violations_of(builder.journal()) == []
-    builder.annotate("n1", LEASE_ANNOTATION, None, by="sluice-driver")
-    assert messages(builder.journal(), "I2") == [
-        "n1: sluice-driver changed the lease of an upgrade"
-    ]
-
-
-def test_a_lease_of_an_earlier_node_of_the_same_name_is_void() -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.delete("Node", "n1")
-    builder.node("n1", uid="uid-other")
-    void = NodeLease(node_uid="uid-n1", owner=LeaseOwner.HUMAN, token=9, since=0.0)
-    builder.annotate("n1", LEASE_ANNOTATION, encode(void).decode())
-    builder.take_lease("n1", token=1)
-    assert violations_of(builder.journal()) == []
-
-
-def test_a_record_of_an_earlier_node_of_the_same_name_is_void() -> None:
-    builder = JournalBuilder("n1")
-    builder.lease_and_start("n1")
-    builder.fail("n1")
-    record = encode(builder.records["n1"]).decode()
-    builder.delete("Node", "n1")
-    builder.node("n1", uid="uid-other")
-    builder.annotate("n1", RECORD_ANNOTATION, record)
-    lease = builder.take_lease("n1", token=1)
-    builder.revisions = builder.revisions[-3:]
-    assert violations_of(builder.journal(max_unavailable=0)) == [("I1", "n1", lease.revision)]
-
-
-def test_a_lease_rewritten_with_its_token_is_the_same() -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.advance(60)
-    builder.apply("n1", leased(builder.lease("n1", 1)), record=builder.records["n1"])
-    assert violations_of(builder.journal()) == []
-
-
-def test_a_lease_needs_a_record_with_its_token() -> None:
-    builder = JournalBuilder("n1", "n2")
-    builder.take_lease("n1")
-    builder.apply("n1", leased(builder.lease("n1", 1)), record=builder.records["n1"])
-    builder.apply("n2", leased(builder.lease("n2", 1)))
-    assert messages(builder.journal(max_unavailable=2), "I2") == [
-        "n2: it has a lease with token 1 but no record"
-    ]
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.release_unchanged("n1")
-    builder.apply(
-        "n1", leased(builder.lease("n1", 2)), cordoned(True), record=builder.records["n1"]
-    )
-    assert messages(builder.journal(), "I2") == [
-        "n1: its record has token 1, but its lease has token 2"
-    ]
-
-
-def test_changing_driver_label_or_cordon_without_a_lease_is_a_violation() -> None:
-    builder = JournalBuilder("n1")
-    builder.apply("n1", labelled(DRIVER_LABEL, "other"), cordoned(True))
-    assert messages(builder.journal(), "I2") == [
-        "n1: it was cordoned without a lease",
-        f"n1: its driver label went from '{OLD_LABEL}' to 'other' without a lease",
-    ]
-
-
-def test_dropping_the_label_without_a_record_is_a_violation() -> None:
-    builder = JournalBuilder("n1")
-    builder.apply("n1", labelled(DRIVER_LABEL, None))
-    assert len(messages(builder.journal(), "I2")) == 1
-
-
-def test_a_forget_request_drops_the_label_without_a_lease() -> None:
-    builder = JournalBuilder("n1")
-    builder.upgrade("n1")
-    builder.annotate("n1", REQUEST_ANNOTATION, "forget")
-    builder.apply(
-        "n1",
-        labelled(DRIVER_LABEL, None),
-        annotated("sluice.dev/upgrade", None),
-        annotated(REQUEST_ANNOTATION, ""),
-    )
-    assert messages(builder.journal(), "I2") == []
-
-
-@pytest.mark.parametrize(("started", "label"), [(True, None), (False, "other")])
-def test_dropping_the_label_of_a_changed_node_is_a_violation(
-    started: bool, label: str | None
-) -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.annotate("n1", LEASE_ANNOTATION, None)
-    builder.apply("n1", record=msgspec.structs.replace(builder.records["n1"], started=started))
-    builder.apply("n1", labelled(DRIVER_LABEL, label), annotated("sluice.dev/upgrade", None))
-    assert len(messages(builder.journal(), "I2")) == 1
-
-
-def test_the_label_of_a_preinstalled_driver_may_be_dropped() -> None:
-    builder = JournalBuilder("n1", "n2")
-    for name in ("n1", "n2"):
-        builder.take_lease(name, operation=Operation.VALIDATE, cordon=False, label=OLD_LABEL)
-        builder.pass_validation(name)
-    builder.finish("n1", evidence=builder.evidence("n1", driver_pod_uid=""))
-    builder.finish("n2")
-    for name in ("n1", "n2"):
-        builder.apply(name, labelled(DRIVER_LABEL, None), annotated("sluice.dev/upgrade", None))
-    assert messages(builder.journal(), "I2") == [
-        f"n2: its driver label went from '{OLD_LABEL}' to '' without a lease"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("heard_by", "at", "problems"), [("n1", 0, 1), ("n2", 0, 0), ("n1", 50, 0)]
+@cases(
+    "story problems",
+    no_trace=("lease; release; lose_record; ask adopt; lease token=1", 0),
+    an_entry_of_an_agent=(
+        "lease; op plugin quiesce; release; lose_record; ask adopt; lease token=1",
+        1,
+    ),
+    an_entry_of_another_node=(
+        "lease; lease n2; op plugin quiesce name=n2; release; lose_record; ask adopt;lease token=1",
+        0,
+    ),
+    a_later_entry=(
+        (
+            "lease; advance 50; op plugin quiesce; advance -50; release; lose_record; ask adopt;"
+            "lease token=1"
+        ),
+        0,
+    ),
 )
 def test_after_a_lost_record_tokens_continue_from_the_journals_of_the_agents(
-    heard_by: str, at: float, problems: int
+    story: str, problems: int
 ) -> None:
-    builder = JournalBuilder("n1", "n2")
-    builder.take_lease("n1")
-    builder.take_lease("n2")
-    builder.advance(at)
-    builder.op(heard_by, "plugin", "quiesce", op=1)
-    builder.advance(-at)
-    builder.release_unchanged("n1")
-    builder.annotate("n1", RECORD_ANNOTATION, "garbled")
-    builder.annotate("n1", REQUEST_ANNOTATION, "adopt")
-    builder.take_lease("n1", token=1)
-    assert len(messages(builder.journal(max_unavailable=2, failure_threshold=2), "I2")) == problems
-
-
-def test_after_a_lost_record_without_entries_tokens_start_over() -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.release_unchanged("n1")
-    builder.annotate("n1", RECORD_ANNOTATION, "garbled")
-    builder.annotate("n1", REQUEST_ANNOTATION, "adopt")
-    builder.take_lease("n1", token=1)
+    builder = JournalBuilder("n1", "n2").play(story)
+    assert len(i2_messages(builder)) == problems
     assert messages(builder.journal(entries=None), "I2") == []
 
 
-def test_leaving_the_lease_of_another_owner_is_no_violation() -> None:
-    builder = JournalBuilder("n1")
-    lease = encode(builder.lease("n1", 7, LeaseOwner.HUMAN)).decode()
-    builder.annotate("n1", LEASE_ANNOTATION, lease)
-    builder.mark_required("n1")
-    builder.mark_required("n1")
-    assert messages(builder.journal(), "I2") == []
+@cases(
+    "losses problems",
+    record_and_lease=("lose_record value=None; lose_lease", 0),
+    lease_and_record=("lose_lease; lose_record value=None", 0),
+    only_the_record=("lose_record value=None", 0),
+    only_the_lease=("lose_lease", 1),
+)
+def test_a_token_is_known_until_lease_and_record_are_gone(losses: str, problems: int) -> None:
+    builder = JournalBuilder("n1").play(f"lease; {losses}; ask adopt")
+    builder.records.pop("n1")
+    builder.play("lease token=1; release; lease token=1")
+    assert len(i2_messages(builder)) == problems + 1
 
 
-def test_replacing_a_lease_by_an_older_token_is_two_violations() -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1", token=5)
-    older = msgspec.structs.replace(builder.records["n1"], token=4)
-    builder.apply("n1", leased(builder.lease("n1", 4)), record=older)
-    assert messages(builder.journal(), "I2") == [
-        "n1: a lease started with token 4, although token 5 was already used",
-        "n1: token 4 of upgrade replaced token 5, which was still held",
-    ]
+LATER_OP = "driver of n1 started swap 1.2 after it had seen the later op 1.3"
+OLDER_EPOCH = "driver of n1 started swap 1.2 under epoch 2, after it had seen epoch 3"
+TWO_TOKENS = "lease token=1; release; lease token=2; started driver validate;"
 
 
-def test_deleting_a_node_does_not_change_its_lease() -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.delete("Node", "n1", by="sluice-discovery")
-    assert messages(builder.journal(), "I2") == []
+@cases(
+    "story texts",
+    an_older_epoch=("started epoch=3; started op=2 epoch=2", [OLDER_EPOCH]),
+    an_older_epoch_than_that_of_a_step=(
+        "started epoch=2; entry step epoch=3; started op=2 epoch=2",
+        [OLDER_EPOCH],
+    ),
+    an_older_op=("started op=3; started op=2", [LATER_OP]),
+    a_resumed_op=("started op=2 epoch=2; started op=2 epoch=2", []),
+    a_refused_op=("started op=2 epoch=2; entry refused epoch=1; started op=2 epoch=2", []),
+    a_refused_op_of_a_later_order=("entry refused op=9 epoch=9 token=9; started", []),
+    another_boot_and_another_component=(
+        "started op=5 epoch=5; started validator validate epoch=4; reboot;started op=6 epoch=4",
+        [],
+    ),
+    idle_without_a_lease=(
+        "release; advance 100; started driver idle; started plugin idle token=0",
+        [],
+    ),
+    an_op_that_ends_after_its_lease=(
+        "started; release; advance 100; entry finished",
+        [],
+    ),
+)
+def test_an_agent_starts_no_older_op(story: str, texts: list[str]) -> None:
+    builder = JournalBuilder("n1").play(f"lease; advance 10; {story}")
+    assert messages(builder.journal()) == texts
 
 
-def test_the_label_of_a_preinstalled_driver_is_dropped_only_with_the_record() -> None:
-    builder = JournalBuilder("n1")
-    builder.mark_required("n1")
-    stays = builder.records["n1"]
-    builder.apply("n1", labelled(DRIVER_LABEL, None), record=stays)
-    assert messages(builder.journal(), "I2") == [
-        f"n1: its driver label went from {OLD_LABEL!r} to '' without a lease"
-    ]
+@cases(
+    "story texts",
+    of_two_components=(
+        "started plugin quiesce token=1",
+        ["plugin of n1 started quiesce 1.1 when driver already had token 2"],
+    ),
+    of_one_component=(
+        "started driver validate op=2 token=1",
+        ["driver of n1 started validate 1.2 after it had seen the later op 2.1"],
+    ),
+    of_the_latest_component=(
+        "started plugin quiesce; started driver validate op=2 token=1",
+        [
+            "driver of n1 started validate 1.2 after it had seen the later op 2.1",
+            "driver of n1 started validate 1.2 when plugin already had token 2",
+        ],
+    ),
+    of_an_op_that_only_ends=("entry finished plugin quiesce token=1", []),
+)
+def test_starting_under_an_older_token_is_a_violation(story: str, texts: list[str]) -> None:
+    builder = JournalBuilder("n1").play(f"{TWO_TOKENS} {story}")
+    assert messages(builder.journal()) == texts
+
+
+@pytest.mark.parametrize("command", ["swap", "install", "validate", "quiesce"])
+def test_starting_under_a_token_without_a_lease_is_a_violation(command: str) -> None:
+    builder = JournalBuilder("n1").play(f"lease; advance 10; started driver {command} token=2")
+    text = f"driver of n1 started {command} 2.1 under token 2 when the lease had token 1"
+    assert i2_messages(builder) == [text]
 
 
 @pytest.mark.parametrize(
-    ("taken", "problems"),
-    [
-        ((RECORD_ANNOTATION, LEASE_ANNOTATION), 0),
-        ((LEASE_ANNOTATION, RECORD_ANNOTATION), 0),
-        ((RECORD_ANNOTATION,), 0),
-        ((LEASE_ANNOTATION,), 1),
-    ],
+    ("command", "late"),
+    [("swap", True), ("install", True), ("validate", False), ("quiesce", False)],
 )
-def test_a_token_is_known_until_lease_and_record_are_gone(
-    taken: tuple[str, ...], problems: int
-) -> None:
+def test_changing_commands_need_the_current_lease(command: str, late: bool) -> None:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    for key in taken:
-        builder.annotate("n1", key, None)
-    builder.annotate("n1", REQUEST_ANNOTATION, "adopt")
-    builder.records.pop("n1")
-    builder.take_lease("n1", token=1)
-    builder.release_unchanged("n1")
-    builder.take_lease("n1", token=1)
-    assert len(messages(builder.journal(), "I2")) == problems + 1
+    builder.play(f"lease; advance 10; release; advance 1; started driver {command}")
+    assert i2_messages(builder) == []
+    builder.play(f"advance 2; started driver {command} op=2")
+    text = f"driver of n1 started {command} 1.2 under token 1 when the node had no lease"
+    assert i2_messages(builder) == [text] * late
+
+
+def test_a_node_without_revisions_is_not_judged_by_its_lease() -> None:
+    builder = JournalBuilder("n1").play("lease; started")
+    assert messages(builder.journal(revisions=())) == []
+
+
+@pytest.mark.parametrize(("offset", "problems"), [(-2.5, 1), (-2.0, 0), (12.0, 0), (12.5, 1)])
+def test_clock_skew_is_tolerated(offset: float, problems: int) -> None:
+    builder = JournalBuilder("n1").play(
+        f"lease; advance 10; release; advance {offset - 10}; started"
+    )
+    assert len(i2_messages(builder)) == problems
+
+
+@cases(
+    "loss again problems",
+    after_the_start=("lose_journal ago=30", "started", 0),
+    before_the_start=("lose_journal ago=90", "started", 1),
+    after_the_repetition=("lose_journal", "started", 1),
+    of_another_component=("lose_journal validator ago=30", "started", 1),
+    of_another_node=("lose_journal name=n2 ago=30", "started", 1),
+    and_another_op=("lose_journal ago=30", "started op=2", 1),
+)
+def test_an_agent_that_lost_its_journal_may_repeat_its_op_without_a_lease(
+    loss: str, again: str, problems: int
+) -> None:
+    story = f"lease; advance 10; started; advance 20; release; advance 60; {again}; {loss}"
+    assert len(i2_messages(JournalBuilder("n1").play(story))) == problems

@@ -47,18 +47,18 @@ def _normal(value: Any) -> Any:
 def test_set_path_builds_an_object_from_its_changes(
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:
-    whole = copy.deepcopy(before)
+    manifest = copy.deepcopy(before)
     for path, (_, value) in changed_paths(before, after).items():
-        set_path(whole, path, value)
-    assert _normal(whole) == _normal(after)
+        set_path(manifest, path, value)
+    assert _normal(manifest) == _normal(after)
 
 
 @given(TREES)
 def test_removing_every_path_leaves_an_empty_object(before: dict[str, Any]) -> None:
-    whole = copy.deepcopy(before)
+    manifest = copy.deepcopy(before)
     for path in changed_paths(before, None):
-        set_path(whole, path, None)
-    assert whole == {}
+        set_path(manifest, path, None)
+    assert manifest == {}
 
 
 def test_segments_of_a_path() -> None:
@@ -90,8 +90,8 @@ def test_paths_of_labels_and_annotations() -> None:
 
 
 def test_an_item_of_a_list_stays_until_its_identity_is_removed() -> None:
-    whole = {"spec": {"taints": [{"key": "a", "value": "x"}]}}
-    set_path(whole, "spec.taints[key=a].value", None)
-    assert whole == {"spec": {"taints": [{"key": "a"}]}}
-    set_path(whole, "spec.taints[key=a].key", None)
-    assert whole == {}
+    manifest = {"spec": {"taints": [{"key": "a", "value": "x"}]}}
+    set_path(manifest, "spec.taints[key=a].value", None)
+    assert manifest == {"spec": {"taints": [{"key": "a"}]}}
+    set_path(manifest, "spec.taints[key=a].key", None)
+    assert manifest == {}

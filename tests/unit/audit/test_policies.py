@@ -4,245 +4,112 @@ from typing import Any
 
 from libs.audit import judge
 from libs.contracts.journal import Verb
-from tests.unit.audit.builders import POOL, Change, JournalBuilder, violations_of
+from tests.unit.audit.builders import POOL, JournalBuilder, cases, revisions_of, violations_of
 
-FLEET = tuple(f"n{number}" for number in range(4))
-
-
-def policy(**upgrade: Any) -> Change:
-    def change(whole: dict[str, Any]) -> None:
-        whole["spec"] = {"driver": {"upgradePolicy": {"autoUpgrade": True, **upgrade}}}
-
-    return change
+A = "pool=nvidiadriver-a"
+B = "pool=nvidiadriver-b"
+BOTH = "driver a rack a; driver b rack b;"
 
 
-def driver(rack: str, **upgrade: Any) -> Change:
-    def change(whole: dict[str, Any]) -> None:
-        whole["spec"] = {
+class PolicyJournalBuilder(JournalBuilder):
+    """Steps that write policies and strategies as a person."""
+
+    def set_spec(self, kind: str, name: str, spec: dict[str, Any]) -> None:
+        verb = Verb.UPDATE if (kind, name) in self.objects else Verb.CREATE
+        self.write(kind, name, lambda manifest: manifest.update(spec=spec), verb=verb)
+
+    def policy(self, **upgrade: Any) -> None:
+        settings = {"upgradePolicy": {"autoUpgrade": True, **upgrade}}
+        self.set_spec("ClusterPolicy", "main", {"driver": settings})
+
+    def strategy(self, threshold: int) -> None:
+        spec = {"pool": POOL, "failureThreshold": threshold}
+        self.set_spec("RolloutStrategy", "calm", spec)
+
+    def driver(self, name: str, key: str, value: str) -> None:
+        """Write a driver that allows one unavailable node among those of the label."""
+        self.set_spec("ClusterPolicy", "main", {"driver": {"useNvidiaDriverCRD": True}})
+        spec = {
             "driverType": "gpu",
             "repository": "nvcr.io/nvidia",
             "image": "driver",
             "version": "580.1",
-            "nodeSelector": {"rack": rack},
-            "upgradePolicy": upgrade,
+            "nodeSelector": {key: value},
+            "upgradePolicy": {"maxUnavailable": 1},
         }
+        self.set_spec("NVIDIADriver", name, spec)
 
-    return change
-
-
-def asks_for_drivers(builder: JournalBuilder) -> None:
-    def change(whole: dict[str, Any]) -> None:
-        whole["spec"] = {"driver": {"useNvidiaDriverCRD": True}}
-
-    write(builder, "ClusterPolicy", "main", change)
+    def racks(self, racks: str) -> None:
+        """Register a node for each letter, in the rack of that name."""
+        for number, rack in enumerate(racks):
+            self.node(f"n{number}", labels={"rack": rack})
 
 
-def write(builder: JournalBuilder, kind: str, name: str, change: Change | None) -> None:
-    known = (kind, name) in builder.objects
-    verb = Verb.DELETE if change is None else Verb.UPDATE if known else Verb.CREATE
-    builder.write(kind, name, change, manager="kubectl", verb=verb)
-
-
-def i1_violations(builder: JournalBuilder) -> list[int]:
+@cases(
+    "story",
+    a_cluster_policy_covers_every_gpu_node=(
+        "policy maxUnavailable=50%; strategy 100; racks aaaa; node cpu labels=$cpu; lease n0;"
+        "lease n1; !lease n2; !lease n3"
+    ),
+    an_edited_limit_holds=(
+        "racks aaaa; policy maxUnavailable=1; strategy 100; lease n0; policy maxUnavailable=2;"
+        "lease n1; !lease n2; advance 1; policy maxUnavailable=3"
+    ),
+    a_policy_without_a_limit_has_the_default=(
+        "racks aaaa; policy; strategy 100; lease n0; !lease n1; !lease n2"
+    ),
+    a_policy_at_the_start_holds=(
+        "policy maxUnavailable=1; strategy 100; racks aaaa; cordon n3; begin; !lease n0"
+    ),
+    a_driver_covers_the_nodes_that_it_selects=(
+        f"racks aabb; {BOTH} cordon n2; lease n0 {A}; label n2 rack a; !lease n1 {A}"
+    ),
+    a_node_that_moves_away_counts_no_more=(
+        f"racks aaaa; driver a rack a; cordon n2; label n2 rack b; lease n0 {A}"
+    ),
+    a_node_that_joins_counts=(
+        f"racks aaa; driver a rack a; node n9 labels=$a; cordon n9; !lease n0 {A}"
+    ),
+    a_leased_node_counts_in_the_pool_of_its_record=(
+        f"racks aabb; {BOTH} lease n0 {A}; label n0 rack b; !lease n1 {A}; release n1; release n0;"
+        f"cordon n0; lease n1 {A}; !lease n2 {B}"
+    ),
+    conflicting_drivers_move_no_node=(
+        "racks aaaa; driver a rack a; label n0 nvidia.com/gpu-operator.driver.owner a;"
+        "label n1 nvidia.com/gpu-operator.driver.owner a; driver b rack a; cordon n1;"
+        f"!lease n0 {A}; delete NVIDIADriver b; uncordon n1; release n0; lease n0 {A}"
+    ),
+    an_annotation_selects_nothing=(
+        f"racks aabb; driver a rack a; cordon n2; annotate n2 rack a; lease n0 {A}"
+    ),
+    a_label_that_ends_a_conflict_returns_all_nodes=(
+        "racks aaaa; label n3 row b; driver a rack a; driver b row b; cordon n1; label n3 row None;"
+        f"!lease n0 {A}"
+    ),
+    a_label_that_starts_a_conflict_removes_all_nodes=(
+        f"racks aaaa; driver a rack a; driver b row b; label n3 row b; cordon n1;lease n0 {A}"
+    ),
+    a_deleted_node_that_ends_a_conflict_returns_all_nodes=(
+        "racks aaaa; label n3 row b; driver a rack a; driver b row b; delete Node n3; cordon n1;"
+        f"!lease n0 {A}"
+    ),
+    a_recreated_node_has_its_new_labels=(
+        "racks aaaa; label n3 row b; driver a rack a; driver b row b; delete Node n3;"
+        f"node n3 uid=again labels=$a; cordon n3; !lease n0 {A}"
+    ),
+)
+def test_policies_assign_nodes_to_pools_and_bound_them(story: str) -> None:
+    builder = PolicyJournalBuilder()
+    builder.play(story, a={"rack": "a"}, cpu={"nvidia.com/gpu.present": ""})
     journal = builder.journal(pools=())
-    return [revision for invariant, _, revision in violations_of(journal) if invariant == "I1"]
-
-
-def strategy(builder: JournalBuilder, threshold: int, pool: str = POOL) -> None:
-    def change(whole: dict[str, Any]) -> None:
-        whole["spec"] = {"pool": pool, "failureThreshold": threshold}
-
-    write(builder, "RolloutStrategy", "calm", change)
-
-
-def test_a_cluster_policy_covers_every_gpu_node() -> None:
-    builder = JournalBuilder()
-    write(builder, "ClusterPolicy", "main", policy(maxUnavailable="50%"))
-    strategy(builder, 100)
-    for name in FLEET:
-        builder.node(name)
-    builder.node("cpu", labels={"nvidia.com/gpu.present": ""})
-    leases = [builder.take_lease(name).revision for name in FLEET]
-    assert i1_violations(builder) == leases[2:]
-    assert judge(builder.journal(pools=())).not_judged == {}
-
-
-def test_an_edited_limit_holds() -> None:
-    builder = JournalBuilder(*FLEET)
-    write(builder, "ClusterPolicy", "main", policy(maxUnavailable=1))
-    strategy(builder, 100)
-    builder.take_lease("n0")
-    write(builder, "ClusterPolicy", "main", policy(maxUnavailable=2))
-    builder.take_lease("n1")
-    over = builder.take_lease("n2")
-    builder.advance(1)
-    write(builder, "ClusterPolicy", "main", policy(maxUnavailable=3))
-    assert i1_violations(builder) == [over.revision]
-
-
-def test_a_policy_without_a_limit_has_the_default() -> None:
-    builder = JournalBuilder(*FLEET)
-    write(builder, "ClusterPolicy", "main", policy())
-    strategy(builder, 100)
-    leases = [builder.take_lease(name).revision for name in FLEET]
-    assert i1_violations(builder) == leases[1:]
-
-
-def test_the_threshold_of_a_strategy_bounds_harm() -> None:
-    builder = JournalBuilder(*FLEET)
-    write(builder, "ClusterPolicy", "main", policy(maxUnavailable=4))
-    strategy(builder, 2)
-    leases = [builder.take_lease(name).revision for name in FLEET]
-    assert violations_of(builder.journal(pools=())) == [
-        ("I8", "n2", leases[2]),
-        ("I8", "n3", leases[3]),
-    ]
-
-
-def test_drivers_cover_the_nodes_that_they_select() -> None:
-    builder = JournalBuilder()
-    for name, rack in zip(FLEET, ("a", "a", "b", "b"), strict=True):
-        builder.node(name, labels={"rack": rack})
-    asks_for_drivers(builder)
-    write(builder, "NVIDIADriver", "a", driver("a", maxUnavailable=1))
-    write(builder, "NVIDIADriver", "b", driver("b", maxUnavailable=1))
-    builder.cordon("n2")
-    builder.take_lease("n0", pool="nvidiadriver-a")
-    assert i1_violations(builder) == []
-    builder.label("n2", "rack", "a")
-    over = builder.take_lease("n1", pool="nvidiadriver-a")
-    assert i1_violations(builder) == [over.revision]
-
-
-def test_nodes_count_in_their_present_pool() -> None:
-    builder = JournalBuilder()
-    for name in FLEET:
-        builder.node(name, labels={"rack": "a"})
-    asks_for_drivers(builder)
-    write(builder, "NVIDIADriver", "a", driver("a", maxUnavailable=1))
-    builder.cordon("n2")
-    builder.label("n2", "rack", "b")
-    builder.take_lease("n0", pool="nvidiadriver-a")
-    assert i1_violations(builder) == []
-    builder.release_unchanged("n0")
-    builder.node("n9", labels={"rack": "a"})
-    builder.cordon("n9")
-    over = builder.take_lease("n0", pool="nvidiadriver-a")
-    assert i1_violations(builder) == [over.revision]
-
-
-def test_a_leased_node_counts_in_the_pool_of_its_record() -> None:
-    builder = JournalBuilder()
-    for name, rack in zip(FLEET, ("a", "a", "b", "b"), strict=True):
-        builder.node(name, labels={"rack": rack})
-    asks_for_drivers(builder)
-    write(builder, "NVIDIADriver", "a", driver("a", maxUnavailable=1))
-    write(builder, "NVIDIADriver", "b", driver("b", maxUnavailable=1))
-    builder.take_lease("n0", pool="nvidiadriver-a")
-    builder.label("n0", "rack", "b")
-    over = builder.take_lease("n1", pool="nvidiadriver-a")
-    assert i1_violations(builder) == [over.revision]
-    builder.release_unchanged("n1")
-    builder.release_unchanged("n0")
-    builder.cordon("n0")
-    builder.take_lease("n1", pool="nvidiadriver-a")
-    assert i1_violations(builder) == [over.revision]
-    there = builder.take_lease("n2", pool="nvidiadriver-b")
-    assert i1_violations(builder) == [over.revision, there.revision]
-
-
-def test_conflicting_drivers_move_no_node() -> None:
-    builder = JournalBuilder()
-    for name in FLEET:
-        builder.node(name, labels={"rack": "a", "nvidia.com/gpu-operator.driver.owner": "a"})
-    asks_for_drivers(builder)
-    write(builder, "NVIDIADriver", "a", driver("a", maxUnavailable=1))
-    write(builder, "NVIDIADriver", "b", driver("a", maxUnavailable=1))
-    builder.cordon("n1")
-    over = builder.take_lease("n0", pool="nvidiadriver-a")
-    assert i1_violations(builder) == [over.revision]
-    write(builder, "NVIDIADriver", "b", None)
-    builder.cordon("n1", False)
-    builder.release_unchanged("n0")
-    builder.take_lease("n0", pool="nvidiadriver-a")
-    assert i1_violations(builder) == [over.revision]
-
-
-def test_policies_at_the_start_hold() -> None:
-    builder = JournalBuilder()
-    write(builder, "ClusterPolicy", "main", policy(maxUnavailable=1))
-    strategy(builder, 100)
-    for name in FLEET:
-        builder.node(name)
-    builder.cordon("n3")
-    start = [{"kind": kind, **whole} for (kind, _), whole in builder.objects.items()]
-    begun = len(builder.revisions)
-    over = builder.take_lease("n0")
-    journal = builder.journal(
-        pools=(), revisions=tuple(builder.revisions[begun:]), start=tuple(start)
-    )
-    assert violations_of(journal) == [("I1", "n0", over.revision)]
+    assert revisions_of(journal, "I1") == builder.planted
     assert judge(journal).not_judged == {}
 
 
-def test_an_annotation_selects_nothing() -> None:
-    builder = JournalBuilder()
-    for name, rack in zip(FLEET, ("a", "a", "b", "b"), strict=True):
-        builder.node(name, labels={"rack": rack})
-    asks_for_drivers(builder)
-    write(builder, "NVIDIADriver", "a", driver("a", maxUnavailable=1))
-    builder.cordon("n2")
-    builder.annotate("n2", "rack", "a")
-    builder.take_lease("n0", pool="nvidiadriver-a")
-    assert i1_violations(builder) == []
-
-
-def contradicted(*, row: str | None) -> JournalBuilder:
-    """Two drivers that select by different labels; n3 can have both labels."""
-
-    def other(whole: dict[str, Any]) -> None:
-        driver("a")(whole)
-        whole["spec"]["nodeSelector"] = {"row": "b"}
-
-    builder = JournalBuilder()
-    for name in FLEET:
-        builder.node(name, labels={"rack": "a"})
-    if row:
-        builder.label("n3", "row", row)
-    asks_for_drivers(builder)
-    write(builder, "NVIDIADriver", "a", driver("a", maxUnavailable=1))
-    write(builder, "NVIDIADriver", "b", other)
-    return builder
-
-
-def test_a_label_that_ends_a_conflict_returns_all_nodes() -> None:
-    builder = contradicted(row="b")
-    builder.cordon("n1")
-    builder.label("n3", "row", None)
-    over = builder.take_lease("n0", pool="nvidiadriver-a")
-    assert i1_violations(builder) == [over.revision]
-
-
-def test_a_label_that_starts_a_conflict_removes_all_nodes() -> None:
-    builder = contradicted(row=None)
-    builder.label("n3", "row", "b")
-    builder.cordon("n1")
-    builder.take_lease("n0", pool="nvidiadriver-a")
-    assert i1_violations(builder) == []
-
-
-def test_a_deleted_node_that_ends_a_conflict_returns_all_nodes() -> None:
-    builder = contradicted(row="b")
-    builder.delete("Node", "n3")
-    builder.cordon("n1")
-    over = builder.take_lease("n0", pool="nvidiadriver-a")
-    assert i1_violations(builder) == [over.revision]
-
-
-def test_a_recreated_node_has_its_new_labels() -> None:
-    builder = contradicted(row="b")
-    builder.delete("Node", "n3")
-    builder.node("n3", uid="uid-again", labels={"rack": "a"})
-    builder.cordon("n3")
-    over = builder.take_lease("n0", pool="nvidiadriver-a")
-    assert i1_violations(builder) == [over.revision]
+def test_the_threshold_of_a_strategy_bounds_harm() -> None:
+    builder = PolicyJournalBuilder()
+    builder.play("racks aaaa; policy maxUnavailable=4; strategy 2; lease n0; lease n1")
+    builder.play("!lease n2; !lease n3")
+    found = violations_of(builder.journal(pools=()))
+    names = ("n2", "n3")
+    assert found == [("I8", *found_in) for found_in in zip(names, builder.planted, strict=True)]

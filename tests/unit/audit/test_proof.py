@@ -2,251 +2,247 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from libs.audit import judge
-from libs.contracts.node import REQUEST_ANNOTATION, NodeRecord, Operation, UpgradeState
-from libs.contracts.reports import Outcome
+from libs.contracts.node import NodeRecord, UpgradeState
 from tests.unit.audit.builders import (
+    LABEL,
     OLD_LABEL,
     JournalBuilder,
-    annotated,
-    cordoned,
+    cases,
     labelled,
-    leased,
     messages,
-    state,
-    violations_of,
 )
+
+UNDERWAY = "begin_upgrade; advance 60; prove;"
+DONE = f"{UNDERWAY} finish;"
+FAILED = f"{UNDERWAY} fail;"
+RETRY = "lease operation=same-label; release;"
+REMOVAL = "begin_upgrade operation=remove target= label=;"
 
 WITHOUT = "n1 returned to service without proof:"
+NO_EVIDENCE = f"{WITHOUT} its record has no evidence"
+NOT_JOURNALED = f"{WITHOUT} its validator did not journal validation 1.1 as passed on this boot"
+NEEDS_NEW = f"{WITHOUT} its evidence is of token 1, but token 2 needs new evidence"
+NOT_REMOVED = "n1 was released without proof: no driver agent journaled a finished swap under token"
 
 
-def underway(name: str = "n1") -> JournalBuilder:
-    builder = JournalBuilder(name)
-    builder.lease_and_start(name)
-    builder.advance(60)
-    builder.pass_validation(name)
-    return builder
+def i3_messages(builder: JournalBuilder, **sources: Any) -> list[str]:
+    return messages(builder.journal(max_unavailable=2, failure_threshold=9, **sources), "I3")
 
 
-def proof_of(builder: JournalBuilder) -> list[str]:
-    return messages(builder.journal(), "I3")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "problem"),
-    [
-        ({"passed": False}, "its evidence is of a failed validation"),
-        ({"node_uid": "uid-n9"}, "its evidence is of node uid uid-n9"),
-        ({"boot_id": "old"}, "its evidence is of boot old, but the node runs boot boot-n1"),
-        (
-            {"label": OLD_LABEL},
-            f"its evidence is for label '{OLD_LABEL}', but the node runs 'main-t2-ubuntu'",
-        ),
-        ({"token": 0}, "its evidence is of token 0, but token 1 needs new evidence"),
-        ({"token": 2}, "its evidence is of token 2, which was never issued"),
-        (
-            {"driver_pod_uid": "", "driver_started": 0.0},
-            "its evidence names no instance of the driver",
-        ),
-        ({"at": 999_990.0}, "its evidence is of 999990, older than the last change of the driver"),
-    ],
+@cases(
+    "overrides problem",
+    a_failed_validation=({"passed": False}, "is of a failed validation"),
+    another_node=({"node_uid": "uid-n9"}, "is of node uid uid-n9"),
+    another_boot=({"boot_id": "old"}, "is of boot old, but the node runs boot boot-n1"),
+    another_label=(
+        {"label": OLD_LABEL},
+        f"is for label {OLD_LABEL!r}, but the node runs {LABEL!r}",
+    ),
+    an_older_token=({"token": 0}, "is of token 0, but token 1 needs new evidence"),
+    a_later_token=({"token": 2}, "is of token 2, which was never issued"),
+    no_instance=({"driver_pod_uid": "", "driver_started": 0.0}, "names no instance of the driver"),
+    an_earlier_driver=({"at": 999_990.0}, "is of 999990, older than the last change of the driver"),
 )
 def test_wrong_evidence_is_a_violation(overrides: dict[str, Any], problem: str) -> None:
-    builder = underway()
-    write = builder.finish("n1", evidence=builder.evidence("n1", **overrides))
-    assert proof_of(builder) == [f"{WITHOUT} {problem}"]
-    assert ("I3", "n1", write.revision) in violations_of(builder.journal())
+    builder = JournalBuilder("n1").play(UNDERWAY)
+    builder.finish("n1", **overrides)
+    assert i3_messages(builder) == [f"{WITHOUT} its evidence {problem}"]
 
 
-def test_missing_evidence_is_a_violation() -> None:
-    builder = underway()
-    record = msgspec.structs.replace(builder.records["n1"], state="upgrade-done", evidence=None)
-    builder.apply("n1", state("upgrade-done"), leased(None), cordoned(None), record=record)
-    assert proof_of(builder) == [f"{WITHOUT} its record has no evidence"]
-    builder = underway()
-    gone = annotated("sluice.dev/upgrade", None)
-    builder.apply("n1", state("upgrade-done"), leased(None), cordoned(None), gone)
-    assert proof_of(builder) == [f"{WITHOUT} its record has no evidence"]
+@cases(
+    "story texts",
+    no_evidence=(f"{UNDERWAY} rewrite state=upgrade-done cordon=False lease=0", [NO_EVIDENCE]),
+    no_record=(f"{UNDERWAY} drop_record state=upgrade-done cordon=False lease=0", [NO_EVIDENCE]),
+    a_reboot_after_the_validation=(
+        f"{UNDERWAY} save_evidence; reboot; finish saved=True",
+        [f"{WITHOUT} its evidence is of boot boot-n1, but the node runs boot second"],
+    ),
+    a_validation_on_another_boot=(f"{UNDERWAY} reboot; finish", [NOT_JOURNALED]),
+    no_entry_of_the_validator=(f"{UNDERWAY} forget_entries; finish", [NOT_JOURNALED]),
+    a_failed_entry_of_the_validator=(
+        "begin_upgrade; validate; op validator validate outcome=failed; finish",
+        [NOT_JOURNALED],
+    ),
+    a_superseded_entry_of_the_validator=(
+        "begin_upgrade; validate; op validator validate outcome=superseded; finish",
+        [NOT_JOURNALED],
+    ),
+    an_entry_that_is_not_finished=(
+        "begin_upgrade; validate; entry started validator validate outcome=done; finish",
+        [NOT_JOURNALED],
+    ),
+    an_entry_after_the_return=(
+        "begin_upgrade; validate; finish; advance 2.5; op validator validate",
+        [NOT_JOURNALED],
+    ),
+    an_entry_within_clock_skew=(
+        "begin_upgrade; validate; finish; advance 2; op validator validate",
+        [],
+    ),
+    a_failure_without_a_new_validation=(f"{FAILED} advance 60; finish", [NEEDS_NEW]),
+    a_failed_node_uncordoned_by_us=(f"{FAILED} rewrite cordon=False", [NO_EVIDENCE]),
+    a_failed_node_returned_once=(f"{FAILED} rewrite cordon=False; {RETRY}", [NO_EVIDENCE]),
+    a_failed_node_released_from_its_validation=(
+        f"{FAILED} lease operation=validate; release",
+        [NO_EVIDENCE],
+    ),
+    a_failed_node_shown_by_its_label_alone=(
+        f"{UNDERWAY} rewrite state=upgrade-failed lease=0; rewrite cordon=False",
+        [NO_EVIDENCE],
+    ),
+    a_dropped_record_of_a_failed_node=(
+        (
+            f"{UNDERWAY} save_evidence; drop_record state=upgrade-failed lease=0; require token=1;"
+            "finish saved=True"
+        ),
+        [NEEDS_NEW],
+    ),
+    a_changed_node_released_even_cordoned=(
+        "cordon; begin_upgrade; release cordon=True",
+        [NO_EVIDENCE],
+    ),
+    a_moved_label=("begin_upgrade; release", [NO_EVIDENCE]),
+    a_moved_label_without_the_started_flag=(
+        f"lease; rewrite driver={LABEL}; release",
+        [NO_EVIDENCE],
+    ),
+    a_started_flag_dropped=("begin_upgrade; rewrite started=False; release", [NO_EVIDENCE]),
+    a_start_with_the_first_record=("lease started=True; release", [NO_EVIDENCE]),
+    a_cordon_dropped_midway=("begin_upgrade; rewrite cordon=False", [NO_EVIDENCE]),
+    a_label_written_again=(
+        (
+            f"{UNDERWAY} save_evidence; advance 10; label_driver None; start; validate;"
+            "finish saved=True"
+        ),
+        [f"{WITHOUT} its evidence is of 1000060, older than the last change of the driver"],
+    ),
+    a_restart_with_the_lease=(
+        f"{FAILED} advance 100; lease operation=restart started=True; prove; finish at=1000150",
+        [f"{WITHOUT} its evidence is of 1000150, older than the last change of the driver"],
+    ),
+    another_present_label=(
+        f"{UNDERWAY} save_evidence; label_driver mine; finish saved=True",
+        [f"{WITHOUT} its evidence is for label {LABEL!r}, but the node runs 'mine'"],
+    ),
+    a_first_bring_up=(
+        "begin_upgrade operation=bring-up; finish passed=False",
+        [f"{WITHOUT} its evidence is of a failed validation"],
+    ),
+    an_upgrade_withdrawn_after_a_reboot=(
+        f"{DONE} save_evidence; require; reboot; finish saved=True",
+        [f"{WITHOUT} its evidence is of boot boot-n1, but the node runs boot second"],
+    ),
+    an_aborted_validation=(
+        f"{DONE} save_evidence; lease operation=validate; finish saved=True",
+        [NEEDS_NEW],
+    ),
+    a_validation_that_ends_in_place=(
+        (
+            f"{DONE} rewrite lease=2 token=2 operation=validate; rewrite;"
+            "rewrite lease=0 operation=None"
+        ),
+        [NEEDS_NEW],
+    ),
+    a_removal_without_an_entry=(
+        f"{REMOVAL} drop_record lease=0 cordon=False",
+        [f"{NOT_REMOVED} 1"],
+    ),
+    a_removal_that_failed=(
+        f"{REMOVAL} op driver swap outcome=failed; drop_record lease=0 cordon=False",
+        [f"{NOT_REMOVED} 1"],
+    ),
+    a_removal_by_another_component=(
+        f"{REMOVAL} op discovery swap; drop_record lease=0 cordon=False",
+        [f"{NOT_REMOVED} 1"],
+    ),
+    a_removal_by_another_command=(
+        f"{REMOVAL} op driver idle; drop_record lease=0 cordon=False",
+        [f"{NOT_REMOVED} 1"],
+    ),
+    a_removal_that_ends_as_done=(
+        f"{REMOVAL} op driver swap; finish passed=False",
+        [f"{WITHOUT} its evidence is of a failed validation"],
+    ),
+    a_person_who_only_labels_a_failed_node=(
+        f"{FAILED} label n1 team/colour red; {RETRY}",
+        [NO_EVIDENCE],
+    ),
+    a_person_who_labels_a_failed_node_without_a_cordon=(
+        f"{UNDERWAY} uncordon; fail; label n1 team/colour red; {RETRY}",
+        [NO_EVIDENCE],
+    ),
+    a_person_who_uncordons_before_the_failure=(
+        f"{UNDERWAY} uncordon; fail cordon=True; {RETRY}",
+        [NO_EVIDENCE],
+    ),
+    a_retry_without_a_cordon=(
+        f"{UNDERWAY} uncordon; fail; lease operation=same-label cordon=False; release",
+        [NO_EVIDENCE],
+    ),
+    a_retry_that_starts_after_a_person_uncordoned=(
+        f"{FAILED} uncordon; lease operation=same-label; start restart=True; release",
+        [NO_EVIDENCE],
+    ),
+    a_node_changed_at_the_start_of_the_journal=(
+        "begin_upgrade; begin; rewrite cordon=False",
+        [NO_EVIDENCE],
+    ),
+    a_node_failed_at_the_start_of_the_journal=(
+        "begin_upgrade; fail; begin; rewrite cordon=False",
+        [NO_EVIDENCE],
+    ),
+    an_old_token_after_a_failure_at_the_start=(f"{FAILED} begin; finish token=1", [NEEDS_NEW]),
+    an_old_token_after_a_start_at_the_start=(
+        f"{DONE} begin_upgrade; begin; finish token=1",
+        [NEEDS_NEW],
+    ),
+)
+def test_a_return_without_proof_is_a_violation(story: str, texts: list[str]) -> None:
+    assert i3_messages(JournalBuilder("n1").play(story)) == texts
 
 
-def test_a_reboot_voids_the_evidence() -> None:
-    builder = underway()
-    evidence = builder.evidence("n1")
-    builder.reboot("n1", "second")
-    builder.finish("n1", evidence=evidence)
-    assert proof_of(builder) == [
-        f"{WITHOUT} its evidence is of boot boot-n1, but the node runs boot second"
-    ]
-
-
-def test_evidence_without_an_entry_of_the_validator_is_a_violation() -> None:
-    builder = underway()
-    builder.entries.clear()
-    builder.finish("n1")
-    assert proof_of(builder) == [
-        f"{WITHOUT} its validator did not journal validation 1.1 as passed on this boot"
-    ]
-
-
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.SUPERSEDED])
-def test_evidence_against_the_entry_of_the_validator_is_a_violation(outcome: Outcome) -> None:
-    builder = underway()
-    builder.entries.clear()
-    builder.op("n1", "validator", "validate", op=1, outcome=outcome)
-    builder.finish("n1")
-    assert len(proof_of(builder)) == 1
-
-
-def test_an_entry_of_the_validator_after_the_return_is_a_violation() -> None:
-    builder = underway()
-    builder.entries.clear()
-    builder.finish("n1")
-    builder.advance(10)
-    builder.op("n1", "validator", "validate", op=1)
-    assert len(proof_of(builder)) == 1
-
-
-def test_a_failed_node_does_not_become_done_without_a_new_validation() -> None:
-    builder = underway()
-    builder.fail("n1")
-    builder.advance(60)
-    builder.finish("n1", evidence=builder.evidence("n1"))
-    assert proof_of(builder) == [
-        f"{WITHOUT} its evidence is of token 1, but token 2 needs new evidence"
-    ]
-
-
-def test_uncordoning_a_failed_node_is_a_violation() -> None:
-    builder = underway()
-    builder.fail("n1")
-    builder.apply("n1", cordoned(None), state("upgrade-required"))
-    assert len(proof_of(builder)) == 1
-
-
-def test_without_a_state_in_the_record_the_label_decides() -> None:
-    builder = underway()
-    record = msgspec.structs.replace(builder.records["n1"], state="")
-    builder.apply("n1", state("upgrade-failed"), leased(None), record=record)
-    assert violations_of(builder.journal()) == []
-    builder.apply("n1", cordoned(None), record=record)
-    assert len(proof_of(builder)) == 1
-
-
-@pytest.mark.parametrize("operation", [Operation.SAME_LABEL, Operation.VALIDATE])
-def test_an_aborted_retry_of_a_failed_node_keeps_its_cordon(operation: Operation) -> None:
-    builder = underway()
-    builder.fail("n1")
-    builder.take_lease("n1", operation=operation, cordon=False)
-    builder.release_unchanged("n1", cordoned(True))
-    assert violations_of(builder.journal(failure_threshold=2)) == []
-    builder.take_lease("n1", operation=operation, cordon=False)
-    builder.release_unchanged("n1")
-    assert len(proof_of(builder)) == 1
-
-
-def test_an_aborted_retry_needs_no_proof_after_a_person_uncordoned() -> None:
-    builder = underway()
-    builder.fail("n1")
-    builder.cordon("n1", False)
-    for _ in range(2):
-        builder.take_lease("n1", operation=Operation.SAME_LABEL)
-        builder.release_unchanged("n1")
-    assert violations_of(builder.journal(failure_threshold=2)) == []
-    builder.take_lease("n1", operation=Operation.SAME_LABEL)
-    builder.start("n1", restart=True)
-    builder.release_unchanged("n1")
-    assert len(proof_of(builder)) == 1
-
-
-def test_a_changed_node_is_released_only_on_proof_even_cordoned() -> None:
-    builder = JournalBuilder("n1")
-    builder.cordon("n1")
-    builder.lease_and_start("n1")
-    builder.release_unchanged("n1", cordoned(True))
-    assert len(proof_of(builder)) == 1
-
-
-def test_a_failed_node_is_done_after_a_new_validation() -> None:
-    builder = underway()
-    builder.fail("n1")
-    builder.take_lease("n1", operation=Operation.VALIDATE, cordon=False)
-    builder.pass_validation("n1")
-    builder.finish("n1")
-    assert violations_of(builder.journal()) == []
-
-
-def test_a_release_after_the_driver_label_moved_needs_proof() -> None:
-    builder = JournalBuilder("n1")
-    builder.lease_and_start("n1")
-    write = builder.release_unchanged("n1")
-    assert ("I3", "n1", write.revision) in violations_of(builder.journal())
-    assert proof_of(builder) == [f"{WITHOUT} its record has no evidence"]
-
-
-def test_a_moved_label_needs_proof_even_without_the_started_flag() -> None:
-    builder = JournalBuilder("n1")
-    builder.lease_and_start("n1")
-    builder.records["n1"] = msgspec.structs.replace(builder.records["n1"], started=False)
-    builder.apply("n1", record=builder.records["n1"])
-    write = builder.release_unchanged("n1")
-    assert ("I3", "n1", write.revision) in violations_of(builder.journal())
-
-
-def test_dropping_the_cordon_midway_is_a_violation() -> None:
-    builder = JournalBuilder("n1")
-    builder.lease_and_start("n1")
-    builder.apply("n1", cordoned(None), record=builder.records["n1"])
-    assert len(proof_of(builder)) == 1
-
-
-def test_writing_the_label_again_voids_the_evidence() -> None:
-    builder = underway()
-    evidence = builder.evidence("n1")
-    builder.advance(10)
-    builder.label("n1", "sluice.dev/driver", None)
-    builder.start("n1")
-    builder.validate("n1")
-    builder.finish("n1", evidence=evidence)
-    assert proof_of(builder) == [
-        f"{WITHOUT} its evidence is of 1000060, older than the last change of the driver"
-    ]
-
-
-@pytest.mark.parametrize(("at", "problems"), [(-10.0, 1), (30.0, 0)])
-def test_restarting_the_driver_voids_the_evidence(at: float, problems: int) -> None:
-    builder = underway()
-    builder.finish("n1")
-    builder.advance(100)
-    builder.take_lease("n1", operation=Operation.SAME_LABEL)
-    started = builder.time
-    builder.start("n1", restart=True)
-    builder.advance(60)
-    builder.pass_validation("n1")
-    builder.finish("n1", evidence=builder.evidence("n1", at=started + at))
-    assert len(proof_of(builder)) == problems
-
-
-def test_restarting_the_driver_with_the_lease_voids_the_evidence() -> None:
-    builder = underway()
-    builder.fail("n1")
-    builder.advance(100)
-    builder.take_lease("n1", operation=Operation.RESTART, started=True)
-    builder.pass_validation("n1")
-    builder.finish("n1", evidence=builder.evidence("n1", at=builder.time - 10))
-    assert len(proof_of(builder)) == 1
-
-
-def test_the_present_label_needs_proof() -> None:
-    builder = underway()
-    evidence = builder.evidence("n1")
-    builder.label("n1", "sluice.dev/driver", "mine")
-    builder.finish("n1", evidence=evidence)
-    assert proof_of(builder) == [
-        f"{WITHOUT} its evidence is for label 'main-t2-ubuntu', but the node runs 'mine'"
-    ]
+@cases(
+    "story",
+    a_failed_node_after_a_new_validation=f"{FAILED} lease operation=validate; prove; finish",
+    a_failed_node_that_keeps_its_cordon_after_a_retry=(
+        f"{FAILED} lease operation=same-label cordon=False; release cordon=True"
+    ),
+    a_failed_node_that_keeps_its_cordon_after_a_validation=(
+        f"{FAILED} lease operation=validate; release cordon=True"
+    ),
+    a_failed_node_uncordoned_by_a_person=f"{FAILED} uncordon; {RETRY} {RETRY}",
+    a_failed_node_uncordoned_and_labelled=f"{FAILED} uncordon; label n1 team/colour red; {RETRY}",
+    a_failure_before_the_start="lease; fail cordon=False cause=eviction",
+    a_release_before_the_start="lease; release",
+    a_release_before_the_start_of_a_node_leased_at_the_start="lease; begin; release",
+    a_release_before_the_start_after_a_reboot=(
+        f"{DONE} reboot; rewrite lease=2 token=2 operation=same-label;"
+        "rewrite lease=0 operation=None"
+    ),
+    a_reverted_edit_of_the_state=(
+        f"{DONE} reboot; label_state drain-required; rewrite state=upgrade-done"
+    ),
+    an_upgrade_withdrawn=f"{DONE} save_evidence; require; finish saved=True",
+    an_upgrade_withdrawn_under_its_lease=f"{DONE} save_evidence; lease; finish saved=True",
+    a_running_validation=f"{DONE} reboot; rewrite lease=2 token=2 operation=validate; rewrite",
+    a_validation_shown_as_done_before_its_lease_ends=(
+        f"{DONE} lease operation=validate; rewrite state=upgrade-done"
+    ),
+    a_validation_with_the_started_flag=f"{DONE} lease operation=validate started=True; release",
+    evidence_without_a_time="begin_upgrade; prove; finish at=0.0",
+    evidence_within_clock_skew="begin_upgrade; op validator validate; finish at=999998.0",
+    a_driver_without_a_pod=f"{UNDERWAY} finish driver_pod_uid=",
+    evidence_after_a_restart=(
+        f"{DONE} advance 100; lease operation=same-label; start restart=True; advance 60; prove;"
+        "finish at=1000190"
+    ),
+    a_removal_with_an_entry=f"{REMOVAL} op driver swap unload:ok; drop_record lease=0 cordon=False",
+)
+def test_a_return_with_proof_or_without_a_change_is_no_violation(story: str) -> None:
+    assert i3_messages(JournalBuilder("n1").play(story)) == []
 
 
 @pytest.mark.parametrize(("label", "problems"), [("as-it-came", 0), ("other", 1)])
@@ -254,190 +250,68 @@ def test_without_a_driver_label_the_label_of_the_record_needs_proof(
     label: str, problems: int
 ) -> None:
     builder = JournalBuilder()
-    builder.node("n1", driver="")
-    builder.take_lease("n1", operation=Operation.VALIDATE, cordon=False, label="as-it-came")
-    builder.pass_validation("n1")
-    builder.finish("n1", evidence=builder.evidence("n1", label=label))
-    assert len(proof_of(builder)) == problems
+    builder.play(
+        f"node driver=; lease operation=validate label=as-it-came; prove; finish label={label}"
+    )
+    assert len(i3_messages(builder)) == problems
 
 
-def test_an_entry_of_the_validator_on_another_boot_is_a_violation() -> None:
-    builder = underway()
-    builder.reboot("n1", "second")
-    builder.finish("n1", evidence=builder.evidence("n1"))
-    assert proof_of(builder) == [
-        f"{WITHOUT} its validator did not journal validation 1.1 as passed on this boot"
-    ]
-
-
-@pytest.mark.parametrize("failed", [False, True])
-def test_a_node_changed_at_the_start_needs_proof(failed: bool) -> None:
-    builder = JournalBuilder("n1")
-    builder.lease_and_start("n1")
-    if failed:
-        builder.fail("n1")
-    start = tuple({"kind": kind, **whole} for (kind, _), whole in builder.objects.items())
-    begun = len(builder.revisions)
-    builder.apply("n1", cordoned(None), record=builder.records["n1"])
-    journal = builder.journal(revisions=tuple(builder.revisions[begun:]), start=start)
-    assert messages(journal, "I3") == [f"{WITHOUT} its record has no evidence"]
-
-
-def test_a_node_only_leased_at_the_start_needs_no_proof() -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    start = tuple({"kind": kind, **whole} for (kind, _), whole in builder.objects.items())
-    begun = len(builder.revisions)
-    builder.release_unchanged("n1")
-    journal = builder.journal(revisions=tuple(builder.revisions[begun:]), start=start)
-    assert messages(journal, "I3") == []
-
-
-def test_a_first_bring_up_needs_proof_too() -> None:
-    builder = JournalBuilder()
-    builder.node("n1", driver="")
-    builder.lease_and_start("n1", operation=Operation.BRING_UP, cordon=False)
-    builder.finish("n1", evidence=builder.evidence("n1", passed=False))
-    assert proof_of(builder)[0].endswith("its evidence is of a failed validation")
-
-
-def test_evidence_of_a_deleted_driver_pod_is_a_violation() -> None:
-    builder = underway()
+def test_evidence_of_a_driver_pod_that_was_deleted_is_a_violation() -> None:
+    builder = JournalBuilder("n1").play(UNDERWAY)
     builder.pod("pod-n1-new")
     builder.objects["Pod", "pod-n1-new"]["metadata"]["uid"] = "pod-n1-new"
-    builder.revisions[-1] = msgspec.structs.replace(builder.revisions[-1], uid="pod-n1-new")
+    builder.edit_last(uid="pod-n1-new")
     builder.write("Pod", "pod-n1-new", labelled("a/b", "c"), manager="kubelet")
-    builder.advance(1000)
-    builder.op("n1", "validator", "validate", op=1)
-    builder.finish("n1")
-    assert proof_of(builder) == []
-    builder.lease_and_start("n1")
-    builder.op("n1", "validator", "validate", op=1)
-    evidence = builder.evidence("n1")
-    builder.delete("Pod", "pod-n1-new", by="kubelet")
-    builder.advance(90)
-    builder.finish("n1", evidence=evidence)
-    assert proof_of(builder) == []
-    builder.lease_and_start("n1")
-    builder.advance(1)
-    late = builder.evidence("n1", at=builder.time)
-    builder.op("n1", "validator", "validate", op=1)
-    builder.finish("n1", evidence=late)
-    assert proof_of(builder) == [
+    builder.play("advance 1000; op validator validate; finish")
+    builder.play("begin_upgrade; op validator validate; save_evidence; delete Pod pod-n1-new")
+    builder.play("advance 90; finish saved=True")
+    assert i3_messages(builder) == []
+    builder.play("begin_upgrade; advance 1; op validator validate; finish")
+    assert i3_messages(builder) == [
         f"{WITHOUT} the driver pod pod-n1-new of its evidence was deleted at 1001060"
     ]
 
 
-def test_a_release_before_the_start_needs_no_proof() -> None:
+def test_a_failure_needs_evidence_of_a_later_token_than_its_record_says() -> None:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.release_unchanged("n1")
-    assert violations_of(builder.journal()) == []
-
-
-def test_reverting_an_edited_state_needs_no_new_proof() -> None:
-    builder = underway()
-    builder.finish("n1")
-    builder.reboot("n1", "second")
-    builder.label("n1", "nvidia.com/gpu-driver-upgrade-state", "drain-required")
-    builder.apply("n1", state("upgrade-done"), record=builder.records["n1"])
-    assert violations_of(builder.journal()) == []
-
-
-def test_a_withdrawn_upgrade_needs_the_existing_proof() -> None:
-    builder = underway()
-    builder.finish("n1")
-    proven = builder.records["n1"]
-    builder.mark_required("n1")
-    builder.apply("n1", state("upgrade-done"), record=proven)
-    assert violations_of(builder.journal()) == []
-    builder.mark_required("n1")
-    builder.reboot("n1", "second")
-    builder.apply("n1", state("upgrade-done"), record=proven)
-    assert len(proof_of(builder)) == 1
-
-
-def test_an_aborted_validation_proves_nothing() -> None:
-    builder = underway()
-    builder.finish("n1")
-    evidence = builder.evidence("n1")
-    builder.take_lease("n1", operation=Operation.VALIDATE, cordon=False)
-    builder.finish("n1", evidence=evidence)
-    assert proof_of(builder) == [
-        f"{WITHOUT} its evidence is of token 1, but token 2 needs new evidence"
+    builder.records["n1"] = NodeRecord(
+        node_uid="uid-n1", epoch=1, token=3, target="t2", label=OLD_LABEL
+    )
+    builder.play("fail; op validator validate; finish")
+    assert i3_messages(builder) == [
+        f"{WITHOUT} its evidence is of token 3, but token 4 needs new evidence"
     ]
 
 
-def removal() -> JournalBuilder:
-    builder = JournalBuilder("n1")
-    builder.lease_and_start("n1", operation=Operation.REMOVE, target="", label="")
-    return builder
+def test_an_adopted_node_needs_no_proof_until_its_cordon_is_dropped() -> None:
+    builder = JournalBuilder("n1").play("begin_upgrade; lose_record value=None; ask adopt")
+    builder.records["n1"] = NodeRecord(
+        node_uid="uid-n1", epoch=1, token=1, state=UpgradeState.UPGRADE_REQUIRED
+    )
+    builder.play("rewrite lease=0 state=upgrade-required clears=True")
+    assert i3_messages(builder) == []
+    builder.play("rewrite cordon=False")
+    assert i3_messages(builder) == [NO_EVIDENCE]
 
 
-def dropped(builder: JournalBuilder) -> None:
-    gone = annotated("sluice.dev/upgrade", None)
-    builder.apply("n1", state(None), leased(None), cordoned(None), gone)
+def test_a_removal_ignores_evidence_left_in_the_record() -> None:
+    builder = JournalBuilder("n1").play(f"{DONE} {REMOVAL}")
+    left = builder.evidence("n1", op=7)
+    builder.play("op driver swap unload:ok; rewrite evidence=$left", left=left)
+    builder.play("release")
+    assert i3_messages(builder) == []
 
 
-def test_a_removal_needs_the_entry_of_the_driver_agent() -> None:
-    builder = removal()
-    builder.op("n1", "driver", "swap", op=1, steps=("unload: ok",))
-    dropped(builder)
-    assert violations_of(builder.journal()) == []
-
-
-def test_releasing_a_failed_node_from_its_validation_is_a_violation() -> None:
-    builder = underway()
-    builder.fail("n1")
-    builder.take_lease("n1", operation=Operation.VALIDATE, cordon=False)
-    builder.release_unchanged("n1")
-    assert len(proof_of(builder)) == 1
-
-
-def test_an_entry_of_another_component_does_not_prove_a_removal() -> None:
-    builder = removal()
-    builder.op("n1", "discovery", "swap", op=1)
-    dropped(builder)
-    assert len(proof_of(builder)) == 1
-
-
-@pytest.mark.parametrize("outcome", [None, Outcome.FAILED])
-def test_a_removal_without_an_entry_of_the_driver_agent_is_a_violation(
-    outcome: Outcome | None,
-) -> None:
-    builder = removal()
-    if outcome:
-        builder.op("n1", "driver", "swap", op=1, outcome=outcome)
-    dropped(builder)
-    assert proof_of(builder) == [
-        "n1 was released without proof: no driver agent journaled a finished swap under token 1"
-    ]
-
-
-def test_a_removal_that_ends_as_done_needs_evidence() -> None:
-    builder = removal()
-    builder.op("n1", "driver", "swap", op=1, steps=("unload: ok",))
-    builder.finish("n1", evidence=builder.evidence("n1", passed=False))
-    assert proof_of(builder) == [f"{WITHOUT} its evidence is of a failed validation"]
-
-
-def test_an_adopted_node_needs_no_proof() -> None:
-    builder = JournalBuilder("n1")
-    builder.lease_and_start("n1")
-    builder.annotate("n1", "sluice.dev/upgrade", None)
-    builder.annotate("n1", REQUEST_ANNOTATION, "adopt")
-    record = NodeRecord(node_uid="uid-n1", epoch=1, token=1, state=UpgradeState.UPGRADE_REQUIRED)
-    cleared = annotated(REQUEST_ANNOTATION, "")
-    builder.apply("n1", leased(None), state("upgrade-required"), cleared, record=record)
-    assert violations_of(builder.journal()) == []
-    builder.apply("n1", cordoned(None), annotated(REQUEST_ANNOTATION, None), record=record)
-    assert len(proof_of(builder)) == 1
+def test_without_entries_a_removal_is_not_judged() -> None:
+    builder = JournalBuilder("n1").play(f"{REMOVAL} release")
+    assert i3_messages(builder, entries=None) == []
+    assert judge(builder.journal(entries=None)).not_judged["I3"] == "entries"
 
 
 def test_missing_boot_ids_are_reported_as_a_missing_source() -> None:
     builder = JournalBuilder("n1")
     del builder.revisions[0].changed["status.nodeInfo.bootID"]
     builder.upgrade("n1")
-    verdict = judge(builder.journal())
-    assert verdict.violations == ()
-    assert verdict.not_judged == {"I3": "status.nodeInfo.bootID of n1"}
+    result = judge(builder.journal())
+    assert result.violations == ()
+    assert result.not_judged == {"I3": "status.nodeInfo.bootID of n1"}

@@ -36,7 +36,7 @@ class AuditedCluster:
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
         self.server = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random_for("server"))
-        self.person, self.kubelet, self.ours = (
+        self.person, self.kubelet, self.scheduler = (
             Kube(self.server.transport(user=name), manager=name, clock=sim.clock)
             for name in ("kubectl", "kubelet", MANAGER)
         )
@@ -44,12 +44,12 @@ class AuditedCluster:
         self.entries: list[Entry] = []
 
     async def node(self, name: str) -> None:
-        made = {
+        manifest = {
             "metadata": {"name": name, "labels": {DRIVER_LABEL: "main-t1"}},
-            # Where nobody else owns anything of spec, dropping our cordon drops all of it.
+            # A server drops the whole spec with our cordon if no other manager owns a field of it.
             "spec": {"providerID": f"rack://{name}"},
         }
-        node = await self.kubelet.create(NODES, made)
+        node = await self.kubelet.create(NODES, manifest)
         status = {
             "status": {
                 "conditions": [{"type": "Ready", "status": "True"}],
@@ -70,29 +70,29 @@ class AuditedCluster:
 
     async def apply(self, name: str, *, cordon: bool, lease: int = 0, **changes: Any) -> None:
         """Apply all fields that we own."""
-        node = await self.ours.get(NODES, name)
-        shown = self.records[name] = msgspec.structs.replace(self.records[name], **changes)
-        annotations = {RECORD_ANNOTATION: encode(shown).decode()}
+        node = await self.scheduler.get(NODES, name)
+        record = self.records[name] = msgspec.structs.replace(self.records[name], **changes)
+        annotations = {RECORD_ANNOTATION: encode(record).decode()}
         if lease:
-            held = NodeLease(
+            node_lease = NodeLease(
                 node_uid=node.metadata.uid, owner=LeaseOwner.UPGRADE, token=lease, since=0.0
             )
-            annotations[LEASE_ANNOTATION] = encode(held).decode()
-        labels = {STATE_LABEL: shown.state}
-        if shown.started or shown.evidence:
+            annotations[LEASE_ANNOTATION] = encode(node_lease).decode()
+        labels = {STATE_LABEL: record.state}
+        if record.started or record.evidence:
             labels[DRIVER_LABEL] = LABEL
-        wanted: dict[str, Any] = {
+        manifest: dict[str, Any] = {
             "metadata": {"name": name, "labels": labels, "annotations": annotations}
         }
         if cordon:
-            wanted["spec"] = {"unschedulable": True}
-        guard = Preconditions(
+            manifest["spec"] = {"unschedulable": True}
+        preconditions = Preconditions(
             uid=node.metadata.uid, resource_version=node.metadata.resource_version
         )
-        await self.ours.apply(NODES, wanted, force=True, preconditions=guard)
+        await self.scheduler.apply(NODES, manifest, force=True, preconditions=preconditions)
 
-    async def take(self, name: str) -> None:
-        seen = {"nodes": (await self.ours.get(NODES, name)).metadata.resource_version}
+    async def lease(self, name: str) -> None:
+        seen = {"nodes": (await self.scheduler.get(NODES, name)).metadata.resource_version}
         await self.apply(
             name, cordon=True, lease=1, token=1, pool=POOL, operation=Operation.UPGRADE,
             target=TARGET, label=LABEL, state="pod-deletion-required", seen=seen,
@@ -123,7 +123,7 @@ class AuditedCluster:
     async def cordoned(self, name: str) -> bool:
         return (await self.person.get(NODES, name)).spec.unschedulable
 
-    def verdict(self) -> AuditResult:
+    def judge(self) -> AuditResult:
         pool = PoolFacts(key=POOL, max_unavailable=1, failure_threshold=1)
         revisions = tuple(self.server.journal.revisions)
         return judge(AuditJournal(revisions=revisions, entries=tuple(self.entries), pools=(pool,)))
@@ -132,30 +132,30 @@ class AuditedCluster:
 def play(main: Callable[[AuditedCluster], Awaitable[None]]) -> list[tuple[str, str]]:
     """Return invariant and message of each violation."""
 
-    async def played(sim: Sim) -> AuditResult:
-        town = AuditedCluster(sim)
+    async def judged(sim: Sim) -> AuditResult:
+        cluster = AuditedCluster(sim)
         for name in ("n1", "n2"):
-            await town.node(name)
-        await main(town)
-        return town.verdict()
+            await cluster.node(name)
+        await main(cluster)
+        return cluster.judge()
 
-    verdict = run(played, seed=1)
-    assert set(verdict.not_judged) == {"I9", "I11"}
-    return [(one.invariant, one.message) for one in verdict.violations]
+    result = run(judged, seed=1)
+    assert set(result.not_judged) == {"I9", "I11"}
+    return [(found.invariant, found.message) for found in result.violations]
 
 
 CORDON: dict[str, Any] = {"spec": {"unschedulable": True}}
 
 
 def test_upgrades_beside_a_cordoned_node_on_the_simulated_server() -> None:
-    async def main(town: AuditedCluster) -> None:
-        await town.edit("n1", CORDON)
+    async def main(cluster: AuditedCluster) -> None:
+        await cluster.edit("n1", CORDON)
         for name in ("n1", "n2"):
-            await town.take(name)
-            await town.finish(name)
-            await town.edit("n1", {"metadata": {"labels": {"team": name}}})
-        assert await town.cordoned("n1")
-        assert not await town.cordoned("n2")
+            await cluster.lease(name)
+            await cluster.finish(name)
+            await cluster.edit("n1", {"metadata": {"labels": {"team": name}}})
+        assert await cluster.cordoned("n1")
+        assert not await cluster.cordoned("n2")
 
     ((invariant, message),) = play(main)
     assert invariant == "I1"
@@ -164,44 +164,44 @@ def test_upgrades_beside_a_cordoned_node_on_the_simulated_server() -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_cordon_set_midway_on_the_simulated_server(again: bool) -> None:
-    async def main(town: AuditedCluster) -> None:
-        await town.take("n1")
-        await town.edit("n1", {"spec": {"unschedulable": None}})
+    async def main(cluster: AuditedCluster) -> None:
+        await cluster.lease("n1")
+        await cluster.edit("n1", {"spec": {"unschedulable": None}})
         if again:
-            await town.edit("n1", CORDON)
-        await town.finish("n1")
-        assert await town.cordoned("n1") is again
+            await cluster.edit("n1", CORDON)
+        await cluster.finish("n1")
+        assert await cluster.cordoned("n1") is again
 
     assert play(main) == []
 
 
 def test_forcing_a_foreign_field_on_the_simulated_server() -> None:
-    async def main(town: AuditedCluster) -> None:
-        await town.edit("n1", {"metadata": {"labels": {"team/colour": "red"}}})
-        node = await town.ours.get(NODES, "n1")
-        guard = Preconditions(
+    async def main(cluster: AuditedCluster) -> None:
+        await cluster.edit("n1", {"metadata": {"labels": {"team/colour": "red"}}})
+        node = await cluster.scheduler.get(NODES, "n1")
+        preconditions = Preconditions(
             uid=node.metadata.uid, resource_version=node.metadata.resource_version
         )
-        wanted = {"metadata": {"name": "n1", "labels": {"team/colour": "blue"}}}
-        await town.ours.apply(NODES, wanted, force=True, preconditions=guard)
+        manifest = {"metadata": {"name": "n1", "labels": {"team/colour": "blue"}}}
+        await cluster.scheduler.apply(NODES, manifest, force=True, preconditions=preconditions)
         with pytest.raises(Conflict):
-            await town.ours.apply(NODES, wanted, force=True, preconditions=guard)
+            await cluster.scheduler.apply(NODES, manifest, force=True, preconditions=preconditions)
 
     path = 'metadata.labels["team/colour"]'
-    said = f"n1: {path}, last written by kubectl, was changed by us from 'red' to 'blue'"
-    assert play(main) == [("I4", said)]
+    message = f"n1: {path}, last written by kubectl, was changed by us from 'red' to 'blue'"
+    assert play(main) == [("I4", message)]
 
 
 def test_evictions_and_recreated_nodes_on_the_simulated_server() -> None:
-    async def main(town: AuditedCluster) -> None:
+    async def main(cluster: AuditedCluster) -> None:
         spec = {"nodeName": "n1", "containers": [{"name": "c", "image": "x"}]}
-        made = {"metadata": {"name": "p"}, "spec": spec}
-        pod = await town.person.create(PODS, made, namespace="default")
+        manifest = {"metadata": {"name": "p"}, "spec": spec}
+        pod = await cluster.person.create(PODS, manifest, namespace="default")
         for _ in range(2):
-            await town.ours.evict("p", namespace="default", uid=pod.metadata.uid)
-        await town.take("n1")
-        await town.person.delete(NODES, "n1", uid=town.records["n1"].node_uid)
-        await town.node("n1")
-        await town.take("n1")
+            await cluster.scheduler.evict("p", namespace="default", uid=pod.metadata.uid)
+        await cluster.lease("n1")
+        await cluster.person.delete(NODES, "n1", uid=cluster.records["n1"].node_uid)
+        await cluster.node("n1")
+        await cluster.lease("n1")
 
     assert play(main) == [("I10", "pod default/p was evicted more than once")]

@@ -6,198 +6,159 @@ import msgspec
 import pytest
 
 from libs.audit import judge, unaccounted
-from libs.contracts.events import CommandEvent, EvidenceEvent, StepEvent, WaitEvent
-from libs.contracts.journal import EntryPhase
+from libs.contracts.events import CommandEvent, EventBody, EvidenceEvent, StepEvent, WaitEvent
 from libs.contracts.node import WaitCode
-from libs.contracts.reports import Outcome
-from tests.unit.audit.builders import POOL, JournalBuilder, messages, state, violations_of
+from tests.unit.audit.builders import POOL, JournalBuilder, cases, messages
+
+NO_REASON = "is upgrade-required, and no event gives the reason"
 
 
-def i9_violations(builder: JournalBuilder) -> list[str]:
+def i9_messages(builder: JournalBuilder) -> list[str]:
     return messages(builder.journal(), "I9")
 
 
-@pytest.mark.parametrize(
-    ("overrides", "problem"),
-    [
-        ({"code": WaitCode("moon")}, "a known code (moon)"),
-        ({"detail": ""}, "details"),
-        ({"since": 0.0}, "a since"),
-        ({"since": 2e9}, "a since"),
-        ({"who": ""}, "an owner who can end it"),
-        ({"who": "", "detail": ""}, "details, an owner who can end it"),
-    ],
+@cases(
+    "overrides problem",
+    an_unknown_code=({"code": WaitCode("moon")}, "a known code (moon)"),
+    no_details=({"detail": ""}, "details"),
+    no_since=({"since": 0.0}, "a since"),
+    a_future_since=({"since": 2e9}, "a since"),
+    a_since_of_a_year_ago=({"since": 1.7e9 - 365 * 86_400.0}, "a since"),
+    nobody_who_can_end_it=({"who": ""}, "an owner who can end it"),
+    nobody_and_no_details=({"who": "", "detail": ""}, "details, an owner who can end it"),
+    a_since_of_less_than_a_year_ago=({"since": 1.7e9 - 364 * 86_400.0}, ""),
+    an_endless_wait=({"code": WaitCode.HALTED, "until": None}, ""),
+    a_wait_with_an_end=({"code": WaitCode.STALE, "until": 1.7e9 + 5}, ""),
+    the_end_of_a_wait=({"code": None, "detail": "", "since": 0.0, "who": ""}, ""),
 )
 def test_a_wait_with_missing_fields_is_a_violation(overrides: dict[str, Any], problem: str) -> None:
     builder = JournalBuilder("n1", time=1.7e9)
     builder.wait_event("n1", **overrides)
-    assert i9_violations(builder) == [f"the wait of n1 lacks {problem}"]
+    assert i9_messages(builder) == ([f"the wait of n1 lacks {problem}"] if problem else [])
 
 
-def test_an_endless_wait_and_the_end_of_a_wait_are_no_violation() -> None:
-    builder = JournalBuilder("n1")
-    builder.wait_event("n1", WaitCode.HALTED, until=None)
-    builder.wait_event("n1", WaitCode.STALE, until=builder.time + 5)
-    builder.wait_event("n1", None, detail="", since=0.0, who="")
-    assert i9_violations(builder) == []
-
-
-def test_a_lagging_node_without_a_wait_is_a_violation() -> None:
-    builder = JournalBuilder("n1", "n2", "n3", "n4")
-    builder.mark_required("n1")
-    builder.mark_required("n2")
-    builder.mark_required("n3")
-    builder.wait_event("n1", WaitCode.BUDGET)
-    builder.wait_event("n3", WaitCode.BUDGET)
-    builder.wait_event("n3", None)
-    builder.advance(91)
-    builder.mark_required("n4")
-    assert i9_violations(builder) == [
-        "n2 is upgrade-required, and no event gives the reason",
-        "n3 is upgrade-required, and no event gives the reason",
-    ]
-
-
-def test_recently_written_nodes_and_nodes_in_place_need_no_wait() -> None:
-    builder = JournalBuilder("n1", "n2", "n3", "n4")
-    builder.upgrade("n1")
-    builder.mark_required("n3")
-    builder.delete("Node", "n3")
-    builder.advance(1000)
-    builder.mark_required("n2")
-    builder.advance(90)
-    builder.cordon("n4")
-    assert i9_violations(builder) == []
-
-
-def whole(**overrides: Any) -> WaitEvent:
-    right: dict[str, Any] = {
-        "pool": POOL,
-        "code": WaitCode.BUDGET,
-        "detail": "1 of 1",
-        "since": 900.0,
-        "who": "nobody has to",
-    }
-    return WaitEvent(**{**right, **overrides})
+@cases(
+    "story texts",
+    a_lagging_node_without_a_wait=("require; advance 91; require n2", [f"n1 {NO_REASON}"]),
+    a_lagging_node_with_a_wait=("require; wait_event n1; advance 91; require n2", []),
+    a_lagging_node_whose_wait_ended=(
+        "require; wait_event n1; wait_event n1 None; advance 91; require n2",
+        [f"n1 {NO_REASON}"],
+    ),
+    a_recently_written_node=("require; advance 90; cordon n2", []),
+    a_node_in_place=("upgrade; advance 1000; cordon n2", []),
+    a_deleted_node=("require; delete Node n1; advance 1000; cordon n2", []),
+)
+def test_a_lagging_node_has_a_wait(story: str, texts: list[str]) -> None:
+    assert i9_messages(JournalBuilder("n1", "n2").play(story)) == texts
 
 
 def test_a_decision_has_a_wait_or_an_effect_for_each_node() -> None:
-    waiting = {"n1": whole(), "n2": whole(who=""), "n5": whole(code=None)}
+    wait = WaitEvent(pool=POOL, code=WaitCode.BUDGET, detail="1 of 1", since=900.0, who="a person")
+    waiting = {
+        "n1": wait,
+        "n2": msgspec.structs.replace(wait, who=""),
+        "n5": msgspec.structs.replace(wait, code=None),
+    }
     violations = list(unaccounted(["n1", "n2", "n3", "n4", "n5"], waiting, {"n4"}, at=1000.0))
-    assert [one.message for one in violations] == [
+    assert [violation.message for violation in violations] == [
         "n2 is not in place, and its wait lacks an owner who can end it",
         "n3 is not in place, and has neither a wait nor an effect in flight",
         "n5 is not in place, and its wait lacks a known code (None)",
     ]
-    assert {(one.invariant, one.time) for one in violations} == {("I9", 1000.0)}
+    assert {(violation.invariant, violation.time) for violation in violations} == {("I9", 1000.0)}
 
 
-def test_a_step_event_with_another_state_is_a_violation() -> None:
+def step(after: str, revision: str) -> StepEvent:
+    return StepEvent(pool=POOL, token=0, before="", after=after, revision=revision)
+
+
+@cases(
+    "after revision problem",
+    the_state_of_the_revision=("upgrade-required", "103", ""),
+    another_state=("upgrade-done", "103", "revision 103 shows upgrade-required"),
+    no_state_instead=("", "103", "revision 103 shows upgrade-required"),
+    a_state_instead_of_none=("upgrade-done", "106", "revision 106 shows no state"),
+    of_another_node=("upgrade-required", "104", "104"),
+    of_another_writer=("upgrade-required", "105", "105"),
+    of_no_revision=("upgrade-required", "", "none"),
+    of_revision_zero=("upgrade-required", "0", "0"),
+)
+def test_a_step_event_names_the_write_that_shows_it(
+    after: str, revision: str, problem: str
+) -> None:
     builder = JournalBuilder("n1", "n2")
-    write = builder.mark_required("n1")
-    builder.step_event("n1", write, after="upgrade-done")
-    assert i9_violations(builder) == [
-        f"the event claims n1 is upgrade-done, but revision {write.revision} shows upgrade-required"
-    ]
+    builder.play("require; require n2; label n1 team/colour red; rewrite state=None")
+    builder.event(step(after, revision), node="n1")
+    if problem in ("104", "105", "none", "0"):
+        problem = f"names revision {problem}, which is no write of ours to that Node"
+    claim = f"the event claims n1 is {after or 'without a state'}"
+    assert i9_messages(builder) == ([f"{claim}, but {problem}"] if problem else [])
 
 
-def test_a_step_event_without_its_write_is_a_violation() -> None:
-    builder = JournalBuilder("n1", "n2")
-    builder.mark_required("n1")
-    builder.mark_required("n2")
-    builder.step_event("n1", builder.revisions[-1])
-    by_others = builder.label("n1", "team/colour", "red")
-    builder.step_event("n1", by_others)
-    builder.step_event("n1", msgspec.structs.replace(by_others, revision=0))
-    builder.event(StepEvent(pool=POOL, token=0, before="", after="upgrade-required"), node="n1")
-    claim = "the event claims n1 is upgrade-required, but names revision"
-    assert i9_violations(builder) == [
-        f"{claim} {revision}, which is no write of ours to that Node"
-        for revision in ("0", "104", "105", "none")
-    ]
-
-
-def taken(outcome: str, phase: str = "finished", op: int = 1) -> CommandEvent:
+def command(outcome: str, phase: str = "finished", op: int = 1) -> CommandEvent:
     return CommandEvent(epoch=1, token=1, op=op, command="swap", phase=phase, outcome=outcome)
 
 
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        (taken("failed"), "reported op 1.1 as failed, but its journal says done"),
-        (taken("done", op=2), "reported op 1.2 as done, but its journal has no end of that op"),
-        (taken("done"), ""),
-        (taken("", phase="started", op=7), ""),
-    ],
+EVIDENCE = EvidenceEvent(token=1, op=1, label="x", passed=True)
+NO_END = "but its journal has no end of that op"
+
+
+@cases(
+    "story body by problem",
+    another_outcome=(
+        "finished",
+        command("failed"),
+        "driver",
+        "driver of n1 reported op 1.1 as failed, but its journal records done",
+    ),
+    another_op=(
+        "finished",
+        command("done", op=2),
+        "driver",
+        f"driver of n1 reported op 1.2 as done, {NO_END}",
+    ),
+    no_finished_entry=(
+        "entry started outcome=done",
+        command("done"),
+        "driver",
+        f"driver of n1 reported op 1.1 as done, {NO_END}",
+    ),
+    no_result=(
+        "entry finished",
+        command("done"),
+        "driver",
+        f"driver of n1 reported op 1.1 as done, {NO_END}",
+    ),
+    the_same_outcome=("finished", command("done"), "driver", ""),
+    a_start=("finished", command("", phase="started", op=7), "driver", ""),
+    passed_evidence=("op validator validate", EVIDENCE, "validator", ""),
+    passed_evidence_of_a_failed_op=(
+        "op validator validate outcome=failed",
+        EVIDENCE,
+        "validator",
+        "validator of n1 reported op 1.1 as done, but its journal records failed",
+    ),
+    failed_evidence=(
+        "op validator validate outcome=failed",
+        msgspec.structs.replace(EVIDENCE, passed=False),
+        "validator",
+        "",
+    ),
+    evidence_repeated_by_the_scheduler=("", EVIDENCE, "scheduler", ""),
 )
-def test_a_command_event_against_the_journal_is_a_violation(
-    body: CommandEvent, problem: str
+def test_an_event_of_an_agent_agrees_with_its_journal(
+    story: str, body: EventBody, by: str, problem: str
 ) -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.op("n1", "driver", "swap", op=1)
-    builder.entry("n1", "driver", "swap", EntryPhase.FINISHED, op=2)
-    builder.event(body, node="n1", by="driver")
-    assert i9_violations(builder) == ([f"driver of n1 {problem}"] if problem else [])
+    builder = JournalBuilder("n1").play(f"lease; {story}")
+    builder.event(body, node="n1", by=by)
+    assert i9_messages(builder) == [problem] * bool(problem)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "passed", "problems"),
-    [(Outcome.DONE, True, 0), (Outcome.FAILED, True, 1), (Outcome.FAILED, False, 0)],
-)
-def test_an_evidence_event_without_an_entry_is_a_violation(
-    outcome: Outcome, passed: bool, problems: int
-) -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.op("n1", "validator", "validate", op=1, outcome=outcome)
-    body = EvidenceEvent(token=1, op=1, label="x", passed=passed)
-    builder.event(body, node="n1", by="validator")
-    assert len(i9_violations(builder)) == problems
-
-
-def test_a_malformed_event_is_ignored() -> None:
+@pytest.mark.parametrize("body", [b'{"pool": 9}', b"[]"])
+def test_a_malformed_event_is_ignored(body: bytes) -> None:
     builder = JournalBuilder("n1")
     event = builder.wait_event("n1")
-    builder.events[0] = msgspec.structs.replace(event, body=msgspec.Raw(b'{"pool": 9}'))
-    assert violations_of(builder.journal()) == []
+    builder.events[0] = msgspec.structs.replace(event, body=msgspec.Raw(body))
+    assert messages(builder.journal()) == []
     assert judge(builder.journal()).not_judged == {}
-
-
-@pytest.mark.parametrize(("days", "problems"), [(364, 0), (365, 1)])
-def test_a_wait_older_than_a_year_has_no_valid_since(days: int, problems: int) -> None:
-    at = 1e9
-    waiting = {"n1": whole(since=at - days * 86_400.0)}
-    assert len(list(unaccounted(["n1"], waiting, (), at=at))) == problems
-
-
-def test_a_step_event_without_a_state_is_compared() -> None:
-    builder = JournalBuilder("n1")
-    write = builder.mark_required("n1")
-    builder.step_event("n1", write, after="")
-    other = builder.apply("n1", state(None))
-    builder.step_event("n1", other, after="upgrade-done")
-    assert i9_violations(builder) == [
-        f"the event claims n1 is upgrade-done, but revision {other.revision} shows no state",
-        (
-            f"the event claims n1 is without a state, but revision {write.revision} shows"
-            " upgrade-required"
-        ),
-    ]
-
-
-def test_only_finished_entries_are_compared_with_events() -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.entry("n1", "driver", "swap", EntryPhase.STARTED, op=1, outcome=Outcome.DONE)
-    builder.event(taken("done"), node="n1", by="driver")
-    assert i9_violations(builder) == [
-        "driver of n1 reported op 1.1 as done, but its journal has no end of that op"
-    ]
-
-
-def test_evidence_events_of_the_scheduler_need_no_entry() -> None:
-    builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.event(EvidenceEvent(token=1, op=1, label="x", passed=True), node="n1", by="scheduler")
-    assert i9_violations(builder) == []

@@ -7,7 +7,7 @@ from libs.contracts.node import UpgradeState as State
 
 
 class RecordingActions:
-    """`said` has one line per action; a write to a node in `broken` ends the pass."""
+    """`lines` has one line per action; a write to the node `broken` ends the pass."""
 
     def __init__(self, *, now: float = 0.0, broken: str = "", jobs: bool = False) -> None:
         self.now = now
@@ -19,42 +19,35 @@ class RecordingActions:
         """Do not record reads."""
 
     def label(self, node: IncumbentNode, state: State) -> None:
-        """A state."""
         self._note(node, str(state))
         node.state = state
 
     def annotate(self, node: IncumbentNode, key: Annotation, value: Any) -> None:
-        """An annotation."""
         self._note(node, f"{key}={value}")
         setattr(node, key, value)
 
     def cordon(self, node: IncumbentNode) -> None:
-        """Record the action in any case."""
         self._note(node, "cordon")
         node.cordoned = True
 
     def uncordon(self, node: IncumbentNode) -> None:
-        """Likewise."""
         self._note(node, "uncordon")
         node.cordoned = False
 
     def jobs_run(self, node: IncumbentNode) -> bool:
-        """The same for all nodes."""
+        """Return the same for all nodes."""
         return self._jobs
 
     def evict(self, node: IncumbentNode) -> None:
-        """Begun."""
         self._note(node, "evict")
 
     def delete_pod(self, node: IncumbentNode) -> None:
-        """The driver pod."""
         self._note(node, "delete pod")
 
     def validators(self, node: IncumbentNode) -> list[bool]:
-        """As the node has them."""
         return node.validators
 
-    def _note(self, node: IncumbentNode, words: str) -> None:
+    def _note(self, node: IncumbentNode, action: str) -> None:
         if node.name == self._broken:
-            raise PassAborted(f"{words} of {node.name} was refused")
-        self.lines.append(f"{node.name}: {words}")
+            raise PassAborted(f"{action} of {node.name} was refused")
+        self.lines.append(f"{node.name}: {action}")

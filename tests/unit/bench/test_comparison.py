@@ -1,7 +1,8 @@
 """The compared fleet, and the accounting of its jobs."""
 
 from bench.comparison import ComparedFleet, NodeJobs
-from libs.forecast.world import NEVER, SteadyWorld, TimeSpan, WorldOverride
+from libs.forecast.world import NEVER, TimeSpan
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 
 ONE = ComparedFleet(nodes=1, gpus=8, busy=1.0, jobs=2, age=100.0)
 

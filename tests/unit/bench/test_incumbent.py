@@ -5,15 +5,8 @@ import pytest
 from bench.comparison import CALM, ComparedFleet, UpgradeFigures
 from bench.incumbent import incumbent
 from bench.incumbent_controller import TICK
-from libs.forecast.world import (
-    NEVER,
-    ProcessEnd,
-    SeededWorld,
-    SteadyWorld,
-    TimeSpan,
-    ValidationEnd,
-    WorldOverride,
-)
+from libs.forecast.world import NEVER, ProcessEnd, TimeSpan, ValidationEnd
+from libs.testing.stage.worlds import SeededFleet, SteadyWorld, WorldOverride
 
 LABELS = 8
 """The labels that one node goes through."""
@@ -25,12 +18,12 @@ def _steady(*oddities: WorldOverride) -> SteadyWorld:
 
 def test_the_same_seed_gives_the_same_figures() -> None:
     fleet = ComparedFleet(nodes=30, max_parallel=0)
-    assert incumbent(fleet, SeededWorld(3)) == incumbent(fleet, SeededWorld(3))
-    assert incumbent(fleet, SeededWorld(3)) != incumbent(fleet, SeededWorld(4))
+    assert incumbent(fleet, SeededFleet(3)) == incumbent(fleet, SeededFleet(3))
+    assert incumbent(fleet, SeededFleet(3)) != incumbent(fleet, SeededFleet(4))
 
 
 def test_a_fleet_in_which_nothing_fails_is_done_and_proven() -> None:
-    figures = incumbent(ComparedFleet(nodes=20), SeededWorld(3, profile=CALM))
+    figures = incumbent(ComparedFleet(nodes=20), SeededFleet(3, profile=CALM))
     assert (figures.done, figures.failed, figures.waiting) == (20, 0, 0)
     assert (figures.unproven, figures.harmed, figures.named_after) == (0, 0, None)
     assert figures.makespan == figures.lasted
@@ -39,7 +32,7 @@ def test_a_fleet_in_which_nothing_fails_is_done_and_proven() -> None:
 
 def test_each_pass_reads_every_node() -> None:
     small, large = (
-        incumbent(ComparedFleet(nodes=count), SeededWorld(3, profile=CALM)) for count in (50, 200)
+        incumbent(ComparedFleet(nodes=count), SeededFleet(3, profile=CALM)) for count in (50, 200)
     )
     assert large.reads / small.reads == pytest.approx(4.0, rel=0.15)
     assert large.reads > 1000
@@ -83,7 +76,7 @@ def test_a_timed_out_validation_fails_at_the_next_tick_and_recovers_unproven() -
 
 
 def test_a_driver_that_never_validates_is_put_into_service_everywhere() -> None:
-    world = SeededWorld(3, profile=CALM, unsound_drivers=frozenset({"hollow"}))
+    world = SeededFleet(3, profile=CALM, unsound_drivers=frozenset({"hollow"}))
     figures = incumbent(ComparedFleet(nodes=12, max_parallel=0), world, target="hollow")
     assert (figures.done, figures.unproven) == (12, 12)
 
@@ -104,7 +97,7 @@ def test_one_node_that_never_gets_its_driver_pod_stops_all_for_ever() -> None:
 
 
 def _bad(parallel: int, count: int = 20) -> UpgradeFigures:
-    world = SeededWorld(3, profile=CALM, bad_drivers=frozenset({"bad"}))
+    world = SeededFleet(3, profile=CALM, bad_drivers=frozenset({"bad"}))
     return incumbent(ComparedFleet(nodes=count, max_parallel=parallel), world, target="bad")
 
 

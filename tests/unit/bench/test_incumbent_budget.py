@@ -116,5 +116,5 @@ def test_nodes_in_maintenance_or_with_a_foreign_state_are_not_managed() -> None:
 
 def test_a_malformed_percentage_stops_the_pass() -> None:
     assert (scaled("1%", 150), scaled("100%", 7), scaled(20, 5)) == (2, 7, 20)
-    with pytest.raises(PassAborted, match="'5' is a text, but no percentage"):
+    with pytest.raises(PassAborted, match="'5' is neither a number nor a percentage"):
         scaled("5", 10)

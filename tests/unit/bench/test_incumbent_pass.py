@@ -21,9 +21,10 @@ NEW = {"synced": True}
 STARTING = {"synced": True, "ready": False, "restarts": 10}
 FAILING = {"synced": True, "ready": False, "restarts": 11}
 WAITS = {"wait_for_jobs": True}
+FULL = {"max_unavailable": 0}
 
 
-def _said(
+def actions_of(
     state: str,
     pod: dict[str, Any],
     *,
@@ -32,123 +33,105 @@ def _said(
     jobs: bool = False,
     **node: Any,
 ) -> list[str]:
-    hands = RecordingActions(now=now, jobs=jobs)
+    """Return the actions of a pass on one node."""
+    actions = RecordingActions(now=now, jobs=jobs)
     nodes = [IncumbentNode(name="n", state=state, pod=IncumbentDriverPod(**pod), **node)]
-    apply(group_by_state(nodes), ComparedFleet(nodes=1, **(policy or {})), hands)
-    return [line.removeprefix("n: ") for line in hands.lines]
+    apply(group_by_state(nodes), ComparedFleet(nodes=1, **(policy or {})), actions)
+    return [line.removeprefix("n: ") for line in actions.lines]
+
+
+Row = tuple[str, dict[str, Any], dict[str, Any], list[str]]
+SAME = OLD | {"same_install": True}
+ROWS: list[Row] = [
+    (State.UPGRADE_DONE, NEW, {}, []),
+    (State.UPGRADE_DONE, OLD, {}, ["upgrade-required"]),
+    (State.UPGRADE_DONE, OLD | {"orphan": True}, {}, []),
+    (State.UPGRADE_DONE, NEW, {"safe_load": True}, ["upgrade-required"]),
+    (State.UPGRADE_DONE, NEW, {"requested": True}, ["upgrade-required"]),
+    (
+        State.UPGRADE_DONE,
+        OLD,
+        {"cordoned": True},
+        ["initially_cordoned=True", "upgrade-required"],
+    ),
+    # A new node is done without a health check.
+    (State.UNKNOWN, NEW | {"ready": False}, {"ready": False}, ["upgrade-done"]),
+    (State.UPGRADE_REQUIRED, OLD, {}, ["cordon-required"]),
+    (State.UPGRADE_REQUIRED, SAME, {}, ["cordon", "pod-restart-required"]),
+    (State.UPGRADE_REQUIRED, OLD, {"skipped": True}, []),
+    (State.UPGRADE_REQUIRED, SAME, {"safe_load": True}, ["cordon-required"]),
+    (State.UPGRADE_REQUIRED, SAME, {"requested": True}, ["requested=False", "cordon-required"]),
+    (State.UPGRADE_REQUIRED, OLD, {"requested": True, "skipped": True}, ["requested=False"]),
+    # Without a free slot a request is dropped, and only a cordoned node starts.
+    (State.UPGRADE_REQUIRED, OLD, {"policy": FULL, "requested": True}, ["requested=False"]),
+    (State.UPGRADE_REQUIRED, OLD, {"policy": FULL, "cordoned": True}, ["cordon-required"]),
+    (State.CORDON_REQUIRED, OLD, {}, ["cordon", "wait-for-jobs-required"]),
+    (State.POD_DELETION_REQUIRED, OLD, {}, ["evict"]),
+    (State.DRAIN_REQUIRED, OLD, {}, ["pod-restart-required"]),
+    (State.POD_RESTART_REQUIRED, OLD, {}, ["delete pod"]),
+    (State.POD_RESTART_REQUIRED, OLD | {"terminating": True}, {}, []),
+    (State.POD_RESTART_REQUIRED, NEW | {"orphan": True}, {}, ["delete pod"]),
+    (State.POD_RESTART_REQUIRED, NEW, {}, ["validation-required"]),
+    (
+        State.POD_RESTART_REQUIRED,
+        NEW | {"ready": False},
+        {"safe_load": True},
+        ["safe_load=False"],
+    ),
+    (State.POD_RESTART_REQUIRED, STARTING, {}, []),
+    (State.POD_RESTART_REQUIRED, FAILING, {}, ["upgrade-failed"]),
+    (State.POD_RESTART_REQUIRED, FAILING | {"ready": True}, {}, ["validation-required"]),
+    # A failed node recovers without a validation.
+    (State.UPGRADE_FAILED, OLD, {}, []),
+    (State.UPGRADE_FAILED, FAILING, {}, []),
+    (State.UPGRADE_FAILED, NEW, {"validators": [False]}, ["uncordon-required"]),
+    (
+        State.UPGRADE_FAILED,
+        NEW,
+        {"initially_cordoned": True},
+        ["upgrade-done", "initially_cordoned=False"],
+    ),
+    # A person's cordon stays.
+    (
+        State.VALIDATION_REQUIRED,
+        NEW,
+        {"validators": [True], "initially_cordoned": True},
+        ["validating_since=None", "upgrade-done", "initially_cordoned=False"],
+    ),
+    (State.UNCORDON_REQUIRED, NEW, {}, ["uncordon", "upgrade-done"]),
+]
+
+
+@pytest.mark.parametrize(("state", "pod", "node", "actions"), ROWS)
+def test_a_pass_by_state(
+    state: str, pod: dict[str, Any], node: dict[str, Any], actions: list[str]
+) -> None:
+    assert actions_of(state, pod, **node) == actions
+
+
+LIMITED = WAITS | {"job_timeout": 60}
 
 
 @pytest.mark.parametrize(
-    ("pod", "node", "said"),
-    [
-        (NEW, {}, []),
-        (OLD, {}, ["upgrade-required"]),
-        (OLD | {"orphan": True}, {}, []),
-        (NEW, {"safe_load": True}, ["upgrade-required"]),
-        (NEW, {"requested": True}, ["upgrade-required"]),
-        (OLD, {"cordoned": True}, ["initially_cordoned=True", "upgrade-required"]),
-    ],
-)
-def test_done(pod: dict[str, Any], node: dict[str, Any], said: list[str]) -> None:
-    assert _said(State.UPGRADE_DONE, pod, **node) == said
-
-
-def test_a_new_node_is_done_without_a_health_check() -> None:
-    assert _said(State.UNKNOWN, NEW | {"ready": False}, ready=False) == ["upgrade-done"]
-
-
-@pytest.mark.parametrize(
-    ("pod", "node", "said"),
-    [
-        (OLD, {}, ["cordon-required"]),
-        (OLD | {"same_install": True}, {}, ["cordon", "pod-restart-required"]),
-        (OLD, {"skipped": True}, []),
-        (OLD | {"same_install": True}, {"safe_load": True}, ["cordon-required"]),
-        (
-            OLD | {"same_install": True},
-            {"requested": True},
-            ["requested=False", "cordon-required"],
-        ),
-        (OLD, {"requested": True, "skipped": True}, ["requested=False"]),
-    ],
-)
-def test_required(pod: dict[str, Any], node: dict[str, Any], said: list[str]) -> None:
-    assert _said(State.UPGRADE_REQUIRED, pod, **node) == said
-
-
-def test_a_request_is_dropped_without_a_free_slot_unless_the_node_is_cordoned() -> None:
-    none = {"max_unavailable": 0}
-    assert _said(State.UPGRADE_REQUIRED, OLD, policy=none, requested=True) == ["requested=False"]
-    assert _said(State.UPGRADE_REQUIRED, OLD, policy=none, cordoned=True) == ["cordon-required"]
-
-
-def test_cordon() -> None:
-    assert _said(State.CORDON_REQUIRED, OLD) == ["cordon", "wait-for-jobs-required"]
-
-
-@pytest.mark.parametrize(
-    ("policy", "jobs", "since", "now", "said"),
+    ("policy", "jobs", "since", "now", "actions"),
     [
         ({}, True, None, 0.0, ["pod-deletion-required"]),
         (WAITS, False, None, 0.0, ["jobs_since=None", "pod-deletion-required"]),
         (WAITS, True, None, 50.0, []),
-        (WAITS | {"job_timeout": 60}, True, None, 50.9, ["jobs_since=50"]),
-        (WAITS | {"job_timeout": 60}, True, 50, 110.9, []),
-        (
-            WAITS | {"job_timeout": 60},
-            True,
-            50,
-            111.0,
-            ["pod-deletion-required", "jobs_since=None"],
-        ),
+        (LIMITED, True, None, 50.9, ["jobs_since=50"]),
+        (LIMITED, True, 50, 110.9, []),
+        (LIMITED, True, 50, 111.0, ["pod-deletion-required", "jobs_since=None"]),
     ],
 )
-def test_jobs(
-    policy: dict[str, Any], jobs: bool, since: int | None, now: float, said: list[str]
+def test_jobs_are_waited_for(
+    policy: dict[str, Any], jobs: bool, since: int | None, now: float, actions: list[str]
 ) -> None:
     state = State.WAIT_FOR_JOBS_REQUIRED
-    assert _said(state, OLD, policy=policy, jobs=jobs, jobs_since=since, now=now) == said
-
-
-def test_pods_are_evicted_in_the_background_and_a_drain_is_off() -> None:
-    assert _said(State.POD_DELETION_REQUIRED, OLD) == ["evict"]
-    assert _said(State.DRAIN_REQUIRED, OLD) == ["pod-restart-required"]
+    assert actions_of(state, OLD, policy=policy, jobs=jobs, jobs_since=since, now=now) == actions
 
 
 @pytest.mark.parametrize(
-    ("pod", "node", "said"),
-    [
-        (OLD, {}, ["delete pod"]),
-        (OLD | {"terminating": True}, {}, []),
-        (NEW | {"orphan": True}, {}, ["delete pod"]),
-        (NEW, {}, ["validation-required"]),
-        (NEW | {"ready": False}, {"safe_load": True}, ["safe_load=False"]),
-        (STARTING, {}, []),
-        (FAILING, {}, ["upgrade-failed"]),
-        (FAILING | {"ready": True}, {}, ["validation-required"]),
-    ],
-)
-def test_restart(pod: dict[str, Any], node: dict[str, Any], said: list[str]) -> None:
-    assert _said(State.POD_RESTART_REQUIRED, pod, **node) == said
-
-
-@pytest.mark.parametrize(
-    ("pod", "node", "said"),
-    [
-        (OLD, {}, []),
-        (FAILING, {}, []),
-        (NEW, {"validators": [False]}, ["uncordon-required"]),
-        (NEW, {"initially_cordoned": True}, ["upgrade-done", "initially_cordoned=False"]),
-    ],
-)
-def test_a_failed_node_recovers_without_a_validation(
-    pod: dict[str, Any], node: dict[str, Any], said: list[str]
-) -> None:
-    assert _said(State.UPGRADE_FAILED, pod, **node) == said
-
-
-@pytest.mark.parametrize(
-    ("validators", "since", "now", "said"),
+    ("validators", "since", "now", "actions"),
     [
         ([], None, 1e6, []),
         ([True], None, 0.0, ["validating_since=None", "uncordon-required"]),
@@ -158,18 +141,11 @@ def test_a_failed_node_recovers_without_a_validation(
         ([True, False], 50, 1e6, ["validating_since=None", "validating_since=1000000"]),
     ],
 )
-def test_validation(validators: list[bool], since: int | None, now: float, said: list[str]) -> None:
-    state = State.VALIDATION_REQUIRED
-    assert _said(state, NEW, validators=validators, validating_since=since, now=now) == said
-
-
-def test_a_persons_cordon_stays() -> None:
-    said = _said(State.VALIDATION_REQUIRED, NEW, validators=[True], initially_cordoned=True)
-    assert said == ["validating_since=None", "upgrade-done", "initially_cordoned=False"]
-
-
-def test_uncordon() -> None:
-    assert _said(State.UNCORDON_REQUIRED, NEW) == ["uncordon", "upgrade-done"]
+def test_a_validation_has_a_limit(
+    validators: list[bool], since: int | None, now: float, actions: list[str]
+) -> None:
+    node: dict[str, Any] = {"validators": validators, "validating_since": since}
+    assert actions_of(State.VALIDATION_REQUIRED, NEW, now=now, **node) == actions
 
 
 def test_a_node_moves_once_in_a_pass() -> None:
@@ -193,10 +169,10 @@ def test_a_refused_write_ends_the_pass() -> None:
         IncumbentNode(name="b", state=State.CORDON_REQUIRED),
         IncumbentNode(name="c", state=State.UNCORDON_REQUIRED),
     ]
-    hands = RecordingActions(broken="b")
+    actions = RecordingActions(broken="b")
     with pytest.raises(PassAborted, match="cordon of b was refused"):
-        apply(group_by_state(nodes), ComparedFleet(nodes=3), hands)
-    assert hands.lines == ["a: cordon", "a: wait-for-jobs-required"]
+        apply(group_by_state(nodes), ComparedFleet(nodes=3), actions)
+    assert actions.lines == ["a: cordon", "a: wait-for-jobs-required"]
     assert nodes[2].state == State.UNCORDON_REQUIRED
 
 

@@ -6,14 +6,8 @@ from bench.comparison import CALM, ComparedFleet
 from bench.incumbent import incumbent
 from bench.ours import ours
 from bench.ours_costs import PAUSES
-from libs.forecast.world import (
-    ProcessEnd,
-    SeededWorld,
-    SteadyWorld,
-    TimeSpan,
-    ValidationEnd,
-    WorldOverride,
-)
+from libs.forecast.world import ProcessEnd, TimeSpan, ValidationEnd
+from libs.testing.stage.worlds import SeededFleet, SteadyWorld, WorldOverride
 
 RETRY = 5.0
 """Seconds between two requests to evict a pod that is refused."""
@@ -25,12 +19,12 @@ def _steady(*oddities: WorldOverride) -> SteadyWorld:
 
 def test_the_same_seed_gives_the_same_figures() -> None:
     fleet = ComparedFleet(nodes=4, max_parallel=0)
-    assert ours(fleet, SeededWorld(3)) == ours(fleet, SeededWorld(3))
-    assert ours(fleet, SeededWorld(3)) != ours(fleet, SeededWorld(4))
+    assert ours(fleet, SeededFleet(3)) == ours(fleet, SeededFleet(3))
+    assert ours(fleet, SeededFleet(3)) != ours(fleet, SeededFleet(4))
 
 
 def test_a_fleet_in_which_nothing_fails_is_done_and_proven() -> None:
-    fleet, world = ComparedFleet(nodes=10), SeededWorld(3, profile=CALM)
+    fleet, world = ComparedFleet(nodes=10), SeededFleet(3, profile=CALM)
     figures = ours(fleet, world)
     assert (figures.done, figures.failed, figures.waiting) == (10, 0, 0)
     assert (figures.unproven, figures.harmed, figures.named_after) == (0, 0, None)
@@ -109,19 +103,19 @@ def test_no_pod_is_evicted_where_the_driver_may_stay() -> None:
 
 @pytest.mark.parametrize("parallel", [0, 1])
 def test_a_bad_driver_harms_no_more_than_the_threshold(parallel: int) -> None:
-    world = SeededWorld(3, profile=CALM, bad_drivers=frozenset({"bad"}))
+    world = SeededFleet(3, profile=CALM, bad_drivers=frozenset({"bad"}))
     fleet = ComparedFleet(nodes=21, max_parallel=parallel)
     figures = ours(fleet, world, target="bad")
     assert (figures.done, figures.failed, figures.harmed, figures.waiting) == (0, 2, 2, 19)
     assert figures.named_after is not None
     assert figures.makespan is None
-    theirs = incumbent(fleet, world, target="bad")
-    assert theirs.named_after is not None
-    assert figures.named_after < theirs.named_after / 5
+    incumbent_figures = incumbent(fleet, world, target="bad")
+    assert incumbent_figures.named_after is not None
+    assert figures.named_after < incumbent_figures.named_after / 5
 
 
 def test_a_driver_that_never_validates_is_put_into_service_nowhere() -> None:
-    world = SeededWorld(3, profile=CALM, unsound_drivers=frozenset({"hollow"}))
+    world = SeededFleet(3, profile=CALM, unsound_drivers=frozenset({"hollow"}))
     figures = ours(ComparedFleet(nodes=12, max_parallel=0), world, target="hollow")
     assert (figures.done, figures.unproven, figures.failed, figures.harmed) == (0, 0, 1, 0)
 

@@ -7,32 +7,48 @@ from bench.ours import ProbedWorld
 from bench.ours_costs import PROOFS, PodWatches, RequestCounter
 from libs.contracts.journal import Verb
 from libs.contracts.rollout import KIND
-from libs.forecast.stage.field_paths import KUBELET, SCHEDULER
-from libs.forecast.world import RUNS_FOREVER, ProcessEnd, SteadyWorld, TimeSpan
+from libs.forecast.stage.objects import StageRollout
+from libs.forecast.stage.state import SCHEDULER, ObjectRef, Requester
+from libs.forecast.world import RUNS_FOREVER, ProcessEnd, TimeSpan
+from libs.testing.stage.faults import KUBELET
+from libs.testing.stage.recorder import After
+from libs.testing.stage.worlds import SteadyWorld
 from services.scheduler.pod_cache import MAX_WATCHED_NODES
+
+
+def request(
+    requests: RequestCounter,
+    verb: Verb,
+    *,
+    kind: str = "Node",
+    code: int = 200,
+    user: str = SCHEDULER,
+    after: After = None,
+) -> None:
+    ref, by = ObjectRef(kind, "some", "uid"), Requester(verb, user)
+    requests.request(0.0, ref, by, code, revision=0, after=after)
 
 
 def test_a_conflict_is_a_write_and_a_read() -> None:
     requests = RequestCounter()
-    requests.request(kind="Node", verb=Verb.APPLY, code=200, user=SCHEDULER)
-    requests.request(kind="Node", verb=Verb.APPLY, code=409, user=SCHEDULER)
-    requests.request(kind="Node", verb=Verb.PATCH, code=200, user=KUBELET)
+    request(requests, Verb.APPLY)
+    request(requests, Verb.APPLY, code=409)
+    request(requests, Verb.PATCH, user=KUBELET)
     assert (requests.writes, requests.reads) == (2, 1)
 
 
 def test_evictions_and_refusals_are_counted_separately() -> None:
     requests = RequestCounter()
     for code in (429, 429, 201):
-        requests.request(kind="Pod", verb=Verb.EVICT, code=code, user=SCHEDULER)
+        request(requests, Verb.EVICT, kind="Pod", code=code)
     assert (requests.evictions, requests.refusals, requests.writes) == (1, 2, 3)
 
 
 def test_adding_or_removing_a_finalizer_is_a_separate_write() -> None:
     requests = RequestCounter()
-    for finalizers in ({}, {"metadata.finalizers": ["one"]}, {"metadata.finalizers": ["one"]}, {}):
-        requests.request(
-            kind=KIND, verb=Verb.UPDATE, code=200, user=SCHEDULER, leaves={"x": 1, **finalizers}
-        )
+    for finalized in (False, True, True, False):
+        rollout = StageRollout(uid="uid", revision=1, finalized=finalized)
+        request(requests, Verb.UPDATE, kind=KIND, after=rollout)
     assert requests.writes == 4 + 2
 
 
@@ -44,22 +60,22 @@ def test_each_policy_kind_needs_its_own_probe() -> None:
 
 
 def test_a_watch_is_restarted_periodically() -> None:
-    looks = PodWatches()
-    looks.follow(["one", "two"], 0.0)
-    looks.follow(["two"], 10.0)
-    assert looks.reads == 2
-    looks.follow([], 3 * 300.0 + 1.0)
-    assert looks.reads == 2 + 2 + 3
+    watches = PodWatches()
+    watches.follow(["one", "two"], 0.0)
+    watches.follow(["two"], 10.0)
+    assert watches.reads == 2
+    watches.follow([], 3 * 300.0 + 1.0)
+    assert watches.reads == 2 + 2 + 3
 
 
 def test_pods_beyond_the_watched_nodes_are_listed_periodically() -> None:
     names = [f"node-{number:03}" for number in range(MAX_WATCHED_NODES + 1)]
-    looks = PodWatches()
-    looks.follow(names, 0.0)
-    looks.follow(names[:MAX_WATCHED_NODES], 95.0)
-    assert looks.reads == 1 + 9
-    looks.follow([], 100.0)
-    assert looks.reads == 1 + 9 + 2 * MAX_WATCHED_NODES
+    watches = PodWatches()
+    watches.follow(names, 0.0)
+    watches.follow(names[:MAX_WATCHED_NODES], 95.0)
+    assert watches.reads == 1 + 9
+    watches.follow([], 100.0)
+    assert watches.reads == 1 + 9 + 2 * MAX_WATCHED_NODES
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A node's driver agent, its slot and its reports on the in-process bus."""
 
+import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from libs.bus.reporter import Reporter
 from libs.bus.slots import SlotWriter
 from libs.contracts import subjects
 from libs.contracts.commands import (
+    Check,
     CheckKind,
     Command,
     CommandBody,
@@ -34,7 +36,8 @@ from libs.runtime.fatal import Fatal
 from libs.runtime.tasks import Tasks
 from libs.testing.bus import BusFaults, LocalServer, TraceRecord
 from libs.testing.bus.memory_journal import MemoryJournal
-from libs.testing.simulation import Sim, make_env, run
+from libs.testing.simulation import Sim, make_env
+from tests.unit.bus.simulated import in_simulation
 
 NODE = "a.example"
 UID = "uid-1"
@@ -84,7 +87,7 @@ class AgentProcess:
         self.tasks.forever("receiver", self.receiver.run())
 
     def cut(self) -> None:
-        """From this moment on nothing of it reaches anybody."""
+        """Cut the process off from the bus and its journal."""
         self.bus.kill()
         if isinstance(self.journal, MemoryJournal):
             self.journal.kill()
@@ -104,7 +107,7 @@ def command(
     boot: str = BOOT,
     deadline: float = 4e9,
 ) -> Command:
-    """A command for the agent; `quiesce` where nothing else is said."""
+    """Return a command for the agent, by default `quiesce`."""
     return Command.of(
         body or Quiesce(),
         node=NODE,
@@ -117,7 +120,7 @@ def command(
 
 
 class World:
-    """A server with its streams, a writer, agents that share a journal, and what was stored."""
+    """A server with streams, a writer, agents that share a journal, and the stored reports."""
 
     def __init__(self, sim: Sim, faults: BusFaults | None = None) -> None:
         self.sim = sim
@@ -125,24 +128,36 @@ class World:
         self.server = LocalServer(env=sim.env("bus"), faults=faults)
         self.writer = self.server.connect(SCHEDULER)
         self.slots = SlotWriter(bus=self.writer, clock=sim.clock)
-        self.kept = list[Entry]()
+        self.entries = list[Entry]()
         self.reports: list[Report] = []
         self.raw: list[bytes] = []
         self.stored_under: list[str] = []
         self.agents: list[AgentProcess] = []
         self.failures: list[Fatal] = []
         self.ops: list[Op] = []
-        self.server.add_tracer(self._tapped)
+        self.server.add_tracer(self._on_trace)
 
-    def _tapped(self, it: TraceRecord) -> None:
-        if it.what == "store" and isinstance(subjects.parse(it.subject), subjects.State):
-            self.raw.append(it.data)
-            self.stored_under.append(it.subject)
-            self.reports.append(decode(Report, it.data))
+    def _on_trace(self, record: TraceRecord) -> None:
+        if record.action == "store" and isinstance(subjects.parse(record.subject), subjects.State):
+            self.raw.append(record.data)
+            self.stored_under.append(record.subject)
+            self.reports.append(decode(Report, record.data))
 
     async def done(self, op: Op) -> OpDone:
-        """A handler that does what it is told, at once."""
+        """Complete the operation at once."""
         self.ops.append(op)
+        return OpDone()
+
+    async def unload(self, op: Op) -> OpDone:
+        """Pass a checkpoint after twenty seconds, then complete the operation."""
+        await self.clock.sleep(20.0)
+        await op.checkpoint("unload")
+        return await self.done(op)
+
+    async def stuck(self, op: Op) -> OpDone:
+        """Pass a checkpoint, then never complete the operation."""
+        await op.checkpoint("unload")
+        await asyncio.Event().wait()
         return OpDone()
 
     def agent(
@@ -154,11 +169,11 @@ class World:
         uid: str = UID,
         boot: str = BOOT,
     ) -> AgentProcess:
-        """A new process, which runs."""
+        """Start a new process."""
         agent = AgentProcess(
             self.sim,
             self.server,
-            journal or MemoryJournal(self.kept, pause=lambda: self.clock.sleep(0.001)),
+            journal or MemoryJournal(self.entries, pause=lambda: self.clock.sleep(0.001)),
             chance=self.sim.random_for(f"agent {len(self.agents)}"),
             failed=self.failures.append,
             handlers=dict.fromkeys((CommandKind.QUIESCE, CommandKind.IDLE), self.done)
@@ -173,7 +188,7 @@ class World:
         return agent
 
     def bodies(self) -> list[StateBody]:
-        """What was reported, in the order in which STATE has stored it."""
+        """Return the bodies of all reports, in the order of STATE."""
         return [report.open() for report in self.reports]
 
     def results(self) -> list[Result]:
@@ -182,21 +197,36 @@ class World:
     def refusals(self) -> list[Refusal]:
         return [body for body in self.bodies() if isinstance(body, Refusal)]
 
-    async def put(self, content: Command | bytes, *, slot: subjects.Slot = SLOT) -> None:
-        """Write a slot without asking what is in it."""
+    async def put(self, content: Command | Check | bytes, *, slot: subjects.Slot = SLOT) -> None:
+        """Write a slot without reading it."""
         data = content if isinstance(content, bytes) else encode(content)
         await self.writer.store(COMMANDS, str(slot), data)
 
+    async def execute(self, content: Command) -> None:
+        """Write a command, and wait for its result."""
+        count = len(self.results())
+        await self.slots.write(SLOT, content)
+        await self.until(lambda: len(self.results()) > count)
+
+    async def refusal_of(
+        self, content: Command | Check | bytes, *, slot: subjects.Slot = SLOT
+    ) -> Refusal:
+        """Write a slot, and return the refusal of its content."""
+        count = len(self.refusals())
+        await self.put(content, slot=slot)
+        await self.until(lambda: len(self.refusals()) > count)
+        return self.refusals()[-1]
+
     async def until(self, holds: Callable[[], bool], *, within: float = 300.0) -> None:
-        """Wait in virtual time."""
+        """Wait in virtual time until the condition holds."""
         end = self.clock.monotonic() + within
         while not holds():
-            assert self.clock.monotonic() < end, f"not so within {within:g} virtual seconds"
+            assert self.clock.monotonic() < end, f"not within {within:g} virtual seconds"
             await self.clock.sleep(0.05)
 
 
-def quiesce_and_swap(handler: CommandHandler) -> dict[CommandKind, CommandHandler]:
-    return {CommandKind.QUIESCE: handler, CommandKind.SWAP: handler, CommandKind.IDLE: handler}
+def every_kind(handler: CommandHandler) -> dict[CommandKind, CommandHandler]:
+    return dict.fromkeys((CommandKind.QUIESCE, CommandKind.SWAP, CommandKind.IDLE), handler)
 
 
 IDLE = Idle()
@@ -204,7 +234,7 @@ SWAP = Swap(label="blue")
 
 
 async def persist(clock: Clock, act: Callable[[], Coroutine[Any, Any, object]]) -> None:
-    """Do it again until the bus has answered."""
+    """Repeat a call until the bus answers."""
     while True:
         try:
             await act()
@@ -216,7 +246,7 @@ async def persist(clock: Clock, act: Callable[[], Coroutine[Any, Any, object]]) 
 
 @asynccontextmanager
 async def world_of(sim: Sim, faults: BusFaults | None = None) -> AsyncGenerator[World]:
-    """A world whose agents end with it, none of them by a failure."""
+    """Yield a world; its agents are killed at the end, and none may have failed."""
     world = World(sim, faults)
     for stream in STREAMS:
         await persist(world.clock, partial(world.writer.ensure, stream))
@@ -229,16 +259,4 @@ async def world_of(sim: Sim, faults: BusFaults | None = None) -> AsyncGenerator[
     assert world.failures == []
 
 
-def in_world(
-    story: Callable[[World], Coroutine[Any, Any, None]],
-    *,
-    faults: BusFaults | None = None,
-    seed: int = 0,
-) -> None:
-    """Play a story in virtual time."""
-
-    async def main(sim: Sim) -> None:
-        async with world_of(sim, faults) as world:
-            await story(world)
-
-    run(main, seed=seed)
+in_world = in_simulation(world_of, seed=0)

@@ -12,39 +12,42 @@ from libs.runtime import settings
 from libs.runtime.fatal import Fatal
 
 
-def token(path: Path, claims: object) -> str:
-    middle = base64.urlsafe_b64encode(msgspec.json.encode(claims)).rstrip(b"=").decode()
-    path.write_text(f"head.{middle}.signature")
-    return str(path)
+def claims(content: object) -> str:
+    """Return a token with these claims."""
+    payload = base64.urlsafe_b64encode(msgspec.json.encode(content)).rstrip(b"=").decode()
+    return f"head.{payload}.signature"
 
 
 def test_a_setting_names_the_node() -> None:
-    told = AgentSettings(node="a", node_uid="uid-1", token_file="/nowhere")
-    assert told.resolve_node_uid() == "uid-1"
+    loaded = AgentSettings(node="a", node_uid="uid-1", token_file="/nowhere")
+    assert loaded.resolve_node_uid() == "uid-1"
 
 
 def test_the_token_names_the_node(tmp_path: Path) -> None:
-    claims = {"aud": ["sluice"], "kubernetes.io": {"node": {"name": "a", "uid": "uid-2"}}}
-    told = AgentSettings(node="a", token_file=token(tmp_path / "token", claims))
-    assert told.resolve_node_uid() == "uid-2"
+    token = tmp_path / "token"
+    token.write_text(claims({"kubernetes.io": {"node": {"name": "a", "uid": "uid-2"}}}))
+    loaded = AgentSettings(node="a", token_file=str(token))
+    assert loaded.resolve_node_uid() == "uid-2"
 
 
-@pytest.mark.parametrize("claims", [{}, {"kubernetes.io": {"pod": {"uid": "x"}}}, [], "x"])
-def test_a_token_without_the_node_is_fatal(tmp_path: Path, claims: object) -> None:
-    told = AgentSettings(node="a", token_file=token(tmp_path / "token", claims))
-    with pytest.raises(Fatal, match="set SLUICE_NODE_UID"):
-        told.resolve_node_uid()
-
-
-def test_a_malformed_token_is_fatal(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("none")
-    with pytest.raises(Fatal, match="set SLUICE_NODE_UID"):
-        AgentSettings(node="a", token_file=str(tmp_path / "token")).resolve_node_uid()
-
-
-def test_a_missing_token_file_is_fatal(tmp_path: Path) -> None:
-    with pytest.raises(Fatal, match="No such file"):
-        AgentSettings(node="a", token_file=str(tmp_path / "token")).resolve_node_uid()
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (claims({}), "set SLUICE_NODE_UID"),
+        (claims({"kubernetes.io": {"pod": {"uid": "x"}}}), "set SLUICE_NODE_UID"),
+        (claims([]), "set SLUICE_NODE_UID"),
+        ("none", "set SLUICE_NODE_UID"),
+        (None, "No such file"),
+    ],
+)
+def test_a_token_without_the_node_is_fatal(
+    tmp_path: Path, content: str | None, message: str
+) -> None:
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_text(content)
+    with pytest.raises(Fatal, match=message):
+        AgentSettings(node="a", token_file=str(token)).resolve_node_uid()
 
 
 def test_an_unknown_uid_is_fatal() -> None:
@@ -53,8 +56,8 @@ def test_an_unknown_uid_is_fatal() -> None:
 
 
 def test_an_agent_connects_as_its_node_with_its_token() -> None:
-    told = AgentSettings(node="a", token_file="/token")
-    assert (told.nats_settings.node, told.nats_settings.token_file) == ("a", "/token")
+    loaded = AgentSettings(node="a", token_file="/token")
+    assert (loaded.nats_settings.node, loaded.nats_settings.token_file) == ("a", "/token")
     other = AgentSettings(node="a", token_file="/t", nats=NatsSettings(token_file="/mine"))
     assert other.nats_settings.token_file == "/mine"
 
@@ -69,5 +72,9 @@ def test_settings_are_read_from_the_environment() -> None:
         "SLUICE_STATE_DIR": "/state",
         "SLUICE_NATS_URL": "nats://nats:4222",
     }
-    told = settings.load(AgentSettings, environ=environ)
-    assert (told.node, told.state_dir, told.nats.url) == ("a", Path("/state"), "nats://nats:4222")
+    loaded = settings.load(AgentSettings, environ=environ)
+    assert (loaded.node, loaded.state_dir, loaded.nats.url) == (
+        "a",
+        Path("/state"),
+        "nats://nats:4222",
+    )

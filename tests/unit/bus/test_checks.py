@@ -17,7 +17,6 @@ from libs.contracts.commands import (
     PreflightCheck,
 )
 from libs.contracts.identities import Writer
-from libs.contracts.message import encode
 from libs.contracts.reports import Holders, Refusal, RefusalCode, StateKind
 from tests.unit.bus.command_world import AGENT, BOOT, NODE, UID, World, command, in_world
 
@@ -26,24 +25,24 @@ def slot(asker: Writer = Writer.SCHEDULER) -> subjects.Check:
     return subjects.Check(cluster="default", node=NODE, component=Writer.DRIVER, asker=asker)
 
 
-def check(world: World, **of: object) -> Check:
-    good = Check.of(
+def check(world: World, **changes: object) -> Check:
+    valid = Check.of(
         HoldersCheck(), id="id-1", node=NODE, node_uid=UID, boot_id=BOOT, now=world.clock.now()
     )
-    return msgspec.structs.replace(good, **of)
+    return msgspec.structs.replace(valid, **changes)
 
 
 class SlowCheckHandler:
-    """A handler that takes its time."""
+    """A handler that records its checks and answers after a delay."""
 
     def __init__(self, world: World, *, seconds: float = 0.0) -> None:
         self.world = world
         self.seconds = seconds
-        self.asked: list[str] = []
+        self.received: list[str] = []
 
     async def __call__(self, check: Check, body: CheckBody) -> Holders:
         assert isinstance(body, HoldersCheck)
-        self.asked.append(check.id)
+        self.received.append(check.id)
         await self.world.clock.sleep(self.seconds)
         return Holders(check=check.id)
 
@@ -52,62 +51,56 @@ def answers(world: World) -> list[Holders]:
     return [body for body in world.bodies() if isinstance(body, Holders)]
 
 
-def test_a_check_is_answered_once_to_its_asker() -> None:
-    async def story(world: World) -> None:
-        holding = SlowCheckHandler(world)
-        world.agent(checks={CheckKind.HOLDERS: holding})
-        await world.clock.sleep(5.0)
-        one = check(world)
-        await world.put(encode(one), slot=slot())
-        await world.until(lambda: len(answers(world)) == 1)
-        await world.put(encode(one), slot=slot())
-        other = check(world, id="id-2")
-        await world.put(encode(other), slot=slot(Writer.VALIDATOR_CLUSTER))
-        await world.until(lambda: len(answers(world)) == 2)
-        await world.clock.sleep(300.0)
-        assert holding.asked == ["id-1", "id-2"]
-
-    in_world(story)
+@in_world
+async def test_a_check_is_answered_once_to_its_asker(world: World) -> None:
+    handler = SlowCheckHandler(world)
+    world.agent(checks={CheckKind.HOLDERS: handler})
+    await world.clock.sleep(5.0)
+    first = check(world)
+    await world.put(first, slot=slot())
+    await world.until(lambda: len(answers(world)) == 1)
+    await world.put(first, slot=slot())
+    other = check(world, id="id-2")
+    await world.put(other, slot=slot(Writer.VALIDATOR_CLUSTER))
+    await world.until(lambda: len(answers(world)) == 2)
+    await world.clock.sleep(300.0)
+    assert handler.received == ["id-1", "id-2"]
 
 
-def test_a_check_without_its_notification_is_found_after_a_reconnect() -> None:
-    async def story(world: World) -> None:
-        holding = SlowCheckHandler(world)
-        world.agent(checks={CheckKind.HOLDERS: holding})
-        await world.clock.sleep(5.0)
-        world.server.cut(AGENT)
-        await world.put(encode(check(world)), slot=slot())
-        await world.clock.sleep(20.0)
-        assert holding.asked == []
-        world.server.restore(AGENT)
-        await world.until(lambda: len(answers(world)) == 1)
-
-    in_world(story)
+@in_world
+async def test_a_check_without_its_notification_is_found_after_a_reconnect(world: World) -> None:
+    handler = SlowCheckHandler(world)
+    world.agent(checks={CheckKind.HOLDERS: handler})
+    await world.clock.sleep(5.0)
+    world.server.cut(AGENT)
+    await world.put(check(world), slot=slot())
+    await world.clock.sleep(20.0)
+    assert handler.received == []
+    world.server.restore(AGENT)
+    await world.until(lambda: len(answers(world)) == 1)
 
 
-def test_checks_run_concurrently_and_beside_an_op() -> None:
-    async def story(world: World) -> None:
-        end = asyncio.Event()
+@in_world
+async def test_checks_run_concurrently_and_beside_an_op(world: World) -> None:
+    end = asyncio.Event()
 
-        async def long(op: Op) -> OpDone:
-            world.ops.append(op)
-            await end.wait()
-            return OpDone()
+    async def long(op: Op) -> OpDone:
+        world.ops.append(op)
+        await end.wait()
+        return OpDone()
 
-        holding = SlowCheckHandler(world, seconds=10.0)
-        world.agent({CommandKind.QUIESCE: long}, checks={CheckKind.HOLDERS: holding})
-        await world.put(command(1))
-        await world.until(lambda: len(world.ops) == 1)
-        began = world.clock.monotonic()
-        for asker in (Writer.SCHEDULER, Writer.DRIVER_CLUSTER):
-            await world.put(encode(check(world, id=f"of {asker}")), slot=slot(asker))
-        await world.until(lambda: len(answers(world)) == 2)
-        assert world.clock.monotonic() - began < 12.0
-        assert world.results() == []
-        end.set()
-        await world.until(lambda: len(world.results()) == 1)
-
-    in_world(story)
+    handler = SlowCheckHandler(world, seconds=10.0)
+    world.agent({CommandKind.QUIESCE: long}, checks={CheckKind.HOLDERS: handler})
+    await world.put(command(1))
+    await world.until(lambda: len(world.ops) == 1)
+    began = world.clock.monotonic()
+    for asker in (Writer.SCHEDULER, Writer.DRIVER_CLUSTER):
+        await world.put(check(world, id=f"of {asker}"), slot=slot(asker))
+    await world.until(lambda: len(answers(world)) == 2)
+    assert world.clock.monotonic() - began < 12.0
+    assert world.results() == []
+    end.set()
+    await world.until(lambda: len(world.results()) == 1)
 
 
 @pytest.mark.parametrize(
@@ -121,69 +114,57 @@ def test_checks_run_concurrently_and_beside_an_op() -> None:
         ({"expires": 1.7e9}, RefusalCode.EXPIRED, "expired before it was read"),
     ],
 )
-def test_an_invalid_check_is_refused_to_its_asker(
-    wrong: dict[str, object], code: RefusalCode, words: str
+@in_world
+async def test_an_invalid_check_is_refused_to_its_asker(
+    world: World, wrong: dict[str, object], code: RefusalCode, words: str
 ) -> None:
-    async def story(world: World) -> None:
-        holding = SlowCheckHandler(world)
-        world.agent(checks={CheckKind.HOLDERS: holding})
-        await world.put(encode(check(world, **wrong)), slot=slot())
-        await world.until(lambda: len(world.refusals()) == 1)
-        (refused,) = world.refusals()
-        assert (refused.code, refused.check) == (code, "id-1")
-        assert words in refused.message
-        assert holding.asked == []
-        state = subjects.State(
-            cluster="default",
-            node=NODE,
-            component=Writer.DRIVER,
-            kind=StateKind.REFUSAL,
-            asker=Writer.SCHEDULER,
-        )
-        assert world.stored_under[-1] == str(state)
-
-    in_world(story)
+    handler = SlowCheckHandler(world)
+    world.agent(checks={CheckKind.HOLDERS: handler})
+    refused = await world.refusal_of(check(world, **wrong), slot=slot())
+    assert (refused.code, refused.check) == (code, "id-1")
+    assert words in refused.message
+    assert handler.received == []
+    state = subjects.State(
+        cluster="default",
+        node=NODE,
+        component=Writer.DRIVER,
+        kind=StateKind.REFUSAL,
+        asker=Writer.SCHEDULER,
+    )
+    assert world.stored_under[-1] == str(state)
 
 
-def test_a_malformed_check_is_refused() -> None:
-    async def story(world: World) -> None:
-        world.agent()
-        await world.put(b"nonsense", slot=slot())
-        await world.until(lambda: len(world.refusals()) == 1)
-        assert world.refusals()[0].code is RefusalCode.UNREADABLE
-
-    in_world(story)
+@in_world
+async def test_a_malformed_check_is_refused(world: World) -> None:
+    world.agent()
+    refusal = await world.refusal_of(b"nonsense", slot=slot())
+    assert refusal.code is RefusalCode.UNREADABLE
 
 
-def test_a_check_that_expires_is_refused_and_the_next_is_answered() -> None:
-    async def story(world: World) -> None:
-        holding = SlowCheckHandler(world, seconds=1e6)
-        world.agent(checks={CheckKind.HOLDERS: holding})
-        await world.put(encode(check(world)), slot=slot())
-        await world.until(lambda: len(world.refusals()) == 1)
-        assert world.clock.monotonic() >= CHECK_VALID_SECONDS
-        refused: Refusal = world.refusals()[0]
-        assert (refused.code, refused.check) == (RefusalCode.EXPIRED, "id-1")
-        holding.seconds = 1.0
-        await world.put(encode(check(world, id="id-2")), slot=slot())
-        await world.until(lambda: [it.check for it in answers(world)] == ["id-2"])
-
-    in_world(story)
+@in_world
+async def test_a_check_that_expires_is_refused_and_the_next_is_answered(world: World) -> None:
+    handler = SlowCheckHandler(world, seconds=1e6)
+    world.agent(checks={CheckKind.HOLDERS: handler})
+    await world.refusal_of(check(world), slot=slot())
+    assert world.clock.monotonic() >= CHECK_VALID_SECONDS
+    refused: Refusal = world.refusals()[0]
+    assert (refused.code, refused.check) == (RefusalCode.EXPIRED, "id-1")
+    handler.seconds = 1.0
+    await world.put(check(world, id="id-2"), slot=slot())
+    await world.until(lambda: [each.check for each in answers(world)] == ["id-2"])
 
 
-def test_a_preflight_uses_the_slot_of_its_asker() -> None:
-    async def story(world: World) -> None:
-        asked: list[CheckBody] = []
+@in_world
+async def test_a_preflight_uses_the_slot_of_its_asker(world: World) -> None:
+    received: list[CheckBody] = []
 
-        async def preflight(check: Check, body: CheckBody) -> Holders:
-            asked.append(body)
-            return Holders(check=check.id)
+    async def preflight(check: Check, body: CheckBody) -> Holders:
+        received.append(body)
+        return Holders(check=check.id)
 
-        world.agent(checks={CheckKind.PREFLIGHT: preflight})
-        await world.slots.put_check(
-            slot(), PreflightCheck(label="blue"), id="id-3", node_uid=UID, boot_id=BOOT
-        )
-        await world.until(lambda: len(answers(world)) == 1)
-        assert asked == [PreflightCheck(label="blue")]
-
-    in_world(story)
+    world.agent(checks={CheckKind.PREFLIGHT: preflight})
+    await world.slots.put_check(
+        slot(), PreflightCheck(label="blue"), id="id-3", node_uid=UID, boot_id=BOOT
+    )
+    await world.until(lambda: len(answers(world)) == 1)
+    assert received == [PreflightCheck(label="blue")]

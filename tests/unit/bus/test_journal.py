@@ -13,7 +13,6 @@ from libs.contracts.admission import SeenOrders
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.message import encode
 from libs.contracts.reports import Outcome, Result
-from libs.testing.bus.memory_journal import MemoryJournal
 
 T = TypeVar("T")
 
@@ -53,17 +52,14 @@ def journal(path: Path, *, limit: int = 1024 * 1024) -> FileJournal:
     return FileJournal(path, run=asyncio.to_thread, limit=limit)
 
 
-def test_entries_survive_the_process(path: Path) -> None:
-    async def story() -> None:
-        first = journal(path)
-        assert await first.open() == []
-        await first.append(entry(1, STARTED))
-        await first.append(entry(1, FINISHED))
-        assert await journal(path).open() == [entry(1, STARTED), entry(1, FINISHED)]
-
-    asyncio.run(story())
-    assert path.read_bytes().splitlines()[0] == b'{"journal":1}'
-    assert [it.name for it in path.parent.iterdir()] == ["driver.jsonl"]
+async def test_entries_survive_the_process(path: Path) -> None:
+    first = journal(path)
+    assert await first.open() == []
+    await first.append(entry(1, STARTED))
+    await first.append(entry(1, FINISHED))
+    assert await journal(path).open() == [entry(1, STARTED), entry(1, FINISHED)]
+    assert _content(path).startswith(b'{"journal":1}\n')
+    assert _files(path.parent) == ["driver.jsonl"]
 
 
 def test_each_entry_is_on_the_disk_before_append_returns(
@@ -75,16 +71,12 @@ def test_each_entry_is_on_the_disk_before_append_returns(
         synced.append(_content(path))
 
     monkeypatch.setattr("os.fsync", sync)
-
-    async def story() -> None:
-        own = FileJournal(path, run=inline)
-        await own.open()
-        made = len(synced)
-        await own.append(entry(1, STARTED))
-        assert len(synced) == made + 1
-        assert synced[-1].endswith(encode(entry(1, STARTED)) + b"\n")
-
-    asyncio.run(story())
+    own = FileJournal(path, run=inline)
+    asyncio.run(own.open())
+    before = len(synced)
+    asyncio.run(own.append(entry(1, STARTED)))
+    assert len(synced) == before + 1
+    assert synced[-1].endswith(encode(entry(1, STARTED)) + b"\n")
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -95,35 +87,33 @@ def _content(path: Path) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
+def _files(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir()]
+
+
 def _remove(path: Path) -> None:
     path.unlink()
 
 
 @pytest.mark.parametrize("cut", range(1, 60, 7))
-def test_a_torn_last_line_is_dropped_and_overwritten(path: Path, cut: int) -> None:
-    async def story() -> None:
-        own = journal(path)
-        await own.open()
-        await own.append(entry(1, STARTED))
-        await own.append(entry(1, FINISHED))
-        _write(path, _content(path)[:-cut])
-        again = journal(path)
-        assert await again.open() == [entry(1, STARTED)]
-        await again.append(entry(2, STARTED))
-        assert await journal(path).open() == [entry(1, STARTED), entry(2, STARTED)]
-
-    asyncio.run(story())
+async def test_a_torn_last_line_is_dropped_and_overwritten(path: Path, cut: int) -> None:
+    own = journal(path)
+    await own.open()
+    await own.append(entry(1, STARTED))
+    await own.append(entry(1, FINISHED))
+    _write(path, _content(path)[:-cut])
+    reopened = journal(path)
+    assert await reopened.open() == [entry(1, STARTED)]
+    await reopened.append(entry(2, STARTED))
+    assert await journal(path).open() == [entry(1, STARTED), entry(2, STARTED)]
 
 
-def test_a_last_line_of_full_length_without_data_is_dropped(path: Path) -> None:
-    async def story() -> None:
-        own = journal(path)
-        await own.open()
-        await own.append(entry(1, STARTED))
-        _write(path, _content(path) + b"\0" * 40 + b"\n")
-        assert await journal(path).open() == [entry(1, STARTED)]
-
-    asyncio.run(story())
+async def test_a_last_line_of_full_length_without_data_is_dropped(path: Path) -> None:
+    own = journal(path)
+    await own.open()
+    await own.append(entry(1, STARTED))
+    _write(path, _content(path) + b"\0" * 40 + b"\n")
+    assert await journal(path).open() == [entry(1, STARTED)]
 
 
 @pytest.mark.parametrize(
@@ -173,23 +163,20 @@ def test_an_os_error_is_reported_with_its_cause(path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_long_journal_is_compacted(path: Path) -> None:
+async def test_a_long_journal_is_compacted(path: Path) -> None:
     limit = 8 * 1024
 
-    async def story() -> None:
-        own = journal(path, limit=limit)
-        await own.open()
-        await own.append(entry(9, STARTED, uid="uid-0", epoch=7))
-        for op in range(1, 200):
-            await own.append(entry(op, STARTED))
-            await own.append(entry(op, FINISHED))
-            assert len(_content(path)) <= limit
-        kept = list(await journal(path, limit=limit).open())
-        assert kept[0] == entry(9, STARTED, uid="uid-0", epoch=7)
-        assert kept[-2:] == [entry(199, STARTED), entry(199, FINISHED)]
-        assert 3 < len(kept) < 50
-
-    asyncio.run(story())
+    own = journal(path, limit=limit)
+    await own.open()
+    await own.append(entry(9, STARTED, uid="uid-0", epoch=7))
+    for op in range(1, 200):
+        await own.append(entry(op, STARTED))
+        await own.append(entry(op, FINISHED))
+        assert len(_content(path)) <= limit
+    kept = list(await journal(path, limit=limit).open())
+    assert kept[0] == entry(9, STARTED, uid="uid-0", epoch=7)
+    assert kept[-2:] == [entry(199, STARTED), entry(199, FINISHED)]
+    assert 3 < len(kept) < 50
 
 
 def test_a_compacted_journal_gives_the_same_decisions() -> None:
@@ -201,69 +188,47 @@ def test_a_compacted_journal_gives_the_same_decisions() -> None:
         entry(2, STARTED, epoch=2),
         entry(2, STEP, epoch=2, by="unload"),
         entry(5, REFUSED, by="other-boot: it is for boot-0"),
-        entry(7, REFUSED, by="older-epoch: somebody else leads"),
+        entry(7, REFUSED, by="older-epoch: another scheduler leads"),
     ]
     for length in range(len(story) + 1):
         for uid in ("uid-0", "uid-1"):
-            assert _seen(compact(story[:length]), uid) == _seen(story[:length], uid)
-    assert _seen(story, "uid-1").order == (1, 5)
+            assert _seen_orders(compact(story[:length]), uid) == _seen_orders(story[:length], uid)
+    assert _seen_orders(story, "uid-1").order == (1, 5)
     assert len(compact(story)) < len(story)
 
 
-def _seen(entries: list[Entry], uid: str) -> SeenOrders:
+def _seen_orders(entries: list[Entry], uid: str) -> SeenOrders:
     seen = SeenOrders(node_uid=uid)
     for each in entries:
         seen = seen.after(each)
     return seen
 
 
-def test_the_memory_journal_rejects_writes_of_a_killed_process() -> None:
-    async def story() -> None:
-        kept: list[Entry] = []
-        pauses: list[int] = []
-
-        async def pause() -> None:
-            pauses.append(len(kept))
-
-        first = MemoryJournal(kept, pause=pause)
-        assert await first.open() == ()
-        await first.append(entry(1, STARTED))
-        assert pauses == [0, 0, 1]
-        first.kill()
-        with pytest.raises(JournalUnusable, match="killed"):
-            await first.append(entry(1, FINISHED))
-        assert await MemoryJournal(kept, pause=pause).open() == (entry(1, STARTED),)
-
-    asyncio.run(story())
-
-
 def test_a_cancelled_append_waits_for_its_write(path: Path) -> None:
-    """A thread cannot be cancelled: were the next line written beside it, both would be damaged."""
-
     async def story() -> None:
         may_write = threading.Event()
 
-        async def slowly(function: Callable[[], T]) -> T:
-            def held() -> T:
+        async def run_slowly(function: Callable[[], T]) -> T:
+            def after_release() -> T:
                 may_write.wait()
                 return function()
 
-            return await asyncio.to_thread(held)
+            return await asyncio.to_thread(after_release)
 
-        slow = FileJournal(path, run=slowly)
+        slow = FileJournal(path, run=run_slowly)
         may_write.set()
         await slow.open()
         may_write.clear()
         cancelled = asyncio.create_task(slow.append(entry(1, STARTED)))
         await asyncio.sleep(0)
         cancelled.cancel()
-        next_one = asyncio.create_task(slow.append(entry(2, STARTED)))
+        following = asyncio.create_task(slow.append(entry(2, STARTED)))
         await asyncio.sleep(0)
         assert not cancelled.done()
         may_write.set()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
-        await next_one
+        await following
 
     asyncio.run(story())
     kept = asyncio.run(journal(path).open())

@@ -5,7 +5,7 @@ import pytest
 from libs.bus.permissions import permissions
 from libs.contracts.catalogue import PLANES, Plane
 from libs.contracts.identities import COMPONENTS, Identity, Writer
-from libs.contracts.subjects import ANY, COMMANDS, js_api, matches, of_cluster
+from libs.contracts.subjects import ANY, COMMANDS, cluster_pattern, js_api, matches
 
 NODE = "gpu-1.example"
 VALUES = {
@@ -23,7 +23,7 @@ def identity(writer: Writer) -> Identity:
 
 
 def subject_of(plane: Plane, writer: Writer) -> str:
-    """What this writer would publish there."""
+    """Return a subject of the plane on which this writer would publish."""
     own = {"writer": writer.value, "asker": writer.value if writer not in COMPONENTS else ""}
     if writer in COMPONENTS:
         own["component"] = writer.value
@@ -36,9 +36,9 @@ def subject_of(plane: Plane, writer: Writer) -> str:
 @pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane.name)
 def test_only_the_documented_writers_may_publish(plane: Plane, writer: Writer) -> None:
     if plane.name == "check" and writer in COMPONENTS:
-        return  # a component has no subject of this plane: it is no asker
-    may = permissions(identity(writer)).publish
-    allowed = any(matches(pattern, subject_of(plane, writer)) for pattern in may)
+        return  # Components have no subject on this plane, because they send no checks.
+    patterns = permissions(identity(writer)).publish
+    allowed = any(matches(pattern, subject_of(plane, writer)) for pattern in patterns)
     assert allowed == (writer in plane.writers)
 
 
@@ -49,18 +49,18 @@ FOLLOWED = [plane for plane in PLANES if plane.stream is not None]
 @pytest.mark.parametrize("writer", Writer)
 @pytest.mark.parametrize("plane", CORE, ids=lambda plane: plane.name)
 def test_only_the_documented_readers_may_subscribe(plane: Plane, writer: Writer) -> None:
-    said = dict(VALUES, service=writer.value)
+    values = dict(VALUES, service=writer.value)
     fields = plane.subject.__struct_fields__
-    subject = str(plane.subject(**{field: said[field] for field in fields}))
-    may = permissions(identity(writer)).subscribe
-    assert any(matches(pattern, subject) for pattern in may) == (writer in plane.readers)
+    subject = str(plane.subject(**{field: values[field] for field in fields}))
+    patterns = permissions(identity(writer)).subscribe
+    assert any(matches(pattern, subject) for pattern in patterns) == (writer in plane.readers)
 
 
 @pytest.mark.parametrize("writer", Writer)
 @pytest.mark.parametrize("plane", FOLLOWED, ids=lambda plane: plane.name)
 def test_the_documented_readers_may_follow_the_stream(plane: Plane, writer: Writer) -> None:
     if plane.stream is COMMANDS and writer in COMPONENTS:
-        return  # it reads its own slots, one by one, which is shown on a server
+        return  # A component reads each of its own slots directly.
     consumer = js_api("CONSUMER", "CREATE", plane.stream.name if plane.stream else "", ANY)
-    follow = f"{consumer}.{of_cluster(plane.subject, VALUES['cluster'])}"
+    follow = f"{consumer}.{cluster_pattern(plane.subject, VALUES['cluster'])}"
     assert (follow in permissions(identity(writer)).publish) == (writer in plane.readers)

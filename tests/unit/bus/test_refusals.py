@@ -11,7 +11,7 @@ from libs.contracts.commands import Command, CommandKind
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.message import encode
 from libs.contracts.reports import Outcome, RefusalCode
-from tests.unit.bus.command_world import IDLE, SWAP, World, command, in_world, quiesce_and_swap
+from tests.unit.bus.command_world import IDLE, SWAP, World, command, every_kind, in_world
 
 CASES = {
     "other node": (command(9, epoch=5, uid="uid-9"), RefusalCode.OTHER_NODE, "uid-9"),
@@ -59,167 +59,139 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_inadmissible_command_is_refused_once_and_journalled(case: str) -> None:
-    wrong, code, words = CASES[case]
+@in_world
+async def test_an_inadmissible_command_is_refused_once_and_journalled(
+    world: World, case: str
+) -> None:
+    invalid, code, text = CASES[case]
 
-    async def story(world: World) -> None:
-        agent = world.agent()
-        await world.put(command(4, epoch=5, token=3))
-        await world.until(lambda: len(world.results()) == 1)
-        await world.put(wrong)
-        await world.until(lambda: len(world.refusals()) == 1)
-        await world.clock.sleep(300.0)
-        (refused,) = world.refusals()
-        assert (refused.code, refused.epoch, refused.order) == (code, wrong.epoch, wrong.order)
-        assert refused.command == wrong.kind
-        assert words in refused.message
-        assert len(world.ops) == 1
-        last = world.kept[-1]
-        assert last.phase is EntryPhase.REFUSED
-        assert last.detail.startswith(f"{code}: ")
-        # What somebody else's command says of token and op fences nothing.
-        await world.put(command(6, epoch=6, token=3))
-        await world.until(lambda: len(world.results()) == 2)
-        assert agent.receiver.highest == (6, 3, 6)
-
-    in_world(story)
-
-
-def test_a_malformed_slot_is_refused_each_time_it_is_written() -> None:
-    async def story(world: World) -> None:
-        world.agent()
-        for content in (b"nonsense", b'{"v":2}', b'{"v":2}'):
-            before = len(world.refusals())
-            await world.put(content)
-            await world.until(lambda before=before: len(world.refusals()) == before + 1)
-        await world.clock.sleep(300.0)
-        assert [it.code for it in world.refusals()] == [RefusalCode.UNREADABLE] * 3
-        assert "version 2; this process reads version 1" in world.refusals()[-1].message
-
-    in_world(story)
+    agent = world.agent()
+    await world.put(command(4, epoch=5, token=3))
+    await world.until(lambda: len(world.results()) == 1)
+    await world.refusal_of(invalid)
+    await world.clock.sleep(300.0)
+    (refused,) = world.refusals()
+    assert (refused.code, refused.epoch, refused.order) == (code, invalid.epoch, invalid.order)
+    assert refused.command == invalid.kind
+    assert text in refused.message
+    assert len(world.ops) == 1
+    last = world.entries[-1]
+    assert last.phase is EntryPhase.REFUSED
+    assert last.detail.startswith(f"{code}: ")
+    # The token and op of another node's command do not count as seen.
+    await world.put(command(6, epoch=6, token=3))
+    await world.until(lambda: len(world.results()) == 2)
+    assert (agent.receiver.seen.epoch, agent.receiver.seen.order) == (6, (3, 6))
 
 
-def test_a_restarted_agent_refuses_the_same_commands() -> None:
-    async def story(world: World) -> None:
-        first = world.agent()
-        await world.put(command(4, epoch=5, token=3, boot="boot-9"))
-        await world.until(lambda: len(world.refusals()) == 1)
-        await first.kill()
-        await world.put(command(9, epoch=5, token=2))
-        second = world.agent()
-        await world.until(lambda: len(world.refusals()) == 2)
-        assert world.refusals()[1].code is RefusalCode.OLDER_TOKEN
-        assert second.receiver.highest == (5, 3, 4)
-        await second.kill()
-        await world.put(command(9, epoch=4, token=7))
-        third = world.agent()
-        await world.until(lambda: len(world.refusals()) == 3)
-        assert world.refusals()[2].code is RefusalCode.OLDER_EPOCH
-        assert third.receiver.highest == (5, 3, 4)
-
-    in_world(story)
+@in_world
+async def test_a_malformed_slot_is_refused_each_time_it_is_written(world: World) -> None:
+    world.agent()
+    for content in (b"nonsense", b'{"v":2}', b'{"v":2}'):
+        await world.refusal_of(content)
+    await world.clock.sleep(300.0)
+    assert [each.code for each in world.refusals()] == [RefusalCode.UNREADABLE] * 3
+    assert "version 2; this process reads version 1" in world.refusals()[-1].message
 
 
-def test_a_refused_newer_command_supersedes_the_running_op() -> None:
-    async def story(world: World) -> None:
-        async def slow(op: Op) -> OpDone:
-            await world.clock.sleep(20.0)
-            await op.checkpoint("unload")
-            world.ops.append(op)
-            return OpDone()
-
-        world.agent(quiesce_and_swap(slow))
-        await world.put(command(1, SWAP))
-        await world.until(lambda: len(world.kept) == 2)
-        await world.put(command(2, uid="uid-2"))
-        await world.until(lambda: len(world.results()) == 1)
-        assert world.results()[0].outcome is Outcome.SUPERSEDED
-        assert "uid-2" in world.results()[0].message
-        assert world.ops == []
-
-    in_world(story)
+@in_world
+async def test_a_restarted_agent_refuses_the_same_commands(world: World) -> None:
+    first = world.agent()
+    await world.refusal_of(command(4, epoch=5, token=3, boot="boot-9"))
+    await first.kill()
+    await world.put(command(9, epoch=5, token=2))
+    second = world.agent()
+    await world.until(lambda: len(world.refusals()) == 2)
+    assert world.refusals()[1].code is RefusalCode.OLDER_TOKEN
+    assert (second.receiver.seen.epoch, second.receiver.seen.order) == (5, (3, 4))
+    await second.kill()
+    await world.put(command(9, epoch=4, token=7))
+    third = world.agent()
+    await world.until(lambda: len(world.refusals()) == 3)
+    assert world.refusals()[2].code is RefusalCode.OLDER_EPOCH
+    assert (third.receiver.seen.epoch, third.receiver.seen.order) == (5, (3, 4))
 
 
-def test_a_deposed_leaders_command_only_pauses_the_running_op() -> None:
-    async def story(world: World) -> None:
-        async def slow(op: Op) -> OpDone:
-            await world.clock.sleep(20.0)
-            await op.checkpoint("unload")
-            world.ops.append(op)
-            return OpDone()
+@in_world
+async def test_a_refused_newer_command_supersedes_the_running_op(world: World) -> None:
+    world.agent(every_kind(world.unload))
+    await world.put(command(1, SWAP))
+    await world.until(lambda: len(world.entries) == 2)
+    await world.put(command(2, uid="uid-2"))
+    await world.until(lambda: len(world.results()) == 1)
+    assert world.results()[0].outcome is Outcome.SUPERSEDED
+    assert "uid-2" in world.results()[0].message
+    assert world.ops == []
 
-        world.agent(quiesce_and_swap(slow))
-        wanted = command(1, SWAP, epoch=2)
-        await world.put(wanted)
-        await world.until(lambda: len(world.kept) == 2)
-        await world.put(command(7, epoch=1))
-        await world.clock.sleep(60.0)
-        assert world.ops == []
-        await world.put(wanted)
-        await world.until(lambda: len(world.results()) == 1)
-        assert world.results()[0].outcome is Outcome.DONE
 
-    in_world(story)
+@in_world
+async def test_a_deposed_leaders_command_only_pauses_the_running_op(world: World) -> None:
+    world.agent(every_kind(world.unload))
+    wanted = command(1, SWAP, epoch=2)
+    await world.put(wanted)
+    await world.until(lambda: len(world.entries) == 2)
+    await world.put(command(7, epoch=1))
+    await world.clock.sleep(60.0)
+    assert world.ops == []
+    await world.put(wanted)
+    await world.until(lambda: len(world.results()) == 1)
+    assert world.results()[0].outcome is Outcome.DONE
 
 
 class BrokenJournal:
-    """A journal of a newer release, or on a full disk, until it is mended."""
+    """A journal of a newer release, or on a full disk, until it is repaired."""
 
-    def __init__(self, kept: list[Entry], *, opens: bool) -> None:
-        self.kept = kept
+    def __init__(self, entries: list[Entry], *, opens: bool) -> None:
+        self.entries = entries
         self.opens = opens
-        self.mended = False
+        self.repaired = False
 
     async def open(self) -> Sequence[Entry]:
-        if not self.mended and not self.opens:
+        if not self.repaired and not self.opens:
             raise JournalUnusable("journal j is of version 2: run the release that wrote it")
-        return tuple(self.kept)
+        return tuple(self.entries)
 
     async def append(self, entry: Entry) -> None:
-        if not self.mended:
+        if not self.repaired:
             raise JournalUnusable("journal j cannot be written (disk full)")
-        self.kept.append(entry)
+        self.entries.append(entry)
 
 
 @pytest.mark.parametrize("opens", [False, True])
-def test_every_command_is_refused_while_the_journal_is_unusable(opens: bool) -> None:
-    async def story(world: World) -> None:
-        broken = BrokenJournal(world.kept, opens=opens)
-        agent = world.agent(journal=broken)
-        await world.put(command(1))
-        await world.until(lambda: len(world.refusals()) == 1)
-        (refused,) = world.refusals()
-        assert (refused.code, refused.order) == (RefusalCode.JOURNAL, (1, 1))
-        assert "journal j" in refused.message
-        assert "journal j" in agent.receiver.last_error
-        assert agent.receiver.current is None
-        assert world.ops == []
-        broken.mended = True
-        await world.until(lambda: len(world.results()) == 1)
-        assert agent.receiver.last_error == ""
-
-    in_world(story)
+@in_world
+async def test_every_command_is_refused_while_the_journal_is_unusable(
+    world: World, opens: bool
+) -> None:
+    broken = BrokenJournal(world.entries, opens=opens)
+    agent = world.agent(journal=broken)
+    refused = await world.refusal_of(command(1))
+    assert (refused.code, refused.order) == (RefusalCode.JOURNAL, (1, 1))
+    assert "journal j" in refused.message
+    assert "journal j" in agent.receiver.last_error
+    assert agent.receiver.current is None
+    assert world.ops == []
+    broken.repaired = True
+    await world.until(lambda: len(world.results()) == 1)
+    assert agent.receiver.last_error == ""
 
 
-def test_a_result_is_reported_only_after_it_is_journalled() -> None:
-    async def story(world: World) -> None:
-        broken = BrokenJournal(world.kept, opens=True)
-        broken.mended = True
+@in_world
+async def test_a_result_is_reported_only_after_it_is_journalled(world: World) -> None:
+    broken = BrokenJournal(world.entries, opens=True)
+    broken.repaired = True
 
-        async def breaks(op: Op) -> OpDone:
-            broken.mended = False
-            return OpDone()
+    async def breaks(op: Op) -> OpDone:
+        broken.repaired = False
+        return OpDone()
 
-        world.agent(quiesce_and_swap(breaks), journal=broken)
-        await world.put(command(1))
-        await world.until(lambda: any("disk full" in encode(it).decode() for it in world.reports))
-        await world.clock.sleep(300.0)
-        assert world.results() == []
-        broken.mended = True
-        await world.until(lambda: len(world.results()) == 1)
-        assert world.kept[-1].result == world.results()[0]
-
-    in_world(story)
+    world.agent(every_kind(breaks), journal=broken)
+    await world.put(command(1))
+    await world.until(lambda: any("disk full" in encode(each).decode() for each in world.reports))
+    await world.clock.sleep(300.0)
+    assert world.results() == []
+    broken.repaired = True
+    await world.until(lambda: len(world.results()) == 1)
+    assert world.entries[-1].result == world.results()[0]
 
 
 def test_the_cases_cover_every_refusal_code() -> None:
@@ -227,14 +199,11 @@ def test_the_cases_cover_every_refusal_code() -> None:
     assert covered == set(RefusalCode)
 
 
-def test_a_refusal_is_repeated_after_another_refusal() -> None:
-    async def story(world: World) -> None:
-        world.agent()
-        one: Command = command(1, uid="uid-8")
-        other: Command = command(1, uid="uid-9", epoch=1, token=2)
-        for number, wrong in enumerate((one, other, one), start=1):
-            await world.put(wrong)
-            await world.until(lambda number=number: len(world.refusals()) == number)
-        assert "uid-8" in world.refusals()[-1].message
-
-    in_world(story)
+@in_world
+async def test_a_refusal_is_repeated_after_another_refusal(world: World) -> None:
+    world.agent()
+    first: Command = command(1, uid="uid-8")
+    second: Command = command(1, uid="uid-9", epoch=1, token=2)
+    for invalid in (first, second, first):
+        await world.refusal_of(invalid)
+    assert "uid-8" in world.refusals()[-1].message

@@ -1,8 +1,7 @@
 """The slot cache: the commands it holds, and the drivers that they name."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,8 @@ from libs.contracts.commands import (
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.subjects import COMMANDS, STREAMS
 from libs.testing.bus import LocalServer
-from libs.testing.simulation import Sim, run
+from libs.testing.simulation import Sim
+from tests.unit.bus.simulated import in_simulation
 
 READER = Identity(writer=Writer.DRIVER_CLUSTER)
 
@@ -64,96 +64,86 @@ class SlotWorld:
         return None if found is None else dict(found)
 
 
-def play(story: Callable[[SlotWorld], Coroutine[Any, Any, None]]) -> None:
-    @asynccontextmanager
-    async def followed(world: SlotWorld) -> AsyncGenerator[None]:
-        for stream in STREAMS:
-            await world.writer.ensure(stream)
-        bus = world.server.connect(READER, permissions=permissions(READER))
-        async with world.commanded.follow(bus):
-            yield
-        bus.kill()
-        world.writer.kill()
-
-    async def main(sim: Sim) -> None:
-        world = SlotWorld(sim)
-        assert world.commanded.commanded_drivers() is None
-        async with followed(world):
-            await story(world)
-
-    run(main, seed=1)
+@asynccontextmanager
+async def enter_world(sim: Sim) -> AsyncGenerator[SlotWorld]:
+    world = SlotWorld(sim)
+    assert world.commanded.commanded_drivers() is None
+    for stream in STREAMS:
+        await world.writer.ensure(stream)
+    bus = world.server.connect(READER, permissions=permissions(READER))
+    async with world.commanded.follow(bus):
+        yield world
+    bus.kill()
+    world.writer.kill()
 
 
-def test_the_latest_command_of_each_slot_names_its_driver() -> None:
-    async def story(world: SlotWorld) -> None:
-        await world.write_slot("a", Swap(label="new"))
-        await world.write_slot("b", Idle(proven=Proven(label="old", kernel="6.8")))
-        await world.write_slot("c", Validate(label="old"), Writer.VALIDATOR)
-        await world.write_slot("d", Install(label="host"))
-        await world.write_slot("e", Quiesce(), Writer.TELEMETRY)
-        await world.write_slot("f", Swap(label=""))
-        assert await world.commanded_drivers() == {
-            "new": {"uid-a"},
-            "old": {"uid-b", "uid-c"},
-            "host": {"uid-d"},
-        }
-        await world.write_slot("b", Idle())
-        await world.write_slot("c", Idle(), Writer.VALIDATOR)
-        assert await world.commanded_drivers() == {"new": {"uid-a"}, "host": {"uid-d"}}
-
-    play(story)
+in_virtual_time = in_simulation(enter_world, seed=1)
 
 
-def test_a_slot_purged_during_an_outage_names_no_driver() -> None:
-    async def story(world: SlotWorld) -> None:
-        await world.write_slot("a", Swap(label="old"))
-        assert await world.commanded_drivers() == {"old": {"uid-a"}}
-        world.server.cut(READER)
-        assert await world.commanded_drivers() is None
-        slots = subjects.Command(cluster="default", node="a", component=subjects.ANY)
-        await world.writer.purge(COMMANDS, str(slots))
-        world.server.restore(READER)
-        assert await world.commanded_drivers() == {}
+@in_virtual_time
+async def test_the_latest_command_of_each_slot_names_its_driver(world: SlotWorld) -> None:
+    await world.write_slot("a", Swap(label="new"))
+    await world.write_slot("b", Idle(proven=Proven(label="old", kernel="6.8")))
+    await world.write_slot("c", Validate(label="old"), Writer.VALIDATOR)
+    await world.write_slot("d", Install(label="host"))
+    await world.write_slot("e", Quiesce(), Writer.TELEMETRY)
+    await world.write_slot("f", Swap(label=""))
+    assert await world.commanded_drivers() == {
+        "new": {"uid-a"},
+        "old": {"uid-b", "uid-c"},
+        "host": {"uid-d"},
+    }
+    await world.write_slot("b", Idle())
+    await world.write_slot("c", Idle(), Writer.VALIDATOR)
+    assert await world.commanded_drivers() == {"new": {"uid-a"}, "host": {"uid-d"}}
 
-    play(story)
+
+@in_virtual_time
+async def test_a_slot_purged_during_an_outage_names_no_driver(world: SlotWorld) -> None:
+    await world.write_slot("a", Swap(label="old"))
+    assert await world.commanded_drivers() == {"old": {"uid-a"}}
+    world.server.cut(READER)
+    assert await world.commanded_drivers() is None
+    slots = subjects.Command(cluster="default", node="a", component=subjects.ANY)
+    await world.writer.purge(COMMANDS, str(slots))
+    world.server.restore(READER)
+    assert await world.commanded_drivers() == {}
 
 
 @pytest.mark.parametrize("data", [b"garbled", b'{"v": 99}'])
-def test_a_malformed_slot_may_name_any_driver(data: bytes) -> None:
-    async def story(world: SlotWorld) -> None:
-        slot = subjects.Command(cluster="default", node="a", component=Writer.DRIVER)
-        sequence = await world.writer.store(COMMANDS, str(slot), data)
-        assert await world.commanded_drivers() is None
-        await world.writer.store(COMMANDS, str(slot), b"{}", expect=sequence)
-        assert await world.commanded_drivers() is None
-        await world.writer.purge(COMMANDS, str(slot))
+@in_virtual_time
+async def test_a_malformed_slot_may_name_any_driver(world: SlotWorld, data: bytes) -> None:
+    slot = subjects.Command(cluster="default", node="a", component=Writer.DRIVER)
+    sequence = await world.writer.store(COMMANDS, str(slot), data)
+    assert await world.commanded_drivers() is None
+    await world.writer.store(COMMANDS, str(slot), b"{}", expect=sequence)
+    assert await world.commanded_drivers() is None
+    await world.writer.purge(COMMANDS, str(slot))
+    await world.write_slot("a", Idle())
+    assert await world.commanded_drivers() == {}
+
+
+@in_virtual_time
+async def test_a_recreated_stream_with_lower_sequences_is_accepted(
+    world: SlotWorld,
+) -> None:
+    cache = world.commanded
+    for _ in range(3):
         await world.write_slot("a", Idle())
-        assert await world.commanded_drivers() == {}
-
-    play(story)
-
-
-def test_a_recreated_stream_with_lower_sequences_is_accepted_once_it_is_announced() -> None:
-    async def story(world: SlotWorld) -> None:
-        cache = world.commanded
-        for _ in range(3):
-            await world.write_slot("a", Idle())
-        await world.sim.clock.sleep(1)
-        world.server.lose_stream(COMMANDS, remade=True)
-        await world.write_slot("a", Quiesce())
-        quiesce = Command.of(
-            Quiesce(),
-            node="a",
-            node_uid="uid-a",
-            boot_id="boot",
-            epoch=1,
-            order=Order(1, 4),
-            deadline=1e9,
-        )
-        # The cache still counts by the sequences of the lost stream.
-        assert not cache.learn("a", Writer.DRIVER, quiesce, 1)
-        await world.sim.clock.sleep(60)
-        assert cache.of("a")[Writer.DRIVER].order == Order(1, 4)
-        assert cache.is_current
-
-    play(story)
+    await world.sim.clock.sleep(1)
+    world.server.lose_stream(COMMANDS, remade=True)
+    await world.write_slot("a", Quiesce())
+    quiesce = Command.of(
+        Quiesce(),
+        node="a",
+        node_uid="uid-a",
+        boot_id="boot",
+        epoch=1,
+        order=Order(1, 4),
+        deadline=1e9,
+    )
+    # The cache still counts by the sequences of the lost stream.
+    assert not cache.record_write("a", Writer.DRIVER, quiesce, 1)
+    await world.sim.clock.sleep(60)
+    assert cache.commands_of("a")[Writer.DRIVER].order == Order(1, 4)
+    assert cache.is_current

@@ -1,67 +1,57 @@
-"""Small fleets to be foreseen, in worlds whose durations are known."""
+"""Small fleets to plan, in worlds whose durations are known."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
 from libs.contracts.reports import PodUse, Usage
-from libs.forecast import NodeForecast, RolloutPlan, plan
-from libs.forecast.world import SteadyWorld, WorldModel, WorldOverride
+from libs.forecast.plan import plan
+from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
+from libs.forecast.world import WorldModel
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import PodDeletion, WaitForCompletion
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.rollout.builders import OLD, POOL, done, fleet, instant, pool
 
 IDLE_LIFE = 36.96
 """Seconds from the lease of an idle node to its release in the steady world.
 
-1.18 until the components let go and the label moves (four slots, a poke, a second to close),
-0.3 until the kubelet hears of it, 1 until the old pod is gone, 3.12 until the modules are out,
+1.18 until the devices are closed and the label moves (four slots, a poke, a second to close),
+0.3 until the kubelet acts on it, 1 until the old pod is gone, 3.12 until the modules are out,
 0.1 until the driver starts, 21 until it is ready, 0.2 until the validator begins,
-10 of validation, 0.06 until the node is given back.
+10 of validation, 0.06 until the node is uncordoned.
 """
 
 EVICTED = 1.02
-"""More, where a pod has to leave: it is asked, and ends."""
+"""Additional seconds for the eviction of a pod."""
 
 GRANTED = 0.04
 """From the end of one node to the start of the next: the Rollout, and the first write."""
 
 
-class FixedWorlds:
-    """One world for all plays."""
-
-    basis = ("In the steady world.",)
-
-    def __init__(self, *oddities: WorldOverride, **usual: Any) -> None:
-        self._world = SteadyWorld(overrides=oddities, **usual)
-
-    def world(self, seed: int) -> WorldModel:
-        del seed
-        return self._world
+WorldOf = Callable[[int], WorldModel]
 
 
-class VariedWorlds:
-    """Worlds whose durations differ by chance."""
+def fixed_worlds(*overrides: WorldOverride, **usual: Any) -> WorldOf:
+    """Return one world for all plays."""
+    world = SteadyWorld(overrides=overrides, **usual)
+    return lambda _seed: world
 
-    basis = ("In worlds that differ.",)
 
-    def __init__(self, *oddities: WorldOverride, spread: float = 1.0) -> None:
-        self._oddities = oddities
-        self._spread = spread
-
-    def world(self, seed: int) -> WorldModel:
-        return SteadyWorld(seed=seed, jitter=self._spread, overrides=self._oddities)
+def varied_worlds(*overrides: WorldOverride) -> WorldOf:
+    """Return worlds whose durations differ by chance."""
+    return lambda seed: SteadyWorld(seed=seed, jitter=1.0, overrides=overrides)
 
 
 def pool_with_limits(
     *, parallel: int = 0, unavailable: int | str = "100%", threshold: str = "100%", **changes: Any
 ) -> PoolView:
-    """A pool that moves to NEW with so many at a time; `changes` are of its upgrade policy."""
-    made = pool(
+    """Return a pool that moves to NEW within limits; `changes` are of its upgrade policy."""
+    result = pool(
         upgrade={
             "max_parallel_upgrades": parallel,
             "max_unavailable": unavailable,
@@ -69,7 +59,7 @@ def pool_with_limits(
             **changes,
         }
     )
-    return replace(made, strategy=StrategySpec(failure_threshold=threshold))
+    return replace(result, strategy=StrategySpec(failure_threshold=threshold))
 
 
 def awaiting_jobs(seconds: int = 0) -> dict[str, Any]:
@@ -94,23 +84,23 @@ def idle_nodes(count: int) -> list[NodeView]:
 
 
 def forecast_for(
-    pool: PoolView, nodes: Iterable[NodeView], assumptions: Any = None, **wanted: Any
+    pool: PoolView, nodes: Iterable[NodeView], world_of: WorldOf | None = None, **options: Any
 ) -> RolloutPlan:
-    known: dict[str, Any] = {"plays": 1, **wanted}
+    arguments: dict[str, Any] = {"plays": 1, **options}
     return plan(
         fleet(pool, *nodes),
         instant(),
         pool=POOL,
-        assumptions=assumptions or FixedWorlds(),
-        **known,
+        world_of=world_of or fixed_worlds(),
+        **arguments,
     )
 
 
-def node_forecast(made: RolloutPlan, name: str) -> NodeForecast:
-    return next(node for node in made.nodes if node.node == name)
+def node_forecast(planned: RolloutPlan, name: str) -> NodeForecast:
+    return next(node for node in planned.nodes if node.node == name)
 
 
-def remark_with(made: RolloutPlan, *words: str) -> str:
-    found = [remark for remark in made.remarks if all(word in remark for word in words)]
-    assert len(found) == 1, made.remarks
+def remark_with(planned: RolloutPlan, *words: str) -> str:
+    found = [remark for remark in planned.remarks if all(word in remark for word in words)]
+    assert len(found) == 1, planned.remarks
     return found[0]

@@ -1,21 +1,21 @@
-"""What can be otherwise about a node before its leap: each is one change on the stage."""
+"""Deviations of a node before its fast-forward: each is one change on the stage."""
 
 from collections.abc import Callable
 from typing import Any
 
-from libs.forecast.stage import Tenant
 from libs.forecast.stage.objects import StageDriverPod, TenantPod
 from libs.policy.kinds.upgrade_policy import PodDeletion
+from libs.testing.stage import Tenant
 from tests.unit.forecast.evicting_node import NEW_LABEL, SIXTEENTH, EvictingNode
 
 Change = Callable[[EvictingNode], None]
 
 
-def set_fields(what: Callable[[EvictingNode], object], **values: object) -> Change:
+def set_fields(stage_object: Callable[[EvictingNode], object], **values: object) -> Change:
 
     def change(node_stage: EvictingNode) -> None:
         for name, value in values.items():
-            setattr(what(node_stage), name, value)
+            setattr(stage_object(node_stage), name, value)
 
     return change
 
@@ -40,12 +40,12 @@ def tenant(**values: object) -> Change:
     return lambda node_stage: node_stage.set_tenant(**values)
 
 
-def world(**oddity: Any) -> Change:
-    return lambda node_stage: node_stage.override_world(**oddity)
+def world(**override: Any) -> Change:
+    return lambda node_stage: node_stage.override_world(**override)
 
 
-def add_attempts(what: str, times: int = 1) -> Change:
-    return lambda node_stage: node_stage.machine.counts.update({what: times})
+def add_attempts(process: str, times: int = 1) -> Change:
+    return lambda node_stage: node_stage.machine.counts.update({process: times})
 
 
 def deletion(rules: PodDeletion, gpu: PodDeletion | None = None) -> Change:
@@ -57,8 +57,8 @@ def deletion(rules: PodDeletion, gpu: PodDeletion | None = None) -> Change:
 def combine(*changes: Change) -> Change:
 
     def change(node_stage: EvictingNode) -> None:
-        for each in changes:
-            each(node_stage)
+        for apply_change in changes:
+            apply_change(node_stage)
 
     return change
 

@@ -1,24 +1,24 @@
-"""A node whose pods are about to leave, on a stage: the moment at which a leap may begin."""
+"""A node whose pods are about to be evicted: the moment at which a fast-forward may begin."""
 
 from typing import Any
 
 from msgspec.structs import replace
 
 from libs.contracts.node import MANAGER, NodeRecord, UpgradeState
-from libs.forecast.stage import Latencies, Stage, StageNodeSpec, Tenant, api
-from libs.forecast.stage.field_paths import LEASE, RECORD
-from libs.forecast.stage.managed_fields import OwnedField
+from libs.contracts.paths import LEASE, RECORD
+from libs.forecast.stage import api
 from libs.forecast.stage.objects import (
+    OwnedField,
     StageDriverPod,
     StageMachine,
     StageNode,
     StagePool,
     TenantPod,
 )
-from libs.forecast.stage.state import StageState
 from libs.forecast.upgrade_estimate import UpgradeEstimate, estimate_upgrade
-from libs.forecast.world import SteadyWorld, WorldOverride
 from libs.rollout.decide import decide
+from libs.testing.stage import Latencies, SimulatedStage, SimulatedState, StageNodeSpec, Tenant
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import pool_with_limits
 from tests.unit.rollout.builders import NEW, OLD, POOL, label_of
 
@@ -35,25 +35,25 @@ PACE = Latencies(
     device_close=1.0,
     eviction_retry=5.0,
 )
-"""In fractions that add up exactly."""
+"""Latencies in fractions that add up exactly."""
 WEB = Tenant(name="web")
 
 
 class EvictingNode:
-    """One node; whatever a test is about is changed in what is on the stage."""
+    """A stage with one node; a test changes its objects."""
 
     def __init__(self, *tenants: Tenant) -> None:
         plan = StageNodeSpec(name=NODE, pool=POOL, target=OLD, tenants=tenants)
-        self.stage = Stage(
+        self.stage = SimulatedStage(
             (pool_with_limits(),), (plan,), world=SteadyWorld(), start=START, latencies=PACE
         )
         while self.record.state != UpgradeState.POD_DELETION_REQUIRED or self.writing:
             decide_and_advance(self.stage)
 
-    # What is there.
+    # Objects on the stage.
 
     @property
-    def state(self) -> StageState:
+    def state(self) -> SimulatedState:
         return self.stage.state
 
     @property
@@ -86,7 +86,7 @@ class EvictingNode:
     def tenant_pod(self) -> TenantPod:
         return next(iter(self.machine.tenant_pods.values()))
 
-    # What is asked and changed.
+    # Estimates and changes.
 
     def estimate(self) -> UpgradeEstimate | None:
         return estimate_upgrade(self.state, self.node, self.record)
@@ -95,13 +95,15 @@ class EvictingNode:
         self.node.fields = {**self.node.fields, path: OwnedField(value, (MANAGER,))}
 
     def remove_field(self, path: str) -> None:
-        self.node.fields = {at: held for at, held in self.node.fields.items() if at != path}
+        self.node.fields = {
+            field: value for field, value in self.node.fields.items() if field != path
+        }
 
     def set_record(self, **changes: object) -> None:
         self.set_field(RECORD, replace(self.record, **changes))
 
-    def override_world(self, **oddity: Any) -> None:
-        self.state.world = SteadyWorld(overrides=(WorldOverride(**oddity),))
+    def override_world(self, **override: Any) -> None:
+        self.state.world = SteadyWorld(overrides=(WorldOverride(**override),))
 
     def set_tenant(self, **changes: object) -> None:
         self.tenant_pod.tenant = replace(self.tenant_pod.tenant, **changes)
@@ -120,23 +122,23 @@ class EvictingNode:
         self.pool.builds = {**self.pool.builds, NEW: {self.node.variant: build}}
 
 
-def decide_and_advance(stage: Stage) -> None:
+def decide_and_advance(stage: SimulatedStage) -> None:
     decision = decide(stage.fleet(), stage.instant())
     stage.carry_out(decision)
-    stage.run_until(min(at for at in (stage.next_at, decision.wake_at) if at is not None))
+    stage.run_until(min(time for time in (stage.next_at, decision.wake_at) if time is not None))
 
 
 def upgrade_stepwise(node_stage: EvictingNode) -> tuple[float, float, float, float]:
-    """When it moves, its driver starts and has loaded, and it is given back, step by step."""
-    moved = 0.0
+    """Return when the label moves, the driver starts and has loaded, and the lease ends."""
+    label_moved_at = 0.0
     while api.value(node_stage.node, LEASE) is not None:
         decide_and_advance(node_stage.stage)
-        if not moved and api.driver_label_of(node_stage.node) == NEW_LABEL:
-            moved = node_stage.stage.now
+        if not label_moved_at and api.driver_label_of(node_stage.node) == NEW_LABEL:
+            label_moved_at = node_stage.stage.now
     loaded = node_stage.machine.loaded
     assert loaded is not None
     return (
-        moved,
+        label_moved_at,
         node_stage.driver.status.started or 0.0,
         loaded.driver.loaded_at,
         node_stage.stage.now,

@@ -1,4 +1,4 @@
-"""What several stories come to, of stories that are made up."""
+"""Summaries of plays, from invented results."""
 
 from typing import Any
 
@@ -6,18 +6,17 @@ import pytest
 
 from libs.contracts.node import WaitCode
 from libs.forecast import aggregate
-from libs.forecast.percentiles import Percentiles
 from libs.forecast.play_result import CapacityLoss, NodeResult, PlayResult, ProofDelay, ProofResult
-from libs.forecast.rollout_plan import ProofForecast
+from libs.forecast.rollout_plan import Percentiles, ProofForecast, percentiles_of, upper_median
 from libs.rollout.decision import Wait
 
 
-def result(**courses: NodeResult) -> PlayResult:
-    return told(nodes=courses)
+def result(**nodes: NodeResult) -> PlayResult:
+    return play_result(nodes=nodes)
 
 
-def told(**said: Any) -> PlayResult:
-    usual: dict[str, Any] = {
+def play_result(**changes: Any) -> PlayResult:
+    defaults: dict[str, Any] = {
         "nodes": {},
         "loss": CapacityLoss(nodes=0, gpus=0, at=0.0),
         "gpu_seconds": 0.0,
@@ -25,7 +24,7 @@ def told(**said: Any) -> PlayResult:
         "halted_because": "",
         "duration": 0.0,
     }
-    return PlayResult(**usual | said)
+    return PlayResult(**defaults | changes)
 
 
 def wait(code: WaitCode) -> Wait:
@@ -33,7 +32,7 @@ def wait(code: WaitCode) -> Wait:
 
 
 JOBS, SKIPPED, FAILED = map(wait, (WaitCode.JOBS, WaitCode.SKIPPED, WaitCode.FAILED))
-STILL = NodeResult(wait=SKIPPED)
+UNSTARTED = NodeResult(wait=SKIPPED)
 DONE = NodeResult(start=1.0, end=5.0)
 
 
@@ -43,23 +42,25 @@ DONE = NodeResult(start=1.0, end=5.0)
     ids=["upgraded", "taken up", "in place without that"],
 )
 def test_a_node_that_starts_in_one_play_is_not_unmoved(moved: NodeResult) -> None:
-    assert aggregate.unmoved([result(a=STILL, b=STILL), result(a=moved, b=STILL)]) == ["b"]
-    assert aggregate.unmoved([result(a=moved, b=STILL), result(a=moved)]) == ["b"]
+    assert aggregate.unmoved([result(a=UNSTARTED, b=UNSTARTED), result(a=moved, b=UNSTARTED)]) == [
+        "b"
+    ]
+    assert aggregate.unmoved([result(a=moved, b=UNSTARTED), result(a=moved)]) == ["b"]
 
 
 def test_the_makespan_leaves_out_nodes_that_cannot_start_by_themselves() -> None:
-    assert aggregate.makespan([result(a=STILL, b=DONE)]) == Percentiles(5.0, 5.0)
+    assert aggregate.makespan([result(a=UNSTARTED, b=DONE)]) == Percentiles(5.0, 5.0)
     assert aggregate.makespan([result(a=NodeResult(wait=JOBS), b=DONE)]) == Percentiles()
     assert aggregate.makespan([result(a=NodeResult(), b=DONE)]) == Percentiles()
     assert (
         aggregate.makespan([result(a=NodeResult(start=1.0, wait=SKIPPED), b=DONE)]) == Percentiles()
     )
-    by_turns = [result(a=STILL, b=DONE), result(a=NodeResult(wait=JOBS), b=DONE)]
-    assert aggregate.makespan(by_turns) == Percentiles()
+    results = [result(a=UNSTARTED, b=DONE), result(a=NodeResult(wait=JOBS), b=DONE)]
+    assert aggregate.makespan(results) == Percentiles()
 
 
 def test_the_makespan_is_unknown_if_no_node_can_start() -> None:
-    assert aggregate.makespan([result(a=STILL)]) == Percentiles()
+    assert aggregate.makespan([result(a=UNSTARTED)]) == Percentiles()
     assert aggregate.makespan([result()]) == Percentiles(0.0, 0.0)
 
 
@@ -69,7 +70,7 @@ def test_a_failure_is_an_end_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "end", "expected"),
+    ("results", "end", "expected"),
     [
         ([DONE, NodeResult(wait=JOBS)], Percentiles(5.0, 5.0), None),
         ([DONE, NodeResult(wait=JOBS)], Percentiles(5.0, None), JOBS),
@@ -81,20 +82,20 @@ def test_a_failure_is_an_end_of_its_own() -> None:
     ],
 )
 def test_the_final_wait_of_a_node(
-    found: list[NodeResult], end: Percentiles, expected: Wait | None
+    results: list[NodeResult], end: Percentiles, expected: Wait | None
 ) -> None:
-    assert aggregate.final_wait(found, end) == expected
+    assert aggregate.final_wait(results, end) == expected
 
 
 def test_of_equal_losses_the_earliest_is_the_largest() -> None:
     few, late, early = (
-        CapacityLoss(nodes=nodes, gpus=8 * nodes, at=at)
-        for nodes, at in ((1, 0.0), (2, 9.0), (2, 3.0))
+        CapacityLoss(nodes=nodes, gpus=8 * nodes, at=time)
+        for nodes, time in ((1, 0.0), (2, 9.0), (2, 3.0))
     )
-    assert aggregate.largest_loss([told(loss=loss) for loss in (few, late, early)]) == early
+    assert aggregate.largest_loss([play_result(loss=loss) for loss in (few, late, early)]) == early
 
 
-def held(node: str, seconds: float) -> ProofDelay:
+def proof_delay(node: str, seconds: float) -> ProofDelay:
     return ProofDelay(node=node, detail="so", seconds=seconds)
 
 
@@ -110,20 +111,69 @@ def held(node: str, seconds: float) -> ProofDelay:
 def test_a_delay_is_notable_from_half_of_the_proof_and_ten_minutes_on(
     seconds: float, proven: float | None, notable: bool
 ) -> None:
-    proof = ProofResult(threshold=2, proven_at=proven, delay=held("a", seconds))
-    found = aggregate.proof_forecast([told(proof=proof), told()])
+    proof = ProofResult(threshold=2, proven_at=proven, delay=proof_delay("a", seconds))
+    found = aggregate.proof_forecast([play_result(proof=proof), play_result()])
     assert found is not None
     assert found.delay == (proof.delay if notable else None)
 
 
 def test_the_proof_of_several_plays() -> None:
     proofs = [
-        ProofResult(threshold=1, proven_at=1000.0, delay=held("a", 700.0)),
-        ProofResult(threshold=3, proven_at=1100.0, delay=held("b", 900.0)),
+        ProofResult(threshold=1, proven_at=1000.0, delay=proof_delay("a", 700.0)),
+        ProofResult(threshold=3, proven_at=1100.0, delay=proof_delay("b", 900.0)),
         ProofResult(threshold=2, proven_at=900.0, delay=None),
     ]
-    found = aggregate.proof_forecast([told(proof=proof) for proof in proofs])
+    found = aggregate.proof_forecast([play_result(proof=proof) for proof in proofs])
     assert found == ProofForecast(
-        threshold=3, after=Percentiles(1000.0, 1100.0), delay=held("b", 900.0)
+        threshold=3, after=Percentiles(1000.0, 1100.0), delay=proof_delay("b", 900.0)
     )
-    assert aggregate.proof_forecast([told(), told()]) is None
+    assert aggregate.proof_forecast([play_result(), play_result()]) is None
+
+
+@pytest.mark.parametrize(
+    ("times", "plays", "expected"),
+    [
+        ((), 1, Percentiles(None, None)),
+        ((5.0,), 1, Percentiles(5.0, 5.0)),
+        ((None,), 1, Percentiles(None, None)),
+        ((3.0, 1.0), 2, Percentiles(1.0, 3.0)),
+        ((3.0, 1.0, 2.0), 3, Percentiles(2.0, 3.0)),
+        ((1.0, None), 2, Percentiles(1.0, None)),
+        ((1.0,), 2, Percentiles(1.0, None)),
+        ((1.0,), 3, Percentiles(None, None)),
+        (tuple(map(float, range(1, 21))), 20, Percentiles(10.0, 19.0)),
+        ((*map(float, range(1, 20)), None), 20, Percentiles(10.0, 19.0)),
+        ((*map(float, range(1, 19)), None, None), 20, Percentiles(10.0, None)),
+    ],
+)
+def test_percentiles_count_half_of_the_plays_and_nineteen_of_twenty(
+    times: tuple[float | None, ...], plays: int, expected: Percentiles
+) -> None:
+    assert percentiles_of(times, plays) == expected
+
+
+def test_enough_times_are_within_each_percentile() -> None:
+    for plays in range(1, 60):
+        times = [float((number * 7919) % 101) for number in range(plays)]
+        found = percentiles_of(times, plays)
+        assert found.p50 is not None
+        assert found.p95 is not None
+        assert found.p50 <= found.p95
+        assert sum(time <= found.p50 for time in times) >= plays * 0.5
+        assert sum(time <= found.p95 for time in times) >= plays * 0.95
+
+
+def test_more_times_than_plays_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 times cannot come from 1 plays"):
+        percentiles_of((1.0, 2.0), 1)
+
+
+def test_percentiles_of_no_play_are_refused() -> None:
+    with pytest.raises(ValueError, match="0 times cannot come from 0 plays"):
+        percentiles_of((), 0)
+
+
+def test_the_upper_median() -> None:
+    assert upper_median(()) == 0.0
+    assert upper_median((3.0, 1.0, 2.0)) == 2.0
+    assert upper_median((3.0, 1.0)) == 3.0

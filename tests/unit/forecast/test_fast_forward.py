@@ -1,4 +1,4 @@
-"""Who leaps, who does not, how often somebody is looked at, and what that spares."""
+"""Which upgrades are fast-forwarded, and the decisions that this saves."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -6,20 +6,22 @@ from typing import Any
 import pytest
 
 from libs.contracts.node import UpgradeState
+from libs.contracts.paths import LEASE, RECORD
 from libs.contracts.reports import Finding, Preflight
 from libs.forecast import play as playing
 from libs.forecast.fast_forward import FastForward
 from libs.forecast.play_result import PlayResult
-from libs.forecast.stage import api, evictions
-from libs.forecast.stage.field_paths import LEASE, RECORD
+from libs.forecast.stage import api, effects
 from libs.forecast.upgrade_estimate import UpgradeEstimate
-from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, WorldModel, WorldOverride
+from libs.forecast.world import ProcessEnd, TimeSpan, WorldModel
 from libs.rollout.decide import Decider, DecisionDelta
 from libs.rollout.decision import EvictPods, PodRef
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.testing.stage import UserActions
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import (
     EVICTED,
     IDLE_LIFE,
@@ -33,48 +35,48 @@ from tests.unit.forecast.deviations import Change, agent, machine, set_fields, t
 from tests.unit.forecast.evicting_node import NEW_LABEL, NODE, WEB, EvictingNode
 from tests.unit.rollout.builders import POOL, fleet, instant
 
-# What it spares.
+# Saved decisions.
 
 
 class CountedPlay:
-    """One play, of which is counted how often is decided, about how many nodes, and who leaps."""
+    """A play that counts its decisions and lists the nodes that were fast-forwarded."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.decisions = 0
         self.nodes = 0
-        self.leapt: list[str] = []
-        counted = self
+        self.fast_forwarded: list[str] = []
+        play = self
 
-        class Decided(Decider):
+        class CountedDecider(Decider):
             def decide(self, now: Instant) -> DecisionDelta:
-                counted.decisions += 1
+                play.decisions += 1
                 return super().decide(now)
 
             def update(self, nodes: Iterable[NodeView] = (), *rest: Any, **others: Any) -> None:
-                there = list(nodes)
-                counted.nodes += len(there)
-                super().update(there, *rest, **others)
+                views = list(nodes)
+                play.nodes += len(views)
+                super().update(views, *rest, **others)
 
-        class Leapt(FastForward):
+        class CountedFastForward(FastForward):
             def start(self) -> Iterator[tuple[str, UpgradeEstimate]]:
                 for name, estimate in super().start():
-                    counted.leapt.append(name)
+                    play.fast_forwarded.append(name)
                     yield name, estimate
 
-        monkeypatch.setattr(playing, "Decider", Decided)
-        monkeypatch.setattr(playing, "FastForward", Leapt)
+        monkeypatch.setattr(playing, "Decider", CountedDecider)
+        monkeypatch.setattr(playing, "FastForward", CountedFastForward)
 
     def play(
         self,
         *nodes: NodeView,
         pool: PoolView | None = None,
-        leaping: bool = True,
+        fast_forward: bool = True,
         world: WorldModel = SteadyWorld(),  # noqa: B008 - frozen
     ) -> PlayResult:
         self.decisions = self.nodes = 0
-        self.leapt.clear()
-        given = fleet(pool or pool_with_limits(), *nodes)
-        return playing.play(given, instant(), pool=POOL, world=world, fast_forward=leaping)
+        self.fast_forwarded.clear()
+        snapshot = fleet(pool or pool_with_limits(), *nodes)
+        return playing.play(snapshot, instant(), pool=POOL, world=world, fast_forward=fast_forward)
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
@@ -84,13 +86,13 @@ def test_a_fast_forwarded_node_is_decided_about_four_times(
     counted = CountedPlay(monkeypatch)
     nodes = [old_node(f"node-{number:02}", gpu_pod(f"w{number}")) for number in range(12)]
     counted.play(*nodes, pool=pool_with_limits(parallel=parallel))
-    assert sorted(counted.leapt) == [node.name for node in nodes]
+    assert sorted(counted.fast_forwarded) == [node.name for node in nodes]
     assert counted.nodes == 4 * len(nodes)
     assert counted.decisions == 3 + 2 * len(nodes) // parallel
-    leaping = counted.nodes
-    counted.play(*nodes, pool=pool_with_limits(parallel=parallel), leaping=False)
-    assert counted.leapt == []
-    assert counted.nodes > 10 * leaping
+    fast_forward = counted.nodes
+    counted.play(*nodes, pool=pool_with_limits(parallel=parallel), fast_forward=False)
+    assert counted.fast_forwarded == []
+    assert counted.nodes > 10 * fast_forward
 
 
 def test_an_unusual_node_is_played_step_by_step_while_others_fast_forward(
@@ -99,7 +101,7 @@ def test_an_unusual_node_is_played_step_by_step_while_others_fast_forward(
     counted = CountedPlay(monkeypatch)
     crashes = SteadyWorld(overrides=(WorldOverride(node="node-2", run=ProcessEnd(3600.0, 1)),))
     result = counted.play(*idle_nodes(3), world=crashes)
-    assert sorted(counted.leapt) == ["node-1", "node-3"]
+    assert sorted(counted.fast_forwarded) == ["node-1", "node-3"]
     assert result.nodes["node-2"].end is not None
 
 
@@ -107,14 +109,14 @@ def test_fast_forward_causes_no_decision_about_waiting_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted = CountedPlay(monkeypatch)
-    slow = SteadyWorld(overrides=(WorldOverride(pod="uid-train", remainder=TimeSpan(500.0)),))
+    long_job = SteadyWorld(overrides=(WorldOverride(pod="uid-train", remainder=TimeSpan(500.0)),))
     waiting = old_node("node-1", gpu_pod("train", job=True))
-    given = pool_with_limits(**awaiting_jobs(1000))
-    counted.play(waiting, pool=given, world=slow)
-    alone = counted.decisions
-    result = counted.play(waiting, old_node("node-2", gpu_pod("a")), pool=given, world=slow)
+    pool = pool_with_limits(**awaiting_jobs(1000))
+    counted.play(waiting, pool=pool, world=long_job)
+    decisions_without = counted.decisions
+    result = counted.play(waiting, old_node("node-2", gpu_pod("a")), pool=pool, world=long_job)
     assert result.nodes["node-2"].end == pytest.approx(0.06 + IDLE_LIFE + EVICTED, abs=0.1)
-    assert counted.decisions == alone + 2
+    assert counted.decisions == decisions_without + 2
 
 
 @pytest.mark.parametrize("seconds", [1.0, 90.0, 280.0])
@@ -122,9 +124,11 @@ def test_time_alone_causes_no_decision_about_a_fast_forwarded_node(
     seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = CountedPlay(monkeypatch)
-    slow = SteadyWorld(overrides=(WorldOverride(pod="uid-a", eviction=TimeSpan(seconds)),))
-    counted.play(old_node("node-1", gpu_pod("a")), pool=pool_with_limits(parallel=1), world=slow)
-    assert (counted.leapt, counted.decisions) == (["node-1"], 5)
+    slow_eviction = SteadyWorld(overrides=(WorldOverride(pod="uid-a", eviction=TimeSpan(seconds)),))
+    counted.play(
+        old_node("node-1", gpu_pod("a")), pool=pool_with_limits(parallel=1), world=slow_eviction
+    )
+    assert (counted.fast_forwarded, counted.decisions) == (["node-1"], 5)
 
 
 def test_crashes_of_a_failed_node_cause_no_decision(
@@ -133,13 +137,13 @@ def test_crashes_of_a_failed_node_cause_no_decision(
     counted = CountedPlay(monkeypatch)
     decisions: list[int] = []
     for hours in (4, 40):
-        never = WorldOverride(node="node-1", load=ProcessEnd(5.0, 1))
-        long = WorldOverride(pod="uid-train", remainder=TimeSpan(hours * 3600.0))
+        never_loads = WorldOverride(node="node-1", load=ProcessEnd(5.0, 1))
+        long_job = WorldOverride(pod="uid-train", remainder=TimeSpan(hours * 3600.0))
         nodes = old_node("node-1"), old_node("node-2", gpu_pod("train", job=True))
         result = counted.play(
             *nodes,
             pool=pool_with_limits(**awaiting_jobs()),
-            world=SteadyWorld(overrides=(never, long)),
+            world=SteadyWorld(overrides=(never_loads, long_job)),
         )
         assert result.nodes["node-1"].failed is not None
         assert result.nodes["node-2"].end == pytest.approx(hours * 3600.0, abs=60)
@@ -147,10 +151,10 @@ def test_crashes_of_a_failed_node_cause_no_decision(
     assert decisions[0] == decisions[1]
 
 
-def test_changed_nodes_leave_out_fast_forwarded_ones() -> None:
+def test_changed_nodes_exclude_fast_forwarded_nodes() -> None:
     node_stage = EvictingNode(WEB)
     fast_forward = FastForward(node_stage.state)
-    node_stage.stage.pop_changed_names()
+    node_stage.stage.pop_view_update()
     assert fast_forward.changed_nodes == set()
     node_stage.state.touch(NODE)
     assert fast_forward.changed_nodes == {NODE}
@@ -160,7 +164,7 @@ def test_changed_nodes_leave_out_fast_forwarded_ones() -> None:
     assert fast_forward.changed_nodes == {"node-else"}
 
 
-# Who leaps.
+# Nodes that are fast-forwarded.
 
 
 def starts(node_stage: EvictingNode, fast_forward: FastForward) -> bool:
@@ -168,10 +172,10 @@ def starts(node_stage: EvictingNode, fast_forward: FastForward) -> bool:
     return [name for name, _ in fast_forward.start()] == [NODE]
 
 
-def test_a_node_is_held_back_while_fast_forwarded() -> None:
+def test_a_fast_forwarded_node_has_a_pending_write_until_its_end() -> None:
     node_stage = EvictingNode(WEB)
     fast_forward, uid = FastForward(node_stage.state), node_stage.tenant_pod.uid
-    node_stage.stage.pop_changed_names()
+    node_stage.stage.pop_view_update()
     node_stage.state.touch(NODE)
     ((name, estimate),) = fast_forward.start()
     assert (name, estimate.evicted_pods) == (NODE, (uid,))
@@ -206,11 +210,11 @@ def test_each_lease_is_estimated_once() -> None:
 def test_an_unanswered_request_prevents_fast_forward() -> None:
     node_stage = EvictingNode(WEB)
     fast_forward = FastForward(node_stage.state)
-    known = node_stage.state.memory_of(NODE)
-    known.writing = 1
+    memory = node_stage.state.memory_of(NODE)
+    memory.writing = 1
     assert not starts(node_stage, fast_forward)
-    assert known.writing == 1
-    known.writing = 0
+    assert memory.writing == 1
+    memory.writing = 0
     assert starts(node_stage, fast_forward)
 
 
@@ -219,11 +223,11 @@ def test_pending_evictions_prevent_fast_forward() -> None:
     uid = node_stage.tenant_pod.uid
     node_stage.set_tenant(eviction_refused_for=60.0)
     pods = (PodRef(namespace="work", name="web", uid=uid),)
-    evictions.start_evictions(node_stage.state, NODE, EvictPods(pods=pods))
+    effects.start_evictions(node_stage.state, NODE, EvictPods(pods=pods))
     assert node_stage.estimate() is not None
     fast_forward = FastForward(node_stage.state)
     assert not starts(node_stage, fast_forward)
-    evictions.start_evictions(node_stage.state, NODE, EvictPods(pods=()))
+    effects.start_evictions(node_stage.state, NODE, EvictPods(pods=()))
     assert not starts(node_stage, fast_forward)
     assert starts(node_stage, FastForward(node_stage.state))
 
@@ -237,7 +241,7 @@ def unrecorded(node_stage: EvictingNode) -> None:
 
 
 def gone(node_stage: EvictingNode) -> None:
-    api.delete_node(node_stage.state, NODE, "person")
+    UserActions(node_stage.state).delete_node(NODE)
 
 
 @pytest.mark.parametrize("change", [unleased, unrecorded, gone])
@@ -257,7 +261,7 @@ def test_a_node_that_waits_for_jobs_fast_forwards_afterwards() -> None:
     assert starts(node_stage, fast_forward)
 
 
-# Whose preflight is taken as done.
+# Preflights that are answered at the start.
 
 
 UNCHECKED: dict[str, Change] = {
@@ -267,7 +271,7 @@ UNCHECKED: dict[str, Change] = {
     "no driver agent": without("driver"),
     "a silent driver agent": agent("driver", silent_at=9000.0),
     "a process on the host": machine(host_processes=1),
-    "something in the way": machine(obstacles=(Finding(code="disk", message="it is full"),)),
+    "a preflight finding": machine(obstacles=(Finding(code="disk", message="it is full"),)),
     "a pod of a DaemonSet": tenant(exemption=EvictionExemption.DAEMON_SET),
     "a bare pod": tenant(bare=True),
     "a pod with an emptyDir": tenant(empty_dir=True),
@@ -283,24 +287,24 @@ CHECKED: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("what", CHECKED)
-def test_a_preflight_without_findings_is_answered_in_advance(what: str) -> None:
+@pytest.mark.parametrize("change", CHECKED)
+def test_a_preflight_without_findings_is_answered_at_the_start(change: str) -> None:
     node_stage = EvictingNode(WEB)
-    CHECKED[what](node_stage)
+    CHECKED[change](node_stage)
     FastForward(node_stage.state)
-    seen = node_stage.stage.node(NODE)
-    assert seen is not None
-    found = seen.preflight
-    assert found is not None
-    assert found.answer == Preflight(check=f"check-{NODE}", label=NEW_LABEL)
-    assert (found.label, found.asked_at) == (NEW_LABEL, node_stage.stage.now)
+    node = node_stage.stage.node(NODE)
+    assert node is not None
+    query = node.preflight
+    assert query is not None
+    assert query.answer == Preflight(check=f"check-{NODE}", label=NEW_LABEL)
+    assert (query.label, query.asked_at) == (NEW_LABEL, node_stage.stage.now)
 
 
-@pytest.mark.parametrize("what", UNCHECKED)
-def test_other_preflights_are_not_answered_in_advance(what: str) -> None:
+@pytest.mark.parametrize("change", UNCHECKED)
+def test_a_preflight_with_findings_is_not_answered_at_the_start(change: str) -> None:
     node_stage = EvictingNode(WEB)
-    UNCHECKED[what](node_stage)
-    known = node_stage.state.memory_of(NODE)
-    known.preflight = None
+    UNCHECKED[change](node_stage)
+    memory = node_stage.state.memory_of(NODE)
+    memory.preflight = None
     FastForward(node_stage.state)
-    assert known.preflight is None
+    assert memory.preflight is None

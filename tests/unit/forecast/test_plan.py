@@ -5,18 +5,20 @@ from libs.contracts.facts import Gate
 from libs.contracts.node import WaitCode
 from libs.contracts.reports import Finding, Preflight
 from libs.contracts.rollout import Brake, RolloutSpec
-from libs.forecast import DefaultAssumptions, Percentiles, plan
-from libs.forecast.world import NEVER, ProcessEnd, SteadyWorld, WorldModel, WorldOverride
+from libs.forecast.plan import plan
+from libs.forecast.rollout_plan import Percentiles
+from libs.forecast.world import NEVER, ProcessEnd
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import (
     GRANTED,
     IDLE_LIFE,
-    FixedWorlds,
-    VariedWorlds,
+    WorldOf,
     awaiting_jobs,
     cordoned_node,
+    fixed_worlds,
     forecast_for,
     gpu_pod,
     idle_nodes,
@@ -24,6 +26,7 @@ from tests.unit.forecast.builders import (
     old_node,
     pool_with_limits,
     remark_with,
+    varied_worlds,
 )
 from tests.unit.rollout.builders import (
     NEW,
@@ -37,189 +40,184 @@ from tests.unit.rollout.builders import (
     without_driver,
 )
 
-# When.
 
-
-def test_the_order_the_starts_and_the_ends_are_those_of_the_play() -> None:
+def test_a_plan_of_one_play_has_its_order_starts_and_ends() -> None:
     nodes = (old_node("node-1", gpu_pod("a")), old_node("node-2"))
-    made = forecast_for(pool_with_limits(parallel=1), nodes)
-    assert [node.node for node in made.nodes] == ["node-2", "node-1"]
-    first, second = made.nodes
+    planned = forecast_for(pool_with_limits(parallel=1), nodes)
+    assert [node.node for node in planned.nodes] == ["node-2", "node-1"]
+    first, second = planned.nodes
     assert first.start.p50 == first.start.p95 == pytest.approx(0.06, abs=0.1)
     assert first.end.p50 == pytest.approx(0.06 + IDLE_LIFE, abs=0.1)
     assert second.start.p50 == pytest.approx(0.06 + IDLE_LIFE + GRANTED, abs=0.2)
-    assert made.makespan == second.end
-    assert (made.loss.nodes, made.loss.gpus) == (1, 8)
-    assert made.gpu_hours_lost == pytest.approx(8 * (2 * IDLE_LIFE + 1.02) / 3600, rel=0.01)
-    assert made.plays == 1
+    assert planned.makespan == second.end
+    assert (planned.loss.nodes, planned.loss.gpus) == (1, 8)
+    assert planned.gpu_hours_lost == pytest.approx(8 * (2 * IDLE_LIFE + 1.02) / 3600, rel=0.01)
+    assert planned.plays == 1
 
 
-def test_of_several_plays_half_are_over_before_nineteen_of_twenty() -> None:
-    made = forecast_for(pool_with_limits(parallel=2), idle_nodes(6), VariedWorlds(), plays=9)
-    assert len(made.nodes) == 6
-    for node in made.nodes:
-        for likely in (node.start, node.end):
-            assert likely.p50 is not None
-            assert likely.p95 is not None
-            assert likely.p50 <= likely.p95
-    assert made.makespan.p50 is not None
-    assert made.makespan.p95 is not None
-    assert made.makespan.p50 < made.makespan.p95
-    remark_with(made, "9 plays", "the 95 % figure is the worst")
+def test_p50_is_before_p95_in_several_plays() -> None:
+    planned = forecast_for(pool_with_limits(parallel=2), idle_nodes(6), varied_worlds(), plays=9)
+    assert len(planned.nodes) == 6
+    for node in planned.nodes:
+        for percentiles in (node.start, node.end):
+            assert percentiles.p50 is not None
+            assert percentiles.p95 is not None
+            assert percentiles.p50 <= percentiles.p95
+    assert planned.makespan.p50 is not None
+    assert planned.makespan.p95 is not None
+    assert planned.makespan.p50 < planned.makespan.p95
+    remark_with(planned, "9 plays", "the 95 % figure is the worst")
 
 
-class EveryThirdWorldOdd:
-    """Worlds of which every third is odd."""
-
-    basis = ("In worlds that differ.",)
-
-    def __init__(self, *oddities: WorldOverride) -> None:
-        self._oddities = oddities
-
-    def world(self, seed: int) -> WorldModel:
-        return SteadyWorld(overrides=self._oddities if seed % 3 == 2 else ())
+def every_third(*overrides: WorldOverride) -> WorldOf:
+    """Return worlds of which every third has these overrides."""
+    return lambda seed: SteadyWorld(overrides=overrides if seed % 3 == 2 else ())
 
 
-def test_of_those_that_start_together_as_a_rule_the_one_that_may_be_late_comes_last() -> None:
+def test_nodes_with_equal_medians_are_ordered_by_p95() -> None:
     nodes = (*idle_nodes(2), old_node("node-3", gpu_pod("a")), old_node("node-4"))
-    late = EveryThirdWorldOdd(WorldOverride(node="node-1", load=ProcessEnd(100.0)))
-    made = forecast_for(pool_with_limits(parallel=2), nodes, late, plays=3)
-    third, fourth = node_forecast(made, "node-3").start, node_forecast(made, "node-4").start
+    late = every_third(WorldOverride(node="node-1", load=ProcessEnd(100.0)))
+    planned = forecast_for(pool_with_limits(parallel=2), nodes, late, plays=3)
+    third, fourth = node_forecast(planned, "node-3").start, node_forecast(planned, "node-4").start
     assert third.p50 == fourth.p50
     assert fourth.p95 == fourth.p50
     assert third.p95 == pytest.approx((fourth.p95 or 0.0) + IDLE_LIFE + GRANTED, abs=0.1)
-    assert [node.node for node in made.nodes] == ["node-1", "node-2", "node-4", "node-3"]
+    assert [node.node for node in planned.nodes] == ["node-1", "node-2", "node-4", "node-3"]
 
 
-def test_the_same_seed_gives_the_same_plan_and_another_one_another() -> None:
-    one, again, other = (
+def test_equal_seeds_give_equal_plans() -> None:
+    first, second, different = (
         forecast_for(
-            pool_with_limits(parallel=2), idle_nodes(4), VariedWorlds(), plays=2, seed=seed
+            pool_with_limits(parallel=2), idle_nodes(4), varied_worlds(), plays=2, seed=seed
         )
         for seed in (5, 5, 50)
     )
-    assert one == again
-    assert one.makespan != other.makespan
+    assert first == second
+    assert first.makespan != different.makespan
 
 
-def test_the_order_in_which_nodes_are_given_does_not_matter() -> None:
+def test_the_order_of_nodes_and_pools_does_not_change_the_plan() -> None:
     nodes = [old_node(f"node-{number}", gpu_pod(f"w{number}")) for number in range(5)]
-    given = pool_with_limits(parallel=2)
-    other = replace(given, key="other")
+    pool = pool_with_limits(parallel=2)
+    other = replace(pool, key="other")
     plans = [
         plan(
             Fleet(pools=pools, nodes={node.name: node for node in order}),
             instant(),
             pool=POOL,
-            assumptions=VariedWorlds(),
+            world_of=varied_worlds(),
             plays=2,
         )
         for order in (nodes, nodes[::-1], [*nodes[2:], *nodes[:2]])
-        for pools in ({POOL: given, "other": other}, {"other": other, POOL: given})
+        for pools in ({POOL: pool, "other": other}, {"other": other, POOL: pool})
     ]
-    assert all(made == plans[0] for made in plans)
+    assert all(planned == plans[0] for planned in plans)
 
 
-def test_nodes_in_place_are_no_part_of_it() -> None:
-    made = forecast_for(pool_with_limits(), [done("node-1"), old_node("node-2")])
-    assert [node.node for node in made.nodes] == ["node-2"]
-    nothing = forecast_for(pool_with_limits(), [done("node-1")])
-    assert not nothing.nodes
-    assert nothing.makespan == Percentiles(0.0, 0.0)
-    remark_with(nothing, "there is nothing to do")
+def test_nodes_in_place_are_not_in_the_plan() -> None:
+    planned = forecast_for(pool_with_limits(), [done("node-1"), old_node("node-2")])
+    assert [node.node for node in planned.nodes] == ["node-2"]
+    empty = forecast_for(pool_with_limits(), [done("node-1")])
+    assert not empty.nodes
+    assert empty.makespan == Percentiles(0.0, 0.0)
+    remark_with(empty, "there is nothing to do")
 
 
-def test_how_many_plays_there_are_depends_on_the_size() -> None:
+def test_the_number_of_plays_depends_on_the_size() -> None:
     assert forecast_for(pool_with_limits(), idle_nodes(1), plays=None).plays == 20
     with pytest.raises(ValueError, match="cannot forecast with 0 plays"):
         forecast_for(pool_with_limits(), idle_nodes(1), plays=0)
 
 
-# What nobody can know.
+# Unknown ends.
 
 
-def test_a_job_that_may_run_for_ever_makes_its_node_unknown_and_is_named() -> None:
+def test_the_end_of_a_node_with_an_endless_job_is_unknown() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     nodes = [old_node("node-1", gpu_pod("train", job=True)), old_node("node-2")]
-    made = forecast_for(pool_with_limits(**awaiting_jobs()), nodes, FixedWorlds(endless))
-    busy = node_forecast(made, "node-1")
-    assert busy.start.p50 is not None
-    assert busy.end == Percentiles(None, None)
-    assert busy.wait is not None
-    assert busy.wait.code is WaitCode.JOBS
-    assert node_forecast(made, "node-2").end.p50 is not None
-    assert made.makespan == Percentiles(None, None)
-    remark_with(made, "The end of node-1 is unknown", "ml/train")
+    planned = forecast_for(pool_with_limits(**awaiting_jobs()), nodes, fixed_worlds(endless))
+    node = node_forecast(planned, "node-1")
+    assert node.start.p50 is not None
+    assert node.end == Percentiles(None, None)
+    assert node.wait is not None
+    assert node.wait.code is WaitCode.JOBS
+    assert node_forecast(planned, "node-2").end.p50 is not None
+    assert planned.makespan == Percentiles(None, None)
+    remark_with(planned, "The end of node-1 is unknown", "ml/train")
 
 
-def test_a_limit_for_jobs_makes_it_known_again() -> None:
+def test_the_end_of_a_node_is_known_with_a_limit_for_jobs() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     nodes = [old_node("node-1", gpu_pod("train", job=True))]
-    made = forecast_for(pool_with_limits(**awaiting_jobs(1800)), nodes, FixedWorlds(endless))
-    assert made.makespan.p50 == pytest.approx(1800 + IDLE_LIFE, abs=5)
-    assert made.nodes[0].evicted == ("ml/train",)
-    assert made.nodes[0].wait is None
+    planned = forecast_for(pool_with_limits(**awaiting_jobs(1800)), nodes, fixed_worlds(endless))
+    assert planned.makespan.p50 == pytest.approx(1800 + IDLE_LIFE, abs=5)
+    assert planned.nodes[0].evicted == ("ml/train",)
+    assert planned.nodes[0].wait is None
 
 
 def test_the_node_that_holds_up_the_proof_is_named_with_its_job() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     pool = pool_with_limits(threshold="1", **awaiting_jobs())
-    made = forecast_for(
-        pool, [old_node("node-1", gpu_pod("train", job=True)), *busy(2)], FixedWorlds(endless)
+    planned = forecast_for(
+        pool,
+        [old_node("node-1", gpu_pod("train", job=True)), *busy_nodes(2)],
+        fixed_worlds(endless),
     )
-    assert made.proof is not None
-    assert (made.proof.threshold, made.proof.after) == (1, Percentiles(None, None))
-    assert made.proof.delay is not None
-    assert made.proof.delay.node == "node-1"
-    assert made.proof.delay.detail == "waiting for jobs to finish: ml/train"
-    remark_with(made, "node-1 delays the proof", "ml/train")
-    later = node_forecast(made, "node-2").wait
-    assert later is not None
-    assert later.code is WaitCode.PROOF
+    assert planned.proof is not None
+    assert (planned.proof.threshold, planned.proof.after) == (1, Percentiles(None, None))
+    assert planned.proof.delay is not None
+    assert planned.proof.delay.node == "node-1"
+    assert planned.proof.delay.detail == "waiting for jobs to finish: ml/train"
+    remark_with(planned, "node-1 delays the proof", "ml/train")
+    wait = node_forecast(planned, "node-2").wait
+    assert wait is not None
+    assert wait.code is WaitCode.PROOF
 
 
-def busy(count: int) -> list[NodeView]:
+def busy_nodes(count: int) -> list[NodeView]:
     return [
         old_node(f"node-{number}", gpu_pod(f"x{number}"), gpu_pod(f"y{number}"))
         for number in range(2, count + 2)
     ]
 
 
-def test_a_proof_that_takes_its_time_is_no_holdup() -> None:
-    made = forecast_for(pool_with_limits(threshold="2"), idle_nodes(4))
-    assert made.proof is not None
-    assert made.proof.threshold == 2
-    assert made.proof.after.p50 == pytest.approx(IDLE_LIFE, abs=0.5)
-    assert made.proof.delay is None
-    remark_with(made, "Until 2 nodes have proven the driver")
+def test_a_proof_of_usual_length_is_no_delay() -> None:
+    planned = forecast_for(pool_with_limits(threshold="2"), idle_nodes(4))
+    assert planned.proof is not None
+    assert planned.proof.threshold == 2
+    assert planned.proof.after.p50 == pytest.approx(IDLE_LIFE, abs=0.5)
+    assert planned.proof.delay is None
+    remark_with(planned, "Until 2 nodes have proven the driver")
 
 
-# What will not start.
+# Nodes that do not start.
 
 
 def test_max_unavailable_0_starts_unavailable_nodes_only() -> None:
-    made = forecast_for(pool_with_limits(unavailable=0), [*idle_nodes(3), cordoned_node("node-4")])
+    planned = forecast_for(
+        pool_with_limits(unavailable=0), [*idle_nodes(3), cordoned_node("node-4")]
+    )
     for name in ("node-1", "node-2", "node-3"):
-        node = node_forecast(made, name)
+        node = node_forecast(planned, name)
         assert (node.start, node.end) == (Percentiles(), Percentiles())
         assert node.wait is not None
         assert node.wait.code is WaitCode.BUDGET
-    assert node_forecast(made, "node-4").end.p50 is not None
-    assert made.makespan == Percentiles(None, None)
-    assert made.loss.nodes == 1
-    assert made.gpu_hours_lost == 0.0
-    remark_with(made, "maxUnavailable is 0", "1 node")
-    remark_with(made, "3 nodes will not start (budget)", "node-1, node-2, node-3")
+    assert node_forecast(planned, "node-4").end.p50 is not None
+    assert planned.makespan == Percentiles(None, None)
+    assert planned.loss.nodes == 1
+    assert planned.gpu_hours_lost == 0.0
+    remark_with(planned, "maxUnavailable is 0", "1 node")
+    remark_with(planned, "3 nodes will not start (budget)", "node-1, node-2, node-3")
 
 
 def test_a_node_that_cannot_start_does_not_delay_the_others() -> None:
     nodes = [*idle_nodes(2), old_node("node-3", ready=False), old_node("node-4", skip=True)]
-    made = forecast_for(pool_with_limits(), nodes)
-    assert made.makespan.p50 == pytest.approx(IDLE_LIFE, abs=1)
-    assert node_forecast(made, "node-3").wait is not None
-    remark_with(made, "1 node will not start (not-ready): node-3")
-    remark_with(made, "1 node will not start (skipped): node-4")
-    remark_with(made, "1 of them are unavailable already")
+    planned = forecast_for(pool_with_limits(), nodes)
+    assert planned.makespan.p50 == pytest.approx(IDLE_LIFE, abs=1)
+    assert node_forecast(planned, "node-3").wait is not None
+    remark_with(planned, "1 node will not start (not-ready): node-3")
+    remark_with(planned, "1 node will not start (skipped): node-4")
+    remark_with(planned, "1 of them are unavailable already")
 
 
 def test_preflight_findings_persist_in_the_forecast() -> None:
@@ -228,73 +226,85 @@ def test_preflight_findings_persist_in_the_forecast() -> None:
     asked = PreflightQuery(
         label=label_of(NEW), asked_at=NOW - 30, answered_at=NOW - 29, answer=answer
     )
-    made = forecast_for(
+    planned = forecast_for(
         pool_with_limits(), [old_node("node-1", preflight=asked), old_node("node-2")]
     )
-    assert node_forecast(made, "node-1").start == Percentiles()
-    remark_with(made, "1 node will not start (preflight): node-1", "nouveau is loaded")
-    assert node_forecast(made, "node-2").end.p50 is not None
+    assert node_forecast(planned, "node-1").start == Percentiles()
+    remark_with(planned, "1 node will not start (preflight): node-1", "nouveau is loaded")
+    assert node_forecast(planned, "node-2").end.p50 is not None
 
 
 def test_a_pod_that_must_not_be_evicted_keeps_its_node_from_starting() -> None:
-    policy = pool_with_limits()
-    kept = replace(
-        policy, upgrade=replace(policy.upgrade, pod_deletion=type(policy.upgrade.pod_deletion)())
+    default_pool = pool_with_limits()
+    pool = replace(
+        default_pool,
+        upgrade=replace(
+            default_pool.upgrade, pod_deletion=type(default_pool.upgrade.pod_deletion)()
+        ),
     )
-    made = forecast_for(kept, [old_node("node-1", gpu_pod("solo", bare=True)), old_node("node-2")])
-    assert node_forecast(made, "node-1").start == Percentiles()
-    assert node_forecast(made, "node-1").evicted == ()
-    remark_with(made, "will not start (preflight): node-1", "ml/solo")
-
-
-def test_a_driver_that_never_loads_is_halted_and_the_rest_waits_for_a_person() -> None:
-    bad = WorldOverride(load=ProcessEnd(1.0, 1))
-    made = forecast_for(
-        pool_with_limits(parallel=1, threshold="1"), idle_nodes(3), FixedWorlds(bad)
+    planned = forecast_for(
+        pool, [old_node("node-1", gpu_pod("solo", bare=True)), old_node("node-2")]
     )
-    assert made.halted_plays == 1
-    assert [node.failed_plays for node in made.nodes].count(1) == 1
-    assert made.makespan == Percentiles(None, None)
-    remark_with(made, "In 1 of 1 plays the driver is halted")
-    remark_with(made, "2 nodes will not start (halted)")
+    assert node_forecast(planned, "node-1").start == Percentiles()
+    assert node_forecast(planned, "node-1").evicted == ()
+    remark_with(planned, "will not start (preflight): node-1", "ml/solo")
 
 
-def test_a_foreign_operator_holds_up_everything() -> None:
-    moment = instant(foreign_operator="the GPU Operator leads (lease of 3 s ago)")
-    made = plan(
+def test_a_driver_that_never_loads_is_halted_and_the_other_nodes_do_not_start() -> None:
+    never_loads = WorldOverride(load=ProcessEnd(1.0, 1))
+    planned = forecast_for(
+        pool_with_limits(parallel=1, threshold="1"), idle_nodes(3), fixed_worlds(never_loads)
+    )
+    assert planned.halted_plays == 1
+    assert [node.failed_plays for node in planned.nodes].count(1) == 1
+    assert planned.makespan == Percentiles(None, None)
+    remark_with(planned, "In 1 of 1 plays the driver is halted")
+    remark_with(planned, "2 nodes will not start (halted)")
+
+
+def test_no_node_starts_while_a_foreign_operator_leads() -> None:
+    now = instant(foreign_operator="the GPU Operator leads (lease of 3 s ago)")
+    planned = plan(
         fleet(pool_with_limits(), *idle_nodes(2)),
-        moment,
+        now,
         pool=POOL,
-        assumptions=FixedWorlds(),
+        world_of=fixed_worlds(),
         plays=1,
     )
-    assert made.makespan == Percentiles(None, None)
-    remark_with(made, "2 nodes will not start (foreign-operator)", "the GPU Operator leads")
+    assert planned.makespan == Percentiles(None, None)
+    remark_with(planned, "2 nodes will not start (foreign-operator)", "the GPU Operator leads")
 
 
-def test_a_pause_is_named_and_not_counted() -> None:
+def test_a_pause_is_reported_and_does_not_change_the_times() -> None:
     pool = pool_with_limits()
     assert pool.rollout is not None
-    held = replace(pool, rollout=replace(pool.rollout, spec=RolloutSpec(brake=Brake.PAUSE)))
-    made = forecast_for(held, idle_nodes(2))
-    assert made.makespan == forecast_for(pool, idle_nodes(2)).makespan
-    remark_with(made, "the brake is Pause", "from the end of the pause")
+    paused = replace(pool, rollout=replace(pool.rollout, spec=RolloutSpec(brake=Brake.PAUSE)))
+    planned = forecast_for(paused, idle_nodes(2))
+    assert planned.makespan == forecast_for(pool, idle_nodes(2)).makespan
+    remark_with(planned, "the brake is Pause", "from the end of the pause")
 
 
-# Other beginnings.
+# Failed nodes and refused evictions.
 
 
-def test_a_failed_node_and_one_without_a_driver_are_foreseen_too() -> None:
-    lost = without_driver(old_node("node-3", gate=Gate()))
-    made = forecast_for(
-        pool_with_limits(), [failed("node-1", "target-old"), old_node("node-2"), lost]
+def test_failed_and_driverless_nodes_are_planned_too() -> None:
+    driverless = without_driver(old_node("node-3", gate=Gate()))
+    planned = forecast_for(
+        pool_with_limits(), [failed("node-1", "target-old"), old_node("node-2"), driverless]
     )
-    assert all(node.end.p50 is not None for node in made.nodes)
-    assert node_forecast(made, "node-1").start.p50 == pytest.approx(0.1, abs=3)
-    assert made.loss.nodes == 3
+    assert all(node.end.p50 is not None for node in planned.nodes)
+    assert node_forecast(planned, "node-1").start.p50 == pytest.approx(0.1, abs=3)
+    assert planned.loss.nodes == 3
 
 
-def test_in_a_usual_world_the_assumptions_are_named() -> None:
-    made = forecast_for(pool_with_limits(parallel=0), idle_nodes(3), DefaultAssumptions(), plays=2)
-    remark_with(made, "Assumed, not seen in this fleet", "a driver loads 2 min")
-    remark_with(made, "How often things go wrong is assumed")
+def test_a_refusing_disruption_budget_is_reported_with_its_consequence() -> None:
+    pod = gpu_pod("web", budget="ml/web-budget")
+    planned = forecast_for(pool_with_limits(), [old_node("node-1", pod), old_node("node-2")])
+    node = node_forecast(planned, "node-1")
+    assert node.blocked_by == ("ml/web-budget (keeps ml/web)",)
+    assert node.end == Percentiles(None, None)
+    assert node.failed_plays == 1
+    assert node.wait is not None
+    assert node.wait.code is WaitCode.FAILED
+    remark_with(planned, "1 disruption budget would refuse", "ml/web-budget")
+    remark_with(planned, "will probably fail", "node-1")

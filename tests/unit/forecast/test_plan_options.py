@@ -1,14 +1,15 @@
-"""What would be if the pool were otherwise, and what it had to be to be through in time."""
+"""Plans with other limits or targets, and the limits required to finish in time."""
 
 import pytest
 
-from libs.forecast import Percentiles, PlanOptions
-from libs.forecast.world import NEVER, WorldOverride
+from libs.forecast.options import PlanOptions
+from libs.forecast.rollout_plan import Percentiles
+from libs.forecast.world import NEVER
 from libs.rollout.views.pool import Build
+from libs.testing.stage.worlds import WorldOverride
 from tests.unit.forecast.builders import (
-    FixedWorlds,
-    VariedWorlds,
     awaiting_jobs,
+    fixed_worlds,
     forecast_for,
     gpu_pod,
     idle_nodes,
@@ -16,87 +17,90 @@ from tests.unit.forecast.builders import (
     old_node,
     pool_with_limits,
     remark_with,
+    varied_worlds,
 )
 from tests.unit.rollout.builders import NEW, NOW, VARIANT, done, required
 
 
-def test_another_budget_is_foreseen_on_wish() -> None:
+def test_the_plan_follows_a_given_budget() -> None:
     serial = forecast_for(pool_with_limits(parallel=1), idle_nodes(4))
-    wished = forecast_for(
+    parallel = forecast_for(
         pool_with_limits(parallel=1),
         idle_nodes(4),
         options=PlanOptions(max_parallel=0, max_unavailable=2),
     )
-    assert wished.loss.nodes == 2
+    assert parallel.loss.nodes == 2
     assert serial.makespan.p50 is not None
-    assert wished.makespan.p50 == pytest.approx(serial.makespan.p50 / 2, rel=0.05)
+    assert parallel.makespan.p50 == pytest.approx(serial.makespan.p50 / 2, rel=0.05)
 
 
-def test_another_driver_is_foreseen_on_wish() -> None:
-    there = [done("node-1"), done("node-2")]
-    assert not forecast_for(pool_with_limits(), there).nodes
+def test_the_plan_follows_a_given_target() -> None:
+    nodes = [done("node-1"), done("node-2")]
+    assert not forecast_for(pool_with_limits(), nodes).nodes
     build = Build(label="label-next", install_digest="install-next")
-    made = forecast_for(
-        pool_with_limits(), there, options=PlanOptions(target="next", builds={VARIANT: build})
+    planned = forecast_for(
+        pool_with_limits(), nodes, options=PlanOptions(target="next", builds={VARIANT: build})
     )
-    assert made.target == "next"
-    assert all(node.end.p50 for node in made.nodes)
-    unknown = forecast_for(pool_with_limits(), there, options=PlanOptions(target="next"))
+    assert planned.target == "next"
+    assert all(node.end.p50 for node in planned.nodes)
+    unknown = forecast_for(pool_with_limits(), nodes, options=PlanOptions(target="next"))
     assert unknown.makespan == Percentiles(None, None)
     remark_with(unknown, "2 nodes will not start (target-missing)")
 
 
 @pytest.mark.parametrize("seconds", [30, 50, 80, 120, 200, 400])
-def test_the_needed_limit_is_the_smallest_that_does(seconds: int) -> None:
+def test_the_required_limit_is_the_smallest_that_suffices(seconds: int) -> None:
     nodes = [
         old_node(f"node-{number}", *[gpu_pod(f"w{number}")] * (number % 2)) for number in range(6)
     ]
-    by_hand = None
+    smallest = None
     for number in range(7):
-        made = forecast_for(pool_with_limits(unavailable=number), nodes, VariedWorlds(), plays=2)
-        if made.makespan.p95 is not None and made.makespan.p95 <= seconds:
-            by_hand = number
+        candidate = forecast_for(
+            pool_with_limits(unavailable=number), nodes, varied_worlds(), plays=2
+        )
+        if candidate.makespan.p95 is not None and candidate.makespan.p95 <= seconds:
+            smallest = number
             break
     found = forecast_for(
-        pool_with_limits(unavailable=1), nodes, VariedWorlds(), plays=2, finish_by=NOW + seconds
+        pool_with_limits(unavailable=1), nodes, varied_worlds(), plays=2, finish_by=NOW + seconds
     )
     assert found.required_limits is not None
-    assert found.required_limits.max_unavailable == by_hand
-    if by_hand is None:
+    assert found.required_limits.max_unavailable == smallest
+    if smallest is None:
         remark_with(found, "No maxUnavailable is known")
     else:
-        remark_with(found, f"set maxUnavailable to {by_hand}:")
+        remark_with(found, f"set maxUnavailable to {smallest}:")
 
 
 def test_a_parallel_limit_that_is_too_small_is_reported() -> None:
-    made = forecast_for(pool_with_limits(parallel=1), idle_nodes(4), finish_by=NOW + 90)
-    assert made.required_limits is not None
-    assert (made.required_limits.max_unavailable, made.required_limits.max_parallel) == (2, 0)
+    planned = forecast_for(pool_with_limits(parallel=1), idle_nodes(4), finish_by=NOW + 90)
+    assert planned.required_limits is not None
+    assert (planned.required_limits.max_unavailable, planned.required_limits.max_parallel) == (2, 0)
     assert forecast_for(pool_with_limits(parallel=1), idle_nodes(4)).required_limits is None
 
 
-def test_with_an_endless_job_no_limit_can_be_named() -> None:
+def test_no_limit_suffices_with_an_endless_job() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     nodes = [old_node("node-1", gpu_pod("train", job=True))]
-    made = forecast_for(
-        pool_with_limits(**awaiting_jobs()), nodes, FixedWorlds(endless), finish_by=NOW + 9000
+    planned = forecast_for(
+        pool_with_limits(**awaiting_jobs()), nodes, fixed_worlds(endless), finish_by=NOW + 9000
     )
-    assert made.required_limits is not None
-    assert made.required_limits.max_unavailable is None
-    assert "is unknown whatever" in made.required_limits.why
+    assert planned.required_limits is not None
+    assert planned.required_limits.max_unavailable is None
+    assert "is unknown whatever" in planned.required_limits.why
 
 
 def test_a_time_in_the_past_is_reported() -> None:
-    made = forecast_for(pool_with_limits(), idle_nodes(1), finish_by=NOW)
-    assert made.required_limits is not None
-    assert made.required_limits.why == "that time has passed"
+    planned = forecast_for(pool_with_limits(), idle_nodes(1), finish_by=NOW)
+    assert planned.required_limits is not None
+    assert planned.required_limits.why == "that time has passed"
 
 
-def test_a_node_that_is_in_place_without_a_start_needs_no_room() -> None:
-    made = forecast_for(
+def test_a_node_that_needs_no_start_does_not_raise_the_required_limit() -> None:
+    planned = forecast_for(
         pool_with_limits(), [required("node-1", NEW), old_node("node-2")], finish_by=NOW + 3600
     )
-    assert node_forecast(made, "node-1").start.p50 is None
-    assert node_forecast(made, "node-1").end.p50 is not None
-    assert made.required_limits is not None
-    assert made.required_limits.max_unavailable == 1
+    assert node_forecast(planned, "node-1").start.p50 is None
+    assert node_forecast(planned, "node-1").end.p50 is not None
+    assert planned.required_limits is not None
+    assert planned.required_limits.max_unavailable == 1

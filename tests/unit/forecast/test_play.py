@@ -5,22 +5,16 @@ from libs.contracts.node import WaitCode
 from libs.contracts.rollout import TargetRecord
 from libs.forecast.play import play
 from libs.forecast.play_result import PlayResult
-from libs.forecast.stage import Stage
-from libs.forecast.world import (
-    NEVER,
-    ProcessEnd,
-    SeededWorld,
-    SteadyWorld,
-    TimeSpan,
-    ValidationEnd,
-    WorldModel,
-    WorldOverride,
-)
+from libs.forecast.seeded_world import SeededWorld
+from libs.forecast.stage.from_fleet import populate_from_fleet
+from libs.forecast.world import NEVER, ProcessEnd, TimeSpan, ValidationEnd, WorldModel
 from libs.policy.kinds.strategy import OnEvictionTimeout, StrategySpec
 from libs.rollout.decide import decide
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, RolloutView
+from libs.testing.stage import SimulatedStage
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import (
     EVICTED,
     GRANTED,
@@ -35,18 +29,18 @@ from tests.unit.forecast.builders import (
 from tests.unit.rollout.builders import NOW, POOL, fleet, instant, label_of
 
 NEARLY = 0.05
-"""Seconds by which a leap may be off, for each life."""
+"""Seconds by which a fast-forward may differ, for each upgrade."""
 
 
 def played(
-    pool: PoolView, *nodes: NodeView, world: WorldModel | None = None, leaping: bool = True
+    pool: PoolView, *nodes: NodeView, world: WorldModel | None = None, fast_forward: bool = True
 ) -> PlayResult:
     return play(
         fleet(pool, *nodes),
         instant(),
         pool=POOL,
         world=world or SteadyWorld(),
-        fast_forward=leaping,
+        fast_forward=fast_forward,
     )
 
 
@@ -74,10 +68,10 @@ def test_nodes_in_parallel_take_the_calculated_times() -> None:
     assert (result.loss.nodes, result.loss.gpus) == (3, 24)
 
 
-def test_the_idle_start_before_the_busy() -> None:
-    busy = old_node("node-0", gpu_pod("a"))
-    busier = old_node("node-1", gpu_pod("b"), gpu_pod("c"))
-    result = played(pool_with_limits(parallel=1), busier, busy, old_node("node-2"))
+def test_idle_nodes_start_before_busy_nodes() -> None:
+    one_pod = old_node("node-0", gpu_pod("a"))
+    two_pods = old_node("node-1", gpu_pod("b"), gpu_pod("c"))
+    result = played(pool_with_limits(parallel=1), two_pods, one_pod, old_node("node-2"))
     starts = {name: node_result.start or 0.0 for name, node_result in result.nodes.items()}
     assert sorted(starts, key=starts.__getitem__) == ["node-2", "node-0", "node-1"]
 
@@ -87,18 +81,20 @@ def test_the_idle_start_before_the_busy() -> None:
 def test_fast_forward_gives_the_same_result_as_every_step(seed: int, parallel: int) -> None:
     world = SteadyWorld(seed=seed, jitter=2.0)
     nodes = [old_node(f"node-{pods or 0}", *map(gpu_pod, pods)) for pods in ("", "a", "bc")]
-    leaping = played(pool_with_limits(parallel=parallel), *nodes, world=world)
-    stepping = played(pool_with_limits(parallel=parallel), *nodes, world=world, leaping=False)
-    assert leaping.nodes.keys() == stepping.nodes.keys()
-    for name, node_result in leaping.nodes.items():
+    fast_forward = played(pool_with_limits(parallel=parallel), *nodes, world=world)
+    stepping = played(pool_with_limits(parallel=parallel), *nodes, world=world, fast_forward=False)
+    assert fast_forward.nodes.keys() == stepping.nodes.keys()
+    for name, node_result in fast_forward.nodes.items():
         other = stepping.nodes[name]
         assert node_result.evicted == other.evicted
-        assert _life(leaping, name) == pytest.approx(_life(stepping, name), abs=NEARLY)
-    # Before each start an agent may have to be asked first: two seconds that a leap does not take.
-    assert leaping.duration == pytest.approx(stepping.duration, abs=2.5 * len(nodes))
+        assert _upgrade_seconds(fast_forward, name) == pytest.approx(
+            _upgrade_seconds(stepping, name), abs=NEARLY
+        )
+    # A step may send a preflight query before each start: two seconds that a fast-forward skips.
+    assert fast_forward.duration == pytest.approx(stepping.duration, abs=2.5 * len(nodes))
 
 
-def _life(result: PlayResult, name: str) -> float:
+def _upgrade_seconds(result: PlayResult, name: str) -> float:
     node_result = result.nodes[name]
     assert node_result.start is not None
     assert node_result.end is not None
@@ -116,7 +112,7 @@ TROUBLES = {
     "hangs while it loads": WorldOverride(node="node-1", load=ProcessEnd(None)),
     "never unloads": WorldOverride(node="node-1", unload=ProcessEnd(2.0, 1)),
     "does not pass": WorldOverride(node="node-1", validation=ValidationEnd(4.0, "cuda")),
-    "its image never comes": WorldOverride(node="node-1", pull=NEVER),
+    "its image is never pulled": WorldOverride(node="node-1", pull=NEVER),
     "crashes when it is done": WorldOverride(node="node-1", run=ProcessEnd(3600.0, 1)),
     "is guarded for a while": WorldOverride(pod="uid-a", refusal=TimeSpan(42.0)),
     "is guarded for too long": WorldOverride(pod="uid-a", refusal=TimeSpan(1000.0)),
@@ -129,9 +125,9 @@ TROUBLES = {
 def test_fast_forward_hides_no_failure(trouble: str) -> None:
     world = SteadyWorld(overrides=(TROUBLES[trouble],))
     nodes = (old_node("node-1", gpu_pod("a")), *idle_nodes(3)[1:])
-    leaping = played(pool_with_limits(threshold="100%"), *nodes, world=world)
-    stepping = played(pool_with_limits(threshold="100%"), *nodes, world=world, leaping=False)
-    for name, node_result in leaping.nodes.items():
+    fast_forward = played(pool_with_limits(threshold="100%"), *nodes, world=world)
+    stepping = played(pool_with_limits(threshold="100%"), *nodes, world=world, fast_forward=False)
+    for name, node_result in fast_forward.nodes.items():
         other = stepping.nodes[name]
         assert (node_result.end is None, node_result.failed is None) == (
             other.end is None,
@@ -145,12 +141,17 @@ def test_fast_forward_hides_no_failure(trouble: str) -> None:
 def test_as_many_nodes_fail_with_fast_forward_as_without() -> None:
     nodes = [old_node(f"node-{number:02}", gpu_pod(f"a-{number}")) for number in range(12)]
     failed: dict[bool, int] = {}
-    for leaping in (True, False):
+    for fast_forward in (True, False):
         results = [
-            played(pool_with_limits(parallel=5), *nodes, world=SeededWorld(seed), leaping=leaping)
+            played(
+                pool_with_limits(parallel=5),
+                *nodes,
+                world=SeededWorld(seed),
+                fast_forward=fast_forward,
+            )
             for seed in range(2)
         ]
-        failed[leaping] = sum(
+        failed[fast_forward] = sum(
             node_result.end is None for result in results for node_result in result.nodes.values()
         )
     assert failed[True] > 0
@@ -158,13 +159,13 @@ def test_as_many_nodes_fail_with_fast_forward_as_without() -> None:
 
 
 def test_a_fast_forwarded_node_stops_when_its_target_is_halted() -> None:
-    slow = old_node("node-1", gpu_pod("a"))
+    evicting = old_node("node-1", gpu_pod("a"))
     bad = WorldOverride(node="node-2", load=ProcessEnd(1.0, 1))
     late = WorldOverride(pod="uid-a", eviction=TimeSpan(280.0))
-    one = pool_with_limits(threshold="1")
+    pool = pool_with_limits(threshold="1")
     result = played(
-        replace(one, rollout=_proven(one)),
-        slow,
+        replace(pool, rollout=_proven(pool)),
+        evicting,
         idle_nodes(2)[1],
         world=SteadyWorld(overrides=(bad, late)),
     )
@@ -183,7 +184,7 @@ def _proven(pool: PoolView) -> RolloutView:
     return replace(pool.rollout, status=status)
 
 
-def test_a_stepped_play_is_what_the_engine_does_on_a_stage() -> None:
+def test_a_play_without_fast_forward_equals_the_engine_on_a_stage() -> None:
     nodes = [old_node(f"node-{number}", gpu_pod(f"a-{number}")) for number in range(3)]
     given = fleet(pool_with_limits(parallel=2), *nodes)
     for seed in range(2):
@@ -194,21 +195,22 @@ def test_a_stepped_play_is_what_the_engine_does_on_a_stage() -> None:
 
 
 def _simulated(given: Fleet, world: WorldModel) -> dict[str, float]:
-    stage = Stage.from_fleet(given, world=world, now=NOW)
-    ended: dict[str, float] = {}
-    while len(ended) < len(given.nodes):
+    stage = SimulatedStage(world=world, start=NOW)
+    populate_from_fleet(stage.state, given)
+    ends: dict[str, float] = {}
+    while len(ends) < len(given.nodes):
         decision = decide(stage.fleet(), stage.instant())
         stage.carry_out(decision)
-        times = [at for at in (stage.next_at, decision.wake_at) if at is not None]
+        times = [time for time in (stage.next_at, decision.wake_at) if time is not None]
         stage.run_until(min(times))
         for name, node in stage.fleet().nodes.items():
             done = node.driver_label == label_of("target-new") and node.lease is None
             if done and node.state == "upgrade-done" and not node.write_pending:
-                ended.setdefault(name, stage.now - NOW)
-    return ended
+                ends.setdefault(name, stage.now - NOW)
+    return ends
 
 
-def test_a_job_without_an_end_ends_the_play_and_not_the_patience() -> None:
+def test_a_play_ends_although_a_job_never_does() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     busy = old_node("node-1", gpu_pod("train", job=True))
     result = played(
@@ -226,7 +228,7 @@ def test_a_job_without_an_end_ends_the_play_and_not_the_patience() -> None:
     assert result.nodes["node-2"].end is not None
 
 
-def test_released_nodes_come_again_until_it_is_no_use_to_wait() -> None:
+def test_released_nodes_are_retried_until_the_play_gives_up() -> None:
     patient = replace(
         pool_with_limits(),
         strategy=StrategySpec(
@@ -245,7 +247,7 @@ def test_released_nodes_come_again_until_it_is_no_use_to_wait() -> None:
     assert node_result.wait is not None
 
 
-def test_nothing_to_do_is_a_story_too() -> None:
+def test_a_play_may_have_little_or_nothing_to_do() -> None:
     result = played(pool_with_limits(), cordoned_node("node-1"), world=SteadyWorld())
     assert result.nodes["node-1"].end is not None
     assert result.loss.nodes == 1
@@ -253,19 +255,21 @@ def test_nothing_to_do_is_a_story_too() -> None:
     assert not played(pool_with_limits()).nodes
 
 
-def test_with_more_than_two_hundred_nodes_decisions_are_put_off_a_little() -> None:
-    alone, many, more = (played(pool_with_limits(), *idle_nodes(count)) for count in (1, 200, 201))
-    assert many.duration == alone.duration
-    assert more.duration == pytest.approx(alone.duration + 3 * 0.25, abs=0.3)
+def test_decisions_are_delayed_with_more_than_two_hundred_nodes() -> None:
+    one_node, at_most, above = (
+        played(pool_with_limits(), *idle_nodes(count)) for count in (1, 200, 201)
+    )
+    assert at_most.duration == one_node.duration
+    assert above.duration == pytest.approx(one_node.duration + 3 * 0.25, abs=0.3)
 
 
-def test_where_nothing_is_to_come_any_more_the_play_is_over() -> None:
-    dead = old_node("node-1")
+def test_a_play_ends_where_no_event_is_pending() -> None:
+    node = old_node("node-1")
     silent = {
         part: replace(component, last_beat=NOW - 900, silent_at=NOW - 700)
-        for part, component in dead.components.items()
+        for part, component in node.components.items()
     }
-    node_result = played(pool_with_limits(), replace(dead, components=silent)).nodes["node-1"]
+    node_result = played(pool_with_limits(), replace(node, components=silent)).nodes["node-1"]
     assert (node_result.start, node_result.end) == (None, None)
     assert node_result.wait is not None
     assert node_result.wait.code is WaitCode.AGENT_SILENT

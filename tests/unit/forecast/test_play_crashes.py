@@ -1,4 +1,4 @@
-"""What makes no difference about a failed node, and what does."""
+"""Which changes of a failed node are only another crash."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ def crashing(restarts: int, **changes: object) -> NodeView:
     return replace(failed(driver_pods=(pod,)), **changes)
 
 
-def test_another_crash_makes_no_difference() -> None:
+def test_another_crash_of_a_failed_node_is_only_a_crash() -> None:
     starts = replace(crashing(3).driver_pods[0], started=NOW, trouble="")
     assert only_crash_changed(crashing(3), crashing(4))
     assert only_crash_changed(crashing(3), crashing(3, driver_pods=(starts,)))
@@ -25,7 +25,7 @@ def test_another_crash_makes_no_difference() -> None:
 
 READY = driver_pod(NEW, ready=True)
 
-OTHER: dict[str, Callable[[NodeView], NodeView]] = {
+OTHER_CHANGES: dict[str, Callable[[NodeView], NodeView]] = {
     "its driver is up": lambda node: replace(node, driver_pods=(READY,)),
     "it is leased": lambda node: replace(node, lease=lease()),
     "it is cordoned": lambda node: replace(node, cordoned=not node.cordoned),
@@ -33,19 +33,19 @@ OTHER: dict[str, Callable[[NodeView], NodeView]] = {
 }
 
 
-@pytest.mark.parametrize("what", OTHER)
-def test_anything_else_does(what: str) -> None:
-    assert not only_crash_changed(crashing(3), OTHER[what](crashing(4)))
-    assert not only_crash_changed(OTHER[what](crashing(3)), crashing(4))
+@pytest.mark.parametrize("change", OTHER_CHANGES)
+def test_any_other_change_is_more_than_a_crash(change: str) -> None:
+    assert not only_crash_changed(crashing(3), OTHER_CHANGES[change](crashing(4)))
+    assert not only_crash_changed(OTHER_CHANGES[change](crashing(3)), crashing(4))
 
 
 def both(change: Callable[[NodeView], NodeView]) -> tuple[NodeView, NodeView]:
     return change(crashing(3)), change(crashing(4))
 
 
-@pytest.mark.parametrize("what", ["it is leased", "it did not fail"])
-def test_on_a_node_that_is_at_work_or_did_not_fail_each_crash_does(what: str) -> None:
-    assert not only_crash_changed(*both(OTHER[what]))
+@pytest.mark.parametrize("change", ["it is leased", "it did not fail"])
+def test_a_crash_counts_on_a_leased_node_and_on_a_node_that_did_not_fail(change: str) -> None:
+    assert not only_crash_changed(*both(OTHER_CHANGES[change]))
 
 
 def test_added_and_deleted_nodes_are_changes() -> None:

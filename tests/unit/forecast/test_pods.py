@@ -1,4 +1,4 @@
-"""What is said of pods: those that leave, what is lost with them, and who keeps them."""
+"""Evicted pods, what is lost with them, and the disruption budgets that keep them."""
 
 import pytest
 from msgspec.structs import replace
@@ -20,8 +20,8 @@ def leaving(uid: str, refused: str = "") -> PodEviction:
 
 
 def test_pods_are_named_or_given_by_uid() -> None:
-    seen = replace(old_node("node-1", gpu_pod("a")), usage=None)
-    told = replace(
+    watched = replace(old_node("node-1", gpu_pod("a")), usage=None)
+    reported = replace(
         old_node("node-2"),
         pods=None,
         usage=Usage(
@@ -31,7 +31,7 @@ def test_pods_are_named_or_given_by_uid() -> None:
             )
         ),
     )
-    known = pods(seen, told)
+    known = pods(watched, reported)
     assert known.evicted(("uid-d", "uid-c", "uid-b", "uid-a")) == (
         "ml/a",
         "the pod with uid uid-b",
@@ -40,8 +40,8 @@ def test_pods_are_named_or_given_by_uid() -> None:
 
 def test_nodes_without_watched_pods_are_counted() -> None:
     unseen = [replace(old_node(name), pods=None) for name in ("node-1", "node-2")]
-    assert pods(*unseen, old_node("node-3", gpu_pod("a"))).unseen == 2
-    assert pods(old_node("node-3", gpu_pod("a"))).unseen == 0
+    assert pods(*unseen, old_node("node-3", gpu_pod("a"))).unwatched_nodes == 2
+    assert pods(old_node("node-3", gpu_pod("a"))).unwatched_nodes == 0
 
 
 def test_losses_of_a_pod_are_listed() -> None:

@@ -1,4 +1,4 @@
-"""A plan in words, of plans that are made up."""
+"""Remarks about invented plans."""
 
 from math import inf
 from typing import Any
@@ -7,10 +7,15 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
-from libs.forecast.percentiles import Percentiles
 from libs.forecast.play_result import CapacityLoss, ProofDelay
-from libs.forecast.remarks import remarks
-from libs.forecast.rollout_plan import NodeForecast, ProofForecast, RequiredLimits, RolloutPlan
+from libs.forecast.remarks import format_count, format_duration, format_names, remarks
+from libs.forecast.rollout_plan import (
+    NodeForecast,
+    Percentiles,
+    ProofForecast,
+    RequiredLimits,
+    RolloutPlan,
+)
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
@@ -21,22 +26,32 @@ from tests.unit.rollout.builders import NEW, NOW, POOL, failed, fleet, instant
 SURE = Percentiles(1.0, 2.0)
 UNSURE = Percentiles(1.0, None)
 STALE_AGE = 91.0
+ASSUMED = (
+    (
+        "Assumed, not seen in this fleet: a driver loads 2 min (95 %: 4 min);"
+        " a validation 45 s (95 %: 2 min); an unload 4 s (95 %: 20 s);"
+        " a pull of the driver's image 20 s (95 %: 2 min); a pod ends 2 s (95 %: 20 s);"
+        " a job 2 h 00 min (95 %: 24 h 00 min);"
+        " a disruption budget refuses 3 min (95 %: 20 min)."
+    ),
+    "How often things go wrong is assumed, whatever was seen.",
+)
 
 
 def remarks_of(
     *nodes: NodeForecast,
-    there: tuple[NodeView, ...] = (),
+    members: tuple[NodeView, ...] = (),
     pool: PoolView | None = None,
     now: Instant | None = None,
     **changes: Any,
 ) -> tuple[str, ...]:
-    known: dict[str, Any] = {"pool": POOL, "target": NEW, "plays": 20, "nodes": nodes, **changes}
-    given = fleet(pool or pool_with_limits(), *there)
-    return remarks(RolloutPlan(**known), given, given, now or instant(), ("In this world.",))
+    fields: dict[str, Any] = {"pool": POOL, "target": NEW, "plays": 20, "nodes": nodes, **changes}
+    snapshot = fleet(pool or pool_with_limits(), *members)
+    return remarks(RolloutPlan(**fields), snapshot, snapshot, now or instant())
 
 
-def among(said: tuple[str, ...], words: str) -> list[str]:
-    return [remark for remark in said if words in remark]
+def among(texts: tuple[str, ...], words: str) -> list[str]:
+    return [remark for remark in texts if words in remark]
 
 
 def node(number: int = 1, **changes: Any) -> NodeForecast:
@@ -55,27 +70,27 @@ def test_a_smooth_plan_has_few_remarks() -> None:
             " without the work that evicted jobs have to repeat."
         ),
         "Based on 20 plays of this rollout with different random outcomes.",
-        "In this world.",
+        *ASSUMED,
     )
     assert remarks_of() == (
         "Every node is already up to date: there is nothing to do.",
         "Based on 20 plays of this rollout with different random outcomes.",
-        "In this world.",
+        *ASSUMED,
     )
 
 
-# What does not move, or nobody knows when.
+# Nodes that do not start, and unknown ends.
 
 
 def test_nodes_that_never_start_are_named_with_their_remedy() -> None:
-    still = node(
+    never_starts = node(
         start=Percentiles(), end=Percentiles(), wait=waiting(WaitCode.SKIPPED, who="a person")
     )
-    assert among(remarks_of(still), "will not start") == [
+    assert among(remarks_of(never_starts), "will not start") == [
         "1 node will not start (skipped): node-1: ml/train (can be ended by a person)."
     ]
-    alone = replace(still, wait=Wait(code=WaitCode.SKIPPED, detail="so", since=NOW))
-    assert among(remarks_of(alone), "will not start") == [
+    without_owner = replace(never_starts, wait=Wait(code=WaitCode.SKIPPED, detail="so", since=NOW))
+    assert among(remarks_of(without_owner), "will not start") == [
         "1 node will not start (skipped): node-1: so."
     ]
 
@@ -120,7 +135,7 @@ def test_other_nodes_have_no_unknown_end(other: NodeForecast) -> None:
         (5, ["The end of 2 more nodes is unknown too."]),
     ],
 )
-def test_three_are_named_and_the_others_counted(count: int, more: list[str]) -> None:
+def test_three_unknown_ends_are_named_and_the_others_counted(count: int, more: list[str]) -> None:
     found = remarks_of(
         *(node(number, end=Percentiles(), wait=waiting()) for number in range(count))
     )
@@ -128,7 +143,7 @@ def test_three_are_named_and_the_others_counted(count: int, more: list[str]) -> 
     assert among(found, "unknown too") == more
 
 
-# The proof, and what goes wrong.
+# The proof, failures and halts.
 
 
 @pytest.mark.parametrize(
@@ -147,8 +162,8 @@ def test_how_long_the_proof_takes(after: Percentiles, words: str) -> None:
 
 @pytest.mark.parametrize(("seconds", "words"), [(inf, "forever"), (720.0, "for 12 min")])
 def test_a_delay_of_the_proof_is_named(seconds: float, words: str) -> None:
-    held = ProofDelay(node="node-1", detail="ml/train", seconds=seconds)
-    proof = ProofForecast(threshold=2, after=UNSURE, delay=held)
+    delay = ProofDelay(node="node-1", detail="ml/train", seconds=seconds)
+    proof = ProofForecast(threshold=2, after=UNSURE, delay=delay)
     assert f"node-1 delays the proof {words}: ml/train." in remarks_of(node(), proof=proof)
 
 
@@ -166,9 +181,9 @@ def test_a_delay_of_the_proof_is_named(seconds: float, words: str) -> None:
 def test_a_node_that_fails_in_most_plays_will_probably_fail(
     failures: int, plays: int, blocked: tuple[str, ...], expected: bool
 ) -> None:
-    one = node(failed_plays=failures, blocked_by=blocked)
+    failing = node(failed_plays=failures, blocked_by=blocked)
     words = "1 node will probably fail and stay cordoned: node-1."
-    assert (words in remarks_of(one, plays=plays)) == expected
+    assert (words in remarks_of(failing, plays=plays)) == expected
 
 
 def test_failures_by_chance_are_counted_from_one_node_on() -> None:
@@ -177,19 +192,19 @@ def test_failures_by_chance_are_counted_from_one_node_on() -> None:
     assert not among(remarks_of(node(1, failed_plays=1), node(2), plays=2), "fail by chance")
 
 
-def test_in_how_many_plays_it_is_halted() -> None:
+def test_the_number_of_halted_plays_is_reported() -> None:
     (found,) = among(remarks_of(node(), halted_plays=3), "is halted")
     assert found.startswith("In 3 of 20 plays the driver is halted because of failures")
 
 
-# What is lost, and what it is based on.
+# Losses, and the basis of the plan.
 
 
-def test_how_much_is_out_of_service_and_how_much_of_it_is_already() -> None:
+def test_the_largest_loss_is_reported_with_the_nodes_already_unavailable() -> None:
     other = replace(old_node("node-3"), pool="else")
-    there = (failed("node-1"), old_node("node-2"), other)
+    members = (failed("node-1"), old_node("node-2"), other)
     (found,) = among(
-        remarks_of(node(), there=there, loss=CapacityLoss(nodes=2, gpus=16, at=60.0)), "At most"
+        remarks_of(node(), members=members, loss=CapacityLoss(nodes=2, gpus=16, at=60.0)), "At most"
     )
     assert found == (
         "At most 2 of 2 nodes are unavailable at one time, with 16 GPUs, 1 min from now;"
@@ -201,7 +216,7 @@ def test_effects_on_pods_are_counted() -> None:
     found = remarks_of(
         node(1, evicted=("ml/a", "ml/b"), lost_pods=("ml/a (bare)",), blocked_by=("ml/w",)),
         node(2, evicted=("ml/c",), blocked_by=("ml/w", "ml/v")),
-        there=(replace(old_node("node-1"), pods=None), old_node("node-2", gpu_pod("c"))),
+        members=(replace(old_node("node-1"), pods=None), old_node("node-2", gpu_pod("c"))),
     )
     assert "3 pods will be evicted." in found
     assert "1 pod will lose something: ml/a (bare)." in found
@@ -210,22 +225,23 @@ def test_effects_on_pods_are_counted() -> None:
 
 
 def test_max_unavailable_0_is_explained() -> None:
-    still = node(2, start=Percentiles(), end=Percentiles(), wait=waiting())
+    never_starts = node(2, start=Percentiles(), end=Percentiles(), wait=waiting())
     (found,) = among(
-        remarks_of(node(1), still, pool=pool_with_limits(unavailable=0)), "maxUnavailable is 0"
+        remarks_of(node(1), never_starts, pool=pool_with_limits(unavailable=0)),
+        "maxUnavailable is 0",
     )
     assert "Already unavailable nodes (1 node) can still start." in found
 
 
-def test_the_limit_that_is_needed_is_named() -> None:
-    some = RequiredLimits(max_unavailable=3, why="with 3 at a time it takes 1 min")
-    none = RequiredLimits(max_unavailable=None, why="that time has passed")
+def test_the_required_limit_is_reported() -> None:
+    known = RequiredLimits(max_unavailable=3, why="with 3 at a time it takes 1 min")
+    unknown = RequiredLimits(max_unavailable=None, why="that time has passed")
     assert (
         "To finish in time, set maxUnavailable to 3: with 3 at a time it takes 1 min."
-        in remarks_of(node(), required_limits=some)
+        in remarks_of(node(), required_limits=known)
     )
     assert "No maxUnavailable is known to finish in time: that time has passed." in remarks_of(
-        node(), required_limits=none
+        node(), required_limits=unknown
     )
 
 
@@ -239,3 +255,29 @@ def test_stale_sources_are_reported() -> None:
 def test_with_few_plays_the_95_percent_figure_is_the_worst(plays: int, few: bool) -> None:
     (found,) = among(remarks_of(node(), plays=plays), "Based on")
     assert ("the 95 % figure is the worst" in found) == few
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "an unknown time"),
+        (0.0, "0 s"),
+        (59.4, "59 s"),
+        (60.0, "1 min"),
+        (3599.0, "60 min"),
+        (3600.0, "1 h 00 min"),
+        (7265.0, "2 h 01 min"),
+        (172_799.0, "48 h 00 min"),
+        (172_800.0, "2.0 days"),
+    ],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_counts_and_names() -> None:
+    assert format_count(1, "node") == "1 node"
+    assert format_count(0, "node") == "0 nodes"
+    assert format_names(["a", "b", "c"]) == "a, b, c"
+    assert format_names(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert format_names([]) == ""

@@ -1,11 +1,11 @@
-"""What a plain way is: one node that goes it, and what about it makes it another one, or none."""
+"""Estimates of upgrades, and the differences that change or prevent one."""
 
 from typing import NamedTuple
 
 import pytest
 
 from libs.contracts.node import Operation, UpgradeState
-from libs.forecast.stage.field_paths import INITIALLY_CORDONED, KEEP_CORDONED, SAFE_LOAD
+from libs.contracts.paths import INITIALLY_CORDONED, KEEP_CORDONED, SAFE_LOAD
 from libs.forecast.stage.objects import DriverPodPhase
 from libs.forecast.upgrade_estimate import UpgradeEstimate
 from libs.forecast.world import NEVER, ProcessEnd, TimeSpan, ValidationEnd
@@ -43,51 +43,57 @@ from tests.unit.forecast.evicting_node import (
 )
 from tests.unit.rollout.builders import NEW
 
-FREED = 5 * SIXTEENTH + SIXTEENTH + 2.0
+PODS_GONE = 5 * SIXTEENTH + SIXTEENTH + 2.0
 """Until the pod is gone: five slots of an earlier leader, the request, and its end."""
-LETTING_GO = 4 * SIXTEENTH + EIGHTH + 1.0
-"""Then, until the label moves."""
-HEARD = 2 * EIGHTH + EIGHTH
-"""Then, until the kubelet hears of it, of the old driver's end and of the new driver."""
-OUT = 1.0 + SIXTEENTH + EIGHTH + 3.0
-"""Then, until the old driver has stopped and its modules are out."""
-SWAPPED = HEARD + OUT + EIGHTH
+DEVICES_CLOSED = 4 * SIXTEENTH + EIGHTH + 1.0
+"""From there until the label moves."""
+KUBELET_ACTS = 2 * EIGHTH + EIGHTH
+"""From there until the kubelet acts on the label, the end of the old driver and the new driver."""
+UNLOADED = 1.0 + SIXTEENTH + EIGHTH + 3.0
+"""From there until the old driver has stopped and its modules are out."""
+SWAPPED = KUBELET_ACTS + UNLOADED + EIGHTH
 """From the move of the label until the new driver starts."""
 LOADED, READY, VALIDATED = 20.0, 1.0, 5 * SIXTEENTH + EIGHTH + 10.0
-GIVEN_BACK = 3 * SIXTEENTH
+UNCORDONED = 3 * SIXTEENTH
 
 
 class EstimateSummary(NamedTuple):
-    """What is said of a way; seconds from now."""
+    """An estimate in seconds from now."""
 
-    moves: float = FREED + LETTING_GO
-    started: float = FREED + LETTING_GO + SWAPPED
-    loaded: float = FREED + LETTING_GO + SWAPPED + LOADED
-    ends: float = FREED + LETTING_GO + SWAPPED + LOADED + READY + VALIDATED + GIVEN_BACK
+    moves: float = PODS_GONE + DEVICES_CLOSED
+    started: float = PODS_GONE + DEVICES_CLOSED + SWAPPED
+    loaded: float = PODS_GONE + DEVICES_CLOSED + SWAPPED + LOADED
+    ends: float = PODS_GONE + DEVICES_CLOSED + SWAPPED + LOADED + READY + VALIDATED + UNCORDONED
     unloads: int = 1
     loads: int = 1
     leaving: int = 1
 
 
 def later(
-    emptied: float = 0.0, started: float = 0.0, loaded: float = 0.0, ended: float = 0.0, **said: int
+    emptied: float = 0.0,
+    started: float = 0.0,
+    loaded: float = 0.0,
+    ended: float = 0.0,
+    **counts: int,
 ) -> EstimateSummary:
-    usual, started, loaded = EstimateSummary(), emptied + started, emptied + started + loaded
+    defaults, started, loaded = EstimateSummary(), emptied + started, emptied + started + loaded
     return EstimateSummary(
-        usual.moves + emptied,
-        usual.started + started,
-        usual.loaded + loaded,
-        usual.ends + loaded + ended,
-        **said,
+        defaults.moves + emptied,
+        defaults.started + started,
+        defaults.loaded + loaded,
+        defaults.ends + loaded + ended,
+        **counts,
     )
 
 
-def told(node_stage: EvictingNode, estimate: UpgradeEstimate | None) -> EstimateSummary | None:
+def summary_of(
+    node_stage: EvictingNode, estimate: UpgradeEstimate | None
+) -> EstimateSummary | None:
     if estimate is None:
         return None
     times = (
-        at - node_stage.stage.now
-        for at in (
+        time - node_stage.stage.now
+        for time in (
             estimate.label_moves_at,
             estimate.driver_starts_at,
             estimate.driver_loads_at,
@@ -100,12 +106,12 @@ def told(node_stage: EvictingNode, estimate: UpgradeEstimate | None) -> Estimate
 
 
 STRICT = PodDeletion()
-LOAD, RUN, VALIDATION = (f"{what} {NEW_LABEL}" for what in ("load", "run", "validation"))
+LOAD, RUN, VALIDATION = (f"{name} {NEW_LABEL}" for name in ("load", "run", "validation"))
 TO_START = SWAPPED + LOADED + READY
 """From the move of the label until the driver is ready."""
 
-NONE: dict[str, Change] = {
-    # Another operation, or another moment of it.
+NOT_ESTIMATED: dict[str, Change] = {
+    # Another operation or phase.
     "a restart": lambda node: node.set_record(operation=Operation.RESTART),
     "waiting for jobs": lambda node: node.set_record(state=UpgradeState.WAIT_FOR_JOBS_REQUIRED),
     "a cordon that was there": lambda node: node.set_record(cordon_adopted=True),
@@ -141,7 +147,7 @@ NONE: dict[str, Change] = {
     "a driver that is deleted": driver(deleting=True),
     "a driver that loads": driver(phase=DriverPodPhase.LOADING),
     "a driver that is off the machine": driver(on_machine=False),
-    # Pods that are not just evicted.
+    # Pods that need more than an eviction.
     "an operand": tenant(exemption=EvictionExemption.OPERAND),
     "an operand without a GPU": add_tenant_pod(gpus=0, exemption=EvictionExemption.OPERAND),
     "a pod of a DaemonSet": tenant(exemption=EvictionExemption.DAEMON_SET),
@@ -154,8 +160,8 @@ NONE: dict[str, Change] = {
     ),
     "a pod that is refused for ever": tenant(eviction_refused_for=None),
     "a pod that never stops": tenant(stop_seconds=None),
-    "a deadline that is just reached": until(FREED),
-    # What goes wrong.
+    "a deadline that is just reached": until(PODS_GONE),
+    # Failures.
     "an image that never comes": world(pull=NEVER),
     "a driver that is never ready": world(ready=NEVER),
     "a driver that crashes later": world(run=ProcessEnd(86_400.0, 1)),
@@ -170,9 +176,9 @@ NONE: dict[str, Change] = {
     "validated at the limit": world(validation=ValidationEnd(limits.VALIDATION)),
 }
 
-SAME: dict[str, Change] = {
+UNCHANGED: dict[str, Change] = {
     "no deadline": lambda node: node.set_record(deadline=None),
-    "a deadline that is just not reached": until(FREED + SIXTEENTH),
+    "a deadline that is just not reached": until(PODS_GONE + SIXTEENTH),
     "a bare pod, with force": tenant(bare=True),
     "a pod with an emptyDir that may be deleted": tenant(empty_dir=True),
     "rules that forbid nothing here": deletion(STRICT),
@@ -195,7 +201,7 @@ SAME: dict[str, Change] = {
     ),
 }
 
-LATER: dict[str, tuple[Change, EstimateSummary]] = {
+CHANGED: dict[str, tuple[Change, EstimateSummary]] = {
     "no pod": (lambda node: node.machine.tenant_pods.clear(), later(-SIXTEENTH - 2.0, leaving=0)),
     "two pods": (add_tenant_pod(stop_seconds=9.0), later(7.0, leaving=2)),
     "no slot of an earlier leader": (
@@ -208,7 +214,7 @@ LATER: dict[str, tuple[Change, EstimateSummary]] = {
     "refused for eleven seconds": (tenant(eviction_refused_for=11.0), later(15.0)),
     "refused for a while already": (long_refused, later(5.0)),
     "refused long ago": (set_fields(lambda node: node.tenant_pod, first_refused=0.0), later()),
-    "an image that takes its time": (world(pull=TimeSpan(30.0)), later(started=30.0 - OUT)),
+    "an image that takes its time": (world(pull=TimeSpan(30.0)), later(started=30.0 - UNLOADED)),
     "a driver that does not stop": (world(stop=NEVER), later(started=PACE.grace_period - 1.0)),
     "a driver that stops late": (
         world(stop=TimeSpan(100.0)),
@@ -247,47 +253,47 @@ LATER: dict[str, tuple[Change, EstimateSummary]] = {
 }
 
 
-def test_an_ordinary_node_is_estimated() -> None:
+def test_a_usual_node_is_estimated() -> None:
     node_stage = EvictingNode(WEB)
     estimate = node_stage.estimate()
     assert estimate is not None
-    assert told(node_stage, estimate) == EstimateSummary()
+    assert summary_of(node_stage, estimate) == EstimateSummary()
     assert estimate.record == node_stage.record
     assert estimate.build == node_stage.pool.builds[NEW][node_stage.node.variant]
     assert estimate.evicted_pods == (node_stage.tenant_pod.uid,)
 
 
-@pytest.mark.parametrize("what", NONE)
-def test_out_of_the_ordinary_nodes_are_not_estimated(what: str) -> None:
+@pytest.mark.parametrize("name", NOT_ESTIMATED)
+def test_unusual_nodes_are_not_estimated(name: str) -> None:
     node_stage = EvictingNode(WEB)
-    NONE[what](node_stage)
+    NOT_ESTIMATED[name](node_stage)
     assert node_stage.estimate() is None
 
 
-@pytest.mark.parametrize("what", SAME)
-def test_irrelevant_differences_do_not_change_the_estimate(what: str) -> None:
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_irrelevant_differences_do_not_change_the_estimate(name: str) -> None:
     node_stage = EvictingNode(WEB)
-    SAME[what](node_stage)
-    assert told(node_stage, node_stage.estimate()) == EstimateSummary()
+    UNCHANGED[name](node_stage)
+    assert summary_of(node_stage, node_stage.estimate()) == EstimateSummary()
 
 
-@pytest.mark.parametrize("what", LATER)
-def test_relevant_differences_change_the_times(what: str) -> None:
+@pytest.mark.parametrize("name", CHANGED)
+def test_relevant_differences_change_the_times(name: str) -> None:
     node_stage = EvictingNode(WEB)
-    change, expected = LATER[what]
+    change, expected = CHANGED[name]
     change(node_stage)
-    assert told(node_stage, node_stage.estimate()) == expected
+    assert summary_of(node_stage, node_stage.estimate()) == expected
 
 
-EITHER = {**SAME, **{what: change for what, (change, _) in LATER.items()}}
-del EITHER["no other agents"]
-"""A leap takes the time in which they would let go, whether they are there or not."""
+ESTIMATED = {**UNCHANGED, **{name: change for name, (change, _) in CHANGED.items()}}
+del ESTIMATED["no other agents"]
+"""A fast-forward includes the time for their quiesce even on a node without these agents."""
 
 
-@pytest.mark.parametrize("what", EITHER)
-def test_the_estimate_equals_a_stepwise_upgrade(what: str) -> None:
+@pytest.mark.parametrize("name", ESTIMATED)
+def test_the_estimate_equals_a_stepwise_upgrade(name: str) -> None:
     node_stage = EvictingNode(WEB)
-    EITHER[what](node_stage)
+    ESTIMATED[name](node_stage)
     estimate = node_stage.estimate()
     assert estimate is not None
     assert upgrade_stepwise(node_stage) == (

@@ -1,4 +1,4 @@
-"""What a node is like after a leap: as if each step had been decided about."""
+"""A node after a fast-forward is as if each step had been decided."""
 
 from typing import Any
 
@@ -7,11 +7,13 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Proven
 from libs.contracts.node import UpgradeState
+from libs.contracts.paths import DRIVER, LEASE, STATE
 from libs.contracts.reports import Evidence
 from libs.forecast.fast_forward import FastForward
-from libs.forecast.stage import Tenant, api
-from libs.forecast.stage.field_paths import DRIVER, LEASE, STATE
-from libs.forecast.world import ProcessEnd, SteadyWorld, WorldOverride
+from libs.forecast.stage import api
+from libs.forecast.world import ProcessEnd
+from libs.testing.stage import Tenant
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.deviations import only_driver_and_validator
 from tests.unit.forecast.evicting_node import (
     NEW_LABEL,
@@ -44,7 +46,7 @@ def as_proof(evidence: Evidence | None) -> Evidence | None:
     return evidence and replace(evidence, at=0.0, steps=())
 
 
-def seen(node_stage: EvictingNode) -> dict[str, Any]:
+def snapshot_of(node_stage: EvictingNode) -> dict[str, Any]:
     machine, record = node_stage.machine, node_stage.record
     agents: dict[str, Any] = {}
     for part, agent in machine.agents.items():
@@ -91,7 +93,7 @@ def test_the_node_is_the_same_as_after_every_step(world: SteadyWorld) -> None:
         each.stage.run_until(each.stage.now + 60.0)
         assert [work.tenant for work in each.machine.tenant_pods.values()] == [CPU, WEB]
         assert each.stage.violations == ()
-    assert seen(fast_forwarded) == seen(stepped)
+    assert snapshot_of(fast_forwarded) == snapshot_of(stepped)
 
 
 def test_idle_slots_carry_the_proof_for_driver_and_validator() -> None:

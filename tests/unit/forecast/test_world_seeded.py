@@ -1,4 +1,4 @@
-"""The world like a fleet: always the same answer, spread as it is said, and by history."""
+"""The seeded world: always the same answer, with the stated distributions and rates."""
 
 import os
 import statistics
@@ -8,30 +8,25 @@ from collections.abc import Callable
 
 import pytest
 
+from libs.forecast.seeded_world import FleetProfile, Lognormal, SeededWorld, draw
 from libs.forecast.world import (
     NEVER,
     RUNS_FOREVER,
     VALIDATION_STEPS,
-    DurationHistory,
-    FleetProfile,
-    Lognormal,
     ProcessEnd,
-    SeededWorld,
     TimeSpan,
     ValidationEnd,
     WorldModel,
 )
+from libs.testing.stage.worlds import SeededFleet
 
 DRAWS = 10_000
 
 CERTAIN = FleetProfile(
-    init_fails=0,
     crashes=0,
-    job_fails=0,
     job_endless=0,
     ignores_stop=0,
     eviction_stuck=0,
-    never_boots=0,
     unload_busy=0,
     unload_hangs=0,
     never_loads=0,
@@ -49,12 +44,9 @@ Question = Callable[[WorldModel, int], TimeSpan | ProcessEnd | ValidationEnd]
 
 QUESTIONS: dict[str, Question] = {
     "pull": lambda world, number: world.pull(f"n{number}", "driver", "main"),
-    "init": lambda world, number: world.init(f"n{number}", "driver", "gate", 0),
     "ready": lambda world, number: world.ready(f"n{number}", "driver", "main", 0),
     "run": lambda world, number: world.run(f"n{number}", "driver", "main", 0),
-    "job": lambda world, number: world.job(f"n{number}", "train", "main", 0),
     "stop": lambda world, number: world.stop(f"n{number}", "train", "main"),
-    "boot": lambda world, number: world.boot(f"n{number}", 0),
     "unload": lambda world, number: world.unload(f"n{number}", 0),
     "load": lambda world, number: world.load(f"n{number}", "a", 0),
     "validation": lambda world, number: world.validation(f"n{number}", "a", 0),
@@ -63,11 +55,11 @@ QUESTIONS: dict[str, Question] = {
     "remainder": lambda world, number: world.remainder(f"ml/train-{number}", 0.0),
 }
 
-FOLLOWS = {name: name for name in QUESTIONS if name != "run"} | {
+DISTRIBUTION_OF = {name: name for name in QUESTIONS if name != "run"} | {
     "eviction": "stop",
     "remainder": "job",
 }
-"""Which of the habits a question's seconds follow."""
+"""The distribution of the profile that the seconds of each question follow."""
 
 
 def _answers(
@@ -91,7 +83,7 @@ def _share(
 
 def test_the_same_question_has_the_same_answer_in_any_order_and_process() -> None:
     script = (
-        "from libs.forecast.world import SeededWorld\n"
+        "from libs.forecast.seeded_world import SeededWorld\n"
         "world = SeededWorld(7)\n"
         "for number in reversed(range(40)):\n"
         "    print(world.load(f'n{number}', 'a', number), world.remainder(f'p{number}', 60.0))\n"
@@ -107,14 +99,14 @@ def test_the_same_question_has_the_same_answer_in_any_order_and_process() -> Non
         for seed in ("1", "2")
     ]
     world = SeededWorld(7)
-    here = [
+    expected = [
         f"{world.load(f'n{number}', 'a', number)} {world.remainder(f'p{number}', 60.0)}"
         for number in range(40)
     ]
-    assert printed[0] == printed[1] == here[::-1]
+    assert printed[0] == printed[1] == expected[::-1]
 
 
-def test_an_answer_is_this_one_on_every_machine() -> None:
+def test_answers_are_equal_on_every_machine() -> None:
     world = SeededWorld(
         7, profile=FleetProfile(load=Lognormal(100.0, 200.0), pull=Lognormal(10.0, 20.0))
     )
@@ -122,38 +114,37 @@ def test_an_answer_is_this_one_on_every_machine() -> None:
     assert world.pull("node-1", "driver", "main") == TimeSpan(18.46)
 
 
-def test_another_seed_is_another_world() -> None:
+def test_different_seeds_give_different_answers() -> None:
     for name in QUESTIONS:
         if name != "run":
-            one, other = (_answers(SeededWorld(seed, profile=CERTAIN), name, 50) for seed in (7, 8))
-            assert one != other, name
+            first, second = (
+                _answers(SeededWorld(seed, profile=CERTAIN), name, 50) for seed in (7, 8)
+            )
+            assert first != second, name
 
 
-def test_parts_of_a_question_are_not_run_together() -> None:
+def test_the_parts_of_a_question_are_separated() -> None:
     world = SeededWorld(7)
     assert world.pull("a", "bc", "d") != world.pull("ab", "c", "d")
     assert world.load("n1", "a", 10) != world.load("n1", "a1", 0)
 
 
-@pytest.mark.parametrize("name", FOLLOWS)
-def test_seconds_follow_the_distribution_that_is_stated(name: str) -> None:
-    stated: Lognormal = getattr(CERTAIN, FOLLOWS[name])
+@pytest.mark.parametrize("name", DISTRIBUTION_OF)
+def test_seconds_follow_the_distribution_of_the_profile(name: str) -> None:
+    distribution: Lognormal = getattr(CERTAIN, DISTRIBUTION_OF[name])
     seconds = sorted(map(_seconds, _answers(SeededWorld(7, profile=CERTAIN), name)))
-    assert statistics.median(seconds) == pytest.approx(stated.median, rel=0.04)
-    assert seconds[DRAWS * 95 // 100] == pytest.approx(stated.p95, rel=0.08)
+    assert statistics.median(seconds) == pytest.approx(distribution.median, rel=0.04)
+    assert seconds[DRAWS * 95 // 100] == pytest.approx(distribution.p95, rel=0.08)
     for share in (0.05, 0.25, 0.75, 0.99):
-        below = sum(each <= stated.quantile(share) for each in seconds) / DRAWS
+        below = sum(value <= distribution.quantile(share) for value in seconds) / DRAWS
         assert below == pytest.approx(share, abs=0.015)
 
 
 RATES = FleetProfile(
-    init_fails=0.1,
     crashes=0.2,
-    job_fails=0.2,
     job_endless=0.1,
     ignores_stop=0.2,
     eviction_stuck=0.1,
-    never_boots=0.2,
     unload_busy=0.2,
     unload_hangs=0.1,
     never_loads=0.0,
@@ -173,17 +164,15 @@ def _failed(answer: TimeSpan | ProcessEnd | ValidationEnd) -> bool:
     return isinstance(answer, ProcessEnd) and answer.exit_code != 0
 
 
-def test_things_go_wrong_by_the_rates_that_are_stated() -> None:
+def test_failures_follow_the_rates_of_the_profile() -> None:
     world = SeededWorld(7, profile=RATES)
     answers = {name: _answers(world, name) for name in QUESTIONS}
-    lost = {
+    endless = {
         name: _share(answers[name], NEVER, RUNS_FOREVER, ValidationEnd(None))
-        for name in ("job", "boot", "stop", "unload", "load", "validation", "refusal", "eviction")
+        for name in ("stop", "unload", "load", "validation", "refusal", "eviction")
     }
-    assert lost == pytest.approx(
+    assert endless == pytest.approx(
         {
-            "job": 0.1,
-            "boot": 0.2,
             "stop": 0.2,
             "unload": 0.1,
             "load": 0.1,
@@ -195,10 +184,10 @@ def test_things_go_wrong_by_the_rates_that_are_stated() -> None:
     )
     failed = {
         name: sum(map(_failed, answers[name])) / DRAWS
-        for name in ("init", "run", "job", "unload", "load", "validation")
+        for name in ("run", "unload", "load", "validation")
     }
     assert failed == pytest.approx(
-        {"init": 0.1, "run": 0.2, "job": 0.2, "unload": 0.2, "load": 0.2, "validation": 0.2},
+        {"run": 0.2, "unload": 0.2, "load": 0.2, "validation": 0.2},
         abs=0.015,
     )
     assert _share(answers["refusal"], TimeSpan(0.0)) == pytest.approx(0.5, abs=0.015)
@@ -207,19 +196,19 @@ def test_things_go_wrong_by_the_rates_that_are_stated() -> None:
 
 def test_a_validation_fails_at_any_step() -> None:
     verdicts = _answers(SeededWorld(7, profile=RATES), "validation")
-    steps = [each.failed for each in verdicts if isinstance(each, ValidationEnd) and each.failed]
+    steps = [end.failed for end in verdicts if isinstance(end, ValidationEnd) and end.failed]
     for step in VALIDATION_STEPS:
         assert steps.count(step) / len(steps) == pytest.approx(0.25, abs=0.03)
 
 
 def test_a_failed_attempt_can_succeed_the_next_time() -> None:
     world = SeededWorld(7, profile=RATES)
-    again = [
+    second_attempts = [
         world.load(f"n{number}", "a", 1).exit_code
         for number in range(1000)
         if world.load(f"n{number}", "a", 0).exit_code
     ]
-    assert sum(again) / len(again) == pytest.approx(0.2, abs=0.06)
+    assert sum(second_attempts) / len(second_attempts) == pytest.approx(0.2, abs=0.06)
 
 
 def test_an_unfit_node_fails_at_every_attempt_with_this_driver_alone() -> None:
@@ -230,7 +219,7 @@ def test_an_unfit_node_fails_at_every_attempt_with_this_driver_alone() -> None:
     assert not all(world.load(node, "b", 0).exit_code for node in unfit)
 
 
-def test_an_unsound_pair_never_passes_where_cuda_is_tried() -> None:
+def test_a_node_with_an_unsound_driver_always_fails_the_cuda_step() -> None:
     world = SeededWorld(
         7, profile=FleetProfile(never_validates=0.3, validation_fails=0, validation_hangs=0)
     )
@@ -240,43 +229,57 @@ def test_an_unsound_pair_never_passes_where_cuda_is_tried() -> None:
     assert 20 <= len(failed) <= 40
 
 
-def test_a_bad_driver_loads_nowhere_and_an_unsound_one_is_never_validated() -> None:
-    world = SeededWorld(7, bad_drivers=frozenset({"bad"}), unsound_drivers=frozenset({"hollow"}))
+def test_a_bad_driver_never_loads_and_an_unsound_driver_never_passes() -> None:
+    world = SeededFleet(7, bad_drivers=frozenset({"bad"}), unsound_drivers=frozenset({"hollow"}))
     for number in range(200):
         assert world.load(f"n{number}", "bad", number).exit_code == 1
         assert world.validation(f"n{number}", "hollow", number).failed == "cuda"
-    good = [world.load(f"n{number}", "hollow", 0).exit_code for number in range(200)]
-    assert sum(good) < 10
-
-
-def test_history_takes_over_once_there_is_enough_of_it() -> None:
-    seen = tuple(float(value) for value in range(100, 130))
-    world = SeededWorld(7, profile=CERTAIN, history=DurationHistory(load=seen, unload=seen[:29]))
-    loads = [_seconds(answer) for answer in _answers(world, "load")]
-    assert min(loads) >= 100.0
-    assert max(loads) <= 129.0
-    assert statistics.median(loads) == pytest.approx(114.5, abs=0.5)
-    assert _answers(world, "unload", 50) == _answers(SeededWorld(7, profile=CERTAIN), "unload", 50)
+    exit_codes = [world.load(f"n{number}", "hollow", 0).exit_code for number in range(200)]
+    assert sum(exit_codes) < 10
 
 
 def test_the_remainder_of_a_job_depends_on_its_age() -> None:
     world = SeededWorld(7, profile=CERTAIN)
     job = CERTAIN.job
     age = job.p95
-    left = sorted(_seconds(world.remainder(f"ml/train-{number}", age)) for number in range(DRAWS))
-    assert statistics.median(left) == pytest.approx(job.quantile(0.975) - age, rel=0.05)
-    assert left[0] >= 0.0
+    remainders = sorted(
+        _seconds(world.remainder(f"ml/train-{number}", age)) for number in range(DRAWS)
+    )
+    assert statistics.median(remainders) == pytest.approx(job.quantile(0.975) - age, rel=0.05)
+    assert remainders[0] >= 0.0
 
 
-def test_a_job_older_than_any_that_ended_is_of_unknown_length() -> None:
-    seen = tuple(float(value) for value in range(30))
-    world = SeededWorld(7, profile=CERTAIN, history=DurationHistory(job=seen))
-    assert world.remainder("ml/train-1", 28.0) != NEVER
-    assert world.remainder("ml/train-1", 29.0) == NEVER
-
-
-def test_a_pod_has_no_longer_than_its_grace() -> None:
+def test_an_eviction_ends_within_the_grace_period() -> None:
     world = SeededWorld(7, profile=CERTAIN)
     spans = [world.eviction(f"ml/train-{number}", 3.0) for number in range(1000)]
     assert max(_seconds(span) for span in spans) == 3.0
     assert TimeSpan(3.0) in spans
+
+
+def test_a_lognormal_is_defined_by_two_of_its_quantiles() -> None:
+    distribution = Lognormal(120.0, 300.0)
+    assert distribution.quantile(0.5) == pytest.approx(120.0)
+    assert distribution.quantile(0.95) == pytest.approx(300.0)
+    assert distribution.quantile(0.05) == pytest.approx(48.0)
+    assert distribution.share_below(120.0) == pytest.approx(0.5)
+    assert distribution.share_below(300.0) == pytest.approx(0.95)
+    assert distribution.share_below(0.0) == 0.0
+    assert distribution.share_below(distribution.quantile(0.123)) == pytest.approx(0.123)
+
+
+@pytest.mark.parametrize(("median", "p95"), [(0.0, 1.0), (-1.0, 1.0), (2.0, 2.0), (3.0, 2.0)])
+def test_invalid_distributions_are_refused(median: float, p95: float) -> None:
+    with pytest.raises(ValueError, match="are no distribution"):
+        Lognormal(median, p95)
+
+
+def test_drawn_numbers_are_uniform_and_independent() -> None:
+    pairs = [draw(f"question {number}") for number in range(10_000)]
+    for column in zip(*pairs, strict=True):
+        for tenth in range(10):
+            share = sum(tenth / 10 <= value < (tenth + 1) / 10 for value in column) / 10_000
+            assert share == pytest.approx(0.1, abs=0.01)
+        assert min(column) > 0.0
+        assert max(column) < 1.0
+    both_below_half = sum(first < 0.5 and second < 0.5 for first, second in pairs) / 10_000
+    assert both_below_half == pytest.approx(0.25, abs=0.015)

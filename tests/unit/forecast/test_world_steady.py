@@ -1,20 +1,12 @@
-"""The simple world: always the same answer, and odd only where it was told to be."""
+"""The steady world: always the usual answer, except for overrides."""
 
 import pytest
 
-from libs.forecast.world import (
-    NEVER,
-    RUNS_FOREVER,
-    ProcessEnd,
-    SteadyWorld,
-    TimeSpan,
-    ValidationEnd,
-    WorldModel,
-    WorldOverride,
-)
+from libs.forecast.world import NEVER, RUNS_FOREVER, ProcessEnd, TimeSpan, WorldModel
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 
 
-def test_everything_takes_its_usual_time() -> None:
+def test_every_answer_has_its_usual_time() -> None:
     world: WorldModel = SteadyWorld(
         pull_seconds=3.0, init_seconds=2.0, ready_seconds=5.0, stop_seconds=4.0, boot_seconds=60.0
     )
@@ -45,7 +37,7 @@ def test_first_attempts_may_fail_and_later_ones_work() -> None:
     assert answers == [ProcessEnd(1.0, 1), ProcessEnd(1.0, 1), RUNS_FOREVER, RUNS_FOREVER]
 
 
-def test_the_first_oddity_that_has_an_answer_has_the_word() -> None:
+def test_the_first_override_with_an_answer_applies() -> None:
     world = SteadyWorld(
         overrides=(
             WorldOverride(node="n1", stop=TimeSpan(9.0)),
@@ -56,13 +48,6 @@ def test_the_first_oddity_that_has_an_answer_has_the_word() -> None:
     assert world.boot("n1", 0) == NEVER
     assert world.boot("n2", 0) == TimeSpan(300.0)
     assert world.stop("n1", "driver", "main") == TimeSpan(9.0)
-
-
-def test_a_boot_may_be_odd_the_first_time_only() -> None:
-    world = SteadyWorld(
-        overrides=(WorldOverride(node="n1", first_attempts=1, boot=TimeSpan(600.0)),)
-    )
-    assert [world.boot("n1", attempt) for attempt in range(2)] == [TimeSpan(600.0), TimeSpan(90.0)]
 
 
 def _spans(world: SteadyWorld) -> list[float]:
@@ -76,53 +61,3 @@ def test_jitter_lengthens_each_time_differently_and_reproducibly() -> None:
     assert len(set(spans)) == 200
     assert all(10.0 <= span < 15.0 for span in spans)
     assert sum(spans) / 200 == pytest.approx(12.5, abs=0.3)
-
-
-def test_another_seed_is_another_world() -> None:
-    assert _spans(SteadyWorld(seed=7, jitter=0.5)) != _spans(SteadyWorld(seed=8, jitter=0.5))
-
-
-def test_an_upgrade_takes_its_usual_time() -> None:
-    world: WorldModel = SteadyWorld(
-        unload_seconds=2.0,
-        load_seconds=30.0,
-        validation_seconds=8.0,
-        job_seconds=100.0,
-        stop_seconds=4.0,
-    )
-    assert world.unload("n1", 0) == ProcessEnd(2.0)
-    assert world.load("n1", "a", 0) == ProcessEnd(30.0)
-    assert world.validation("n1", "a", 0) == ValidationEnd(8.0)
-    assert world.refusal("ml/train") == TimeSpan(0.0)
-    assert world.eviction("ml/train", 30.0) == TimeSpan(4.0)
-    assert world.eviction("ml/train", 3.0) == TimeSpan(3.0)
-    assert world.remainder("ml/train", 30.0) == TimeSpan(70.0)
-    assert world.remainder("ml/train", 130.0) == TimeSpan(0.0)
-
-
-def test_overrides_for_drivers_and_pods() -> None:
-    world = SteadyWorld(
-        overrides=(
-            WorldOverride(driver="bad", load=ProcessEnd(5.0, 1)),
-            WorldOverride(node="n1", first_attempts=1, unload=ProcessEnd(9.0, 1)),
-            WorldOverride(driver="hollow", validation=ValidationEnd(6.0, "cuda")),
-            WorldOverride(pod="ml/gang", refusal=NEVER, eviction=NEVER, remainder=NEVER),
-        )
-    )
-    assert [world.load("n1", driver, 3).exit_code for driver in ("bad", "good")] == [1, 0]
-    assert [world.unload("n1", attempt).exit_code for attempt in (0, 1)] == [1, 0]
-    assert [world.validation("n1", driver, 0).failed for driver in ("hollow", "bad")] == [
-        "cuda",
-        "",
-    ]
-    for pod, known in (("ml/gang", False), ("ml/train", True)):
-        assert (world.refusal(pod) != NEVER) == known
-        assert (world.eviction(pod, 30.0) != NEVER) == known
-        assert (world.remainder(pod, 0.0) != NEVER) == known
-
-
-def test_a_spread_does_not_take_a_pod_beyond_its_grace() -> None:
-    world = SteadyWorld(seed=7, stop_seconds=10.0, jitter=0.5)
-    spans = [world.eviction(f"ml/train-{number}", 12.0).seconds for number in range(50)]
-    assert max(span for span in spans if span is not None) == 12.0
-    assert len(set(spans)) > 10

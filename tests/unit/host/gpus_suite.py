@@ -13,24 +13,24 @@ class GpuFixture(Protocol):
     gpus: Gpus
 
     def load(self, version: str) -> None:
-        """A driver is there from now on."""
+        """Load a driver."""
         ...
 
     def unload(self) -> None:
-        """There is none."""
+        """Unload the driver."""
         ...
 
     def held(self) -> bool:
-        """Return whether the driver is held in the kernel."""
+        """Return whether the library keeps the driver in use."""
         ...
 
     def fail(self, uuid: str, xid: int) -> None:
-        """A GPU reports an error."""
+        """Let a GPU report an error."""
         ...
 
 
 class GpusSuite:
-    """The tests; a subclass brings the fixture `bench`."""
+    """The tests; a subclass provides the fixture `bench`."""
 
     def test_open_fails_without_a_driver(self, bench: GpuFixture) -> None:
         bench.unload()

@@ -56,8 +56,8 @@ def test_an_unchanged_file_is_not_written_or_logged(root: Path) -> None:
 
 def test_undo_restores_the_state_before_the_first_write(root: Path) -> None:
     before = snapshot(root)
-    for word in (b"1", b"2", b"3"):
-        UndoableFiles(Tree(root)).write("/etc/containerd/config.toml", word)
+    for content in (b"1", b"2", b"3"):
+        UndoableFiles(Tree(root)).write("/etc/containerd/config.toml", content)
     UndoableFiles(Tree(root)).undo()
     assert snapshot(root) == before
 
@@ -88,7 +88,7 @@ def test_undo_does_not_restore_a_file_that_others_removed(root: Path) -> None:
     assert not (root / "etc/containerd/config.toml").exists()
 
 
-def test_undo_ignores_a_change_that_was_logged_but_not_made(root: Path) -> None:
+def test_undo_ignores_a_logged_change_that_was_not_carried_out(root: Path) -> None:
     before = snapshot(root)
     UndoableFiles(Tree(root)).write("/etc/cdi/nvidia.yaml", b"ours")
     (root / "etc/cdi/nvidia.yaml").unlink()
@@ -121,15 +121,15 @@ _ACTS = st.lists(
 
 
 @settings(max_examples=30, deadline=None)  # each change waits for the disk, several times
-@given(acts=_ACTS)
+@given(actions=_ACTS)
 def test_undo_restores_any_sequence_of_changes(
-    acts: list[tuple[str, bytes | None, int]], tmp_path_factory: pytest.TempPathFactory
+    actions: list[tuple[str, bytes | None, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     root = tmp_path_factory.mktemp("machine")
     put(root, "/etc/containerd/config.toml", "version = 2\n")
     (root / "var/lib").mkdir(parents=True)
     before = snapshot(root)
-    for path, data, mode in acts:
+    for path, data, mode in actions:
         files = UndoableFiles(Tree(root))
         if data is None:
             files.remove(path)

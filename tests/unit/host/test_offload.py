@@ -11,16 +11,16 @@ def raising() -> None:
 
 async def test_inline_offload_runs_in_the_calling_thread() -> None:
     caller = threading.current_thread()
-    assert await InlineOffload().do(threading.current_thread) is caller
+    assert await InlineOffload().run(threading.current_thread) is caller
     with pytest.raises(LookupError, match="gone"):
-        await InlineOffload().do(raising)
+        await InlineOffload().run(raising)
 
 
 async def test_thread_offload_runs_in_its_own_threads() -> None:
     async with ThreadOffload("disk") as threads:
-        worker = await threads.do(threading.current_thread)
+        worker = await threads.run(threading.current_thread)
         assert worker is not threading.current_thread()
         assert worker.name.startswith("disk")
         with pytest.raises(LookupError, match="gone"):
-            await threads.do(raising)
+            await threads.run(raising)
     worker.join()

@@ -242,16 +242,20 @@ def test_a_holder_in_a_pod_is_found_with_its_container(tmp_path: Path, cgroup: s
     assert (holder.pod_uid, holder.container_id) == (POD, CONTAINER)
 
 
-def test_a_holder_outside_of_pods_is_found(tmp_path: Path) -> None:
-    process(tmp_path, 900, "Xorg", "/user.slice/session-1.scope", "/dev/nvidia0")
+@pytest.mark.parametrize(
+    ("cgroup", "pod_uid", "container_id"),
+    [
+        ("/user.slice/session-1.scope", "", ""),
+        (f"/kubepods/pod{'0a' * 16}/{CONTAINER}", "0a" * 16, CONTAINER),
+    ],
+    ids=["outside of pods", "a static pod, whose uid is a hash"],
+)
+def test_a_holder_elsewhere_is_found(
+    tmp_path: Path, cgroup: str, pod_uid: str, container_id: str
+) -> None:
+    process(tmp_path, 900, "Xorg", cgroup, "/dev/nvidia-uvm")
     (holder,) = holders.holders(Tree(tmp_path))
-    assert (holder.comm, holder.pod_uid, holder.container_id) == ("Xorg", "", "")
-
-
-def test_the_uid_of_a_static_pod_is_a_hash(tmp_path: Path) -> None:
-    process(tmp_path, 5, "x", f"/kubepods/pod{'0a' * 16}/{CONTAINER}", "/dev/nvidia-uvm")
-    (holder,) = holders.holders(Tree(tmp_path))
-    assert holder.pod_uid == "0a" * 16
+    assert (holder.comm, holder.pod_uid, holder.container_id) == ("Xorg", pod_uid, container_id)
 
 
 @pytest.mark.parametrize(

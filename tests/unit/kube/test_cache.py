@@ -1,659 +1,469 @@
-"""What a cache answers, whom it tells, what it learns, and how it knows that it is right."""
+"""The cache: lookups, reported changes, recorded writes, and proofs that it is current."""
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
 
 from libs.kube.cache import Cache
-from libs.kube.client import Kube
-from libs.kube.errors import Gone, Unavailable
-from libs.kube.requests import Request, Response
-from libs.kube.resources import CONFIG_MAPS, Resource
-from libs.kube.views import Object
-from libs.runtime.tasks import Tasks
+from libs.kube.errors import Unavailable
+from libs.testing.apiserver.faults import Delay, Hang, RefuseRequest, SlowBody
 from libs.testing.simulation import Sim, run
-from tests.unit.kube.fake_api_server import (
-    CannedResponse,
-    FakeApiServer,
-    JsonObject,
-    encode,
-    status_body,
+from tests.unit.kube.raw_http import RawResponse, ok
+from tests.unit.kube.world import (
+    CONFIG_MAP_VIEWS,
+    DEAD,
+    NAMESPACE,
+    ConfigMapView,
+    World,
+    following_cache,
+    in_virtual_time,
+    manifest,
 )
 
-
-class Map(Object, frozen=True, kw_only=True):
-    """A config map with its data."""
-
-    data: dict[str, str] = {}
+PATH = CONFIG_MAP_VIEWS.path(namespace=NAMESPACE)
+FORBIDDEN = f"GET {PATH}: forbidden by a fault; grant it in RBAC"
 
 
-MAPS = Resource(plural="configmaps", kind="ConfigMap", view=Map)
+def names_by_value(world: World, value: str) -> list[str]:
+    return sorted(view.metadata.name for view in world.cache.by_index("value", value))
 
 
-class World:
-    """A server and a cache that follows it; what it tells is written down."""
-
-    def __init__(self, sim: Sim, **part: str) -> None:
-        self.sim = sim
-        self.clock = sim.clock
-        self.server = FakeApiServer(sim.clock)
-        self.cache = Cache(
-            Kube(self.server, manager="test", clock=sim.clock),
-            MAPS,
-            env=sim.env("cache"),
-            indexes={"app": lambda view: view.data.get("app", "").split()},
-            **part,
-        )
-        self.told: list[str] = []
-        self.cache.on_change(self._tell)
-        self.failed: list[Exception] = []
-        self.tasks = Tasks("cache", failed=self.failed.append)
-
-    def _tell(self, old: Map | None, new: Map | None) -> None:
-        self.told.append(" -> ".join(_short(view) for view in (old, new)))
-
-    async def follow(self) -> None:
-        self.tasks.forever("following", self.cache.run())
-        await self.cache.wait_synced()
-
-    async def settle(self) -> None:
-        """Let what was sent arrive."""
-        await self.clock.sleep(0.001)
-
-    def names(self) -> list[str]:
-        return sorted(view.metadata.name for view in self.cache)
-
-    def under(self, app: str) -> list[str]:
-        return sorted(view.metadata.name for view in self.cache.by_index("app", app))
+def at_revision(view: ConfigMapView, revision: int, **metadata: Any) -> ConfigMapView:
+    changed = msgspec.structs.replace(view.metadata, resource_version=str(revision), **metadata)
+    return msgspec.structs.replace(view, metadata=changed)
 
 
-def _short(view: Map | None) -> str:
-    meta = view.metadata if view else None
-    return f"{meta.name}@{meta.resource_version}" if meta else "-"
+async def write_many(world: World) -> None:
+    """Write more objects than a probe requests."""
+    await world.write(**{f"n{number:02}": "1" for number in range(30)})
 
 
-def view(thing: JsonObject, *, revision: int | None = None) -> Map:
-    made = msgspec.convert(thing, Map)
-    if revision is None:
-        return made
-    meta = msgspec.structs.replace(made.metadata, resource_version=str(revision))
-    return msgspec.structs.replace(made, metadata=meta)
+async def write_elsewhere(world: World) -> None:
+    """Write an object that the watch does not deliver: only a bookmark shows the revision."""
+    await world.other.create(CONFIG_MAP_VIEWS, manifest("elsewhere"), namespace="kube-system")
 
 
-def run_story(story: Callable[[World], Awaitable[None]], *, seed: int = 1, **how: Any) -> None:
-    async def main(sim: Sim) -> None:
-        world = World(sim, **how)
-        try:
-            await story(world)
-        finally:
-            await world.tasks.close()
-        assert world.failed == []
-
-    run(main, seed=seed)
+def last_limits(world: World, count: int) -> list[str | None]:
+    return [request.query.get("limit") for request in world.wire.requests[-count:]]
 
 
-def test_lookups_by_key_and_by_index() -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        server.put("a", app="x y")
-        server.put("b", app="x")
-        assert not cache.is_synced
-        await world.follow()
-        assert cache.is_synced
-        assert world.names() == ["a", "b"]
-        assert len(cache) == 2
-        assert (world.under("x"), world.under("y"), world.under("z")) == (["a", "b"], ["a"], [])
-        server.put("a", app="z")
-        server.delete("b")
+@in_virtual_time()
+async def test_lookups_by_key_and_by_index(world: World) -> None:
+    await world.write(a="x y", b="x")
+    assert not world.cache.is_synced
+    async with following_cache(world):
+        assert world.cache.is_synced
+        assert len(world.cache) == 2
+        assert names_by_value(world, "x") == ["a", "b"]
+        assert names_by_value(world, "y") == ["a"]
+        await world.write(a="z")
+        await world.remove("b")
         await world.settle()
-        assert (world.under("x"), world.under("y"), world.under("z")) == ([], [], ["a"])
-        assert cache.by_index("app", "z") == [cache.get("a")]
-        assert cache.get("b") is None
-        assert cache.revision == 14
-        assert len(server.asked) == 2
-
-    run_story(story)
+        assert [names_by_value(world, value) for value in "xyz"] == [[], [], ["a"]]
+        assert world.cache.by_index("value", "z") == [world.cache.get("default/a")]
+        assert world.cache.get("default/b") is None
+        assert world.cache.revision == world.server.revision
+        assert world.requests == {"list": 1, "watch": 1}
 
 
-def test_each_change_is_reported_once_until_unsubscribed() -> None:
-    async def story(world: World) -> None:
-        server = world.server
-        server.put("a")
-        await world.follow()
-        server.put("a", more="x")
-        server.put("b")
-        server.delete("a")
+@in_virtual_time()
+async def test_each_change_is_reported_once_until_unsubscribed(world: World) -> None:
+    await world.write(a="1")
+    async with following_cache(world):
+        await world.write(a="2", b="1")
+        await world.remove("a")
         await world.settle()
-        assert world.told == ["- -> a@11", "a@11 -> a@12", "- -> b@13", "a@12 -> -"]
-        leave = world.cache.on_change(lambda old, new: world.told.append("other"))
-        leave()
-        server.put("b", more="x")
+        assert world.changes == ["none -> a=1", "a=1 -> a=2", "none -> b=1", "a=2 -> none"]
+        unsubscribe = world.cache.on_change(lambda _old, _new: pytest.fail("unsubscribed"))
+        unsubscribe()
+        await world.write(b="2")
         await world.settle()
-        assert world.told[4:] == ["b@13 -> b@15"]
-
-    run_story(story)
+        assert world.changes[4:] == ["b=1 -> b=2"]
 
 
-def test_a_failing_handler_does_not_starve_the_others() -> None:
-    async def story(world: World) -> None:
-        world.server.put("a")
-        await world.follow()
-        heard: list[str] = []
+@in_virtual_time()
+async def test_a_failing_handler_does_not_starve_the_others(world: World) -> None:
+    calls: list[str] = []
 
-        def fail(old: Map | None, new: Map | None) -> None:
-            raise LookupError("an object that nobody thought of")
+    def fail(_old: ConfigMapView | None, _new: ConfigMapView | None) -> None:
+        raise LookupError("unexpected object")
 
-        leave = world.cache.on_change(fail)
-        world.cache.on_change(lambda old, new: heard.append(f"{_short(old)} -> {_short(new)}"))
-        for name in "bc":
-            made = view(world.server.put(name))
-            with pytest.raises(LookupError):
-                world.cache.record_write(made)
-        leave()
-        assert heard == ["- -> b@12", "- -> c@13"]
-
-    run_story(story)
+    world.cache.on_change(fail)
+    world.cache.on_change(lambda _old, new: calls.append(new.metadata.name if new else ""))
+    for name in "bc":
+        with pytest.raises(LookupError):
+            world.cache.record_write(await world.apply(name, "1"))
+    assert calls == ["b", "c"]
 
 
-def test_a_new_list_reports_only_differences() -> None:
-    async def story(world: World) -> None:
-        server = world.server
-        for name in "abc":
-            server.put(name, app="x")
-        await world.follow()
-        world.told.clear()
-        server.watches[0].over = True  # this connection tells nothing more
-        server.delete("a")
-        server.put("b", app="y")
-        server.put("d", app="x")
-        server.compact()
-        server.watches[0].over = False
-        server.end_watches(Unavailable("watch", "cut"))
-        await world.clock.sleep(1.0)
-        assert world.told == ["a@11 -> -", "b@12 -> b@15", "- -> d@16"]
-        assert (world.under("x"), world.under("y")) == (["c", "d"], ["b"])
-
-    run_story(story)
-
-
-def test_the_first_list_is_reported_before_the_cache_is_synced() -> None:
-    async def story(world: World) -> None:
-        seen: list[tuple[bool, int]] = []
-        world.cache.on_change(
-            lambda old, new: seen.append((world.cache.is_synced, len(world.cache)))
-        )
-        world.server.put("a")
-        world.server.put("b")
-        await world.follow()
-        world.server.put("c")
-        await world.settle()
-        # Whoever is told of one object finds all of the list.
-        assert seen == [(False, 2), (False, 2), (True, 3)]
-
-    run_story(story)
-
-
-def test_a_recorded_write_is_visible_at_once_and_reported_once() -> None:
-    async def story(world: World) -> None:
-        await world.follow()
-        world.cache.record_write(view(world.server.put("a")))
-        world.cache.record_write(view(world.server.put("a", more="x")))
-        assert world.told == ["- -> a@11", "a@11 -> a@12"]
-        await world.settle()
-        assert world.told == ["- -> a@11", "a@11 -> a@12"]
-        assert world.cache.revision == 12
-
-    run_story(story)
-
-
-def test_an_old_response_neither_reverts_nor_revives_an_object() -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        await world.follow()
-        first = view(server.put("a"))
-        second = view(server.put("a", more="x"))
-        await world.settle()
-        cache.record_write(first)
-        cache.record_write(second)
-        assert cache.get("a") == second
-        server.delete("a")
-        await world.settle()
-        cache.record_write(first)
-        cache.record_write(second)
-        assert cache.get("a") is None
-        again = view(server.put("a"))
-        cache.record_write(again)
-        cache.record_write(second)
-        await world.settle()
-        assert cache.get("a") == again
-        assert world.told == ["- -> a@11", "a@11 -> a@12", "a@12 -> -", "- -> a@14"]
-
-    run_story(story)
-
-
-def test_a_late_deletion_does_not_remove_the_recreated_object() -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        server.put("a")
-        await world.follow()
-        server.delete("a")
-        new = view(server.put("a"))
-        cache.record_write(new)
-        await world.settle()
-        assert cache.get("a") == new
-        assert world.told == ["- -> a@11", "a@11 -> a@13"]
-
-    run_story(story)
-
-
-def test_a_list_requested_before_a_write_does_not_revert_it() -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        server.put("a")
-        server.put("b")
-        listed = encode(
-            {"metadata": {"resourceVersion": "12"}, "items": list(server.objects.values())}
-        )
-        server.fail(CannedResponse(body=listed), verb="list")
-        changed, made = view(server.put("a", more="x")), view(server.put("c"))
-        cache.record_write(changed)
-        cache.record_write(made)
-        await world.follow()
-        assert (cache.get("a"), cache.get("c")) == (changed, made)
-        await world.settle()
-        assert world.told == ["- -> a@13", "- -> c@14", "- -> b@12"]
-
-    run_story(story)
-
-
-def test_a_cache_with_selectors_ignores_writes_of_unknown_objects() -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        server.put("a")
-        await world.follow()
-        other = server.put("b")
-        server.watches[0].over = True
-        moved = server.put("a", app="elsewhere")
-        server.watches[0].over = False
-        cache.record_write(view(moved))
-        cache.record_write(view(other, revision=99))
-        assert world.told == ["- -> a@11", "a@11 -> a@13"]
-        # It is not selected any more: the server says so by the revision of that very write.
-        server.watches[0].send("DELETED", moved)
-        await world.settle()
-        assert cache.get("a") is None
-
-    run_story(story, labels="app!=elsewhere")
-
-
-def test_a_cache_of_a_namespace_ignores_other_namespaces() -> None:
-    async def story(world: World) -> None:
-        await world.follow()
-        for namespace in ("here", "there"):
-            thing = world.server.put("a")
-            thing["metadata"]["namespace"] = namespace
-            world.cache.record_write(view(thing, revision=99))
-        assert [each.metadata.key for each in world.cache] == ["here/a"]
-
-    run_story(story, namespace="here")
-
-
-def test_the_age_is_the_time_since_the_last_proof() -> None:
-    async def story(world: World) -> None:
-        server, cache, clock = world.server, world.cache, world.clock
-        assert cache.age == math.inf
-        await world.follow()
-        begun = clock.monotonic()
-        assert cache.age == 0.0
-        await clock.sleep(30.0)
-        assert cache.age == 30.0
-        server.bookmark()
-        await world.settle()
-        assert cache.age == pytest.approx(0.001)
-        await clock.sleep(20.0)
-        server.put("a")
-        await world.settle()
-        assert cache.age == pytest.approx(0.001)
-        # What is told again proves nothing.
-        await clock.sleep(20.0)
-        server.watches[0].send("MODIFIED", server.objects["a"])
-        await world.settle()
-        assert cache.age == pytest.approx(20.002)
-        assert clock.monotonic() - begun == pytest.approx(70.003)
-
-    run_story(story)
-
-
-def test_old_events_of_a_resumed_watch_prove_nothing() -> None:
-    async def story(world: World) -> None:
-        server, cache, clock = world.server, world.cache, world.clock
-        await world.follow()
-        await world.settle()
-        listed = clock.monotonic() - cache.age
-        server.end_watches()
-        server.put("a")  # while nobody watches
-        while cache.get("a") is None:
-            await clock.sleep(1.0)
-        assert clock.monotonic() - listed == cache.age
-        server.bookmark()
-        await world.settle()
-        assert cache.age == pytest.approx(0.001)
-        await clock.sleep(20.0)
-        server.put("b")
-        await world.settle()
-        assert cache.age == pytest.approx(0.001)
-
-    run_story(story)
-
-
-def test_a_list_proves_the_time_of_its_request() -> None:
-    async def story(world: World) -> None:
-        world.server.hanging = True
-        world.sim.loop.call_later(1.0, setattr, world.server, "hanging", False)
-        world.tasks.forever("following", world.cache.run())
-        await world.cache.wait_synced()
-        assert world.clock.monotonic() >= 30.0  # the first was given up
-        asked = world.clock.monotonic()
-        assert world.cache.age == 0.0
+@in_virtual_time()
+async def test_a_new_list_reports_only_differences(world: World) -> None:
+    await world.write(a="x", b="x", c="x")
+    world.inject(RefuseRequest(500), "watch", times=None)
+    async with following_cache(world):
+        world.changes.clear()
+        await world.remove("a")
+        await world.write(b="y", d="x")
+        await world.server.compact()
+        world.server.faults.clear()
         await world.clock.sleep(5.0)
-        assert world.cache.age == world.clock.monotonic() - asked
+        assert world.changes == ["a=x -> none", "b=x -> b=y", "none -> d=x"]
+        assert (names_by_value(world, "x"), names_by_value(world, "y")) == (["c", "d"], ["b"])
+        assert world.requests["list"] == 2
 
-    run_story(story)
 
-
-def test_a_small_kind_is_proven_current_by_one_request() -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        server.put("a")
-        await world.follow()
-        watch = server.watches[0]
-        watch.over = True  # a connection that is dead, and does not know it
-        server.put("b")
-        server.delete("a")
-        server.write_other_kind()
-        await world.clock.sleep(50.0)
-        asked = len(server.asked)
-        assert await cache.verify_current(within=5.0)
-        assert cache.age == 0.0
-        assert (world.names(), cache.revision) == (["b"], 14)
-        assert [each.query for each in server.asked[asked:]] == [{"limit": "20"}]
-        assert world.told == ["- -> a@11", "a@11 -> -", "- -> b@12"]
-        # The connection comes to life again, with what was told otherwise meanwhile.
-        watch.over = False
-        watch.send("ADDED", {**server.objects["b"]})
-        server.put("c")
+@in_virtual_time()
+async def test_the_first_list_is_reported_before_the_cache_is_synced(world: World) -> None:
+    states: list[tuple[bool, int]] = []
+    world.cache.on_change(
+        lambda _old, _new: states.append((world.cache.is_synced, len(world.cache)))
+    )
+    await world.write(a="1", b="1")
+    async with following_cache(world):
+        await world.write(c="1")
         await world.settle()
-        assert world.names() == ["b", "c"]
-        assert world.told[3:] == ["- -> c@15"]
-        assert cache.problem == ""
-
-    run_story(story)
+        assert states == [(False, 2), (False, 2), (True, 3)]
 
 
-def test_a_large_kind_is_proven_current_when_the_watch_catches_up() -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        for number in range(30):
-            server.put(f"n{number:02}")
-        await world.follow()
-        await world.clock.sleep(50.0)
-        server.write_other_kind()
-        world.sim.loop.call_later(0.5, server.put, "n00")
-        asked = len(server.asked)
-        assert await cache.verify_current(within=5.0)
-        assert world.clock.monotonic() == 50.5
-        assert len(server.asked) == asked + 1
-
-    run_story(story)
+@in_virtual_time()
+async def test_a_recorded_write_is_visible_at_once_and_reported_once(world: World) -> None:
+    async with following_cache(world):
+        world.inject(SlowBody(10_000, 1.0), "watch")
+        world.server.faults.drop_watches()
+        await world.clock.sleep(1.0)
+        for value in "12":
+            world.cache.record_write(await world.apply("a", value))
+        expected = ["none -> a=1", "a=1 -> a=2"]
+        assert world.changes == expected
+        await world.clock.sleep(10.0)
+        assert world.changes == expected
+        assert world.cache.revision == world.server.revision
 
 
-def test_a_quiet_large_kind_is_listed_for_a_proof() -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        for number in range(30):
-            server.put(f"n{number:02}")
-        await world.follow()
-        server.watches[0].over = True
-        server.put("n00", more="x")
-        await world.clock.sleep(50.0)
-        assert await cache.verify_current(within=5.0)
-        assert cache.age == 0.0
-        assert cache.revision == 41
-        assert world.told[30:] == ["n00@11 -> n00@41"]
-        assert [each.query.get("limit") for each in server.asked] == [
-            "500",
-            None,
-            "20",
-            "500",
-            None,
-        ]
-
-    run_story(story)
-
-
-def test_a_list_older_than_a_probe_is_ignored() -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        server.put("a")
-        server.put("b")
-        await world.follow()
-        server.fail(server.list_response({"limit": "500"}, late=5.0), verb="list")
-        server.end_watches(Unavailable("watch", "cut"))
-        server.compact()
-        server.delete("b")
-        server.put("a", more="x")
-        server.compact()
-        await world.clock.sleep(2.0)
-        assert [each.query.get("limit") for each in server.asked[2:]] == [None, "500"]
-        assert await cache.verify_current(within=1.0)
-        told = ["- -> a@11", "- -> b@12", "b@12 -> -", "a@11 -> a@14"]
-        assert world.told == told
-        await world.clock.sleep(4.0)
-        server.put("c")
+@in_virtual_time()
+async def test_an_old_response_neither_reverts_nor_revives_an_object(world: World) -> None:
+    async with following_cache(world):
+        first, second = await world.apply("a", "1"), await world.apply("a", "2")
         await world.settle()
-        assert world.told == [*told, "- -> c@15"]
-        assert server.asked[-1].query["resourceVersion"] == "14"
-        assert cache.problem == ""
+        for response in (first, second):
+            world.cache.record_write(response)
+        assert world.cache.get("default/a") == second
+        await world.remove("a")
+        await world.settle()
+        for response in (first, second):
+            world.cache.record_write(response)
+        assert world.cache.get("default/a") is None
+        recreated = await world.apply("a", "3")
+        for response in (recreated, second):
+            world.cache.record_write(response)
+        await world.settle()
+        assert world.cache.get("default/a") == recreated
+        assert world.changes == ["none -> a=1", "a=1 -> a=2", "a=2 -> none", "none -> a=3"]
 
-    run_story(story)
 
-
-@pytest.mark.parametrize("how", ["probe", "list"])
-def test_an_object_without_a_revision_does_not_end_the_cache(how: str) -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        server.put("a")
-        await world.follow()
-        revision = server.objects["a"]["metadata"].pop("resourceVersion")
-        if how == "probe":
-            assert not await cache.verify_current(within=5.0)
-        else:
-            server.end_watches(Gone("GET /", "expired", code=410))
-            await world.clock.sleep(5.0)
-        assert "the revision '' is not a number" in cache.problem
-        server.objects["a"]["metadata"]["resourceVersion"] = revision
+@in_virtual_time()
+async def test_a_late_deletion_does_not_remove_the_recreated_object(world: World) -> None:
+    await world.write(a="1")
+    world.inject(SlowBody(10_000, 5.0), "watch")
+    async with following_cache(world):
+        await world.settle()
+        await world.remove("a")
+        recreated = await world.apply("a", "2")
+        world.cache.record_write(recreated)
         await world.clock.sleep(60.0)
-        assert await cache.verify_current(within=5.0)
-        assert cache.problem == ""
-
-    run_story(story)
+        assert world.cache.get("default/a") == recreated
+        assert world.changes == ["none -> a=1", "a=1 -> a=2"]
 
 
-def test_a_restored_cluster_is_listed_again() -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        server.put("a")
-        server.put("b")
-        await world.follow()
-        server.restore(11)
-        server.put("a", more="x")  # with a revision that meant something else before
-        assert await cache.verify_current(within=20.0)
-        assert world.names() == ["a"]
-        server.restore(10)
-        assert await cache.verify_current(within=20.0)
-        assert (world.names(), cache.revision) == ([], 10)
-
-    run_story(story)
+@in_virtual_time()
+async def test_a_list_requested_before_a_write_does_not_revert_it(world: World) -> None:
+    await world.write(a="1", b="1")
+    old_list = await world.other.request("GET", PATH)
+    world.wire.reply(RawResponse(content=old_list), verb="list")
+    written = [await world.apply(name, "2") for name in "ac"]
+    for view in written:
+        world.cache.record_write(view)
+    async with following_cache(world):
+        await world.settle()
+        assert world.changes == ["none -> a=2", "none -> c=2", "none -> b=1"]
 
 
-@pytest.mark.parametrize("how", ["hangs", "fails", "silent"])
-def test_a_failed_proof_names_its_reason(how: str) -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        for number in range(30):
-            server.put(f"n{number:02}")
-        await world.follow()
+@in_virtual_time(labels="app=x")
+async def test_a_cache_with_selectors_ignores_writes_of_unknown_objects(world: World) -> None:
+    async def apply(name: str, app: str) -> ConfigMapView:
+        wanted = manifest(name, app)
+        wanted["metadata"]["labels"] = {"app": app}
+        return await world.other.apply(CONFIG_MAP_VIEWS, wanted, force=True, namespace=NAMESPACE)
+
+    await apply("a", "x")
+    world.inject(SlowBody(10_000, 5.0), "watch")
+    async with following_cache(world):
+        moved, other = await apply("a", "y"), await apply("b", "x")
+        world.cache.record_write(moved)
+        world.cache.record_write(at_revision(other, 99))
+        assert world.changes == ["none -> a=x", "a=x -> a=y"]
+        # The deletion has the revision of the write that took `a` out of the selection.
+        await world.clock.sleep(60.0)
+        assert world.cached_objects() == {"b": "x"}
+
+
+@in_virtual_time()
+async def test_a_cache_of_a_namespace_ignores_other_namespaces(world: World) -> None:
+    view = await world.apply("a", "1")
+    for namespace in (NAMESPACE, "elsewhere"):
+        world.cache.record_write(at_revision(view, 99, namespace=namespace))
+    assert [cached.metadata.key for cached in world.cache] == ["default/a"]
+
+
+@in_virtual_time()
+async def test_the_age_is_the_time_since_the_last_proof(world: World) -> None:
+    assert world.cache.age == math.inf
+    await world.write(a="1")
+    world.inject(Delay(2.0), "list")
+    async with following_cache(world):
+        assert world.cache.age == 2.0  # a list proves the time of its request
+        await world.settle()
+        await write_elsewhere(world)
+        await world.clock.sleep(70.0)  # a bookmark a minute
+        assert world.cache.age == pytest.approx(10.0, abs=0.1)
+        await world.clock.sleep(20.0)
+        await world.write(a="2")
+        await world.settle()
+        assert world.cache.age == pytest.approx(0.001)
+
+
+@in_virtual_time()
+async def test_old_events_of_a_resumed_watch_prove_nothing(world: World) -> None:
+    async with following_cache(world):
+        await world.settle()
+        listed_at = world.clock.monotonic() - world.cache.age
+        world.inject(RefuseRequest(500), "watch")
+        world.server.faults.drop_watches()
+        await world.write(a="1")
+        while world.cache.get("default/a") is None:
+            await world.clock.sleep(1.0)
+        assert world.clock.monotonic() - listed_at == world.cache.age
+        await write_elsewhere(world)
+        await world.clock.sleep(61.0)  # a bookmark
+        await world.write(b="1")
+        await world.settle()
+        assert world.cache.age == pytest.approx(0.001)
+
+
+@in_virtual_time()
+async def test_a_small_kind_is_proven_current_by_one_request(world: World) -> None:
+    await world.write(a="1")
+    world.inject(SlowBody(10_000, 100.0), "watch")  # a connection that seems dead
+    async with following_cache(world):
+        await world.write(b="1")
+        await world.remove("a")
         await world.clock.sleep(50.0)
-        if how == "hangs":
-            server.hanging = True
-        elif how == "fails":
-            server.fail(CannedResponse(403, status_body(403, "Forbidden", "no lists")), verb="list")
+        assert await world.cache.verify_current(within=5.0)
+        assert world.cache.age == 0.0
+        assert world.cached_objects() == {"b": "1"}
+        assert world.cache.revision == world.server.revision
+        assert world.requests == {"list": 2, "watch": 1}
+        assert world.wire.requests[-1].query == {"limit": "20"}
+        # The connection delivers again: events that are older than the probe.
+        await world.clock.sleep(150.0)
+        await world.write(c="1")
+        await world.clock.sleep(300.0)
+        assert world.changes == ["none -> a=1", "a=1 -> none", "none -> b=1", "none -> c=1"]
+        assert world.cache.problem == ""
+
+
+@in_virtual_time()
+async def test_a_large_kind_is_proven_current_when_the_watch_catches_up(world: World) -> None:
+    await write_many(world)
+    async with following_cache(world):
+        await world.clock.sleep(50.0)
+        world.inject(SlowBody(10_000, 0.5), "watch")
+        world.server.faults.drop_watches()
+        await world.clock.sleep(2.0)
+        await world.write(n00="2")
+        before = world.requests["list"], world.clock.monotonic()
+        assert await world.cache.verify_current(within=5.0)
+        assert world.clock.monotonic() - before[1] == pytest.approx(0.5)
+        assert world.requests["list"] == before[0] + 1
+
+
+@in_virtual_time()
+async def test_a_quiet_large_kind_is_listed_for_a_proof(world: World) -> None:
+    await write_many(world)
+    world.inject(SlowBody(10_000, DEAD), "watch")
+    async with following_cache(world):
+        await world.settle()
+        await world.write(n00="2")
+        await world.clock.sleep(50.0)
+        proofs = [world.cache.verify_current(within=5.0) for _ in range(5)]
+        assert await asyncio.gather(*proofs) == [True] * 5
+        assert world.cache.age <= 1.0
+        assert world.cache.revision == world.server.revision
+        assert world.changes[30:] == ["n00=1 -> n00=2"]
+        assert last_limits(world, 7)[:6] == ["20"] * 5 + ["500"]
+
+
+@in_virtual_time()
+async def test_a_list_older_than_a_probe_is_ignored(world: World) -> None:
+    await world.write(a="1", b="1")
+    old_list = await world.other.request("GET", PATH)
+    async with following_cache(world):
+        await world.settle()
+        world.inject(RefuseRequest(410), "watch")
+        world.server.faults.drop_watches()
+        world.wire.reply(RawResponse(content=old_list, late=5.0), verb="list")
+        await world.remove("b")
+        await world.write(a="2")
+        await world.clock.sleep(2.0)
+        assert last_limits(world, 1) == ["500"]
+        assert await world.cache.verify_current(within=1.0)
+        expected = ["none -> a=1", "none -> b=1", "b=1 -> none", "a=1 -> a=2"]
+        assert world.changes == expected
+        await world.clock.sleep(6.0)
+        assert world.changes == expected
+        await world.write(c="1")
+        await world.clock.sleep(5.0)
+        assert world.changes == [*expected, "none -> c=1"]
+        assert world.cache.problem == ""
+
+
+@pytest.mark.parametrize("request_of", ["probe", "list"])
+@in_virtual_time()
+async def test_an_object_without_a_revision_does_not_end_the_cache(
+    world: World, request_of: str
+) -> None:
+    item = {"metadata": {"name": "a", "namespace": NAMESPACE}}
+    bad = ok({"metadata": {"resourceVersion": "9999"}, "items": [item]})
+    async with following_cache(world):
+        await world.settle()
+        world.wire.reply(bad, verb="list")
+        if request_of == "probe":
+            assert not await world.cache.verify_current(within=5.0)
         else:
-            server.write_other_kind()
-            for _ in range(9):
-                server.fail(
-                    CannedResponse(500, status_body(500, "InternalError", "broken")), verb="watch"
-                )
+            world.inject(RefuseRequest(410), "watch")
+            world.inject(RefuseRequest(500), "list")
+            world.server.faults.drop_watches()
+            await world.clock.sleep(1.0)
+        assert "the revision '' is not a number" in world.cache.problem
+        await world.clock.sleep(60.0)
+        assert await world.cache.verify_current(within=5.0)
+        assert world.cache.problem == ""
 
-            def refused(request: Any) -> CannedResponse | None:
-                whole = request.query.get("limit") == "500"
-                return (
-                    CannedResponse(500, status_body(500, "InternalError", "broken"))
-                    if whole
-                    else None
-                )
 
-            server.faults = [refused] * 20
+@in_virtual_time()
+async def test_a_restored_cluster_is_listed_again(world: World) -> None:
+    await world.write(a="1", b="1")
+    async with following_cache(world):
+        await world.settle()
+        old = world.server
+        world.start_server()
+        await old.stop()
+        await world.write(a="restored")
+        assert await world.cache.verify_current(within=20.0)
+        await world.assert_current({"a": "restored"})
+        assert world.cache.revision == world.server.revision
+
+
+@pytest.mark.parametrize(
+    ("effect", "seconds", "problem"),
+    [
+        (Hang(), 4.0, "the watch did not reach the server's revision within 4 s"),
+        (
+            RefuseRequest(403),
+            0.0,
+            f"cannot read the server's current revision: {FORBIDDEN}",
+        ),
+    ],
+    ids=["hangs", "refused"],
+)
+@in_virtual_time()
+async def test_a_failed_proof_names_its_reason(
+    world: World, effect: Hang | RefuseRequest, seconds: float, problem: str
+) -> None:
+    async with following_cache(world):
+        await world.clock.sleep(50.0)
+        world.inject(effect, "list")
         before = world.clock.monotonic()
-        assert not await cache.verify_current(within=4.0)
-        took = world.clock.monotonic() - before
-        assert cache.age == 50.0 + took
-        if how == "fails":
-            assert took == 0.0
-            assert cache.problem == (
-                "cannot read the server's current revision: "
-                "GET /api/v1/configmaps: no lists; grant it in RBAC"
-            )
-        else:
-            assert took == 4.0
-            assert cache.problem != ""
-        server.hanging = False
-        server.faults = []
-        assert await cache.verify_current(within=40.0)
-        await world.clock.sleep(40.0)
-        assert cache.problem == ""
-
-    run_story(story)
+        assert not await world.cache.verify_current(within=4.0)
+        assert world.clock.monotonic() == before + seconds
+        assert world.cache.age == 50.0 + seconds
+        assert world.cache.problem == problem
+        assert await world.cache.verify_current(within=4.0)
+        assert world.cache.problem == ""
 
 
-def test_concurrent_proofs() -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        for number in range(30):
-            server.put(f"n{number:02}")
-        await world.follow()
-        server.write_other_kind()
-        proofs = await asyncio.gather(*(cache.verify_current(within=5.0) for _ in range(5)))
-        assert proofs == [True] * 5
-        assert sum(each.query.get("limit") == "500" for each in server.asked) <= 3
-
-    run_story(story)
-
-
-def test_problems_are_readable() -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        await world.follow()
-        for _ in range(3):
-            server.fail(
-                CannedResponse(403, status_body(403, "Forbidden", "you may not")), verb="watch"
-            )
-        server.end_watches()
-        await world.clock.sleep(2.0)
-        assert cache.problem == "GET /api/v1/configmaps: you may not; grant it in RBAC"
-        await world.clock.sleep(60.0)
-        assert cache.problem == ""
-
-    run_story(story)
+@in_virtual_time()
+async def test_a_silent_watch_of_a_large_kind_is_not_proven_without_a_list(world: World) -> None:
+    await write_many(world)
+    world.inject(SlowBody(10_000, DEAD), "watch")
+    async with following_cache(world):
+        await world.settle()
+        await world.write(n00="2")
+        world.wire.reply(await _first_page(world), verb="list")
+        world.inject(RefuseRequest(500), "list", times=20)
+        assert not await world.cache.verify_current(within=4.0)
+        assert world.cache.problem.startswith("GET /api/v1/namespaces/default/configmaps: Internal")
+        world.server.faults.clear()
+        assert await world.cache.verify_current(within=40.0)
 
 
-class CountingTransport:
-    """A way to a server that knows how many are on it."""
-
-    def __init__(self, server: FakeApiServer) -> None:
-        self._server = server
-        self.now = 0
-
-    @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator[Response]:
-        self.now += 1
-        try:
-            async with self._server.open(request) as answer:
-                await asyncio.sleep(0)
-                yield answer
-        finally:
-            self.now -= 1
+async def _first_page(world: World) -> RawResponse:
+    path = PATH
+    return RawResponse(content=await world.other.request("GET", path, query={"limit": "20"}))
 
 
-@pytest.mark.parametrize("what", ["follow", "list", "prove"])
-def test_cancellation_at_any_step_leaves_nothing_behind(what: str) -> None:
+@pytest.mark.parametrize("activity", ["follow", "list", "prove"])
+def test_cancellation_at_any_step_leaves_nothing_behind(activity: str) -> None:
     async def main(sim: Sim) -> None:
-        for steps in range(100):
-            server = FakeApiServer(sim.clock)
-            for number in range(30):
-                server.put(f"n{number}")
-            way = CountingTransport(server)
-            kube = Kube(way, manager="test", clock=sim.clock)
-            cache = Cache(kube, MAPS, env=sim.env())
-            doing = {
+        world = World(sim)
+        await write_many(world)
+        for steps in range(60):
+            cache = Cache(world.kube, CONFIG_MAP_VIEWS, env=sim.env(), namespace=NAMESPACE)
+            coroutine = {
                 "follow": cache.run,
-                "list": lambda kube=kube: kube.list_all(MAPS, limit=5),
+                "list": lambda: world.kube.list_all(CONFIG_MAP_VIEWS, limit=5),
                 "prove": lambda cache=cache: cache.verify_current(within=5.0),
-            }[what]
-            task = asyncio.create_task(doing())
+            }[activity]()
+            task = asyncio.create_task(coroutine)
             for _ in range(steps):
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait({task})
-            assert task.cancelled() or what == "list"
-            assert way.now == 0
+            assert task.cancelled() or activity == "list"
+            assert world.wire.open_now == world.server.open_watches == 0
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
     run(main, seed=1)
 
 
-def test_a_stopped_cache_can_run_again() -> None:
-    async def story(world: World) -> None:
-        server, cache = world.server, world.cache
-        server.put("a")
-        await world.follow()
-        await world.tasks.close()
-        assert server.watches == []
-        server.put("b")
-        following = asyncio.create_task(cache.run())
+@in_virtual_time()
+async def test_a_stopped_cache_can_run_again(world: World) -> None:
+    await world.write(a="1")
+    async with following_cache(world):
+        pass
+    await world.write(b="1")
+    async with following_cache(world):
         await world.settle()
-        assert world.names() == ["a", "b"]
-        following.cancel()
-        await asyncio.wait({following})
-
-    run_story(story)
+        await world.assert_current({"a": "1", "b": "1"})
 
 
-def test_a_view_of_the_metadata_alone_is_enough() -> None:
-    async def main(sim: Sim) -> list[str]:
-        server = FakeApiServer(sim.clock)
-        server.put("a")
-        kube = Kube(server, manager="test", clock=sim.clock)
-        cache = Cache(kube, CONFIG_MAPS, env=sim.env())
-        following = asyncio.create_task(cache.run())
-        await cache.wait_synced()
-        following.cancel()
-        await asyncio.wait({following})
-        return [each.metadata.key for each in cache]
-
-    assert run(main, seed=1) == ["a"]
+@in_virtual_time()
+async def test_a_cut_connection_keeps_the_objects(world: World) -> None:
+    await world.write(a="1")
+    async with following_cache(world):
+        await world.settle()
+        await world.server.stop()
+        with pytest.raises(Unavailable):
+            await world.kube.get(CONFIG_MAP_VIEWS, "a", namespace=NAMESPACE)
+        await world.clock.sleep(20.0)
+        assert world.cached_objects() == {"a": "1"}
+        assert "cut" in world.cache.problem
+        assert 19.0 <= world.cache.age <= 20.1
+        await world.server.start()
+        await world.write(a="2", b="1")
+        await world.clock.sleep(30.0)
+        await world.assert_current({"a": "2", "b": "1"})
+        assert world.cache.problem == ""

@@ -1,14 +1,21 @@
-"""The client's requests and what their answers mean, over a transport that answers as told."""
+"""The client: its requests, what responses mean, and deadlines."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.json import decode, encode
 
-from libs.kube.client import BlockedByBudget, Evicted, Kube, PodGone, Preconditions
+from libs.kube.client import (
+    BlockedByBudget,
+    Evicted,
+    EvictionResult,
+    Kube,
+    PodGone,
+    Preconditions,
+)
 from libs.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -26,11 +33,14 @@ from libs.kube.errors import (
     Unavailable,
     UnknownKind,
 )
+from libs.kube.reads import continue_token_of
 from libs.kube.requests import Request
 from libs.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, Resource
 from libs.kube.views import Object
+from libs.testing.apiserver.faults import Hang
 from libs.testing.simulation import Sim, run
-from tests.unit.kube.fake_api_server import CannedResponse, JsonObject, encode, status_body
+from tests.unit.kube.raw_http import RawResponse, ok, refusal
+from tests.unit.kube.world import CLIENT, World, error_of, in_virtual_time
 
 ROLLOUTS = Resource(
     group="sluice.dev",
@@ -40,527 +50,471 @@ ROLLOUTS = Resource(
     namespaced=False,
     view=Object,
 )
-
 GUARD = Preconditions(uid="u1", resource_version="7")
+WANTED: dict[str, Any] = {"metadata": {"name": "a", "labels": {"b": "c"}}}
+SUCCESS = RawResponse(201, encode({"kind": "Status", "status": "Success"}))
+NO_SUCH_PATH = RawResponse(404, b"404 page not found\n")
+"""The response of a proxy, or of a server that does not serve the kind."""
 
-DONE = CannedResponse(201, encode({"kind": "Status", "status": "Success"}))
-NO_SUCH_PAGE = CannedResponse(404, b"404 page not found\n")
-"""So answers who knows nothing of the kind: a proxy, or a server that does not serve it."""
 
-
-def config_map(name: str, *, uid: str = "u1", revision: int = 7) -> JsonObject:
+def stored(name: str = "a", *, uid: str = "u1", revision: int = 7) -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": uid, "resourceVersion": str(revision)}}
 
 
-def well(body: object) -> CannedResponse:
-    return CannedResponse(200, encode(body))
+def lines(world: World) -> list[str]:
+    return [f"{request.method} {request.path}" for request in world.wire.requests]
 
 
-class ScriptedTransport:
-    """Answers one after another, and keeps what was asked."""
+def body(world: World, at: int = -1) -> Any:
+    return decode(world.wire.requests[at].body)
 
-    def __init__(self, sim: Sim, *answers: CannedResponse | float) -> None:
-        self._sim = sim
-        self._answers = list(answers)
-        self.asked: list[Request] = []
-        self.open_now = 0
-        self.left: list[str] = []
 
-    def __str__(self) -> str:
-        return "https://there:6443"
+@in_virtual_time()
+async def test_requests_of_reads_and_writes(world: World) -> None:
+    kube = world.kube
+    world.wire.reply(*[ok(stored())] * 5, SUCCESS)
+    await kube.get(NODES, "a")
+    await kube.create(CONFIG_MAPS, WANTED, namespace="x")
+    await kube.replace(LEASES, stored(), namespace="x")
+    await kube.replace(PODS, stored(), namespace="x", subresource="status")
+    await kube.merge(NODES, "a", {"spec": {"taints": []}}, resource_version="7", within=3.0)
+    await kube.delete(PODS, "a", namespace="x", uid="u1", grace=0)
+    assert lines(world) == [
+        "GET /api/v1/nodes/a",
+        "POST /api/v1/namespaces/x/configmaps",
+        "PUT /apis/coordination.k8s.io/v1/namespaces/x/leases/a",
+        "PUT /api/v1/namespaces/x/pods/a/status",
+        "PATCH /api/v1/nodes/a",
+        "DELETE /api/v1/namespaces/x/pods/a",
+    ]
+    write = {"timeout": "10.000s", "fieldManager": CLIENT}
+    queries = [request.query for request in world.wire.requests]
+    patch = {**write, "timeout": "3.000s"}
+    assert queries == [{}, write, write, write, patch, {"timeout": "10.000s"}]
+    assert body(world, 4) == {"spec": {"taints": []}, "metadata": {"resourceVersion": "7"}}
+    assert world.wire.requests[4].headers["content-type"] == "application/merge-patch+json"
+    assert body(world)["preconditions"] == {"uid": "u1"}
+    assert body(world)["gracePeriodSeconds"] == 0
+
+
+@in_virtual_time()
+async def test_an_apply_contains_kind_and_preconditions(world: World) -> None:
+    world.wire.reply(ok(stored()), ok(stored()))
+    await world.kube.apply(NODES, WANTED, force=True, preconditions=GUARD)
+    assert body(world) == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "a", "labels": {"b": "c"}, "uid": "u1", "resourceVersion": "7"},
+    }
+    await world.kube.apply(ROLLOUTS, WANTED, force=False, subresource="status")
+    assert lines(world)[1] == "PATCH /apis/sluice.dev/v1alpha1/rollouts/a/status"
+    assert body(world)["apiVersion"] == "sluice.dev/v1alpha1"
+    first, second = world.wire.requests
+    assert first.headers["content-type"] == "application/apply-patch+yaml"
+    assert (first.query["force"], "force" in second.query) == ("true", False)
+
+
+@in_virtual_time()
+async def test_writes_without_their_preconditions_are_not_sent(world: World) -> None:
+    kube = world.kube
+    with pytest.raises(ValueError, match="a patch of a Node needs a resourceVersion"):
+        await kube.merge(NODES, "a", {"spec": {}}, resource_version="")
+    with pytest.raises(ValueError, match="a PUT of a Lease needs a resourceVersion"):
+        await kube.replace(LEASES, WANTED, namespace="x")
+    with pytest.raises(ValueError, match="an apply to a Node needs preconditions"):
+        await kube.apply(NODES, WANTED, force=True)
+    for uid, revision in (("", "7"), ("u1", ""), ("", "")):
+        with pytest.raises(ValueError, match="need both uid and resourceVersion"):
+            Preconditions(uid=uid, resource_version=revision)
+    assert not world.wire.requests
+
+
+# Lists.
+
+
+def page(revision: int, name: str, *, token: str = "") -> RawResponse:
+    metadata = {"resourceVersion": str(revision), "continue": token}
+    return ok({"metadata": metadata, "items": [stored(name)]})
+
+
+@pytest.mark.parametrize(
+    ("pages", "why"),
+    [
+        (
+            [page(5, "a", token="1"), page(5, "b", token="2"), page(5, "a", token="1")],
+            "repeats a continue token",
+        ),
+        ([page(5, "a", token="1"), page(6, "b")], "different revisions: 5, 6"),
+    ],
+)
+@in_virtual_time()
+async def test_pages_that_do_not_belong_together_are_an_error(
+    world: World, pages: list[RawResponse], why: str
+) -> None:
+    world.wire.reply(*pages)
+    with pytest.raises(MalformedResponse, match=why):
+        await world.kube.list_all(NODES)
+    assert len(world.wire.requests) == len(pages)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        b'{"kind":"List","metadata":{"resourceVersion":"7","continue":"x"},"items":[{"a":1}]}',
+        b'{"items":[{"metadata":{"continue":"no"}}],"kind":"List","metadata":{"continue":"x"}}',
+    ],
+    ids=["built-in kind", "custom kind"],
+)
+def test_the_continue_token_is_found_anywhere(response: bytes) -> None:
+    assert continue_token_of(response, path="/apis/x") == "x"
+
+
+class TrackedBody(bytes):
+    """A body that is counted in `alive` until it is freed."""
+
+    number: int
+    alive: set[int]
+
+    def __del__(self) -> None:
+        self.alive.discard(self.number)
+
+
+class TrackedPage(RawResponse, kw_only=True):
+    number: int
+    alive: set[int]
+    last: bool
+
+    async def body(self) -> bytes:
+        await asyncio.sleep(1.0)
+        assert not self.alive
+        metadata = {"resourceVersion": "7", "continue": "" if self.last else f"{self.number}"}
+        tracked = TrackedBody(encode({"metadata": metadata, "items": [stored(f"n{self.number}")]}))
+        tracked.number, tracked.alive = self.number, self.alive
+        self.alive.add(self.number)
+        return tracked
+
+
+class TrackedTransport:
+    """A transport that keeps no reference to its responses."""
+
+    def __init__(self) -> None:
+        self._alive: set[int] = set()
+        self._count = 0
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator[CannedResponse]:
-        self.asked.append(request)
-        answer = self._answers.pop(0)
-        self.open_now += 1
-        try:
-            if isinstance(answer, CannedResponse):
-                yield answer
-            else:
-                await self._sim.clock.sleep(answer)
-                yield well({})
-        except BaseException as error:
-            self.left.append(type(error).__name__)
-            raise
-        finally:
-            self.open_now -= 1
-
-    def sent(self, at: int = -1) -> Any:
-        return msgspec.json.decode(self.asked[at].body)
-
-    def words(self) -> list[str]:
-        return [f"{each.method} {each.path}" for each in self.asked]
+    async def open(self, request: Request) -> AsyncGenerator[RawResponse]:
+        self._count += 1
+        yield TrackedPage(number=self._count, alive=self._alive, last=self._count == 3)
 
 
-Story = Callable[[Kube, ScriptedTransport], Awaitable[None]]
-
-
-def run_story(story: Story, *answers: CannedResponse | float) -> None:
+def test_the_bytes_of_a_page_are_freed_before_the_next_arrives() -> None:
     async def main(sim: Sim) -> None:
-        script = ScriptedTransport(sim, *answers)
-        await story(Kube(script, manager="sluice-test", clock=sim.clock), script)
-        assert script.open_now == 0
+        kube = Kube(TrackedTransport(), manager="test", clock=sim.clock)
+        listed = await kube.list_all(NODES, limit=1)
+        assert [node.metadata.name for node in listed.items] == ["n1", "n2", "n3"]
 
     run(main, seed=1)
 
 
-# Requests.
+# Deadlines and streams.
 
 
-def test_requests_of_reads_and_writes() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        made = {"metadata": {"name": "a"}}
-        await kube.get(NODES, "a")
-        await kube.create(CONFIG_MAPS, made, namespace="x")
-        await kube.replace(LEASES, config_map("a"), namespace="x")
-        await kube.replace(PODS, config_map("a"), namespace="x", subresource="status")
-        await kube.merge(NODES, "a", {"spec": {"taints": []}}, resource_version="7", within=3.0)
-        assert script.sent() == {"spec": {"taints": []}, "metadata": {"resourceVersion": "7"}}
-        await kube.delete(PODS, "a", namespace="x", uid="u1", grace=0)
-        assert script.sent()["preconditions"] == {"uid": "u1"}
-        assert script.sent()["gracePeriodSeconds"] == 0
-        assert script.words() == [
-            "GET /api/v1/nodes/a",
-            "POST /api/v1/namespaces/x/configmaps",
-            "PUT /apis/coordination.k8s.io/v1/namespaces/x/leases/a",
-            "PUT /api/v1/namespaces/x/pods/a/status",
-            "PATCH /api/v1/nodes/a",
-            "DELETE /api/v1/namespaces/x/pods/a",
-        ]
-        manager = {"fieldManager": "sluice-test"}
-        assert [each.query for each in script.asked] == [
-            {},
-            {"timeout": "10.000s", **manager},
-            {"timeout": "10.000s", **manager},
-            {"timeout": "10.000s", **manager},
-            {"timeout": "3.000s", **manager},
-            {"timeout": "10.000s"},
-        ]
-        assert script.asked[4].headers["content-type"] == "application/merge-patch+json"
+@in_virtual_time()
+async def test_a_late_response_is_a_timeout(world: World) -> None:
+    world.wire.reply(RawResponse(late=60.0))
+    with pytest.raises(TimedOut) as late:
+        await world.kube.request("GET", "/version", within=2.5)
+    assert str(late.value) == (
+        "GET /version: no complete response from https://api:6443 within 2.5 s; "
+        "check the server and the network"
+    )
+    assert world.wire.open_now == 0
 
-    run_story(story, *[well(config_map("a"))] * 5, DONE)
+
+@in_virtual_time()
+async def test_the_deadline_of_a_stream_covers_only_its_head(world: World) -> None:
+    world.inject(Hang(), "get")
+    with pytest.raises(TimedOut):
+        async with world.kube.stream(NODES.path(name="a"), query={}, within=2.0):
+            pytest.fail("there was no head")
+    world.wire.reply(RawResponse(200, b"late", late=500.0))
+    async with world.kube.stream("/version", query={}, within=2.0) as response:
+        assert await response.body() == b"late"
+    assert world.wire.open_now == 0
 
 
 @pytest.mark.parametrize(
-    "answer", [CannedResponse(302, b""), CannedResponse(200, b"<html>log in</html>")]
+    ("response", "error_type", "why"),
+    [
+        (refusal(410, "Expired"), Gone, "no"),
+        (RawResponse(410, late=60.0), TimedOut, "no complete response"),
+        (RawResponse(307), Unavailable, "answered 307, which no API server does"),
+    ],
 )
-def test_responses_that_no_api_server_gives_are_errors(answer: CannedResponse) -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises((Unavailable, MalformedResponse)):
-            await kube.delete(PODS, "p", namespace="x", uid="u1")
-        with pytest.raises((Unavailable, MalformedResponse)):
-            await evict(kube)
-
-    run_story(story, answer, well(config_map("p")), answer)
-
-
-def test_a_redirected_stream_is_an_error() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(Unavailable, match="answered 307, which no API server does"):
-            async with kube.stream("/a", query={}):
-                raise AssertionError("it was entered")
-
-    run_story(story, CannedResponse(307, b""))
+@in_virtual_time()
+async def test_a_refused_stream_names_the_reason_within_the_deadline(
+    world: World, response: RawResponse, error_type: type[KubeError], why: str
+) -> None:
+    world.wire.reply(response)
+    with pytest.raises(error_type, match=why):
+        async with world.kube.stream("/a", query={}, within=2.0):
+            pytest.fail("it was refused")
 
 
-def part(revision: int, name: str, *, rest: str = "") -> CannedResponse:
-    metadata = {"resourceVersion": str(revision), "continue": rest}
-    return well({"metadata": metadata, "items": [config_map(name)]})
+@in_virtual_time()
+async def test_a_stream_is_closed_however_it_ends(world: World) -> None:
+    world.wire.reply(ok({}), RawResponse(late=60.0))
+    with pytest.raises(KeyError):
+        async with world.kube.stream("/a", query={}):
+            raise KeyError("a")
+    assert world.wire.open_now == 0
+
+    async def read() -> None:
+        async with world.kube.stream("/a", query={}) as response:
+            await response.body()
+
+    reader = asyncio.create_task(read())
+    await asyncio.sleep(1.0)
+    assert world.wire.open_now == 1
+    reader.cancel()
+    await asyncio.wait({reader})
+    assert reader.cancelled()
+    assert world.wire.open_now == 0
+
+
+# Errors.
 
 
 @pytest.mark.parametrize(
-    ("parts", "why"),
+    ("response", "error_type"),
+    [
+        (refusal(400, "BadRequest"), Invalid),
+        (refusal(401, "Unauthorized"), Unauthorized),
+        (refusal(403, "Forbidden"), Forbidden),
+        (refusal(404, "NotFound", name="a"), NotFound),
+        (NO_SUCH_PATH, UnknownKind),
+        (refusal(409, "Conflict"), Conflict),
+        (refusal(409, "AlreadyExists"), AlreadyExists),
+        (refusal(410, "Expired"), Gone),
+        (refusal(422, "Invalid"), Invalid),
+        (refusal(429, "TooManyRequests"), TooManyRequests),
+        (refusal(500, "InternalError"), Unavailable),
+        (refusal(503, "ServiceUnavailable"), Unavailable),
+        (refusal(504, "Timeout"), TimedOut),
+        (RawResponse(302), Unavailable),
+        (RawResponse(502, b"<html>\xff</html>"), Unavailable),
+        (RawResponse(500, b'{"details":{"causes":null},"message":"no"}'), Unavailable),
+        (RawResponse(200, b"<html>"), MalformedResponse),
+        (RawResponse(200, b'{"metadata":{"name":"\xff"}}'), MalformedResponse),
+        (RawResponse(200, b'{"metadata":{"name":7}}'), MalformedResponse),
+    ],
+)
+@in_virtual_time()
+async def test_each_failure_has_a_type(
+    world: World, response: RawResponse, error_type: type[KubeError]
+) -> None:
+    world.wire.reply(response)
+    error = await error_of(world.kube.get(NODES, "a"))
+    assert type(error) is error_type
+    assert error.code in (response.status, 0)
+    assert str(error).startswith("GET /api/v1/nodes/a: ")
+
+
+@pytest.mark.parametrize(
+    ("response", "attribute", "value"),
     [
         (
-            [part(5, "a", rest="1"), part(5, "b", rest="2"), part(5, "a", rest="1")],
-            "repeats a continue token",
+            refusal(
+                409,
+                "Conflict",
+                causes=[
+                    {
+                        "reason": "FieldManagerConflict",
+                        "message": 'conflict with "kubectl-label" using v1',
+                        "field": ".metadata.labels.x",
+                    }
+                ],
+            ),
+            "field_conflicts",
+            (FieldConflict("kubectl-label", ".metadata.labels.x"),),
         ),
-        ([part(5, "a", rest="1"), part(6, "b")], "different revisions: 5, 6"),
+        (
+            refusal(
+                422,
+                "Invalid",
+                causes=[{"reason": "FieldValueInvalid", "message": "wrong", "field": "spec.x"}],
+            ),
+            "causes",
+            (StatusCause("FieldValueInvalid", "wrong", "spec.x"),),
+        ),
+        (refusal(429, "TooManyRequests", retryAfterSeconds=10), "retry_after", 10.0),
+        (RawResponse(429, b"slowly", headers={"retry-after": "7"}), "retry_after", 7.0),
     ],
 )
-def test_pages_that_do_not_belong_together_are_an_error(
-    parts: list[CannedResponse], why: str
+@in_virtual_time()
+async def test_attributes_of_errors(
+    world: World, response: RawResponse, attribute: str, value: object
 ) -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(MalformedResponse, match=why):
-            await kube.list_all(NODES)
-        assert len(script.asked) == len(parts)
-
-    run_story(story, *parts)
+    world.wire.reply(response)
+    assert getattr(await error_of(world.kube.get(NODES, "a")), attribute) == value
 
 
-@pytest.mark.parametrize(("uid", "revision"), [("", "7"), ("u1", ""), ("", "")])
-def test_preconditions_require_uid_and_revision(uid: str, revision: str) -> None:
-    with pytest.raises(ValueError, match="need both uid and resourceVersion"):
-        Preconditions(uid=uid, resource_version=revision)
+@pytest.mark.parametrize("response", [RawResponse(302), RawResponse(200, b"<html>log in</html>")])
+@in_virtual_time()
+async def test_responses_that_no_api_server_gives_are_errors(
+    world: World, response: RawResponse
+) -> None:
+    world.wire.reply(response, ok(stored("p")), response)
+    for request in (world.kube.delete(PODS, "p", namespace="x", uid="u1"), evict(world)):
+        assert isinstance(await error_of(request), Unavailable | MalformedResponse)
 
 
-def test_a_merge_patch_requires_a_revision() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(ValueError, match="needs a resourceVersion"):
-            await kube.merge(NODES, "a", {"spec": {}}, resource_version="")
-        assert not script.asked
-
-    run_story(story)
-
-
-def test_a_put_requires_a_revision() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(ValueError, match="a PUT of a Lease needs a resourceVersion"):
-            await kube.replace(LEASES, {"metadata": {"name": "a"}}, namespace="x")
-        assert script.asked == []
-
-    run_story(story)
-
-
-def test_an_apply_contains_kind_and_preconditions() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        wanted = {"metadata": {"name": "a", "labels": {"b": "c"}}}
-        with pytest.raises(ValueError, match="an apply to a Node needs preconditions"):
-            await kube.apply(NODES, wanted, force=True)
-        await kube.apply(NODES, wanted, force=True, preconditions=GUARD)
-        assert script.sent() == {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {
-                "name": "a",
-                "labels": {"b": "c"},
-                "uid": "u1",
-                "resourceVersion": "7",
-            },
-        }
-        assert script.asked[0].query["force"] == "true"
-        assert script.asked[0].headers["content-type"] == "application/apply-patch+yaml"
-        await kube.apply(ROLLOUTS, wanted, force=False, subresource="status")
-        assert script.words()[1] == "PATCH /apis/sluice.dev/v1alpha1/rollouts/a/status"
-        assert script.sent()["apiVersion"] == "sluice.dev/v1alpha1"
-        assert "force" not in script.asked[1].query
-
-    run_story(story, well(config_map("a")), well(config_map("a")))
+@in_virtual_time()
+async def test_an_unserved_kind_is_not_a_missing_object(world: World) -> None:
+    kube = world.kube
+    wanted = stored()
+    world.wire.reply(*[NO_SUCH_PATH] * 7)
+    for request in (
+        kube.list_page(ROLLOUTS),
+        kube.get(ROLLOUTS, "a"),
+        kube.create(ROLLOUTS, wanted),
+        kube.replace(ROLLOUTS, wanted, subresource="status"),
+        kube.apply(ROLLOUTS, wanted, force=True),
+        kube.delete(ROLLOUTS, "a", uid="u1"),
+    ):
+        with pytest.raises(UnknownKind, match="install the CustomResourceDefinition rollouts"):
+            await request
+    unknown = await error_of(kube.list_page(LEASES))
+    assert unknown.message == "the server does not serve leases of coordination.k8s.io/v1"
+    missing_namespace = kube.create(CONFIG_MAPS, WANTED, namespace="none")
+    assert type(await error_of(missing_namespace)) is NotFound
 
 
-# Deadlines.
+# Applies with preconditions.
 
-
-def test_a_late_response_is_a_timeout() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(TimedOut) as late:
-            await kube.request("GET", "/version", within=2.5)
-        assert str(late.value) == (
-            "GET /version: no complete response from https://there:6443 within 2.5 s; "
-            "check the server and the network"
-        )
-        assert script.left == ["CancelledError"]
-
-    run_story(story, 60.0)
-
-
-def test_the_deadline_of_a_stream_covers_only_its_head() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(TimedOut):
-            async with kube.stream("/version", query={}, within=2.0):
-                pytest.fail("there was no head")
-        async with kube.stream("/version", query={}, within=2.0) as answer:
-            assert await answer.body() == b"late"
-        assert script.left == ["CancelledError"]
-
-    run_story(story, 60.0, CannedResponse(200, b"late", late=500.0))
-
-
-def test_a_refused_stream_names_the_reason_within_the_deadline() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(Gone):
-            async with kube.stream("/a", query={}):
-                pytest.fail("it was refused")
-        with pytest.raises(TimedOut):
-            async with kube.stream("/a", query={}, within=2.0):
-                pytest.fail("it was refused")
-        assert script.left == ["Gone", "TimedOut"]
-
-    run_story(
-        story, CannedResponse(410, status_body(410, "Expired")), CannedResponse(410, b"", late=60.0)
-    )
-
-
-def test_the_transport_sees_the_error_that_ended_a_stream() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(KeyError):
-            async with kube.stream("/a", query={}):
-                raise KeyError("a")
-        async with kube.stream("/a", query={}):
-            pass
-
-        async def stay() -> None:
-            async with kube.stream("/a", query={}) as answer:
-                await answer.body()
-
-        staying = asyncio.create_task(stay())
-        await asyncio.sleep(1.0)
-        assert script.open_now == 1
-        staying.cancel()
-        await asyncio.wait({staying})
-        assert staying.cancelled()
-        assert script.left == ["KeyError", "CancelledError"]
-
-    run_story(story, well({}), well({}), CannedResponse(200, b"", late=60.0))
-
-
-# Refusals.
-
-
-def error_response(code: int, reason: str, **details: Any) -> CannedResponse:
-    return CannedResponse(code, status_body(code, reason, "no", **details))
+STALE = refusal(409, "Conflict")
+"""The response when the object has another uid, is gone, or has changed."""
+IMMUTABLE = refusal(422, "Invalid", causes=[{"field": "metadata.uid"}])
+MISSING = refusal(404, "NotFound", name="a")
+CLAIMED = refusal(
+    409,
+    "Conflict",
+    causes=[{"reason": "FieldManagerConflict", "message": 'conflict with "x"', "field": ".a"}],
+)
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind"),
+    ("responses", "error_type"),
     [
-        (error_response(400, "BadRequest"), Invalid),
-        (error_response(401, "Unauthorized"), Unauthorized),
-        (error_response(403, "Forbidden"), Forbidden),
-        (error_response(404, "NotFound", name="a"), NotFound),
-        (NO_SUCH_PAGE, UnknownKind),
-        (error_response(409, "Conflict"), Conflict),
-        (error_response(409, "AlreadyExists"), AlreadyExists),
-        (error_response(410, "Expired"), Gone),
-        (error_response(422, "Invalid"), Invalid),
-        (error_response(429, "TooManyRequests"), TooManyRequests),
-        (error_response(500, "InternalError"), Unavailable),
-        (error_response(503, "ServiceUnavailable"), Unavailable),
-        (error_response(504, "Timeout"), TimedOut),
-        (CannedResponse(502, b"<html>\xff</html>"), Unavailable),
-        (CannedResponse(500, b'{"details":{"causes":null},"message":"no"}'), Unavailable),
-        (CannedResponse(200, b"<html>"), MalformedResponse),
-        (CannedResponse(200, b'{"metadata":{"name":"\xff"}}'), MalformedResponse),
-        (CannedResponse(200, b'{"metadata":{"name":7}}'), MalformedResponse),
+        ([STALE, MISSING], NotFound),
+        ([STALE, ok(stored(uid="u2"))], NotFound),
+        ([IMMUTABLE, MISSING], NotFound),
+        ([IMMUTABLE, ok(stored(uid="u2"))], NotFound),
+        ([STALE, ok(stored(revision=8))], Conflict),
+        ([STALE, refusal(500, "InternalError")], Conflict),  # unknown whether it exists
+        ([STALE, NO_SUCH_PATH], Conflict),
+        ([CLAIMED], Conflict),
     ],
 )
-def test_each_refusal_is_a_type(answer: CannedResponse, kind: type[KubeError]) -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(KubeError) as got:
-            await kube.get(NODES, "a")
-        assert type(got.value) is kind
-        assert got.value.code in (answer.status, 0)
-        assert str(got.value).startswith("GET /api/v1/nodes/a: ")
-
-    run_story(story, answer)
-
-
-def test_attributes_of_refusals() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(Conflict) as conflict:
-            await kube.get(NODES, "a")
-        assert conflict.value.claims == (FieldConflict("kubectl-label", ".metadata.labels.x"),)
-        with pytest.raises(Invalid) as invalid:
-            await kube.get(NODES, "a")
-        assert invalid.value.causes == (StatusCause("FieldValueInvalid", "wrong", "spec.x"),)
-        for seconds in (10.0, 7.0):
-            with pytest.raises(TooManyRequests) as later:
-                await kube.get(NODES, "a")
-            assert later.value.retry_after == seconds
-
-    claim = {
-        "reason": "FieldManagerConflict",
-        "message": 'conflict with "kubectl-label" using v1',
-        "field": ".metadata.labels.x",
-    }
-    wrong = {"reason": "FieldValueInvalid", "message": "wrong", "field": "spec.x"}
-    run_story(
-        story,
-        error_response(409, "Conflict", causes=[claim]),
-        error_response(422, "Invalid", causes=[wrong]),
-        error_response(429, "TooManyRequests", retryAfterSeconds=10),
-        CannedResponse(429, b"slowly", headers={"retry-after": "7"}),
-    )
-
-
-def test_an_unserved_kind_is_not_a_missing_object() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        said = "install the CustomResourceDefinition rollouts.sluice.dev"
-        wanted: Mapping[str, Any] = {"metadata": {"name": "a", "resourceVersion": "7"}}
-        for asking in (
-            kube.list_page(ROLLOUTS),
-            kube.get(ROLLOUTS, "a"),
-            kube.create(ROLLOUTS, wanted),
-            kube.replace(ROLLOUTS, wanted, subresource="status"),
-            kube.apply(ROLLOUTS, wanted, force=True),
-            kube.delete(ROLLOUTS, "a", uid="u1"),
-        ):
-            with pytest.raises(UnknownKind, match=said):
-                await asking
-        with pytest.raises(UnknownKind) as unknown:
-            await kube.list_page(LEASES)
-        assert unknown.value.message == (
-            "the server does not serve leases of coordination.k8s.io/v1"
-        )
-        with pytest.raises(NotFound) as missing:
-            await kube.create(CONFIG_MAPS, wanted, namespace="none")
-        assert type(missing.value) is NotFound
-
-    run_story(
-        story,
-        *[NO_SUCH_PAGE] * 7,
-        error_response(404, "NotFound", name="none", kind="namespaces"),
-    )
-
-
-# What a guard is for.
-
-STALE = error_response(409, "Conflict")
-"""So a server answers when the object is another, is gone, or has changed."""
-
-IMMUTABLE = error_response(422, "Invalid", causes=[{"field": "metadata.uid"}])
-
-
-@pytest.mark.parametrize("answer", [STALE, IMMUTABLE])
-@pytest.mark.parametrize(
-    "there", [error_response(404, "NotFound", name="a"), well(config_map("a", uid="u2"))]
-)
-def test_an_apply_with_preconditions_to_a_missing_object_is_not_found(
-    answer: CannedResponse, there: CannedResponse
+@in_virtual_time()
+async def test_a_refused_apply_tells_a_missing_object_from_a_changed_one(
+    world: World, responses: list[RawResponse], error_type: type[KubeError]
 ) -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(NotFound) as gone:
-            await kube.apply(NODES, {"metadata": {"name": "a"}}, force=True, preconditions=GUARD)
-        assert gone.value.missing == "a"
-        assert script.words() == ["PATCH /api/v1/nodes/a", "GET /api/v1/nodes/a"]
-
-    run_story(story, answer, there)
+    world.wire.reply(*responses)
+    error = await error_of(world.kube.apply(NODES, WANTED, force=True, preconditions=GUARD))
+    assert type(error) is error_type
+    expected = ["PATCH /api/v1/nodes/a", "GET /api/v1/nodes/a"]
+    assert lines(world) == expected[: len(responses)]
 
 
-def test_an_apply_with_preconditions_to_a_changed_object_is_a_conflict() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        for _ in range(2):
-            with pytest.raises(Conflict):
-                await kube.apply(
-                    NODES, {"metadata": {"name": "a"}}, force=True, preconditions=GUARD
-                )
-        assert script.words() == ["PATCH /api/v1/nodes/a", "GET /api/v1/nodes/a"] * 2
-
-    # Whether the second question is answered or not: the first answer stands.
-    run_story(
-        story, STALE, well(config_map("a", revision=8)), STALE, error_response(500, "InternalError")
-    )
-
-
-def test_a_server_without_nodes_does_not_prove_that_a_node_is_gone() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(Conflict):
-            await kube.apply(NODES, {"metadata": {"name": "a"}}, force=True, preconditions=GUARD)
-        assert script.words()[1:] == ["GET /api/v1/nodes/a"]
-
-    run_story(story, STALE, NO_SUCH_PAGE)
-
-
-def test_a_field_conflict_is_raised_without_another_request() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(Conflict) as conflict:
-            await kube.apply(NODES, {"metadata": {"name": "a"}}, force=False, preconditions=GUARD)
-        assert conflict.value.claims != ()
-        with pytest.raises(Conflict):
-            await kube.apply(CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace="x")
-        assert len(script.asked) == 2
-
-    claim = {"reason": "FieldManagerConflict", "message": 'conflict with "x"', "field": ".a"}
-    run_story(story, error_response(409, "Conflict", causes=[claim]), STALE)
+@in_virtual_time()
+async def test_a_conflict_without_preconditions_is_raised_at_once(world: World) -> None:
+    world.wire.reply(STALE)
+    apply = world.kube.apply(CONFIG_MAPS, WANTED, force=False, namespace="x")
+    assert isinstance(await error_of(apply), Conflict)
+    assert len(world.wire.requests) == 1
 
 
 # Evictions.
 
+POD = ok(stored("p"))
+REPLACED = ok(stored("p", uid="u2"))
+POD_MISSING = refusal(404, "NotFound", name="p")
+BUDGET = [{"reason": "DisruptionBudget"}]
+BUSY = refusal(429, "TooManyRequests")
+SEVERAL_BUDGETS = refusal(500, "", "This pod has more than one PodDisruptionBudget")
 
-def blocked_response(**details: Any) -> CannedResponse:
-    return error_response(
-        429, "TooManyRequests", causes=[{"reason": "DisruptionBudget"}], **details
-    )
 
-
-async def evict(kube: Kube, *, within: float = 10.0) -> Evicted | PodGone | BlockedByBudget:
-    return await kube.evict("p", namespace="x", uid="u1", grace=30, within=within)
+async def evict(world: World, *, within: float = 10.0) -> EvictionResult:
+    return await world.kube.evict("p", namespace="x", uid="u1", grace=30, within=within)
 
 
 @pytest.mark.parametrize(
-    ("answers", "said"),
+    ("responses", "result"),
     [
-        ([well(config_map("p")), DONE], Evicted()),
-        ([error_response(404, "NotFound", name="p")], PodGone()),
-        ([well(config_map("p", uid="u2"))], PodGone()),
-        ([well(config_map("p")), error_response(404, "NotFound", name="p")], PodGone()),
-        ([well(config_map("p")), STALE, well(config_map("p", uid="u2"))], PodGone()),
-        ([well(config_map("p")), STALE, error_response(404, "NotFound", name="p")], PodGone()),
-        ([well(config_map("p")), blocked_response()], BlockedByBudget("no", None)),
+        ([POD, SUCCESS], Evicted()),
+        ([POD_MISSING], PodGone()),
+        ([REPLACED], PodGone()),
+        ([POD, POD_MISSING], PodGone()),
+        ([POD, STALE, REPLACED], PodGone()),
+        ([POD, STALE, POD_MISSING], PodGone()),
+        ([POD, refusal(429, "", causes=BUDGET)], BlockedByBudget("no", None)),
         (
-            [well(config_map("p")), blocked_response(retryAfterSeconds=10)],
+            [POD, refusal(429, "", causes=BUDGET, retryAfterSeconds=10)],
             BlockedByBudget("no", 10.0),
         ),
     ],
 )
-def test_results_of_an_eviction(answers: list[CannedResponse], said: object) -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        assert await evict(kube) == said
-        assert len(script.asked) == len(answers)
-
-    run_story(story, *answers)
-
-
-def test_an_eviction_names_the_uid() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        await evict(kube)
-        assert script.words()[1] == "POST /api/v1/namespaces/x/pods/p/eviction"
-        assert script.sent() == {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": "p", "namespace": "x"},
-            "deleteOptions": {
-                "apiVersion": "v1",
-                "kind": "DeleteOptions",
-                "preconditions": {"uid": "u1"},
-                "gracePeriodSeconds": 30,
-            },
-        }
-
-    run_story(story, well(config_map("p")), DONE)
-
-
-@pytest.mark.parametrize("before", [[], [well(config_map("p"))]])
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [(NO_SUCH_PAGE, UnknownKind), (error_response(429, "TooManyRequests"), TooManyRequests)],
-)
-def test_other_refusals_of_an_eviction_are_errors(
-    before: list[CannedResponse], answer: CannedResponse, kind: type[KubeError]
+@in_virtual_time()
+async def test_results_of_an_eviction(
+    world: World, responses: list[RawResponse], result: EvictionResult
 ) -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(kind):
-            await evict(kube)
-
-    run_story(story, *before, answer)
+    world.wire.reply(*responses)
+    assert await evict(world) == result
+    assert len(world.wire.requests) == len(responses)
 
 
-def test_an_eviction_under_several_budgets_is_a_readable_error() -> None:
-    several = "This pod has more than one PodDisruptionBudget, which the eviction does not support."
+@pytest.mark.parametrize(
+    ("responses", "error_type", "why"),
+    [
+        ([NO_SUCH_PATH], UnknownKind, "does not serve pods"),
+        ([POD, NO_SUCH_PATH], UnknownKind, "does not serve pods"),
+        ([BUSY], TooManyRequests, "no"),
+        ([POD, BUSY], TooManyRequests, "no"),
+        ([POD, SEVERAL_BUDGETS], Unavailable, "more than one PodDisruptionBudget"),
+        ([POD, STALE, POD], Conflict, "no"),
+    ],
+)
+@in_virtual_time()
+async def test_other_refusals_of_an_eviction_are_errors(
+    world: World, responses: list[RawResponse], error_type: type[KubeError], why: str
+) -> None:
+    world.wire.reply(*responses)
+    with pytest.raises(error_type, match=why):
+        await evict(world)
 
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(Unavailable, match="more than one PodDisruptionBudget"):
-            await evict(kube)
-        with pytest.raises(Conflict):
-            await evict(kube)
 
-    run_story(
-        story,
-        well(config_map("p")),
-        CannedResponse(500, status_body(500, "", several)),
-        well(config_map("p")),
-        STALE,
-        well(config_map("p")),
-    )
+@in_virtual_time()
+async def test_an_eviction_names_the_uid(world: World) -> None:
+    world.wire.reply(POD, SUCCESS)
+    await evict(world)
+    assert lines(world)[1] == "POST /api/v1/namespaces/x/pods/p/eviction"
+    assert body(world) == {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "p", "namespace": "x"},
+        "deleteOptions": {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": "u1"},
+            "gracePeriodSeconds": 30,
+        },
+    }
 
 
-def test_all_requests_of_an_eviction_share_one_deadline() -> None:
-    async def story(kube: Kube, script: ScriptedTransport) -> None:
-        with pytest.raises(TimedOut):
-            await evict(kube, within=3.0)
-        assert script.asked[1].query == {"timeout": "1.000s"}
-
-    slow = CannedResponse(200, encode(config_map("p")), late=2.0)
-    run_story(story, slow, 60.0)
+@in_virtual_time()
+async def test_all_requests_of_an_eviction_share_one_deadline(world: World) -> None:
+    world.wire.reply(RawResponse(200, encode(stored("p")), late=2.0), RawResponse(late=60.0))
+    with pytest.raises(TimedOut):
+        await evict(world, within=3.0)
+    assert world.wire.requests[1].query == {"timeout": "1.000s"}

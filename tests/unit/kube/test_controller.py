@@ -1,4 +1,4 @@
-"""A controller's loop in virtual time: outcomes, failures, hanging keys, and how it stops."""
+"""The controller: outcomes, failures, hanging keys, stop and metrics."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -23,13 +23,13 @@ from libs.kube.errors import TooManyRequests
 from libs.kube.queue import WorkQueue
 from libs.runtime.metrics import Metrics
 from libs.runtime.tasks import Tasks
-from libs.testing.simulation import Sim, run
+from libs.testing.simulation import Sim
+from tests.unit.kube.world import SimWorld, in_virtual_time
 
 if TYPE_CHECKING:
     from libs.runtime.fatal import Fatal
 
 TIMEOUT = 10.0
-GRACE = 4.0
 
 
 @pytest.fixture
@@ -40,44 +40,45 @@ def logged() -> Iterator[list[Any]]:
     structlog.reset_defaults()
 
 
-class World:
-    """One controller that runs as a service's task, and what it did when."""
+class World(SimWorld):
+    """A controller that runs as a service's task, and its attempts by time."""
 
     def __init__(self, sim: Sim) -> None:
-        self.sim = sim
+        super().__init__(sim)
         self.queue: WorkQueue[str] = WorkQueue(clock=sim.clock)
         self.metrics = Metrics(version="test")
-        self.meters = ControllerMetrics(self.metrics, controllers=["nodes", "pools"])
+        self.controller_metrics = ControllerMetrics(self.metrics, controllers=["nodes", "pools"])
         self.failures: list[Fatal] = []
         self.tasks = Tasks("service", failed=self.failures.append)
-        self.tried: list[tuple[float, str]] = []
+        self.attempts: list[tuple[float, str]] = []
 
-    def start(
+    async def close(self) -> None:
+        await self.tasks.close()
+        assert not self.failures
+
+    def run(
         self,
         reconcile: Callable[[str], Coroutine[Any, Any, ReconcileResult]],
         *,
         concurrency: int = 2,
-        grace: float = GRACE,
-    ) -> Controller[str]:
-        async def noted(key: str) -> ReconcileResult:
-            self.tried.append((self.sim.clock.monotonic(), key))
+    ) -> None:
+        async def recorded(key: str) -> ReconcileResult:
+            self.attempts.append((self.clock.monotonic(), key))
             return await reconcile(key)
 
         controller = Controller(
             name="nodes",
-            reconcile=noted,
+            reconcile=recorded,
             queue=self.queue,
             concurrency=concurrency,
             timeout=TIMEOUT,
-            grace=grace,
             env=self.sim.env(),
-            metrics=self.meters,
+            metrics=self.controller_metrics,
         )
         self.tasks.forever("nodes", controller.run())
-        return controller
 
     def times(self, key: str) -> list[float]:
-        return [at for at, tried in self.tried if tried == key]
+        return [time for time, attempted in self.attempts if attempted == key]
 
     def measured(self, name: str, **labels: str) -> float:
         for family in text_string_to_metric_families(self.metrics.render().decode()):
@@ -90,300 +91,244 @@ class World:
         return self.measured("sluice_reconciles_total", controller="nodes", outcome=outcome)
 
 
-def run_story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
-    async def main(sim: Sim) -> None:
-        world = World(sim)
-        await tell(world)
-        await world.tasks.close()
-        assert not world.failures
+@in_virtual_time(World)
+async def test_results_done_and_requeue(world: World) -> None:
+    async def reconcile(key: str) -> ReconcileResult:
+        return Reconciled() if key == "done" else RequeueAfter(60)
 
-    run(main, seed=1)
-
-
-def test_results_done_and_requeue() -> None:
-    async def tell(world: World) -> None:
-        async def reconcile(key: str) -> ReconcileResult:
-            return Reconciled() if key == "done" else RequeueAfter(60)
-
-        world.start(reconcile)
-        world.queue.add("done")
-        world.queue.add("later")
-        await world.sim.clock.sleep(150)
-        assert world.times("done") == [0]
-        assert world.times("later") == [0, 60, 120]
-        assert (world.ended("done"), world.ended("later")) == (1, 3)
-
-    run_story(tell)
+    world.run(reconcile)
+    world.queue.add("done")
+    world.queue.add("later")
+    await world.clock.sleep(150)
+    assert world.times("done") == [0]
+    assert world.times("later") == [0, 60, 120]
+    assert (world.ended("done"), world.ended("later")) == (1, 3)
 
 
-def test_a_refusal_is_counted_logged_once_and_not_retried(logged: list[Any]) -> None:
-    async def tell(world: World) -> None:
-        async def reconcile(key: str) -> ReconcileResult:
-            return ReconcileRefused("the pool has no nodes")
+@in_virtual_time(World)
+async def test_a_refusal_is_counted_logged_once_and_not_retried(
+    world: World, logged: list[Any]
+) -> None:
+    async def reconcile(key: str) -> ReconcileResult:
+        return ReconcileRefused("the pool has no nodes")
 
-        controller = world.start(reconcile)
-        for _ in range(3):
-            world.queue.add("a")
-            await world.sim.clock.sleep(3600)
-        assert len(world.tried) == 3
-        assert world.ended("refused") == 3
-        assert controller.failures() == {"a": "the pool has no nodes"}
-
-    run_story(tell)
+    world.run(reconcile)
+    for _ in range(3):
+        world.queue.add("a")
+        await world.clock.sleep(3600)
+    assert len(world.attempts) == 3
+    assert world.ended("refused") == 3
     assert [(line["event"], line["why"]) for line in logged] == [
         ("reconcile was refused", "the pool has no nodes")
     ]
 
 
-def test_a_failure_is_retried_with_back_off_until_it_succeeds() -> None:
-    async def tell(world: World) -> None:
-        async def reconcile(key: str) -> ReconcileResult:
-            if len(world.tried) % 5:
-                raise ValueError("not yet")
-            return Reconciled()
+@in_virtual_time(World)
+async def test_a_failure_is_retried_with_back_off_until_it_succeeds(world: World) -> None:
+    async def reconcile(key: str) -> ReconcileResult:
+        if len(world.attempts) % 5:
+            raise ValueError("not yet")
+        return Reconciled()
 
-        world.start(reconcile)
-        for start in (0.0, 100.0):
-            world.tried.clear()
-            world.queue.add("a")
-            await world.sim.clock.sleep(100)
-            waits = [0, 0.005, 0.015, 0.035, 0.075]
-            assert world.times("a") == pytest.approx([start + wait for wait in waits])
-        assert (world.ended("failed"), world.ended("done")) == (8, 2)
-
-    run_story(tell)
+    world.run(reconcile)
+    for start in (0.0, 100.0):
+        world.attempts.clear()
+        world.queue.add("a")
+        await world.clock.sleep(100)
+        waits = [0, 0.005, 0.015, 0.035, 0.075]
+        assert world.times("a") == pytest.approx([start + wait for wait in waits])
+    assert (world.ended("failed"), world.ended("done")) == (8, 2)
 
 
 @pytest.mark.parametrize(
-    "well", [Reconciled(), RequeueAfter(1000), ReconcileRefused("no")], ids=str
+    "result", [Reconciled(), RequeueAfter(1000), ReconcileRefused("no")], ids=str
 )
-def test_any_result_resets_the_back_off(well: ReconcileResult) -> None:
-    async def tell(world: World) -> None:
-        async def reconcile(key: str) -> ReconcileResult:
-            if len(world.tried) % 3 == 0:
-                return well
-            raise ValueError("not yet")
+@in_virtual_time(World)
+async def test_any_result_resets_the_back_off(world: World, result: ReconcileResult) -> None:
+    async def reconcile(key: str) -> ReconcileResult:
+        if len(world.attempts) % 3 == 0:
+            return result
+        raise ValueError("not yet")
 
-        world.start(reconcile)
-        for start in (0.0, 100.0):
-            world.queue.add("a")
-            await world.sim.clock.sleep(100)
-            assert world.times("a")[-3:] == pytest.approx([start, start + 0.005, start + 0.015])
-
-    run_story(tell)
-
-
-def test_a_failure_is_logged_once_per_cause_and_so_is_its_end(logged: list[Any]) -> None:
-    async def tell(world: World) -> None:
-        causes = ["revision 17 is stale", "revision 18 is stale", "no route", "no route", ""]
-
-        async def reconcile(key: str) -> ReconcileResult:
-            why = causes[len(world.tried) - 1]
-            if why:
-                raise ValueError(why)
-            return Reconciled()
-
-        controller = world.start(reconcile)
+    world.run(reconcile)
+    for start in (0.0, 100.0):
         world.queue.add("a")
-        await world.sim.clock.sleep(0.05)
-        assert controller.failures() == {"a": "ValueError: no route"}
-        await world.sim.clock.sleep(100)
-        assert controller.failures() == {}
+        await world.clock.sleep(100)
+        assert world.times("a")[-3:] == pytest.approx([start, start + 0.005, start + 0.015])
 
-    run_story(tell)
+
+@in_virtual_time(World)
+async def test_a_failure_is_logged_once_per_cause_and_so_is_its_end(
+    world: World, logged: list[Any]
+) -> None:
+    causes = ["revision 17 is stale", "revision 18 is stale", "no route", "no route", ""]
+
+    async def reconcile(key: str) -> ReconcileResult:
+        why = causes[len(world.attempts) - 1]
+        if why:
+            raise ValueError(why)
+        return Reconciled()
+
+    world.run(reconcile)
+    world.queue.add("a")
+    await world.clock.sleep(0.05)
+    await world.clock.sleep(100)
     assert [(line["event"], str(line.get("exc_info", ""))) for line in logged] == [
         ("reconcile failed", "revision 17 is stale"),
         ("reconcile failed", "no route"),
-        ("reconcile went well again", ""),
+        ("reconcile succeeded again", ""),
     ]
     assert {(line["controller"], line["key"]) for line in logged} == {("nodes", "a")}
     assert len({line["reconcile"] for line in logged}) == 3
 
 
-def test_each_attempt_has_its_own_id_in_the_log() -> None:
-    async def tell(world: World) -> None:
-        names: list[str] = []
+@in_virtual_time(World)
+async def test_each_attempt_has_its_own_id_in_the_log(world: World) -> None:
+    names: list[str] = []
 
-        async def reconcile(key: str) -> ReconcileResult:
-            context = get_contextvars()
-            assert (context["controller"], context["key"]) == ("nodes", key)
-            names.append(context["reconcile"])
-            return Reconciled()
+    async def reconcile(key: str) -> ReconcileResult:
+        context = get_contextvars()
+        assert (context["controller"], context["key"]) == ("nodes", key)
+        names.append(context["reconcile"])
+        return Reconciled()
 
-        world.start(reconcile, concurrency=1)
-        for key in ("a", "b", "a"):
-            world.queue.add(key)
-            await world.sim.clock.sleep(1)
-        assert len(set(names)) == 3
-
-    run_story(tell)
+    world.run(reconcile, concurrency=1)
+    for key in ("a", "b", "a"):
+        world.queue.add(key)
+        await world.clock.sleep(1)
+    assert len(set(names)) == 3
     assert "reconcile" not in get_contextvars()
 
 
-@pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (1e9, 300.0)])
-def test_retry_after_is_honoured_up_to_a_limit(asked: float, waited: float) -> None:
-    async def tell(world: World) -> None:
-        async def reconcile(key: str) -> ReconcileResult:
-            if len(world.tried) == 1:
-                raise TooManyRequests("GET /", "busy", code=429, reason="", retry_after=asked)
-            return Reconciled()
+@pytest.mark.parametrize(("seconds", "waited"), [(7.0, 7.0), (1e9, 300.0)])
+@in_virtual_time(World)
+async def test_retry_after_is_honoured_up_to_a_limit(
+    world: World, seconds: float, waited: float
+) -> None:
+    async def reconcile(key: str) -> ReconcileResult:
+        if len(world.attempts) == 1:
+            raise TooManyRequests("GET /", "running", code=429, retry_after=seconds)
+        return Reconciled()
 
-        world.start(reconcile)
-        world.queue.add("a")
-        await world.sim.clock.sleep(1000)
-        assert world.times("a") == [0, waited]
-
-    run_story(tell)
+    world.run(reconcile)
+    world.queue.add("a")
+    await world.clock.sleep(1000)
+    assert world.times("a") == [0, waited]
 
 
-def test_a_hanging_key_occupies_one_worker_until_its_timeout() -> None:
-    async def tell(world: World) -> None:
-        async def reconcile(key: str) -> ReconcileResult:
-            if key == "hangs":
+@in_virtual_time(World)
+async def test_a_hanging_key_occupies_one_worker_until_its_timeout(world: World) -> None:
+    async def reconcile(key: str) -> ReconcileResult:
+        if key == "hangs":
+            await asyncio.Event().wait()
+        return Reconciled()
+
+    world.run(reconcile)
+    world.queue.add("hangs")
+    for number in range(100):
+        world.queue.add(str(number))
+    await world.clock.sleep(0.1)
+    assert world.ended("done") == 100
+    await world.clock.sleep(30)
+    assert world.times("hangs") == pytest.approx([0, 10.005, 20.015, 30.035])
+    assert world.ended("timed_out") == 3
+    assert world.measured("sluice_queue_working", controller="nodes") == 1
+    count = world.measured("sluice_reconcile_seconds_count", controller="nodes")
+    assert count == 103
+
+
+@in_virtual_time(World)
+async def test_a_timeout_inside_reconcile_counts_as_a_failure(world: World) -> None:
+    async def reconcile(key: str) -> ReconcileResult:
+        if len(world.attempts) == 1:
+            async with asyncio.timeout(1):
                 await asyncio.Event().wait()
-            return Reconciled()
+        return Reconciled()
 
-        world.start(reconcile)
-        world.queue.add("hangs")
-        for number in range(100):
-            world.queue.add(str(number))
-        await world.sim.clock.sleep(0.1)
-        assert world.ended("done") == 100
-        await world.sim.clock.sleep(30)
-        assert world.times("hangs") == pytest.approx([0, 10.005, 20.015, 30.035])
-        assert world.ended("timed_out") == 3
-        assert world.measured("sluice_queue_working", controller="nodes") == 1
-        count = world.measured("sluice_reconcile_seconds_count", controller="nodes")
-        assert count == 103
-
-    run_story(tell)
+    world.run(reconcile)
+    world.queue.add("a")
+    await world.clock.sleep(30)
+    assert (world.ended("failed"), world.ended("timed_out"), world.ended("done")) == (1, 0, 1)
 
 
-def test_a_timeout_inside_reconcile_counts_as_a_failure() -> None:
-    async def tell(world: World) -> None:
-        async def reconcile(key: str) -> ReconcileResult:
-            if len(world.tried) == 1:
-                async with asyncio.timeout(1):
-                    await asyncio.Event().wait()
-            return Reconciled()
+@in_virtual_time(World)
+async def test_a_cancellation_inside_reconcile_does_not_cost_a_worker(world: World) -> None:
+    async def reconcile(key: str) -> ReconcileResult:
+        if len(world.attempts) <= 3:
+            inner = asyncio.create_task(asyncio.sleep(5))
+            inner.cancel()
+            await inner
+        return Reconciled()
 
-        world.start(reconcile)
-        world.queue.add("a")
-        await world.sim.clock.sleep(30)
-        assert (world.ended("failed"), world.ended("timed_out"), world.ended("done")) == (1, 0, 1)
-
-    run_story(tell)
-
-
-def test_a_cancellation_inside_reconcile_does_not_cost_a_worker() -> None:
-    async def tell(world: World) -> None:
-        async def reconcile(key: str) -> ReconcileResult:
-            if len(world.tried) <= 3:
-                inner = asyncio.create_task(asyncio.sleep(5))
-                inner.cancel()
-                await inner
-            return Reconciled()
-
-        world.start(reconcile, concurrency=1)
-        world.queue.add("a")
-        await world.sim.clock.sleep(1)
-        assert (world.ended("failed"), world.ended("done")) == (3, 1)
-
-    run_story(tell)
+    world.run(reconcile, concurrency=1)
+    world.queue.add("a")
+    await world.clock.sleep(1)
+    assert (world.ended("failed"), world.ended("done")) == (3, 1)
 
 
-def test_concurrency_is_limited() -> None:
-    async def tell(world: World) -> None:
-        busy: list[int] = [0]
-        most: list[int] = []
+@in_virtual_time(World)
+async def test_concurrency_is_limited(world: World) -> None:
+    running: list[int] = [0]
+    counts: list[int] = []
 
-        async def reconcile(key: str) -> ReconcileResult:
-            busy[0] += 1
-            most.append(busy[0])
-            await world.sim.clock.sleep(1)
-            busy[0] -= 1
-            return Reconciled()
+    async def reconcile(key: str) -> ReconcileResult:
+        running[0] += 1
+        counts.append(running[0])
+        await world.clock.sleep(1)
+        running[0] -= 1
+        return Reconciled()
 
-        world.start(reconcile, concurrency=3)
-        for number in range(9):
-            world.queue.add(str(number))
-        await world.sim.clock.sleep(10)
-        assert max(most) == 3
-        assert world.tried[-1][0] == 2
-
-    run_story(tell)
+    world.run(reconcile, concurrency=3)
+    for number in range(9):
+        world.queue.add(str(number))
+    await world.clock.sleep(10)
+    assert max(counts) == 3
+    assert world.attempts[-1][0] == 2
 
 
 class SlowReconciler(msgspec.Struct):
-    """Keys that take as many seconds as they say; how each ended."""
+    """Take the number of seconds in the key, and record how each attempt ended."""
 
     world: World
     ends: list[tuple[float, str]] = []
 
     async def reconcile(self, key: str) -> ReconcileResult:
-        how = "cancelled"
+        end = "cancelled"
         try:
-            await self.world.sim.clock.sleep(float(key))
-            how = "ended"
+            await self.world.clock.sleep(float(key))
+            end = "ended"
         finally:
-            self.ends.append((self.world.sim.clock.monotonic(), how))
+            self.ends.append((self.world.clock.monotonic(), end))
         return Reconciled()
 
 
-def test_a_stop_finishes_running_keys_within_the_grace_and_starts_none() -> None:
-    async def tell(world: World) -> None:
-        slow = SlowReconciler(world)
-        world.start(slow.reconcile, concurrency=2)
-        for key in ("3", "9", "1"):
-            world.queue.add(key)
-        await world.sim.clock.sleep(1)
-        await world.tasks.stop_forever()
-        assert world.sim.clock.monotonic() == 1 + GRACE
-        assert slow.ends == [(3, "ended"), (1 + GRACE, "cancelled")]
-        assert sum(world.ended(how) for how in ("done", "failed", "timed_out")) == 1
-        assert world.queue.stats().working == 0
-
-    run_story(tell)
+@in_virtual_time(World)
+async def test_a_stop_cancels_the_running_keys_at_once_and_starts_none(world: World) -> None:
+    slow = SlowReconciler(world)
+    world.run(slow.reconcile, concurrency=2)
+    for key in ("3", "9", "1"):
+        world.queue.add(key)
+    await world.clock.sleep(1)
+    await world.tasks.stop_forever()
+    assert slow.ends == [(1, "cancelled"), (1, "cancelled")]
+    assert sum(world.ended(outcome) for outcome in ("done", "failed", "timed_out")) == 0
+    assert world.queue.stats().working == 0
 
 
-def test_a_stop_without_grace_is_immediate() -> None:
-    async def tell(world: World) -> None:
-        slow = SlowReconciler(world)
-        world.start(slow.reconcile, grace=0)
-        world.queue.add("3")
-        await world.sim.clock.sleep(1)
-        await world.tasks.stop_forever()
-        assert slow.ends == [(1, "cancelled")]
-
-    run_story(tell)
-
-
-def test_an_idle_controller_stops_immediately() -> None:
-    async def tell(world: World) -> None:
-        world.start(SlowReconciler(world).reconcile)
-        await world.sim.clock.sleep(1)
-        await world.tasks.stop_forever()
-        assert world.sim.clock.monotonic() == 1
-
-    run_story(tell)
-
-
-def test_every_series_exists_at_zero_from_the_start() -> None:
-    async def tell(world: World) -> None:
-        world.start(SlowReconciler(world).reconcile)
-        for outcome in ("done", "later", "refused", "failed", "timed_out"):
-            for controller in ("nodes", "pools"):
-                labels = {"controller": controller, "outcome": outcome}
-                assert world.measured("sluice_reconciles_total", **labels) == 0
-        for name in ("waiting", "delayed", "working", "oldest_seconds", "added_total"):
-            assert world.measured(f"sluice_queue_{name}", controller="nodes") == 0
-        world.queue.add("3")
-        world.queue.add_after("4", 5)
-        assert world.measured("sluice_queue_waiting", controller="nodes") == 1
-        assert world.measured("sluice_queue_delayed", controller="nodes") == 1
-        assert world.measured("sluice_queue_added_total", controller="nodes") == 1
-        await world.sim.clock.sleep(0.1)
-        assert world.measured("sluice_queue_waiting", controller="nodes") == 0
-        assert world.measured("sluice_queue_working", controller="nodes") == 1
-
-    run_story(tell)
+@in_virtual_time(World)
+async def test_every_series_exists_at_zero_from_the_start(world: World) -> None:
+    world.run(SlowReconciler(world).reconcile)
+    for outcome in ("done", "later", "refused", "failed", "timed_out"):
+        for controller in ("nodes", "pools"):
+            labels = {"controller": controller, "outcome": outcome}
+            assert world.measured("sluice_reconciles_total", **labels) == 0
+    for name in ("waiting", "delayed", "working", "oldest_seconds", "added_total"):
+        assert world.measured(f"sluice_queue_{name}", controller="nodes") == 0
+    world.queue.add("3")
+    world.queue.add_after("4", 5)
+    assert world.measured("sluice_queue_waiting", controller="nodes") == 1
+    assert world.measured("sluice_queue_delayed", controller="nodes") == 1
+    assert world.measured("sluice_queue_added_total", controller="nodes") == 1
+    await world.clock.sleep(0.1)
+    assert world.measured("sluice_queue_waiting", controller="nodes") == 0
+    assert world.measured("sluice_queue_working", controller="nodes") == 1

@@ -21,9 +21,9 @@ def served_schema(kind: str) -> Schema:
 
 def admit(obj: Object, old: Object | None = None) -> Object:
     """Return the object as a server would store it; fail if it would be refused."""
-    known = served_schema(obj["kind"])
-    stored = known.default(known.prune(obj))
-    causes = known.validate(stored, old)
+    served = served_schema(obj["kind"])
+    stored = served.default(served.prune(obj))
+    causes = served.validate(stored, old)
     assert causes == []
     return stored
 

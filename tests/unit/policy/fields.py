@@ -1,6 +1,6 @@
 """Every field of the kinds, as the GPU Operator's reference and our own documents list them.
 
-Written by hand, not from the model: a value for each field, and what must be seen when it is set.
+Written by hand, not from the model: a value for each field, and the expected result of setting it.
 """
 
 from collections.abc import Iterator
@@ -23,9 +23,9 @@ class ExpectedFinding(Enum):
     MODEL = auto()
     """The model has the value, without a finding."""
     NOTE = auto()
-    """A note says that the field has no effect."""
+    """A note: the field has no effect."""
     WARNING = auto()
-    """A warning says that the requested feature is not supported."""
+    """A warning: the requested feature is not supported."""
     ERROR = auto()
     """An error refuses the value."""
 
@@ -116,17 +116,18 @@ def to_manifest(policy: Policy) -> dict[str, Any]:
 def minimal_object(kind: str) -> Object:
     """Return the smallest valid object of a kind."""
     spec = {
-        name: dict(of) if isinstance(of, dict) else of for name, of in MINIMAL_SPECS[kind].items()
+        name: dict(value) if isinstance(value, dict) else value
+        for name, value in MINIMAL_SPECS[kind].items()
     }
     return {"apiVersion": API[kind], "kind": kind, "metadata": {"name": "a"}, "spec": spec}
 
 
 def put(obj: Object, path: str, value: Any) -> None:
     """Set one field by its path."""
-    *way, last = path.split(".")
-    for name in way:
+    *parents, field = path.split(".")
+    for name in parents:
         obj = obj.setdefault(name, {})
-    obj[last] = value
+    obj[field] = value
 
 
 def get(obj: Any, path: str) -> Any:
@@ -141,20 +142,20 @@ def with_prefix(path: str, fields: Object) -> Object:
     return {f"{path}.{name}": value for name, value in fields.items()}
 
 
-def driver_fields(at: str) -> Object:
+def driver_fields(prefix: str) -> Object:
     """Return the driver fields that ClusterPolicy and NVIDIADriver share."""
-    named = {**IMAGE, **REST, "usePrecompiled": True, "kernelModuleType": "open"}
-    named |= {"rdma.enabled": True, "rdma.useHostMofed": True, "manager.env": ENV}
-    named |= {"secretEnv": "s", "certConfig.name": "c", "kernelModuleConfig.name": "k"}
+    fields = {**IMAGE, **REST, "usePrecompiled": True, "kernelModuleType": "open"}
+    fields |= {"rdma.enabled": True, "rdma.useHostMofed": True, "manager.env": ENV}
+    fields |= {"secretEnv": "s", "certConfig.name": "c", "kernelModuleConfig.name": "k"}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        named |= with_prefix(probe, PROBE)
-    return with_prefix(at, named) if at else named
+        fields |= with_prefix(probe, PROBE)
+    return with_prefix(prefix, fields) if prefix else fields
 
 
-def upgrade_fields(at: str, *, auto_upgrade: bool) -> Object:
+def upgrade_fields(prefix: str, *, auto_upgrade: bool) -> Object:
     """Return the fields of an upgrade policy."""
     return with_prefix(
-        at,
+        prefix,
         {
             "autoUpgrade": auto_upgrade,
             "maxParallelUpgrades": 5,
@@ -349,7 +350,7 @@ WARNINGS: dict[str, Object] = {
     "NVIDIADriver": {"upgradePolicy.gpuPodDeletion": POD_DELETION},
 }
 ERRORS: dict[str, Object] = {
-    "NVIDIADriver": {"driverType": "vgpu", "nodeAffinity": {"requiredDuring": {}}},
+    "NVIDIADriver": {"driverType": "vgpu", "nodeAffinity": {"requiredDuring": {}}}
 }
 _WHOLE = {"repository": "r.example", "image": "i", "version": "1"}
 REQUIRED_BESIDE: dict[str, Object] = {
@@ -371,7 +372,7 @@ REQUIRED_BESIDE: dict[str, Object] = {
 
 def cases() -> Iterator[FieldCase]:
     """Return one case for every field."""
-    for seen, tables in (
+    for expected, tables in (
         (ExpectedFinding.MODEL, MODEL),
         (ExpectedFinding.NOTE, NOTES),
         (ExpectedFinding.WARNING, WARNINGS),
@@ -379,4 +380,4 @@ def cases() -> Iterator[FieldCase]:
     ):
         for kind, table in tables.items():
             for path, value in table.items():
-                yield FieldCase(kind, path, value, seen)
+                yield FieldCase(kind, path, value, expected)

@@ -45,7 +45,7 @@ def node(
     **labels: str,
 ) -> NodeLabels:
     """Return a GPU node with the labels that discovery writes."""
-    told = {
+    discovered = {
         "nvidia.com/gpu.present": "true",
         "kubernetes.io/arch": "amd64",
         f"{FEATURES}system-os_release.ID": system,
@@ -53,7 +53,7 @@ def node(
         f"{FEATURES}system-os_release.VERSION_ID.major": version.partition(".")[0],
         f"{FEATURES}kernel-version.full": kernel,
     }
-    return NodeLabels(name=name, uid=f"uid-{name}", labels={**told, **labels})
+    return NodeLabels(name=name, uid=f"uid-{name}", labels={**discovered, **labels})
 
 
 UBUNTU = node("a")
@@ -119,7 +119,7 @@ def from_corpus(name: str) -> list[Object]:
 
 def drivers(rendering: RenderResult) -> list[Object]:
     """Return the driver DaemonSets."""
-    return [made.object for made in rendering.objects if made.driver]
+    return [rendered.object for rendered in rendering.objects if rendered.driver]
 
 
 def without_digests(daemon_set: Object) -> Object:
@@ -128,10 +128,12 @@ def without_digests(daemon_set: Object) -> Object:
     pod, metadata = template["spec"], template["metadata"]
     for container in (*pod["initContainers"], *pod["containers"]):
         variables = container.get("env", [])
-        container["env"] = [one for one in variables if one["name"] != "DRIVER_CONFIG_DIGEST"]
-    for words in (metadata["labels"], metadata["annotations"]):
+        container["env"] = [
+            variable for variable in variables if variable["name"] != "DRIVER_CONFIG_DIGEST"
+        ]
+    for entries in (metadata["labels"], metadata["annotations"]):
         for name in ("sluice.dev/driver", "sluice.dev/target", "sluice.dev/install-digest"):
-            words.pop(name, None)
+            entries.pop(name, None)
     del pod["nodeSelector"]
     return template
 
@@ -139,21 +141,21 @@ def without_digests(daemon_set: Object) -> Object:
 def pod_of(rendering: RenderResult, app: str) -> Object:
     """Return pod templates of DaemonSets by their `app` label."""
     (found,) = [
-        made.object["spec"]["template"]["spec"]
-        for made in rendering.objects
-        if made.kind == "DaemonSet" and made.object["metadata"]["labels"]["app"] == app
+        rendered.object["spec"]["template"]["spec"]
+        for rendered in rendering.objects
+        if rendered.kind == "DaemonSet" and rendered.object["metadata"]["labels"]["app"] == app
     ]
     return found
 
 
 def env_of(container: Object) -> dict[str, Any]:
     """Return a container's variables; None where the value is a reference."""
-    return {one["name"]: one.get("value") for one in container["env"]}
+    return {variable["name"]: variable.get("value") for variable in container["env"]}
 
 
 def rendered_names(rendering: RenderResult) -> list[tuple[str, str]]:
     """Return kind and name of all rendered objects."""
-    return [(made.kind, made.name) for made in rendering.objects]
+    return [(rendered.kind, rendered.name) for rendered in rendering.objects]
 
 
 SITUATIONS: dict[str, Situation] = {

@@ -4,114 +4,72 @@ import pytest
 
 from libs.policy.render.rendered import Operand
 from tests.unit.policy.situations import (
-    SETTINGS,
     SITUATIONS,
     Object,
     Situation,
     cluster_policy,
-    drivers,
     env_of,
     pod_of,
     rendered_names,
 )
 
-APPS = {
-    "gpu-feature-discovery": {"kubernetes.io/os": "linux"},
-    "nvidia-container-toolkit-daemonset": {"nvidia.com/gpu.present": "true"},
-    "nvidia-device-plugin-daemonset": {"nvidia.com/gpu.deploy.device-plugin": "true"},
-    "nvidia-operator-validator": {"nvidia.com/gpu.deploy.operator-validator": "true"},
-    "nvidia-dcgm-exporter": {"nvidia.com/gpu.deploy.dcgm-exporter": "true"},
-}
+APPS = (
+    "nvidia-container-toolkit-daemonset",
+    "nvidia-operator-validator",
+    "nvidia-device-plugin-daemonset",
+    "nvidia-dcgm-exporter",
+    "gpu-feature-discovery",
+)
 
 
-def test_agents_have_the_expected_selectors_and_no_credentials() -> None:
-    rendering = SITUATIONS["one-driver-for-all"].rendering()
-    for app, selector in APPS.items():
+def test_without_a_policy_only_agents_are_rendered() -> None:
+    names = rendered_names(Situation([]).rendering())
+    assert tuple(name for kind, name in names if kind == "DaemonSet") == APPS
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_agents_have_their_own_state_and_a_token_for_the_bus_alone(name: str) -> None:
+    rendering = SITUATIONS[name].rendering()
+    directories: list[str] = []
+    for app in APPS:
+        if ("DaemonSet", app) not in rendered_names(rendering):
+            continue
         pod = pod_of(rendering, app)
-        assert pod["nodeSelector"] == selector
         assert pod["automountServiceAccountToken"] is False
-        assert "runtimeClassName" not in pod
         tokens = [
             source["serviceAccountToken"]["audience"]
             for volume in pod["volumes"]
             for source in volume.get("projected", {}).get("sources", [])
         ]
         assert tokens == ["sluice"]
-        assert env_of(pod["containers"][0])["SLUICE_NATS_URL"] == SETTINGS.env[0].value
-
-
-def test_disabled_operands_are_not_rendered() -> None:
-    rendering = SITUATIONS["pre-installed-and-switched-off"].rendering()
-    assert rendered_names(rendering) == [
-        ("RuntimeClass", "nvidia"),
-        ("ConfigMap", "nvidia-driver-startup-probe"),
-        ("DaemonSet", "nvidia-container-toolkit-daemonset"),
-        ("DaemonSet", "nvidia-operator-validator"),
-        ("DaemonSet", "gpu-feature-discovery"),
-    ]
-    driver = env_of(pod_of(rendering, "nvidia-container-toolkit-daemonset")["containers"][0])
-    assert (driver["SLUICE_TOOLKIT"], driver["SLUICE_MIG_MANAGER"]) == ("false", "false")
-
-
-def test_the_host_method_renders_no_driver_daemon_set() -> None:
-    rendering = SITUATIONS["driver-on-the-host"].rendering()
-    assert drivers(rendering) == []
-    volumes = pod_of(rendering, "nvidia-container-toolkit-daemonset")["volumes"]
-    assert {
-        "name": "artefacts",
-        "configMap": {"name": "sluice-driver-artefacts", "optional": True},
-    } in volumes
-
-
-def test_without_a_policy_only_agents_are_rendered() -> None:
-    rendering = Situation([]).rendering()
-    assert [name for kind, name in rendered_names(rendering) if kind == "DaemonSet"] == [
-        "nvidia-container-toolkit-daemonset",
-        "nvidia-operator-validator",
-        "nvidia-device-plugin-daemonset",
-        "nvidia-dcgm-exporter",
-        "gpu-feature-discovery",
-    ]
-
-
-@pytest.mark.parametrize("name", SITUATIONS)
-def test_each_agent_has_its_own_writable_state_directory(name: str) -> None:
-    rendering = SITUATIONS[name].rendering()
-    kept: list[str] = []
-    for app in APPS:
-        if ("DaemonSet", app) not in rendered_names(rendering):
-            continue
-        pod = pod_of(rendering, app)
         (container,) = pod["containers"]
-        folder = env_of(container)["SLUICE_STATE_DIR"]
-        (mount,) = [one for one in container["volumeMounts"] if one["mountPath"] == folder]
-        (volume,) = [one for one in pod["volumes"] if one["name"] == mount["name"]]
+        directory = env_of(container)["SLUICE_STATE_DIR"]
+        (mount,) = [item for item in container["volumeMounts"] if item["mountPath"] == directory]
+        (volume,) = [item for item in pod["volumes"] if item["name"] == mount["name"]]
         assert "readOnly" not in mount
         assert volume["hostPath"]["type"] == "DirectoryOrCreate"
-        kept.append(volume["hostPath"]["path"])
-    assert len(set(kept)) == len(kept) >= 3
+        directories.append(volume["hostPath"]["path"])
+    assert len(set(directories)) == len(directories) >= 3
 
 
-def test_agents_that_query_pod_resources_mount_the_kubelet_socket() -> None:
-    for said, folder in (
+@pytest.mark.parametrize(
+    ("value", "directory"),
+    [
         ("/data/kubelet", "/data/kubelet"),
         ("/data/kubelet/", "/data/kubelet"),
         ("", "/var/lib/kubelet"),
-    ):
-        policy = cluster_policy(hostPaths={"kubeletRootDir": said})
-        rendering = Situation([policy]).rendering()
-        wanted = {
-            "nvidia-container-toolkit-daemonset": "pod-resources",
-            "nvidia-operator-validator": "pod-resources",
-            "nvidia-dcgm-exporter": "pod-resources",
-            "nvidia-device-plugin-daemonset": "device-plugins",
-        }
-        for app, name in wanted.items():
-            pod = pod_of(rendering, app)
-            (path,) = [one["hostPath"]["path"] for one in pod["volumes"] if one["name"] == name]
-            assert path == f"{folder}/{name}"
-            mounts = pod["containers"][0]["volumeMounts"]
-            assert f"/var/lib/kubelet/{name}" in [one["mountPath"] for one in mounts]
+    ],
+)
+def test_agents_mount_the_kubelets_sockets(value: str, directory: str) -> None:
+    rendering = Situation([cluster_policy(hostPaths={"kubeletRootDir": value})]).rendering()
+    sockets = dict.fromkeys(APPS[:4], "pod-resources")
+    sockets["nvidia-device-plugin-daemonset"] = "device-plugins"
+    for app, name in sockets.items():
+        pod = pod_of(rendering, app)
+        (path,) = [item["hostPath"]["path"] for item in pod["volumes"] if item["name"] == name]
+        assert path == f"{directory}/{name}"
+        paths = [item["mountPath"] for item in pod["containers"][0]["volumeMounts"]]
+        assert f"/var/lib/kubelet/{name}" in paths
 
 
 def test_empty_paths_and_names_mean_the_defaults() -> None:
@@ -152,17 +110,18 @@ def test_the_toolkit_section_takes_precedence_for_the_driver_agent() -> None:
     )
     pod = pod_of(Situation([policy]).rendering(), "nvidia-container-toolkit-daemonset")
     (container,) = pod["containers"]
-    said = env_of(container)
-    assert (said["A"], said["B"]) == ("1", "3")
+    env = env_of(container)
+    assert (env["A"], env["B"]) == ("1", "3")
     assert container["resources"] == {"limits": {"cpu": "1", "memory": "1Gi"}}
     assert container["imagePullPolicy"] == "Always"
 
 
-@pytest.mark.parametrize(("said", "most"), [("", 1), ("3", 3), ("20%", "20%"), ("0", 1), ("0%", 1)])
-def test_max_unavailable_of_agent_daemon_sets(said: str, most: int | str) -> None:
-    policy = cluster_policy(daemonsets={"rollingUpdate": {"maxUnavailable": said}})
-    (made, *_) = [
-        one for one in Situation([policy]).rendering().objects if one.operand is Operand.DISCOVERY
-    ]
-    strategy = made.object["spec"]["updateStrategy"]
+@pytest.mark.parametrize(
+    ("value", "most"), [("", 1), ("3", 3), ("20%", "20%"), ("0", 1), ("0%", 1)]
+)
+def test_max_unavailable_of_agent_daemon_sets(value: str, most: int | str) -> None:
+    policy = cluster_policy(daemonsets={"rollingUpdate": {"maxUnavailable": value}})
+    rendering = Situation([policy]).rendering()
+    (agent,) = [item for item in rendering.objects if item.operand is Operand.DISCOVERY]
+    strategy = agent.object["spec"]["updateStrategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": most}}

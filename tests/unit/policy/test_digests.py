@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 
 from libs.policy.digest import (
     DIGEST_LENGTH,
-    LIVENESS_PROBE,
-    READINESS_PROBE,
-    STARTUP_PROBE,
     driver_identity,
     driver_label,
     install_digest,
@@ -26,14 +23,15 @@ from libs.policy.render.driver import render_driver as rendered
 from libs.policy.render.rendered import RenderedObject
 from libs.policy.shapes import JsonType, Shape, shape_of
 from libs.policy.variants import Variant
-from libs.policy.wanted import InstallMethod, PodOverrides, WantedDriver
-from tests.unit.policy.situations import (
-    FILES,
-    SETTINGS,
-    Situation,
-    cluster_policy,
-    without_digests,
+from libs.policy.wanted import (
+    LIVENESS_PROBE,
+    READINESS_PROBE,
+    STARTUP_PROBE,
+    InstallMethod,
+    PodOverrides,
+    WantedDriver,
 )
+from tests.unit.policy.situations import FILES, SETTINGS, Situation, cluster_policy, without_digests
 
 UBUNTU = Variant(system="ubuntu", version="22.04")
 ALL = WantedDriver(
@@ -44,7 +42,7 @@ ALL = WantedDriver(
     gdrcopy=Gdrcopy(enabled=True, image="r.example/gdrdrv:2.5"),
 )
 ENV = (EnvVar(name="A", value="1"),)
-NEEDS = ResourceRequirements(limits={"cpu": 2})
+RESOURCES = ResourceRequirements(limits={"cpu": 2})
 PROBE = Probe(period_seconds=7)
 
 Change = tuple[str, Any]
@@ -105,19 +103,19 @@ TABLE: dict[str, tuple[Any, tuple[str, ...]]] = {
 
 
 def changed(driver: Any, path: str, value: Any) -> Any:
-    name, _, rest = path.partition(".")
-    names = {one.encode_name: one.name for one in msgspec.structs.fields(driver)}
-    inner = changed(getattr(driver, names[name]), rest, value) if rest else value
-    return msgspec.structs.replace(driver, **{names[name]: inner})
+    name, _, remainder = path.partition(".")
+    names = {field.encode_name: field.name for field in msgspec.structs.fields(driver)}
+    inner_value = changed(getattr(driver, names[name]), remainder, value) if remainder else value
+    return msgspec.structs.replace(driver, **{names[name]: inner_value})
 
 
-def leaves(of: Shape, path: str = "") -> Iterator[str]:
-    for field in of.fields:
-        at = f"{path}.{field.name}".lstrip(".")
-        if field.shape.type is JsonType.OBJECT and not at.endswith("Probe"):
-            yield from leaves(field.shape, at)
+def leaves(shape: Shape, path: str = "") -> Iterator[str]:
+    for field in shape.fields:
+        field_path = f"{path}.{field.name}".lstrip(".")
+        if field.shape.type is JsonType.OBJECT and not field_path.endswith("Probe"):
+            yield from leaves(field.shape, field_path)
         else:
-            yield at
+            yield field_path
 
 
 @pytest.mark.parametrize("path", TABLE)
@@ -137,7 +135,7 @@ def test_the_table_lists_every_field() -> None:
 
 
 HOST = WantedDriver(method=InstallMethod.HOST, version="580.95.05", cuda="13.0")
-THERE = WantedDriver(method=InstallMethod.PRE_INSTALLED, cuda="13.0")
+PRE_INSTALLED = WantedDriver(method=InstallMethod.PRE_INSTALLED, cuda="13.0")
 
 
 @pytest.mark.parametrize(
@@ -147,9 +145,9 @@ THERE = WantedDriver(method=InstallMethod.PRE_INSTALLED, cuda="13.0")
         (HOST, "cuda", "12.9", POD_ALONE),
         (HOST, "env", ENV, NONE),
         (HOST, "image.image", "x", NONE),
-        (THERE, "version", "590", NONE),
-        (THERE, "cuda", "12.9", POD_ALONE),
-        (THERE, "hostRoot", "/host", NONE),
+        (PRE_INSTALLED, "version", "590", NONE),
+        (PRE_INSTALLED, "cuda", "12.9", POD_ALONE),
+        (PRE_INSTALLED, "hostRoot", "/host", NONE),
     ],
 )
 def test_fields_of_other_install_methods(
@@ -164,109 +162,85 @@ def test_fields_of_other_install_methods(
 
 
 PLAIN = WantedDriver(method=InstallMethod.CONTAINER, image=ALL.image)
-OPEN = EnvVar(name="KERNEL_MODULE_TYPE", value="open")
-RDMA = EnvVar(name="GPU_DIRECT_RDMA_ENABLED", value="true")
+
+
+def plain(**changes: Any) -> WantedDriver:
+    """Return a driver with these values by path, with `__` for a dot."""
+    driver = PLAIN
+    for path, value in changes.items():
+        driver = changed(driver, path.replace("__", "."), value)
+    return driver
+
+
+def env(*pairs: tuple[str, str]) -> tuple[EnvVar, ...]:
+    return tuple(EnvVar(name=name, value=value) for name, value in pairs)
+
+
+OPEN = ("KERNEL_MODULE_TYPE", "open")
+RDMA_ENV = env(("GPU_DIRECT_RDMA_ENABLED", "true"))
+GPU_TAINT = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
+WITH_RDMA = plain(rdma=Rdma(enabled=True))
+BOTH_FIELDS = {"fsGroup": 1, "seccompProfile": {"a": 1, "b": 2}}
+BOTH_FIELDS_REORDERED = {"seccompProfile": {"b": 2, "a": 1}, "fsGroup": 1}
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
-        (PLAIN, changed(PLAIN, "image", Image(image="r.example/nvidia/driver:580.95.05"))),
-        (PLAIN, changed(PLAIN, "image.imagePullPolicy", "IfNotPresent")),
-        (PLAIN, changed(PLAIN, "gds.version", "2.26")),
-        (PLAIN, changed(PLAIN, "gdrcopy.env", ENV)),
-        (PLAIN, changed(PLAIN, "rdma.useHostMofed", True)),
-        (PLAIN, changed(PLAIN, "startupProbe", Probe())),
-        (PLAIN, changed(PLAIN, "startupProbe", changed(STARTUP_PROBE, "successThreshold", 1))),
+        (PLAIN, plain(image=Image(image="r.example/nvidia/driver:580.95.05"))),
+        (PLAIN, plain(image__imagePullPolicy="IfNotPresent")),
+        (PLAIN, plain(gds__version="2.26")),
+        (PLAIN, plain(gdrcopy__env=ENV)),
+        (PLAIN, plain(rdma__useHostMofed=True)),
+        (PLAIN, plain(startupProbe=Probe())),
+        (PLAIN, plain(startupProbe=changed(STARTUP_PROBE, "successThreshold", 1))),
+        (plain(livenessProbe=Probe(success_threshold=1)), plain(livenessProbe=LIVENESS_PROBE)),
+        (PLAIN, plain(args=("init",))),
+        (PLAIN, plain(pods__priorityClassName="system-node-critical")),
+        (PLAIN, plain(env=env(("DRIVER_CONFIG_DIGEST", "x")))),
+        (PLAIN, plain(managerEnv=env(("NODE_NAME", "x")))),
+        (PLAIN, plain(pods__labels={"app": "x", "sluice.dev/driver": "y"})),
+        (PLAIN, plain(pods__annotations={"sluice.dev/driver": "y"})),
+        (PLAIN, plain(pods__tolerations=(GPU_TAINT,))),
+        (plain(kernelModuleType=KernelModuleType.OPEN), plain(env=env(OPEN))),
         (
-            changed(PLAIN, "livenessProbe", Probe(success_threshold=1)),
-            changed(PLAIN, "livenessProbe", LIVENESS_PROBE),
+            plain(env=env(OPEN), kernelModuleType=KernelModuleType.OPEN),
+            plain(env=env(OPEN), kernelModuleType=KernelModuleType.PROPRIETARY),
         ),
-        (PLAIN, changed(PLAIN, "args", ("init",))),
-        (PLAIN, changed(PLAIN, "pods.priorityClassName", "system-node-critical")),
-        (PLAIN, changed(PLAIN, "env", (EnvVar(name="DRIVER_CONFIG_DIGEST", value="x"),))),
-        (PLAIN, changed(PLAIN, "managerEnv", (EnvVar(name="NODE_NAME", value="x"),))),
-        (PLAIN, changed(PLAIN, "pods.labels", {"app": "x", "sluice.dev/driver": "y"})),
-        (PLAIN, changed(PLAIN, "pods.annotations", {"sluice.dev/driver": "y"})),
+        (WITH_RDMA, changed(WITH_RDMA, "env", RDMA_ENV)),
+        (WITH_RDMA, changed(WITH_RDMA, "managerEnv", RDMA_ENV)),
+        (plain(resources__limits={"cpu": 2}), plain(resources__limits={"cpu": "2"})),
         (
-            PLAIN,
-            changed(
-                PLAIN,
-                "pods.tolerations",
-                (Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"),),
-            ),
-        ),
-        (
-            changed(PLAIN, "kernelModuleType", KernelModuleType.OPEN),
-            changed(PLAIN, "env", (OPEN,)),
+            plain(env=env(("A", "1"), ("B", "2"))),
+            plain(env=env(("B", "2"), ("A", "0"), ("A", "1"))),
         ),
         (
-            changed(changed(PLAIN, "env", (OPEN,)), "kernelModuleType", KernelModuleType.OPEN),
-            changed(
-                changed(PLAIN, "env", (OPEN,)), "kernelModuleType", KernelModuleType.PROPRIETARY
-            ),
-        ),
-        (
-            changed(PLAIN, "rdma", Rdma(enabled=True)),
-            changed(changed(PLAIN, "rdma", Rdma(enabled=True)), "env", (RDMA,)),
-        ),
-        (
-            changed(PLAIN, "rdma", Rdma(enabled=True)),
-            changed(changed(PLAIN, "rdma", Rdma(enabled=True)), "managerEnv", (RDMA,)),
-        ),
-        (
-            changed(PLAIN, "resources.limits", {"cpu": 2}),
-            changed(PLAIN, "resources.limits", {"cpu": "2"}),
-        ),
-        (
-            changed(PLAIN, "env", (EnvVar(name="A", value="1"), EnvVar(name="B", value="2"))),
-            changed(
-                PLAIN,
-                "env",
-                (
-                    EnvVar(name="B", value="2"),
-                    EnvVar(name="A", value="0"),
-                    EnvVar(name="A", value="1"),
-                ),
-            ),
-        ),
-        (
-            changed(
-                PLAIN, "pods.securityContext", {"fsGroup": 1, "seccompProfile": {"a": 1, "b": 2}}
-            ),
-            changed(
-                PLAIN, "pods.securityContext", {"seccompProfile": {"b": 2, "a": 1}, "fsGroup": 1}
-            ),
+            plain(pods__securityContext=BOTH_FIELDS),
+            plain(pods__securityContext=BOTH_FIELDS_REORDERED),
         ),
     ],
 )
-def test_equivalent_drivers_have_equal_digests(one: WantedDriver, other: WantedDriver) -> None:
-    assert driver_identity("u", one, UBUNTU) == driver_identity("u", other, UBUNTU)
+def test_equivalent_drivers_have_equal_digests(first: WantedDriver, second: WantedDriver) -> None:
+    assert driver_identity("u", first, UBUNTU) == driver_identity("u", second, UBUNTU)
+
+
+REFERENCES = env(OPEN, ("A", "$(KERNEL_MODULE_TYPE)"))
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
-        (PLAIN, changed(PLAIN, "livenessProbe", LIVENESS_PROBE)),
-        (PLAIN, changed(PLAIN, "readinessProbe", Probe(success_threshold=1))),
-        (PLAIN, changed(PLAIN, "pods.annotations", {"app": "x"})),
-        (
-            changed(PLAIN, "env", (OPEN, EnvVar(name="A", value="$(KERNEL_MODULE_TYPE)"))),
-            changed(PLAIN, "env", (EnvVar(name="A", value="$(KERNEL_MODULE_TYPE)"), OPEN)),
-        ),
+        (PLAIN, plain(livenessProbe=LIVENESS_PROBE)),
+        (PLAIN, plain(readinessProbe=Probe(success_threshold=1))),
+        (PLAIN, plain(pods__annotations={"app": "x"})),
+        (plain(env=REFERENCES), plain(env=REFERENCES[::-1])),
     ],
 )
-def test_different_drivers_have_different_targets(one: WantedDriver, other: WantedDriver) -> None:
-    assert target_digest(one) != target_digest(other)
-    assert template(one) != template(other)
-
-
-def test_the_order_of_variables_with_references_is_kept() -> None:
-    refers = (EnvVar(name="A", value="$(B)"), EnvVar(name="B", value="2"))
-    one = changed(PLAIN, "env", refers)
-    other = changed(PLAIN, "env", refers[::-1])
-    assert target_digest(one) != target_digest(other)
-    assert normalize(one).env == refers
+def test_different_drivers_have_different_targets(
+    first: WantedDriver, second: WantedDriver
+) -> None:
+    assert target_digest(first) != target_digest(second)
+    assert template(first) != template(second)
 
 
 def test_a_label_depends_on_pool_target_and_variant() -> None:
@@ -276,7 +250,12 @@ def test_a_label_depends_on_pool_target_and_variant() -> None:
         Variant(system="ubuntu", version="22.04", kernel="5.15.0-139-generic"),
         Variant(system="ubuntu", version="22.04", architecture="arm64"),
     ]
-    labels = {driver_label(uid, of, v) for uid in "ab" for of in "cd" for v in variants}
+    labels = {
+        driver_label(uid, target, variant)
+        for uid in "ab"
+        for target in "cd"
+        for variant in variants
+    }
     assert len(labels) == 16
     assert all(len(label) == DIGEST_LENGTH and label.isalnum() for label in labels)
 
@@ -284,9 +263,9 @@ def test_a_label_depends_on_pool_target_and_variant() -> None:
 def test_an_install_digest_depends_on_the_variant_but_not_on_the_pool() -> None:
     other = Variant(system="ubuntu", version="24.04")
     assert install_digest(PLAIN, UBUNTU) != install_digest(PLAIN, other)
-    one, two = driver_identity("a", PLAIN, UBUNTU), driver_identity("b", PLAIN, UBUNTU)
-    assert (one.target, one.install_digest) == (two.target, two.install_digest)
-    assert one.label != two.label
+    first, second = driver_identity("a", PLAIN, UBUNTU), driver_identity("b", PLAIN, UBUNTU)
+    assert (first.target, first.install_digest) == (second.target, second.install_digest)
+    assert first.label != second.label
 
 
 @pytest.mark.parametrize(
@@ -320,7 +299,7 @@ def test_an_install_digest_depends_on_the_variant_but_not_on_the_pool() -> None:
             ),
         ),
         (
-            THERE,
+            PRE_INSTALLED,
             Variant(),
             (
                 "911526393115002447082bcb72e2031a",
@@ -335,59 +314,60 @@ def test_digests_never_change_between_releases(
     driver: WantedDriver, variant: Variant, digests: tuple[str, str, str]
 ) -> None:
     """A change of a digest restarts the drivers of every fleet: fix the code, not the values."""
-    known = driver_identity("bfac7359-6033-45ce-88d6-53db0078526e", driver, variant)
-    assert (known.target, known.label, known.install_digest) == digests
+    identity = driver_identity("bfac7359-6033-45ce-88d6-53db0078526e", driver, variant)
+    assert (identity.target, identity.label, identity.install_digest) == digests
 
 
-words = st.sampled_from(["", "a", "b"])
+texts = st.sampled_from(["", "a", "b"])
 NUMBERS = ("initial_delay_seconds", "timeout_seconds", "period_seconds", "failure_threshold")
 NAMES = ["", "a", "KERNEL_MODULE_TYPE", "GDS_ENABLED", "GPU_DIRECT_RDMA_ENABLED"]
 VALUES = ["true", "open", "auto", "1", "$(a)"]
 envs = st.lists(
     st.builds(EnvVar, name=st.sampled_from(NAMES), value=st.sampled_from(VALUES)), max_size=3
 ).map(tuple)
-maps = st.dictionaries(st.sampled_from(["a", "b", "app", "sluice.dev/x"]), words, max_size=3)
+maps = st.dictionaries(st.sampled_from(["a", "b", "app", "sluice.dev/x"]), texts, max_size=3)
 amounts = st.dictionaries(st.just("cpu"), st.sampled_from([1, 2, "1", "2"]), max_size=1)
-needs = st.builds(ResourceRequirements, limits=amounts, requests=amounts)
+resources = st.builds(ResourceRequirements, limits=amounts, requests=amounts)
 images = st.sampled_from(
     [Image(image="r/d:1"), Image(repository="r", image="d", version="1"), Image(image="r/d:2")]
 )
-secrets = st.lists(words, max_size=2).map(tuple)
-pulled = st.sampled_from(["", "IfNotPresent", "Always"])
+secrets = st.lists(texts, max_size=2).map(tuple)
+pull_policies = st.sampled_from(["", "IfNotPresent", "Always"])
 tolerations = st.builds(
     Toleration,
     key=st.sampled_from(["a", "nvidia.com/gpu"]),
     operator=st.sampled_from(["", "Equal", "Exists"]),
     effect=st.sampled_from(["", "NoSchedule"]),
 )
-places = st.sampled_from(["/a", "/b"])
+directories = st.sampled_from(["/a", "/b"])
 
 
 @st.composite
 def pulled_images(draw: st.DrawFn) -> Image:
-    how = {"image_pull_policy": draw(pulled), "image_pull_secrets": draw(secrets)}
-    return msgspec.structs.replace(draw(images), **how)
+    pull = {"image_pull_policy": draw(pull_policies), "image_pull_secrets": draw(secrets)}
+    return msgspec.structs.replace(draw(images), **pull)
 
 
-def probes(ours: Probe) -> st.SearchStrategy[Probe | None]:
-    """None, and probes with some fields, some of them at Sluice's defaults."""
-    said = {
-        name: st.sampled_from(sorted({1, getattr(ours, name) or 1})) | st.none() for name in NUMBERS
+def probes(defaults: Probe) -> st.SearchStrategy[Probe | None]:
+    """Return None, or a probe with some fields set, some of them to the default of Sluice."""
+    fields = {
+        name: st.sampled_from(sorted({1, getattr(defaults, name) or 1})) | st.none()
+        for name in NUMBERS
     }
-    return st.none() | st.builds(Probe, success_threshold=st.sampled_from([None, 1]), **said)
+    return st.none() | st.builds(Probe, success_threshold=st.sampled_from([None, 1]), **fields)
 
 
 def parts(kind: type[Gds] | type[Gdrcopy]) -> st.SearchStrategy[Any]:
-    """A GDS or GDRCopy container, enabled or not."""
+    """Return a GDS or GDRCopy container, enabled or not."""
     return st.builds(
         kind,
         enabled=st.booleans(),
         image=st.sampled_from(["r/fs:1", "r/fs:2"]),
-        image_pull_policy=pulled,
+        image_pull_policy=pull_policies,
         image_pull_secrets=secrets,
         args=secrets,
         env=envs,
-        resources=needs,
+        resources=resources,
         host_network=st.booleans(),
     )
 
@@ -400,8 +380,8 @@ drivers = st.builds(
     args=st.sampled_from([(), ("init",), ("a",)]),
     env=envs,
     manager_env=envs,
-    secret_env=words,
-    resources=needs,
+    secret_env=texts,
+    resources=resources,
     host_network=st.booleans(),
     startup_probe=probes(STARTUP_PROBE),
     liveness_probe=probes(LIVENESS_PROBE),
@@ -412,8 +392,8 @@ drivers = st.builds(
     repo_config=st.sampled_from(["", "apt-sources"]),
     cert_config=st.sampled_from(["", "registry-ca"]),
     kernel_module_config=st.sampled_from(["", "kernel-module-params"]),
-    host_root=places,
-    install_dir=places,
+    host_root=directories,
+    install_dir=directories,
     pods=st.builds(
         PodOverrides,
         labels=maps,
@@ -427,11 +407,13 @@ drivers = st.builds(
 
 @st.composite
 def similar_drivers(draw: st.DrawFn) -> tuple[WantedDriver, WantedDriver]:
-    """Two drivers that differ in few fields or none; independent ones would rarely be equal."""
-    one, other = draw(drivers), draw(drivers)
+    """Return two drivers that differ in few fields or none: independent drivers rarely match."""
+    first, second = draw(drivers), draw(drivers)
     names = [field.name for field in msgspec.structs.fields(WantedDriver)]
-    new = {name: getattr(other, name) for name in draw(st.sets(st.sampled_from(names), max_size=2))}
-    return one, msgspec.structs.replace(one, **new)
+    new = {
+        name: getattr(second, name) for name in draw(st.sets(st.sampled_from(names), max_size=2))
+    }
+    return first, msgspec.structs.replace(first, **new)
 
 
 POOL = Situation([cluster_policy()]).pools().pools[0]
@@ -440,17 +422,17 @@ POOL = Situation([cluster_policy()]).pools().pools[0]
 def template(driver: WantedDriver) -> Any:
     """Return a driver's pod without its digests."""
     pool = msgspec.structs.replace(POOL, driver=driver)
-    made = rendered(pool, UBUNTU, SETTINGS, FILES)
-    assert isinstance(made, RenderedObject)
-    return without_digests(made.object)
+    daemon_set = rendered(pool, UBUNTU, SETTINGS, FILES)
+    assert isinstance(daemon_set, RenderedObject)
+    return without_digests(daemon_set.object)
 
 
 @given(similar_drivers())
 def test_targets_are_equal_exactly_if_the_pods_are_equal(
-    both: tuple[WantedDriver, WantedDriver],
+    pair: tuple[WantedDriver, WantedDriver],
 ) -> None:
-    one, other = both
-    assert (target_digest(one) == target_digest(other)) == (template(one) == template(other))
+    first, second = pair
+    assert (target_digest(first) == target_digest(second)) == (template(first) == template(second))
 
 
 @given(drivers)

@@ -1,4 +1,4 @@
-"""Set every field once: the schema accepts it, and the model has it or a finding says why not."""
+"""Set every field once: the schema accepts it, and the model has it or a finding explains it."""
 
 from collections.abc import Iterator
 
@@ -17,20 +17,20 @@ CASES = list(cases())
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_set_field_has_the_expected_result(case: FieldCase) -> None:
     obj = case.manifest()
-    kept = admit(obj)
-    assert get(kept["spec"], case.path) == case.value
-    result = parse_manifest(case.kind, kept)
+    stored = admit(obj)
+    assert get(stored["spec"], case.path) == case.value
+    result = parse_manifest(case.kind, stored)
     assert result.policy is not None
-    at = f"spec.{case.path}"
-    said = [found for found in result.findings if found.field.startswith(at)]
+    prefix = f"spec.{case.path}"
+    findings = [finding for finding in result.findings if finding.field.startswith(prefix)]
     if case.expected is ExpectedFinding.MODEL:
-        assert said == []
+        assert findings == []
         assert get(to_manifest(result.policy)["spec"], case.path) == case.value
         return
-    assert [found.severity for found in said] == [Severity[case.expected.name]]
-    assert all(found.problem and found.remedy for found in said)
+    assert [finding.severity for finding in findings] == [Severity[case.expected.name]]
+    assert all(finding.problem and finding.remedy for finding in findings)
     if case.expected is ExpectedFinding.NOTE:
-        assert "no effect here, because " in said[0].problem
+        assert "no effect here, because " in findings[0].problem
 
 
 def test_fields_without_effect_are_kept() -> None:
@@ -49,25 +49,27 @@ def test_every_field_of_the_model_has_a_case(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_has_a_description_and_an_effect(kind: str) -> None:
-    silent = list(_silent(KINDS[kind].spec_shape, "", moot=False))
-    assert silent == []
+    undocumented = list(_undocumented(KINDS[kind].spec_shape, "", inert=False))
+    assert undocumented == []
 
 
 def _leaves(shape: Shape, path: str) -> Iterator[str]:
     for field in shape.fields:
-        at = f"{path}.{field.name}".lstrip(".")
+        field_path = f"{path}.{field.name}".lstrip(".")
         if field.shape.type is JsonType.OBJECT and not field.about.alias:
-            yield from _leaves(field.shape, at)
+            yield from _leaves(field.shape, field_path)
         else:
-            yield at
+            yield field_path
 
 
-def _silent(shape: Shape, path: str, *, moot: bool) -> Iterator[str]:
+def _undocumented(shape: Shape, path: str, *, inert: bool) -> Iterator[str]:
     for field in shape.fields:
-        at, about = f"{path}.{field.name}".lstrip("."), field.about
-        if field.shape.type is JsonType.OBJECT and not about.alias:
-            yield from _silent(field.shape, at, moot=moot or bool(about.no_effect_because))
-        elif not (moot or about.no_effect_because or about.effect or about.alias):
-            yield at
-        if not about.description:
-            yield at
+        field_path, meaning = f"{path}.{field.name}".lstrip("."), field.about
+        if field.shape.type is JsonType.OBJECT and not meaning.alias:
+            yield from _undocumented(
+                field.shape, field_path, inert=inert or bool(meaning.no_effect_because)
+            )
+        elif not (inert or meaning.no_effect_because or meaning.effect or meaning.alias):
+            yield field_path
+        if not meaning.description:
+            yield field_path

@@ -22,8 +22,8 @@ def run_generator(checkout: Path, *arguments: str) -> subprocess.CompletedProces
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A checkout that contains only the generated files and their generator."""
-    for place in ("tools", "docs", CRDS):
-        shutil.copytree(REPOSITORY / place, tmp_path / place)
+    for directory in ("tools", "docs", CRDS):
+        shutil.copytree(REPOSITORY / directory, tmp_path / directory)
     return tmp_path
 
 
@@ -48,9 +48,9 @@ def test_stale_and_leftover_files_are_reported_and_fixed(copy: Path) -> None:
     checked = run_generator(copy, "--check")
     assert checked.returncode == 1
     assert checked.stderr.splitlines() == [
-        f"{CRDS}/sluice.dev_rollouts.yaml is stale: make fix writes it",
-        "docs/policies.md is stale: make fix writes it",
-        f"{CRDS}/sluice.dev_others.yaml is of no kind: remove it",
+        f"{CRDS}/sluice.dev_rollouts.yaml is stale: run `make fix`",
+        "docs/policies.md is stale: run `make fix`",
+        f"{CRDS}/sluice.dev_others.yaml belongs to no CRD: remove it",
     ]
     left.unlink()
     assert run_generator(copy).returncode == 0

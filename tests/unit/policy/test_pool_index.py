@@ -33,11 +33,7 @@ def test_gpu_nodes_belong_to_the_cluster_policy_and_others_to_none() -> None:
     policies = {"ClusterPolicy": [stored_policy(cluster_policy())]}
     bare = NodeLabels(name="b", labels={})
     index = PoolIndex(policies=policies, nodes=lambda: (node("a"), bare))
-    assert (index.pool_of("a"), index.pool_of("b"), index.pool_of("c")) == (
-        POOL,
-        "",
-        "",
-    )
+    assert (index.pool_of("a"), index.pool_of("b"), index.pool_of("c")) == (POOL, "", "")
 
 
 def test_pools_are_computed_again_only_after_invalidation() -> None:

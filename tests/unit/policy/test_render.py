@@ -9,7 +9,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.policy.kinds.common import EnvVar
 from libs.policy.readiness import Observation
 from libs.policy.render.rendered import RenderResult
 from libs.policy.status import policy_statuses
@@ -52,13 +51,13 @@ def test_every_golden_file_has_a_situation() -> None:
 
 
 def test_a_driver_is_selected_by_its_label_only_and_never_rolled() -> None:
-    made = drivers(SITUATIONS["one-driver-for-all"].rendering())
-    assert len(made) == 2
-    for daemon_set in made:
+    daemon_sets = drivers(SITUATIONS["one-driver-for-all"].rendering())
+    assert len(daemon_sets) == 2
+    for daemon_set in daemon_sets:
         metadata, spec = daemon_set["metadata"], daemon_set["spec"]
         label = metadata["annotations"]["sluice.dev/driver"]
         assert metadata["name"] == f"nvidia-driver-daemonset-{label}"
-        assert len(metadata["name"]) <= 57  # the pod's name has it whole, and five letters more
+        assert len(metadata["name"]) <= 57  # a pod's name adds six characters
         pod = spec["template"]["spec"]
         assert pod["nodeSelector"] == {"sluice.dev/driver": label}
         assert spec["updateStrategy"] == {"type": "OnDelete"}
@@ -67,38 +66,17 @@ def test_a_driver_is_selected_by_its_label_only_and_never_rolled() -> None:
         assert "ownerReferences" not in metadata
 
 
-def test_the_image_is_pulled_before_the_gate_waits() -> None:
-    (made,) = drivers(SITUATIONS["private-registry-and-all-parts"].rendering())
-    pod = made["spec"]["template"]["spec"]
-    pull, gate = pod["initContainers"]
-    assert pull["image"] == pod["containers"][0]["image"]
-    assert pull["command"] == ["true"]
-    assert gate["image"] == SETTINGS.images.driver
-    paths = {
-        one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"]
-        for one in gate["env"]
-        if "valueFrom" in one
-    }
-    assert paths["POD_UID"] == "metadata.uid"
-    assert paths["SLUICE_DRIVER_LABEL"] == "metadata.labels['sluice.dev/driver']"
-    assert [one["name"] for one in pod["containers"]] == [
-        "nvidia-driver-ctr",
-        "nvidia-peermem-ctr",
-        "nvidia-fs-ctr",
-        "nvidia-gdrcopy-ctr",
-    ]
-
-
 def test_module_containers_get_network_driver_settings_and_parameters() -> None:
     spec = {**DRIVER, "kernelModuleConfig": {"name": "kernel-module-params"}}
-    said = {False: {}, True: {"USE_HOST_MOFED": "true"}}
-    for on_host, more in said.items():
+    for on_host, variables in ((False, {}), (True, {"USE_HOST_MOFED": "true"})):
         rdma = {"enabled": True, "useHostMofed": on_host}
-        (made,) = drivers(Situation([cluster_policy(driver={**spec, "rdma": rdma})]).rendering())
-        driver, peermem = made["spec"]["template"]["spec"]["containers"]
-        assert env_of(peermem) == {"GPU_DIRECT_RDMA_ENABLED": "true", **more}
+        (daemon_set,) = drivers(
+            Situation([cluster_policy(driver={**spec, "rdma": rdma})]).rendering()
+        )
+        driver, peermem = daemon_set["spec"]["template"]["spec"]["containers"]
+        assert env_of(peermem) == {"GPU_DIRECT_RDMA_ENABLED": "true", **variables}
         for container in (driver, peermem):
-            paths = [one["mountPath"] for one in container["volumeMounts"]]
+            paths = [mount["mountPath"] for mount in container["volumeMounts"]]
             assert "/drivers/nvidia.conf" in paths
 
 
@@ -114,14 +92,14 @@ def test_policies_override_defaults_but_not_reserved_names() -> None:
         "startupProbe": {"periodSeconds": 3},
     }
     common = {"labels": {"app": "mine", "sluice.dev/driver": "mine", "team": "ml"}}
-    (made,) = drivers(Situation([cluster_policy(driver=spec, daemonsets=common)]).rendering())
-    template = made["spec"]["template"]
-    label = made["metadata"]["annotations"]["sluice.dev/driver"]
+    (daemon_set,) = drivers(Situation([cluster_policy(driver=spec, daemonsets=common)]).rendering())
+    template = daemon_set["spec"]["template"]
+    label = daemon_set["metadata"]["annotations"]["sluice.dev/driver"]
     assert template["metadata"]["labels"]["sluice.dev/driver"] == label
     assert template["metadata"]["labels"]["app"] == "nvidia-driver-daemonset"
     assert template["metadata"]["labels"]["team"] == "ml"
     driver, gate = template["spec"]["containers"][0], template["spec"]["initContainers"][1]
-    digest = made["metadata"]["annotations"]["sluice.dev/install-digest"]
+    digest = daemon_set["metadata"]["annotations"]["sluice.dev/install-digest"]
     assert env_of(driver)["KERNEL_MODULE_TYPE"] == "proprietary"
     assert env_of(driver)["DRIVER_CONFIG_DIGEST"] == env_of(gate)["DRIVER_CONFIG_DIGEST"] == digest
     assert (env_of(gate)["POD_UID"], env_of(gate)["A"]) == (None, "1")
@@ -131,9 +109,9 @@ def test_policies_override_defaults_but_not_reserved_names() -> None:
 
 def test_a_new_sluice_release_changes_only_the_gate_image() -> None:
     images = msgspec.structs.replace(SETTINGS.images, driver="r.example/sluice/driver:2.0")
-    later = msgspec.structs.replace(SETTINGS, images=images)
+    newer_settings = msgspec.structs.replace(SETTINGS, images=images)
     situation = SITUATIONS["one-driver-for-all"]
-    before, after = drivers(situation.rendering()), drivers(situation.rendering(later))
+    before, after = drivers(situation.rendering()), drivers(situation.rendering(newer_settings))
     for old, new in zip(before, after, strict=True):
         new = copy.deepcopy(new)  # noqa: PLW2901 - so that it may be changed
         gate = new["spec"]["template"]["spec"]["initContainers"][1]
@@ -161,7 +139,13 @@ def full_policies(kind: str, path: str) -> list[Object]:
     return [crd_mode_policy(), nvidia_driver("a", **driver, **parts)]
 
 
-ELSEWHERE = ("upgradePolicy", "default", "nodeSelector", "sandboxWorkloads", "startupProbe.success")
+WITHOUT_OBJECTS = (
+    "upgradePolicy",
+    "default",
+    "nodeSelector",
+    "sandboxWorkloads",
+    "startupProbe.success",
+)
 """Prefixes of fields that change no object: they select nodes or control upgrades, or Kubernetes
 allows only one value (the success threshold of startup probes).
 """
@@ -170,7 +154,7 @@ FIELDS = [
     (kind, path)
     for kind in ("ClusterPolicy", "NVIDIADriver")
     for path in MODEL[kind]
-    if not path.removeprefix("driver.").startswith(ELSEWHERE)
+    if not path.removeprefix("driver.").startswith(WITHOUT_OBJECTS)
 ]
 
 
@@ -190,7 +174,8 @@ def test_a_field_with_an_effect_changes_the_rendered_objects(kind: str, path: st
 def without_digest_fields(rendering: RenderResult) -> list[Object]:
     """Return all rendered objects without digests, which change even for fields without effect."""
     return [
-        without_digests(made.object) if made.driver else made.object for made in rendering.objects
+        without_digests(rendered.object) if rendered.driver else rendered.object
+        for rendered in rendering.objects
     ]
 
 
@@ -235,33 +220,36 @@ def test_a_driver_that_cannot_be_rendered_is_a_failure(
 ) -> None:
     rendering = Situation(objects, config_maps=config_maps).rendering()
     assert drivers(rendering) == []
-    (one,) = rendering.failures
-    assert one.finding.field == field
-    assert words in one.finding.problem
-    assert one.finding.remedy
+    (failure,) = rendering.failures
+    assert failure.finding.field == field
+    assert words in failure.finding.problem
+    assert failure.finding.remedy
 
 
 def test_config_files_are_mounted_where_the_system_reads_them() -> None:
     spec = {**DRIVER, "repoConfig": {"configMapName": "apt-sources"}}
-    for where, folder in ((UBUNTU, "/etc/apt/sources.list.d"), (RED_HAT, "/etc/yum.repos.d")):
-        (made,) = drivers(Situation([cluster_policy(driver=spec)], [where]).rendering())
-        mounts = made["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
-        assert f"{folder}/ubuntu.list" in [mount["mountPath"] for mount in mounts]
-    strange = node("z", system="plan9", version="4")
-    (one,) = Situation([cluster_policy(driver=spec)], [strange]).rendering().failures
-    assert "is not supported by the driver image of plan9" in str(one.finding)
+    for system, directory in ((UBUNTU, "/etc/apt/sources.list.d"), (RED_HAT, "/etc/yum.repos.d")):
+        (daemon_set,) = drivers(Situation([cluster_policy(driver=spec)], [system]).rendering())
+        mounts = daemon_set["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+        assert f"{directory}/ubuntu.list" in [mount["mountPath"] for mount in mounts]
+    unsupported = node("z", system="plan9", version="4")
+    (failure,) = Situation([cluster_policy(driver=spec)], [unsupported]).rendering().failures
+    assert "is not supported by the driver image of plan9" in str(failure.finding)
 
 
 def test_errors_in_the_cluster_policy_hold_cluster_operands() -> None:
     policy = cluster_policy(toolkit={"enabled": "no"})
     rendering = Situation([policy]).rendering()
-    assert (rendered_names(rendering), rendering.is_held) == ([STARTUP_PROBE], True)
+    assert (rendered_names(rendering), rendering.cluster_operands_held) == ([STARTUP_PROBE], True)
 
 
 def test_the_startup_probe_script_is_always_rendered() -> None:
-    held = [crd_mode_policy(), *(nvidia_driver(name, nodeSelector={"a": "b"}) for name in "xy")]
+    conflicting = [
+        crd_mode_policy(),
+        *(nvidia_driver(name, nodeSelector={"a": "b"}) for name in "xy"),
+    ]
     for situation in (
-        Situation(held, [node("n", a="b")]),
+        Situation(conflicting, [node("n", a="b")]),
         SITUATIONS["driver-on-the-host"],
         Situation([]),
     ):
@@ -270,33 +258,10 @@ def test_the_startup_probe_script_is_always_rendered() -> None:
         assert STARTUP_PROBE in rendered_names(rendering)
 
 
-def test_only_drivers_without_conflict_are_rendered() -> None:
-    objects = [
-        crd_mode_policy(),
-        nvidia_driver("a", nodeSelector={"rack": "1"}),
-        nvidia_driver("b", nodeSelector={"rack": "1"}),
-        nvidia_driver("c", nodeSelector={"rack": "2"}),
-    ]
-    owner = {"nvidia.com/gpu-operator.driver.owner": "c"}
-    nodes = [node("x", rack="1"), node("y", **{"rack": "2", **owner})]
-    rendering = Situation(objects, nodes).rendering()
-    assert [made.pool for made in rendering.objects if made.driver] == ["nvidiadriver-c"]
-
-
 def test_rendering_does_not_depend_on_the_order_of_objects() -> None:
     situation = SITUATIONS["two-drivers"]
-    turned = Situation(situation.objects[::-1], situation.nodes[::-1])
-    assert turned.rendering() == situation.rendering()
-
-
-def test_two_pools_never_share_a_daemon_set() -> None:
-    rendering = SITUATIONS["two-drivers"].rendering()
-    made = [one for one in rendering.objects if one.driver]
-    assert len({one.name for one in made}) == len(made) == 2
-    extra = msgspec.structs.replace(SETTINGS, env=(EnvVar(name="X", value="1"),))
-    assert [
-        one.name for one in SITUATIONS["two-drivers"].rendering(extra).objects if one.driver
-    ] == [one.name for one in made]
+    reversed_situation = Situation(situation.objects[::-1], situation.nodes[::-1])
+    assert reversed_situation.rendering() == situation.rendering()
 
 
 # Arbitrary input
@@ -327,6 +292,6 @@ def test_broken_policies_do_not_raise(
     situation = Situation(objects)
     rendering = situation.rendering()
     verdicts = situation.pools().verdicts
-    made = policy_statuses(situation.pools(), situation.placement(), rendering, Observation())
-    assert [status.name for status in made] == [one.name for one in verdicts]
-    msgspec.json.encode([made.object for made in rendering.objects])
+    statuses = policy_statuses(situation.pools(), situation.placement(), rendering, Observation())
+    assert [status.name for status in statuses] == [verdict.name for verdict in verdicts]
+    msgspec.json.encode([rendered.object for rendered in rendering.objects])

@@ -1,4 +1,4 @@
-"""Views with consistent defaults, so that a test names only what it is about.
+"""Views with consistent defaults: a test sets only the fields that matter to it.
 
 A pool that moves from OLD to NEW, machines with live agents, and nodes in the common situations.
 """
@@ -67,7 +67,7 @@ def version_of(target: str) -> str:
     return f"580.{sum(map(ord, target)) % 100}.1"
 
 
-# The moment and the pool.
+# Instants and pools.
 
 
 def instant(
@@ -76,14 +76,16 @@ def instant(
     epoch: int = EPOCH,
     age: float = 1.0,
     ages: Mapping[str, float] | None = None,
-    **sight: Any,
+    **visibility: Any,
 ) -> Instant:
     """Return a moment with every source proved `age` seconds ago; `ages` sets single ones."""
     sources = {
         name: SourceState(proved=at - (ages or {}).get(name, age), revision="100")
         for name in SOURCES
     }
-    return Instant(at=at, epoch=epoch, visibility=replace(Visibility(sources=sources), **sight))
+    return Instant(
+        at=at, epoch=epoch, visibility=replace(Visibility(sources=sources), **visibility)
+    )
 
 
 def build(target: str = NEW, variant: str = VARIANT, **changes: Any) -> Build:
@@ -97,7 +99,7 @@ def pool(
     *,
     targets: Sequence[str] = (OLD, NEW),
     variants: Sequence[str] = (VARIANT,),
-    standing: Mapping[str, Any] | None = None,
+    constraints: Mapping[str, Any] | None = None,
     status: Mapping[str, Any] | None = None,
     upgrade: Mapping[str, Any] | None = None,
     **changes: Any,
@@ -115,7 +117,7 @@ def pool(
             has_finalizer=True,
             status=RolloutStatus(target=target, epoch=EPOCH, **(status or {})),
         ),
-        constraints=PoolConstraints(**(standing or {})),
+        constraints=PoolConstraints(**(constraints or {})),
     )
     return replace(result, **changes)
 
@@ -135,12 +137,12 @@ def granted(pool: PoolView, *nodes: NodeView, target: str = NEW, **changes: Any)
         )
         for node in nodes
     }
-    standing = replace(
+    constraints = replace(
         pool.constraints,
         in_flight={**pool.constraints.in_flight, **entries},
         may_begin=pool.constraints.may_begin | set(entries),
     )
-    return replace(pool, constraints=standing)
+    return replace(pool, constraints=constraints)
 
 
 def with_rollout(pool: PoolView, **changes: Any) -> PoolView:
@@ -182,11 +184,13 @@ def command(
     )
 
 
-def component(slot: Command | None = None, *, heard: float = NOW - 20, **changes: Any) -> Component:
+def component(
+    slot: Command | None = None, *, last_beat: float = NOW - 20, **changes: Any
+) -> Component:
     """Return a live component that has reported the order of its slot."""
     result = Component(
-        last_beat=heard,
-        silent_at=heard + 180.0,
+        last_beat=last_beat,
+        silent_at=last_beat + 180.0,
         capabilities=frozenset(
             {"quiesce", "idle", "swap", "install", "validate", "preflight", "holders"}
         ),
@@ -427,8 +431,8 @@ def in_flight_node(
     """Return a node in flight from OLD to NEW in this state."""
     state = UpgradeState(state)
     started = state in STARTED
-    here = NEW if state in STARTED - {UpgradeState.POD_RESTART_REQUIRED} else OLD
-    taken = replace(
+    running_target = NEW if state in STARTED - {UpgradeState.POD_RESTART_REQUIRED} else OLD
+    taken_lease = replace(
         _record(
             name,
             state=state,
@@ -439,10 +443,10 @@ def in_flight_node(
         **(record or {}),
     )
     view = replace(
-        done(name, here),
+        done(name, running_target),
         state=state,
         driver_label=label_of(NEW if started else OLD),
-        record=taken,
+        record=taken_lease,
         lease=lease(name),
         cordoned=True,
         cordon_taint=True,
@@ -471,9 +475,9 @@ def on_host(pool: PoolView) -> PoolView:
     builds = {
         target: {
             variant: replace(item, artefact=f"sha256:{item.install_digest}")
-            for variant, item in each.items()
+            for variant, item in by_variant.items()
         }
-        for target, each in pool.builds.items()
+        for target, by_variant in pool.builds.items()
     }
     return replace(pool, method=InstallMethod.HOST, builds=builds)
 
@@ -498,8 +502,8 @@ def apply_step(node: NodeView, step: Step) -> NodeView:
             assert (action.uid, action.revision) == (node.uid, node.revision)
             node = _applied(node, action.applied)
         elif isinstance(action, WriteSlot):
-            held = replace(node.components[action.component], slot=action.command)
-            node = replace(node, components={**node.components, action.component: held})
+            part = replace(node.components[action.component], slot=action.command)
+            node = replace(node, components={**node.components, action.component: part})
     return node
 
 
@@ -519,18 +523,18 @@ def _applied(node: NodeView, applied: NodeApplyConfiguration) -> NodeView:
     }
     owners, changes = dict(node.field_managers), dict[str, Any]()
     for field, (name, value, absent) in wanted.items():
-        had = node.field_managers.get(field, ())
-        others = tuple(manager for manager in had if manager != MANAGER)
+        old_managers = node.field_managers.get(field, ())
+        others = tuple(manager for manager in old_managers if manager != MANAGER)
         if value is not None:
-            same = getattr(node, name) == value
-            owners[field] = (*others, MANAGER) if same else (MANAGER,)
+            is_unchanged = getattr(node, name) == value
+            owners[field] = (*others, MANAGER) if is_unchanged else (MANAGER,)
             changes[name] = value
-        elif MANAGER in had:
+        elif MANAGER in old_managers:
             owners[field] = others
             if not others:
                 changes[name] = absent
     for key in applied.cleared:
         name, absent = CLEARED[key]
         changes[name] = absent
-    kept = {field: managers for field, managers in owners.items() if managers}
-    return replace(node, **changes, field_managers=kept, revision=f"{int(node.revision) + 1}")
+    remaining = {field: managers for field, managers in owners.items() if managers}
+    return replace(node, **changes, field_managers=remaining, revision=f"{int(node.revision) + 1}")

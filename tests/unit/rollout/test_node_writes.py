@@ -6,26 +6,38 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import MANAGER, LeaseOwner, Operation, UpgradeState
+from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.rollout import node_writes
-from libs.rollout.decision import WriteNode, WriteSlot
-from libs.rollout.slots import idle_command
+from libs.rollout.at_rest import step_at_rest
+from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode
 from libs.rollout.views.machine import DriverPod
-from libs.rollout.views.node import MalformedAnnotation, NodeField
+from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
+    BOOT,
+    EPOCH,
     NEW,
     NOW,
     OLD,
+    POOL,
     SOURCES,
+    TOKEN,
+    apply_step,
     done,
     driver_pod,
+    evidence,
+    failed,
+    idle_components,
     instant,
+    label_of,
     lease,
     node,
     pool,
     record,
+    required,
+    with_record,
 )
-from tests.unit.rollout.outcomes import only_action
+from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait_of
 
 S = UpgradeState
 
@@ -62,15 +74,6 @@ def test_a_write_that_lowers_capacity_names_its_sources() -> None:
     assert write.applied.record.seen == dict.fromkeys(SOURCES, "100")
 
 
-def test_slot_writes_precede_the_node_write() -> None:
-    view = done()
-    sent = idle_command(view, "plugin", instant(), token=8)
-    step = node_writes.write_step(
-        view, None, instant(), because="so", lease=None, cordon=None, before=(sent,)
-    )
-    assert [type(action) for action in step.actions] == [WriteSlot, WriteNode]
-
-
 @pytest.mark.parametrize(
     ("cordoned", "owners", "kept"),
     [(True, (MANAGER,), True), (True, ("me",), None), (False, (MANAGER,), None)],
@@ -82,28 +85,18 @@ def test_a_cordon_of_ours_is_kept(
     assert node_writes.unchanged_cordon(view) is kept
 
 
-@pytest.mark.parametrize("operation", Operation)
-def test_which_operations_cordon(operation: Operation) -> None:
-    harmless = operation in (Operation.BRING_UP, Operation.VALIDATE)
-    assert node_writes.needs_cordon(record(operation=operation)) != harmless
-
-
 def test_a_new_state_has_this_boot_and_its_deadline() -> None:
-    where = pool(standing={"frozen_seconds": 7.0})
-    had = record(deadline_renewed=True, epoch=1, boot_id="boot-0")
+    pool_view = pool(constraints={"frozen_seconds": 7.0})
+    old_record = record(deadline_renewed=True, epoch=1, boot_id="boot-0")
     written = node_writes.record_in_state(
-        S.VALIDATION_REQUIRED, had, node(), where, instant(), paused=False
+        S.VALIDATION_REQUIRED, old_record, node(), pool_view, instant(), paused=False
     )
     assert (written.state, written.since, written.deadline) == (
         S.VALIDATION_REQUIRED,
         NOW,
         NOW + 600,
     )
-    assert (written.boot_id, written.epoch, written.frozen_seconds) == (
-        "boot-1",
-        3,
-        7.0,
-    )
+    assert (written.boot_id, written.epoch, written.frozen_seconds) == ("boot-1", 3, 7.0)
     assert not written.deadline_renewed
 
 
@@ -140,19 +133,209 @@ def test_the_record_of_a_repeated_driver_start(
 ) -> None:
     driver = LoadedDriver(version="1") if loaded else None
     view = replace(done(), loaded=driver)
-    had: Any = record(operation=operation, paused=paused, evidence=view.evidence, edits=0)
-    written = node_writes.record_for_restart(view, had, pool(), instant(), edits=1)
+    old_record: Any = record(operation=operation, paused=paused, evidence=view.evidence, edits=0)
+    written = node_writes.record_for_restart(view, old_record, pool(), instant(), edits=1)
     assert (written.state, written.since, written.deadline) == (
         S.POD_RESTART_REQUIRED,
         NOW,
         NOW + 1800,
     )
-    assert (written.old_pod_uid, written.evidence, written.edits) == (
-        f"pod-{NEW}-node-1",
-        None,
-        1,
-    )
+    assert (written.old_pod_uid, written.evidence, written.edits) == (f"pod-{NEW}-node-1", None, 1)
     assert written.paused == then
     bare = replace(view, driver_pods=())
-    kept = node_writes.record_for_restart(bare, replace(had, old_pod_uid="was"), pool(), instant())
-    assert kept.old_pod_uid == "was"
+    unchanged = node_writes.record_for_restart(
+        bare, replace(old_record, old_pod_uid="was"), pool(), instant()
+    )
+    assert unchanged.old_pod_uid == "was"
+
+
+# Step 1: stamping a node that wants a change, and withdrawing the stamp.
+
+
+def applied(step: object) -> NodeApplyConfiguration:
+    assert isinstance(step, Step)
+    write = only_action(step, WriteNode)
+    assert not write.lowers_capacity
+    return write.applied
+
+
+def record_of(step: object) -> NodeRecord:
+    record = applied(step).record
+    assert record is not None
+    return record
+
+
+def test_a_stamp_changes_only_state_and_record() -> None:
+    proof = evidence(OLD)
+    assert applied(
+        step_at_rest(done(target=OLD), pool(), instant(epoch=5))
+    ) == NodeApplyConfiguration(
+        state="upgrade-required",
+        driver_label=label_of(OLD),
+        record=NodeRecord(
+            node_uid="uid-node-1",
+            epoch=5,
+            token=TOKEN,
+            pool=POOL,
+            target=OLD,
+            label=label_of(OLD),
+            state="upgrade-required",
+            since=NOW,
+            boot_id=BOOT,
+            evidence=proof,
+        ),
+    )
+
+
+WISHES = {
+    "another target": done(target=OLD),
+    "its driver waits to load": done(safe_load=True),
+    "a new kernel": done(kernel="6.8.0-48-generic", boot_id="boot-2"),
+}
+
+
+@pytest.mark.parametrize("case", WISHES)
+def test_a_wanted_change_is_stamped_once(case: str) -> None:
+    step = step_of(step_at_rest(WISHES[case], pool(), instant()))
+    assert record_of(step).state == "upgrade-required"
+    assert isinstance(step_at_rest(apply_step(WISHES[case], step), pool(), instant()), Candidate)
+
+
+@pytest.mark.parametrize("case", WISHES)
+def test_nothing_is_stamped_where_auto_upgrade_was_never_on(case: str) -> None:
+    never = pool(constraints={"may_mark_required": False, "paused": "autoUpgrade is off"})
+    assert isinstance(step_at_rest(WISHES[case], never, instant()), Candidate)
+
+
+def test_a_skipped_node_is_stamped_but_not_for_a_missing_target() -> None:
+    assert (
+        record_of(step_at_rest(done(target=OLD, skip=True), pool(), instant())).state
+        == "upgrade-required"
+    )
+    outcome = wait_of(step_at_rest(done(target=OLD), pool("target-third"), instant()))
+    assert outcome.code == "target-missing"
+
+
+# The policy returns to the running target.
+
+
+def test_a_stamp_is_withdrawn_when_the_proven_target_is_wanted_again() -> None:
+    stamped = required(target=NEW)
+    stamped = with_record(stamped, back_off_seconds=600.0, cause="x")
+    step = step_at_rest(stamped, pool(), instant())
+    assert record_of(step) == NodeRecord(
+        node_uid="uid-node-1",
+        epoch=EPOCH,
+        token=TOKEN,
+        pool=POOL,
+        target=NEW,
+        label=label_of(NEW),
+        state="upgrade-done",
+        since=NOW,
+        boot_id=BOOT,
+        evidence=evidence(NEW),
+    )
+    assert isinstance(step, Step)
+    assert step_at_rest(apply_step(stamped, step), pool(), instant()) is None
+
+
+NOT_PROVEN_NOW = {
+    "in another boot": required(target=NEW, boot_id="boot-2"),
+    "of another run": required(target=NEW, driver_pods=(driver_pod(started=NOW - 60),)),
+    "under an earlier token": required(
+        target=NEW, record=record(state="upgrade-required", token=TOKEN + 1, evidence=evidence(NEW))
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_PROVEN_NOW)
+def test_done_is_written_only_on_a_proof_of_the_current_run(case: str) -> None:
+    outcome = candidate_of(step_at_rest(NOT_PROVEN_NOW[case], pool(), instant()))
+    assert (outcome.operation, outcome.outside) == (Operation.VALIDATE, True)
+
+
+def test_a_stamped_node_without_a_driver_pod_waits() -> None:
+    outcome = wait_of(step_at_rest(required(target=NEW, driver_pods=()), pool(), instant()))
+    assert outcome.code == "gate"
+
+
+@pytest.mark.parametrize(
+    "keeps",
+    [{"asked": True}, {"evidence": None, "started": True}],
+    ids=["a person asked", "it is broken"],
+)
+def test_a_requested_or_broken_stamp_is_not_withdrawn(keeps: dict[str, bool | None]) -> None:
+    stamped = required(target=NEW)
+    stamped = with_record(stamped, **keeps)
+    if "evidence" in keeps:
+        stamped = replace(stamped, components=idle_components())
+    assert candidate_of(step_at_rest(stamped, pool(), instant())).operation is Operation.SAME_LABEL
+
+
+def test_an_earlier_proof_does_not_make_a_failed_node_done() -> None:
+    """The node failed before its label moved; then the policy returned to the running target."""
+    proof_record = record(
+        state="upgrade-failed", evidence=evidence(OLD), cause="eviction: ml/train-0", unproven=True
+    )
+    broken = failed(
+        target=OLD,
+        record=proof_record,
+        driver_label=label_of(OLD),
+        components=idle_components(proven=label_of(OLD)),
+    )
+    third = pool("target-third", targets=(OLD, "target-third"))
+    stamped = step_at_rest(broken, third, instant())
+    assert record_of(stamped).evidence == evidence(OLD)
+    assert isinstance(stamped, Step)
+    candidate = candidate_of(step_at_rest(apply_step(broken, stamped), pool(OLD), instant()))
+    assert candidate.operation is Operation.VALIDATE
+    assert candidate_of(step_at_rest(broken, pool(OLD), instant())).operation is Operation.VALIDATE
+
+
+def wait_at_rest(view: NodeView, pool_view: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, pool_view or pool(), instant()))
+
+
+@pytest.mark.parametrize(("ready", "validated"), [(True, True), (False, False)])
+def test_a_matching_driver_is_only_validated_when_it_is_ready(
+    *, ready: bool, validated: bool
+) -> None:
+    view = done(record=None, field_managers={}, driver_pods=(driver_pod(NEW, ready=ready),))
+    outcome = candidate_of(
+        step_at_rest(replace(view, components=idle_components()), pool(), instant())
+    )
+    assert (outcome.operation is Operation.VALIDATE) is validated
+
+
+@pytest.mark.parametrize(("target", "runs"), [(OLD, OLD), ("", "another driver")])
+def test_a_stamp_names_the_running_and_the_wanted_target(target: str, runs: str) -> None:
+    outcome = step_of(step_at_rest(with_record(done(target=OLD), target=target), pool(), instant()))
+    assert runs in outcome.because
+    assert NEW in outcome.because
+
+
+def test_a_node_on_its_wanted_driver_waits_until_the_driver_is_ready() -> None:
+    view = required(target=NEW, boot_id="boot-2", driver_pods=(driver_pod(NEW, ready=False),))
+    assert wait_at_rest(view).code is WaitCode.DRIVER_START
+    up = candidate_of(
+        step_at_rest(replace(view, driver_pods=(driver_pod(NEW),)), pool(), instant())
+    )
+    assert up.operation is Operation.VALIDATE
+
+
+@pytest.mark.parametrize(
+    ("pod", "revalidated", "validated"),
+    [
+        (driver_pod(NEW), "", True),
+        (driver_pod(NEW, ready=False), "", False),
+        (driver_pod(NEW, started=None), "", False),
+        (driver_pod(NEW), driver_pod(NEW).instance, False),
+    ],
+)
+def test_an_unproven_driver_is_validated_once_and_then_brought_up_again(
+    pod: DriverPod, revalidated: str, *, validated: bool
+) -> None:
+    view = with_record(required(target=NEW), evidence=None, revalidated=revalidated)
+    view = replace(view, driver_pods=(pod,), components=idle_components())
+    outcome = candidate_of(step_at_rest(view, pool(), instant()))
+    assert (outcome.operation is Operation.VALIDATE) is validated

@@ -1,13 +1,37 @@
 """The order in which a node is examined: edits, the operation in flight, the wanted target."""
 
+from typing import Any
+
+import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode
-from libs.rollout.decision import NoticeKind
-from libs.rollout.step import step
+from libs.contracts.node import LeaseOwner, NodeRecord, Operation, UpgradeState, WaitCode
+from libs.contracts.rollout import InFlight, RolloutStatus
+from libs.rollout.decision import Candidate, NodeOutcome, NoticeKind, Step, Wait
+from libs.rollout.node_writes import upgrade_lease
+from libs.rollout.pool.evaluation import PoolEvaluation, evaluate_pool
+from libs.rollout.pool.tally import PoolTally
+from libs.rollout.step import NodePhase, constrain, phase_of, step
 from libs.rollout.views.machine import WorkloadPod
-from libs.rollout.views.node import NodeField
-from tests.unit.rollout.builders import NEW, OLD, done, granted, instant, label_of, pool, required
+from libs.rollout.views.node import NodeField, NodeView
+from libs.rollout.wait_reasons import BlockReason
+from tests.unit.rollout.allocate.builders import open_pool
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    done,
+    evidence,
+    failed,
+    granted,
+    in_flight_node,
+    instant,
+    label_of,
+    lease,
+    node,
+    pool,
+    required,
+)
 from tests.unit.rollout.in_flight.step_runner import in_flight, run_step
 from tests.unit.rollout.outcomes import (
     candidate_of,
@@ -37,8 +61,8 @@ def test_a_node_is_a_candidate_until_it_has_an_entry() -> None:
 def test_a_node_with_an_entry_reports_why_it_cannot_start() -> None:
     view = required(pods=(), skip=True)
     assert wait_of(step(view, granted(pool(), view), instant())).code == WaitCode.SKIPPED
-    settled = done()
-    assert step(settled, granted(pool(), settled), instant()) is None
+    done_node = done()
+    assert step(done_node, granted(pool(), done_node), instant()) is None
 
 
 def test_a_node_in_flight_goes_on() -> None:
@@ -56,15 +80,19 @@ def test_edits_come_before_the_operation_in_flight() -> None:
 
 def test_an_edited_driver_label_restarts_the_driver() -> None:
     view = in_flight(S.VALIDATION_REQUIRED, driver_label="", record={"deadline": 9e9})
-    where = granted(pool(), view)
-    outcome = step(view, where, instant())
+    pool_view = granted(pool(), view)
+    outcome = step(view, pool_view, instant())
     record = record_in(outcome)
     assert (record.state, record.edits, record.label) == (S.POD_RESTART_REQUIRED, 1, label_of(NEW))
     assert record.old_pod_uid == f"pod-{NEW}-node-1"
     after = run_step(view, step_of(outcome))
     assert after.driver_label == label_of(NEW)
-    again = step(after, where, instant())  # the pod that lost its label is not its swap's
-    assert [type(action).__name__ for action in step_of(again).actions] == ["DeleteDriverPod"]
+    second_outcome = step(
+        after, pool_view, instant()
+    )  # the old pod has another label than the swap
+    assert [type(action).__name__ for action in step_of(second_outcome).actions] == [
+        "DeleteDriverPod"
+    ]
 
 
 def test_the_wanted_target_comes_last() -> None:
@@ -72,3 +100,112 @@ def test_the_wanted_target_comes_last() -> None:
     record = record_in(step(view, pool(), instant()))
     assert isinstance(record, NodeRecord)
     assert record.state == S.UPGRADE_REQUIRED
+
+
+# How a pool constrains the outcomes of its nodes.
+
+
+NODE = node()
+ACTS = Step(actions=(), because="something is done")
+WAITS = Wait(code=WaitCode.JOBS, detail="a job", since=NOW)
+STARTS = Candidate(operation=Operation.UPGRADE, target=NEW, label=label_of(NEW))
+FLIGHT = InFlight(node=NODE.name, token=1, target=NEW, since=NOW)
+ALL: tuple[Step | Wait | Candidate, ...] = (ACTS, WAITS, STARTS)
+
+
+def evaluation(*, leading: bool = True, frozen: bool = False, **changes: Any) -> PoolEvaluation:
+    result = evaluate_pool(open_pool(), PoolTally(), instant(), leading=True)
+    constraints = replace(result.constraints, leading=leading, frozen=frozen)
+    return replace(result, constraints=constraints, **changes)
+
+
+def codes(evaluated: PoolEvaluation, view: NodeView = NODE) -> list[WaitCode | None]:
+    """Return the wait code that replaces a step, a wait and a start; None where it is kept."""
+    outcomes = [constrain(view, outcome, evaluated, instant()) for outcome in ALL]
+    return [
+        None if after is before else after.code if isinstance(after, Wait) else WaitCode.GATE
+        for before, after in zip(ALL, outcomes, strict=True)
+    ]
+
+
+def test_outcomes_are_kept_in_an_open_pool() -> None:
+    assert codes(evaluation()) == [None, None, None]
+
+
+def test_a_freeze_holds_every_outcome() -> None:
+    frozen = evaluation(frozen=True, withdrawn=frozenset({NODE.uid}))
+    assert codes(frozen) == [WaitCode.FROZEN] * 3
+
+
+def test_a_withdrawn_entry_waits_with_the_reason_of_its_pool() -> None:
+    dropped = frozenset({NODE.uid})
+    assert codes(evaluation(withdrawn=dropped)) == [WaitCode.BUDGET] * 3
+    stop = BlockReason(WaitCode.PAUSED, "the brake is Pause", "an administrator")
+    result = wait_of(
+        constrain(NODE, WAITS, evaluation(withdrawn=dropped, blocked_by=stop), instant())
+    )
+    assert (result.code, result.detail, result.who) == (stop.code, stop.detail, stop.who)
+    assert codes(evaluation(withdrawn=frozenset({"uid-of-another"}))) == [None, None, None]
+
+
+def test_without_leadership_only_waits_remain() -> None:
+    assert codes(evaluation(leading=False)) == [WaitCode.STALE, None, WaitCode.STALE]
+
+
+def test_a_retargeted_node_does_nothing_until_the_rollout_is_written() -> None:
+    assert codes(evaluation(retargeted={NODE.uid: FLIGHT})) == [WaitCode.PROOF, None, None]
+    assert codes(evaluation(retargeted={"uid-of-another": FLIGHT})) == [None, None, None]
+
+
+def test_a_node_with_an_entry_is_no_candidate() -> None:
+    stored = RolloutStatus(target=NEW, in_flight={NODE.uid: FLIGHT})
+    assert codes(evaluation(stored=stored)) == [None, None, WaitCode.BUDGET]
+
+
+def test_a_node_that_is_not_ready_is_no_candidate() -> None:
+    not_ready = node(ready=False)
+    assert codes(evaluation(), not_ready) == [None, None, WaitCode.NOT_READY]
+
+
+# The phase in which a node is counted in its Rollout.
+
+
+HUMAN = lease(owner=LeaseOwner.HUMAN)
+VALIDATES = {"operation": Operation.VALIDATE}
+
+
+def waits(code: WaitCode) -> Wait:
+    return Wait(code=code, detail="", since=NOW)
+
+
+@pytest.mark.parametrize(
+    ("given", "outcome", "expected"),
+    [
+        (done(), None, NodePhase.DONE),
+        (node(), None, NodePhase.DONE),
+        (node(excluded=True), None, NodePhase.EXCLUDED),
+        (node(excluded=True), ACTS, NodePhase.EXCLUDED),
+        (node(excluded=True, driver_label=label_of(OLD)), ACTS, NodePhase.WAITING),
+        (in_flight_node(), ACTS, NodePhase.IN_FLIGHT),
+        (replace(in_flight_node(), record=None), ACTS, NodePhase.IN_FLIGHT),
+        (in_flight_node(record={"evidence": evidence()}), ACTS, NodePhase.IN_FLIGHT),
+        (in_flight_node(record=VALIDATES), ACTS, NodePhase.IN_FLIGHT),
+        (in_flight_node(record={**VALIDATES, "evidence": evidence()}), ACTS, NodePhase.DONE),
+        (failed(), waits(WaitCode.FAILED), NodePhase.FAILED),
+        (done(), waits(WaitCode.DRIVER_RESTARTING), NodePhase.DONE),
+        (done(target=OLD), waits(WaitCode.NOT_READY), NodePhase.WAITING),
+        (done(variant=""), waits(WaitCode.TARGET_UNSETTLED), NodePhase.WAITING),
+        (done(record=None), waits(WaitCode.RECORD_LOST), NodePhase.WAITING),
+        (required(), waits(WaitCode.BUDGET), NodePhase.WAITING),
+        (required(target=NEW), waits(WaitCode.BUDGET), NodePhase.WAITING),
+        (done(target=OLD, lease=HUMAN), waits(WaitCode.SKIPPED), NodePhase.SKIPPED),
+        (required(lease=HUMAN), waits(WaitCode.PAUSED), NodePhase.WAITING),
+        (required(), waits(WaitCode.SKIPPED), NodePhase.SKIPPED),
+        (required(skip=True), ACTS, NodePhase.SKIPPED),
+    ],
+)
+def test_the_phase_in_which_a_node_is_counted(
+    given: NodeView, outcome: NodeOutcome, expected: NodePhase
+) -> None:
+    leased = upgrade_lease(given) is not None
+    assert phase_of(given, pool(), outcome, leased=leased) is expected

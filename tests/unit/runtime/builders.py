@@ -40,12 +40,12 @@ async def crash() -> None:
 async def failure(service: Service, start: Callable[[], Awaitable[object]]) -> str:
     """Run a service with this start; return the text of its failure."""
 
-    async def life() -> None:
+    async def run_service() -> None:
         async with service:
             await start()
 
     with pytest.raises(Fatal) as caught:
-        await life()
+        await run_service()
     assert caught.value is service.failure
     return str(caught.value)
 

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from libs.runtime.clock import Clock
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
-from tests.unit.runtime.virtual_time import Virtual
+from tests.unit.runtime.virtual_time import in_virtual_time
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
@@ -39,25 +39,23 @@ def test_each_combination_of_labels_begins_at_zero():
     assert not [family.name for family in REGISTRY.collect() if family.name.startswith("sluice")]
 
 
-def test_the_phase_metric_follows_the_service(virtual: Virtual, clock: Clock):
+@in_virtual_time()
+async def test_the_phase_metric_follows_the_service(clock: Clock) -> None:
     metrics = Metrics(version="1")
 
     def current() -> list[str]:
-        shown = samples(metrics).items()
-        return [key[1] for key, value in shown if key[0] == "sluice_service_phase" and value]
+        items = samples(metrics).items()
+        return [key[1] for key, value in items if key[0] == "sluice_service_phase" and value]
 
-    async def story() -> None:
-        service = Service("driver", clock=clock)
-        metrics.watch(service)
-        seen: list[list[str]] = []
+    service = Service("driver", clock=clock)
+    metrics.watch(service)
+    phases: list[list[str]] = []
 
-        async def look() -> None:
-            seen.append(current())
+    async def record_phase() -> None:
+        phases.append(current())
 
-        async with service:
-            service.on_drain("look", look)
-            await look()
-            service.stop("done")
-        assert [*seen, current()] == [["starting"], ["draining"], ["stopped"]]
-
-    virtual(story())
+    async with service:
+        service.on_drain("record_phase", record_phase)
+        await record_phase()
+        service.stop("done")
+    assert [*phases, current()] == [["starting"], ["draining"], ["stopped"]]

@@ -12,23 +12,17 @@ from structlog.testing import capture_logs
 from libs.runtime.clock import Clock
 from libs.runtime.service import CLOSE_SECONDS, Service, ServicePhase
 from tests.unit.runtime.builders import record_step, resource, run_forever, stop_at
-from tests.unit.runtime.virtual_time import Virtual
+from tests.unit.runtime.virtual_time import in_virtual_time
 
 
-def test_a_service_passes_through_its_phases(
-    virtual: Virtual, service: Service, journal: list[str]
-):
-    async def story() -> None:
-        async with service:
-            assert service.unready_reasons() == ["driver: starting"]
-            assert await service.enter("bus", resource("bus", journal)) == "bus"
-            stop_at(service, 60)
-            asyncio.get_running_loop().call_later(
-                30, lambda: journal.extend(service.unready_reasons())
-            )
-            asyncio.get_running_loop().call_later(30, journal.append, f"{service.phase} at 30")
-
-    assert virtual(story()) == 60
+@in_virtual_time(takes=60)
+async def test_a_service_passes_through_its_phases(service: Service, journal: list[str]) -> None:
+    async with service:
+        assert service.unready_reasons() == ["driver: starting"]
+        assert await service.enter("bus", resource("bus", journal)) == "bus"
+        stop_at(service, 60)
+        asyncio.get_running_loop().call_later(30, lambda: journal.extend(service.unready_reasons()))
+        asyncio.get_running_loop().call_later(30, journal.append, f"{service.phase} at 30")
     assert journal == [
         ServicePhase.STARTING,
         "open bus",
@@ -41,29 +35,27 @@ def test_a_service_passes_through_its_phases(
     assert service.unready_reasons() == ["driver: stopped"]
 
 
-def test_a_stop_closes_intakes_then_tasks_then_resources(
-    virtual: Virtual, service: Service, journal: list[str]
-):
+@in_virtual_time(takes=11)
+async def test_a_stop_closes_intakes_then_tasks_then_resources(
+    service: Service, journal: list[str]
+) -> None:
     async def in_flight() -> None:
         await asyncio.sleep(10)
         journal.append("in flight done")
 
     async def intake() -> None:
         journal.append(f"intake closed, {service.unready_reasons()}")
-        # What arrived last is still work in flight.
+        # The last message is still work in flight.
         service.run("last message", in_flight())
 
-    async def story() -> None:
-        async with service:
-            await service.enter("bus", resource("bus", journal))
-            await service.enter("cache", resource("cache", journal))
-            service.on_drain("messages", intake)
-            service.on_drain("watches", record_step(journal, "watches closed"))
-            service.run_forever("worker", run_forever(journal, "worker"))
-            service.run("message", in_flight())
-            stop_at(service, 1)
-
-    assert virtual(story()) == 11
+    async with service:
+        await service.enter("bus", resource("bus", journal))
+        await service.enter("cache", resource("cache", journal))
+        service.on_drain("messages", intake)
+        service.on_drain("watches", record_step(journal, "watches closed"))
+        service.run_forever("worker", run_forever(journal, "worker"))
+        service.run("message", in_flight())
+        stop_at(service, 1)
     assert journal == [
         ServicePhase.STARTING,
         "open bus",
@@ -81,17 +73,15 @@ def test_a_stop_closes_intakes_then_tasks_then_resources(
     ]
 
 
-def test_the_drain_deadline_cancels_work_that_hangs(
-    virtual: Virtual, service: Service, journal: list[str]
-):
-    async def story() -> None:
+@in_virtual_time(takes=26)
+async def test_the_drain_deadline_cancels_work_that_hangs(
+    service: Service, journal: list[str]
+) -> None:
+    with capture_logs() as logs:
         async with service:
             await service.enter("bus", resource("bus", journal))
             service.run("message", run_forever(journal, "message"))
             stop_at(service, 1)
-
-    with capture_logs() as logs:
-        assert virtual(story()) == 26
     assert journal[-4:] == [ServicePhase.DRAINING, "end message", "close bus", ServicePhase.STOPPED]
     (warning,) = [entry for entry in logs if entry["log_level"] == "warning"]
     assert warning == {
@@ -103,22 +93,20 @@ def test_the_drain_deadline_cancels_work_that_hangs(
     }
 
 
-def test_an_intake_that_hangs_or_fails_does_not_block_the_stop(
-    virtual: Virtual, service: Service, journal: list[str]
-):
+@in_virtual_time(takes=25)
+async def test_an_intake_that_hangs_or_fails_does_not_block_the_stop(
+    service: Service, journal: list[str]
+) -> None:
     async def failing() -> None:
         raise ConnectionError("away")
 
-    async def story() -> None:
+    with capture_logs() as logs:
         async with service:
             await service.enter("bus", resource("bus", journal))
             service.on_drain("failing", failing)
             service.on_drain("hanging", lambda: run_forever(journal, "hanging"))
             service.run_forever("worker", run_forever(journal, "worker"))
             service.stop("SIGTERM")
-
-    with capture_logs() as logs:
-        assert virtual(story()) == 25
     assert journal[-5:] == [
         ServicePhase.DRAINING,
         "end hanging",
@@ -132,9 +120,10 @@ def test_an_intake_that_hangs_or_fails_does_not_block_the_stop(
     ]
 
 
-def test_a_resource_that_hangs_or_fails_at_its_close_is_a_warning(
-    virtual: Virtual, service: Service, journal: list[str]
-):
+@in_virtual_time(takes=CLOSE_SECONDS)
+async def test_a_resource_that_hangs_or_fails_at_its_close_is_a_warning(
+    service: Service, journal: list[str]
+) -> None:
     @asynccontextmanager
     async def hanging() -> AsyncGenerator[None]:
         yield
@@ -145,15 +134,12 @@ def test_a_resource_that_hangs_or_fails_at_its_close_is_a_warning(
         yield
         raise ConnectionError("the server is away")
 
-    async def story() -> None:
+    with capture_logs() as logs:
         async with service:
             await service.enter("bus", resource("bus", journal))
             await service.enter("hanging", hanging())
             await service.enter("failing", failing())
             service.stop("SIGTERM")
-
-    with capture_logs() as logs:
-        assert virtual(story()) == CLOSE_SECONDS
     assert journal[-4:] == [ServicePhase.DRAINING, "end hanging", "close bus", ServicePhase.STOPPED]
     warnings = [(e["step"], e["error"]) for e in logs if e["log_level"] == "warning"]
     assert warnings == [
@@ -162,7 +148,8 @@ def test_a_resource_that_hangs_or_fails_at_its_close_is_a_warning(
     ]
 
 
-def test_a_resource_is_closed_by_the_task_that_opened_it(virtual: Virtual, service: Service):
+@in_virtual_time()
+async def test_a_resource_is_closed_by_the_task_that_opened_it(service: Service) -> None:
     tasks: list[asyncio.Task[Any] | None] = []
 
     @asynccontextmanager
@@ -172,51 +159,45 @@ def test_a_resource_is_closed_by_the_task_that_opened_it(virtual: Virtual, servi
             yield
             tasks.append(asyncio.current_task())
 
-    async def story() -> None:
-        async with service:
-            await service.enter("group", group())
-            stop_at(service, 1)
-
-    virtual(story())
+    async with service:
+        await service.enter("group", group())
+        stop_at(service, 1)
     assert len(tasks) == 2
     assert tasks[0] is tasks[1]
 
 
-def test_a_stopped_service_starts_no_tasks(virtual: Virtual, service: Service):
-    async def story() -> None:
-        async with service:
-            service.stop("SIGTERM")
-        with pytest.raises(RuntimeError, match="driver is stopping and cannot start late"):
-            service.run_forever("late", run_forever())
-        with pytest.raises(RuntimeError, match="driver is stopping and cannot start late"):
-            service.run("late", run_forever())
-
-    virtual(story())
+@in_virtual_time()
+async def test_a_stopped_service_starts_no_tasks(service: Service) -> None:
+    async with service:
+        service.stop("SIGTERM")
+    with pytest.raises(RuntimeError, match="driver is stopping and cannot start late"):
+        service.run_forever("late", run_forever())
+    with pytest.raises(RuntimeError, match="driver is stopping and cannot start late"):
+        service.run("late", run_forever())
 
 
-def test_failing_readiness_checks_are_listed_with_their_reasons(virtual: Virtual, service: Service):
-    why: list[str | None] = ["not connected to nats://bus:4222"]
-
-    async def story() -> None:
-        async with service:
-            service.ready_when("bus", lambda: why[0])
-            service.ready_when("cache", lambda: None)
-            assert service.unready_reasons() == [
-                "driver: starting",
-                "driver: bus: not connected to nats://bus:4222",
-            ]
-            asyncio.get_running_loop().call_later(1, ready)
+@in_virtual_time()
+async def test_failing_readiness_checks_are_listed_with_their_reasons(service: Service) -> None:
+    reason: list[str | None] = ["not connected to nats://bus:4222"]
 
     def ready() -> None:
         assert service.unready_reasons() == ["driver: bus: not connected to nats://bus:4222"]
-        why[0] = None
+        reason[0] = None
         assert service.unready_reasons() == []
         service.stop("SIGTERM")
 
-    virtual(story())
+    async with service:
+        service.ready_when("bus", lambda: reason[0])
+        service.ready_when("cache", lambda: None)
+        assert service.unready_reasons() == [
+            "driver: starting",
+            "driver: bus: not connected to nats://bus:4222",
+        ]
+        asyncio.get_running_loop().call_later(1, ready)
 
 
-def test_services_in_one_loop_log_under_their_own_names(virtual: Virtual, clock: Clock):
+@in_virtual_time(takes=6)
+async def test_services_in_one_loop_log_under_their_own_names(clock: Clock) -> None:
     async def record_name() -> None:
         names.append(str(structlog.contextvars.get_contextvars()["service"]))
 
@@ -224,21 +205,19 @@ def test_services_in_one_loop_log_under_their_own_names(virtual: Virtual, clock:
         async with service:
             service.run("record", record_name())
 
-    async def story() -> None:
-        services = [Service(name, clock=clock) for name in ("driver", "telemetry")]
-        async with asyncio.TaskGroup() as group:
-            for service in services:
-                group.create_task(run_service(service))
-            await asyncio.sleep(3)
-            services[0].stop("alone")
-            await asyncio.sleep(3)
-            assert [service.phase for service in services] == [
-                ServicePhase.STOPPED,
-                ServicePhase.READY,
-            ]
-            services[1].stop("too")
-        assert structlog.contextvars.get_contextvars() == {}
-
     names: list[str] = []
-    assert virtual(story()) == 6
+
+    services = [Service(name, clock=clock) for name in ("driver", "telemetry")]
+    async with asyncio.TaskGroup() as group:
+        for service in services:
+            group.create_task(run_service(service))
+        await asyncio.sleep(3)
+        services[0].stop("alone")
+        await asyncio.sleep(3)
+        assert [service.phase for service in services] == [
+            ServicePhase.STOPPED,
+            ServicePhase.READY,
+        ]
+        services[1].stop("too")
+    assert structlog.contextvars.get_contextvars() == {}
     assert names == ["driver", "telemetry"]

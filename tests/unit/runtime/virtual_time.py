@@ -1,11 +1,12 @@
-"""An event loop in virtual time, and its clock."""
+"""An event loop in virtual time, its clock, and tests that run on it."""
 
 import asyncio
+import functools
 import selectors
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, ParamSpec
 
-Virtual = Callable[[Coroutine[Any, Any, None]], float]
+P = ParamSpec("P")
 
 
 class _Skipping(selectors.DefaultSelector):
@@ -15,7 +16,7 @@ class _Skipping(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise AssertionError("everything waits, and no timer will ever wake it")
+            raise AssertionError("all tasks wait, and no timer is set")
         self.now += max(0.0, timeout)
         return super().select(0)
 
@@ -38,3 +39,25 @@ class LoopClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+def in_virtual_time(
+    *, takes: float | None = None
+) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
+    """Run a test in virtual time; check that it leaves no task, and how long it `takes`."""
+
+    async def leaving_no_task(test: Coroutine[Any, Any, None]) -> float:
+        await test
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return round(asyncio.get_running_loop().time(), 6)
+
+    def decorate(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+        @functools.wraps(test)
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+                seconds = runner.run(leaving_no_task(test(*args, **kwargs)))
+            assert takes in (None, seconds)
+
+        return run
+
+    return decorate

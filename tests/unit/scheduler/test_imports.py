@@ -1,4 +1,4 @@
-"""What the scheduler's process loads."""
+"""The modules that the scheduler's process loads."""
 
 import subprocess
 import sys
@@ -9,14 +9,14 @@ PROGRAM = "import sys, services.scheduler.__main__; print(*sys.modules)"
 
 
 @pytest.fixture(scope="module")
-def loaded() -> set[str]:
+def loaded_modules() -> set[str]:
     command = [sys.executable, "-c", PROGRAM]
     return set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
 
 
 @pytest.mark.parametrize("package", ["libs.forecast", "libs.audit", "libs.testing"])
 def test_the_scheduler_loads_no_simulator_before_the_first_plan(
-    loaded: set[str], package: str
+    loaded_modules: set[str], package: str
 ) -> None:
-    assert "libs.rollout.decide" in loaded
-    assert package not in loaded
+    assert "libs.rollout.decide" in loaded_modules
+    assert package not in loaded_modules

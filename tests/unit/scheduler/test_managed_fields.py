@@ -9,25 +9,25 @@ from services.scheduler.resources import Node
 STATE = "f:nvidia.com/gpu-driver-upgrade-state"
 
 
-def entry(manager: str, at: int, fields: object, **more: str) -> dict[str, object]:
-    """As a server shows it."""
+def entry(manager: str, second: int, fields: object, **more: str) -> dict[str, object]:
+    """Return an entry of managedFields as a server returns it."""
     return {
         "manager": manager,
         "operation": "Apply" if manager == MANAGER else "Update",
-        "time": f"2027-01-15T08:00:{at:02}Z",
+        "time": f"2027-01-15T08:00:{second:02}Z",
         "fieldsV1": fields,
         **more,
     }
 
 
 def node(*entries: dict[str, object], **metadata: object) -> Node:
-    """Read from JSON, as from a server."""
-    told = {"name": "a", "uid": "u", "managedFields": list(entries), **metadata}
-    return msgspec.json.decode(msgspec.json.encode({"metadata": told}), type=Node)
+    """Return a Node decoded from JSON, as from a server."""
+    body = {"name": "a", "uid": "u", "managedFields": list(entries), **metadata}
+    return msgspec.json.decode(msgspec.json.encode({"metadata": body}), type=Node)
 
 
 def labels(*keys: str) -> dict[str, object]:
-    """A tree of fields."""
+    """Return the fieldsV1 of labels."""
     return {"f:metadata": {"f:labels": {key: {} for key in keys}}}
 
 
@@ -72,10 +72,10 @@ def test_writes_to_a_subresource_are_ignored() -> None:
 
 
 def test_unused_fields_are_dropped_and_field_managers_kept() -> None:
-    whole = node(
+    stored = node(
         entry(MANAGER, 1, CORDON), annotations={"sluice.dev/lease": "{}", "a/b": "x" * 1000}
     )
-    assert whole.metadata.managed_fields == ()
-    assert whole.metadata.annotations == {"sluice.dev/lease": "{}"}
-    again = msgspec.structs.replace(whole)
-    assert again.field_managers == whole.field_managers != node().field_managers
+    assert stored.metadata.managed_fields == ()
+    assert stored.metadata.annotations == {"sluice.dev/lease": "{}"}
+    copy = msgspec.structs.replace(stored)
+    assert copy.field_managers == stored.field_managers != node().field_managers

@@ -5,42 +5,42 @@ import pytest
 from services.scheduler.node_state import NodeStates, PendingEviction
 
 
-def known(memory: NodeStates) -> set[str]:
-    """Whose trouble is remembered."""
-    return {name for name in "abc" if memory.of(name).failure is not None}
+def failed_nodes(states: NodeStates) -> set[str]:
+    """Return the nodes with a recorded failure."""
+    return {name for name in "abc" if states.state_of(name).failure is not None}
 
 
-def troubled() -> NodeStates:
-    memory = NodeStates()
+def states_with_failures() -> NodeStates:
+    states = NodeStates()
     for name in "abc":
-        memory.of_uid(name, f"uid-{name}").record_failure("write", "no", at=1.0)
-    return memory
+        states.of_uid(name, f"uid-{name}").record_failure("write", "no", at=1.0)
+    return states
 
 
 def test_state_of_deleted_nodes_is_dropped() -> None:
-    memory = troubled()
-    memory.retain({"a", "c"})
-    assert known(memory) == {"a", "c"}
+    states = states_with_failures()
+    states.retain({"a", "c"})
+    assert failed_nodes(states) == {"a", "c"}
 
 
-@pytest.mark.parametrize("being", ["written", "emptied"])
-def test_state_is_kept_while_effects_are_in_progress(being: str) -> None:
-    memory = troubled()
-    if being == "written":
-        memory.of("b").writing = True
+@pytest.mark.parametrize("in_progress", ["written", "evicted"])
+def test_state_is_kept_while_effects_are_in_progress(in_progress: str) -> None:
+    states = states_with_failures()
+    if in_progress == "written":
+        states.state_of("b").writing = True
     else:
-        memory.of("b").evictions["uid-pod"] = PendingEviction(since=1.0)
-    memory.retain({"a", "c"})
-    assert known(memory) == {"a", "b", "c"}
-    memory.of("b").writing = False
-    memory.of("b").evictions.clear()
-    memory.retain({"a", "c"})
-    assert known(memory) == {"a", "c"}
+        states.state_of("b").evictions["uid-pod"] = PendingEviction(since=1.0)
+    states.retain({"a", "c"})
+    assert failed_nodes(states) == {"a", "b", "c"}
+    states.state_of("b").writing = False
+    states.state_of("b").evictions.clear()
+    states.retain({"a", "c"})
+    assert failed_nodes(states) == {"a", "c"}
 
 
 def test_a_new_node_of_the_same_name_inherits_only_the_pending_write() -> None:
-    memory = troubled()
-    memory.of("b").writing = True
-    known = memory.of_uid("b", "uid-again")
-    assert (known.failure, known.writing) == (None, True)
-    assert memory.of_uid("b", "uid-again") is known
+    states = states_with_failures()
+    states.state_of("b").writing = True
+    state = states.of_uid("b", "uid-again")
+    assert (state.failure, state.writing) == (None, True)
+    assert states.of_uid("b", "uid-again") is state

@@ -27,9 +27,9 @@ def view_of(
     annotations: Mapping[str, str] | None = None,
     spec: Any = None,
     ready: str = "True",
-    **around: Any,
+    **context: Any,
 ) -> NodeView:
-    """From JSON, as from a server."""
+    """Return the view of a Node decoded from JSON, as from a server."""
     metadata = {
         "name": "a",
         "uid": "u",
@@ -43,9 +43,9 @@ def view_of(
         "nodeInfo": {"bootID": "b1", "kernelVersion": "6.8"},
         "capacity": {"nvidia.com/gpu": "8", "cpu": "64"},
     }
-    told = {"metadata": metadata, "spec": spec or {}, "status": status}
-    node = msgspec.json.decode(msgspec.json.encode(told), type=Node)
-    return node_view(node, NodeContext(namespace="gpu-operator", **around))
+    body = {"metadata": metadata, "spec": spec or {}, "status": status}
+    node = msgspec.json.decode(msgspec.json.encode(body), type=Node)
+    return node_view(node, NodeContext(namespace="gpu-operator", **context))
 
 
 def test_a_plain_node() -> None:
@@ -54,16 +54,18 @@ def test_a_plain_node() -> None:
     assert (view.kernel, view.created, view.gpus) == ("6.8", 1_800_000_000.0, 8)
     assert (view.pool, view.variant) == ("p", "v")
     assert view.ready
-    held = (view.cordoned, view.cordon_taint, view.upgrade_last, view.excluded, view.skip)
-    assert not any(held)
+    flags = (view.cordoned, view.cordon_taint, view.upgrade_last, view.excluded, view.skip)
+    assert not any(flags)
     assert (view.state, view.driver_label, view.lease, view.record) == ("", "", None, None)
     assert view.pods is None
     assert not any((view.write_pending, view.modules_reported, view.is_managed))
 
 
-@pytest.mark.parametrize(("ready", "sees"), [("True", True), ("False", False), ("Unknown", False)])
-def test_ready(ready: str, sees: bool) -> None:
-    assert view_of(ready=ready).ready is sees
+@pytest.mark.parametrize(
+    ("ready", "expected"), [("True", True), ("False", False), ("Unknown", False)]
+)
+def test_ready(ready: str, expected: bool) -> None:
+    assert view_of(ready=ready).ready is expected
 
 
 def test_cordon_and_its_taint() -> None:
@@ -86,8 +88,8 @@ def test_fields_written_by_the_scheduler() -> None:
 
 
 def test_malformed_annotations_carry_the_error() -> None:
-    broken: dict[str, str] = {keys.LEASE_ANNOTATION: "{", keys.RECORD_ANNOTATION: "{"}
-    view = view_of(annotations=broken)
+    malformed: dict[str, str] = {keys.LEASE_ANNOTATION: "{", keys.RECORD_ANNOTATION: "{"}
+    view = view_of(annotations=malformed)
     assert isinstance(view.lease, MalformedAnnotation)
     assert isinstance(view.record, MalformedAnnotation)
     assert view.record.reason
@@ -132,30 +134,30 @@ def test_nodes_of_the_control_plane_are_upgraded_last() -> None:
 
 
 def pod(name: str, **metadata: Any) -> Pod:
-    """One that runs."""
-    told = {"metadata": {"name": name, "namespace": "ml", "uid": name, **metadata}}
-    return msgspec.json.decode(msgspec.json.encode(told), type=Pod)
+    """Return a running pod."""
+    body = {"metadata": {"name": name, "namespace": "ml", "uid": name, **metadata}}
+    return msgspec.json.decode(msgspec.json.encode(body), type=Pod)
 
 
 def test_driver_pods_are_not_workload_pods() -> None:
     driver = pod("d", labels={keys.DRIVER_LABEL: "l"})
     view = view_of(driver_pods=(driver,), pods=(driver, pod("t")))
-    assert [one.uid for one in view.driver_pods] == ["d"]
+    assert [each.uid for each in view.driver_pods] == ["d"]
     assert view.pods is not None
-    assert [one.uid for one in view.pods] == ["t"]
+    assert [each.uid for each in view.pods] == ["t"]
 
 
 def test_a_deleted_pod_has_no_pending_eviction() -> None:
-    known = NodeState(
+    state = NodeState(
         evictions={"t": PendingEviction(since=1.0, refused="no"), "u": PendingEviction(since=2.0)}
     )
-    (one,) = view_of(state=known, pods=(pod("t"),)).evictions
-    assert (one.uid, one.since, one.refused) == ("t", 1.0, "no")
+    (each,) = view_of(state=state, pods=(pod("t"),)).evictions
+    assert (each.uid, each.since, each.refused) == ("t", 1.0, "no")
 
 
 def test_a_preflight_of_another_boot_is_ignored() -> None:
-    asked = PreflightRequest(id="1", boot_id="b1", label="l", at=5.0)
-    view = view_of(state=NodeState(evictions={}, preflight=asked))
+    request = PreflightRequest(id="1", boot_id="b1", label="l", at=5.0)
+    view = view_of(state=NodeState(evictions={}, preflight=request))
     assert view.preflight is not None
     assert (view.preflight.label, view.preflight.asked_at, view.preflight.answered_at) == (
         "l",
@@ -167,15 +169,15 @@ def test_a_preflight_of_another_boot_is_ignored() -> None:
 
 
 def test_only_the_first_answer_to_the_latest_preflight_counts() -> None:
-    memory = NodeStates()
-    known = memory.of_uid("a", "u")
-    known.preflight = PreflightRequest(id="2", boot_id="b1", label="l", at=5.0)
-    memory.record_answer("a", Preflight(check="1", label="l"), at=6.0)
-    assert known.preflight.answered is None
-    memory.record_answer("a", Preflight(check="2", label="l"), at=7.0)
-    memory.record_answer("a", Preflight(check="2", label="l"), at=9.0)
-    assert known.preflight.answered == 7.0
-    assert memory.of_uid("a", "another").preflight is None
+    states = NodeStates()
+    state = states.of_uid("a", "u")
+    state.preflight = PreflightRequest(id="2", boot_id="b1", label="l", at=5.0)
+    states.record_answer("a", Preflight(check="1", label="l"), at=6.0)
+    assert state.preflight.answered is None
+    states.record_answer("a", Preflight(check="2", label="l"), at=7.0)
+    states.record_answer("a", Preflight(check="2", label="l"), at=9.0)
+    assert state.preflight.answered == 7.0
+    assert states.of_uid("a", "another").preflight is None
 
 
 def test_without_reports_nothing_is_known() -> None:

@@ -9,22 +9,22 @@ from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.policy.kinds.upgrade_policy import Drain, UpgradePolicy, WaitForCompletion
 from libs.rollout.views.machine import EvictionExemption
 from services.scheduler.resources import Pod
-from services.scheduler.snapshot.node_view import driver_pod, is_over, workload_pod
+from services.scheduler.snapshot.node_view import driver_pod, is_finished, workload_pod
 
-HOME = "gpu-operator"
-SET = {"kind": "DaemonSet", "name": "d", "uid": "x", "controller": True}
-REPLICAS = {**SET, "kind": "ReplicaSet"}
+NAMESPACE = "gpu-operator"
+DAEMON_SET = {"kind": "DaemonSet", "name": "d", "uid": "x", "controller": True}
+REPLICA_SET = {**DAEMON_SET, "kind": "ReplicaSet"}
 
 
 def pod(*, metadata: dict[str, Any] | None = None, spec: Any = None, status: Any = None) -> Pod:
-    """Read from JSON, as from a server."""
-    told = {"name": "p", "namespace": "ml", "uid": "u", **(metadata or {})}
-    whole = {"metadata": told, "spec": spec or {}, "status": status or {"phase": "Running"}}
-    return msgspec.json.decode(msgspec.json.encode(whole), type=Pod)
+    """Return a pod decoded from JSON, as from a server."""
+    full_metadata = {"name": "p", "namespace": "ml", "uid": "u", **(metadata or {})}
+    body = {"metadata": full_metadata, "spec": spec or {}, "status": status or {"phase": "Running"}}
+    return msgspec.json.decode(msgspec.json.encode(body), type=Pod)
 
 
 def with_gpus(name: str, amount: str = "1") -> Any:
-    """A spec."""
+    """Return a pod spec with this resource."""
     return {"containers": [{"name": "c", "resources": {"limits": {name: amount}}}]}
 
 
@@ -40,59 +40,64 @@ def with_gpus(name: str, amount: str = "1") -> Any:
     ],
 )
 def test_pods_with_gpu_resources_use_gpus(spec: Any, gpu: bool) -> None:
-    assert workload_pod(pod(spec=spec), None, namespace=HOME).gpu is gpu
+    assert workload_pod(pod(spec=spec), None, namespace=NAMESPACE).gpu is gpu
 
 
 @pytest.mark.parametrize(
-    ("metadata", "spec", "shelter"),
+    ("metadata", "spec", "exemption"),
     [
         ({}, {}, EvictionExemption.NONE),
         ({"annotations": {"kubernetes.io/config.mirror": "x"}}, {}, EvictionExemption.MIRROR),
-        ({"ownerReferences": [SET]}, {}, EvictionExemption.DAEMON_SET),
+        ({"ownerReferences": [DAEMON_SET]}, {}, EvictionExemption.DAEMON_SET),
         (
-            {"ownerReferences": [SET]},
+            {"ownerReferences": [DAEMON_SET]},
             {"nodeSelector": {"nvidia.com/gpu.deploy.dcgm": "true"}},
             EvictionExemption.OPERAND,
         ),
         (
-            {"ownerReferences": [SET]},
+            {"ownerReferences": [DAEMON_SET]},
             {"nodeSelector": {"nvidia.com/gpu.deploy.operator-validator": "true"}},
             EvictionExemption.DAEMON_SET,
         ),
         (
-            {"ownerReferences": [SET]},
+            {"ownerReferences": [DAEMON_SET]},
             {"nodeSelector": {"nvidia.com/gpu.deploy.driver": "true"}},
             EvictionExemption.DAEMON_SET,
         ),
         (
-            {"ownerReferences": [SET]},
+            {"ownerReferences": [DAEMON_SET]},
             {"nodeSelector": {"nvidia.com/gpu.deploy.operands": "true"}},
             EvictionExemption.DAEMON_SET,
         ),
-        ({"namespace": HOME}, {}, EvictionExemption.OURS),
+        ({"namespace": NAMESPACE}, {}, EvictionExemption.SLUICE),
         (
-            {"namespace": HOME, "ownerReferences": [SET], "labels": {"app": "nvidia-dcgm"}},
+            {
+                "namespace": NAMESPACE,
+                "ownerReferences": [DAEMON_SET],
+                "labels": {"app": "nvidia-dcgm"},
+            },
             {"nodeSelector": {"nvidia.com/gpu.deploy.dcgm": "true"}},
             EvictionExemption.OPERAND,
         ),
         (
             {
-                "namespace": HOME,
-                "ownerReferences": [SET],
+                "namespace": NAMESPACE,
+                "ownerReferences": [DAEMON_SET],
                 "labels": {"app": "nvidia-dcgm-exporter"},
             },
             {"nodeSelector": {"nvidia.com/gpu.deploy.dcgm-exporter": "true"}},
-            EvictionExemption.OURS,
+            EvictionExemption.SLUICE,
         ),
         ({"labels": {DRAIN_SKIP_LABEL: "true"}}, {}, EvictionExemption.DRAIN_SKIP),
         ({"labels": {DRAIN_SKIP_LABEL: "false"}}, {}, EvictionExemption.NONE),
     ],
 )
 def test_pods_exempt_from_eviction(
-    metadata: dict[str, Any], spec: Any, shelter: EvictionExemption
+    metadata: dict[str, Any], spec: Any, exemption: EvictionExemption
 ) -> None:
     assert (
-        workload_pod(pod(metadata=metadata, spec=spec), None, namespace=HOME).exemption is shelter
+        workload_pod(pod(metadata=metadata, spec=spec), None, namespace=NAMESPACE).exemption
+        is exemption
     )
 
 
@@ -101,30 +106,34 @@ def test_jobs_and_drained_pods_by_policy() -> None:
         wait_for_completion=WaitForCompletion(pod_selector="kind=job"),
         drain=Drain(enable=True, pod_selector="team=ml"),
     )
-    job = workload_pod(pod(metadata={"labels": {"kind": "job"}}), upgrade, namespace=HOME)
+    job = workload_pod(pod(metadata={"labels": {"kind": "job"}}), upgrade, namespace=NAMESPACE)
     assert (job.job, job.drained) == (True, False)
-    other = workload_pod(pod(metadata={"labels": {"team": "ml"}}), upgrade, namespace=HOME)
+    other = workload_pod(pod(metadata={"labels": {"team": "ml"}}), upgrade, namespace=NAMESPACE)
     assert (other.job, other.drained) == (False, True)
     ending = {"labels": {"kind": "job"}, "deletionTimestamp": "2027-01-15T08:00:00Z"}
-    going = workload_pod(pod(metadata=ending), upgrade, namespace=HOME)
-    assert (going.job, going.deleting) == (False, True)
-    none = workload_pod(pod(metadata={"labels": {"kind": "job"}}), UpgradePolicy(), namespace=HOME)
+    terminating = workload_pod(pod(metadata=ending), upgrade, namespace=NAMESPACE)
+    assert (terminating.job, terminating.deleting) == (False, True)
+    none = workload_pod(
+        pod(metadata={"labels": {"kind": "job"}}), UpgradePolicy(), namespace=NAMESPACE
+    )
     assert (none.job, none.drained) == (False, False)
 
 
 def test_bare_pods_and_empty_dirs() -> None:
-    kept = workload_pod(pod(metadata={"ownerReferences": [REPLICAS]}), None, namespace=HOME)
-    assert (kept.bare, kept.empty_dir) == (False, False)
+    owned = workload_pod(
+        pod(metadata={"ownerReferences": [REPLICA_SET]}), None, namespace=NAMESPACE
+    )
+    assert (owned.bare, owned.empty_dir) == (False, False)
     spec = {"volumes": [{"name": "v", "emptyDir": {}}]}
-    bare = workload_pod(pod(spec=spec), None, namespace=HOME)
+    bare = workload_pod(pod(spec=spec), None, namespace=NAMESPACE)
     assert (bare.bare, bare.empty_dir) == (True, True)
 
 
 @pytest.mark.parametrize(
-    ("phase", "over"), [("Succeeded", True), ("Failed", True), ("Running", False), ("", False)]
+    ("phase", "finished"), [("Succeeded", True), ("Failed", True), ("Running", False), ("", False)]
 )
-def test_pods_that_are_over(phase: str, over: bool) -> None:
-    assert is_over(pod(status={"phase": phase})) is over
+def test_finished_pods(phase: str, finished: bool) -> None:
+    assert is_finished(pod(status={"phase": phase})) is finished
 
 
 def test_a_driver_pod() -> None:

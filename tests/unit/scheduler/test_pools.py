@@ -16,35 +16,34 @@ POOL = "clusterpolicy-cluster-policy"
 
 
 def policy(version: str = "580.95.05", **driver: Any) -> dict[str, Any]:
-    """One for the whole cluster."""
+    """Return a ClusterPolicy for a driver of this version."""
     image = {"repository": "r.example/nvidia", "image": "driver", "version": version}
     return cluster_policy(driver={**image, **driver})
 
 
-def member(name: str, **told: Any) -> PoolMember:
-    """A node with GPUs."""
-    more = {key: told.pop(key) for key in ("label", "record_pool", "record_label") if key in told}
-    return PoolMember(name=name, labels=node(name, **told).labels, **more)
+def member(name: str, **facts: Any) -> PoolMember:
+    """Return a node with GPUs."""
+    more = {key: facts.pop(key) for key in ("label", "record_pool", "record_label") if key in facts}
+    return PoolMember(name=name, labels=node(name, **facts).labels, **more)
 
 
 def daemon_sets_of(*policies: dict[str, Any], **status: int) -> list[DaemonSet]:
-    """The DaemonSets that follow, as their controller has seen them."""
+    """Return the driver DaemonSets of these policies, as observed by their controller."""
     found: list[DaemonSet] = []
-    for one in policies:
+    for each in policies:
         for wanted in drivers(
-            Situation([one], [node("a"), node("b", version="24.04")]).rendering(SETTINGS)
+            Situation([each], [node("a"), node("b", version="24.04")]).rendering(SETTINGS)
         ):
             metadata = {**wanted["metadata"], "uid": wanted["metadata"]["name"], "generation": 1}
-            told = {"metadata": metadata, "status": {"observedGeneration": 1, **status}}
-            found.append(msgspec.json.decode(msgspec.json.encode(told), type=DaemonSet))
+            body = {"metadata": metadata, "status": {"observedGeneration": 1, **status}}
+            found.append(msgspec.json.decode(msgspec.json.encode(body), type=DaemonSet))
     return found
 
 
 def pools_of(
     wanted: list[dict[str, Any]], members: list[PoolMember], sets: list[DaemonSet], **rollouts: str
 ) -> PoolSnapshot:
-    """Of these."""
-    reads = [parse_manifest(one["kind"], one) for one in wanted]
+    reads = [parse_manifest(each["kind"], each) for each in wanted]
     return snapshot_pools(reads, members, sets, rollouts=rollouts)
 
 
@@ -55,9 +54,9 @@ def test_nodes_get_the_build_of_their_system() -> None:
     assert view.method is InstallMethod.CONTAINER
     labels = set[str]()
     for name in ("a", "b"):
-        at = found.assignments[name]
-        assert at.pool == POOL
-        build = view.build(view.target, at.variant)
+        assignment = found.assignments[name]
+        assert assignment.pool == POOL
+        build = view.build(view.target, assignment.variant)
         assert build is not None
         assert build.readiness is Readiness.SETTLED
         labels.add(build.label)
@@ -67,12 +66,12 @@ def test_nodes_get_the_build_of_their_system() -> None:
 def test_a_build_is_missing_without_a_daemon_set_and_unsettled_until_observed() -> None:
     members = [member("a")]
     none = pools_of([policy()], members, [])
-    at = none.assignments["a"].variant
-    build = none.pools[POOL].build(none.pools[POOL].target, at)
+    variant = none.assignments["a"].variant
+    build = none.pools[POOL].build(none.pools[POOL].target, variant)
     assert build is not None
     assert build.readiness is Readiness.MISSING
-    late = pools_of([policy()], members, daemon_sets_of(policy(), observedGeneration=0))
-    build = late.pools[POOL].build(late.pools[POOL].target, at)
+    unobserved = pools_of([policy()], members, daemon_sets_of(policy(), observedGeneration=0))
+    build = unobserved.pools[POOL].build(unobserved.pools[POOL].target, variant)
     assert build is not None
     assert build.readiness is Readiness.UNSETTLED
 
@@ -82,11 +81,12 @@ def test_an_earlier_target_has_builds_while_its_daemon_set_exists() -> None:
     members = [member("a")]
     before = pools_of([old], members, daemon_sets_of(old)).pools[POOL]
     found = pools_of([new], members, daemon_sets_of(old, new))
-    view, at = found.pools[POOL], found.assignments["a"].variant
+    view, variant = found.pools[POOL], found.assignments["a"].variant
     assert view.target != before.target
-    assert view.build(before.target, at) == before.build(before.target, at)
+    assert view.build(before.target, variant) == before.build(before.target, variant)
     assert (
-        pools_of([new], members, daemon_sets_of(new)).pools[POOL].build(before.target, at) is None
+        pools_of([new], members, daemon_sets_of(new)).pools[POOL].build(before.target, variant)
+        is None
     )
 
 
@@ -103,38 +103,38 @@ def test_a_node_of_unknown_system_has_no_variant() -> None:
 
 
 def test_nodes_of_a_deleted_policy_stay_in_its_gone_pool() -> None:
-    (one, *_) = daemon_sets_of(policy())
-    label = one.metadata.labels[DRIVER_LABEL]
+    (each, *_) = daemon_sets_of(policy())
+    label = each.metadata.labels[DRIVER_LABEL]
     members = [member("a", label=label, record_pool=POOL, record_label=label)]
-    found = pools_of([], members, [one], **{POOL: "t"})
-    at, view = found.assignments["a"], found.pools[POOL]
-    assert at.pool == POOL
+    found = pools_of([], members, [each], **{POOL: "t"})
+    assignment, view = found.assignments["a"], found.pools[POOL]
+    assert assignment.pool == POOL
     assert view.gone
-    target = one.metadata.annotations["sluice.dev/target"]
-    build = view.build(target, at.variant)
+    target = each.metadata.annotations["sluice.dev/target"]
+    build = view.build(target, assignment.variant)
     assert build is not None
     assert build.label == label
 
 
 def test_a_gone_pool_is_kept_while_a_record_names_it() -> None:
-    (one, *_) = daemon_sets_of(policy())
-    label = one.metadata.labels[DRIVER_LABEL]
+    (each, *_) = daemon_sets_of(policy())
+    label = each.metadata.labels[DRIVER_LABEL]
     other = policy()
     other["metadata"]["name"] = "another-policy"
-    begun = member("a", label=label, record_pool=POOL, record_label=label)
-    found = pools_of([other], [begun, member("b")], [one])
-    assert {name: at.pool for name, at in found.assignments.items()} == {
+    recorded = member("a", label=label, record_pool=POOL, record_label=label)
+    found = pools_of([other], [recorded, member("b")], [each])
+    assert {name: assignment.pool for name, assignment in found.assignments.items()} == {
         "a": "clusterpolicy-another-policy",
         "b": "clusterpolicy-another-policy",
     }
     view = found.pools[POOL]
     assert view.gone
     build = view.build(
-        one.metadata.annotations["sluice.dev/target"], found.assignments["a"].variant
+        each.metadata.annotations["sluice.dev/target"], found.assignments["a"].variant
     )
     assert build is not None
     assert build.label == label
-    assert POOL not in pools_of([other], [member("a"), member("b")], [one]).pools
+    assert POOL not in pools_of([other], [member("a"), member("b")], [each]).pools
 
 
 def test_a_gone_pool_is_kept_while_its_rollout_exists() -> None:
@@ -152,8 +152,8 @@ def test_an_unselected_node_is_in_no_pool() -> None:
 
 
 def test_a_policy_with_errors_keeps_its_last_target() -> None:
-    wrong = policy(image=None)
-    found = pools_of([wrong], [member("a")], [], **{POOL: "before"})
+    invalid = policy(image=None)
+    found = pools_of([invalid], [member("a")], [], **{POOL: "before"})
     view = found.pools[POOL]
-    assert view.held
+    assert view.errors
     assert view.target == "before"

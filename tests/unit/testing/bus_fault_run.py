@@ -17,7 +17,7 @@ OWNER = Identity(writer=Writer.SCHEDULER)
 KEPT = Stream(
     name="KEPT",
     subjects=("kept.>",),
-    keeps="what a test stores",
+    description="what a test stores",
     per_subject=3,
     max_message=1024,
     notify=("kept.>", "poke.>"),
@@ -49,14 +49,14 @@ async def main(sim: Sim) -> bytes:
     ]
     async with asyncio.TaskGroup() as group:
         for bus in buses:
-            group.create_task(_live(sim, bus), name=str(bus.identity))
-        group.create_task(_own(sim, server, owner), name="owner")
+            group.create_task(_use_bus(sim, bus), name=str(bus.identity))
+        group.create_task(_manage_stream(sim, server, owner), name="owner")
     for reading in readings:
         await reading.close()
     return b"\n".join(map(msgspec.json.encode, journal))
 
 
-async def _live(sim: Sim, bus: LocalBus) -> None:
+async def _use_bus(sim: Sim, bus: LocalBus) -> None:
     """Store, request, publish and subscribe, despite faults."""
     random = sim.random_for(str(bus.identity))
     answers: list[asyncio.Task[None]] = []
@@ -67,10 +67,10 @@ async def _live(sim: Sim, bus: LocalBus) -> None:
         except BusError:
             return
 
-    def asked(_subject: str, _data: bytes, reply: str) -> None:
+    def reply_to(_subject: str, _data: bytes, reply: str) -> None:
         answers.append(asyncio.create_task(answer(reply)))
 
-    await bus.subscribe("ask.>", asked, group="all")
+    await bus.subscribe("ask.>", reply_to, group="all")
     await bus.subscribe(f"poke.{bus.identity.node}", _ignore)
     while sim.clock.monotonic() < 600.0:
         await sim.clock.sleep(random.uniform(0.1, 5.0))
@@ -87,7 +87,7 @@ def _ignore(_subject: str, _data: bytes, _reply: str) -> None:
     pass
 
 
-async def _own(sim: Sim, server: LocalServer, owner: LocalBus) -> None:
+async def _manage_stream(sim: Sim, server: LocalServer, owner: LocalBus) -> None:
     """Ensure the stream, and lose it at intervals."""
     random = sim.random_for("owner")
     while sim.clock.monotonic() < 600.0:

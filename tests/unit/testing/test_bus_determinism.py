@@ -1,4 +1,4 @@
-"""A seed repeats a run of a faulty bus, byte for byte."""
+"""Runs of a faulty bus with one seed write the same bytes."""
 
 import os
 import subprocess
@@ -10,20 +10,20 @@ from libs.testing.bus import TraceRecord
 from tests.unit.testing import bus_fault_run
 
 
-def journal_of_a_process(*, seed: int, hashing: str) -> bytes:
+def journal_of_a_process(*, seed: int, hash_seed: str) -> bytes:
     return subprocess.run(
         [sys.executable, "-m", bus_fault_run.__name__, str(seed)],
-        env={**os.environ, "PYTHONHASHSEED": hashing},
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         check=True,
     ).stdout
 
 
 def test_two_processes_write_the_same_journal() -> None:
-    one = journal_of_a_process(seed=7, hashing="1")
-    assert one == journal_of_a_process(seed=7, hashing="2")
-    happened = {msgspec.json.decode(line, type=TraceRecord).what for line in one.splitlines()}
-    assert happened == {
+    journal = journal_of_a_process(seed=7, hash_seed="1")
+    assert journal == journal_of_a_process(seed=7, hash_seed="2")
+    kinds = {msgspec.json.decode(line, type=TraceRecord).action for line in journal.splitlines()}
+    assert kinds == {
         "publish", "ask", "heard", "lost", "repeated", "reordered", "ensure", "store", "read",
         "call lost", "answer lost", "up", "down",
     }  # fmt: skip

@@ -17,77 +17,77 @@ READER = Identity(writer=Writer.CTL)
 KEPT = Stream(
     name="KEPT",
     subjects=("kept.>",),
-    keeps="what a test stores",
+    description="what a test stores",
     per_subject=100_000,
     max_message=1024,
     max_consumers=16,
 )
 
-Story = Callable[[Sim, LocalServer], Coroutine[Any, Any, None]]
+Scenario = Callable[[Sim, LocalServer], Coroutine[Any, Any, None]]
 
 
-def with_faults(faults: BusFaults, story: Story, *, seed: int = 7) -> None:
+def with_faults(faults: BusFaults, scenario: Scenario, *, seed: int = 7) -> None:
     async def main(sim: Sim) -> None:
         server = LocalServer(env=sim.env("bus"), faults=faults)
-        await story(sim, server)
+        await scenario(sim, server)
 
     run(main, seed=seed)
 
 
-def heard_with(faults: BusFaults, *, messages: int) -> tuple[list[int], float]:
-    """The numbers that were heard of those that were sent, and when the last one was."""
-    ear = RecordingHandler()
+def received_with(faults: BusFaults, *, messages: int) -> tuple[list[int], float]:
+    """Publish numbers; return those received, and the seconds until the last one."""
+    handler = RecordingHandler()
     last: list[float] = []
 
-    async def story(sim: Sim, server: LocalServer) -> None:
+    async def scenario(sim: Sim, server: LocalServer) -> None:
         writer, reader = server.connect(WRITER), server.connect(READER)
 
-        def hear(subject: str, data: bytes, reply: str) -> None:
-            ear(subject, data, reply)
+        def record(subject: str, data: bytes, reply: str) -> None:
+            handler(subject, data, reply)
             last.append(sim.clock.monotonic())
 
-        await reader.subscribe("test.a", hear)
-        begun = sim.clock.monotonic()
+        await reader.subscribe("test.a", record)
+        started = sim.clock.monotonic()
         for number in range(messages):
             await writer.publish("test.a", b"%d" % number)
         await sim.clock.sleep(3_600.0)
-        last[:] = [last[-1] - begun]
+        last[:] = [last[-1] - started]
 
-    with_faults(faults, story)
-    return [int(data) for _, data in ear.received], last[0]
+    with_faults(faults, scenario)
+    return [int(data) for _, data in handler.received], last[0]
 
 
 def test_without_faults_nothing_takes_time() -> None:
-    assert heard_with(BusFaults(), messages=100) == (list(range(100)), 0.0)
+    assert received_with(BusFaults(), messages=100) == (list(range(100)), 0.0)
 
 
 def test_core_messages_are_lost() -> None:
-    heard, _ = heard_with(BusFaults(lost=0.3), messages=1_000)
-    assert 600 < len(heard) < 800
-    assert heard == sorted(set(heard))
+    received, _ = received_with(BusFaults(lost=0.3), messages=1_000)
+    assert 600 < len(received) < 800
+    assert received == sorted(set(received))
 
 
 def test_core_messages_are_reordered() -> None:
-    heard, _ = heard_with(BusFaults(reordered=0.3), messages=100)
-    assert heard != sorted(heard)
-    assert sorted(heard) == list(range(100))
+    received, _ = received_with(BusFaults(reordered=0.3), messages=100)
+    assert received != sorted(received)
+    assert sorted(received) == list(range(100))
 
 
 def test_a_stream_is_read_once_and_in_order_despite_faults_of_core_messages() -> None:
-    notes = RecordingFollower()
+    follower = RecordingFollower()
 
-    async def story(sim: Sim, server: LocalServer) -> None:
+    async def scenario(sim: Sim, server: LocalServer) -> None:
         writer, reader = server.connect(WRITER), server.connect(READER)
         await writer.ensure(KEPT)
-        reading = await reader.follow(KEPT, "kept.>", notes, start=FromSequence())
+        reading = await reader.follow(KEPT, "kept.>", follower, start=FromSequence())
         for _ in range(100):
             await writer.store(KEPT, "kept.a", b"")
         await sim.clock.sleep(60.0)
         await reading.close()
 
-    with_faults(BusFaults(lost=0.5, repeated=0.5, reordered=0.5, delayed=0.1), story)
-    assert [message.sequence for message in notes.messages] == list(range(1, 101))
-    assert notes.calls.count("began") == notes.calls.count("caught up") == 1
+    with_faults(BusFaults(lost=0.5, repeated=0.5, reordered=0.5, delayed=0.1), scenario)
+    assert [message.sequence for message in follower.messages] == list(range(1, 101))
+    assert follower.calls.count("began") == follower.calls.count("caught up") == 1
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_a_stream_is_read_once_and_in_order_despite_faults_of_core_messages() ->
     ids=["call", "answer"],
 )
 def test_an_unanswered_write_may_have_been_stored(faults: BusFaults, kept: bool) -> None:
-    notes = RecordingFollower()
+    follower = RecordingFollower()
     answered: list[str] = []
     unanswered: list[str] = []
 
-    async def story(sim: Sim, server: LocalServer) -> None:
+    async def scenario(sim: Sim, server: LocalServer) -> None:
         writer, reader = server.connect(WRITER), server.connect(READER)
         while True:
             try:
@@ -108,21 +108,21 @@ def test_an_unanswered_write_may_have_been_stored(faults: BusFaults, kept: bool)
                 break
             except BusUnavailable:
                 continue
-        reading = await reader.follow(KEPT, "kept.>", notes, start=FromSequence())
+        reading = await reader.follow(KEPT, "kept.>", follower, start=FromSequence())
         for number in range(40):
-            begun = sim.clock.monotonic()
+            started = sim.clock.monotonic()
             try:
                 await writer.store(KEPT, "kept.a", b"%d" % number)
             except BusUnavailable:
                 unanswered.append(str(number))
-                assert sim.clock.monotonic() - begun == 5.0
+                assert sim.clock.monotonic() - started == 5.0
             else:
                 answered.append(str(number))
-                assert sim.clock.monotonic() == begun
+                assert sim.clock.monotonic() == started
         await reading.close()
 
-    with_faults(faults, story)
-    stored = [message.data.decode() for message in notes.messages]
+    with_faults(faults, scenario)
+    stored = [message.data.decode() for message in follower.messages]
     assert len(answered) > 5
     assert len(unanswered) > 5
     assert stored == (sorted(answered + unanswered, key=int) if kept else answered)
@@ -130,18 +130,18 @@ def test_an_unanswered_write_may_have_been_stored(faults: BusFaults, kept: bool)
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_stream_is_read_completely_over_broken_links(seed: int) -> None:
-    whole, last = RecordingFollower(), RecordingFollower()
+    complete, latest = RecordingFollower(), RecordingFollower()
     ups: list[bool] = []
 
-    async def story(sim: Sim, server: LocalServer) -> None:
+    async def scenario(sim: Sim, server: LocalServer) -> None:
         writer, reader = server.connect(WRITER), server.connect(READER)
         reader.link.watch(ups.append)
         while not writer.link.is_up:
             await sim.clock.sleep(1.0)
         await writer.ensure(KEPT)
         readings = [
-            await reader.follow(KEPT, "kept.>", whole, start=FromSequence()),
-            await reader.follow(KEPT, "kept.>", last, start=LastPerSubject()),
+            await reader.follow(KEPT, "kept.>", complete, start=FromSequence()),
+            await reader.follow(KEPT, "kept.>", latest, start=LastPerSubject()),
         ]
         number = 0
         while number < 300:
@@ -152,7 +152,7 @@ def test_a_stream_is_read_completely_over_broken_links(seed: int) -> None:
             else:
                 number += 1
                 await sim.clock.sleep(0.5)
-        while not reader.link.is_up or len(whole.messages) < 300:
+        while not reader.link.is_up or len(complete.messages) < 300:
             await sim.clock.sleep(1.0)
         for reading in readings:
             await reading.close()
@@ -161,11 +161,11 @@ def test_a_stream_is_read_completely_over_broken_links(seed: int) -> None:
     faults = BusFaults(
         between_drops=(1.0, 20.0), dropped=(0.1, 10.0), delayed=0.3, delay=(0.0, 0.5)
     )
-    with_faults(faults, story, seed=seed)
-    assert [message.sequence for message in whole.messages] == list(range(1, 301))
-    assert whole.calls.count("began") == 1
+    with_faults(faults, scenario, seed=seed)
+    assert [message.sequence for message in complete.messages] == list(range(1, 301))
+    assert complete.calls.count("began") == 1
     assert ups.count(False) > 5
     assert ups == [index % 2 == 1 for index in range(len(ups))]
-    assert whole.calls.count("lost") == last.calls.count("lost") == ups.count(False)
-    assert last.calls.count("began") > 5
-    assert last.calls.count("began") <= ups.count(True) + 1
+    assert complete.calls.count("lost") == latest.calls.count("lost") == ups.count(False)
+    assert latest.calls.count("began") > 5
+    assert latest.calls.count("began") <= ups.count(True) + 1

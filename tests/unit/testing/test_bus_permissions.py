@@ -18,16 +18,16 @@ READER = Identity(writer=Writer.CTL)
 KEPT = Stream(
     name="KEPT",
     subjects=("kept.>",),
-    keeps="what a test stores",
+    description="what a test stores",
     per_subject=10,
     max_message=1024,
     max_consumers=16,
 )
 
 
-def in_virtual_time(story: Callable[[Sim, LocalServer], Coroutine[Any, Any, None]]) -> None:
+def in_virtual_time(scenario: Callable[[Sim, LocalServer], Coroutine[Any, Any, None]]) -> None:
     async def main(sim: Sim) -> None:
-        await story(sim, LocalServer(env=sim.env("bus")))
+        await scenario(sim, LocalServer(env=sim.env("bus")))
 
     run(main, seed=7)
 
@@ -46,26 +46,26 @@ def test_calls_without_permission_are_refused() -> None:
         ),
     }
 
-    async def story(sim: Sim, server: LocalServer) -> None:
-        owner, ear = server.connect(WRITER), RecordingHandler()
+    async def scenario(sim: Sim, server: LocalServer) -> None:
+        owner, handler = server.connect(WRITER), RecordingHandler()
         await owner.ensure(KEPT)
-        await owner.subscribe(">", ear)
-        may = Permissions(
+        await owner.subscribe(">", handler)
+        permissions = Permissions(
             publish=("test.a", "kept.a", direct_get("KEPT", "kept.a")), subscribe=("test.*",)
         )
-        bus = server.connect(READER, permissions=may)
-        for named, call in calls.items():
+        bus = server.connect(READER, permissions=permissions)
+        for subject, call in calls.items():
             with pytest.raises(SubjectForbidden) as caught:
                 await call(bus)
             assert "default/-/ctl may not" in str(caught.value)
-            assert named in str(caught.value)
+            assert subject in str(caught.value)
         await sim.clock.sleep(1.0)
-        assert ear.received == []
-        mine = RecordingHandler()
-        await bus.subscribe("test.*", mine)
+        assert handler.received == []
+        permitted = RecordingHandler()
+        await bus.subscribe("test.*", permitted)
         await bus.publish("test.a", b"")
         assert await bus.store(KEPT, "kept.a", b"") == 1
         assert await bus.last(KEPT, "kept.a") is not None
-        assert mine.received == [("test.a", b"")]
+        assert permitted.received == [("test.a", b"")]
 
-    in_virtual_time(story)
+    in_virtual_time(scenario)

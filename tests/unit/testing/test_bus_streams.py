@@ -8,7 +8,7 @@ from libs.testing.bus.streams import LocalStream
 KEPT = Stream(
     name="KEPT",
     subjects=("kept.>",),
-    keeps="what a test stores",
+    description="what a test stores",
     per_subject=3,
     max_message=1024,
     max_consumers=16,

@@ -1,4 +1,4 @@
-"""Changed paths: the same words for the same change, whoever looks."""
+"""Changed paths: one spelling for each change."""
 
 from typing import Any
 

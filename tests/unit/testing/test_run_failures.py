@@ -1,11 +1,20 @@
-"""A failing run ends at once and says why and where."""
+"""A failing run ends at once with the reason and the place."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from libs.testing import virtual_loop
-from libs.testing.errors import Deadlock, Livelock, TaskFailed, TaskLeaked, VirtualTimeExceeded
+from libs.testing.errors import (
+    Deadlock,
+    Livelock,
+    NotSimulated,
+    TaskFailed,
+    TaskLeaked,
+    VirtualTimeExceeded,
+)
 from libs.testing.simulation import Sim, run
 
 
@@ -51,11 +60,11 @@ def test_a_livelock_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(virtual_loop, "STEPS_PER_INSTANT", 1_000)
 
     async def main(sim: Sim) -> None:
-        for _ in range(10):  # many steps are no livelock, where time moves
+        for _ in range(10):  # many steps are no livelock while time advances
             await sim.clock.sleep(1)
             for _ in range(900):
                 await asyncio.sleep(0)
-        while True:  # the mistake that is to be found
+        while True:  # the livelock
             await asyncio.sleep(0)
 
     with pytest.raises(Livelock, match="more than 1000 steps at 10 s") as caught:
@@ -125,7 +134,7 @@ def test_a_pending_task_without_a_reference_fails_the_run() -> None:
         async def wait_forever() -> None:
             await sim.loop.create_future()
 
-        asyncio.create_task(wait_forever(), name="lost")  # noqa: RUF006  # the point
+        asyncio.create_task(wait_forever(), name="lost")  # noqa: RUF006  # no reference is the point
         await asyncio.sleep(1)
 
     with pytest.raises(ExceptionGroup) as caught:
@@ -145,3 +154,21 @@ def test_the_error_of_the_program_comes_first_with_the_others_as_notes() -> None
     (note,) = caught.value.__notes__
     assert "beside" in note
     assert "ValueError('broken')" in note
+
+
+REACHES_OUT: dict[str, Callable[[asyncio.AbstractEventLoop], Any]] = {
+    "run_in_executor": lambda loop: asyncio.to_thread(print),
+    r"create_connection\('host', 4222\)": lambda loop: asyncio.open_connection("host", 4222),
+    r"subprocess_exec\('true'": lambda loop: asyncio.create_subprocess_exec("true"),
+    r"add_signal_handler\(15\)": lambda loop: loop.add_signal_handler(15, print),
+    "set_task_factory": lambda loop: loop.set_task_factory(None),
+}
+
+
+@pytest.mark.parametrize("named", REACHES_OUT)
+def test_calls_that_leave_the_simulation_are_refused(named: str) -> None:
+    async def main(sim: Sim) -> None:
+        with pytest.raises(NotSimulated, match=rf"loop\.{named}.* was tried in virtual time; "):
+            await REACHES_OUT[named](sim.loop)
+
+    run(main, seed=1)

@@ -19,7 +19,7 @@ from libs.testing.apiserver.objects.shapes import from_schema
 from libs.testing.apiserver.status import Cause, StatusError, invalid, required
 
 RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
-_FIXED = ("group", "scope", "names.plural", "names.kind")
+_IDENTITY_FIELDS = ("group", "scope", "names.plural", "names.kind")
 
 
 class CustomResourceDefinitionStrategy(KindStrategy):
@@ -28,45 +28,45 @@ class CustomResourceDefinitionStrategy(KindStrategy):
     def __init__(self, rules: Mapping[str, Predicate]) -> None:
         self._rules = rules
 
-    def set_defaults(self, thing: JsonObject) -> None:
-        spec = ensure_map(thing, "spec")
+    def set_defaults(self, obj: JsonObject) -> None:
+        spec = ensure_map(obj, "spec")
         names = ensure_map(spec, "names")
         kind: str = names.get("kind") or ""
         names["singular"] = names.get("singular") or kind.lower()
         names["listKind"] = names.get("listKind") or f"{kind}List"
         spec.setdefault("conversion", {"strategy": "None"})
 
-    def prepare_for_create(self, thing: JsonObject) -> None:
-        thing["status"] = {
+    def prepare_for_create(self, obj: JsonObject) -> None:
+        obj["status"] = {
             "conditions": None,
             "acceptedNames": {"plural": "", "kind": ""},
-            "storedVersions": [each["name"] for each in _versions(thing) if each.get("storage")],
+            "storedVersions": [each["name"] for each in _versions(obj) if each.get("storage")],
         }
 
-    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
-        name = thing["metadata"]["name"]
-        found = [required(f"spec.{field}") for field in _FIXED if not _value(thing, field)]
-        if name != f"{_value(thing, 'names.plural')}.{_value(thing, 'group')}":
+    def validate(self, obj: Mapping[str, Any]) -> list[Cause]:
+        name = obj["metadata"]["name"]
+        causes = [required(f"spec.{field}") for field in _IDENTITY_FIELDS if not _value(obj, field)]
+        if name != f"{_value(obj, 'names.plural')}.{_value(obj, 'group')}":
             why = 'must be spec.names.plural+"."+spec.group'
-            found.append(invalid("metadata.name", name, why))
-        versions = _versions(thing)
+            causes.append(invalid("metadata.name", name, why))
+        versions = _versions(obj)
         if sum(1 for each in versions if each.get("storage")) != 1:
             why = "must have exactly one version marked as storage version"
-            found.append(invalid("spec.versions", "", why))
+            causes.append(invalid("spec.versions", "", why))
         elif len(versions) > 1:
             why = "this simulated server supports one version"
-            found.append(invalid("spec.versions", "", why))
-        return found + list(self._schema_errors(thing))
+            causes.append(invalid("spec.versions", "", why))
+        return causes + list(self._schema_errors(obj))
 
     def validate_update(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
         return [
             invalid(f"spec.{field}", _value(new, field), "field is immutable")
-            for field in _FIXED
+            for field in _IDENTITY_FIELDS
             if _value(new, field) != _value(old, field)
         ]
 
-    def _schema_errors(self, thing: Mapping[str, Any]) -> Iterator[Cause]:
-        for index, version in enumerate(_versions(thing)):
+    def _schema_errors(self, obj: Mapping[str, Any]) -> Iterator[Cause]:
+        for index, version in enumerate(_versions(obj)):
             where = f"spec.versions[{index}].schema.openAPIV3Schema"
             schema = get_map(version, "schema").get("openAPIV3Schema")
             if schema is None:
@@ -104,7 +104,7 @@ def served_kind(definition: Mapping[str, Any], rules: Mapping[str, Predicate]) -
         ),
         schema=structural_schema(schema, rules),
         generations=True,
-        put_unfenced=False,
+        put_without_revision=False,
     )
 
 

@@ -4,7 +4,7 @@ A kind is data; what happens to its objects on a write is in `strategies` and `w
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -45,19 +45,19 @@ class ResourceKind(msgspec.Struct, frozen=True, kw_only=True):
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL
     subresources: tuple[str, ...] = ()
-    """Those that are served: `status`, `binding`."""
+    """The served subresources: `status`, `binding`."""
     selectable: tuple[str, ...] = ()
     """Paths that a fieldSelector may name."""
     shape: MergeShape
     columns: tuple[CustomColumn, ...] = ()
-    """Of a custom kind."""
+    """The printer columns of a custom kind."""
     schema: "Schema | None" = None
-    """Of a custom kind."""
+    """The schema of a custom kind."""
     generations: bool = False
     """Whether `metadata.generation` counts changes of the spec."""
     put_creates: bool = False
     """Whether a PUT creates a missing object."""
-    put_unfenced: bool = True
+    put_without_revision: bool = True
     """Whether a PUT may omit resourceVersion."""
 
     @property
@@ -109,15 +109,9 @@ def _own(
     plural: str,
     *,
     group: str = "",
-    short: tuple[str, ...] = (),
     namespaced: bool = True,
-    categories: tuple[str, ...] = (),
-    verbs: tuple[str, ...] = ALL,
-    subresources: tuple[str, ...] = (),
     selectable: tuple[str, ...] = (),
-    generations: bool = False,
-    put_creates: bool = False,
-    put_unfenced: bool = True,
+    **more: Any,
 ) -> ResourceKind:
     return ResourceKind(
         group=group,
@@ -125,143 +119,79 @@ def _own(
         singular=kind.lower(),
         kind=kind,
         list_kind=f"{kind}List",
-        short_names=short,
         namespaced=namespaced,
-        categories=categories,
-        verbs=verbs,
-        subresources=subresources,
         selectable=(NAME_FIELDS if namespaced else NAME_FIELDS[:1]) + selectable,
         shape=builtin(kind),
-        generations=generations,
-        put_creates=put_creates,
-        put_unfenced=put_unfenced,
+        **more,
     )
 
 
 _POD_FIELDS = (
     "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.schedulerName",
-    "spec.serviceAccountName",
-    "spec.hostNetwork",
     "status.phase",
-    "status.podIP",
-    "status.podIPs",
-    "status.nominatedNodeName",
 )
 _EVENT_FIELDS = (
-    "involvedObject.kind",
-    "involvedObject.namespace",
-    "involvedObject.name",
-    "involvedObject.uid",
-    "involvedObject.apiVersion",
-    "involvedObject.resourceVersion",
-    "involvedObject.fieldPath",
-    "reason",
-    "reportingComponent",
-    "source",
-    "type",
+    *("involvedObject.kind", "involvedObject.namespace", "involvedObject.name"),
+    *("involvedObject.uid", "reason", "reportingComponent", "source", "type"),
 )
 _RBAC = "rbac.authorization.k8s.io"
 _STATUS = ("status",)
-_SHOWN = ("all",)
+_FENCED_PUT: dict[str, Any] = {"put_creates": True, "put_without_revision": False}
+_WORKLOAD: dict[str, Any] = {"categories": ("all",), "subresources": _STATUS, "generations": True}
 
 
 def _builtin() -> Iterator[ResourceKind]:
-    yield from _core()
-    yield from _workloads()
-    yield _own("Lease", "leases", group="coordination.k8s.io", put_creates=True, put_unfenced=False)
-    yield _own(
-        "PodDisruptionBudget",
-        "poddisruptionbudgets",
-        group="policy",
-        short=("pdb",),
-        subresources=_STATUS,
-        generations=True,
-        put_unfenced=False,
-    )
-    yield _own(
-        "RuntimeClass",
-        "runtimeclasses",
-        group="node.k8s.io",
-        namespaced=False,
-        put_creates=True,
-        put_unfenced=False,
-    )
-    yield _own(
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-        group="apiextensions.k8s.io",
-        short=("crd", "crds"),
-        namespaced=False,
-        categories=("api-extensions",),
-        subresources=_STATUS,
-        generations=True,
-        put_unfenced=False,
-    )
-    yield from _rbac()
-    yield _own(
-        "TokenReview",
-        "tokenreviews",
-        group="authentication.k8s.io",
-        namespaced=False,
-        verbs=("create",),
-    )
-
-
-def _core() -> Iterator[ResourceKind]:
-    yield _own("ConfigMap", "configmaps", short=("cm",))
-    yield _own("Event", "events", short=("ev",), selectable=_EVENT_FIELDS, put_creates=True)
+    yield _own("ConfigMap", "configmaps", short_names=("cm",))
+    yield _own("Event", "events", short_names=("ev",), selectable=_EVENT_FIELDS, put_creates=True)
     yield _own(
         "Namespace",
         "namespaces",
-        short=("ns",),
+        short_names=("ns",),
         namespaced=False,
         verbs=tuple(verb for verb in ALL if verb != "deletecollection"),
-        subresources=("finalize", "status"),
+        subresources=_STATUS,
         selectable=("status.phase",),
     )
     yield _own(
         "Node",
         "nodes",
-        short=("no",),
+        short_names=("no",),
         namespaced=False,
         subresources=_STATUS,
         selectable=("spec.unschedulable",),
     )
-    yield _own(
-        "Pod",
-        "pods",
-        short=("po",),
-        categories=_SHOWN,
-        subresources=("binding", "eviction", "status"),
-        selectable=_POD_FIELDS,
-        generations=True,
-    )
+    pods: dict[str, Any] = {**_WORKLOAD, "subresources": ("binding", "eviction", "status")}
+    yield _own("Pod", "pods", short_names=("po",), selectable=_POD_FIELDS, **pods)
     yield _own("Secret", "secrets", selectable=("type",))
-    yield _own("ServiceAccount", "serviceaccounts", short=("sa",))
-
-
-def _workloads() -> Iterator[ResourceKind]:
+    yield _own("ServiceAccount", "serviceaccounts", short_names=("sa",))
     yield _own("ControllerRevision", "controllerrevisions", group="apps")
-    for kind, plural, group, short, selectable in (
-        ("DaemonSet", "daemonsets", "apps", ("ds",), ()),
-        ("ReplicaSet", "replicasets", "apps", ("rs",), ("status.replicas",)),
-        ("Job", "jobs", "batch", (), ("status.successful",)),
-    ):
-        yield _own(
-            kind,
-            plural,
-            group=group,
-            short=short,
-            categories=_SHOWN,
-            subresources=_STATUS,
-            selectable=selectable,
-            generations=True,
-        )
-
-
-def _rbac() -> Iterator[ResourceKind]:
+    yield _own("DaemonSet", "daemonsets", group="apps", short_names=("ds",), **_WORKLOAD)
+    yield _own("ReplicaSet", "replicasets", group="apps", short_names=("rs",), **_WORKLOAD)
+    yield _own("Job", "jobs", group="batch", **_WORKLOAD)
+    yield _own("Lease", "leases", group="coordination.k8s.io", **_FENCED_PUT)
+    yield _own(
+        "PodDisruptionBudget",
+        "poddisruptionbudgets",
+        group="policy",
+        short_names=("pdb",),
+        subresources=_STATUS,
+        generations=True,
+        put_without_revision=False,
+    )
+    yield _own(
+        "RuntimeClass", "runtimeclasses", group="node.k8s.io", namespaced=False, **_FENCED_PUT
+    )
+    yield _own(
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        group="apiextensions.k8s.io",
+        short_names=("crd", "crds"),
+        namespaced=False,
+        categories=("api-extensions",),
+        subresources=_STATUS,
+        generations=True,
+        put_without_revision=False,
+    )
     for kind, plural, namespaced in (
         ("ClusterRoleBinding", "clusterrolebindings", False),
         ("ClusterRole", "clusterroles", False),

@@ -33,13 +33,13 @@ _KEY_WORDS = (
     "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
 _CACHE_SIZE = 16_384
-"""Validated keys and values: the nodes of a fleet share theirs."""
+"""Number of cached keys and values; the nodes of a fleet have many in common."""
 
 _ANNOTATION_BYTES = 256 * 1024
 
 
 def validate_subdomain(name: str) -> str:
-    """Return why the name is no subdomain; empty where it is valid. The same below."""
+    """Return why the name is no subdomain, or an empty string, like the functions below."""
     if len(name) > 253:
         return "must be no more than 253 bytes"
     return "" if _SUBDOMAIN.fullmatch(name) else _SUBDOMAIN_WORDS
@@ -82,7 +82,7 @@ def validate_label_value(value: str) -> str:
 
 
 def validate_metadata(metadata: Mapping[str, Any], *, old: Mapping[str, Any] | None) -> list[Cause]:
-    """Return what is wrong with the metadata beside the name."""
+    """Return the violations of the metadata other than the name."""
     was = old or {}
     return [
         *_labels(_changed("labels", metadata, was), "metadata.labels"),
@@ -93,7 +93,7 @@ def validate_metadata(metadata: Mapping[str, Any], *, old: Mapping[str, Any] | N
 
 
 def _changed(name: str, metadata: Mapping[str, Any], was: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the map, or an empty one where it was validated before."""
+    """Return the map, or an empty map if it is unchanged and thus valid."""
     now: Mapping[str, str] = metadata.get(name) or {}
     return {} if now == was.get(name) else now
 

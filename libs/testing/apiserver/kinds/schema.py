@@ -37,7 +37,7 @@ _BLOCKING: Final = frozenset(
         "FieldValueTypeInvalid",
     }
 )
-"""With one of these a server leaves the rules unchecked."""
+"""Causes after which a server does not check the rules."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Schema:
         old: dict[str, Any] | None = None,
         rules: Mapping[str, Predicate] | None = None,
     ) -> list[Cause]:
-        """Return what is wrong with the object; of an update only what it changed."""
+        """Return the violations of the object; of an update only those in changed parts."""
         causes = [*violations(obj, old, self.root), *duplicate_items(obj, old, self.root)]
         if not rule_texts(self.root):
             return causes
@@ -83,21 +83,21 @@ def structural_schema(
     where: str = "spec.validation.openAPIV3Schema",
 ) -> Schema:
     """Return the schema; refuse one that is not structural."""
-    causes = structural_errors(schema, where)
+    causes = list(structural_errors(schema, where))
     if causes:
-        words = ", ".join(f"{cause['field']}: {cause['message']}" for cause in causes)
-        raise StatusError(422, "Invalid", f"the schema is not structural: {words}", causes=causes)
-    known = dict(rules or {})
-    missing = sorted(rule_texts(schema) - known.keys())
+        text = ", ".join(f"{cause['field']}: {cause['message']}" for cause in causes)
+        raise StatusError(422, "Invalid", f"the schema is not structural: {text}", causes=causes)
+    predicates = dict(rules or {})
+    missing = sorted(rule_texts(schema) - predicates.keys())
     if missing and rules is not None:
         raise LookupError(
             f"a schema has rules without a predicate: {missing}; give `rules` one for each text"
         )
-    return Schema(schema, known)
+    return Schema(schema, predicates)
 
 
 def _pruned(value: Any, schema: Mapping[str, Any] | None, *, keep: bool = False) -> Any:
-    """Return the value without undeclared fields; `keep` where unknown fields are preserved."""
+    """Return the value without undeclared fields; `keep` preserves them."""
     keep = keep if schema is None else bool(schema.get(_PRESERVE))
     if isinstance(value, list):
         items = None if schema is None else schema.get("items")
@@ -167,14 +167,14 @@ def _or_default(value: Any, schema: Mapping[str, Any] | None) -> Any:
 
 def rule_texts(schema: Mapping[str, Any]) -> set[str]:
     """Return the texts of all rules of a schema."""
-    found = {rule["rule"] for rule in schema.get(_RULES) or ()}
+    texts = {rule["rule"] for rule in schema.get(_RULES) or ()}
     properties: Mapping[str, Mapping[str, Any]] = schema.get("properties") or {}
     for below in properties.values():
-        found |= rule_texts(below)
+        texts |= rule_texts(below)
     for name in ("items", "additionalProperties"):
         if isinstance(schema.get(name), Mapping):
-            found |= rule_texts(schema[name])
-    return found
+            texts |= rule_texts(schema[name])
+    return texts
 
 
 def broken_rules(

@@ -1,4 +1,4 @@
-"""What the server does with objects of each kind: defaults, validation, and what a write keeps.
+"""Defaults, validation and kept fields of objects, by kind.
 
 Every function that changes an object works in place, on a copy that is not shared.
 """
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from libs.testing.apiserver.kinds import names
+from libs.testing.apiserver.kinds.status_errors import bad_request
 from libs.testing.apiserver.objects.json import (
     JsonObject,
     encoded,
@@ -16,7 +17,7 @@ from libs.testing.apiserver.objects.json import (
     get_maps,
     get_strings,
 )
-from libs.testing.apiserver.status import Cause, bad_request, cause, invalid, required
+from libs.testing.apiserver.status import Cause, cause, invalid, required
 
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[-+]\d\d:\d\d)")
 
@@ -35,23 +36,23 @@ class KindStrategy:
         """Return why the name is invalid; empty where it is valid."""
         return names.validate_subdomain(name)
 
-    def set_defaults(self, thing: JsonObject) -> None:
+    def set_defaults(self, obj: JsonObject) -> None:
         """Set the defaults that belong to the writer's own fields."""
 
-    def prepare_for_create(self, thing: JsonObject) -> None:
-        """Set the fields that belong to no writer. Replaces parts, does not change them."""
+    def prepare_for_create(self, obj: JsonObject) -> None:
+        """Set the fields that no writer owns; parts are replaced, not changed in place."""
 
     def prepare_for_update(self, new: JsonObject, old: Mapping[str, Any]) -> None:
         """Restore what a write of the object may not change."""
 
-    def generation_fields(self, thing: Mapping[str, Any]) -> object:
+    def generation_fields(self, obj: Mapping[str, Any]) -> object:
         """Return the part whose changes `metadata.generation` counts."""
-        return thing.get("spec")
+        return obj.get("spec")
 
-    def has_finalizers(self, thing: Mapping[str, Any]) -> bool:
-        return bool(get_strings(thing, "metadata", "finalizers"))
+    def has_finalizers(self, obj: Mapping[str, Any]) -> bool:
+        return bool(get_strings(obj, "metadata", "finalizers"))
 
-    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:  # noqa: ARG002  (most have none)
+    def validate(self, obj: Mapping[str, Any]) -> list[Cause]:  # noqa: ARG002  (most have none)
         return []
 
     def validate_update(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:  # noqa: ARG002
@@ -65,22 +66,22 @@ class NodeStrategy(KindStrategy):
         "effect": "NoSchedule",
     }
 
-    def set_defaults(self, thing: JsonObject) -> None:
-        spec = ensure_map(thing, "spec")
+    def set_defaults(self, obj: JsonObject) -> None:
+        spec = ensure_map(obj, "spec")
         if spec.get("podCIDR") and not spec.get("podCIDRs"):
             spec["podCIDRs"] = [spec["podCIDR"]]
 
-    def prepare_for_create(self, thing: JsonObject) -> None:
+    def prepare_for_create(self, obj: JsonObject) -> None:
         """Add the taint that admission puts on every new node."""
-        spec, taints = dict(get_map(thing, "spec")), get_maps(thing, "spec", "taints")
+        spec, taints = dict(get_map(obj, "spec")), get_maps(obj, "spec", "taints")
         if not any(_taint_key(taint) == _taint_key(self._NOT_READY) for taint in taints):
             spec["taints"] = [*taints, self._NOT_READY]
-        thing["spec"] = spec
+        obj["spec"] = spec
 
-    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
+    def validate(self, obj: Mapping[str, Any]) -> list[Cause]:
         found: list[Cause] = []
         seen: set[tuple[str, str]] = set()
-        for index, taint in enumerate(get_maps(thing, "spec", "taints")):
+        for index, taint in enumerate(get_maps(obj, "spec", "taints")):
             field = f"spec.taints[{index}]"
             if why := names.validate_qualified_name(taint.get("key", "")):
                 found.append(invalid(f"{field}.key", taint.get("key", ""), why))
@@ -109,42 +110,36 @@ def _taint_key(taint: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class NamespaceStrategy(KindStrategy):
-    """A namespace stays until its controller has emptied it and removes its finalizer."""
-
-    returns_deleted = True
+    """A namespace stays: its deletion is not simulated."""
 
     def validate_name(self, name: str) -> str:
         return names.validate_label(name)
 
-    def set_defaults(self, thing: JsonObject) -> None:
-        metadata = thing["metadata"]
+    def set_defaults(self, obj: JsonObject) -> None:
+        metadata = obj["metadata"]
         own = {"kubernetes.io/metadata.name": metadata["name"]}
         metadata["labels"] = {**get_map(metadata, "labels"), **own}
 
-    def prepare_for_create(self, thing: JsonObject) -> None:
-        thing["spec"] = {"finalizers": ["kubernetes"]}
-        thing["status"] = {"phase": "Active"}
+    def prepare_for_create(self, obj: JsonObject) -> None:
+        obj["spec"] = {"finalizers": ["kubernetes"]}
+        obj["status"] = {"phase": "Active"}
 
     def prepare_for_update(self, new: JsonObject, old: Mapping[str, Any]) -> None:
-        """Keep the spec: only `/finalize` changes it."""
         new["spec"] = get_map(old, "spec")
-
-    def has_finalizers(self, thing: Mapping[str, Any]) -> bool:
-        return super().has_finalizers(thing) or bool(get_strings(thing, "spec", "finalizers"))
 
 
 class EventStrategy(KindStrategy):
-    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
-        """Refuse an event outside the namespace of the object that it is about."""
-        about: str = get_map(thing, "involvedObject").get("namespace") or "default"
-        if about != thing["metadata"].get("namespace", ""):
+    def validate(self, obj: Mapping[str, Any]) -> list[Cause]:
+        """Refuse an event outside the namespace of its involved object."""
+        about: str = get_map(obj, "involvedObject").get("namespace") or "default"
+        if about != obj["metadata"].get("namespace", ""):
             return [invalid("involvedObject.namespace", about, "does not match event.namespace")]
         return []
 
 
 class SecretStrategy(KindStrategy):
-    def set_defaults(self, thing: JsonObject) -> None:
-        thing.setdefault("type", "Opaque")
+    def set_defaults(self, obj: JsonObject) -> None:
+        obj.setdefault("type", "Opaque")
 
 
 class ServiceAccountStrategy(KindStrategy):
@@ -152,9 +147,9 @@ class ServiceAccountStrategy(KindStrategy):
 
 
 class LeaseStrategy(KindStrategy):
-    def set_defaults(self, thing: JsonObject) -> None:
+    def set_defaults(self, obj: JsonObject) -> None:
         """Refuse times without microseconds, as a real server's decoder does."""
-        spec = get_map(thing, "spec")
+        spec = get_map(obj, "spec")
         for name in ("acquireTime", "renewTime"):
             time = spec.get(name)
             if time is not None and not _MICRO_TIME.fullmatch(str(time)):
@@ -163,8 +158,8 @@ class LeaseStrategy(KindStrategy):
                     f'"{time}" as "2006-01-02T15:04:05.000000Z07:00": cannot parse it'
                 )
 
-    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
-        spec = get_map(thing, "spec")
+    def validate(self, obj: Mapping[str, Any]) -> list[Cause]:
+        spec = get_map(obj, "spec")
         found: list[Cause] = []
         duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
         if duration is not None and duration <= 0:
@@ -182,10 +177,10 @@ class RoleStrategy(KindStrategy):
     def validate_name(self, name: str) -> str:
         return names.validate_path_segment(name)
 
-    def set_defaults(self, thing: JsonObject) -> None:
+    def set_defaults(self, obj: JsonObject) -> None:
         group = "rbac.authorization.k8s.io"
-        get_map(thing, "roleRef").setdefault("apiGroup", group)
-        for subject in get_maps(thing, "subjects"):
+        get_map(obj, "roleRef").setdefault("apiGroup", group)
+        for subject in get_maps(obj, "subjects"):
             if subject.get("kind") in ("User", "Group"):
                 subject.setdefault("apiGroup", group)
 
@@ -203,10 +198,10 @@ class CustomObjectStrategy(KindStrategy):
     def __init__(self, *, status: bool) -> None:
         self._status = status
 
-    def generation_fields(self, thing: Mapping[str, Any]) -> object:
-        """Return everything but metadata, and but the status where it is a subresource."""
+    def generation_fields(self, obj: Mapping[str, Any]) -> object:
+        """Return all fields except metadata, and except the status if it is a subresource."""
         excluded = {"metadata", "apiVersion", "kind", *(("status",) if self._status else ())}
-        return {key: value for key, value in thing.items() if key not in excluded}
+        return {key: value for key, value in obj.items() if key not in excluded}
 
 
 DEFAULT = "default"
@@ -214,7 +209,7 @@ DEFAULT = "default"
 _VOLUME = "kube-api-access-"
 _MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _SECONDS = 3607
-"""An hour and 7 s, by which a real server recognizes its own tokens."""
+"""An hour and 7 s: the value by which a real server recognizes its own tokens."""
 
 
 def account_name(pod: Mapping[str, Any]) -> str:
@@ -244,28 +239,28 @@ def _mount(spec: JsonObject, suffix: str) -> None:
     mount = {"name": volume, "readOnly": True, "mountPath": _MOUNT}
     needed = False
     for kind in ("initContainers", "containers"):
-        given = get_maps(spec, kind)
-        mounted = [each if _mounted(each) else _with(each, mount) for each in given]
-        if mounted != given:
+        containers = get_maps(spec, kind)
+        mounted = [each if _has_token(each) else _with_mount(each, mount) for each in containers]
+        if mounted != containers:
             spec[kind], needed = mounted, True
     if needed and not existing:
-        spec["volumes"] = [*volumes, _token(volume)]
+        spec["volumes"] = [*volumes, _token_volume(volume)]
 
 
-def _mounted(container: JsonObject) -> bool:
+def _has_token(container: JsonObject) -> bool:
     return any(each.get("mountPath") == _MOUNT for each in get_maps(container, "volumeMounts"))
 
 
-def _with(container: JsonObject, mount: JsonObject) -> JsonObject:
+def _with_mount(container: JsonObject, mount: JsonObject) -> JsonObject:
     return {**container, "volumeMounts": [*get_maps(container, "volumeMounts"), mount]}
 
 
-def _token(volume: str) -> JsonObject:
-    here = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+def _token_volume(volume: str) -> JsonObject:
+    namespace_field = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
     certificate = {"key": "ca.crt", "path": "ca.crt"}
     sources: list[JsonObject] = [
         {"serviceAccountToken": {"expirationSeconds": _SECONDS, "path": "token"}},
         {"configMap": {"name": "kube-root-ca.crt", "items": [certificate]}},
-        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": here}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": namespace_field}]}},
     ]
     return {"name": volume, "projected": {"sources": sources, "defaultMode": 420}}

@@ -1,4 +1,4 @@
-"""Defaults of a pod's spec, set in place."""
+"""Pods and the kinds that own them: defaults and validation; the strategy of each kind."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ from libs.testing.apiserver.objects.selectors import from_object
 from libs.testing.apiserver.status import Cause, cause, forbidden, invalid, required
 
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
-_MODED = ("secret", "configMap", "downwardAPI", "projected")
+_WITH_MODE = ("secret", "configMap", "downwardAPI", "projected")
 
 
 def set_pod_defaults(spec: JsonObject) -> None:
@@ -68,7 +68,7 @@ def _fill_container(container: JsonObject, *, host: bool) -> None:
 
 
 def set_default_requests(spec: JsonObject) -> None:
-    """Set the requests of what is only limited. Applies to pods, not to templates."""
+    """Set missing requests to the limits, in pods but not in templates."""
     for container in all_containers(spec):
         for name, amount in get_map(container, "resources", "limits").items():
             ensure_map(container["resources"], "requests").setdefault(name, amount)
@@ -95,7 +95,7 @@ def _fill_probe(probe: JsonObject) -> None:
 def _fill_volume(volume: JsonObject) -> None:
     if volume.get("hostPath") is not None:
         volume["hostPath"].setdefault("type", "")
-    for name in _MODED:
+    for name in _WITH_MODE:
         if volume.get(name) is not None:
             volume[name].setdefault("defaultMode", 420)
     for source in get_maps(volume, "projected", "sources"):
@@ -103,20 +103,20 @@ def _fill_volume(volume: JsonObject) -> None:
 
 
 def qos_class(spec: JsonObject) -> str:
-    asked: list[bool] = []
-    equal: list[bool] = []
+    has_values: list[bool] = []
+    is_equal: list[bool] = []
     for container in all_containers(spec):
         limits = get_map(container, "resources", "limits")
         requests = get_map(container, "resources", "requests")
         counted = [name for name in ("cpu", "memory") if name in requests or name in limits]
-        asked.append(bool(counted))
-        equal.append(
+        has_values.append(bool(counted))
+        is_equal.append(
             len(counted) == 2
             and all(name in limits and requests.get(name) == limits[name] for name in counted)
         )
-    if not any(asked):
+    if not any(has_values):
         return "BestEffort"
-    return "Guaranteed" if all(equal) else "Burstable"
+    return "Guaranteed" if all(is_equal) else "Burstable"
 
 
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
@@ -126,7 +126,7 @@ _POD_UPDATES = (
     "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
     "(allow it to be set to 1 if it was previously negative)"
 )
-_BY_DEFAULT = tuple(
+_DEFAULT_TOLERATIONS = tuple(
     {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 )
@@ -137,44 +137,48 @@ class PodStrategy(KindStrategy):
 
     returns_deleted = True
 
-    def set_defaults(self, thing: JsonObject) -> None:
-        spec = ensure_map(thing, "spec")
+    def set_defaults(self, obj: JsonObject) -> None:
+        spec = ensure_map(obj, "spec")
         set_pod_defaults(spec)
         set_default_requests(spec)
         spec.setdefault("enableServiceLinks", True)
 
-    def prepare_for_create(self, thing: JsonObject) -> None:
-        """Add what admission adds, and the first status."""
-        spec: JsonObject = dict(thing["spec"])
+    def prepare_for_create(self, obj: JsonObject) -> None:
+        """Add the default tolerations and priority of admission, and the first status."""
+        spec: JsonObject = dict(obj["spec"])
         tolerations = get_maps(spec, "tolerations")
-        added = [each for each in _BY_DEFAULT if not _tolerated(each, tolerations)]
+        added = [
+            toleration
+            for toleration in _DEFAULT_TOLERATIONS
+            if not _tolerated(toleration, tolerations)
+        ]
         if added:
             spec["tolerations"] = [*tolerations, *added]
         spec.setdefault("priority", 0)
         spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
-        thing["spec"] = spec
-        thing["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
+        obj["spec"] = spec
+        obj["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
 
-    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
-        return _containers(get_map(thing, "spec"), "spec")
+    def validate(self, obj: Mapping[str, Any]) -> list[Cause]:
+        return _containers(get_map(obj, "spec"), "spec")
 
     def validate_update(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
-        if _fixed(new, old) != _fixed(old, old):
+        if _fixed_spec(new, old) != _fixed_spec(old, old):
             return [forbidden("spec", _POD_UPDATES)]
         return []
 
 
 def _tolerated(taint: Mapping[str, Any], tolerations: list[JsonObject]) -> bool:
     return any(
-        each.get("key") in (taint["key"], None, "")
-        and each.get("effect") in (taint["effect"], None, "")
-        for each in tolerations
+        toleration.get("key") in (taint["key"], None, "")
+        and toleration.get("effect") in (taint["effect"], None, "")
+        for toleration in tolerations
     )
 
 
-def _fixed(thing: Mapping[str, Any], old: Mapping[str, Any]) -> JsonObject:
+def _fixed_spec(obj: Mapping[str, Any], old: Mapping[str, Any]) -> JsonObject:
     """Return the pod's spec without the parts that may change."""
-    spec = {**get_map(thing, "spec")}
+    spec = {**get_map(obj, "spec")}
     spec.pop("activeDeadlineSeconds", None)
     before = get_maps(old, "spec", "tolerations")
     spec["tolerations"] = [each for each in get_maps(spec, "tolerations") if each in before]
@@ -183,21 +187,21 @@ def _fixed(thing: Mapping[str, Any], old: Mapping[str, Any]) -> JsonObject:
     return spec
 
 
-def _containers(spec: Mapping[str, Any], at: str) -> list[Cause]:
+def _containers(spec: Mapping[str, Any], path: str) -> list[Cause]:
     if not spec.get("containers"):
-        return [required(f"{at}.containers", "")]
-    found: list[Cause] = []
+        return [required(f"{path}.containers", "")]
+    causes: list[Cause] = []
     for kind in ("containers", "initContainers"):
-        for place, container in enumerate(get_maps(spec, kind)):
-            field = f"{at}.{kind}[{place}]"
+        for index, container in enumerate(get_maps(spec, kind)):
+            field = f"{path}.{kind}[{index}]"
             name = container.get("name", "")
             if not name:
-                found.append(required(f"{field}.name", ""))
+                causes.append(required(f"{field}.name", ""))
             elif why := names.validate_label(name):
-                found.append(invalid(f"{field}.name", name, why))
+                causes.append(invalid(f"{field}.name", name, why))
             if not container.get("image"):
-                found.append(required(f"{field}.image", ""))
-    return found
+                causes.append(required(f"{field}.image", ""))
+    return causes
 
 
 class TemplatedStrategy(KindStrategy):
@@ -205,23 +209,23 @@ class TemplatedStrategy(KindStrategy):
 
     first_status: ClassVar[JsonObject] = {}
 
-    def set_defaults(self, thing: JsonObject) -> None:
-        set_pod_defaults(ensure_map(ensure_map(ensure_map(thing, "spec"), "template"), "spec"))
+    def set_defaults(self, obj: JsonObject) -> None:
+        set_pod_defaults(ensure_map(ensure_map(ensure_map(obj, "spec"), "template"), "spec"))
 
-    def prepare_for_create(self, thing: JsonObject) -> None:
-        thing["status"] = dict(self.first_status)
+    def prepare_for_create(self, obj: JsonObject) -> None:
+        obj["status"] = dict(self.first_status)
 
-    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
+    def validate(self, obj: Mapping[str, Any]) -> list[Cause]:
         """Validate the containers, and that the selector matches the template."""
-        labels = get_map(thing, "spec", "template", "metadata").get("labels")
-        selector = get_map(thing, "spec", "selector")
+        labels = get_map(obj, "spec", "template", "metadata").get("labels")
+        selector = get_map(obj, "spec", "selector")
         found: list[Cause] = []
         empty = not selector.get("matchLabels") and not selector.get("matchExpressions")
         if empty or not from_object(selector)(labels or {}):
             field = "spec.template.metadata.labels"
             why = "`selector` does not match template `labels`"
             found.append(_invalid_json(field, labels, why))
-        return found + _containers(get_map(thing, "spec", "template", "spec"), "spec.template.spec")
+        return found + _containers(get_map(obj, "spec", "template", "spec"), "spec.template.spec")
 
     def validate_update(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
         selector = get_map(new, "spec", "selector")
@@ -244,9 +248,9 @@ class DaemonSetStrategy(TemplatedStrategy):
         "numberReady": 0,
     }
 
-    def set_defaults(self, thing: JsonObject) -> None:
-        super().set_defaults(thing)
-        spec = thing["spec"]
+    def set_defaults(self, obj: JsonObject) -> None:
+        super().set_defaults(obj)
+        spec = obj["spec"]
         strategy = ensure_map(spec, "updateStrategy")
         if not strategy.get("type"):
             strategy["type"] = "RollingUpdate"
@@ -255,7 +259,7 @@ class DaemonSetStrategy(TemplatedStrategy):
             rolling.setdefault("maxUnavailable", 1)
             rolling.setdefault("maxSurge", 0)
         spec.setdefault("revisionHistoryLimit", 10)
-        ensure_map(thing["metadata"], "annotations").setdefault(_TEMPLATE_GENERATION, "1")
+        ensure_map(obj["metadata"], "annotations").setdefault(_TEMPLATE_GENERATION, "1")
 
     def prepare_for_update(self, new: JsonObject, old: Mapping[str, Any]) -> None:
         """Count the changes of the template."""
@@ -268,60 +272,22 @@ class DaemonSetStrategy(TemplatedStrategy):
 class ReplicaSetStrategy(TemplatedStrategy):
     first_status: ClassVar[JsonObject] = {"replicas": 0}
 
-    def set_defaults(self, thing: JsonObject) -> None:
-        super().set_defaults(thing)
-        thing["spec"].setdefault("replicas", 1)
-
-
-class JobStrategy(TemplatedStrategy):
-    def set_defaults(self, thing: JsonObject) -> None:
-        super().set_defaults(thing)
-        spec = thing["spec"]
-        spec.setdefault("parallelism", 1)
-        spec.setdefault("completions", 1)
-        spec.setdefault("backoffLimit", 6)
-        spec.setdefault("manualSelector", False)
-        spec.setdefault("completionMode", "NonIndexed")
-        spec.setdefault("suspend", False)
-        spec.setdefault("podReplacementPolicy", "TerminatingOrFailed")
-
-    def prepare_for_update(self, new: JsonObject, old: Mapping[str, Any]) -> None:
-        """Keep the labels and the selector that the server generated."""
-        new["spec"]["selector"] = old["spec"].get("selector")
-        metadata = ensure_map(new["spec"]["template"], "metadata")
-        theirs = get_map(old, "spec", "template", "metadata", "labels")
-        metadata["labels"] = {**get_map(metadata, "labels"), **theirs}
-
-    def prepare_for_create(self, thing: JsonObject) -> None:
-        """Keep the labels and the selector that the server generated."""
-        super().prepare_for_create(thing)
-        metadata, spec = thing["metadata"], dict(thing["spec"])
-        marks = {
-            "batch.kubernetes.io/controller-uid": metadata["uid"],
-            "batch.kubernetes.io/job-name": metadata["name"],
-            "controller-uid": metadata["uid"],
-            "job-name": metadata["name"],
-        }
-        labelled = get_map(spec, "template", "metadata")
-        labelled = {**labelled, "labels": {**get_map(labelled, "labels"), **marks}}
-        spec["template"] = {**spec["template"], "metadata": labelled}
-        key = "batch.kubernetes.io/controller-uid"
-        spec["selector"] = {"matchLabels": {key: metadata["uid"]}}
-        thing["spec"] = spec
-        metadata["labels"] = {**get_map(metadata, "labels"), **marks}
+    def set_defaults(self, obj: JsonObject) -> None:
+        super().set_defaults(obj)
+        obj["spec"].setdefault("replicas", 1)
 
 
 class DisruptionBudgetStrategy(KindStrategy):
-    def prepare_for_create(self, thing: JsonObject) -> None:
+    def prepare_for_create(self, obj: JsonObject) -> None:
         """Allow no disruption before the controller has counted the pods."""
         counts = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
-        thing["status"] = dict.fromkeys(counts, 0)
+        obj["status"] = dict.fromkeys(counts, 0)
 
-    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
-        spec = get_map(thing, "spec")
+    def validate(self, obj: Mapping[str, Any]) -> list[Cause]:
+        spec = get_map(obj, "spec")
         if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-            why = "minAvailable and maxUnavailable cannot be both set"
-            return [_invalid_json("spec", spec, why)]
+            message = "minAvailable and maxUnavailable cannot be both set"
+            return [_invalid_json("spec", spec, message)]
         return []
 
 
@@ -342,7 +308,6 @@ class StrategyRegistry:
             "pods": PodStrategy(),
             "daemonsets.apps": DaemonSetStrategy(),
             "replicasets.apps": ReplicaSetStrategy(),
-            "jobs.batch": JobStrategy(),
             "poddisruptionbudgets.policy": DisruptionBudgetStrategy(),
             **{f"{name}.rbac.authorization.k8s.io": RoleStrategy() for name in _RBAC},
         }

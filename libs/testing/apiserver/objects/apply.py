@@ -1,6 +1,6 @@
 """Server-side apply: merges a configuration into an object, by the owners of its fields.
 
-The fence, `metadata.uid` and `metadata.resourceVersion`, is checked by the caller.
+The caller checks the preconditions `metadata.uid` and `metadata.resourceVersion`.
 """
 
 from dataclasses import replace
@@ -77,24 +77,24 @@ def apply(
     result, owners = _applied(before, desired, owners, applier, force=force, shape=shape)
     after = encoded(result, shape, like=before)
     managed = entries(owners, known)
-    as_before = without_times(managed) == without_times(known)
-    if live is not None and as_before and unchanged(before, after, shape):
+    same_owners = without_times(managed) == without_times(known)
+    if live is not None and same_owners and unchanged(before, after, shape):
         return live
     return with_entries(after, managed)
 
 
 def _check(desired: dict[str, Any], shape: MergeShape) -> None:
-    found = misfits(desired, shape)
-    if not found:
+    problems = misfits(desired, shape)
+    if not problems:
         return
     meta: dict[str, Any] = desired.get("metadata") or {}
     group, _, version = str(desired.get("apiVersion", "")).rpartition("/")
-    words = found[0] if len(found) == 1 else "errors:\n  " + "\n  ".join(found)
+    text = problems[0] if len(problems) == 1 else "errors:\n  " + "\n  ".join(problems)
     raise StatusError(
         500,
         "",
         f"failed to create typed patch object ({meta.get('namespace', '')}/{meta.get('name', '')}; "
-        f"{group}/{version}, Kind={desired.get('kind', '')}): {words}",
+        f"{group}/{version}, Kind={desired.get('kind', '')}): {text}",
     )
 
 
@@ -102,8 +102,8 @@ def _without_fence(desired: dict[str, Any]) -> dict[str, Any]:
     meta = desired.get("metadata")
     if not isinstance(meta, dict) or not any(name in meta for name in _FENCE):
         return desired
-    left: dict[str, Any] = {k: v for k, v in desired["metadata"].items() if k not in _FENCE}
-    return {**desired, "metadata": left}
+    metadata: dict[str, Any] = {k: v for k, v in desired["metadata"].items() if k not in _FENCE}
+    return {**desired, "metadata": metadata}
 
 
 def _type_only(live: dict[str, Any], shape: MergeShape) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _applied(
     claims.pop(applier.identity, None)
     kept_fields = stripped(applier.fields)
     if kept_fields:
-        # An apply that changes nothing keeps the time of its entry, or has none.
+        # A real server changes the time of an entry only with the object.
         known_time = last.time if last else None
         time = known_time if unchanged(before, result, shape) else applier.time
         claims[applier.identity] = replace(applier, fields=kept_fields, time=time)
@@ -143,13 +143,13 @@ def _applied(
 
 
 def _refuse_conflicts(owners: Owners, applier: FieldOwner, change: Comparison) -> None:
-    found: list[tuple[FieldOwner, list[str]]] = []
+    conflicts: list[tuple[FieldOwner, list[str]]] = []
     for identity, owner in sorted(owners.items()):
         if identity != applier.identity:
             lost = list(paths(intersection(owner.fields, change.changed)))
             if lost:
-                found.append((owner, lost))
-    if not found:
+                conflicts.append((owner, lost))
+    if not conflicts:
         return
     causes = [
         {
@@ -157,18 +157,18 @@ def _refuse_conflicts(owners: Owners, applier: FieldOwner, change: Comparison) -
             "message": f"conflict with {owner.description}",
             "field": path,
         }
-        for owner, lost in found
+        for owner, lost in conflicts
         for path in lost
     ]
     if len(causes) == 1:
-        words = f"conflict: {causes[0]['message']}: {causes[0]['field']}"
+        text = f"conflict: {causes[0]['message']}: {causes[0]['field']}"
     else:
         lines = [
             "\n".join([f"conflicts with {owner.description}:", *(f"- {path}" for path in lost)])
-            for owner, lost in found
+            for owner, lost in conflicts
         ]
-        words = "conflicts: " + "\n".join(lines)
-    raise StatusError(409, "Conflict", f"Apply failed with {len(causes)} {words}", causes=causes)
+        text = "conflicts: " + "\n".join(lines)
+    raise StatusError(409, "Conflict", f"Apply failed with {len(causes)} {text}", causes=causes)
 
 
 def _pruned(obj: dict[str, Any], owners: Owners, last: Fields, shape: MergeShape) -> dict[str, Any]:
@@ -183,10 +183,10 @@ def _pruned(obj: dict[str, Any], owners: Owners, last: Fields, shape: MergeShape
         owned = union(owned, owner.fields)
     owned, last = named(owned, shape), named(last, shape)
     everything = named(stated(part, shape), shape)
-    left = named(stated(without(part, last, shape), shape), shape)
-    kept = without(part, difference(everything, union(left, owned)), shape)
-    gone = difference(everything, named(stated(kept, shape), shape))
-    part = without(part, intersection(gone, last), shape)
+    remaining = named(stated(without(part, last, shape), shape), shape)
+    kept = without(part, difference(everything, union(remaining, owned)), shape)
+    removed = difference(everything, named(stated(kept, shape), shape))
+    part = without(part, intersection(removed, last), shape)
     return {
         name: part.get(name, value)
         for name, value in obj.items()

@@ -32,46 +32,48 @@ def _entry(own: bool, below: Fields) -> Fields | None:
     return below or None
 
 
-def union(one: Fields, other: Fields) -> Fields:
-    if not other or one is other:
-        return one
-    result = dict(one)
-    for key, entry in other.items():
-        mine = one.get(key)
-        if mine is None or key == ".":
+def union(first: Fields, second: Fields) -> Fields:
+    if not second or first is second:
+        return first
+    result = dict(first)
+    for key, entry in second.items():
+        existing = first.get(key)
+        if existing is None or key == ".":
             result[key] = entry
-        elif mine != entry:
-            below = union(_below(mine), _below(entry))
-            result[key] = _entry(member(mine) or member(entry), below) or {}
+        elif existing != entry:
+            below = union(_below(existing), _below(entry))
+            result[key] = _entry(member(existing) or member(entry), below) or {}
     return result
 
 
-def difference(one: Fields, other: Fields) -> Fields:
+def difference(first: Fields, second: Fields) -> Fields:
     """Return what is only in the first; fields below a removed member stay."""
     result: Fields = {}
-    for key, entry in one.items():
-        theirs = other.get(key)
-        if theirs is None:
+    for key, entry in first.items():
+        counterpart = second.get(key)
+        if counterpart is None:
             result[key] = entry
         elif key != ".":
-            left = _entry(
-                member(entry) and not member(theirs), difference(_below(entry), _below(theirs))
+            rest = _entry(
+                member(entry) and not member(counterpart),
+                difference(_below(entry), _below(counterpart)),
             )
-            if left is not None:
-                result[key] = left
+            if rest is not None:
+                result[key] = rest
     return result
 
 
-def intersection(one: Fields, other: Fields) -> Fields:
+def intersection(first: Fields, second: Fields) -> Fields:
     result: Fields = {}
-    for key, entry in one.items():
-        theirs = other.get(key)
-        if theirs is not None and key != ".":
-            left = _entry(
-                member(entry) and member(theirs), intersection(_below(entry), _below(theirs))
+    for key, entry in first.items():
+        counterpart = second.get(key)
+        if counterpart is not None and key != ".":
+            rest = _entry(
+                member(entry) and member(counterpart),
+                intersection(_below(entry), _below(counterpart)),
             )
-            if left is not None:
-                result[key] = left
+            if rest is not None:
+                result[key] = rest
     return result
 
 

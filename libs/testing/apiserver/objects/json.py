@@ -1,4 +1,4 @@
-"""Access to optional parts of an object, typed as the kinds' shapes declare them."""
+"""Objects as JSON: access to optional parts, and bytes that lists and watches join."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -9,33 +9,33 @@ import msgspec
 JsonObject = dict[str, Any]
 
 
-def get_map(thing: Mapping[str, Any], *path: str) -> JsonObject:
-    """Return the map at this path; a detached empty one where it is missing."""
-    value: Any = thing
+def get_map(obj: Mapping[str, Any], *path: str) -> JsonObject:
+    """Return the map at this path, or a detached empty map."""
+    value: Any = obj
     for name in path:
         value = value.get(name) or {}
     return cast("JsonObject", value)
 
 
-def get_maps(thing: Mapping[str, Any], *path: str) -> list[JsonObject]:
-    return cast("list[JsonObject]", get_map(thing, *path[:-1]).get(path[-1]) or [])
+def get_maps(obj: Mapping[str, Any], *path: str) -> list[JsonObject]:
+    return cast("list[JsonObject]", get_map(obj, *path[:-1]).get(path[-1]) or [])
 
 
-def get_strings(thing: Mapping[str, Any], *path: str) -> list[str]:
-    return cast("list[str]", get_map(thing, *path[:-1]).get(path[-1]) or [])
+def get_strings(obj: Mapping[str, Any], *path: str) -> list[str]:
+    return cast("list[str]", get_map(obj, *path[:-1]).get(path[-1]) or [])
 
 
-def ensure_map(thing: JsonObject, name: str) -> JsonObject:
-    """Return the map at this name; add an empty one where it is missing."""
-    value = thing.get(name)
+def ensure_map(obj: JsonObject, name: str) -> JsonObject:
+    """Return the map at this name; add an empty map if it is missing."""
+    value = obj.get(name)
     if value is None:
-        value = thing[name] = {}
+        value = obj[name] = {}
     return cast("JsonObject", value)
 
 
-def pick(thing: Mapping[str, Any], name: str) -> JsonObject:
+def pick(obj: Mapping[str, Any], name: str) -> JsonObject:
     """Return a map with this one entry, or an empty map."""
-    return {name: thing[name]} if name in thing else {}
+    return {name: obj[name]} if name in obj else {}
 
 
 _METADATA = (
@@ -69,18 +69,18 @@ def decoded(raw: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", _decode(raw))
 
 
-def ordered(thing: Mapping[str, Any]) -> dict[str, Any]:
+def ordered(obj: Mapping[str, Any]) -> dict[str, Any]:
     """Return the object with kind, apiVersion and metadata first, in a fixed order."""
-    metadata: Mapping[str, Any] = thing["metadata"]
+    metadata: Mapping[str, Any] = obj["metadata"]
     return {
-        "kind": thing["kind"],
-        "apiVersion": thing["apiVersion"],
+        "kind": obj["kind"],
+        "apiVersion": obj["apiVersion"],
         "metadata": {
             key: value
             for key in _METADATA
             if (value := metadata.get(key)) not in _EMPTY  # a grace period of 0 is not empty
         },
-        **{key: value for key, value in thing.items() if key not in _FIRST},
+        **{key: value for key, value in obj.items() if key not in _FIRST},
     }
 
 

@@ -99,12 +99,12 @@ def _owner(entry: Any) -> FieldOwner | None:
 
 def entries(owners: Owners, known: Any) -> list[dict[str, Any]]:
     """Encode the owners in the server's order; unchanged ones keep their entry."""
-    as_was: dict[str, Any] = {}
+    old_entries: dict[str, Any] = {}
     for entry in cast("list[Any]", known or ()):
         owner = _owner(entry)
         if owner is not None:
-            as_was[owner.identity] = (owner, entry)
-    return [_entry(owner, as_was.get(owner.identity)) for owner in _in_order(owners)]
+            old_entries[owner.identity] = (owner, entry)
+    return [_entry(owner, old_entries.get(owner.identity)) for owner in _in_order(owners)]
 
 
 def _in_order(owners: Owners) -> list[FieldOwner]:
@@ -115,14 +115,16 @@ def _in_order(owners: Owners) -> list[FieldOwner]:
 
 
 def seconds(time: str | None) -> int:
-    """Return the whole seconds of a time, by which entries are sorted."""
+    """Return the whole seconds of a time, the sort key of entries."""
     return int(datetime.fromisoformat(time).timestamp()) if time else 0
 
 
-def _entry(owner: FieldOwner, was: tuple[FieldOwner, dict[str, Any]] | None) -> dict[str, Any]:
-    if was is not None and was[0] == owner:
-        return was[1]
-    words: dict[str, Any] = {
+def _entry(
+    owner: FieldOwner, old_entry: tuple[FieldOwner, dict[str, Any]] | None
+) -> dict[str, Any]:
+    if old_entry is not None and old_entry[0] == owner:
+        return old_entry[1]
+    entry: dict[str, Any] = {
         "manager": owner.manager,
         "operation": owner.operation,
         "apiVersion": owner.api_version,
@@ -131,22 +133,22 @@ def _entry(owner: FieldOwner, was: tuple[FieldOwner, dict[str, Any]] | None) -> 
         "fieldsV1": ordered(owner.fields),
         "subresource": owner.subresource,
     }
-    return {name: value for name, value in words.items() if value or name == "fieldsV1"}
+    return {name: value for name, value in entry.items() if value or name == "fieldsV1"}
 
 
-def without_lost_fields(owners: Owners, to: str, change: Comparison) -> Owners:
+def without_lost_fields(owners: Owners, winner: str, change: Comparison) -> Owners:
     """Return the owners after all but one lost the changed and removed fields."""
     lost = union(change.changed, change.removed)
     if not lost:
         return owners
     result: Owners = {}
     for identity, owner in owners.items():
-        if identity == to or not intersection(owner.fields, lost):
+        if identity == winner or not intersection(owner.fields, lost):
             result[identity] = owner
             continue
-        left = difference(owner.fields, lost)
-        if left:
-            result[identity] = replace(owner, fields=left)
+        kept = difference(owner.fields, lost)
+        if kept:
+            result[identity] = replace(owner, fields=kept)
     return result
 
 
@@ -162,8 +164,8 @@ def updated(
     result = dict(without_lost_fields(owners, "", change))
     gained = stripped(change.changed)
     if gained:
-        mine = result.get(by.identity)
-        fields = union(gained, mine.fields) if mine else gained
+        existing = result.get(by.identity)
+        fields = union(gained, existing.fields) if existing else gained
         result[by.identity] = replace(by, fields=fields)
     return result
 

@@ -1,4 +1,4 @@
-"""Comparison of two versions of an object, as sets of fields. Equal parts are not walked."""
+"""Compare and merge versions of an object, as sets of fields. Equal parts are not walked."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,17 +37,17 @@ def compare(before: dict[str, Any], after: dict[str, Any], shape: MergeShape) ->
     return Comparison(changed, removed)
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Compare as JSON does: true is not 1."""
-    if one is other:
+    if first is second:
         return True
-    if one != other:
+    if first != second:
         return False
-    if isinstance(one, dict):
-        return all(same(value, other[key]) for key, value in as_map(one).items())
-    if isinstance(one, list):
-        return all(map(same, cast("list[Any]", one), other))
-    return isinstance(one, bool) == isinstance(other, bool)
+    if isinstance(first, dict):
+        return all(same(value, second[key]) for key, value in as_map(first).items())
+    if isinstance(first, list):
+        return all(map(same, cast("list[Any]", first), second))
+    return isinstance(first, bool) == isinstance(second, bool)
 
 
 def unchanged(before: Any, after: Any, shape: MergeShape) -> bool:
@@ -60,7 +60,7 @@ def _walk(before: Any, after: Any, shape: MergeShape) -> _Pair:
     if shape.sort == "any" and MISSING not in (before, after) and None not in (before, after):
         sorts = sort_of(before, shape), sort_of(after, shape)
         if sorts[0] != sorts[1]:
-            return _other_sort(before, after, shape)
+            return _compare_sorts(before, after, shape)
     sort = sort_of(after if after is not None and after is not MISSING else before, shape)
     if is_leaf(shape, sort, before, after):
         return _leaf(before, after)
@@ -83,7 +83,7 @@ def _leaf(before: Any, after: Any) -> _Pair:
     return _NOTHING
 
 
-def _other_sort(before: Any, after: Any, shape: MergeShape) -> _Pair:
+def _compare_sorts(before: Any, after: Any, shape: MergeShape) -> _Pair:
     changed, _ = _compare_maps({}, as_map(after), shape)
     _, removed = _compare_maps(as_map(before), {}, shape)
     whole = not (isinstance(before, dict) and isinstance(after, dict))
@@ -111,22 +111,26 @@ def _compare_lists(before: Any, after: Any, shape: MergeShape) -> tuple[Fields, 
     element = shape.element or MergeShape()
     old, new = items_by_key(before, shape), items_by_key(after, shape)
     for key in {**old, **new}:
-        were, are = old.get(key, []), new.get(key, [])
-        if len(were) < 2 and len(are) < 2:
-            pair = _walk(were[0] if were else MISSING, are[0] if are else MISSING, element)
+        old_items, new_items = old.get(key, []), new.get(key, [])
+        if len(old_items) < 2 and len(new_items) < 2:
+            pair = _walk(
+                old_items[0] if old_items else MISSING,
+                new_items[0] if new_items else MISSING,
+                element,
+            )
         else:
-            pair = _repeated(were, are, element)
+            pair = _repeated(old_items, new_items, element)
         _keep(key, pair, changed, removed)
     return changed, removed
 
 
-def _repeated(were: list[Any], are: list[Any], element: MergeShape) -> _Pair:
-    """Compare items that share a key as one value, and walk one that is alone."""
-    if len(were) > 1 and len(are) > 1:
-        return _NOTHING if same(were, are) else ({}, None)
-    if len(were) > 1:
-        return (_walk(MISSING, are[0], element)[0] if are else None), {}
-    return {}, (_walk(were[0], MISSING, element)[1] if were else None)
+def _repeated(old_items: list[Any], new_items: list[Any], element: MergeShape) -> _Pair:
+    """Compare items with the same key as one value; walk a single item."""
+    if len(old_items) > 1 and len(new_items) > 1:
+        return _NOTHING if same(old_items, new_items) else ({}, None)
+    if len(old_items) > 1:
+        return (_walk(MISSING, new_items[0], element)[0] if new_items else None), {}
+    return {}, (_walk(old_items[0], MISSING, element)[1] if old_items else None)
 
 
 def _keep(key: str, pair: _Pair, changed: Fields, removed: Fields) -> None:
@@ -161,7 +165,7 @@ def _maps(live: dict[str, Any], desired: dict[str, Any], shape: MergeShape) -> d
 
 
 def _lists(live: Any, desired: Any, shape: MergeShape) -> list[Any]:
-    """Merge lists: shared items in the order of the desired list, others where they were."""
+    """Merge lists: shared items in the order of the desired list, others in their old position."""
     old = cast("list[Any]", live) if isinstance(live, list) else []
     new = cast("list[Any]", desired) if isinstance(desired, list) else []
     old_keys = [item_key(item, shape) for item in old]
@@ -170,48 +174,52 @@ def _lists(live: Any, desired: Any, shape: MergeShape) -> list[Any]:
     element = shape.element or MergeShape()
 
     def merged_item(key: str) -> Any:
-        were = before.get(key, [])
+        old_items = before.get(key, [])
         # Items that share a key count as null.
-        had = MISSING if not were else were[0] if len(were) == 1 else None
-        return _merge(had, after[key][0], element)
+        old_item = MISSING if not old_items else old_items[0] if len(old_items) == 1 else None
+        return _merge(old_item, after[key][0], element)
 
     result: list[Any] = []
-    for which, at in _woven(old_keys, new_keys):
-        result.append(old[at] if which == "old" else merged_item(new_keys[at]))
+    for source, index in _merge_order(old_keys, new_keys):
+        result.append(old[index] if source == "old" else merged_item(new_keys[index]))
     return result
 
 
-def _woven(old: list[str], new: list[str]) -> Iterator[tuple[str, int]]:
-    """Yield the items in order: `old` ones alone, or `new` ones, merged with their old one."""
-    was, will = set(old), set(new)
-    shared = iter([key for key in new if key in was])
+def _merge_order(old: list[str], new: list[str]) -> Iterator[tuple[str, int]]:
+    """Yield the indices of the merged list: `old` items, and `new` items to be merged."""
+    in_old, in_new = set(old), set(new)
+    shared = iter([key for key in new if key in in_old])
     next_shared = next(shared, None)
     done: set[str] = set()
-    at = upto = 0
-    while at < len(old) or upto < len(new):
-        if at < len(old) and upto < len(new):
-            if old[at] == new[upto]:
-                done.add(old[at])
-                yield "new", upto
-                at, upto = at + 1, upto + 1
+    old_index = new_index = 0
+    while old_index < len(old) or new_index < len(new):
+        if old_index < len(old) and new_index < len(new):
+            if old[old_index] == new[new_index]:
+                done.add(old[old_index])
+                yield "new", new_index
+                old_index, new_index = old_index + 1, new_index + 1
                 next_shared = next(shared, None)
                 continue
-            if old[at] in will and next_shared is not None and next_shared != old[at]:
-                at += 1
+            if (
+                old[old_index] in in_new
+                and next_shared is not None
+                and next_shared != old[old_index]
+            ):
+                old_index += 1
                 continue
-        if at < len(old):
-            if old[at] not in will:
-                yield "old", at
-                at += 1
+        if old_index < len(old):
+            if old[old_index] not in in_new:
+                yield "old", old_index
+                old_index += 1
                 continue
-            if old[at] in done:
-                at += 1
-        if upto < len(new):
-            done.add(new[upto])
-            yield "new", upto
-            if new[upto] == next_shared:
+            if old[old_index] in done:
+                old_index += 1
+        if new_index < len(new):
+            done.add(new[new_index])
+            yield "new", new_index
+            if new[new_index] == next_shared:
                 next_shared = next(shared, None)
-            upto += 1
+            new_index += 1
 
 
 def without(obj: dict[str, Any], fields: Fields, shape: MergeShape) -> dict[str, Any]:
@@ -229,25 +237,25 @@ def _without(value: Any, fields: Fields, shape: MergeShape) -> Any:
         return None
     if sort == "map":
         return _without_map(as_map(value), fields, shape) or None
-    left: list[Any] = []
+    items: list[Any] = []
     for item in cast("list[Any]", value):
         entry = fields.get(item_key(item, shape))
         if entry is None:
-            left.append(item)
+            items.append(item)
         elif not member(entry):
-            left.append(_without(item, entry, shape.element or MergeShape()))
-    return left or None
+            items.append(_without(item, entry, shape.element or MergeShape()))
+    return items or None
 
 
 def _without_map(value: dict[str, Any], fields: Fields, shape: MergeShape) -> dict[str, Any]:
-    left: dict[str, Any] = {}
-    for name, given in value.items():
+    entries: dict[str, Any] = {}
+    for name, entry_value in value.items():
         entry = fields.get(f"f:{name}")
         if entry is None:
-            left[name] = given
+            entries[name] = entry_value
         elif not member(entry):
-            left[name] = _without(given, entry, declared(shape, name))
-    return left
+            entries[name] = _without(entry_value, entry, declared(shape, name))
+    return entries
 
 
 def misfits(obj: dict[str, Any], shape: MergeShape) -> list[str]:
@@ -262,12 +270,12 @@ def _misfits(value: Any, shape: MergeShape, path: str) -> Iterator[str]:
     if not isinstance(value, dict if sort == "map" else list):
         yield f"{path}: expected {sort}, got {value!r}".removeprefix(": ")
     elif sort == "map":
-        for name, given in as_map(value).items():
+        for name, entry in as_map(value).items():
             below = shape.child(name)
             if below is None:
                 yield f"{path}.{name}: field not declared in schema"
             else:
-                yield from _misfits(given, below, f"{path}.{name}")
+                yield from _misfits(entry, below, f"{path}.{name}")
     else:
         yield from _misfit_items(cast("list[Any]", value), shape, path)
 
@@ -275,13 +283,13 @@ def _misfits(value: Any, shape: MergeShape, path: str) -> Iterator[str]:
 def _misfit_items(items: list[Any], shape: MergeShape, path: str) -> Iterator[str]:
     seen: set[str] = set()
     keyed = not shape.atomic and shape.sort == "list"
-    for at, item in enumerate(items):
-        key = f"i:{at}"
+    for index, item in enumerate(items):
+        key = f"i:{index}"
         if keyed:
             try:
                 key = item_key(item, shape)
             except ShapeMismatch as error:
-                yield f"{path}: element {at}: {error}"
+                yield f"{path}: element {index}: {error}"
                 return
             if key in seen:
                 yield f"{path}: duplicate entries for key {describe_step(key)}"

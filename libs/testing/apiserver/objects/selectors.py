@@ -32,7 +32,7 @@ _NODE_OPERATORS: Final = (*_LABEL_OPERATORS, "Gt", "Lt")
 
 @dataclass(frozen=True)
 class Requirement:
-    """What one label must be like."""
+    """A requirement on the value of one label."""
 
     key: str
     operator: str
@@ -174,22 +174,3 @@ def _term_matches(term: Mapping[str, Any], labels: Labels, fields: Labels) -> bo
     return all(_from_expression(e, _NODE_OPERATORS).matches(labels) for e in by_label) and all(
         _from_expression(e, ("In", "NotIn")).matches(fields) for e in by_field
     )
-
-
-def tolerates(pod_spec: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    """Return whether one of the pod's tolerations matches the taint."""
-    tolerations: list[Mapping[str, Any]] = pod_spec.get("tolerations") or []
-    return any(_toleration_matches(toleration, taint) for toleration in tolerations)
-
-
-def _toleration_matches(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    for name in ("effect", "key"):
-        if toleration.get(name) and toleration[name] != taint.get(name):
-            return False
-    match toleration.get("operator") or "Equal":
-        case "Exists":
-            return True
-        case "Equal":
-            return toleration.get("value", "") == taint.get("value", "")
-        case _:
-            return False

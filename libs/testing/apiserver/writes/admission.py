@@ -1,4 +1,4 @@
-"""Admission of new objects: namespace, name, metadata, and a pod's service account."""
+"""Admission of writes: namespace, name, identity, fence, and a pod's service account."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -8,6 +8,15 @@ import msgspec
 
 from libs.runtime.env import Ids
 from libs.testing.apiserver.kinds.kind import ResourceKind
+from libs.testing.apiserver.kinds.status_errors import (
+    MODIFIED,
+    already_exists,
+    bad_request,
+    conflict,
+    invalid_object,
+    invalid_request,
+    namespace_not_found,
+)
 from libs.testing.apiserver.kinds.strategies import (
     KindStrategy,
     account_name,
@@ -15,18 +24,7 @@ from libs.testing.apiserver.kinds.strategies import (
 )
 from libs.testing.apiserver.objects.json import JsonObject, decoded, pick
 from libs.testing.apiserver.objects.shapes import encoded
-from libs.testing.apiserver.status import (
-    MODIFIED,
-    StatusError,
-    already_exists,
-    bad_request,
-    conflict,
-    invalid,
-    invalid_object,
-    invalid_request,
-    namespace_not_found,
-    required,
-)
+from libs.testing.apiserver.status import StatusError, invalid, required
 from libs.testing.apiserver.store import Store, StoredObject
 
 Strategies = Callable[[ResourceKind], KindStrategy]
@@ -38,20 +36,19 @@ class WriteTarget(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     subresource: str = ""
     manager: str
-    dry_run: bool = False
 
 
 class WriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
     code: int = 200
     raw: bytes
     """The body of the response."""
-    bare: bool = False
-    """Whether the body is something else than an object of the kind."""
+    is_status_body: bool = False
+    """Whether the body is not an object of the kind, but e.g. a Status."""
     name: str = ""
     uid: str = ""
     revision: int = 0
-    """Of the object in the response; 0 without one."""
-    gone: bool = False
+    """The revision of the object in the response, or 0."""
+    is_deleted: bool = False
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None
     """The object in the response."""
@@ -81,29 +78,13 @@ class CreateAdmission:
         self._random = random
 
     def check_namespace(self, write: WriteTarget) -> None:
-        """Refuse a namespace that does not exist or is being deleted."""
+        """Refuse a namespace that does not exist."""
         kind = write.kind
         if not kind.namespaced:
             return
         namespaces = self._store.namespace_store()
-        namespace = namespaces.get("", write.namespace)
-        if namespace is None:
+        if namespaces.get("", write.namespace) is None:
             raise namespace_not_found(write.namespace)
-        if decoded(namespace.raw)["metadata"].get("deletionTimestamp"):
-            raise StatusError(
-                403,
-                "Forbidden",
-                f'{kind.resource} "{write.name}" is forbidden: unable to create new content in '
-                f"namespace {write.namespace} because it is being terminated",
-                details={"name": write.name, "kind": kind.plural},
-                causes=[
-                    {
-                        "reason": "NamespaceTerminating",
-                        "message": f"namespace {write.namespace} is being terminated",
-                        "field": "metadata.namespace",
-                    }
-                ],
-            )
 
     def new_metadata(self, write: WriteTarget, given: Mapping[str, Any], *, now: str) -> JsonObject:
         """Return the metadata with name, uid and creation time."""
@@ -124,14 +105,14 @@ class CreateAdmission:
         metadata["creationTimestamp"] = now
         return metadata
 
-    def admit(self, write: WriteTarget, thing: JsonObject) -> None:
+    def admit(self, write: WriteTarget, obj: JsonObject) -> None:
         """Mount the service account of a pod, whether or not the account exists."""
         if write.kind.resource != "pods":
             return
-        name = account_name(thing)
+        name = account_name(obj)
         account = self._store.account_store().get(write.namespace, name)
         given = {} if account is None else decoded(account.raw)
-        mount_service_account(thing, as_=name, account=given, suffix=self._suffix())
+        mount_service_account(obj, as_=name, account=given, suffix=self._suffix())
 
     def _generated(self, write: WriteTarget, prefix: str) -> str:
         store = self._store.of_kind(write.kind)
@@ -206,7 +187,7 @@ def check_fence(kind: ResourceKind, live: StoredObject, metadata: JsonObject, *,
     if version and not version.isdecimal():
         raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
     if int(version or 0) == 0:
-        if not kind.put_unfenced:
+        if not kind.put_without_revision:
             cause = invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise invalid_request(
                 kind.plural, live.name, [cause], group=kind.group, qualified=kind.resource

@@ -7,24 +7,22 @@ from typing import Any
 import msgspec
 
 from libs.testing.apiserver.kinds.kind import ResourceKind
-from libs.testing.apiserver.objects.json import JsonObject, decoded, encoded, get_map, get_strings
-from libs.testing.apiserver.requests import dry_run
-from libs.testing.apiserver.status import (
-    StatusError,
+from libs.testing.apiserver.kinds.status_errors import (
     bad_request,
     details,
     invalid_options,
     invalid_syntax,
-    unsupported,
+    not_simulated,
 )
+from libs.testing.apiserver.objects.json import JsonObject, decoded, encoded, get_map, get_strings
+from libs.testing.apiserver.status import StatusError, unsupported
 from libs.testing.apiserver.store import StoredObject
 from libs.testing.apiserver.writes.admission import Strategies, WriteOutcome, WriteTarget
 from libs.testing.apiserver.writes.object_writer import ObjectWriter, format_time
 
-_POLICIES = ("Foreground", "Background", "Orphan")
-_FINALIZERS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+_POLICIES = ("Background", "Orphan")
+_ORPHAN = "orphan"
 _FINISHED = ("Succeeded", "Failed")
-_PROTECTED = ("default", "kube-system")
 
 
 class _Preconditions(msgspec.Struct, frozen=True, rename="camel"):
@@ -38,6 +36,10 @@ class DeleteOptions(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     preconditions: _Preconditions | None = None
     dry_run: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.dry_run:
+            raise not_simulated("dry runs")
+
     def without_revision(self) -> "DeleteOptions":
         if self.preconditions is None:
             return self
@@ -48,23 +50,24 @@ class DeleteOptions(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 def delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
     """Read the options from the body, or without one from the query."""
     try:
-        given = msgspec.json.decode(body or b"{}", type=DeleteOptions)
+        options = msgspec.json.decode(body or b"{}", type=DeleteOptions)
     except msgspec.DecodeError as error:
         raise bad_request(f"DeleteOptions cannot be read: {error}") from error
     grace, policy = query.get("gracePeriodSeconds", ""), query.get("propagationPolicy")
     if not body:
         if grace and not grace.removeprefix("-").isdecimal():
             raise bad_request(invalid_syntax(grace))
-        given = msgspec.structs.replace(
-            given,
+        options = msgspec.structs.replace(
+            options,
             grace_period_seconds=int(grace) if grace else None,
             propagation_policy=policy,
-            dry_run=("All",) if dry_run(query, options="DeleteOptions") else (),
         )
-    if given.propagation_policy not in (None, *_POLICIES):
-        cause = unsupported("propagationPolicy", given.propagation_policy, (*_POLICIES, "nil"))
+    if options.propagation_policy == "Foreground":
+        raise not_simulated("foreground deletion")
+    if options.propagation_policy not in (None, *_POLICIES):
+        cause = unsupported("propagationPolicy", options.propagation_policy, (*_POLICIES, "nil"))
         raise invalid_options("DeleteOptions", [cause])
-    return given
+    return options
 
 
 class Deleter:
@@ -78,77 +81,60 @@ class Deleter:
         """Delete the object, or mark it for deletion while finalizers or grace hold it."""
         kind = write.kind
         check_preconditions(kind, live, options)
-        if options.dry_run:
-            write = msgspec.structs.replace(write, dry_run=True)
         if kind.resource == "namespaces":
-            return self._delete_namespace(write, live)
-        thing = decoded(live.raw)
+            raise not_simulated("the deletion of namespaces")
+        obj = decoded(live.raw)
         if kind.resource == "pods":
-            thing, grace_over = self._with_grace(thing, options)
+            obj, grace_over = self._with_grace(obj, options)
         else:
             grace_over = True
-        thing = _with_policy_finalizer(thing, options)
-        if self._strategies(kind).has_finalizers(thing):
-            return self._writer.put(write, live, self._marked(thing, grace=0))
+        obj = _with_policy_finalizer(obj, options)
+        if self._strategies(kind).has_finalizers(obj):
+            return self._writer.put(write, live, self._marked(obj, grace=0))
         if not grace_over:
-            return self._writer.put(write, live, thing)
-        return self._remove(write, live, thing)
+            return self._writer.put(write, live, obj)
+        return self._remove(write, live, obj)
 
-    def _remove(self, write: WriteTarget, live: StoredObject, thing: JsonObject) -> WriteOutcome:
+    def _remove(self, write: WriteTarget, live: StoredObject, obj: JsonObject) -> WriteOutcome:
         """Remove the object; a pod is stored with its grace over first."""
-        if write.kind.resource == "pods" and not write.dry_run:
+        if write.kind.resource == "pods":
             before = decoded(live.raw)
-            live = self._writer.mark(write, live, thing)
+            live = self._writer.mark(write, live, obj)
             outcome = self._writer.remove(write, live)
             return msgspec.structs.replace(outcome, before=before)
         returned = self._strategies(write.kind).returns_deleted
         return self._writer.remove(write, live, raw=b"" if returned else _success(write.kind, live))
 
-    def _with_grace(self, thing: JsonObject, options: DeleteOptions) -> tuple[JsonObject, bool]:
+    def _with_grace(self, obj: JsonObject, options: DeleteOptions) -> tuple[JsonObject, bool]:
         """Return the pod with its deadline, and whether its grace is over."""
-        metadata: JsonObject = thing["metadata"]
+        metadata: JsonObject = obj["metadata"]
         requested = options.grace_period_seconds
         if metadata.get("deletionTimestamp"):
-            left = metadata.get("deletionGracePeriodSeconds")
-            if left is None:
-                return thing, True
-            if requested is None or requested >= left:
-                return thing, not left
-            since = datetime.fromisoformat(metadata["deletionTimestamp"]).timestamp() - left
-            return self._with_deadline(thing, since, max(requested, 0)), requested <= 0
-        grace = _grace(thing, requested)
-        return self._marked(thing, grace=grace), not grace
+            remaining = metadata.get("deletionGracePeriodSeconds")
+            if remaining is None:
+                return obj, True
+            if requested is None or requested >= remaining:
+                return obj, not remaining
+            since = datetime.fromisoformat(metadata["deletionTimestamp"]).timestamp() - remaining
+            return self._with_deadline(obj, since, max(requested, 0)), requested <= 0
+        grace = _grace(obj, requested)
+        return self._marked(obj, grace=grace), not grace
 
-    def _with_deadline(self, thing: JsonObject, since: float, grace: int) -> JsonObject:
-        ends = {
+    def _with_deadline(self, obj: JsonObject, since: float, grace: int) -> JsonObject:
+        deletion = {
             "deletionTimestamp": format_time(since + grace),
             "deletionGracePeriodSeconds": grace,
         }
-        return {**thing, "metadata": {**thing["metadata"], **ends}}
+        return {**obj, "metadata": {**obj["metadata"], **deletion}}
 
-    def _marked(self, thing: JsonObject, *, grace: int) -> JsonObject:
-        metadata: JsonObject = thing["metadata"]
+    def _marked(self, obj: JsonObject, *, grace: int) -> JsonObject:
+        metadata: JsonObject = obj["metadata"]
         if metadata.get("deletionTimestamp"):
-            return thing
-        marked = self._with_deadline(thing, self._writer.time(), grace)
+            return obj
+        marked = self._with_deadline(obj, self._writer.time(), grace)
         if metadata.get("generation"):
             marked["metadata"]["generation"] = metadata["generation"] + 1
         return marked
-
-    def _delete_namespace(self, write: WriteTarget, live: StoredObject) -> WriteOutcome:
-        if live.name in _PROTECTED:
-            raise StatusError(
-                403,
-                "Forbidden",
-                f'namespaces "{live.name}" is forbidden: this namespace may not be deleted',
-                details=details(write.kind, live.name),
-            )
-        thing = decoded(live.raw)
-        if not self._strategies(write.kind).has_finalizers(thing):
-            return self._writer.remove(write, live)
-        thing["metadata"].setdefault("deletionTimestamp", self._writer.now())
-        thing["status"] = {**get_map(thing, "status"), "phase": "Terminating"}
-        return self._writer.put(write, live, thing)
 
 
 def check_preconditions(kind: ResourceKind, live: StoredObject, options: DeleteOptions) -> None:
@@ -184,19 +170,19 @@ def _grace(pod: Mapping[str, Any], requested: int | None) -> int:
     return 1 if grace is not None and grace < 0 else grace or 0
 
 
-def _with_policy_finalizer(thing: JsonObject, options: DeleteOptions) -> JsonObject:
+def _with_policy_finalizer(obj: JsonObject, options: DeleteOptions) -> JsonObject:
     """Return the object with the finalizer that stands for the propagation policy."""
     policy = options.propagation_policy
     if policy is None:
-        return thing
-    metadata: JsonObject = thing["metadata"]
+        return obj
+    metadata: JsonObject = obj["metadata"]
     known = get_strings(metadata, "finalizers")
-    finalizers = [each for each in known if each not in _FINALIZERS.values()]
-    if policy in _FINALIZERS:
-        finalizers.append(_FINALIZERS[policy])
+    finalizers = [each for each in known if each != _ORPHAN]
+    if policy == "Orphan":
+        finalizers.append(_ORPHAN)
     if finalizers == known:
-        return thing
-    return {**thing, "metadata": {**metadata, "finalizers": finalizers}}
+        return obj
+    return {**obj, "metadata": {**metadata, "finalizers": finalizers}}
 
 
 def _success(kind: ResourceKind, live: StoredObject) -> bytes:

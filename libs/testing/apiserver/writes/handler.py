@@ -1,4 +1,4 @@
-"""Executes each write verb on one object."""
+"""Execute each write verb on one object, and serve the kinds of written definitions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +9,9 @@ from libs.testing.apiserver.bodies import APPLY, parse_object, unknown_fields, u
 from libs.testing.apiserver.kinds.custom_resources import RESOURCE, served_kind
 from libs.testing.apiserver.kinds.kind import ResourceKind, ResourceKinds
 from libs.testing.apiserver.kinds.schema import Predicate
+from libs.testing.apiserver.kinds.status_errors import bad_request, not_found
 from libs.testing.apiserver.objects.json import JsonObject, decoded
-from libs.testing.apiserver.requests import Route, dry_run, flag
-from libs.testing.apiserver.status import bad_request, not_found
+from libs.testing.apiserver.requests import Route, flag
 from libs.testing.apiserver.store import Store, StoredObject
 from libs.testing.apiserver.writes.admission import WriteOutcome, WriteTarget, check_name
 from libs.testing.apiserver.writes.deletion import DeleteOptions, Deleter, delete_options
@@ -46,11 +46,10 @@ class CustomDefinitions:
         """Serve what a write of a definition defines, or serve it no longer."""
         if kind.resource != RESOURCE:
             return
-        if outcome.gone and outcome.before is not None:
-            self._remove(outcome.before["spec"])
-            return
         stored = self._store.of_kind(kind).get("", outcome.name)
-        if stored is None:  # after a dry run
+        if outcome.is_deleted and stored is None and outcome.before is not None:
+            self._remove(outcome.before["spec"])
+        if outcome.is_deleted or stored is None:  # possibly after a dry run
             return
         definition = decoded(stored.raw)
         spec = definition["spec"]
@@ -73,9 +72,9 @@ class CustomDefinitions:
             ),
         ]
 
-        def change(thing: JsonObject) -> JsonObject:
-            names = {"conditions": conditions, "acceptedNames": thing["spec"]["names"]}
-            return {**thing, "status": {**thing["status"], **names}}
+        def change(obj: JsonObject) -> JsonObject:
+            names = {"conditions": conditions, "acceptedNames": obj["spec"]["names"]}
+            return {**obj, "status": {**obj["status"], **names}}
 
         target = WriteTarget(kind=kind, name=live.name, subresource="status", manager=_MANAGER)
         self._writer.update(target, live, change)
@@ -102,9 +101,6 @@ def _condition(type: str, reason: str, message: str, now: str) -> JsonObject:
     }
 
 
-_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
-
-
 class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
     route: Route
     query: Mapping[str, str]
@@ -113,14 +109,12 @@ class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
     manager: str
 
     def target(self, *, name: str = "") -> WriteTarget:
-        options = _OPTIONS.get(self.route.verb, "UpdateOptions")
         return WriteTarget(
             kind=self.route.kind,
             namespace=self.route.namespace,
             name=name or self.route.name,
             subresource=self.route.subresource,
             manager=self.manager,
-            dry_run=dry_run(self.query, options=options),
         )
 
 
@@ -146,9 +140,9 @@ class WriteHandler:
     def execute(self, request: WriteRequest) -> WriteOutcome:
         match request.route.verb:
             case "create":
-                thing = self._body(request)
-                target = request.target(name=thing["metadata"].get("name") or "")
-                outcome = self._writer.create(target, thing)
+                obj = self._body(request)
+                target = request.target(name=obj["metadata"].get("name") or "")
+                outcome = self._writer.create(target, obj)
             case "update":
                 outcome = self._update(request)
             case "patch":
@@ -189,15 +183,15 @@ class WriteHandler:
 
     def _update(self, request: WriteRequest) -> WriteOutcome:
         route = request.route
-        thing = self._body(request)
+        obj = self._body(request)
         stored, target = self._find(route), request.target()
         if stored is not None:
-            return self._writer.update(target, stored, lambda _: thing, put=True)
-        metadata = thing["metadata"]
+            return self._writer.update(target, stored, lambda _: obj, put=True)
+        metadata = obj["metadata"]
         metadata["name"] = check_name(target, metadata.get("name") or "")
         if not route.kind.put_creates or route.subresource or metadata.get("uid"):
             raise not_found(route.kind, route.name)
-        return self._writer.create(target, thing)
+        return self._writer.create(target, obj)
 
     def _patch(self, request: WriteRequest) -> WriteOutcome:
         route, force = request.route, flag(request.query, "force")
@@ -214,12 +208,12 @@ class WriteHandler:
         if request.content_type not in ("", "application/json", "*/*"):
             raise unsupported_media(request.content_type)
         kind = request.route.kind
-        thing = parse_object(request.body, kind)
+        obj = parse_object(request.body, kind)
         if request.query.get("fieldValidation") == "Strict":
-            unknown = [f'unknown field "{path}"' for path in unknown_fields(thing, kind.shape)]
+            unknown = [f'unknown field "{path}"' for path in unknown_fields(obj, kind.shape)]
             if unknown:
                 raise bad_request(
                     f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
                     f"strict decoding error: {', '.join(unknown)}"
                 )
-        return thing
+        return obj

@@ -1,4 +1,7 @@
-"""Create, update and remove objects: what every write has in common."""
+"""Create, update and remove objects: defaults, field ownership, validation, storage.
+
+Nothing is awaited between reading an object and storing it, which makes resourceVersion a fence.
+"""
 
 import random
 from collections.abc import Callable, Mapping
@@ -11,11 +14,11 @@ from libs.runtime.clock import Clock
 from libs.runtime.env import Ids
 from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.kinds.names import validate_metadata
+from libs.testing.apiserver.kinds.status_errors import already_exists, invalid_object
 from libs.testing.apiserver.kinds.strategies import KindStrategy
 from libs.testing.apiserver.objects import managed_fields
 from libs.testing.apiserver.objects.json import JsonObject, decoded, encoded, get_map, ordered, pick
 from libs.testing.apiserver.objects.shapes import encoded as typed
-from libs.testing.apiserver.status import already_exists, invalid_object
 from libs.testing.apiserver.store import Store, StoredObject
 from libs.testing.apiserver.writes.admission import (
     CreateAdmission,
@@ -49,35 +52,35 @@ class ObjectWriter:
         return self._clock.now()
 
     def now(self) -> str:
-        """The current time as objects have it."""
+        """Return the current time in the format of objects."""
         return format_time(self.time())
 
     def create(
-        self, write: WriteTarget, thing: JsonObject, *, applied: JsonObject | None = None
+        self, write: WriteTarget, obj: JsonObject, *, applied: JsonObject | None = None
     ) -> WriteOutcome:
         """Create an object; `applied` is the result of an apply, with its field owners."""
         kind, strategy = write.kind, self._strategies(write.kind)
         self._admission.check_namespace(write)
-        metadata = self._admission.new_metadata(write, thing["metadata"], now=self.now())
-        thing = {**thing, "metadata": metadata}
-        status = thing.pop("status", None) if _has_status_subresource(kind) else None
-        thing = _with_defaults(kind, strategy, thing)
+        metadata = self._admission.new_metadata(write, obj["metadata"], now=self.now())
+        obj = {**obj, "metadata": metadata}
+        status = obj.pop("status", None) if _has_status_subresource(kind) else None
+        obj = _with_defaults(kind, strategy, obj)
         if applied is None:
-            thing = self._tracked(write, None, thing)
+            obj = self._tracked(write, None, obj)
         else:
-            thing["metadata"]["managedFields"] = applied["metadata"].get("managedFields")
-        metadata = thing["metadata"]
+            obj["metadata"]["managedFields"] = applied["metadata"].get("managedFields")
+        metadata = obj["metadata"]
         if kind.generations:
             metadata["generation"] = 1
         if status is not None and strategy.keeps_status:
-            thing["status"] = status
-        strategy.prepare_for_create(thing)
-        self._admission.admit(write, thing)
-        thing = typed(thing, kind.shape)
-        self._validate(kind, strategy, thing, None)
+            obj["status"] = status
+        strategy.prepare_for_create(obj)
+        self._admission.admit(write, obj)
+        obj = typed(obj, kind.shape)
+        self._validate(kind, strategy, obj, None)
         if self._store.of_kind(kind).get(write.namespace, metadata["name"]) is not None:
             raise already_exists(kind, metadata["name"])
-        return self._stored(write, thing, None, code=201)
+        return self._stored(write, obj, None, code=201)
 
     def update(
         self,
@@ -88,9 +91,9 @@ class ObjectWriter:
         put: bool = False,
         applied: bool = False,
     ) -> WriteOutcome:
-        """Change an object; nothing is stored where the change is none.
+        """Change an object; an unchanged object is not stored.
 
-        `put` is for a replacement of the object; `applied` where the change sets field owners.
+        `put` marks a replacement of the object, `applied` a change that sets field owners.
         """
         kind, strategy = write.kind, self._strategies(write.kind)
         old = decoded(live.raw)
@@ -119,44 +122,39 @@ class ObjectWriter:
     ) -> WriteOutcome:
         """Remove an object; the body of the response is `raw`, or else the last object."""
         before = decoded(live.raw)
-        last, revision = live.raw, live.revision
-        if not write.dry_run:
-            change = self._store.remove(write.kind, live)
-            last, revision = change.deleted_object(), change.revision
+        change = self._store.remove(write.kind, live)
         return WriteOutcome(
             code=code,
-            raw=raw or last,
-            bare=bool(raw),
+            raw=raw or change.deleted_object(),
+            is_status_body=bool(raw),
             name=live.name,
             uid=live.uid,
-            revision=0 if raw else revision,
-            gone=True,
+            revision=0 if raw else change.revision,
+            is_deleted=True,
             before=before,
         )
 
-    def put(self, write: WriteTarget, live: StoredObject, thing: JsonObject) -> WriteOutcome:
-        """Store a change by the server itself: no fence, no field owners, no validation."""
+    def put(self, write: WriteTarget, live: StoredObject, obj: JsonObject) -> WriteOutcome:
+        """Store a change by the server itself, without preconditions, owners and validation."""
         before = decoded(live.raw)
-        if _same(thing, before):
+        if _same(obj, before):
             return self._unchanged(live, before)
-        return self._stored(write, thing, live, before=before)
+        return self._stored(write, obj, live, before=before)
 
-    def mark(self, write: WriteTarget, live: StoredObject, thing: JsonObject) -> StoredObject:
+    def mark(self, write: WriteTarget, live: StoredObject, obj: JsonObject) -> StoredObject:
         """Store an intermediate step of a request."""
-        return self._store.put(write.kind, typed(thing, write.kind.shape), before=live)
+        return self._store.put(write.kind, typed(obj, write.kind.shape), before=live)
 
     def _restored(
         self, write: WriteTarget, strategy: KindStrategy, new: JsonObject, old: JsonObject
     ) -> JsonObject:
-        """Return the new object with the old values of what this write may not change."""
+        """Return the new object with the old values of fields that this write may not change."""
         metadata, before = new["metadata"], old["metadata"]
         if write.subresource == "status":
             chosen = metadata if strategy.shares_metadata else before
             new = {**old, "metadata": dict(chosen), **pick(new, "status")}
             new["metadata"]["managedFields"] = metadata.get("managedFields")
             metadata = new["metadata"]
-        elif write.subresource == "finalize":
-            new = {**old, "metadata": metadata, **pick(new, "spec")}
         else:
             strategy.prepare_for_update(new, old)
             if _has_status_subresource(write.kind):
@@ -187,8 +185,8 @@ class ObjectWriter:
     def _validate(
         self, kind: ResourceKind, strategy: KindStrategy, new: JsonObject, old: JsonObject | None
     ) -> None:
-        was = None if old is None else old["metadata"]
-        causes = validate_metadata(new["metadata"], old=was)
+        old_metadata = None if old is None else old["metadata"]
+        causes = validate_metadata(new["metadata"], old=old_metadata)
         if old is not None:
             causes += strategy.validate_update(new, old)
         causes += strategy.validate(new)
@@ -200,11 +198,11 @@ class ObjectWriter:
     def _remove_released(
         self, write: WriteTarget, live: StoredObject, new: JsonObject, old: JsonObject
     ) -> WriteOutcome:
-        """Remove an object whose last finalizer is gone; the response shows it as still present."""
+        """Remove an object without finalizers; the response shows it as still present."""
         new["metadata"]["resourceVersion"] = str(live.revision)
         outcome = self.remove(write, live, raw=encoded(ordered(new)))
         return msgspec.structs.replace(
-            outcome, bare=False, revision=live.revision, before=old, after=new
+            outcome, is_status_body=False, revision=live.revision, before=old, after=new
         )
 
     def _unchanged(self, live: StoredObject, old: JsonObject) -> WriteOutcome:
@@ -220,35 +218,26 @@ class ObjectWriter:
     def _stored(
         self,
         write: WriteTarget,
-        thing: JsonObject,
+        obj: JsonObject,
         live: StoredObject | None,
         *,
         code: int = 200,
         before: JsonObject | None = None,
     ) -> WriteOutcome:
-        kind = write.kind
-        if write.dry_run:
-            if live is not None:
-                version = {"resourceVersion": str(live.revision)}
-                thing = {**thing, "metadata": {**thing["metadata"], **version}}
-            raw, revision = encoded(ordered(thing)), 0
-        else:
-            stored = self._store.put(kind, thing, before=live)
-            raw, revision = stored.raw, stored.revision
-        metadata = thing["metadata"]
+        stored = self._store.put(write.kind, obj, before=live)
         return WriteOutcome(
             code=code,
-            raw=raw,
-            name=metadata["name"],
-            uid=metadata["uid"],
-            revision=revision,
+            raw=stored.raw,
+            name=stored.name,
+            uid=stored.uid,
+            revision=stored.revision,
             before=before,
-            after=thing,
+            after=obj,
         )
 
 
 def format_time(time: float) -> str:
-    """Format a time as objects have it, in whole seconds."""
+    """Format a time in the format of objects, in whole seconds."""
     return datetime.fromtimestamp(int(time), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -256,11 +245,11 @@ def _has_status_subresource(kind: ResourceKind) -> bool:
     return "status" in kind.subresources
 
 
-def _with_defaults(kind: ResourceKind, strategy: KindStrategy, thing: JsonObject) -> JsonObject:
+def _with_defaults(kind: ResourceKind, strategy: KindStrategy, obj: JsonObject) -> JsonObject:
     if kind.schema is not None:
-        thing = kind.schema.default(kind.schema.prune(thing))
-    strategy.set_defaults(thing)
-    return thing
+        obj = kind.schema.default(kind.schema.prune(obj))
+    strategy.set_defaults(obj)
+    return obj
 
 
 def _same(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Merge patches, strategic merge patches, and server-side apply."""
+"""JSON patches, merge patches, strategic merge patches, and server-side apply."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
@@ -7,18 +7,16 @@ import msgspec
 
 from libs.testing.apiserver.bodies import APPLY, checked_object, parse_json
 from libs.testing.apiserver.kinds.kind import ResourceKind
+from libs.testing.apiserver.kinds.status_errors import (
+    bad_request,
+    conflict,
+    invalid_options,
+    not_found,
+)
 from libs.testing.apiserver.objects.apply import apply
 from libs.testing.apiserver.objects.json import JsonObject
 from libs.testing.apiserver.objects.shapes import ANYTHING, MergeShape
-from libs.testing.apiserver.status import (
-    StatusError,
-    bad_request,
-    conflict,
-    forbidden,
-    invalid_options,
-    not_found,
-    required,
-)
+from libs.testing.apiserver.status import StatusError, forbidden, required
 from libs.testing.apiserver.store import StoredObject
 from libs.testing.apiserver.writes.admission import (
     WriteOutcome,
@@ -59,14 +57,14 @@ def patch_function(
     except msgspec.DecodeError as error:
         raise bad_request("invalid JSON patch") from error
 
-    def patched(thing: JsonObject) -> JsonObject:
+    def patched(live: JsonObject) -> JsonObject:
         if content_type == JSON_PATCH:
-            result = json_patch(thing, patch)
+            result = json_patch(live, patch)
         elif content_type == MERGE:
-            result = merge_patch(thing, patch)
+            result = merge_patch(live, patch)
         else:
-            result = strategic_patch(thing, patch, kind.shape)
-        return checked_object(result, kind, thing)
+            result = strategic_patch(live, patch, kind.shape)
+        return checked_object(result, kind, live)
 
     return patched
 
@@ -88,9 +86,9 @@ class Applier:
                 raise not_found(kind, write.name)
             return self._create(write, desired, force=force)
 
-        def merged(thing: JsonObject) -> JsonObject:
-            result = self._merge(write, thing, desired, force=force)
-            # The applier's own preconditions, or the live values, which always hold.
+        def merged(stored: JsonObject) -> JsonObject:
+            result = self._merge(write, stored, desired, force=force)
+            # Without preconditions of the applier, the live values always match.
             current = {"uid": live.uid, "resourceVersion": str(live.revision)}
             fence = {name: desired["metadata"].get(name) or current[name] for name in current}
             return {**result, "metadata": {**result["metadata"], **fence}}
@@ -126,7 +124,7 @@ class Applier:
 
 
 def _writable(write: WriteTarget, desired: Mapping[str, Any]) -> JsonObject:
-    """Return the part that this path can change, and that its applier may own."""
+    """Return the fields that this path can change and its applier can own."""
     if write.subresource == "status":
         metadata: JsonObject = desired["metadata"]
         if write.kind.custom:
@@ -182,19 +180,19 @@ def _apply_operation(obj: Any, operation: Mapping[str, Any]) -> None:
     for step in steps[:-1]:
         obj = cast("list[Any]", obj)[int(step)] if isinstance(obj, list) else obj[step]
     container, last = obj, steps[-1]
-    at: Any = last
+    index: Any = last
     if isinstance(container, list):
         items = cast("list[Any]", container)
-        at = len(items) if last == "-" else int(last)
+        index = len(items) if last == "-" else int(last)
     match operation["op"]:
-        case "test" if container[at] == operation.get("value"):
+        case "test" if container[index] == operation.get("value"):
             return
         case "add" if isinstance(container, list):
-            cast("list[Any]", container).insert(at, operation.get("value"))
+            cast("list[Any]", container).insert(index, operation.get("value"))
         case "add" | "replace":
-            container[at] = operation.get("value")
+            container[index] = operation.get("value")
         case "remove":
-            del container[at]
+            del container[index]
         case op:
             raise ValueError(f"cannot apply {op!r} at {operation['path']!r}")
 
@@ -225,7 +223,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def strategic_patch(obj: Mapping[str, Any], patch: Any, shape: MergeShape) -> dict[str, Any]:
-    """Return the object with the entries of the patch, lists merged as the shape says."""
+    """Return the object with the entries of the patch, with lists merged by their shape."""
     if not isinstance(patch, dict):
         raise StatusError(400, "BadRequest", "invalid JSON document")
     result = dict(obj)
@@ -279,7 +277,7 @@ def _merged_list(items: list[Any], patch: list[Any], shape: MergeShape) -> list[
 
 
 def _in_order(merged: list[Any], patch: list[Any], items: list[Any]) -> list[Any]:
-    """Put patched values in the patch's order, and others before the next that they preceded."""
+    """Order patched values as in the patch; other values stay before those that they preceded."""
 
     def rank(order: list[Any], value: Any) -> int:
         return order.index(value) if value in order else -1

@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from libs.testing.apiserver.kinds.kind import ResourceKind, ResourceKinds
+from libs.testing.apiserver.kinds.status_errors import bad_request
 from libs.testing.apiserver.objects.json import JsonObject, decoded, encoded, get_map, get_maps
 from libs.testing.apiserver.objects.selectors import from_object
-from libs.testing.apiserver.status import StatusError, bad_request
+from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.store import Store, StoredObject
 from libs.testing.apiserver.writes.admission import WriteOutcome, WriteTarget
 from libs.testing.apiserver.writes.deletion import DeleteOptions, Deleter, check_preconditions
@@ -58,8 +59,6 @@ class Evictor:
         if eviction.metadata.name != live.name:
             raise bad_request("name in URL does not match name in Eviction object")
         options = eviction.delete_options or DeleteOptions()
-        if options.dry_run:
-            write = msgspec.structs.replace(write, dry_run=True)
         pod = decoded(live.raw)
         if not _needs_no_budget(pod):
             self._consume_budget(write, pod)
@@ -69,13 +68,12 @@ class Evictor:
         self, write: WriteTarget, live: StoredObject, pod: JsonObject, options: DeleteOptions
     ) -> WriteOutcome:
         check_preconditions(write.kind, live, options)
-        if not write.dry_run:
-            live = self._writer.mark(write, live, _disrupted(pod, self._writer.now()))
-            # The revision was checked before the mark changed it.
-            options = options.without_revision()
+        live = self._writer.mark(write, live, _disrupted(pod, self._writer.now()))
+        # The revision was checked before the mark changed it.
+        options = options.without_revision()
         outcome = self._deleter.delete(write, live, options)
         return msgspec.structs.replace(
-            outcome, code=201, raw=_SUCCESS, bare=True, revision=0, before=pod
+            outcome, code=201, raw=_SUCCESS, is_status_body=True, revision=0, before=pod
         )
 
     def _consume_budget(self, write: WriteTarget, pod: JsonObject) -> None:
@@ -83,42 +81,42 @@ class Evictor:
         if not budgets:
             return
         if len(budgets) > 1:
-            words = (
+            message = (
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource "
                 "does not support."
             )
-            raise StatusError(500, "", words)
+            raise StatusError(500, "", message)
         kind, stored, budget = budgets[0]
         status = get_map(budget, "status")
         if not _ready(pod) and _allows_unhealthy(budget):
             return
         _check_budget(budget)
-        left = status["disruptionsAllowed"] - 1
+        remaining = status["disruptionsAllowed"] - 1
         now = self._writer.now()
         disrupted = get_map(status, "disruptedPods")
         consumed: JsonObject = {
             **status,
-            "disruptionsAllowed": left,
+            "disruptionsAllowed": remaining,
             "disruptedPods": {**disrupted, pod["metadata"]["name"]: now},
         }
-        if not left:
+        if not remaining:
             consumed["conditions"] = _exhausted(budget, now)
-        into = msgspec.structs.replace(
+        budget_write = msgspec.structs.replace(
             write, kind=kind, name=stored.name, subresource="status", manager=_MANAGER
         )
-        self._writer.update(into, stored, lambda thing: {**thing, "status": consumed}, put=True)
+        self._writer.update(budget_write, stored, lambda obj: {**obj, "status": consumed}, put=True)
 
     def _budgets(self, pod: JsonObject) -> list[tuple[ResourceKind, StoredObject, JsonObject]]:
         kind = self._kinds.by_path("policy", "v1", "poddisruptionbudgets")
         if kind is None:
             return []
         labels = get_map(pod, "metadata", "labels")
-        found: list[tuple[ResourceKind, StoredObject, JsonObject]] = []
+        budgets: list[tuple[ResourceKind, StoredObject, JsonObject]] = []
         for stored in self._store.of_kind(kind).select(pod["metadata"]["namespace"]):
             budget = decoded(stored.raw)
             if from_object(get_map(budget, "spec").get("selector"))(labels):
-                found.append((kind, stored, budget))
-        return found
+                budgets.append((kind, stored, budget))
+        return budgets
 
 
 def bind(
@@ -155,7 +153,7 @@ def bind(
         },
     }
     outcome = writer.put(write, live, bound)
-    return msgspec.structs.replace(outcome, code=201, raw=_SUCCESS, bare=True, revision=0)
+    return msgspec.structs.replace(outcome, code=201, raw=_SUCCESS, is_status_body=True, revision=0)
 
 
 def _needs_no_budget(pod: Mapping[str, Any]) -> bool:
@@ -167,7 +165,10 @@ def _needs_no_budget(pod: Mapping[str, Any]) -> bool:
 
 def _ready(pod: Mapping[str, Any]) -> bool:
     conditions = get_maps(pod, "status", "conditions")
-    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in conditions
+    )
 
 
 def _allows_unhealthy(budget: Mapping[str, Any]) -> bool:
@@ -226,16 +227,16 @@ def _disrupted(pod: JsonObject, now: str) -> JsonObject:
 
 
 def _with_condition(status: Mapping[str, Any], condition: JsonObject) -> list[JsonObject]:
-    """Return the conditions with this one; its transition time stays if its status does."""
-    known = get_maps(status, "conditions")
+    """Return the conditions with this one; an unchanged status keeps its transition time."""
+    conditions = get_maps(status, "conditions")
     result: list[JsonObject] = []
-    found = False
-    for each in known:
-        if each.get("type") != condition["type"]:
-            result.append(each)
+    is_replaced = False
+    for existing in conditions:
+        if existing.get("type") != condition["type"]:
+            result.append(existing)
             continue
-        found = True
-        same = each.get("status") == condition["status"]
-        since = each.get("lastTransitionTime") if same else condition["lastTransitionTime"]
+        is_replaced = True
+        same = existing.get("status") == condition["status"]
+        since = existing.get("lastTransitionTime") if same else condition["lastTransitionTime"]
         result.append({**condition, "lastTransitionTime": since})
-    return result if found else [*result, condition]
+    return result if is_replaced else [*result, condition]

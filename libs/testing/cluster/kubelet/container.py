@@ -1,7 +1,7 @@
-"""The interface of processes that run inside simulated containers.
+"""Simulated containers, their processes, and the status of their pod.
 
 For a container with a process, the process decides when it is ready and how it ends; the world's
-model only says how long the start takes. For a container without one, the model decides all.
+model gives only the duration of the start. Without a process, the model decides everything.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class ContainerInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessEvents(Protocol):
-    """What a process reports to its kubelet; ignored after the container has ended."""
+    """The events that a process reports to its kubelet; ignored after the container's end."""
 
     def ready(self, ready: bool) -> None:
         """Set the result of the readiness probe."""
@@ -42,7 +42,7 @@ class ContainerProcess(Protocol):
     """A process in a container. The methods return at once; work runs in tasks."""
 
     def begin(self, instance: ContainerInstance, events: ProcessEvents, /) -> None:
-        """The container has started."""
+        """Handle the start of the container."""
         ...
 
     def stop(self, instance: ContainerInstance) -> None:
@@ -50,7 +50,7 @@ class ContainerProcess(Protocol):
         ...
 
     def end(self, instance: ContainerInstance) -> None:
-        """The container is gone: exited, killed, or lost with its machine."""
+        """Handle the end of the container: exited, killed, or lost with its machine."""
         ...
 
 
@@ -69,7 +69,7 @@ FORGIVEN_AFTER = 600.0
 
 KILLED = 137
 LOST = 255
-"""Exit codes of a killed container, and of one whose machine went down."""
+"""Exit codes of a killed container, and of a container on a machine that lost power."""
 
 
 class ContainerPhase(Enum):
@@ -89,17 +89,17 @@ class ContainerExit:
     container_id: str
     code: int
     started_at: float
-    at: float
+    ended_at: float
 
     def as_status(self) -> dict[str, Any]:
-        """Return it in the form of `state` and `lastState`."""
+        """Return the exit in the form of `state` and `lastState`."""
         reason = {0: "Completed", LOST: "Unknown"}.get(self.code, "Error")
         return {
             "terminated": {
                 "exitCode": self.code,
                 "reason": reason,
                 "startedAt": format_time(self.started_at),
-                "finishedAt": format_time(self.at),
+                "finishedAt": format_time(self.ended_at),
                 "containerID": self.container_id,
             }
         }
@@ -122,7 +122,7 @@ class SimulatedContainer:
     process: ContainerProcess | None = None
     restarts: int = 0
     failures: int = 0
-    """Consecutive, for the back-off."""
+    """Consecutive failures, for the back-off."""
     last: ContainerExit | None = None
 
     @property
@@ -133,12 +133,12 @@ class SimulatedContainer:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended successfully, for good."""
+        """Whether the container has ended successfully and is not restarted."""
         return self.state is ContainerPhase.ENDED and self.last is not None and self.last.code == 0
 
-    def backoff(self, at: float) -> float:
+    def backoff(self, time: float) -> float:
         """Return the delay until the next start; none after the first failure."""
-        if at - self.started_at >= FORGIVEN_AFTER:
+        if time - self.started_at >= FORGIVEN_AFTER:
             self.failures = 0
         self.failures += 1
         if self.failures == 1:
@@ -178,7 +178,7 @@ class SimulatedContainer:
 
 
 def pod_phase(containers: Sequence[SimulatedContainer]) -> str:
-    """Return the pod's phase, as its containers imply it."""
+    """Return the pod's phase, derived from its containers."""
     init_containers = [container for container in containers if container.init]
     if any(
         container.state is ContainerPhase.ENDED and not container.done

@@ -8,7 +8,6 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 
-from libs.forecast.world import WorldModel
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
@@ -21,6 +20,7 @@ from libs.testing.cluster.kubelet.container import ProcessFactory, no_process
 from libs.testing.cluster.kubelet.kubelet import SimulatedKubelet
 from libs.testing.cluster.patches import patch_status
 from libs.testing.cluster.views import LEASES, NODES, PODS, Node, Pod
+from libs.testing.stage.worlds import MachineModel
 
 KubeFor = Callable[[str, str], Kube]
 """Creates a client for a user and a field manager."""
@@ -44,7 +44,7 @@ class KubeletFleet:
         self,
         kube_for: KubeFor,
         *,
-        model: WorldModel,
+        model: MachineModel,
         env: Env,
         processes: ProcessFactory = no_process,
         lease_every: float = LEASE_EVERY,
@@ -161,9 +161,6 @@ class KubeletFleet:
         except AlreadyExists:
             node = await kubelet.kube.get(NODES, kubelet.name)
             await patch_status(kubelet.kube, NODES, node, self._node_status(kubelet, node))
-        else:
-            if kubelet.devices:
-                await patch_status(kubelet.kube, NODES, node, self._node_status(kubelet, node))
         kubelet.node_uid = node.metadata.uid
         await self._acquire_lease(kubelet)
 
@@ -171,13 +168,10 @@ class KubeletFleet:
         now = self._clock.now()
         ready = node.condition("Ready")
         since = ready.last_transition_time if ready is not None and ready.status == "True" else ""
-        counts = {resource: str(count) for resource, count in kubelet.devices.items()}
         info = hw.node_info(boot_id=kubelet.boot_id, kernel=kubelet.kernel, machine=kubelet.name)
         return {
             "conditions": hw.conditions(now=now, since=since),
             "nodeInfo": info,
-            "capacity": counts,
-            "allocatable": counts,
         }
 
     async def _acquire_lease(self, kubelet: SimulatedKubelet) -> None:

@@ -5,13 +5,13 @@ Time and requests belong to the fleet.
 
 from collections.abc import Callable, Iterator
 
-from libs.forecast.world import WorldModel
 from libs.kube.client import Kube
 from libs.runtime.env import Env, Ids
 from libs.testing.cluster.kubelet.container import ProcessFactory
 from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.kubelet.pod_lifecycle import PodHost, PodLifecycle
 from libs.testing.cluster.views import Pod
+from libs.testing.stage.worlds import MachineModel
 
 OnChange = Callable[["SimulatedKubelet", str], None]
 """Called with the kubelet and the key to reconcile: `node`, `lease`, or the uid of a pod."""
@@ -26,7 +26,7 @@ class SimulatedKubelet:
         number: int,
         addresses: Iterator[str],
         kube: Kube,
-        model: WorldModel,
+        model: MachineModel,
         processes: ProcessFactory,
         env: Env,
         on_change: OnChange,
@@ -42,7 +42,6 @@ class SimulatedKubelet:
         self.is_connected = True
         self.is_on = True
         self.pods: dict[str, PodLifecycle] = {}
-        self._devices: dict[str, int] = {}
         self._boots = 0
         self._clock = env.clock
         self._ids = env.ids
@@ -63,13 +62,8 @@ class SimulatedKubelet:
     def boot_id(self) -> str:
         return self._host.boot_id
 
-    @property
-    def devices(self) -> dict[str, int]:
-        """Counts from device plugins by resource; zero for a plugin that has to register again."""
-        return dict(self._devices)
-
     def disconnect(self) -> None:
-        """Cut the network; what runs on the machine goes on."""
+        """Cut the network; the machine keeps running."""
         self.is_connected = False
 
     def reconnect(self) -> None:
@@ -93,19 +87,18 @@ class SimulatedKubelet:
             lifecycle.kill(self._clock.now())
 
     def power_on(self, *, kernel: str = "") -> None:
-        """Boot, possibly another kernel from now on; device plugins have to register again."""
+        """Boot, possibly another kernel from now on."""
         if self.is_on:
             return
         self.is_on = True
         self.kernel = kernel or self.kernel
         self._host.boot_id = new_boot_id(self._ids)
-        self._devices = dict.fromkeys(self._devices, 0)
         for lifecycle in self.pods.values():
             lifecycle.restart(self._clock.now())
         self.reconnect()
 
     async def reboot(self, *, kernel: str = "") -> bool:
-        """Power off, and on again after the boot; False where the model lets the boot never end."""
+        """Power off, and on again after the boot; return False if the boot never ends."""
         self.power_off()
         span = self._host.model.boot(self.name, self._boots)
         self._boots += 1
@@ -119,12 +112,6 @@ class SimulatedKubelet:
         """Create the Node again, like a kubelet restarted after its Node was deleted."""
         self.node_uid = ""
         self._on_change(self, "node")
-
-    def set_devices(self, resource: str, count: int) -> None:
-        """Report a device plugin's number of healthy devices."""
-        if self._devices.get(resource) != count:
-            self._devices[resource] = count
-            self._on_change(self, "node")
 
     def pod_updated(self, pod: Pod) -> None:
         """Handle a new or changed pod of this machine."""
@@ -148,7 +135,7 @@ class SimulatedKubelet:
         self._on_change(self, uid)
 
     def pod_deleted(self, uid: str) -> None:
-        """Kill what still runs of a pod that the server no longer has."""
+        """Kill the containers of a pod that the server no longer has."""
         if self.is_connected and (lifecycle := self.pods.pop(uid, None)) is not None:
             lifecycle.kill(self._clock.now())
 

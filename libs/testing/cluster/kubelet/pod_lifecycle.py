@@ -1,14 +1,14 @@
 """The lifecycle of one pod on one machine: containers start, get ready, fail, restart and stop.
 
-Driven from outside: `advance(now)` plays everything due by then, `next` is the next due time,
-`status` is what to write to the API server. Durations come from the world's model.
+The caller drives it: `advance(now)` handles all due events, `next` is the next due time,
+`status` is the status to write to the API server. Durations come from the world's model.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from libs.forecast.world import ProcessEnd, WorldModel
+from libs.forecast.world import ProcessEnd
 from libs.runtime.clock import Clock
 from libs.runtime.env import Ids
 from libs.testing.cluster.kubelet.container import (
@@ -23,18 +23,19 @@ from libs.testing.cluster.kubelet.container import (
     pod_phase,
 )
 from libs.testing.cluster.views import Pod
+from libs.testing.stage.worlds import MachineModel
 
 
 @dataclass(slots=True, kw_only=True)
 class PodHost:
-    """What the pods of one machine share."""
+    """The state that the pods of one machine share."""
 
     node: str
     ip: str
     addresses: Iterator[str]
-    """One for each pod."""
+    """IP addresses for pods, one for each."""
     boot_id: str
-    model: WorldModel
+    model: MachineModel
     clock: Clock
     ids: Ids
     processes: ProcessFactory
@@ -99,7 +100,7 @@ class PodLifecycle:
 
     @property
     def gone(self) -> bool:
-        """Whether it is stopping and nothing runs any more."""
+        """Whether the pod is stopping and no container runs any more."""
         return self.stopping and all(
             container.state is not ContainerPhase.RUNNING for container in self.containers
         )
@@ -110,11 +111,11 @@ class PodLifecycle:
         return pod_phase(self.containers) in ("Succeeded", "Failed")
 
     def advance(self, now: float) -> None:
-        """Play everything that was due by now, in order of time."""
-        while (at := self.next) is not None and at <= now:
+        """Handle all events that are due by now, in order of time."""
+        while (time := self.next) is not None and time <= now:
             for container in self.containers:
-                if container.next == at:
-                    self._play_event(container, at)
+                if container.next == time:
+                    self._handle_event(container, time)
 
     def stop(self, now: float, *, grace: float) -> None:
         """Terminate the containers within the grace period."""
@@ -135,7 +136,7 @@ class PodLifecycle:
             container.state, container.due = ContainerPhase.WAITING, None
 
     def restart(self, now: float) -> None:
-        """Start again after a boot, from the first init container, what had not ended for good."""
+        """Restart the unfinished containers after a boot, from the first init container."""
         if self.over or self.stopping:
             return
         never = self.pod.spec.restart_policy == "Never"
@@ -147,15 +148,15 @@ class PodLifecycle:
                 container.state, container.failures = ContainerPhase.WAITING, 0
         self._start_next(now)
 
-    def _play_event(self, container: SimulatedContainer, at: float) -> None:
+    def _handle_event(self, container: SimulatedContainer, time: float) -> None:
         if container.state in (ContainerPhase.CREATING, ContainerPhase.BACKING_OFF):
-            self._start(container, at)
-        elif container.ready_due == at:
+            self._start(container, time)
+        elif container.ready_due == time:
             container.ready, container.ready_due = True, None
         else:
-            self._handle_exit(container, at, container.code)
+            self._handle_exit(container, time, container.code)
 
-    def _start_next(self, at: float) -> None:
+    def _start_next(self, time: float) -> None:
         """Start the next init container, or all main containers."""
         remaining = [
             container
@@ -169,16 +170,16 @@ class PodLifecycle:
                 span = self._host.model.pull(self._host.node, self.workload, container.name)
                 pull = span.seconds
             container.state = ContainerPhase.CREATING
-            container.due = None if pull is None else at + pull
+            container.due = None if pull is None else time + pull
 
-    def _start(self, container: SimulatedContainer, at: float) -> None:
+    def _start(self, container: SimulatedContainer, time: float) -> None:
         host = self._host
         attempt = host.attempt(self.workload, container.name)
         if container.last is not None:
             container.restarts += 1
         container.state, container.started_at, container.due, container.ready = (
             ContainerPhase.RUNNING,
-            at,
+            time,
             None,
             False,
         )
@@ -199,11 +200,11 @@ class PodLifecycle:
             return
         key = (host.node, self.workload, container.name, attempt)
         ending = self._ending(container, key)
-        container.due = None if ending.after is None else at + ending.after
+        container.due = None if ending.after is None else time + ending.after
         container.code = ending.exit_code
         if not container.init:
             ready = host.model.ready(*key).seconds
-            container.ready_due = None if ready is None else at + ready
+            container.ready_due = None if ready is None else time + ready
 
     def _ending(self, container: SimulatedContainer, key: tuple[str, str, str, int]) -> ProcessEnd:
         model = self._host.model
@@ -226,22 +227,28 @@ class PodLifecycle:
         if container.due is None or end < container.due:
             container.due, container.code = end, 0 if in_time else KILLED
 
-    def _handle_exit(self, container: SimulatedContainer, at: float, code: int) -> None:
-        self._record_exit(container, at, code)
+    def _handle_exit(self, container: SimulatedContainer, time: float, code: int) -> None:
+        self._record_exit(container, time, code)
         policy = self.pod.spec.restart_policy
         restarts_again = code != 0 if container.init or policy == "OnFailure" else True
         if self.stopping or policy == "Never":
             restarts_again = False
         if restarts_again:
-            container.state, container.due = ContainerPhase.BACKING_OFF, at + container.backoff(at)
+            container.state, container.due = (
+                ContainerPhase.BACKING_OFF,
+                time + container.backoff(time),
+            )
         elif container.init and code == 0 and not self.stopping:
-            self._start_next(at)
+            self._start_next(time)
 
-    def _record_exit(self, container: SimulatedContainer, at: float, code: int) -> None:
+    def _record_exit(self, container: SimulatedContainer, time: float, code: int) -> None:
         instance, process = container.instance, container.process
         assert instance is not None  # noqa: S101  (called for running containers only)
         container.last = ContainerExit(
-            container_id=instance.container_id, code=code, started_at=container.started_at, at=at
+            container_id=instance.container_id,
+            code=code,
+            started_at=container.started_at,
+            ended_at=time,
         )
         container.state, container.due, container.ready_due, container.ready = (
             ContainerPhase.ENDED,
@@ -266,7 +273,7 @@ class PodLifecycle:
         self.pod_updated(self.pod)
 
     def pod_updated(self, pod: Pod) -> None:
-        """Take the server's pod; plan another write where our Ready condition was overwritten."""
+        """Update the pod; write the status again if our Ready condition was overwritten."""
         self.pod = pod
         if self.written is None or int(pod.metadata.resource_version) <= self._revision:
             return
@@ -281,7 +288,7 @@ class PodLifecycle:
             self._on_change()
 
     def process_exited(self, container: SimulatedContainer, container_id: str, code: int) -> None:
-        """The next `advance` plays the exit."""
+        """Record the exit; the next `advance` handles it."""
         if container.instance is not None and container.instance.container_id == container_id:
             container.due, container.code = self._host.clock.now(), code
             self._on_change()

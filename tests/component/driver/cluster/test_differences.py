@@ -1,4 +1,4 @@
-"""What was applied differs in nothing from what is rendered, whatever a server makes of it."""
+"""An applied object does not differ from the rendered one, whatever the server adds or rewrites."""
 
 from typing import Any
 
@@ -19,12 +19,15 @@ from tests.unit.policy.situations import FILES, SETTINGS, SITUATIONS, Situation
 from tests.unit.policy.test_render import FIELDS, full_policies
 
 RBAC = "rbac.authorization.k8s.io/v1"
-AMOUNTS = {"limits": {"cpu": 2, "memory": "2e9"}, "requests": {"cpu": "0.5", "memory": 1073741824}}
+QUANTITIES = {
+    "limits": {"cpu": 2, "memory": "2e9"},
+    "requests": {"cpu": "0.5", "memory": 1073741824},
+}
 
 
 @pytest.fixture
 async def wire(server: ServerUnderTest) -> Transport:
-    """To a server with the namespace of the operands, as somebody who may do everything."""
+    """An admin connection to a server that has the namespace of the operands."""
     wire = server.wire(ADMIN)
     for obj in installation_objects(SETTINGS.namespace):
         if obj["apiVersion"] != RBAC:
@@ -32,8 +35,8 @@ async def wire(server: ServerUnderTest) -> Transport:
     return wire
 
 
-async def kept(wire: Transport, obj: dict[str, Any]) -> Object:
-    """The object as the server would keep it."""
+async def stored_form(wire: Transport, obj: dict[str, Any]) -> Object:
+    """Return the object as the server would store it."""
     path = object_path(obj)
     status, _, answer = await send(
         wire, "PATCH", path, obj, content=APPLY_PATCH, force="true", dryRun="All"
@@ -44,32 +47,36 @@ async def kept(wire: Transport, obj: dict[str, Any]) -> Object:
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-async def test_what_was_applied_differs_in_nothing(wire: Transport, name: str) -> None:
+async def test_an_applied_object_has_no_difference(wire: Transport, name: str) -> None:
     for obj in goldens.golden_objects(name):
-        there = await kept(wire, obj)
-        assert resources.is_ours(there)
-        assert difference(obj, there) == "", obj["metadata"]["name"]
+        stored = await stored_form(wire, obj)
+        assert resources.is_ours(stored)
+        assert difference(obj, stored) == "", obj["metadata"]["name"]
 
 
 @pytest.mark.parametrize("ground", ["real"], indirect=True)
-async def test_no_field_of_any_policy_is_kept_in_another_form(wire: Transport) -> None:
+async def test_no_policy_field_is_stored_in_another_form(wire: Transport) -> None:
     files = {**FILES, "r": ["a.list"], "c": ["ca.crt"], "k": ["nvidia.conf"]}
-    tried: dict[bytes, str] = {}
+    differences: dict[bytes, str] = {}
     for kind, path in FIELDS:
         objects = full_policies(kind, path)
         put(objects[-1]["spec"], path, MODEL[kind][path])
-        for made in Situation(objects, config_maps=files).rendering().objects:
-            text = msgspec.json.encode(made.object)
-            if text not in tried:
-                tried[text] = difference(made.object, await kept(wire, made.object))
-                assert tried[text] == "", (kind, path, made.name)
-    assert len(tried) > len(FIELDS)
+        for created in Situation(objects, config_maps=files).rendering().objects:
+            text = msgspec.json.encode(created.object)
+            if text not in differences:
+                differences[text] = difference(
+                    created.object, await stored_form(wire, created.object)
+                )
+                assert differences[text] == "", (kind, path, created.name)
+    assert len(differences) > len(FIELDS)
 
 
 @pytest.mark.parametrize("ground", ["real"], indirect=True)
-async def test_amounts_are_the_same_however_they_are_written(wire: Transport) -> None:
-    toolkit = {"resources": AMOUNTS, "env": [{"name": "EMPTY", "value": ""}]}
-    objects = [{**one} for one in SITUATIONS["one-driver-for-all"].objects]
+async def test_equal_quantities_in_different_notations_are_no_difference(wire: Transport) -> None:
+    toolkit = {"resources": QUANTITIES, "env": [{"name": "EMPTY", "value": ""}]}
+    objects = [{**each} for each in SITUATIONS["one-driver-for-all"].objects]
     objects[0]["spec"] = {**objects[0]["spec"], "toolkit": toolkit}
-    for made in Situation(objects).rendering().objects:
-        assert difference(made.object, await kept(wire, made.object)) == "", made.name
+    for created in Situation(objects).rendering().objects:
+        assert difference(created.object, await stored_form(wire, created.object)) == "", (
+            created.name
+        )

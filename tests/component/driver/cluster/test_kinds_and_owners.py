@@ -1,4 +1,4 @@
-"""Kinds that nobody has installed, and which driver has which node."""
+"""Kinds that are not installed, and the owner labels of nodes."""
 
 import logging
 
@@ -8,61 +8,57 @@ from libs.policy.crds import crd_manifests
 from libs.policy.validation import OWNER_LABEL
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from services.driver.cluster import resources
-from tests.component.driver.cluster.world import AGENTS, World, play
+from tests.component.driver.cluster.world import AGENTS, World, in_world
 from tests.component.processes import user_of
 from tests.unit.policy.situations import cluster_policy, crd_mode_policy, nvidia_driver
 
 
-def test_kinds_that_are_not_there_are_waited_for_in_silence(
-    caplog: pytest.LogCaptureFixture,
+@in_world
+async def test_missing_kinds_are_waited_for_without_warnings(
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(world: World) -> None:
-        await world.install(crds=[])
-        world.add_kubelet("a")
-        await world.sleep(5)
-        role = await world.lead()
-        assert role.service.unready_reasons() == []
-        assert sorted(await world.daemon_sets()) == AGENTS
-        assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
-        # Each of the kinds is asked for every ten seconds, and nothing else.
-        await world.install_crds(["clusterpolicies.nvidia.com"])
-        await world.apply(cluster_policy())
-        await world.sleep(30)
-        assert len(await world.drivers()) == 1
-        await world.install_crds(crd_manifests())
-        await world.sleep(60)
-        assert await world.state() == "notReady"
-        assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
-
-    play(story)
+    await world.install(crds=[])
+    world.add_kubelet("a")
+    await world.sleep(5)
+    role = await world.lead()
+    assert role.service.unready_reasons() == []
+    assert sorted(await world.daemon_sets()) == AGENTS
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+    # Missing kinds are requested again every ten seconds.
+    await world.install_crds(["clusterpolicies.nvidia.com"])
+    await world.apply(cluster_policy())
+    await world.sleep(30)
+    assert len(await world.drivers()) == 1
+    await world.install_crds(crd_manifests())
+    await world.sleep(60)
+    assert await world.state() == "notReady"
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
-def test_nothing_is_decided_before_it_is_known_what_there_is() -> None:
-    async def story(world: World) -> None:
-        await world.install()
-        await world.apply(cluster_policy())
-        blind = Fault(
-            effect=RefuseRequest(500),
-            kind="ClusterPolicy",
-            verbs=("get", "list"),
-            user=user_of(World.WRITER),
-        )
-        world.server.faults.add(blind)
-        role = await world.lead()
-        assert world.revisions() == []
-        (why,) = role.service.unready_reasons()
-        assert "clusterpolicies" in why
-        world.server.faults.clear()
-        await world.sleep(60)
-        assert role.service.unready_reasons() == []
-        assert sorted(await world.daemon_sets()) == AGENTS
-
-    play(story)
+@in_world
+async def test_nothing_is_written_before_the_policies_are_listed(world: World) -> None:
+    await world.install()
+    await world.apply(cluster_policy())
+    fault = Fault(
+        effect=RefuseRequest(500),
+        kind="ClusterPolicy",
+        verbs=("get", "list"),
+        user=user_of(World.WRITER),
+    )
+    world.server.faults.add(fault)
+    role = await world.lead()
+    assert world.revisions() == []
+    (reason,) = role.service.unready_reasons()
+    assert "clusterpolicies" in reason
+    world.server.faults.clear()
+    await world.sleep(60)
+    assert role.service.unready_reasons() == []
+    assert sorted(await world.daemon_sets()) == AGENTS
 
 
 async def owners(world: World) -> dict[str, str | None]:
     page = await world.kube.list_page(resources.NODES)
-    return {one.metadata.name: one.metadata.labels.get(OWNER_LABEL) for one in page.items}
+    return {each.metadata.name: each.metadata.labels.get(OWNER_LABEL) for each in page.items}
 
 
 async def two_pools(world: World) -> None:
@@ -76,91 +72,85 @@ async def two_pools(world: World) -> None:
     await world.sleep(5)
 
 
-def test_each_node_gets_its_driver_label_once() -> None:
-    async def story(world: World) -> None:
-        await two_pools(world)
-        await world.lead()
-        assert await owners(world) == {"a": "rest", "b": "canary", "plain": None}
-        assert [name for _, kind, name in world.written if kind == "Node"] == ["a", "b"]
-        assert len(await world.drivers()) == 2
-        await world.label("b", {"pool": "other"})
-        await world.sleep(10)
-        assert (await owners(world))["b"] == "rest"
-        assert [name for _, kind, name in world.written if kind == "Node"] == ["a", "b", "b"]
-
-    play(story)
+@in_world
+async def test_each_node_gets_its_driver_label_once(world: World) -> None:
+    await two_pools(world)
+    await world.lead()
+    assert await owners(world) == {"a": "rest", "b": "canary", "plain": None}
+    assert [name for _, kind, name in world.written if kind == "Node"] == ["a", "b"]
+    assert len(await world.drivers()) == 2
+    await world.label("b", {"pool": "other"})
+    await world.sleep(10)
+    assert (await owners(world))["b"] == "rest"
+    assert [name for _, kind, name in world.written if kind == "Node"] == ["a", "b", "b"]
 
 
-def test_contradicting_policies_change_no_node_and_both_report_it() -> None:
-    async def story(world: World) -> None:
-        await two_pools(world)
-        await world.lead()
-        before = len([one for one in world.written if one[1] == "Node"])
-        await world.apply(nvidia_driver("second", nodeSelector={"pool": "canary"}))
-        await world.label("a", {OWNER_LABEL: "rest"})
-        await world.sleep(10)
-        assert await owners(world) == {"a": "rest", "b": "canary", "plain": None}
-        assert len([one for one in world.written if one[1] == "Node"]) == before
-        for name in ("canary", "second"):
-            said = await world.conditions("NVIDIADriver", name)
-            assert said["Error"]["reason"] == "ConflictingNodeSelector"
-
-    play(story)
+@in_world
+async def test_contradicting_policies_change_no_node_and_both_report_it(world: World) -> None:
+    await two_pools(world)
+    await world.lead()
+    before = len([each for each in world.written if each[1] == "Node"])
+    await world.apply(nvidia_driver("second", nodeSelector={"pool": "canary"}))
+    await world.label("a", {OWNER_LABEL: "rest"})
+    await world.sleep(10)
+    assert await owners(world) == {"a": "rest", "b": "canary", "plain": None}
+    assert len([each for each in world.written if each[1] == "Node"]) == before
+    for name in ("canary", "second"):
+        conditions = await world.conditions("NVIDIADriver", name)
+        assert conditions["Error"]["reason"] == "ConflictingNodeSelector"
 
 
-def test_an_obsolete_owner_label_is_removed_only_on_verified_caches() -> None:
-    async def story(world: World) -> None:
-        await two_pools(world)
-        await world.lead()
-        blind = [
-            world.server.faults.add(
-                Fault(
-                    effect=RefuseRequest(500),
-                    kind="GPUClusterPolicy",
-                    verbs=(verb,),
-                    user=user_of(World.WRITER),
-                )
+@in_world
+async def test_an_obsolete_owner_label_is_removed_only_on_verified_caches(world: World) -> None:
+    await two_pools(world)
+    await world.lead()
+    faults = [
+        world.server.faults.add(
+            Fault(
+                effect=RefuseRequest(500),
+                kind="GPUClusterPolicy",
+                verbs=(verb,),
+                user=user_of(World.WRITER),
             )
-            for verb in ("list", "watch")
-        ]
-        world.server.faults.drop_watches(kind="GPUClusterPolicy", clean=False)
-        await world.sleep(60)
-        await world.label("a", {"nvidia.com/gpu.present": None})
-        await world.sleep(60)
-        assert (await owners(world))["a"] == "rest"
-        for fault in blind:
-            world.server.faults.remove(fault)
-        await world.sleep(300)
-        assert (await owners(world))["a"] is None
-
-    play(story)
-
-
-def test_a_gpu_cluster_beside_a_policy_stops_both() -> None:
-    async def story(world: World) -> None:
-        await world.install()
-        world.add_kubelet("a")
-        await world.apply(cluster_policy())
-        definition = _gpu_clusters()
-        await world.apply(definition)
-        await world.sleep(5)
-        api = resources.GPU_CLUSTERS
-        made = {
-            "apiVersion": api.api_version,
-            "kind": api.kind,
-            "metadata": {"name": "gpu-cluster"},
-        }
-        await world.kube.create(api, made)
-        await world.lead()
-        assert await world.drivers() == []
-        said = await world.conditions()
-        assert 'conflicting GPUCluster resource "gpu-cluster" detected' in said["Error"]["message"]
-
-    play(story)
+        )
+        for verb in ("list", "watch")
+    ]
+    world.server.faults.drop_watches(kind="GPUClusterPolicy", clean=False)
+    await world.sleep(60)
+    await world.label("a", {"nvidia.com/gpu.present": None})
+    await world.sleep(60)
+    assert (await owners(world))["a"] == "rest"
+    for fault in faults:
+        world.server.faults.remove(fault)
+    await world.sleep(300)
+    assert (await owners(world))["a"] is None
 
 
-def _gpu_clusters() -> dict[str, object]:
-    """A kind of somebody else's, as far as it matters."""
+@in_world
+async def test_a_gpu_cluster_beside_a_policy_stops_both(world: World) -> None:
+    await world.install()
+    world.add_kubelet("a")
+    await world.apply(cluster_policy())
+    definition = _gpu_cluster_definition()
+    await world.apply(definition)
+    await world.sleep(5)
+    api = resources.GPU_CLUSTERS
+    created = {
+        "apiVersion": api.api_version,
+        "kind": api.kind,
+        "metadata": {"name": "gpu-cluster"},
+    }
+    await world.kube.create(api, created)
+    await world.lead()
+    assert await world.drivers() == []
+    conditions = await world.conditions()
+    assert (
+        'conflicting GPUCluster resource "gpu-cluster" detected' in conditions["Error"]["message"]
+    )
+
+
+def _gpu_cluster_definition() -> dict[str, object]:
+    """Return the definition of the GPU Operator's kind, with any fields."""
     api = resources.GPU_CLUSTERS
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {

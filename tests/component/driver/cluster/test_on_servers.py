@@ -95,13 +95,13 @@ async def test_a_policy_is_rendered_edited_and_unchanged_by_a_restart(site: Inst
     assert [each for each in before if each.code >= 400 and each.code != 409] == []
     assert {each.verb for each in before if each.kind in resources.OPERANDS} == {"apply", "delete"}
 
-    async def leads() -> bool:
+    async def is_leading() -> bool:
         lease = await site.kube.get(LEASES, LEASE, namespace=site.namespace)
         return bool(lease.spec.holder_identity)
 
     async with site.role(run_role) as service:
         await eventually(lambda: service.unready_reasons() == [], within=60)
-        await eventually(leads, within=60)
+        await eventually(is_leading, within=60)
         await site.label(name, {"looked": "at"})
         path = resources.DAEMON_SETS.path(namespace=site.namespace, name=VALIDATOR)
         await site.kube.request("DELETE", path)
@@ -109,7 +109,7 @@ async def test_a_policy_is_rendered_edited_and_unchanged_by_a_restart(site: Inst
         async def is_recreated() -> bool:
             return VALIDATOR in await daemon_sets()
 
-        # That it is recreated shows that the role has reconciled everything.
+        # The recreated DaemonSet proves that the role has reconciled everything.
         await eventually(is_recreated, within=60)
     after = (await site.revisions())[len(before) :]
     assert {(each.verb, each.kind) for each in after} <= {

@@ -1,8 +1,9 @@
-"""A policy becomes operands, and says how they stand."""
+"""The operands of a policy, and the status that describes them."""
 
 from typing import Any
 
-from libs.forecast.world import ProcessEnd, WorldOverride
+from libs.forecast.world import ProcessEnd
+from libs.testing.stage.worlds import WorldOverride
 from services.driver.cluster import resources
 from tests.component.driver.cluster.world import (
     AGENTS,
@@ -11,103 +12,98 @@ from tests.component.driver.cluster.world import (
     POLICY,
     VALIDATOR,
     World,
+    in_world,
     play,
 )
 from tests.component.processes import NAMESPACE
 from tests.unit.policy.situations import DRIVER
 
 
-def test_a_policy_brings_up_agents_and_a_driver_for_each_system() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        await world.lead()
-        found = await world.daemon_sets()
-        drivers = await world.drivers()
-        assert sorted(found) == sorted([*AGENTS, *drivers])
-        systems = [found[name].metadata.labels["nvidia.com/node.os-version"] for name in drivers]
-        assert sorted(systems) == ["ubuntu22.04", "ubuntu24.04"]
-        for name in drivers:
-            assert found[name].spec["updateStrategy"]["type"] == "OnDelete"
-            assert found[name].metadata.owner_references == ()
-            assert found[name].status.desired_number_scheduled == 0
-        assert found["gpu-feature-discovery"].status.number_available == 2
-        names = ("nvidia", "nvidia-cdi", "nvidia-legacy")
-        assert [await world.exists(resources.RUNTIME_CLASSES, name) for name in names] == [True] * 3
-        assert await world.exists(resources.CONFIGS, "nvidia-driver-startup-probe")
-
-    play(story)
+@in_world
+async def test_a_policy_brings_up_agents_and_a_driver_for_each_system(world: World) -> None:
+    await world.install_policy()
+    await world.lead()
+    found = await world.daemon_sets()
+    drivers = await world.drivers()
+    assert sorted(found) == sorted([*AGENTS, *drivers])
+    systems = [found[name].metadata.labels["nvidia.com/node.os-version"] for name in drivers]
+    assert sorted(systems) == ["ubuntu22.04", "ubuntu24.04"]
+    for name in drivers:
+        assert found[name].spec["updateStrategy"]["type"] == "OnDelete"
+        assert found[name].metadata.owner_references == ()
+        assert found[name].status.desired_number_scheduled == 0
+    assert found["gpu-feature-discovery"].status.number_available == 2
+    names = ("nvidia", "nvidia-cdi", "nvidia-legacy")
+    assert [await world.exists(resources.RUNTIME_CLASSES, name) for name in names] == [True] * 3
+    assert await world.exists(resources.CONFIGS, "nvidia-driver-startup-probe")
 
 
-def test_each_object_is_written_once_and_its_status_as_often_as_it_changes() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        await world.lead()
-        written = world.written
-        assert {verb for verb, kind, _ in written if kind in resources.OPERANDS} == {"apply"}
-        assert len([kind for _, kind, _ in written if kind in resources.OPERANDS]) == 10
-        statuses = [name for _, kind, name in written if kind == "ClusterPolicy"]
-        assert 1 <= len(statuses) <= 3
-        assert len(world.revisions()) == 10 + len(statuses)
+@in_world
+async def test_each_object_is_written_once_and_the_status_when_it_changes(
+    world: World,
+) -> None:
+    await world.install_policy()
+    await world.lead()
+    written = world.written
+    assert {verb for verb, kind, _ in written if kind in resources.OPERANDS} == {"apply"}
+    assert len([kind for _, kind, _ in written if kind in resources.OPERANDS]) == 10
+    statuses = [name for _, kind, name in written if kind == "ClusterPolicy"]
+    assert 1 <= len(statuses) <= 3
+    assert len(world.revisions()) == 10 + len(statuses)
 
-    play(story)
 
-
-def test_a_restart_writes_nothing() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
+@in_world
+async def test_a_restart_writes_nothing(world: World) -> None:
+    await world.install_policy()
+    first = await world.lead()
+    for stop in (first.stop, first.kill):
+        before = len(world.revisions())
+        await stop()
         first = await world.lead()
-        for stop in (first.stop, first.kill):
-            before = len(world.revisions())
-            await stop()
-            first = await world.lead()
-            await world.sleep(1000)
-            assert len(world.revisions()) == before > 0
-
-    play(story)
+        await world.sleep(1000)
+        assert len(world.revisions()) == before > 0
 
 
-def test_the_status_shows_problems_and_success() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        role = await world.lead()
-        said = await world.conditions()
-        assert await world.state() == "notReady"
-        assert said["Ready"]["status"] == "False"
-        words = "state-driver on a: no driver is running yet"
-        assert words in said["Error"]["message"]
-        assert {one["observedGeneration"] for one in said.values()} == {1}
-        assert role.value("gpu_operator_reconciliation_status") == 0
-        for node, system in (("a", "ubuntu22.04"), ("b", "ubuntu24.04")):
-            await world.set_driver_label(node, await world.driver(system=system))
-            await world.label(node, {"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"})
-        await world.sleep(60)
-        assert await world.state() == "ready"
-        view = await world.kube.get(CLUSTER_POLICIES, POLICY)
-        assert view.status["namespace"] == NAMESPACE
-        assert role.value("gpu_operator_reconciliation_status") == 1
-        assert role.value("gpu_operator_gpu_nodes_total") == 2
-        assert role.value("gpu_operator_reconciliation_has_nfd_labels") == 1
-        succeeded = role.value("gpu_operator_reconciliation_last_success_ts_seconds") or 0
-        assert 0 <= world.sim.clock.now() - succeeded <= 60
-        total = role.value("gpu_operator_reconciliation_total") or 0
-        failed = role.value("gpu_operator_reconciliation_failed_total") or 0
-        assert total > failed > 0
-
-    play(story)
+@in_world
+async def test_the_status_shows_problems_and_success(world: World) -> None:
+    await world.install_policy()
+    role = await world.lead()
+    conditions = await world.conditions()
+    assert await world.state() == "notReady"
+    assert conditions["Ready"]["status"] == "False"
+    message = "state-driver on a: no driver is running yet"
+    assert message in conditions["Error"]["message"]
+    assert {each["observedGeneration"] for each in conditions.values()} == {1}
+    assert role.value("gpu_operator_reconciliation_status") == 0
+    for node, system in (("a", "ubuntu22.04"), ("b", "ubuntu24.04")):
+        await world.set_driver_label(node, await world.driver(system=system))
+        await world.label(node, {"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"})
+    await world.sleep(60)
+    assert await world.state() == "ready"
+    view = await world.kube.get(CLUSTER_POLICIES, POLICY)
+    assert view.status["namespace"] == NAMESPACE
+    assert role.value("gpu_operator_reconciliation_status") == 1
+    assert role.value("gpu_operator_gpu_nodes_total") == 2
+    assert role.value("gpu_operator_reconciliation_has_nfd_labels") == 1
+    succeeded = role.value("gpu_operator_reconciliation_last_success_ts_seconds") or 0
+    assert 0 <= world.sim.clock.now() - succeeded <= 60
+    total = role.value("gpu_operator_reconciliation_total") or 0
+    failed = role.value("gpu_operator_reconciliation_failed_total") or 0
+    assert total > failed > 0
 
 
-def test_pods_that_crash_are_named_with_node_and_cause_until_they_run() -> None:
+def test_crashing_pods_are_in_the_status_with_node_and_cause_until_they_run() -> None:
     async def story(world: World) -> None:
         await world.install_policy()
         await world.lead()
         await world.sleep(60)
-        said = await world.conditions()
-        words = "gpu-feature-discovery on a: sluice-discovery: CrashLoopBackOff: "
-        assert words in said["Error"]["message"]
-        assert "gpu-feature-discovery on b" not in said["Error"]["message"]
+        conditions = await world.conditions()
+        message = "gpu-feature-discovery on a: sluice-discovery: CrashLoopBackOff: "
+        assert message in conditions["Error"]["message"]
+        assert "gpu-feature-discovery on b" not in conditions["Error"]["message"]
         await world.sleep(600)
-        said = await world.conditions()
-        assert "gpu-feature-discovery" not in said["Error"]["message"]
+        conditions = await world.conditions()
+        assert "gpu-feature-discovery" not in conditions["Error"]["message"]
 
     crashes = WorldOverride(
         node="a",
@@ -118,16 +114,14 @@ def test_pods_that_crash_are_named_with_node_and_cause_until_they_run() -> None:
     play(story, crashes)
 
 
-def test_writes_are_counted_by_kind() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        role = await world.lead()
-        for kind in resources.WRITTEN:
-            known = {"kind": kind, "outcome": "written"}
-            made = len([one for one in world.written if one[1] == kind])
-            assert role.value("sluice_driver_api_writes_total", **known) == made, kind
-
-    play(story)
+@in_world
+async def test_writes_are_counted_by_kind(world: World) -> None:
+    await world.install_policy()
+    role = await world.lead()
+    for kind in resources.WRITTEN:
+        known = {"kind": kind, "outcome": "written"}
+        created = len([each for each in world.written if each[1] == kind])
+        assert role.value("sluice_driver_api_writes_total", **known) == created, kind
 
 
 def test_the_missing_device_plugin_is_reported_but_not_awaited() -> None:
@@ -136,110 +130,98 @@ def test_the_missing_device_plugin_is_reported_but_not_awaited() -> None:
         await world.lead()
         found = await world.daemon_sets()
         (container,) = found[VALIDATOR].spec["template"]["spec"]["containers"]
-        env = {one["name"]: one.get("value") for one in container["env"]}
+        env = {each["name"]: each.get("value") for each in container["env"]}
         assert env["SLUICE_CHECK_PLUGIN"] == "false"
-        said = await world.conditions()
-        return said["DevicePlugin"]
+        conditions = await world.conditions()
+        return conditions["DevicePlugin"]
 
     condition = play(story)
     assert (condition["status"], condition["reason"]) == ("False", "NotBuilt")
     assert "spec.devicePlugin.enabled" in condition["message"]
 
 
-def test_a_disabled_device_plugin_is_not_reported() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy(devicePlugin={"enabled": False})
-        await world.lead()
-        assert "DevicePlugin" not in await world.conditions()
-
-    play(story)
+@in_world
+async def test_a_disabled_device_plugin_is_not_reported(world: World) -> None:
+    await world.install_policy(devicePlugin={"enabled": False})
+    await world.lead()
+    assert "DevicePlugin" not in await world.conditions()
 
 
-def test_an_edit_of_ours_is_taken_back_and_what_others_add_stays() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        await world.lead()
-        before = len(world.revisions())
-        name = "gpu-feature-discovery"
-        added = {"metadata": {"labels": {"team": "ml"}, "annotations": {"note": "mine"}}}
-        await world.patch(resources.DAEMON_SETS, name, added)
-        await world.sleep(10)
-        assert len(world.revisions()) == before
-        changed = {"spec": {"template": {"spec": {"priorityClassName": "low"}}}}
-        await world.patch(resources.DAEMON_SETS, name, changed)
-        await world.sleep(10)
-        one = (await world.daemon_sets())[name]
-        assert one.spec["template"]["spec"]["priorityClassName"] == "system-node-critical"
-        assert one.metadata.labels["team"] == "ml"
-        assert world.written[before:][:1] == [("apply", "DaemonSet", name)]
-
-    play(story)
+@in_world
+async def test_an_edit_of_our_fields_is_reverted_and_added_fields_stay(world: World) -> None:
+    await world.install_policy()
+    await world.lead()
+    before = len(world.revisions())
+    name = "gpu-feature-discovery"
+    added = {"metadata": {"labels": {"team": "ml"}, "annotations": {"note": "mine"}}}
+    await world.patch(resources.DAEMON_SETS, name, added)
+    await world.sleep(10)
+    assert len(world.revisions()) == before
+    changed = {"spec": {"template": {"spec": {"priorityClassName": "low"}}}}
+    await world.patch(resources.DAEMON_SETS, name, changed)
+    await world.sleep(10)
+    each = (await world.daemon_sets())[name]
+    assert each.spec["template"]["spec"]["priorityClassName"] == "system-node-critical"
+    assert each.metadata.labels["team"] == "ml"
+    assert world.written[before:][:1] == [("apply", "DaemonSet", name)]
 
 
-def test_what_is_deleted_by_hand_is_made_anew() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        await world.lead()
-        before = sorted(await world.daemon_sets())
-        for name in before:
-            await world.remove(resources.DAEMON_SETS, name)
-        await world.remove(resources.RUNTIME_CLASSES, "nvidia")
-        await world.sleep(10)
-        assert sorted(await world.daemon_sets()) == before
-        assert await world.exists(resources.RUNTIME_CLASSES, "nvidia")
-
-    play(story)
+@in_world
+async def test_deleted_objects_are_recreated(world: World) -> None:
+    await world.install_policy()
+    await world.lead()
+    before = sorted(await world.daemon_sets())
+    for name in before:
+        await world.remove(resources.DAEMON_SETS, name)
+    await world.remove(resources.RUNTIME_CLASSES, "nvidia")
+    await world.sleep(10)
+    assert sorted(await world.daemon_sets()) == before
+    assert await world.exists(resources.RUNTIME_CLASSES, "nvidia")
 
 
-def test_what_a_policy_switches_off_goes() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        await world.lead()
-        off = {"dcgmExporter": {"enabled": False}, "cdi": {"enabled": False}}
-        await world.change_policy(**off)
-        await world.sleep(30)
-        found = await world.daemon_sets()
-        assert EXPORTER not in found
-        assert len(found) == 5
-        names = ("nvidia", "nvidia-cdi", "nvidia-legacy")
-        there = [await world.exists(resources.RUNTIME_CLASSES, name) for name in names]
-        assert there == [True, False, False]
-
-    play(story)
+@in_world
+async def test_disabled_operands_are_deleted(world: World) -> None:
+    await world.install_policy()
+    await world.lead()
+    off = {"dcgmExporter": {"enabled": False}, "cdi": {"enabled": False}}
+    await world.change_policy(**off)
+    await world.sleep(30)
+    found = await world.daemon_sets()
+    assert EXPORTER not in found
+    assert len(found) == 5
+    names = ("nvidia", "nvidia-cdi", "nvidia-legacy")
+    stored = [await world.exists(resources.RUNTIME_CLASSES, name) for name in names]
+    assert stored == [True, False, False]
 
 
-def test_a_policy_with_an_error_changes_nothing_and_says_so() -> None:
-    async def story(world: World) -> None:
-        await world.install_policy()
-        await world.lead()
-        before = sorted(await world.daemon_sets())
-        driver = {"image": None, "version": "590.10"}
-        spec = {"driver": driver, "dcgmExporter": {"enabled": False}}
-        await world.change_policy(**spec)
-        await world.sleep(30)
-        assert sorted(await world.daemon_sets()) == before
-        said = await world.conditions()
-        assert said["Accepted"]["status"] == "False"
-        assert said["Degraded"]["status"] == "True"
-        ((reason, message),) = await world.events()
-        assert reason == "Invalid"
-        assert "spec.driver.image is missing" in message
-
-    play(story)
+@in_world
+async def test_an_invalid_policy_changes_nothing_and_is_reported(world: World) -> None:
+    await world.install_policy()
+    await world.lead()
+    before = sorted(await world.daemon_sets())
+    driver = {"image": None, "version": "590.10"}
+    spec = {"driver": driver, "dcgmExporter": {"enabled": False}}
+    await world.change_policy(**spec)
+    await world.sleep(30)
+    assert sorted(await world.daemon_sets()) == before
+    conditions = await world.conditions()
+    assert conditions["Accepted"]["status"] == "False"
+    assert conditions["Degraded"]["status"] == "True"
+    ((reason, message),) = await world.events()
+    assert reason == "Invalid"
+    assert "spec.driver.image is missing" in message
 
 
-def test_a_changed_file_of_people_reaches_the_driver() -> None:
-    async def story(world: World) -> None:
-        driver = {**DRIVER, "certConfig": {"name": "ca"}}
-        await world.install_policy(driver=driver)
-        role = await world.lead()
-        assert await world.drivers() == []
-        said = await world.conditions()
-        assert "names a ConfigMap that does not exist" in said["Error"]["message"]
-        config = {"metadata": {"name": "ca"}, "data": {"ca.crt": "x"}}
-        await world.kube.create(resources.CONFIGS, config, namespace=NAMESPACE)
-        await world.sleep(10)
-        assert len(await world.drivers()) == 2
-        assert role.value("gpu_operator_reconciliation_status") == 0
-
-    play(story)
+@in_world
+async def test_drivers_wait_for_a_config_map_named_by_the_policy(world: World) -> None:
+    driver = {**DRIVER, "certConfig": {"name": "ca"}}
+    await world.install_policy(driver=driver)
+    role = await world.lead()
+    assert await world.drivers() == []
+    conditions = await world.conditions()
+    assert "names a ConfigMap that does not exist" in conditions["Error"]["message"]
+    config = {"metadata": {"name": "ca"}, "data": {"ca.crt": "x"}}
+    await world.kube.create(resources.CONFIGS, config, namespace=NAMESPACE)
+    await world.sleep(10)
+    assert len(await world.drivers()) == 2
+    assert role.value("gpu_operator_reconciliation_status") == 0

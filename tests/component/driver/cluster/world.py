@@ -1,4 +1,4 @@
-"""What the tests of the driver's cluster role add to the world."""
+"""A world for tests of the driver's cluster role: policies, driver DaemonSets and conditions."""
 
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar
@@ -7,13 +7,14 @@ import msgspec
 
 from libs.contracts.identities import Writer
 from libs.contracts.node import DRIVER_LABEL
-from libs.forecast.world import WorldOverride
 from libs.kube.errors import NotFound
 from libs.kube.resources import Resource
 from libs.testing.cluster.kubelet.hardware import Hardware
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from services.driver.cluster import resources
 from tests.component import world
 from tests.component.processes import NAMESPACE
+from tests.support import played_by
 from tests.unit.policy.situations import cluster_policy, node
 
 T = TypeVar("T")
@@ -106,4 +107,9 @@ class World(world.World):
 
 
 def play(story: Callable[[World], Coroutine[Any, Any, T]], *overrides: WorldOverride) -> T:
-    return world.run_world(story, lambda sim, folder: World(sim, folder, *overrides))
+    return world.run_world(
+        story, lambda sim, folder: World(sim, folder, SteadyWorld(overrides=overrides))
+    )
+
+
+in_world = played_by(play)

@@ -7,12 +7,12 @@ from tests.component.kube.kubectl.kubectl_process import Kubectl
 JsonObject = dict[str, Any]
 
 
-def node(me: Kubectl, name: str, **fields: Any) -> JsonObject:
+def node(kubectl: Kubectl, name: str, **fields: Any) -> JsonObject:
     """Return a Ready node with the labels of this test."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": me.prefix + name, "labels": {**me.labels, "pool": name}},
+        "metadata": {"name": kubectl.prefix + name, "labels": {**kubectl.labels, "pool": name}},
         "status": {
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
             "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
@@ -43,9 +43,9 @@ def config_map(name: str, **data: str) -> JsonObject:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-def definition(me: Kubectl) -> JsonObject:
+def definition(kubectl: Kubectl) -> JsonObject:
     """Return the definition of a kind of this test alone."""
-    group = f"{me.prefix}a.test"
+    group = f"{kubectl.prefix}a.test"
     schema = {
         "type": "object",
         "properties": {
@@ -58,13 +58,13 @@ def definition(me: Kubectl) -> JsonObject:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"widgets.{group}", "labels": me.labels},
+        "metadata": {"name": f"widgets.{group}", "labels": kubectl.labels},
         "spec": {
             "group": group,
             "scope": "Namespaced",
             "names": {
                 "plural": "widgets", "singular": "widget", "kind": "Widget",
-                "listKind": "WidgetList", "shortNames": [f"{me.prefix}w"],
+                "listKind": "WidgetList", "shortNames": [f"{kubectl.prefix}w"],
             },
             "versions": [
                 {
@@ -84,9 +84,9 @@ def definition(me: Kubectl) -> JsonObject:
     }  # fmt: skip
 
 
-def widget(me: Kubectl, name: str, **spec: Any) -> JsonObject:
+def widget(kubectl: Kubectl, name: str, **spec: Any) -> JsonObject:
     return {
-        "apiVersion": f"{me.prefix}a.test/v1",
+        "apiVersion": f"{kubectl.prefix}a.test/v1",
         "kind": "Widget",
         "metadata": {"name": name},
         "spec": spec,

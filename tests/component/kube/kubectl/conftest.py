@@ -1,4 +1,4 @@
-"""Fixtures: kubectl, for the simulated and the real server."""
+"""Fixtures: kubectl for the simulated and the real server."""
 
 import os
 import random
@@ -35,7 +35,7 @@ class ServerAccess:
 
 @pytest.fixture(params=["simulated", "real"])
 def plane_or_none(request: pytest.FixtureRequest) -> RealKube | None:
-    """The real control plane; None for a simulated server."""
+    """Return the real control plane, or None for a simulated server."""
     if SEARCH.binaries is None:
         pytest.skip(f"no kubectl: {SEARCH.explanation}")
     return request.getfixturevalue("plane") if request.param == "real" else None
@@ -64,25 +64,27 @@ async def access(plane_or_none: RealKube | None, tmp_path: Path) -> AsyncIterato
 
 
 @pytest.fixture
-async def me(access: ServerAccess, tmp_path: Path) -> AsyncIterator[Kubectl]:
+async def kubectl(access: ServerAccess, tmp_path: Path) -> AsyncIterator[Kubectl]:
     """Return a kubectl whose namespace accepts pods."""
     assert SEARCH.binaries is not None
-    me = Kubectl(
+    kubectl = Kubectl(
         SEARCH.binaries.kubectl,
         kubeconfig=access.kubeconfig,
         home=tmp_path,
         token=f"k{secrets.token_hex(3)}",
     )
-    metadata = {"name": me.namespace, "labels": me.labels}
+    metadata = {"name": kubectl.namespace, "labels": kubectl.labels}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-    await me("create -f -", stdin=namespace)
+    await kubectl("create -f -", stdin=namespace)
     if access.name == "simulated":
-        yield me
+        yield kubectl
         return
     # Its controllers come first, and it outlives the test.
-    await me("wait --for=create serviceaccount/default --timeout=30s")
-    yield me
-    await me(f"delete nodes,customresourcedefinitions,namespaces {me.mine} --wait=false")
+    await kubectl("wait --for=create serviceaccount/default --timeout=30s")
+    yield kubectl
+    await kubectl(
+        f"delete nodes,customresourcedefinitions,namespaces {kubectl.selector} --wait=false"
+    )
 
 
 @pytest.fixture

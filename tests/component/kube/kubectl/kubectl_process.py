@@ -1,4 +1,4 @@
-"""The real kubectl as people use it: a process that says something and ends with a code."""
+"""The real kubectl, run as a process."""
 
 import asyncio
 import json
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any, cast
 
 TIMEOUT = 60.0
-"""Seconds in which any of them is through, on a busy machine."""
+"""Upper limit for one command, in seconds, on a busy machine."""
 
 
 class Kubectl:
-    """One person at one server, with a namespace and a prefix for the names of all else."""
+    """kubectl for one server, with a namespace, and a prefix for cluster-scoped names."""
 
     def __init__(self, binary: Path, *, kubeconfig: Path, home: Path, token: str) -> None:
         self.namespace = token
         self.prefix = f"{token}-"
-        self.mine = f"--selector=test={token}"
+        self.selector = f"--selector=test={token}"
         self.labels = {"test": token}
         self._binary = binary
         self._environ = {
@@ -27,32 +27,32 @@ class Kubectl:
         }
 
     async def __call__(self, line: str, *rest: str, stdin: object = None) -> str:
-        """What it prints, when all is well.
+        """Return the output of a command that must succeed.
 
-        The words of `line` are arguments, and so is each of `rest`; objects go in as JSON.
+        The words of `line` and each of `rest` are arguments; `stdin` is sent as JSON.
         """
         code, out, err = await self.run([*line.split(), *rest], stdin)
         assert code == 0, f"kubectl {line} {' '.join(rest)}: {code}\n{out}\n{err}"
         return out
 
     async def fails(self, line: str, *rest: str, stdin: object = None) -> str:
-        """The one line in which it says why, when it does not do it."""
+        """Run a command that must fail; return its one line of error output."""
         code, out, err = await self.run([*line.split(), *rest], stdin)
         assert (code, out) == (1, ""), f"kubectl {line} {' '.join(rest)}: {code}\n{out}\n{err}"
-        (said,) = err.splitlines()
-        return said
+        (message,) = err.splitlines()
+        return message
 
     async def rows(self, line: str, *rest: str) -> list[list[str]]:
-        """A table, split at the gaps between its columns."""
+        """Return the rows of a table, each split into cells."""
         return [_cells(row) for row in (await self(line, *rest)).splitlines()]
 
     async def get_json(self, line: str, *rest: str) -> Any:
-        """What `-o json` says."""
+        """Return the object that `-o json` prints."""
         return json.loads(await self(line, *rest, "-o", "json"))
 
     @asynccontextmanager
     async def follow(self, line: str) -> AsyncGenerator[asyncio.StreamReader]:
-        """The output of one that goes on: until it is read to its end, or else told to stop."""
+        """Yield the output of a command that keeps running; stop it at the end."""
         process = await self._start(line.split())
         assert process.stdout is not None
         try:
@@ -63,7 +63,7 @@ class Kubectl:
             await process.communicate()
 
     async def run(self, words: Sequence[str], stdin: object) -> tuple[int | None, str, str]:
-        """The code, what it prints and what it complains of."""
+        """Return the exit code, the standard output and the standard error."""
         process = await self._start(words)
         given = _documents(stdin)
         try:
@@ -89,7 +89,7 @@ class Kubectl:
 
 
 async def next_row(output: asyncio.StreamReader) -> list[str]:
-    """Of what goes on being printed."""
+    """Return the cells of the next line of output."""
     async with asyncio.timeout(TIMEOUT):
         return _cells((await output.readline()).decode().rstrip("\n"))
 

@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from libs.audit import judge
-from libs.forecast.stage import Stage
+from libs.forecast.stage.state import Timer
 from libs.rollout.decide import decide
 from libs.rollout.decision import Decision
+from libs.testing.stage import SimulatedStage
 from tests.component.rollout.exploration.state_hash import state_hash
 from tests.component.rollout.simulation import checks
 from tests.component.rollout.simulation.disturbances import Disturbance, DisturbanceContext, perform
@@ -32,7 +33,7 @@ class ExplorationStart(msgspec.Struct, frozen=True, kw_only=True):
     """Where an exploration begins, and what may happen once on the way."""
 
     name: str
-    new_stage: Callable[[], Stage]
+    new_stage: Callable[[], SimulatedStage]
     faults: tuple[Disturbance, ...] = ()
     acts: tuple[Disturbance, ...] = ()
 
@@ -41,9 +42,9 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     states: int
     ends: int
     """Paths that came to rest."""
-    whole: bool
+    complete: bool
     """Every reachable state was explored."""
-    wrong: str = ""
+    failure: str = ""
     """The first failure, and the events that lead to it."""
 
 
@@ -63,7 +64,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
-    stage: Stage
+    stage: SimulatedStage
     swaps: int
     """Swaps that are left."""
     faults: tuple[Disturbance, ...]
@@ -72,15 +73,15 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     decided: bool = False
     """The scheduler has decided, and nothing has happened since."""
 
-    def after(self, stage: Stage, event: str, **changes: Any) -> "_State":
+    def after(self, stage: SimulatedStage, event: str, **changes: Any) -> "_State":
         trace = Trace(f"{stage.now:10.2f} {event}", self.trace)
         return msgspec.structs.replace(
             self, stage=stage, trace=trace, **{"decided": False, **changes}
         )
 
     def key(self) -> tuple[int, ...]:
-        left = (self.swaps, len(self.faults), len(self.acts), int(self.decided))
-        return (state_hash(self.stage), *left)
+        remaining = (self.swaps, len(self.faults), len(self.acts), int(self.decided))
+        return (state_hash(self.stage), *remaining)
 
 
 def explore(start: ExplorationStart, *, swaps: int, most: int) -> Exploration:
@@ -111,12 +112,12 @@ def explore(start: ExplorationStart, *, swaps: int, most: int) -> Exploration:
             wrong = _failure_at_rest(state.stage)
             if wrong:
                 return _failed(len(known), ends, wrong, state)
-    return Exploration(states=len(known), ends=ends, whole=not queue)
+    return Exploration(states=len(known), ends=ends, complete=not queue)
 
 
 def _failed(states: int, ends: int, wrong: str, state: _State) -> Exploration:
     text = f"{wrong}\n{state.trace.as_text()}"
-    return Exploration(states=states, ends=ends, whole=False, wrong=text)
+    return Exploration(states=states, ends=ends, complete=False, failure=text)
 
 
 def _successors(state: _State) -> Iterator[_State]:
@@ -139,12 +140,17 @@ def _successors(state: _State) -> Iterator[_State]:
         if swaps < 0 or due.at > pending[0].at + SWAP_WITHIN:
             break
         after = stage.copy()
-        after.fire(next(each for each in after.pending() if each.entry == due.entry))
-        yield state.after(after, due.text, swaps=swaps)
+        after.fire(next(timer for timer in after.pending() if timer.entry == due.entry))
+        yield state.after(after, _due_text(due), swaps=swaps)
     for fault in state.faults:
         yield state.after(_disturbed(stage, fault), _text(fault), faults=())
     for act in state.acts:
         yield state.after(_disturbed(stage, act), _text(act), acts=())
+
+
+def _due_text(due: Timer) -> str:
+    values = (getattr(value, "__name__", value) for value in due.values)
+    return f"{due.callback.__name__}({', '.join(map(str, values))})"
 
 
 def _text(disturbance: Disturbance) -> str:
@@ -160,13 +166,13 @@ def _has_effects(decision: Decision) -> bool:
     )
 
 
-def _disturbed(stage: Stage, disturbance: Disturbance) -> Stage:
+def _disturbed(stage: SimulatedStage, disturbance: Disturbance) -> SimulatedStage:
     after = stage.copy()
     perform(DisturbanceContext.of(after.state), disturbance)
     return after
 
 
-def _machine_failure(stage: Stage) -> str:
+def _machine_failure(stage: SimulatedStage) -> str:
     try:
         checks.check_machines(stage)
     except checks.SimulationFailure as failure:
@@ -174,7 +180,7 @@ def _machine_failure(stage: Stage) -> str:
     return ""
 
 
-def _failure_at_rest(stage: Stage) -> str:
+def _failure_at_rest(stage: SimulatedStage) -> str:
     violations = judge(stage.journal(), faults=True).violations
     if violations:
         return f"{violations[0].invariant}: {violations[0].message}"

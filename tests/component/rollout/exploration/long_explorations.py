@@ -32,8 +32,8 @@ POOL_EVENTS = (
 
 class LongExplorationResult(msgspec.Struct, frozen=True):
     states: int
-    whole: bool
-    wrong: str
+    complete: bool
+    failure: str
 
 
 LongExploration = Callable[[int], LongExplorationResult]
@@ -63,7 +63,7 @@ def _explore_order(start: str, what: str, swaps: int, most: int) -> LongExplorat
         swaps=swaps,
         most=most,
     )
-    return LongExplorationResult(found.states, found.whole, found.wrong)
+    return LongExplorationResult(found.states, found.complete, found.failure)
 
 
 def _few_nodes() -> Iterator[tuple[str, LongExploration]]:
@@ -81,4 +81,4 @@ def _few_nodes() -> Iterator[tuple[str, LongExploration]]:
 
 def _explore_harm(setup: ModelSetup, most: int) -> LongExplorationResult:
     found = harm.explore(setup, most=most)
-    return LongExplorationResult(found.states, found.whole, found.wrong)
+    return LongExplorationResult(found.states, found.complete, found.failure)

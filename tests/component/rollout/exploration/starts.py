@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from libs.forecast.stage import Stage, StageNodeSpec, Tenant
-from libs.forecast.world import SteadyWorld
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import PodDeletion, UpgradePolicy
 from libs.policy.wanted import InstallMethod
 from libs.rollout.views.pool import PoolView
+from libs.testing.stage import SimulatedStage, StageNodeSpec, Tenant
+from libs.testing.stage.worlds import SteadyWorld
 from tests.component.rollout.simulation.disturbances import VALUES, Disturbance
 from tests.component.rollout.simulation.policies import TARGETS, builds_of, proven_before
 from tests.component.rollout.simulation.scenario import KERNEL, START
@@ -61,7 +61,7 @@ ACTS = (
 """Acts of users: the rows of docs/states.md#people."""
 
 
-def upgrade() -> Stage:
+def upgrade() -> SimulatedStage:
     """Return a stage with a busy node that runs A, in a pool that wants B."""
     tenants = (Tenant(name="work", is_recreated=True),)
     return _stage(
@@ -71,12 +71,12 @@ def upgrade() -> Stage:
     )
 
 
-def bring_up() -> Stage:
+def bring_up() -> SimulatedStage:
     """Return a stage with a bare node that joins."""
     return _stage(StageNodeSpec(name="n1", pool="p", variant="u24", kernel=KERNEL))
 
 
-def _stage(node: StageNodeSpec) -> Stage:
+def _stage(node: StageNodeSpec) -> SimulatedStage:
     method = InstallMethod.CONTAINER
     pool = PoolView(
         key="p",
@@ -92,7 +92,7 @@ def _stage(node: StageNodeSpec) -> Stage:
         ),
         strategy=StrategySpec(pool="p"),
     )
-    return Stage([proven_before(pool, (node,))], (node,), world=SteadyWorld(), start=START)
+    return SimulatedStage([proven_before(pool, (node,))], (node,), world=SteadyWorld(), start=START)
 
 
 def disturbances(names: Sequence[str]) -> tuple[Disturbance, ...]:

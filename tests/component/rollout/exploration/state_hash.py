@@ -13,19 +13,19 @@ import msgspec
 
 from libs.contracts.node import NodeRecord
 from libs.contracts.rollout import RolloutStatus
-from libs.forecast.stage import Stage
 from libs.forecast.stage.objects import NodeMemory, StageMachine, StageNode
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.views.pool import Build
+from libs.testing.stage import SimulatedStage
 
 _GENERATED = re.compile(r"^(?:[a-z]+-)*[0-9]+$")
 """Uids and revisions as a stage generates them."""
 
 _LEFT_OUT_OF_STATE = frozenset(
     {
-        "recorder", "node_handlers", "machine_handlers", "world", "latencies", "sources", "made",
-        "timers",
+        "recorder", "node_handlers", "machine_handlers", "world", "latencies", "sources", "uids",
+        "timers", "timer_entries",
     }
 )  # fmt: skip
 """Attributes of a stage's state that do not change what follows; timers are hashed apart."""
@@ -47,7 +47,7 @@ for _struct, _field in _LEFT_OUT.items():
     assert _field in _struct.__struct_fields__, f"{_struct.__name__} has no field {_field}"
 
 
-def state_hash(stage: Stage) -> int:
+def state_hash(stage: SimulatedStage) -> int:
     canonical, attributes = _Canonical(), vars(stage.state)
     assert attributes.keys() >= _LEFT_OUT_OF_STATE, _LEFT_OUT_OF_STATE - attributes.keys()
     parts = [

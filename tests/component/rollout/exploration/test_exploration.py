@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.forecast.stage import Stage
+from libs.testing.stage import SimulatedStage
 from tests.component.rollout.exploration.explorer import Exploration, ExplorationStart, explore
 from tests.component.rollout.exploration.starts import (
     ACTS,
@@ -26,8 +26,8 @@ COVERED = {"hang_agent", "restart_agent"}
 
 def explore_all(start: ExplorationStart, *, swaps: int, at_least: int) -> Exploration:
     found = explore(start, swaps=swaps, most=MOST)
-    assert not found.wrong, found.wrong
-    assert found.whole
+    assert not found.failure, found.failure
+    assert found.complete
     assert found.states >= at_least
     assert found.ends
     return found
@@ -36,7 +36,7 @@ def explore_all(start: ExplorationStart, *, swaps: int, at_least: int) -> Explor
 @pytest.mark.parametrize(
     ("new_stage", "at_least"), [(upgrade, 480), (bring_up, 580)], ids=["upgrade", "bring-up"]
 )
-def test_any_two_events_may_swap(new_stage: Callable[[], Stage], at_least: int) -> None:
+def test_any_two_events_may_swap(new_stage: Callable[[], SimulatedStage], at_least: int) -> None:
     start = ExplorationStart(name="calm", new_stage=new_stage)
     explore_all(start, swaps=1, at_least=at_least)
 

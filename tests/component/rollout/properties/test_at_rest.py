@@ -31,8 +31,8 @@ def is_proven(node: NodeView, pool: PoolView) -> bool:
     evidence = None if record is None else record.evidence
     if evidence is None or not evidence.passed:
         return False
-    here = (node.uid, node.boot_id, node.kernel, node.driver_label)
-    if (evidence.node_uid, evidence.boot_id, evidence.kernel, evidence.label) != here:
+    current = (node.uid, node.boot_id, node.kernel, node.driver_label)
+    if (evidence.node_uid, evidence.boot_id, evidence.kernel, evidence.label) != current:
         return False
     if pool.method is not InstallMethod.CONTAINER:
         loaded = node.loaded
@@ -195,7 +195,7 @@ def test_irrelevant_fields_do_not_change_the_outcome(
         components=dict(reversed(list(node.components.items()))),
         driver_pods=tuple(reversed(node.driver_pods)),
     )
-    one, two = outcome_of(node, pool, now), outcome_of(other, pool, now)
-    assert kind(one) == kind(two)
-    if not isinstance(one, Step | Candidate) and len(node.driver_pods) < 2:
-        assert one == two
+    outcome, other_outcome = outcome_of(node, pool, now), outcome_of(other, pool, now)
+    assert kind(outcome) == kind(other_outcome)
+    if not isinstance(outcome, Step | Candidate) and len(node.driver_pods) < 2:
+        assert outcome == other_outcome

@@ -72,15 +72,15 @@ def command_bodies(name: str) -> st.SearchStrategy[Any]:
     proven = st.one_of(
         st.none(), st.builds(Proven, label=labels, kernel=st.sampled_from([KERNEL, "5.15"]))
     )
-    known: list[st.SearchStrategy[Any]] = [st.just(Quiesce()), st.builds(Idle, proven=proven)]
+    bodies: list[st.SearchStrategy[Any]] = [st.just(Quiesce()), st.builds(Idle, proven=proven)]
     if name == "driver":
         uid = st.sampled_from(["", f"pod-{OLD}-node-1", f"pod-{NEW}-node-1"])
-        known.append(st.builds(Swap, label=labels, old_pod_uid=uid, keep=st.booleans()))
-        known.append(st.builds(Install, label=labels))
+        bodies.append(st.builds(Swap, label=labels, old_pod_uid=uid, keep=st.booleans()))
+        bodies.append(st.builds(Install, label=labels))
     if name == "validator":
         uid = st.sampled_from(["", f"pod-{NEW}-node-1"])
-        known.append(st.builds(Validate, label=labels, pod_uid=uid))
-    return st.one_of(known)
+        bodies.append(st.builds(Validate, label=labels, pod_uid=uid))
+    return st.one_of(bodies)
 
 
 @st.composite
@@ -97,25 +97,25 @@ def commands(draw: st.DrawFn, name: str) -> Command:
 @st.composite
 def components(draw: st.DrawFn, name: str) -> Component:
     slot = draw(st.one_of(st.none(), commands(name)))
-    made = component(slot, heard=draw(times))
+    view = component(slot, last_beat=draw(times))
     if slot is None:
-        return made
+        return view
     if draw(st.booleans()):
         outcome = draw(st.sampled_from(["done", "failed", "superseded"]))
-        made = replace(made, result=ended(slot, outcome, code="busy", message="python"))
+        view = replace(view, result=ended(slot, outcome, code="busy", message="python"))
     elif draw(st.booleans()):
         phase = draw(st.sampled_from(["old-driver", "unload", "gate", "driver-start", "cuda"]))
         progress = Progress(
             epoch=3, token=slot.token, op=slot.op, command=slot.kind.value, phase=phase
         )
-        made = replace(made, progress=progress)
+        view = replace(view, progress=progress)
     elif draw(st.booleans()):
         code = draw(st.sampled_from([RefusalCode.EXPIRED, RefusalCode.OTHER_BOOT]))
         refusal = Refusal(code=code, message="no", token=slot.token, op=slot.op)
-        made = replace(made, refusal=refusal)
+        view = replace(view, refusal=refusal)
     if draw(st.booleans()):
-        made = replace(made, highest_order=Order(TOKEN, draw(st.integers(0, 4))))
-    return made
+        view = replace(view, highest_order=Order(TOKEN, draw(st.integers(0, 4))))
+    return view
 
 
 @st.composite
@@ -136,8 +136,8 @@ def pods(draw: st.DrawFn, index: int) -> WorkloadPod:
     )
 
 
-def _subset(draw: st.DrawFn, of: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(each for each in of if draw(st.booleans()))
+def _subset(draw: st.DrawFn, items: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(item for item in items if draw(st.booleans()))
 
 
 @st.composite
@@ -145,10 +145,22 @@ def nodes_in_flight(draw: st.DrawFn) -> NodeView:
     """Draw a node in flight in any state, with anything on its machine."""
     state = UpgradeState(draw(st.sampled_from(sorted(STATES))))
     validates = state == UpgradeState.VALIDATION_REQUIRED
-    later = validates or state == UpgradeState.POD_RESTART_REQUIRED
-    operations = [one for one in Operation if later or one is not Operation.BRING_UP]
-    operations = [one for one in operations if one is not Operation.VALIDATE or validates]
-    operations = [one for one in operations if one is not Operation.REMOVE or not validates]
+    started = validates or state == UpgradeState.POD_RESTART_REQUIRED
+    operations = [
+        operation_kind
+        for operation_kind in Operation
+        if started or operation_kind is not Operation.BRING_UP
+    ]
+    operations = [
+        operation_kind
+        for operation_kind in operations
+        if operation_kind is not Operation.VALIDATE or validates
+    ]
+    operations = [
+        operation_kind
+        for operation_kind in operations
+        if operation_kind is not Operation.REMOVE or not validates
+    ]
     operation = draw(st.sampled_from(operations))
     since = draw(times)
     removing = operation is Operation.REMOVE
@@ -157,8 +169,8 @@ def nodes_in_flight(draw: st.DrawFn) -> NodeView:
         "since": since,
         "target": "" if removing else NEW,
         "label": "" if removing else label_of(NEW),
-        "started": later and operation is not Operation.VALIDATE,
-        "deadline": since + 600 if later else draw(st.sampled_from([None, since + 300])),
+        "started": started and operation is not Operation.VALIDATE,
+        "deadline": since + 600 if started else draw(st.sampled_from([None, since + 300])),
         "deadline_renewed": draw(st.booleans()),
         "boot_id": draw(boots),
         "frozen_seconds": draw(st.sampled_from([0.0, 50.0])),
@@ -182,7 +194,7 @@ def nodes_in_flight(draw: st.DrawFn) -> NodeView:
     node = in_flight_node(
         state,
         record=record,
-        driver_label=("" if removing else label_of(NEW)) if later else label_of(OLD),
+        driver_label=("" if removing else label_of(NEW)) if started else label_of(OLD),
         components={name: draw(components(name)) for name in _subset(draw, NAMES)},
         driver_pods=_subset(draw, (old_pod, new_pod)),
         pods=workloads,
@@ -204,7 +216,7 @@ def nodes_in_flight(draw: st.DrawFn) -> NodeView:
 @st.composite
 def pools_of(draw: st.DrawFn, node: NodeView) -> PoolView:
     """Draw the pool of a node, with any policy."""
-    made = pool(
+    view = pool(
         upgrade={
             "wait_for_completion": WaitForCompletion(pod_selector="a=b"),
             "pod_deletion": PodDeletion(force=draw(st.booleans())),
@@ -214,19 +226,19 @@ def pools_of(draw: st.DrawFn, node: NodeView) -> PoolView:
             on_job_timeout=draw(st.sampled_from(OnJobTimeout)),
             on_eviction_timeout=draw(st.sampled_from(OnEvictionTimeout)),
         ),
-        standing={"frozen_seconds": draw(st.sampled_from([0.0, 50.0, 90.0]))},
+        constraints={"frozen_seconds": draw(st.sampled_from([0.0, 50.0, 90.0]))},
     )
     record = node.record
     assert isinstance(record, NodeRecord)
-    made = granted(made, node, target=draw(st.sampled_from([record.target, NEW])))
+    view = granted(view, node, target=draw(st.sampled_from([record.target, NEW])))
     readiness = draw(st.sampled_from([*Readiness, Readiness.SETTLED]))
-    made = with_build(made, NEW, readiness=readiness)
-    standing = replace(
-        made.constraints,
+    view = with_build(view, NEW, readiness=readiness)
+    constraints = replace(
+        view.constraints,
         halted=draw(st.sampled_from([{}, {NEW: "too many failed"}])),
         to_release=draw(st.sampled_from([{}, {}, {node.uid: "halted"}])),
     )
-    return replace(made, constraints=standing)
+    return replace(view, constraints=constraints)
 
 
 @st.composite
@@ -286,8 +298,8 @@ def check_does_not_start_in_a_halt(node: NodeView, view: PoolView, step: Step) -
     assert isinstance(record, NodeRecord)
     if record.started or record.operation is Operation.REMOVE or not view.constraints.halted:
         return
-    moved = [one for one in step.actions if isinstance(one, WriteNode)]
-    assert all(one.applied.driver_label == node.driver_label for one in moved)
+    writes = [write for write in step.actions if isinstance(write, WriteNode)]
+    assert all(write.applied.driver_label == node.driver_label for write in writes)
 
 
 def check_does_not_swap_under_an_old_driver(node: NodeView, step: Step) -> None:

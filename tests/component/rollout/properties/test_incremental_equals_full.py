@@ -42,11 +42,11 @@ class IncrementalAndFull:
         self.decider.update(pools=[view])
 
     def check_equal(self, now: Instant) -> None:
-        seen = {
+        nodes = {
             name: replace(node, last_wait=self.waiting.get(name))
             for name, node in self.nodes.items()
         }
-        full = decide(Fleet(pools=self.pools, nodes=seen), now)
+        full = decide(Fleet(pools=self.pools, nodes=nodes), now)
         delta = self.decider.decide(now)
         assert delta.deposed == full.deposed
         if delta.deposed:
@@ -87,72 +87,72 @@ def random_pair(random: Random) -> IncrementalAndFull:
     return IncrementalAndFull(fleet)
 
 
-def change(random: Random, both: IncrementalAndFull, at: float) -> float:
+def change(random: Random, pair: IncrementalAndFull, time: float) -> float:
     """Change something; return the time after it."""
     name = random.choice(NAMES)
     match random.choice(("node", "node", "node", "gone", "anew", "pool", "rollout", "time")):
         case "node":
-            both.change(nodes(random, name), name)
+            pair.change(nodes(random, name), name)
         case "anew":
-            both.change(replace(nodes(random, name), uid=f"uid-{name}-{at}"), name)
-        case "gone" if name in both.nodes:
-            both.change(None, name)
+            pair.change(replace(nodes(random, name), uid=f"uid-{name}-{time}"), name)
+        case "gone" if name in pair.nodes:
+            pair.change(None, name)
         case "pool":
-            both.change_pool(pools(random, NAMES, random.choice(sorted(both.pools))))
+            pair.change_pool(pools(random, NAMES, random.choice(sorted(pair.pools))))
         case "rollout":
-            old = both.pools[random.choice(sorted(both.pools))]
-            both.change_pool(replace(old, rollout=pools(random, NAMES, old.key).rollout))
+            old = pair.pools[random.choice(sorted(pair.pools))]
+            pair.change_pool(replace(old, rollout=pools(random, NAMES, old.key).rollout))
         case "time":
-            return at + random.choice((0.5, 5.0, 30.0, 100.0))
+            return time + random.choice((0.5, 5.0, 30.0, 100.0))
         case _:
             pass
-    return at
+    return time
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(0, 2**64))
 def test_after_any_change(seed: int) -> None:
     random = Random(seed)
-    both, at = random_pair(random), NOW
-    now = moments(random, at)
-    both.check_equal(now)
+    pair, time = random_pair(random), NOW
+    now = moments(random, time)
+    pair.check_equal(now)
     for _ in range(random.randint(1, 8)):
         for _ in range(random.randint(1, 2)):
-            at = change(random, both, at)
-        now = moments(random, at) if random.random() < 0.3 else replace(now, at=at)
-        both.check_equal(now)
+            time = change(random, pair, time)
+        now = moments(random, time) if random.random() < 0.3 else replace(now, at=time)
+        pair.check_equal(now)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**64))
 def test_after_pools_come_and_go(seed: int) -> None:
     random = Random(seed)
-    both, now = random_pair(random), moments(random)
-    both.check_equal(now)
-    gone = random.choice(sorted(both.pools))
-    del both.pools[gone]
-    both.decider.update(pools_gone=[gone])
-    both.check_equal(now)
-    both.change_pool(pools(random, NAMES, gone))
-    both.check_equal(now)
+    pair, now = random_pair(random), moments(random)
+    pair.check_equal(now)
+    key = random.choice(sorted(pair.pools))
+    del pair.pools[key]
+    pair.decider.update(pools_gone=[key])
+    pair.check_equal(now)
+    pair.change_pool(pools(random, NAMES, key))
+    pair.check_equal(now)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**64))
 def test_in_any_order_of_nodes_and_pools(seed: int) -> None:
     random = Random(seed)
-    both, now = random_pair(random), moments(random)
-    names, keys = list(both.nodes), list(both.pools)
+    pair, now = random_pair(random), moments(random)
+    names, keys = list(pair.nodes), list(pair.pools)
     random.shuffle(names)
     random.shuffle(keys)
-    one = decide(Fleet(pools=both.pools, nodes=both.nodes), now)
-    other = decide(
+    decision = decide(Fleet(pools=pair.pools, nodes=pair.nodes), now)
+    reordered = decide(
         Fleet(
-            pools={key: both.pools[key] for key in keys},
-            nodes={name: both.nodes[name] for name in names},
+            pools={key: pair.pools[key] for key in keys},
+            nodes={name: pair.nodes[name] for name in names},
         ),
         now,
     )
-    assert one == other
-    assert list(one.steps) == list(other.steps)
-    assert list(one.waits) == list(other.waits)
+    assert decision == reordered
+    assert list(decision.steps) == list(reordered.steps)
+    assert list(decision.waits) == list(reordered.waits)

@@ -123,7 +123,7 @@ def check_nothing_starts_where_starts_are_stopped(
         or rollout.spec.brake is not Brake.NONE
         or rollout.status.frozen_since is not None
         or pool.gone
-        or pool.held
+        or pool.errors
         or not pool.upgrade.auto_upgrade
         or now.visibility.foreign_operator
     )

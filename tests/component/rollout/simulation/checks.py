@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from libs.audit import judge, unaccounted
 from libs.contracts.events import WaitEvent
 from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
-from libs.forecast.stage import Stage
 from libs.rollout.decision import Decision, Wait
 from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from libs.testing.stage import SimulatedStage
 from tests.component.rollout.simulation.effect_faults import EffectFaultRates
 from tests.component.rollout.simulation.scenario import Scenario
 
@@ -41,7 +41,7 @@ class SimulationFailure(Exception):
         """Time of the failure; None: the time at which the run stopped."""
 
 
-def check_machines(stage: Stage) -> None:
+def check_machines(stage: SimulatedStage) -> None:
     for _, name, text in stage.violations:
         raise SimulationFailure("machine", f"{name}: {text}")
 
@@ -72,14 +72,18 @@ def check_incremental(incremental: Decision, full: Decision) -> None:
     if incremental.deposed or full.deposed:
         return
     for part in ("steps", "waits", "rollouts", "cancelled", "probes"):
-        one, other = getattr(incremental, part), getattr(full, part)
-        if one == other:
+        actual, expected = getattr(incremental, part), getattr(full, part)
+        if actual == expected:
             continue
-        if isinstance(one, Mapping):
-            names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
-            one = {name: one.get(name) for name in names}
-            other = {name: other.get(name) for name in names}
-        raise SimulationFailure("incremental", f"{part}: {one}, but on the whole fleet {other}")
+        if isinstance(actual, Mapping):
+            names = [
+                name for name in {**actual, **expected} if actual.get(name) != expected.get(name)
+            ]
+            actual = {name: actual.get(name) for name in names}
+            expected = {name: expected.get(name) for name in names}
+        raise SimulationFailure(
+            "incremental", f"{part}: {actual}, but on the whole fleet {expected}"
+        )
 
 
 def _event(wait: Wait) -> WaitEvent:
@@ -116,7 +120,7 @@ def _is_proven(node: NodeView, pool: PoolView) -> bool:
     )
 
 
-def check_at_rest(stage: Stage, last: Decision) -> Mapping[str, Wait]:
+def check_at_rest(stage: SimulatedStage, last: Decision) -> Mapping[str, Wait]:
     """Return the waits of nodes that are not in place; check that each can last for ever."""
     fleet = stage.fleet()
     waits: dict[str, Wait] = {}
@@ -134,22 +138,22 @@ def check_at_rest(stage: Stage, last: Decision) -> Mapping[str, Wait]:
     return waits
 
 
-def _contradiction(node: NodeView, fleet: Fleet, wait: Wait, at: float) -> str:
+def _contradiction(node: NodeView, fleet: Fleet, wait: Wait, time: float) -> str:
     """Return why the wait cannot last for ever; empty: it can."""
     if wait.code is WaitCode.BUDGET:
         pools = counted_pools(node)
         closed = any(fleet.pools[key].upgrade.max_unavailable in {0, "0", "0%"}
                      for key in pools if key in fleet.pools)  # fmt: skip
-        unavailable = any(each.cordoned or not each.ready
-                          or each.state == UpgradeState.UPGRADE_FAILED or each.lease is not None
-                          or each.loaded is None
-                          for each in fleet.nodes.values() if each.pool in pools)  # fmt: skip
+        unavailable = any(view.cordoned or not view.ready
+                          or view.state == UpgradeState.UPGRADE_FAILED or view.lease is not None
+                          or view.loaded is None
+                          for view in fleet.nodes.values() if view.pool in pools)  # fmt: skip
         return "" if closed or unavailable else "while all nodes are available"
     if wait.code is WaitCode.PROOF:
-        leased = any(each.lease is not None for each in fleet.nodes.values())
+        leased = any(view.lease is not None for view in fleet.nodes.values())
         return "" if leased else "while no node is in flight"
     if wait.code is WaitCode.BACK_OFF:
-        return "" if wait.until is not None and wait.until > at else f"until {wait.until}"
+        return "" if wait.until is not None and wait.until > time else f"until {wait.until}"
     if wait.code is WaitCode.DRIVER_START and wait.who != NO_ACTION_NEEDED:
         return "while its driver is ready" if any(pod.ready for pod in node.driver_pods) else ""
     if wait.code in TRANSIENT_CODES:
@@ -167,7 +171,7 @@ def counted_pools(node: NodeView) -> set[str]:
     return {node.pool, record.pool if record is not None else ""}
 
 
-def check_remedied(stage: Stage, before: Mapping[str, Wait], last: Decision) -> None:
+def check_remedied(stage: SimulatedStage, before: Mapping[str, Wait], last: Decision) -> None:
     """Check that the remedies ended the waits."""
     for name, wait in before.items():
         now = last.waits.get(name)
@@ -177,7 +181,7 @@ def check_remedied(stage: Stage, before: Mapping[str, Wait], last: Decision) -> 
             raise SimulationFailure("not cured", f"after the remedy {name} still waits for {text}")
 
 
-def check_all_in_place(stage: Stage, last: Decision) -> None:
+def check_all_in_place(stage: SimulatedStage, last: Decision) -> None:
     """Check the end of the run, with every reason to wait removed."""
     fleet = stage.fleet()
     for name, node in fleet.nodes.items():
@@ -187,7 +191,7 @@ def check_all_in_place(stage: Stage, last: Decision) -> None:
             raise SimulationFailure("stuck", f"{name} never gets in place: {reason}")
 
 
-def audit_failure(stage: Stage, scenario: Scenario) -> SimulationFailure | None:
+def audit_failure(stage: SimulatedStage, scenario: Scenario) -> SimulationFailure | None:
     """Return the first violation in the journal."""
     faults = (
         bool(scenario.disturbances)

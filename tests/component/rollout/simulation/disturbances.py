@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from libs.contracts.node import UpgradeState
 from libs.contracts.rollout import Brake
-from libs.forecast.stage import StageFaults, StageNodeSpec, Tenant, UserActions, effects
-from libs.forecast.stage.state import StageState
+from libs.testing.stage import SimulatedState, StageFaults, StageNodeSpec, Tenant, UserActions
+from libs.testing.stage.faults import elect
 from tests.component.rollout.simulation import policies
 
 
@@ -38,18 +38,18 @@ class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
 class DisturbanceContext(msgspec.Struct, frozen=True):
     """The stage, and what can be done to it."""
 
-    state: StageState
+    state: SimulatedState
     users: UserActions
     faults: StageFaults
 
     @classmethod
-    def of(cls, state: StageState) -> "DisturbanceContext":
+    def of(cls, state: SimulatedState) -> "DisturbanceContext":
         return cls(state, UserActions(state), StageFaults(state))
 
     def call_after(self, seconds: float, do: Callable[["DisturbanceContext"], None]) -> None:
         """Call `do` later; on a copy of the stage it is called with the copy."""
 
-        def end(state: StageState) -> None:
+        def end(state: SimulatedState) -> None:
             do(DisturbanceContext.of(state))
 
         self.state.call_after(seconds, end)
@@ -58,10 +58,10 @@ class DisturbanceContext(msgspec.Struct, frozen=True):
 Perform = Callable[[DisturbanceContext, Disturbance], None]
 
 
-def perform(on: DisturbanceContext, act: Disturbance) -> None:
-    if not act.node or act.node in on.state.machines:
-        _, do = (NODE_DISTURBANCES | POOL_DISTURBANCES)[act.what]
-        do(on, act)
+def perform(context: DisturbanceContext, act: Disturbance) -> None:
+    if not act.node or act.node in context.state.machines:
+        _, action = (NODE_DISTURBANCES | POOL_DISTURBANCES)[act.what]
+        action(context, act)
 
 
 def random_disturbance(
@@ -84,151 +84,171 @@ def random_disturbance(
 def _temporary(switch: Callable[[DisturbanceContext, Disturbance, bool], None]) -> Perform:
     """Return a disturbance that is switched on, and off after its seconds."""
 
-    def switch_on(on: DisturbanceContext, act: Disturbance) -> None:
-        switch(on, act, True)
-        on.call_after(act.seconds, lambda later: switch(later, act, False))
+    def switch_on(context: DisturbanceContext, act: Disturbance) -> None:
+        switch(context, act, True)
+        context.call_after(act.seconds, lambda later_context: switch(later_context, act, False))
 
     return switch_on
 
 
 def _stop_agent(
-    on: DisturbanceContext, act: Disturbance, active: bool, *, hung: bool = False
+    context: DisturbanceContext, act: Disturbance, active: bool, *, hung: bool = False
 ) -> None:
     if active:
-        on.faults.stop_agent(act.node, act.value, hung=hung)
+        context.faults.stop_agent(act.node, act.value, hung=hung)
     else:
-        on.faults.restart_agent(act.node, act.value)
+        context.faults.restart_agent(act.node, act.value)
 
 
-def _delete_node(on: DisturbanceContext, act: Disturbance) -> None:
-    pool = on.state.nodes[act.node].pool if act.node in on.state.nodes else ""
-    on.users.delete_node(act.node)
-    on.call_after(act.seconds, lambda later: later.users.register(act.node, pool or act.pool))
+def _delete_node(context: DisturbanceContext, act: Disturbance) -> None:
+    node_pool = context.state.nodes[act.node].pool if act.node in context.state.nodes else ""
+    context.users.delete_node(act.node)
+    context.call_after(
+        act.seconds,
+        lambda later_context: later_context.users.register(act.node, node_pool or act.pool),
+    )
 
 
-def _remove_node(on: DisturbanceContext, act: Disturbance) -> None:
-    on.users.delete_node(act.node)
-    on.faults.power_off(act.node)
+def _remove_node(context: DisturbanceContext, act: Disturbance) -> None:
+    context.users.delete_node(act.node)
+    context.faults.power_off(act.node)
 
 
-def _move_to_next_pool(on: DisturbanceContext, act: Disturbance) -> None:
-    pools = [*on.state.pools, ""]
-    node = on.state.nodes.get(act.node)
+def _move_to_next_pool(context: DisturbanceContext, act: Disturbance) -> None:
+    pools = [*context.state.pools, ""]
+    node = context.state.nodes.get(act.node)
     if node is not None:
-        before = node.pool
-        on.users.move_to_pool(act.node, pools[(pools.index(before) + 1) % len(pools)])
-        on.call_after(act.seconds, lambda later: later.users.move_to_pool(act.node, before))
+        pool_before = node.pool
+        context.users.move_to_pool(act.node, pools[(pools.index(pool_before) + 1) % len(pools)])
+        context.call_after(
+            act.seconds,
+            lambda later_context: later_context.users.move_to_pool(act.node, pool_before),
+        )
 
 
-def _add_tenant(on: DisturbanceContext, act: Disturbance) -> None:
-    name = f"extra-{len(on.state.machines[act.node].tenants)}"
-    on.users.add_tenant(act.node, Tenant(name=name, gpus=1))
+def _add_tenant(context: DisturbanceContext, act: Disturbance) -> None:
+    name = f"extra-{len(context.state.machines[act.node].tenants)}"
+    context.users.add_tenant(act.node, Tenant(name=name, gpus=1))
 
 
-def _lose_agent_journal(on: DisturbanceContext, act: Disturbance) -> None:
-    machine = on.state.machines[act.node]
-    on.faults.restart_agent(act.node, act.value, loses_journal=machine.up)
+def _lose_agent_journal(context: DisturbanceContext, act: Disturbance) -> None:
+    machine = context.state.machines[act.node]
+    context.faults.restart_agent(act.node, act.value, loses_journal=machine.up)
 
 
-def _change_target(on: DisturbanceContext, act: Disturbance) -> None:
-    pool = on.state.pools[act.pool]
+def _change_target(context: DisturbanceContext, act: Disturbance) -> None:
+    pool = context.state.pools[act.pool]
     known = act.value in pool.builds
     builds = None if known else policies.builds_of(act.pool, act.value, pool.method)
-    on.users.set_target(act.pool, act.value, builds)
+    context.users.set_target(act.pool, act.value, builds)
 
 
-def _flap_target(on: DisturbanceContext, act: Disturbance) -> None:
+def _flap_target(context: DisturbanceContext, act: Disturbance) -> None:
     """Want C, A, B and the given target one after another, while nodes are in flight."""
     for number, target in enumerate(("C", "A", "B", act.value)):
         change = replace(act, value=target)
-        on.call_after(number * act.seconds / 4, partial(_change_target, act=change))
+        context.call_after(number * act.seconds / 4, partial(_change_target, act=change))
 
 
-def _switch_off(on: DisturbanceContext, act: Disturbance) -> None:
-    upgrade = on.state.pools[act.pool].upgrade
-    on.users.edit_policy(act.pool, upgrade=replace(upgrade, auto_upgrade=False))
+def _switch_off(context: DisturbanceContext, act: Disturbance) -> None:
+    upgrade = context.state.pools[act.pool].upgrade
+    context.users.edit_policy(act.pool, upgrade=replace(upgrade, auto_upgrade=False))
     enabled = replace(upgrade, auto_upgrade=True)
-    on.call_after(act.seconds, lambda later: later.users.edit_policy(act.pool, upgrade=enabled))
+    context.call_after(
+        act.seconds,
+        lambda later_context: later_context.users.edit_policy(act.pool, upgrade=enabled),
+    )
 
 
-def _edit_policy(on: DisturbanceContext, act: Disturbance) -> None:
+def _edit_policy(context: DisturbanceContext, act: Disturbance) -> None:
     random = Random(f"{act.at} {act.pool}")
-    on.users.edit_policy(act.pool, upgrade=policies.random_upgrade_policy(random))
+    context.users.edit_policy(act.pool, upgrade=policies.random_upgrade_policy(random))
 
 
-def _join_node(on: DisturbanceContext, act: Disturbance) -> None:
+def _join_node(context: DisturbanceContext, act: Disturbance) -> None:
     name = f"m{round(act.at)}"
-    if name not in on.state.machines:
-        on.users.add_node(StageNodeSpec(name=name, pool=act.pool, variant="u24", kernel="6.8"))
+    if name not in context.state.machines:
+        context.users.add_node(StageNodeSpec(name=name, pool=act.pool, variant="u24", kernel="6.8"))
 
 
-def _elect_leader(on: DisturbanceContext, _: Disturbance) -> None:
-    effects.elect(on.state)
+def _elect_leader(context: DisturbanceContext, _: Disturbance) -> None:
+    elect(context.state)
 
 
 # The order and the weights of both tables decide what a seed draws.
 
 NODE_DISTURBANCES: dict[str, tuple[float, Perform]] = {
     # Users.
-    "cordon": (2, lambda on, act: on.users.cordon(act.node)),
-    "uncordon": (2, lambda on, act: on.users.uncordon(act.node)),
-    "set_state": (3, lambda on, act: on.users.set_state(act.node, act.value or None)),
-    "set_driver_label": (2, lambda on, act: on.users.set_driver_label(act.node, act.value or None)),
-    "set_record": (1, lambda on, act: on.users.set_record(act.node, act.value or None)),
-    "set_lease": (1, lambda on, act: on.users.set_lease(act.node, act.value or None)),
-    "set_request": (2, lambda on, act: on.users.set_request(act.node, act.value)),
-    "set_operator_request": (1, lambda on, act: on.users.set_operator_request(act.node)),
-    "set_safe_load": (1, lambda on, act: on.users.set_safe_load(act.node)),
-    "set_skip": (1, _temporary(lambda on, act, active: on.users.set_skip(act.node, active))),
-    "set_keep_cordoned": (0.5, lambda on, act: on.users.set_keep_cordoned(act.node)),
+    "cordon": (2, lambda context, act: context.users.cordon(act.node)),
+    "uncordon": (2, lambda context, act: context.users.uncordon(act.node)),
+    "set_state": (3, lambda context, act: context.users.set_state(act.node, act.value or None)),
+    "set_driver_label": (
+        2,
+        lambda context, act: context.users.set_driver_label(act.node, act.value or None),
+    ),
+    "set_record": (1, lambda context, act: context.users.set_record(act.node, act.value or None)),
+    "set_lease": (1, lambda context, act: context.users.set_lease(act.node, act.value or None)),
+    "set_request": (2, lambda context, act: context.users.set_request(act.node, act.value)),
+    "set_operator_request": (1, lambda context, act: context.users.set_operator_request(act.node)),
+    "set_safe_load": (1, lambda context, act: context.users.set_safe_load(act.node)),
+    "set_skip": (
+        1,
+        _temporary(lambda context, act, active: context.users.set_skip(act.node, active)),
+    ),
+    "set_keep_cordoned": (0.5, lambda context, act: context.users.set_keep_cordoned(act.node)),
     "delete_driver_pod": (
         2,
-        lambda on, act: on.users.delete_driver_pod(act.node, force=act.value == "force"),
+        lambda context, act: context.users.delete_driver_pod(act.node, force=act.value == "force"),
     ),
     "delete_node": (1.5, _delete_node),
     "remove_node": (0.7, _remove_node),
     "move_to_next_pool": (1, _move_to_next_pool),
-    "exclude": (1, _temporary(lambda on, act, active: on.users.exclude(act.node, active))),
+    "exclude": (
+        1,
+        _temporary(lambda context, act, active: context.users.exclude(act.node, active)),
+    ),
     "add_tenant": (1, _add_tenant),
     "add_host_process": (
         1,
-        _temporary(lambda on, act, active: on.users.set_host_processes(act.node, int(active))),
+        _temporary(
+            lambda context, act, active: context.users.set_host_processes(act.node, int(active))
+        ),
     ),
     # Faults.
-    "crash_driver": (3, lambda on, act: on.users.crash_driver(act.node)),
-    "reboot": (3, lambda on, act: on.faults.reboot(act.node, kernel=act.value)),
+    "crash_driver": (3, lambda context, act: context.users.crash_driver(act.node)),
+    "reboot": (3, lambda context, act: context.faults.reboot(act.node, kernel=act.value)),
     "reboot_as_other_variant": (
         0.5,
-        lambda on, act: on.faults.reboot(act.node, variant=act.value),
+        lambda context, act: context.faults.reboot(act.node, variant=act.value),
     ),
     "power_off": (
         1,
         _temporary(
-            lambda on, act, active: (on.faults.power_off if active else on.faults.power_on)(
-                act.node
-            )
+            lambda context, act, active: (
+                context.faults.power_off if active else context.faults.power_on
+            )(act.node)
         ),
     ),
     "disconnect_kubelet": (
         2,
-        lambda on, act: on.faults.disconnect_kubelet(act.node, act.seconds),
+        lambda context, act: context.faults.disconnect_kubelet(act.node, act.seconds),
     ),
     "disconnect_agents": (
         1,
         _temporary(
-            lambda on, act, active: (
-                on.faults.disconnect_agents if active else on.faults.reconnect_agents
+            lambda context, act, active: (
+                context.faults.disconnect_agents if active else context.faults.reconnect_agents
             )(act.node)
         ),
     ),
     "stop_agent": (2, _temporary(_stop_agent)),
     "hang_agent": (1, _temporary(partial(_stop_agent, hung=True))),
-    "restart_agent": (2, lambda on, act: on.faults.restart_agent(act.node, act.value)),
+    "restart_agent": (2, lambda context, act: context.faults.restart_agent(act.node, act.value)),
     "lose_agent_journal": (1.5, _lose_agent_journal),
     "miss_pokes": (
         1,
         _temporary(
-            lambda on, act, active: on.faults.miss_pokes(
+            lambda context, act, active: context.faults.miss_pokes(
                 act.node, *((act.value,) if active else ())
             )
         ),
@@ -239,14 +259,16 @@ POOL_DISTURBANCES: dict[str, tuple[float, Perform]] = {
     "set_brake": (
         2,
         _temporary(
-            lambda on, act, active: on.users.set_brake(
+            lambda context, act, active: context.users.set_brake(
                 act.pool, Brake(act.value) if active else Brake.NONE
             )
         ),
     ),
     "release": (
         2,
-        lambda on, act: on.users.set_release(act.pool, on.state.pools[act.pool].target, 1),
+        lambda context, act: context.users.set_release(
+            act.pool, context.state.pools[act.pool].target, 1
+        ),
     ),
     "change_target": (4, _change_target),
     "flap_target": (1, _flap_target),
@@ -254,23 +276,27 @@ POOL_DISTURBANCES: dict[str, tuple[float, Perform]] = {
     "edit_policy": (1, _edit_policy),
     "delete_policy": (
         1,
-        _temporary(lambda on, act, active: on.users.edit_policy(act.pool, gone=active)),
+        _temporary(lambda context, act, active: context.users.edit_policy(act.pool, gone=active)),
     ),
-    "delete_rollout": (1, lambda on, act: on.users.delete_rollout(act.pool)),
+    "delete_rollout": (1, lambda context, act: context.users.delete_rollout(act.pool)),
     "join_node": (1, _join_node),
     "elect_leader": (4, _elect_leader),
-    "stop_bus": (2, _temporary(lambda on, _, active: on.faults.set_bus_up(not active))),
+    "stop_bus": (2, _temporary(lambda context, _, active: context.faults.set_bus_up(not active))),
     "freeze_view": (
         2,
         _temporary(
-            lambda on, act, active: (on.faults.freeze if active else on.faults.unfreeze)(act.value)
+            lambda context, act, active: (
+                context.faults.freeze if active else context.faults.unfreeze
+            )(act.value)
         ),
     ),
-    "mute_source": (2, lambda on, act: on.faults.mute_source(act.value)),
+    "mute_source": (2, lambda context, act: context.faults.mute_source(act.value)),
     "foreign_operator": (
         0.7,
         _temporary(
-            lambda on, _, active: on.faults.foreign_operator("gpu-operator-7c9" if active else "")
+            lambda context, _, active: context.faults.foreign_operator(
+                "gpu-operator-7c9" if active else ""
+            )
         ),
     ),
 }

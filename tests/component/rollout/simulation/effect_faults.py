@@ -4,8 +4,8 @@ from collections import Counter
 
 import msgspec
 
-from libs.forecast.stage import EffectFault
-from libs.forecast.world.distributions import draw
+from libs.forecast.seeded_world import draw
+from libs.testing.stage import EffectFault
 
 NO_FAULT = EffectFault()
 

@@ -5,7 +5,6 @@ from random import Random
 from msgspec.structs import replace
 
 from libs.contracts.rollout import RolloutPhase, RolloutStatus, TargetRecord
-from libs.forecast.stage import StageNodeSpec
 from libs.policy.kinds.strategy import (
     CordonedNodes,
     OnEvictionTimeout,
@@ -16,6 +15,7 @@ from libs.policy.kinds.upgrade_policy import Drain, PodDeletion, UpgradePolicy, 
 from libs.policy.shapes import scaled_value
 from libs.policy.wanted import InstallMethod
 from libs.rollout.views.pool import Build, PoolView, RolloutView
+from libs.testing.stage import StageNodeSpec
 
 TARGETS = ("A", "B", "C")
 """Nodes run the first; pools want the second at the start."""

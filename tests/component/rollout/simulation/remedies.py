@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
 from libs.contracts.rollout import Brake
-from libs.forecast.stage import views
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
 from libs.rollout.node_writes import upgrade_lease
@@ -16,131 +15,131 @@ from tests.component.rollout.simulation.disturbances import DisturbanceContext
 from tests.component.rollout.simulation.policies import builds_of
 
 
-def repair_everything(on: DisturbanceContext) -> None:
+def repair_everything(context: DisturbanceContext) -> None:
     """End every fault; what users did stays."""
-    state = on.state
-    on.faults.set_bus_up(True)
-    on.faults.foreign_operator("")
+    state = context.state
+    context.faults.set_bus_up(True)
+    context.faults.foreign_operator("")
     for part in ("nodes", "pods", "reports", "rollouts"):
-        on.faults.unfreeze(part)
+        context.faults.unfreeze(part)
     state.sources.clear()
     for name, machine in state.machines.items():
-        on.faults.miss_pokes(name)
+        context.faults.miss_pokes(name)
         if not machine.up and name in state.nodes:
-            on.faults.power_on(name)
+            context.faults.power_on(name)
         if not machine.kubelet_connected:
-            on.faults.reconnect_kubelet(name)
+            context.faults.reconnect_kubelet(name)
         if not machine.connected:
-            on.faults.reconnect_agents(name)
+            context.faults.reconnect_agents(name)
         for part, agent in machine.agents.items():
             if machine.up and (agent.hung or not agent.alive):
-                on.faults.restart_agent(name, part)
+                context.faults.restart_agent(name, part)
     for key in state.pools:
         state.touch_pool(key)
 
 
-def apply_remedies(on: DisturbanceContext, waits: Mapping[str, Wait]) -> None:
+def apply_remedies(context: DisturbanceContext, waits: Mapping[str, Wait]) -> None:
     """End each of these waits, as a user or an administrator would."""
     for name, wait in waits.items():
-        node = on.state.nodes.get(name)
-        if node is not None and (do := _REMEDIES.get(wait.code)) is not None:
-            do(on, name, node.pool)
+        node = context.state.nodes.get(name)
+        if node is not None and (remedy := _REMEDIES.get(wait.code)) is not None:
+            remedy(context, name, node.pool)
 
 
-def _release(on: DisturbanceContext, _name: str, pool: str) -> None:
-    state = on.state.pools[pool]
+def _release(context: DisturbanceContext, _name: str, pool: str) -> None:
+    state = context.state.pools[pool]
     if state.rollout is not None:
         record = state.rollout.status.targets.get(state.target)
-        on.users.set_release(pool, state.target, len(record.failed) if record else 1)
+        context.users.set_release(pool, state.target, len(record.failed) if record else 1)
 
 
-def _remove_brake(on: DisturbanceContext, _name: str, pool: str) -> None:
-    on.users.set_brake(pool, Brake.NONE)
-    upgrade = on.state.pools[pool].upgrade
+def _remove_brake(context: DisturbanceContext, _name: str, pool: str) -> None:
+    context.users.set_brake(pool, Brake.NONE)
+    upgrade = context.state.pools[pool].upgrade
     if not upgrade.auto_upgrade:
-        on.users.edit_policy(pool, upgrade=replace(upgrade, auto_upgrade=True))
+        context.users.edit_policy(pool, upgrade=replace(upgrade, auto_upgrade=True))
 
 
-def _raise_budget(on: DisturbanceContext, name: str, _pool: str) -> None:
-    node = views.node_view(on.state, name)
+def _raise_budget(context: DisturbanceContext, name: str, _pool: str) -> None:
+    node = context.state.node_view(name)
     for pool in counted_pools(node) if node is not None else ():
-        if pool in on.state.pools:
-            upgrade = on.state.pools[pool].upgrade
-            on.users.edit_policy(pool, upgrade=replace(upgrade, max_unavailable="100%"))
+        if pool in context.state.pools:
+            upgrade = context.state.pools[pool].upgrade
+            context.users.edit_policy(pool, upgrade=replace(upgrade, max_unavailable="100%"))
 
 
-def _end_skip(on: DisturbanceContext, name: str, _pool: str) -> None:
-    on.users.set_skip(name, False)
-    on.users.uncordon(name)
-    node = views.node_view(on.state, name)
+def _end_skip(context: DisturbanceContext, name: str, _pool: str) -> None:
+    context.users.set_skip(name, False)
+    context.users.uncordon(name)
+    node = context.state.node_view(name)
     if node is not None and isinstance(node.lease, MalformedAnnotation):
-        on.users.set_lease(name, None)
+        context.users.set_lease(name, None)
 
 
-def _clear_preflight(on: DisturbanceContext, name: str, _pool: str) -> None:
-    on.users.clear_obstacles(name)
-    on.users.set_host_processes(name, 0)
-    on.users.end_tenants(name)
+def _clear_preflight(context: DisturbanceContext, name: str, _pool: str) -> None:
+    context.users.clear_obstacles(name)
+    context.users.set_host_processes(name, 0)
+    context.users.end_tenants(name)
 
 
-def _end_work(on: DisturbanceContext, name: str, _pool: str) -> None:
-    on.users.end_tenants(name)
+def _end_work(context: DisturbanceContext, name: str, _pool: str) -> None:
+    context.users.end_tenants(name)
 
 
-def _retry(on: DisturbanceContext, name: str, _pool: str) -> None:
-    on.users.clear_obstacles(name)
-    on.users.set_host_processes(name, 0)
-    on.users.end_tenants(name)
-    if on.state.machines[name].is_unloading:
-        on.faults.reboot(name)
-    on.users.set_state(name, UpgradeState.UPGRADE_REQUIRED)
+def _retry(context: DisturbanceContext, name: str, _pool: str) -> None:
+    context.users.clear_obstacles(name)
+    context.users.set_host_processes(name, 0)
+    context.users.end_tenants(name)
+    if context.state.machines[name].is_unloading:
+        context.faults.reboot(name)
+    context.users.set_state(name, UpgradeState.UPGRADE_REQUIRED)
 
 
-def _undo_edits(on: DisturbanceContext, name: str, pool: str) -> None:
-    """Restore what the record says; retry the node where that is no help."""
-    node = views.node_view(on.state, name)
+def _undo_edits(context: DisturbanceContext, name: str, pool: str) -> None:
+    """Restore the labels of the record; otherwise retry the node."""
+    node = context.state.node_view(name)
     if node is None or not isinstance(node.record, NodeRecord):
         return
     state, label = node.state != node.record.state, node.driver_label != node.record.label
     if not upgrade_lease(node) or not (state or label):
-        _retry(on, name, pool)
+        _retry(context, name, pool)
         return
     if state:
-        on.users.set_state(name, node.record.state)
+        context.users.set_state(name, node.record.state)
     if label:
-        on.users.set_driver_label(name, node.record.label)
+        context.users.set_driver_label(name, node.record.label)
 
 
-def _restart_driver(on: DisturbanceContext, name: str, pool: str) -> None:
-    if on.state.pools[pool].method is InstallMethod.CONTAINER:
-        on.users.delete_driver_pod(name)
+def _restart_driver(context: DisturbanceContext, name: str, pool: str) -> None:
+    if context.state.pools[pool].method is InstallMethod.CONTAINER:
+        context.users.delete_driver_pod(name)
     else:
-        on.faults.reboot(name)
+        context.faults.reboot(name)
 
 
-def _adopt(on: DisturbanceContext, name: str, _pool: str) -> None:
-    on.users.set_request(name, "adopt")
+def _adopt(context: DisturbanceContext, name: str, _pool: str) -> None:
+    context.users.set_request(name, "adopt")
 
 
-def _start_agents(on: DisturbanceContext, name: str, _pool: str) -> None:
-    machine = on.state.machines[name]
+def _start_agents(context: DisturbanceContext, name: str, _pool: str) -> None:
+    machine = context.state.machines[name]
     if not machine.up:
-        on.faults.power_on(name)
+        context.faults.power_on(name)
     for part in machine.agents:
-        on.faults.restart_agent(name, part)
+        context.faults.restart_agent(name, part)
 
 
-def _provide_build(on: DisturbanceContext, name: str, pool: str) -> None:
-    state = on.state.pools[pool]
+def _provide_build(context: DisturbanceContext, name: str, pool: str) -> None:
+    state = context.state.pools[pool]
     if state.method is InstallMethod.PRE_INSTALLED:
-        on.users.install_driver(name, "installed by its owner")
+        context.users.install_driver(name, "installed by its owner")
         return
-    on.users.set_target(pool, state.target, builds_of(pool, state.target, state.method))
+    context.users.set_target(pool, state.target, builds_of(pool, state.target, state.method))
 
 
-def _restore_policy(on: DisturbanceContext, _name: str, pool: str) -> None:
+def _restore_policy(context: DisturbanceContext, _name: str, pool: str) -> None:
     if pool:
-        on.users.edit_policy(pool, gone=False)
+        context.users.edit_policy(pool, gone=False)
 
 
 _REMEDIES: dict[WaitCode, Callable[[DisturbanceContext, str, str], None]] = {

@@ -1,7 +1,7 @@
-"""Run a scenario: the engine decides, the stage carries out, disturbances strike, until it rests.
+"""Run a scenario: the engine decides, the stage carries out, disturbances occur, until all rests.
 
 Then every fault is repaired and every reason to wait is removed. A run stops at the first failure;
-`checks` says what a failure is.
+`checks` defines the failures.
 """
 
 from collections import Counter
@@ -11,11 +11,12 @@ from traceback import format_exception
 import msgspec
 
 from libs.contracts.node import WaitCode
-from libs.forecast.stage import Latencies, Stage, ViewUpdate
-from libs.forecast.world import FleetProfile, SeededWorld, SteadyWorld
+from libs.forecast.seeded_world import FleetProfile
 from libs.rollout.decide import Decider, decide
 from libs.rollout.decision import AskPreflight, Decision, Wait
 from libs.rollout.views.fleet import Fleet, Instant
+from libs.testing.stage import Latencies, SimulatedStage, ViewUpdate
+from libs.testing.stage.worlds import SeededFleet, SteadyWorld
 from tests.component.rollout.simulation import checks, remedies
 from tests.component.rollout.simulation.disturbances import Disturbance, DisturbanceContext, perform
 from tests.component.rollout.simulation.effect_faults import EffectFaults, NumberedFault
@@ -50,18 +51,17 @@ _FAILURE_PRONE = FleetProfile(
     never_validates=0.05,
     validation_fails=0.1,
     validation_hangs=0.03,
-    never_boots=0.05,
 )
 
 
 class SimulationResult(msgspec.Struct, kw_only=True):
     scenario: Scenario
-    wrong: checks.SimulationFailure | None
-    stage: Stage
+    failure: checks.SimulationFailure | None
+    stage: SimulatedStage
     effect_faults: tuple[NumberedFault, ...] = ()
     """The faults of effects that were applied."""
     decisions: int = 0
-    done: int = 0
+    nodes_in_place: int = 0
     """Nodes in place at the end."""
 
 
@@ -86,11 +86,11 @@ def run_scenario(scenario: Scenario, decide_all: Decide | None = None) -> Simula
         wrong = checks.audit_failure(run.stage, scenario) or wrong
     return SimulationResult(
         scenario=scenario,
-        wrong=wrong,
+        failure=wrong,
         stage=run.stage,
         effect_faults=tuple(run.effect_faults.applied),
         decisions=run.decisions,
-        done=run.done,
+        nodes_in_place=run.done,
     )
 
 
@@ -108,13 +108,14 @@ class _Run:
         self.scenario = scenario
         self._decide_all = decide_all
         self._decider: Decider | None = None
-        world = SeededWorld(
+        world = SeededFleet(
             scenario.seed,
             profile=_FAILURE_PRONE if scenario.failure_prone else FleetProfile(),
+            never_boots=0.05 if scenario.failure_prone else 0.002,
             bad_drivers=scenario.never_loads,
             unsound_drivers=scenario.never_validates,
         )
-        self.stage = Stage(
+        self.stage = SimulatedStage(
             scenario.pools, scenario.nodes, world=world, start=START, latencies=Latencies()
         )
         self.context = DisturbanceContext.of(self.stage.state)
@@ -155,8 +156,8 @@ class _Run:
         self._check_restart()
 
     def _disturb(self, disturbance: Disturbance) -> None:
-        place = disturbance.node or disturbance.pool
-        self.stage.state.log(f"--- {disturbance.what} {place} {disturbance.value}".rstrip())
+        affected = disturbance.node or disturbance.pool
+        self.stage.state.log(f"--- {disturbance.what} {affected} {disturbance.value}".rstrip())
         leader, fleet = self.stage.state.leader, self.stage.fleet()
         perform(self.context, disturbance)
         if self.stage.state.leader != leader:
@@ -221,9 +222,7 @@ class _Run:
                 "busy", f"the next decision is due at once, at {decision.wake_at}"
             )
         self.last = decision
-        stage.carry_out(
-            decision, self.effect_faults.next_fault, no_longer_waiting=no_longer_waiting
-        )
+        stage.carry_out(decision, no_longer_waiting, faults_of=self.effect_faults.next_fault)
         self._decide_as_deposed(now)
 
     def _decision(
@@ -259,9 +258,11 @@ class _Run:
         if now.at > self._deposed.until:
             self._deposed = None
             return
-        then = msgspec.structs.replace(now, epoch=self._deposed.epoch)
-        decision = (self._decide_all or decide)(self._deposed.fleet, then)
-        self.stage.carry_out(decision, self.effect_faults.next_fault, leader=self._deposed.leader)
+        earlier_epoch = msgspec.structs.replace(now, epoch=self._deposed.epoch)
+        decision = (self._decide_all or decide)(self._deposed.fleet, earlier_epoch)
+        self.stage.carry_out(
+            decision, faults_of=self.effect_faults.next_fault, leader=self._deposed.leader
+        )
 
     def _check_restart(self) -> None:
         """Check that a new leader writes nothing to a Node that is in place."""
@@ -300,5 +301,5 @@ def _wait_codes(decision: Decision) -> list[tuple[str, WaitCode]]:
 
 def _all_waits(decision: Decision) -> list[tuple[str, Wait]]:
     steps = decision.steps.items()
-    beside = [(name, step.wait) for name, step in steps if step.wait is not None]
-    return [*decision.waits.items(), *beside]
+    step_waits = [(name, step.wait) for name, step in steps if step.wait is not None]
+    return [*decision.waits.items(), *step_waits]

@@ -8,9 +8,9 @@ from random import Random
 import msgspec
 
 from libs.contracts.reports import Finding
-from libs.forecast.stage import StageNodeSpec, Tenant
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.pool import PoolView
+from libs.testing.stage import StageNodeSpec, Tenant
 from tests.component.rollout.simulation.disturbances import Disturbance, random_disturbance
 from tests.component.rollout.simulation.effect_faults import EffectFaultRates, NumberedFault
 from tests.component.rollout.simulation.policies import (

@@ -70,14 +70,14 @@ def test_a_fault_affects_only_the_requests_that_it_selects() -> None:
         await world.node("n1")
         faults = world.server.faults
         for_bob = faults.add(Fault(effect=RefuseRequest(500), user="bob", kind="Node", name="n1"))
-        status = faults.add(Fault(effect=RefuseRequest(500), subresource="status"))
+        updates = faults.add(Fault(effect=RefuseRequest(500), verbs=("update",)))
         await world.client("ann").get(resources.NODES, "n1")
         with pytest.raises(Unavailable):
             await world.client("bob").get(resources.NODES, "n1")
-        assert (await world.request("GET", f"{NODES}/n1/status"))[0] == 500
-        assert (for_bob.hit_count, status.hit_count) == (1, 1)
-        faults.remove(status)
-        assert (await world.request("GET", f"{NODES}/n1/status"))[0] == 200
+        assert (await world.request("PUT", f"{NODES}/n1"))[0] == 500
+        assert (for_bob.hit_count, updates.hit_count) == (1, 1)
+        faults.remove(updates)
+        assert (await world.request("PUT", f"{NODES}/n1"))[0] != 500
         faults.clear()
         await world.client("bob").get(resources.NODES, "n1")
 
@@ -107,13 +107,13 @@ def test_a_cut_connection_leaves_a_write_undone_only_before_it_is_executed(
         with pytest.raises(Unavailable):
             await world.kube.create(resources.NODES, {"metadata": {"name": "n1"}})
         assert ((await world.request("GET", f"{NODES}/n1"))[0] == 200) is created
-        codes = [each.code for each in world.server.journal.revisions]
+        codes = [revision.code for revision in world.server.journal.revisions]
         assert codes == ([201] if created else [])
 
     run_world(main)
 
 
-def test_a_write_delayed_on_its_way_is_executed_after_the_client_gave_up() -> None:
+def test_a_write_delayed_on_its_way_is_executed_after_the_client_timed_out() -> None:
     async def main(world: ApiServerWorld) -> None:
         slow = Fault(effect=Delay(5.0, "way"), kind="Node", verbs=("create",), times=1)
         world.server.faults.add(slow)
@@ -136,32 +136,7 @@ def test_a_write_delayed_in_the_server_is_refused_at_the_request_timeout() -> No
         node = {"metadata": {"name": "n"}}
         code, refusal = await world.request("POST", NODES, node, timeout="500ms")
         assert (code, refusal["reason"], world.sim.clock.monotonic()) == (504, "Timeout", 13.5)
-        assert [each.code for each in world.server.journal.revisions] == [504, 504]
-
-    run_world(main)
-
-
-def test_a_delayed_write_arrives_after_one_that_was_sent_later() -> None:
-    async def main(world: ApiServerWorld) -> None:
-        await world.node("n1")
-        world.server.faults.add(Fault(effect=Delay(1.0, "way"), user="ann", times=1))
-        node = await world.kube.get(resources.NODES, "n1")
-        version = node.metadata.resource_version
-
-        async def label(user: str) -> None:
-            change = {"metadata": {"labels": {"by": user}}}
-            client = world.client(user)
-            await client.merge(resources.NODES, "n1", change, resource_version=version)
-
-        first = asyncio.create_task(label("ann"))
-        await world.sim.clock.sleep(0.1)
-        await label("bob")
-        with pytest.raises(Conflict):
-            await first
-        assert [(each.user, each.code) for each in world.server.journal.revisions][1:] == [
-            ("bob", 200),
-            ("ann", 409),
-        ]
+        assert [revision.code for revision in world.server.journal.revisions] == [504, 504]
 
     run_world(main)
 
@@ -178,22 +153,6 @@ def test_a_hanging_request_is_never_executed() -> None:
         return str(caught.value)
 
     assert "the simulated server" in run_world(main)
-
-
-@pytest.mark.parametrize("effect", [Delay(5.0), Hang()], ids=["delayed", "hanging"])
-def test_a_request_in_flight_ends_with_the_server(effect: Delay | Hang) -> None:
-    async def main(world: ApiServerWorld) -> None:
-        world.server.faults.add(Fault(effect=effect, times=1))
-        creating = asyncio.create_task(world.node("n1"))
-        await world.sim.clock.sleep(1.0)
-        await world.server.restart()
-        with pytest.raises(Unavailable, match="cut"):
-            await creating
-        assert world.sim.clock.monotonic() == 1.0
-        await world.sim.clock.sleep(10.0)
-        assert (await world.request("GET", f"{NODES}/n1"))[0] == 404
-
-    run_world(main)
 
 
 def test_a_watch_is_dropped_after_the_given_number_of_events() -> None:
@@ -234,8 +193,8 @@ def test_a_stale_list_is_served_only_where_the_request_permits_its_age() -> None
 
         async def names(**query: str) -> tuple[list[str], int]:
             _, listed = await world.request("GET", CONFIG, **query)
-            found = [each["metadata"]["name"] for each in listed["items"]]
-            return found, world.server.revision - int(listed["metadata"]["resourceVersion"])
+            listed_names = [item["metadata"]["name"] for item in listed["items"]]
+            return listed_names, world.server.revision - int(listed["metadata"]["resourceVersion"])
 
         assert await names() == (["a", "b", "c"], 0)
         assert await names(resourceVersion="0") == (["a"], 2)

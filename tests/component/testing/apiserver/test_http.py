@@ -11,7 +11,7 @@ import pytest
 
 from libs.runtime.clock import SystemClock
 from libs.runtime.env import SeededIds
-from libs.testing.apiserver.faults import Cut, Delay, DropWatch, Fault
+from libs.testing.apiserver.faults import Delay, Fault
 from libs.testing.apiserver.http import HttpFrontend, serve_http
 from libs.testing.apiserver.server import ApiServer
 from tests.component.testing.apiserver.world import NODES
@@ -83,25 +83,6 @@ async def test_a_watch_is_streamed_until_its_client_closes_it(
     names = [event["object"]["metadata"]["name"] for event in (first, second)]
     assert names == ["n1", "n2"]
     await eventually(lambda: server.open_watches == 0)
-
-
-async def test_a_cut_connection_is_cut_on_the_wire(
-    server: ApiServer, client: aiohttp.ClientSession
-) -> None:
-    faults = server.faults
-    faults.add(Fault(effect=Cut("after"), verbs=("create",), times=1))
-    with pytest.raises(aiohttp.ServerDisconnectedError):
-        await create(client, "n1")
-    assert await create(client, "n1") == 409
-    faults.add(Fault(effect=Cut("body"), verbs=("list",), times=1))
-    async with client.get(NODES) as response:
-        with pytest.raises(aiohttp.ClientPayloadError):
-            await response.read()
-    faults.add(Fault(effect=DropWatch(after=1, clean=False), times=1))
-    async with client.get(NODES, params=WATCH) as response:
-        assert json.loads(await response.content.readline())["type"] == "ADDED"
-        with pytest.raises(aiohttp.ClientPayloadError):
-            await response.content.readline()
 
 
 async def test_a_write_is_executed_after_its_client_disconnected(

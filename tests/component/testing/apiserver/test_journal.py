@@ -138,13 +138,3 @@ def test_a_packed_journal_is_read_completely_while_it_grows(tmp_path: Path, spil
         assert run_world(main, journal=journal) == [f"c{number}" for number in range(8)]
         assert len(list(journal.revisions)) == len(journal) == 16
     assert not spills or len(path.read_bytes().splitlines()) == 15
-
-
-def test_the_same_seed_writes_the_same_journal() -> None:
-    async def main(world: ApiServerWorld) -> list[Revision]:
-        for _ in range(5):
-            await world.request("POST", CONFIG, {"metadata": {"generateName": "a-"}})
-        return list(world.server.journal.revisions)
-
-    assert run_world(main, seed=3) == run_world(main, seed=3)
-    assert run_world(main, seed=3) != run_world(main, seed=4)

@@ -9,7 +9,6 @@ from libs.kube.views import Condition, OwnerReference, Taint
 from libs.testing.cluster.daemonset_plan import HASH_LABEL
 from libs.testing.cluster.views import (
     Container,
-    DaemonSet,
     Meta,
     Node,
     NodeCondition,
@@ -119,13 +118,6 @@ def daemon_set(
     }
 
 
-def cached_daemon_set(name: str = "d", **more: Any) -> DaemonSet:
-    """The same, as the caches hold it."""
-    whole = daemon_set(name, **more)
-    whole["metadata"] |= {"namespace": "ns", "uid": f"uid-DaemonSet/{name}", "generation": 1}
-    return msgspec.convert(whole, DaemonSet)
-
-
 def replica_set(name: str, *, replicas: int, gpus: int = 1, **spec: Any) -> JsonObject:
     """Return a ReplicaSet whose pods each request so many GPUs."""
     needs = {"limits": {"nvidia.com/gpu": str(gpus)}}
@@ -145,22 +137,6 @@ def replica_set(name: str, *, replicas: int, gpus: int = 1, **spec: Any) -> Json
                     **spec,
                 },
             },
-        },
-    }
-
-
-def job(name: str, *, policy: str = "Never") -> JsonObject:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {
-            "template": {
-                "spec": {
-                    "restartPolicy": policy,
-                    "containers": [{"name": "main", "image": "train:1"}],
-                }
-            }
         },
     }
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.forecast.world import SteadyWorld
 from libs.kube.client import Kube
 from libs.runtime.clock import SystemClock
 from libs.runtime.env import SeededIds
@@ -21,6 +20,7 @@ from libs.testing.cluster.cluster import CONTROLLERS, INFORMERS, KUBELETS, Simul
 from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, REPLICA_SETS
 from libs.testing.simulation import Sim, make_env
+from libs.testing.stage.worlds import SteadyWorld
 from tests.component.testing.cluster.builders import daemon_set, replica_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 from tests.support import eventually
@@ -37,25 +37,25 @@ def test_the_number_of_writes_per_node_is_bounded() -> None:
                 world.cluster.fleet.add(f"n{number:04d}", Hardware())
             for name in ("driver", "plugin"):
                 await world.create(DAEMON_SETS, daemon_set(name))
-            begun = world.now
+            started = world.now
 
             async def ready() -> bool:
                 counts = [(await world.daemon_set(name)).status for name in ("driver", "plugin")]
                 return all(count.number_ready == nodes for count in counts)
 
             await world.until(ready, every=0.5)
-            took = world.now - begun
+            seconds = world.now - started
             tasks = len(asyncio.all_tasks())
             assert tasks < 140
         writes = collections.Counter(
-            f"{each.kind} {each.verb} {each.code}"
-            for each in world.journal()
-            if each.kind != "DaemonSet"
+            f"{revision.kind} {revision.verb} {revision.code}"
+            for revision in world.journal()
+            if revision.kind != "DaemonSet"
         )
-        return writes, took
+        return writes, seconds
 
-    writes, took = run_world(main)
-    assert took < 10
+    writes, seconds = run_world(main)
+    assert seconds < 10
     leases = writes.pop("Lease update 200", 0)
     assert leases <= nodes
     assert writes == {
@@ -63,11 +63,11 @@ def test_the_number_of_writes_per_node_is_bounded() -> None:
         "ConfigMap create 201": len(FIRST_NAMESPACES),
         "Node create 201": nodes,
         "Lease create 201": nodes,
-        "Node patch 200": 2 * nodes,  # Its time to live, and its taint.
+        "Node patch 200": 2 * nodes,  # its TTL annotation and its taint
         "ControllerRevision create 201": 2,
         "Pod create 201": 2 * nodes,
         "Binding create 201": 2 * nodes,
-        "Pod patch 200": 3 * 2 * nodes,  # Creating, running, ready.
+        "Pod patch 200": 3 * 2 * nodes,  # creating, running, ready
     }
 
 
@@ -102,7 +102,7 @@ def test_the_same_journal_comes_from_another_process(hash_seed: str) -> None:
         "print(hashlib.sha256(run_world(story, seed=5)).hexdigest())\n"
     )
     root = Path(__file__).parents[4]
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script],
         cwd=root,
         env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(root)},
@@ -111,21 +111,21 @@ def test_the_same_journal_comes_from_another_process(hash_seed: str) -> None:
         check=True,
         timeout=60,
     )
-    assert found.stdout.strip() == hashlib.sha256(run_world(story, seed=5)).hexdigest()
+    assert process.stdout.strip() == hashlib.sha256(run_world(story, seed=5)).hexdigest()
 
 
-@pytest.mark.parametrize("part", sorted(CONTROLLERS))
-def test_a_killed_controller_catches_up_after_its_restart(part: str) -> None:
+@pytest.mark.parametrize("controller", sorted(CONTROLLERS))
+def test_a_killed_controller_catches_up_after_its_restart(controller: str) -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim, 3) as world:
             await world.create(DAEMON_SETS, daemon_set())
             await world.create(REPLICA_SETS, replica_set("w", replicas=3))
             await world.sleep(0.1)
-            await world.cluster.kill(part)
-            assert part not in world.cluster.running
+            await world.cluster.kill(controller)
+            assert controller not in world.cluster.running
             await world.cordon("n1")
             await world.sleep(5)
-            world.cluster.start(part)
+            world.cluster.start(controller)
             await world.ready("d", 3)
             await world.ready("w", 3)
             await world.sleep(2)
@@ -158,7 +158,7 @@ def test_a_failing_controller_ends_the_cluster() -> None:
         world = ClusterWorld(sim, model=SteadyWorld())
 
         def broken(_pod: object, _container: str) -> None:
-            raise LookupError("an occupant that cannot be made")
+            raise LookupError("no process for this container")
 
         world.cluster = SimulatedCluster(
             world.kube_for,
@@ -170,11 +170,11 @@ def test_a_failing_controller_ends_the_cluster() -> None:
             world.cluster.fleet.add("n1")
             await world.create(DAEMON_SETS, daemon_set())
             await world.sleep(60)
-        raise AssertionError("the block went on")
+        raise AssertionError("the cluster did not end")
 
     with pytest.raises(ExceptionGroup) as caught:
         run_world(main)
-    assert caught.group_contains(LookupError, match="cannot be made")
+    assert caught.group_contains(LookupError, match="no process")
 
 
 async def test_a_cluster_runs_on_a_real_loop() -> None:

@@ -2,24 +2,24 @@
 
 from typing import Any
 
-from libs.forecast.world import NEVER, SteadyWorld, TimeSpan, WorldOverride
-from libs.kube.client import Evicted, PodGone
+from libs.kube.client import PodGone
 from libs.kube.resources import NODES as WHOLE_NODES
-from libs.testing.apiserver.faults import Cut, Fault, RefuseRequest
+from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.kubelet.container import ContainerInstance, ProcessEvents
 from libs.testing.cluster.kubelet.hardware import LEASES_IN
 from libs.testing.cluster.views import DAEMON_SETS, LEASES, NODES, PODS
 from libs.testing.simulation import Sim
+from libs.testing.stage.worlds import SteadyWorld
 from tests.component.testing.cluster.builders import daemon_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 
 
-async def _info(world: ClusterWorld, node: str) -> tuple[str, str]:
+async def _node_info(world: ClusterWorld, node: str) -> tuple[str, str]:
     info = (await world.kube.get(WHOLE_NODES, node)).status.node_info
     return info.boot_id, info.kernel_version
 
 
-def _bare(name: str, **spec: object) -> dict[str, Any]:
+def _bound_pod(name: str, **spec: object) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "labels": {"app": name}},
         "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "x:1"}], **spec},
@@ -31,8 +31,8 @@ def test_a_reboot_gives_a_new_boot_id_and_restarts_every_container_in_place() ->
         async with cluster_world(sim, model=SteadyWorld(boot_seconds=40.0)) as world:
             await world.create(DAEMON_SETS, daemon_set(init=("gate",)))
             await world.ready("d", 1)
-            before, info = await world.pod("d"), await _info(world, "n1")
-            begun = world.now
+            before, info = await world.pod("d"), await _node_info(world, "n1")
+            started = world.now
             assert await world.machine("n1").reboot(kernel="5.15.0-140-generic")
             await world.ready("d", 1)
 
@@ -42,7 +42,7 @@ def test_a_reboot_gives_a_new_boot_id_and_restarts_every_container_in_place() ->
 
             await world.until(restarted)
             after = await world.pod("d")
-            boot_id, kernel = await _info(world, "n1")
+            boot_id, kernel = await _node_info(world, "n1")
             assert boot_id != info[0]
             assert boot_id == world.machine("n1").boot_id
             assert (info[1], kernel) == ("5.15.0-139-generic", "5.15.0-140-generic")
@@ -53,49 +53,9 @@ def test_a_reboot_gives_a_new_boot_id_and_restarts_every_container_in_place() ->
             assert old.state.running is not None
             assert new.state.running is not None
             assert old.state.running.started_at < new.state.running.started_at
-            return world.now - begun
+            return world.now - started
 
     assert 42.0 <= run_world(main) <= 44.0
-
-
-def test_a_machine_that_never_boots_stays_silent() -> None:
-    async def main(sim: Sim) -> None:
-        model = SteadyWorld(overrides=(WorldOverride(node="n1", first_attempts=1, boot=NEVER),))
-        async with cluster_world(sim, model=model) as world:
-            machine = world.machine("n1")
-            info = await _info(world, "n1")
-            assert await machine.reboot() is False
-            machine.reconnect()
-            await world.sleep(120)
-            ready = (await world.node("n1")).condition("Ready")
-            assert ready is not None
-            assert ready.status == "Unknown"
-            assert await _info(world, "n1") == info
-            machine.power_on()
-            await world.sleep(10)
-            ready = (await world.node("n1")).condition("Ready")
-            assert ready is not None
-            assert ready.status == "True"
-            assert (await _info(world, "n1"))[0] != info[0]
-
-    run_world(main)
-
-
-def test_devices_come_from_the_plugin_and_go_with_a_reboot() -> None:
-    async def main(sim: Sim) -> list[str]:
-        async with cluster_world(sim, gpus=0, model=SteadyWorld(boot_seconds=10.0)) as world:
-            counts = [(await world.node("n1")).status.allocatable["nvidia.com/gpu"]]
-            machine = world.machine("n1")
-            for count in (8, 7):
-                machine.set_devices("nvidia.com/gpu", count)
-                await world.sleep(1)
-                counts.append((await world.node("n1")).status.allocatable["nvidia.com/gpu"])
-            await machine.reboot()
-            await world.sleep(1)
-            counts.append((await world.node("n1")).status.allocatable["nvidia.com/gpu"])
-            return counts
-
-    assert run_world(main) == ["0", "8", "7", "0"]
 
 
 def test_leases_are_renewed_every_ten_seconds_and_statuses_every_five_minutes() -> None:
@@ -116,7 +76,7 @@ def test_leases_are_renewed_every_ten_seconds_and_statuses_every_five_minutes() 
 def test_a_late_eviction_never_kills_the_replacement_of_the_same_name() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim) as world:
-            first = await world.kube.create(PODS, _bare("p"), namespace=NAMESPACE)
+            first = await world.kube.create(PODS, _bound_pod("p"), namespace=NAMESPACE)
             await world.ready("p", 1)
             uid = first.metadata.uid
             await world.kube.delete(PODS, "p", uid=uid, namespace=NAMESPACE)
@@ -125,7 +85,7 @@ def test_a_late_eviction_never_kills_the_replacement_of_the_same_name() -> None:
                 return not await world.pods("p")
 
             await world.until(gone)
-            second = await world.kube.create(PODS, _bare("p"), namespace=NAMESPACE)
+            second = await world.kube.create(PODS, _bound_pod("p"), namespace=NAMESPACE)
             await world.ready("p", 1)
             late = await world.kube.evict("p", namespace=NAMESPACE, uid=uid)
             assert late == PodGone()
@@ -137,15 +97,15 @@ def test_a_late_eviction_never_kills_the_replacement_of_the_same_name() -> None:
 
 
 def test_a_pod_is_replaced_under_its_name_while_the_machine_is_disconnected() -> None:
-    """Whatever ran of the first one is gone when the kubelet hears of the second."""
+    """The containers of the first pod end when the kubelet gets the second one."""
 
     async def main(sim: Sim) -> None:
         async with cluster_world(sim) as world:
-            first = await world.kube.create(PODS, _bare("p"), namespace=NAMESPACE)
+            first = await world.kube.create(PODS, _bound_pod("p"), namespace=NAMESPACE)
             await world.ready("p", 1)
             world.machine("n1").disconnect()
             await world.kube.delete(PODS, "p", uid=first.metadata.uid, namespace=NAMESPACE, grace=0)
-            second = await world.kube.create(PODS, _bare("p"), namespace=NAMESPACE)
+            second = await world.kube.create(PODS, _bound_pod("p"), namespace=NAMESPACE)
             await world.sleep(20)
             assert list(world.machine("n1").pods) == [first.metadata.uid]
             world.machine("n1").reconnect()
@@ -155,38 +115,15 @@ def test_a_pod_is_replaced_under_its_name_while_the_machine_is_disconnected() ->
     run_world(main)
 
 
-def test_an_evicted_pod_has_its_grace_period() -> None:
-    async def main(sim: Sim) -> list[float]:
-        model = SteadyWorld(overrides=(WorldOverride(workload="slow", stop=TimeSpan(300.0)),))
-        async with cluster_world(sim, model=model) as world:
-            took: list[float] = []
-            for name in ("quick", "slow"):
-                pod = await world.kube.create(
-                    PODS, _bare(name, terminationGracePeriodSeconds=20), namespace=NAMESPACE
-                )
-                await world.ready(name, 1)
-                uid = pod.metadata.uid
-                answer = await world.kube.evict(name, namespace=NAMESPACE, uid=uid)
-                assert answer == Evicted()
-
-                async def gone(name: str = name) -> bool:
-                    return not await world.pods(name)
-
-                took.append(round(await world.until(gone)))
-            return took
-
-    assert run_world(main) == [1, 20]
-
-
 class FakeProcess:
-    """Lives in the gate and in the driver of each machine, and does as the test says."""
+    """A container process that the test controls and that records its calls."""
 
     def __init__(self) -> None:
         self.events: dict[str, ProcessEvents] = {}
         self.calls: list[str] = []
 
-    def begin(self, instance: ContainerInstance, voice: ProcessEvents) -> None:
-        self.events[instance.container] = voice
+    def begin(self, instance: ContainerInstance, events: ProcessEvents) -> None:
+        self.events[instance.container] = events
         self.calls.append(f"begin {instance.container} {instance.attempt}")
 
     def stop(self, instance: ContainerInstance) -> None:
@@ -197,50 +134,26 @@ class FakeProcess:
 
 
 def test_a_kubelet_with_a_stale_cache_learns_of_a_replaced_pod_by_a_refusal() -> None:
-    agent = FakeProcess()
+    process = FakeProcess()
 
     async def main(sim: Sim) -> None:
-        async with cluster_world(sim, processes=lambda _pod, _container: agent) as world:
-            first = await world.kube.create(PODS, _bare("p"), namespace=NAMESPACE)
+        async with cluster_world(sim, processes=lambda _pod, _container: process) as world:
+            first = await world.kube.create(PODS, _bound_pod("p"), namespace=NAMESPACE)
             await world.sleep(10)
             faults, user = world.server.faults, "system:kubelets"
             faults.add(Fault(effect=RefuseRequest(500), verbs=("list", "watch"), user=user))
             faults.drop_watches(kind="Pod", user=user)
             uid = first.metadata.uid
             await world.kube.delete(PODS, "p", uid=uid, namespace=NAMESPACE, grace=0)
-            second = await world.kube.create(PODS, _bare("p"), namespace=NAMESPACE)
-            agent.events["main"].ready(True)
+            second = await world.kube.create(PODS, _bound_pod("p"), namespace=NAMESPACE)
+            process.events["main"].ready(True)
             await world.sleep(1)
-            assert agent.calls == ["begin main 0", "end main 0"]
+            assert process.calls == ["begin main 0", "end main 0"]
             assert not (await world.pod("p")).ready
             faults.clear()
             await world.sleep(60)
             assert list(world.machine("n1").pods) == [second.metadata.uid]
-            assert agent.calls[-1] == "begin main 1"
-
-    run_world(main)
-
-
-def test_refused_and_interrupted_writes_are_repeated() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 3) as world:
-            faults = world.server.faults
-            faults.add(
-                Fault(effect=RefuseRequest(500), kind="Pod", verbs=("patch",), probability=0.5)
-            )
-            faults.add(Fault(effect=Cut("after"), kind="Pod", probability=0.2))
-            faults.add(Fault(effect=RefuseRequest(503), kind="Lease", probability=0.5))
-            await world.create(DAEMON_SETS, daemon_set())
-            await world.sleep(120)
-            faults.clear()
-            await world.ready("d", 3)
-            await world.sleep(60)
-            for name in ("n1", "n2", "n3"):
-                ready = (await world.node(name)).condition("Ready")
-                assert ready is not None
-                assert ready.status == "True"
-            pods = await world.pods("d")
-            assert [pod.status.container_statuses[0].restart_count for pod in pods] == [0, 0, 0]
+            assert process.calls[-1] == "begin main 1"
 
     run_world(main)
 

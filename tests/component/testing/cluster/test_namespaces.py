@@ -1,30 +1,22 @@
 """Namespaces of the simulated cluster: default objects and deletion."""
 
-import pytest
-
-from libs.kube.client import MERGE_PATCH
-from libs.kube.errors import Forbidden, NotFound
-from libs.kube.resources import CONFIG_MAPS, EVENTS, SERVICE_ACCOUNTS
-from libs.testing.cluster.namespaces import GRACE, RETRY_AFTER
-from libs.testing.cluster.views import NAMESPACES
+from libs.kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.world import ClusterWorld, cluster_world, run_world
 
-HELD_BY = "x.dev/held"
 
-
-async def place(world: ClusterWorld, name: str = "place") -> None:
-    """A new namespace, with what stands in it."""
+async def create_namespace(world: ClusterWorld, name: str = "other") -> None:
+    """Create a namespace; wait for its default objects."""
     await world.kube.create(NAMESPACES, {"metadata": {"name": name}})
 
-    async def furnished() -> bool:
-        return await things(world, name) == {"default", "kube-root-ca.crt"}
+    async def has_default_objects() -> bool:
+        return await default_objects(world, name) == {"default", "kube-root-ca.crt"}
 
-    await world.until(furnished, within=1.0)
+    await world.until(has_default_objects, within=1.0)
 
 
-async def things(world: ClusterWorld, name: str) -> set[str]:
-    """Names of config maps and accounts."""
+async def default_objects(world: ClusterWorld, name: str) -> set[str]:
+    """Return the names of its ConfigMaps and ServiceAccounts."""
     found = set[str]()
     for resource in (CONFIG_MAPS, SERVICE_ACCOUNTS):
         page = await world.kube.list_page(resource, namespace=name)
@@ -32,97 +24,21 @@ async def things(world: ClusterWorld, name: str) -> set[str]:
     return found
 
 
-async def end(world: ClusterWorld, name: str = "place") -> None:
-    """Delete the namespace."""
-    await world.kube.request("DELETE", NAMESPACES.path(name=name))
-
-
-async def gone(world: ClusterWorld) -> bool:
-    """Whether it is."""
-    try:
-        await world.kube.get(NAMESPACES, "place")
-    except NotFound:
-        return True
-    return False
-
-
 def test_default_objects_of_a_namespace_are_restored() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim, nodes=0) as world:
-            await place(world)
+            await create_namespace(world)
             for name in ("default", "kube-system"):
-                assert await things(world, name) == {"default", "kube-root-ca.crt"}
+                assert await default_objects(world, name) == {"default", "kube-root-ca.crt"}
             for resource, name in (
                 (CONFIG_MAPS, "kube-root-ca.crt"),
                 (SERVICE_ACCOUNTS, "default"),
             ):
-                taken = await world.kube.get(resource, name, namespace="place")
-                uid = taken.metadata.uid
-                await world.kube.delete(resource, name, uid=uid, namespace="place")
+                deleted = await world.kube.get(resource, name, namespace="other")
+                uid = deleted.metadata.uid
+                await world.kube.delete(resource, name, uid=uid, namespace="other")
                 await world.sleep(1.0)
-                back = await world.kube.get(resource, name, namespace="place")
-                assert back.metadata.uid != uid
-
-    run_world(main)
-
-
-def test_a_terminating_namespace_deletes_its_objects_and_refuses_new_ones() -> None:
-    async def main(sim: Sim) -> float:
-        async with cluster_world(sim, nodes=0) as world:
-            await place(world)
-            map_ = {"metadata": {"name": "a"}}
-            for namespace in ("place", "default"):
-                await world.kube.create(CONFIG_MAPS, map_, namespace=namespace)
-            about = {"kind": "Namespace", "name": "place", "namespace": "place"}
-            event = {"metadata": {"name": "e"}, "involvedObject": about}
-            await world.kube.create(EVENTS, event, namespace="place")
-            await end(world)
-            with pytest.raises(Forbidden, match="is being terminated"):
-                await world.kube.create(SERVICE_ACCOUNTS, map_, namespace="place")
-            took = await world.until(lambda: gone(world))
-            assert await things(world, "place") == set()
-            assert not (await world.kube.list_page(EVENTS, namespace="place")).items
-            assert "a" in await things(world, "default")
-            return took
-
-    assert GRACE <= run_world(main) < GRACE + 1.0
-
-
-def test_an_object_with_a_finalizer_keeps_its_namespace() -> None:
-    async def main(sim: Sim) -> tuple[float, float]:
-        async with cluster_world(sim, nodes=0) as world:
-            await place(world)
-            held = {"metadata": {"name": "a", "finalizers": [HELD_BY]}}
-            await world.kube.create(CONFIG_MAPS, held, namespace="place")
-            await end(world)
-
-            async def told() -> bool:
-                found = await world.kube.get(CONFIG_MAPS, "a", namespace="place")
-                return bool(found.metadata.deletion_timestamp)
-
-            first = await world.until(told)
-            assert await things(world, "place") == {"a"}
-            await world.sleep(60.0)
-            assert not await gone(world)
-            path = CONFIG_MAPS.path(namespace="place", name="a")
-            free = {"metadata": {"finalizers": None}}
-            await world.kube.request("PATCH", path, body=free, content_type=MERGE_PATCH)
-            return first, await world.until(lambda: gone(world))
-
-    first, then = run_world(main)
-    assert GRACE <= first < GRACE + 1.0
-    assert then <= RETRY_AFTER / 2 + 1.0
-
-
-def test_a_killed_namespace_controller_continues_after_its_restart() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, nodes=0) as world:
-            await place(world)
-            await world.cluster.kill("namespaces")
-            await end(world)
-            await world.sleep(60.0)
-            assert not await gone(world)
-            world.cluster.start("namespaces")
-            await world.until(lambda: gone(world), within=GRACE + 1.0)
+                restored = await world.kube.get(resource, name, namespace="other")
+                assert restored.metadata.uid != uid
 
     run_world(main)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, WorldModel, WorldOverride
+from libs.forecast.world import ProcessEnd, TimeSpan
 from libs.kube.views import parse_time
 from libs.runtime.env import SeededIds
 from libs.testing.cluster.kubelet.container import (
@@ -20,6 +20,7 @@ from libs.testing.cluster.kubelet.container import (
 )
 from libs.testing.cluster.kubelet.pod_lifecycle import PodHost, PodLifecycle
 from libs.testing.cluster.views import Pod
+from libs.testing.stage.worlds import MachineModel, SteadyWorld, WorldOverride
 from tests.component.testing.cluster.builders import pod
 
 T0 = 1_800_000_000.0
@@ -46,14 +47,14 @@ class PodWorld:
 
     def __init__(
         self,
-        model: WorldModel | None = None,
+        model: MachineModel | None = None,
         *,
         init: tuple[str, ...] = (),
         policy: str = "Always",
         processes: Callable[[Pod, str], ContainerProcess | None] = no_process,
     ) -> None:
         self.clock = ManualClock()
-        self.stirred = 0
+        self.changes = 0
         self.machine = PodHost(
             node="n1",
             ip="10.0.0.1",
@@ -71,23 +72,23 @@ class PodWorld:
         )
 
     def count_change(self) -> None:
-        self.stirred += 1
+        self.changes += 1
 
     def at(self, seconds: float) -> dict[str, Any]:
-        """Let the time come, and give the status."""
+        """Set the time and advance the pod; return its status."""
         self.clock.time = T0 + seconds
         self.life.advance(self.clock.time)
         return self.life.status(self.clock.time)
 
     def main(self) -> dict[str, Any]:
-        """The status of the container, without moving time."""
+        """Return the status of the first container, without moving time."""
         self.life.advance(self.clock.time)
         status = self.life.status(self.clock.time)
         return status["containerStatuses"][0]
 
 
 def _conditions(status: dict[str, Any]) -> dict[str, str]:
-    return {each["type"]: each["status"] for each in status["conditions"]}
+    return {condition["type"]: condition["status"] for condition in status["conditions"]}
 
 
 def test_a_pod_is_pulled_starts_and_becomes_ready() -> None:
@@ -101,7 +102,7 @@ def test_a_pod_is_pulled_starts_and_becomes_ready() -> None:
     status = world.at(5)
     assert _conditions(status)["Ready"] == "True"
     assert world.life.next is None
-    ready = next(each for each in status["conditions"] if each["type"] == "Ready")
+    ready = next(condition for condition in status["conditions"] if condition["type"] == "Ready")
     assert parse_time(ready["lastTransitionTime"]) == T0 + 5
 
 
@@ -109,10 +110,10 @@ def test_init_containers_run_one_by_one_before_the_others() -> None:
     world = PodWorld(
         SteadyWorld(pull_seconds=1.0, init_seconds=4.0, ready_seconds=1.0), init=("a", "b")
     )
-    states = [[box.state for box in world.life.containers]]
-    for moment in (1, 5, 6, 10, 11):
-        world.at(moment)
-        states.append([box.state for box in world.life.containers])
+    states = [[container.state for container in world.life.containers]]
+    for second in (1, 5, 6, 10, 11):
+        world.at(second)
+        states.append([container.state for container in world.life.containers])
     waiting, creating, running, ended = (
         ContainerPhase.WAITING,
         ContainerPhase.CREATING,
@@ -142,11 +143,11 @@ def test_a_crashing_container_restarts_with_a_growing_delay() -> None:
         due = world.life.next
         assert due is not None
         world.at(due - T0)
-        box = world.life.containers[0]
-        if box.state is ContainerPhase.RUNNING and (
-            not starts or box.started_at - T0 != starts[-1]
+        container = world.life.containers[0]
+        if container.state is ContainerPhase.RUNNING and (
+            not starts or container.started_at - T0 != starts[-1]
         ):
-            starts.append(box.started_at - T0)
+            starts.append(container.started_at - T0)
             ids.add(world.main()["containerID"])
     pauses = [round(b - a - 5.0) for a, b in itertools.pairwise(starts)]
     assert pauses == [0, 10, 20, 40, 80]
@@ -163,7 +164,7 @@ def test_a_crashing_container_restarts_with_a_growing_delay() -> None:
         ("OnFailure", 2, "Running"),
     ],
 )
-def test_a_job_ends_as_the_model_says(policy: str, code: int, phase: str) -> None:
+def test_a_job_ends_by_the_world_model(policy: str, code: int, phase: str) -> None:
     world = PodWorld(
         SteadyWorld(pull_seconds=0.0, overrides=(WorldOverride(job=ProcessEnd(60.0, code)),)),
         policy=policy,
@@ -172,11 +173,11 @@ def test_a_job_ends_as_the_model_says(policy: str, code: int, phase: str) -> Non
     assert world.at(60.0)["phase"] == phase
 
 
-@pytest.mark.parametrize(("takes", "gone_after", "code"), [(4.0, 4.0, 0), (60.0, 30.0, 137)])
+@pytest.mark.parametrize(("stop_seconds", "gone_after", "code"), [(4.0, 4.0, 0), (60.0, 30.0, 137)])
 def test_a_pod_stops_by_itself_or_is_killed_after_its_grace_period(
-    takes: float, gone_after: float, code: int
+    stop_seconds: float, gone_after: float, code: int
 ) -> None:
-    world = PodWorld(SteadyWorld(pull_seconds=0.0, stop_seconds=takes))
+    world = PodWorld(SteadyWorld(pull_seconds=0.0, stop_seconds=stop_seconds))
     world.at(10)
     world.life.stop(world.clock.time, grace=30.0)
     assert not world.life.gone
@@ -209,18 +210,18 @@ def test_a_reboot_restarts_everything_from_the_first_init_container() -> None:
     assert (instance.boot_id, instance.attempt) == ("boot-2", 1)
 
 
-# Occupants
+# Processes
 
 
 class RecordingProcess:
-    """Does nothing by itself, and remembers what was done to it."""
+    """A container process that does nothing and records its calls."""
 
     def __init__(self) -> None:
         self.events: list[ProcessEvents] = []
         self.calls: list[str] = []
 
-    def begin(self, instance: ContainerInstance, voice: ProcessEvents) -> None:
-        self.events.append(voice)
+    def begin(self, instance: ContainerInstance, events: ProcessEvents) -> None:
+        self.events.append(events)
         self.calls.append(f"begin {instance.attempt}")
 
     def stop(self, instance: ContainerInstance) -> None:
@@ -230,52 +231,33 @@ class RecordingProcess:
         self.calls.append(f"end {instance.attempt}")
 
 
-def _with_tenant(container: str, **more: Any) -> tuple[PodWorld, RecordingProcess]:
-    tenant = RecordingProcess()
+def _with_process(container: str, **more: Any) -> tuple[PodWorld, RecordingProcess]:
+    process = RecordingProcess()
     model = SteadyWorld(pull_seconds=0.0, ready_seconds=1.0)
     world = PodWorld(
         model,
-        processes=lambda _pod, name: tenant if name == container else None,
+        processes=lambda _pod, name: process if name == container else None,
         **more,
     )
-    return world, tenant
-
-
-def test_an_init_process_blocks_until_it_exits() -> None:
-    world, gate = _with_tenant("gate", init=("gate",))
-    assert world.at(86_400)["phase"] == "Pending"
-    gate.events[0].exit(0)
-    assert world.stirred == 1
-    assert _conditions(world.at(86_401))["Ready"] == "True"
-    assert gate.calls == ["begin 0", "end 0"]
-
-
-def test_a_process_reports_its_readiness() -> None:
-    world, agent = _with_tenant("main")
-    assert _conditions(world.at(3_600))["Ready"] == "False"
-    agent.events[0].ready(True)
-    assert _conditions(world.at(3_600))["Ready"] == "True"
-    agent.events[0].ready(False)
-    assert _conditions(world.at(3_601))["Ready"] == "False"
-    assert world.stirred == 2
+    return world, process
 
 
 def test_a_process_is_restarted_and_events_of_its_former_instance_are_ignored() -> None:
-    world, agent = _with_tenant("main")
+    world, process = _with_process("main")
     world.at(5)
-    agent.events[0].exit(1)
+    process.events[0].exit(1)
     world.at(6)
-    agent.events[0].ready(True)
+    process.events[0].ready(True)
     assert _conditions(world.at(7))["Ready"] == "False"
-    agent.events[1].ready(True)
+    process.events[1].ready(True)
     assert _conditions(world.at(7))["Ready"] == "True"
-    assert agent.calls == ["begin 0", "end 0", "begin 1"]
+    assert process.calls == ["begin 0", "end 0", "begin 1"]
     finished = world.main()["lastState"]["terminated"]["finishedAt"]
     assert parse_time(finished) == T0 + 5
 
 
 def test_a_process_is_stopped_once_and_killed_after_its_grace_period() -> None:
-    world, agent = _with_tenant("main")
+    world, process = _with_process("main")
     world.at(5)
     world.life.stop(T0 + 5, grace=30.0)
     world.life.stop(T0 + 5, grace=30.0)
@@ -283,33 +265,24 @@ def test_a_process_is_stopped_once_and_killed_after_its_grace_period() -> None:
     assert not world.life.gone
     world.at(35)
     assert world.life.gone
-    assert agent.calls == ["begin 0", "stop 0", "end 0"]
+    assert process.calls == ["begin 0", "stop 0", "end 0"]
 
 
-def test_a_process_ends_with_its_machine() -> None:
-    world, agent = _with_tenant("main")
-    world.at(5)
-    world.life.kill(T0 + 5)
-    world.life.restart(T0 + 60)
-    world.at(60)
-    assert agent.calls == ["begin 0", "end 0", "begin 1"]
-
-
-# What the server is told
+# Status writes
 
 
 def test_a_foreign_status_is_overwritten_and_a_stale_one_ignored() -> None:
     world = PodWorld(SteadyWorld(pull_seconds=0.0, ready_seconds=1.0))
     status = world.at(5)
 
-    def answer(revision: int, ready: bool) -> Pod:
-        found = pod("p", node="n1", ready=ready)
-        meta = msgspec.structs.replace(found.metadata, resource_version=str(revision))
-        return msgspec.structs.replace(found, metadata=meta)
+    def response(revision: int, ready: bool) -> Pod:
+        written = pod("p", node="n1", ready=ready)
+        metadata = msgspec.structs.replace(written.metadata, resource_version=str(revision))
+        return msgspec.structs.replace(written, metadata=metadata)
 
-    world.life.status_written(status, answer(7, ready=True))
-    world.life.pod_updated(answer(6, ready=False))
-    world.life.pod_updated(answer(8, ready=True))
+    world.life.status_written(status, response(7, ready=True))
+    world.life.pod_updated(response(6, ready=False))
+    world.life.pod_updated(response(8, ready=True))
     assert world.life.written == status
-    world.life.pod_updated(answer(9, ready=False))
+    world.life.pod_updated(response(9, ready=False))
     assert world.life.written is None

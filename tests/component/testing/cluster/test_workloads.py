@@ -1,17 +1,18 @@
 """Workloads of the simulated cluster: eviction, scheduling, jobs."""
 
-from libs.forecast.world import SteadyWorld
 from libs.kube.client import BlockedByBudget, Evicted
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
-from libs.testing.cluster.views import BUDGETS, JOBS, REPLICA_SETS, Job
+from libs.testing.cluster.kubelet.hardware import Hardware
+from libs.testing.cluster.views import BUDGETS, REPLICA_SETS
 from libs.testing.simulation import Sim
-from tests.component.testing.cluster.builders import budget, job, replica_set
+from libs.testing.stage.worlds import SteadyWorld
+from tests.component.testing.cluster.builders import budget, replica_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 
 
 async def _evict(world: ClusterWorld, node: str) -> list[object]:
-    """`kubectl drain`, once over."""
+    """Try to evict every pod of the node once, as `kubectl drain` does."""
     return [
         await world.kube.evict(pod.metadata.name, namespace=NAMESPACE, uid=pod.metadata.uid)
         for pod in await world.pods("w")
@@ -31,32 +32,32 @@ def test_a_drain_moves_pods_elsewhere_as_fast_as_their_budget_allows() -> None:
             assert (status.desired_healthy, status.expected_pods) == (3, 4)
 
             await world.cordon("n1")
-            here = [pod for pod in await world.pods("w") if pod.spec.node_name == "n1"]
-            assert len(here) == 2
+            on_node = [pod for pod in await world.pods("w") if pod.spec.node_name == "n1"]
+            assert len(on_node) == 2
             first = await _evict(world, "n1")
-            assert [type(answer) for answer in first] == [Evicted, BlockedByBudget]
-            withheld = first[1]
-            assert isinstance(withheld, BlockedByBudget)
-            assert withheld.retry_after in (None, 10.0)
+            assert [type(result) for result in first] == [Evicted, BlockedByBudget]
+            blocked = first[1]
+            assert isinstance(blocked, BlockedByBudget)
+            assert blocked.retry_after in (None, 10.0)
             fewest = 4
 
             async def moved() -> bool:
                 nonlocal fewest
                 pods = await world.pods("w")
-                up = [pod for pod in pods if pod.ready and not pod.deleting]
-                fewest = min(fewest, len(up))
-                left = [pod for pod in pods if pod.spec.node_name == "n1" and not pod.deleting]
-                if left:
+                ready = [pod for pod in pods if pod.ready and not pod.deleting]
+                fewest = min(fewest, len(ready))
+                remaining = [pod for pod in pods if pod.spec.node_name == "n1" and not pod.deleting]
+                if remaining:
                     await _evict(world, "n1")
-                return len(up) == 4 and len(pods) == 4 and not left
+                return len(ready) == 4 and len(pods) == 4 and not remaining
 
-            took = await world.until(moved, within=120)
+            seconds = await world.until(moved, within=120)
             assert fewest == 3
             await world.sleep(1)
             status = (await world.kube.get(BUDGETS, "b", namespace=NAMESPACE)).status
             assert (status.disrupted_pods, status.disruptions_allowed) == ({}, 1)
             assert {pod.spec.node_name for pod in await world.pods("w")} == {"n2"}
-            return took
+            return seconds
 
     assert 6.0 < run_world(main) < 12.0
 
@@ -75,7 +76,7 @@ def test_an_unschedulable_pod_is_pending_with_a_reason_until_there_is_room() -> 
             writes = world.journal(name=waiting.metadata.name, user="system:kube-scheduler")
             assert len(writes) == 1
 
-            world.machine("n1").set_devices("nvidia.com/gpu", 2)
+            world.cluster.fleet.add("n2", Hardware(gpus=1))
             await world.ready("w", 2, within=10)
             await world.sleep(1)
             status = (await world.kube.get(REPLICA_SETS, "w", namespace=NAMESPACE)).status
@@ -89,10 +90,10 @@ def test_a_scheduler_with_a_stale_cache_assigns_no_device_twice() -> None:
     async def main(sim: Sim) -> int:
         async with cluster_world(sim, gpus=3) as world:
             faults = world.server.faults
-            deaf = Fault(
+            no_reads = Fault(
                 effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=INFORMERS_USER
             )
-            fault = faults.add(deaf)
+            fault = faults.add(no_reads)
             faults.drop_watches(kind="Pod", user=INFORMERS_USER)
             await world.create(REPLICA_SETS, replica_set("w", replicas=5))
             await world.sleep(20)
@@ -103,60 +104,3 @@ def test_a_scheduler_with_a_stale_cache_assigns_no_device_twice() -> None:
             return early
 
     assert run_world(main) == 3
-
-
-def test_scaling_down_deletes_pods() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as world:
-            await world.create(REPLICA_SETS, replica_set("w", replicas=5))
-            await world.ready("w", 5)
-            await world.change(REPLICA_SETS, "w", {"spec": {"replicas": 2}})
-            await world.ready("w", 2)
-            await world.delete(REPLICA_SETS, "w")
-            await world.sleep(10)
-            assert await world.pods("w") == []
-
-    run_world(main)
-
-
-async def _job(world: ClusterWorld) -> Job:
-    return await world.kube.get(JOBS, "t", namespace=NAMESPACE)
-
-
-def test_a_job_ends_when_its_pod_has_succeeded() -> None:
-    async def main(sim: Sim) -> float:
-        async with cluster_world(sim, model=SteadyWorld(job_seconds=1_800.0)) as world:
-            await world.create(JOBS, job("t"))
-
-            async def complete() -> bool:
-                conditions = (await _job(world)).status.conditions
-                return any(each.type == "Complete" for each in conditions)
-
-            await world.sleep(60)
-            running = (await _job(world)).status
-            assert (running.active, running.ready, running.succeeded) == (1, 1, 0)
-            took = 60.0 + await world.until(complete, within=4_000, every=1.0)
-            ended = (await _job(world)).status
-            assert (ended.active, ended.succeeded, ended.failed) == (0, 1, 0)
-            assert len(await world.pods()) == 1
-            return took
-
-    assert 1_800.0 <= run_world(main) <= 1_810.0
-
-
-def test_a_job_restarts_elsewhere_after_an_eviction() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 2, model=SteadyWorld(job_seconds=600.0)) as world:
-            await world.create(JOBS, job("t"))
-            await world.sleep(300)
-            (old,) = await world.pods()
-            await world.cordon(old.spec.node_name)
-            await world.kube.evict(old.metadata.name, namespace=NAMESPACE, uid=old.metadata.uid)
-            await world.sleep(500)
-            (new,) = await world.pods()
-            assert new.status.phase == "Running"
-            assert new.spec.node_name not in ("", old.spec.node_name)
-            await world.sleep(200)
-            assert (await _job(world)).status.succeeded == 1
-
-    run_world(main)

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from libs.contracts.journal import Revision
-from libs.forecast.world import SteadyWorld, WorldModel
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.resources import Resource
 from libs.testing.apiserver.server import ApiServer
@@ -15,6 +14,7 @@ from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.kubelet.kubelet import SimulatedKubelet
 from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, DaemonSet, Node, Pod
 from libs.testing.simulation import Sim, run
+from libs.testing.stage.worlds import MachineModel, SteadyWorld
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class ClusterWorld:
         self,
         sim: Sim,
         *,
-        model: WorldModel,
+        model: MachineModel,
         processes: ProcessFactory = no_process,
         lease_every: float = 10.0,
     ) -> None:
@@ -47,7 +47,7 @@ class ClusterWorld:
         self.kube = self.kube_for("person", "kubectl")
 
     def kube_for(self, user: str, manager: str) -> Kube:
-        """A client that calls the server in memory."""
+        """Return a client that calls the server in memory."""
         return Kube(self.server.transport(user=user), manager=manager, clock=self.sim.clock)
 
     @property
@@ -65,13 +65,13 @@ class ClusterWorld:
         every: float = 0.05,
     ) -> float:
         """Wait until the condition holds; return the virtual seconds that it took."""
-        begun = self.now
+        started = self.now
         while not await holds():
-            assert self.now - begun < within, f"not so after {within} s"
+            assert self.now - started < within, f"the condition does not hold after {within} s"
             await self.sleep(every)
-        return self.now - begun
+        return self.now - started
 
-    # What people do.
+    # Writes of a user
 
     async def create(self, resource: Resource[Any], wanted: dict[str, Any]) -> Any:
         return await self.kube.create(resource, wanted, namespace=NAMESPACE)
@@ -95,7 +95,7 @@ class ClusterWorld:
         path = resource.path(namespace=NAMESPACE if resource.namespaced else "", name=name)
         await self.kube.request("DELETE", path, body={"propagationPolicy": policy})
 
-    # Reads.
+    # Reads
 
     async def node(self, name: str) -> Node:
         return await self.kube.get(NODES, name)
@@ -110,7 +110,7 @@ class ClusterWorld:
         return pod
 
     async def ready(self, app: str, count: int, *, within: float = 60.0) -> float:
-        """Wait until a workload has exactly so many pods, all ready."""
+        """Wait until a workload has exactly this many pods, all ready."""
 
         async def all_ready() -> bool:
             pods = await self.pods(app)
@@ -127,9 +127,9 @@ class ClusterWorld:
     def journal(self, **fields: str) -> list[Revision]:
         """Return the writes that match these fields."""
         return [
-            each
-            for each in self.server.journal.revisions
-            if all(getattr(each, field) == value for field, value in fields.items())
+            revision
+            for revision in self.server.journal.revisions
+            if all(getattr(revision, field) == value for field, value in fields.items())
         ]
 
 
@@ -138,7 +138,7 @@ async def cluster_world(
     sim: Sim,
     nodes: int = 1,
     *,
-    model: WorldModel | None = None,
+    model: MachineModel | None = None,
     processes: ProcessFactory = no_process,
     labels: dict[str, str] | None = None,
     gpus: int = 8,
@@ -153,8 +153,8 @@ async def cluster_world(
             world.cluster.fleet.add(f"n{number}", Hardware(gpus=gpus, labels=labels or {}))
 
         async def settled() -> bool:
-            found = (await world.kube.list_page(NODES)).items
-            return len(found) == nodes and not any(node.spec.taints for node in found)
+            registered = (await world.kube.list_page(NODES)).items
+            return len(registered) == nodes and not any(node.spec.taints for node in registered)
 
         await world.until(settled)
         yield world

@@ -1,4 +1,4 @@
-"""Small nodes and facts for tests of what is decided about them."""
+"""Small nodes and facts for tests of label decisions."""
 
 from typing import Any
 
@@ -67,15 +67,15 @@ SYSTEM = Facts(
 )
 DRIVER = LoadedDriver(version="580.95.05", cuda="13.0")
 NO_GPUS = ReportedFacts(facts=Facts(pci=(NIC,)), without_gpus=180.0)
-"""It is sure that there are no GPUs."""
+"""The absence of GPUs is confirmed."""
 PCI_ALONE = ReportedFacts(facts=Facts(pci=(DEVICE,)))
 
 
 def policy(**spec: Any) -> ClusterPolicy:
-    """Of the whole cluster."""
-    made = parse_manifest("ClusterPolicy", cluster_policy(**spec)).policy
-    assert isinstance(made, ClusterPolicy)
-    return made
+    """Return a ClusterPolicy with these settings."""
+    created = parse_manifest("ClusterPolicy", cluster_policy(**spec)).policy
+    assert isinstance(created, ClusterPolicy)
+    return created
 
 
 LABEL_POLICY = LabelPolicy(cluster=policy())
@@ -83,7 +83,7 @@ ON_HOSTS = LabelPolicy(cluster=GpuClusterPolicy())
 
 
 def record(*, paused: bool) -> str:
-    """Where an upgrade stands."""
+    """Return a record of an upgrade."""
     return encode(NodeRecord(node_uid="u", epoch=1, token=1, paused=paused)).decode()
 
 
@@ -95,7 +95,7 @@ def node(
     upgrade: str = "",
     claims: str = "",
 ) -> resources.Node:
-    """With these labels; `owners` says which manager wrote which of them."""
+    """Return a Node with these labels; `owners` maps labels to the managers that wrote them."""
     fields = {resources.MANAGER: list(ours)}
     for key, manager in (owners or {}).items():
         fields.setdefault(manager, []).append(key)
@@ -115,45 +115,45 @@ def node(
 
 
 def ours(labels: dict[str, str], **more: Any) -> resources.Node:
-    """The same, and all of its labels are as we applied them."""
+    """Return a Node whose labels were all applied by Sluice."""
     return node(labels, ours=tuple(labels), **more)
 
 
 def labels_after(
-    node: resources.Node, told: ReportedFacts, wish: LabelPolicy = LABEL_POLICY
+    node: resources.Node, reported: ReportedFacts, label_policy: LabelPolicy = LABEL_POLICY
 ) -> dict[str, str]:
-    """Its labels once all that follows was written, which settles after two writes at most."""
+    """Return the labels after all decisions were written: at most two writes."""
     for _ in range(3):
-        decision = decide(node, told, wish)
+        decision = decide(node, reported, label_policy)
         if decision.change is None:
             return node.metadata.labels
         node = node_after(node, decision)
-    raise AssertionError(f"it does not settle: {decide(node, told, wish)}")
+    raise AssertionError(f"the labels do not settle: {decide(node, reported, label_policy)}")
 
 
 def node_after(node: resources.Node, decision: LabelDecision) -> resources.Node:
-    """The node once this was written, as a server would do it."""
+    """Return the node as a server stores it after this write."""
     labels, change = dict(node.metadata.labels), decision.change
     assert change is not None
     if isinstance(change, ApplyLabels):
         for key in node.ours - change.labels.keys() - node.others:
             del labels[key]
         labels |= change.labels
-        mine = frozenset(change.labels)
+        sluice_labels = frozenset(change.labels)
         others = frozenset(
             key
             for key in node.others & labels.keys()
-            if key not in mine or node.metadata.labels.get(key) == labels[key]
+            if key not in sluice_labels or node.metadata.labels.get(key) == labels[key]
         )
     else:
         labels = {key: value for key, value in labels.items() if key not in change.keys}
-        mine, others = node.ours - set(change.keys), node.others - set(change.keys)
+        sluice_labels, others = node.ours - set(change.keys), node.others - set(change.keys)
     metadata = msgspec.structs.replace(node.metadata, labels=labels)
-    return msgspec.structs.replace(node, metadata=metadata, ours=mine, others=others)
+    return msgspec.structs.replace(node, metadata=metadata, ours=sluice_labels, others=others)
 
 
 def operands_in(labels: dict[str, str]) -> dict[str, str]:
-    """Those of the labels that deploy operands, by the operand."""
+    """Return the values of the deploy labels by operand."""
     return {
         key.removeprefix(DEPLOY): value for key, value in labels.items() if key.startswith(DEPLOY)
     }

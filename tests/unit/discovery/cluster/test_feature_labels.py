@@ -1,4 +1,4 @@
-"""What facts say, as labels: known names and words, and what is said while a fact is missing."""
+"""Labels derived from facts: names, values, missing facts and foreign managers."""
 
 import msgspec
 import pytest
@@ -22,19 +22,19 @@ from tests.unit.discovery.cluster.builders import (
 )
 
 FACTS = msgspec.structs.replace(SYSTEM, gpus=(GPU,), machine="DGX H100 (Rev. B)")
-TOLD = ReportedFacts(facts=FACTS, driver=DRIVER)
+REPORTED = ReportedFacts(facts=FACTS, driver=DRIVER)
 KERNEL = f"{FEATURES}kernel-version."
 OS = f"{FEATURES}system-os_release."
 NO_DEPLOYS = LabelPolicy()
 
 
-def labels_of(told: ReportedFacts) -> dict[str, str]:
-    """All labels of a node of which nobody else says anything."""
-    return labels_after(node(), told, NO_DEPLOYS)
+def labels_of(reported: ReportedFacts) -> dict[str, str]:
+    """Return all labels of a node without labels of other managers."""
+    return labels_after(node(), reported, NO_DEPLOYS)
 
 
-def test_everything_that_facts_give() -> None:
-    assert labels_of(TOLD) == {
+def test_all_labels_of_complete_facts() -> None:
+    assert labels_of(REPORTED) == {
         PRESENT: "true",
         f"{FEATURES}pci-10de.present": "true",
         f"{KERNEL}full": "5.15.0-139-generic",
@@ -77,15 +77,15 @@ def test_everything_that_facts_give() -> None:
         ("6.0.10-100+123.x86_64~", "6.0.10-100_123.x86_64", ("6", "0", "10")),
     ],
 )
-def test_a_kernel_by_its_release(release: str, full: str, numbers: tuple[str, ...]) -> None:
+def test_the_labels_of_a_kernel_release(release: str, full: str, numbers: tuple[str, ...]) -> None:
     found = system_labels(Facts(kernel=Kernel(release=release)))
     names = ("full", "major", "minor", "revision")
     assert found == dict(zip([f"{KERNEL}{name}" for name in names], (full, *numbers), strict=True))
 
 
-def test_what_a_label_cannot_hold_is_left_out() -> None:
-    long = system_labels(Facts(os=OperatingSystem(id="x" * 64, version_id="a b")))
-    assert set(long.values()) == {None}
+def test_invalid_label_values_are_left_out() -> None:
+    invalid = system_labels(Facts(os=OperatingSystem(id="x" * 64, version_id="a b")))
+    assert set(invalid.values()) == {None}
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_what_a_label_cannot_hold_is_left_out() -> None:
         ("some-thing.else_new", "some-thing.else_new"),
     ],
 )
-def test_a_name_as_a_label(name: str, label: str) -> None:
+def test_a_product_name_becomes_a_valid_label(name: str, label: str) -> None:
     assert product(name) == label
 
 
@@ -120,12 +120,14 @@ def test_a_name_as_a_label(name: str, label: str) -> None:
         ((0, 0), None),
     ],
 )
-def test_a_family_by_what_gpus_can_compute(capability: tuple[int, int], family: str | None) -> None:
+def test_the_family_follows_from_the_compute_capability(
+    capability: tuple[int, int], family: str | None
+) -> None:
     gpu = msgspec.structs.replace(GPU, compute_capability=capability)
     assert gpu_labels(Facts(gpus=(gpu,)), None)["nvidia.com/gpu.family"] == family
 
 
-def test_of_two_models_the_one_counts_of_which_there_are_more() -> None:
+def test_the_most_frequent_model_is_labelled() -> None:
     other = msgspec.structs.replace(GPU, name="Tesla T4", memory_mib=15360)
     found = gpu_labels(Facts(gpus=(other, GPU, other)), None)
     assert found["nvidia.com/gpu.product"] == "Tesla-T4"
@@ -134,7 +136,7 @@ def test_of_two_models_the_one_counts_of_which_there_are_more() -> None:
     assert even["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3"
 
 
-def test_a_display_is_no_gpu() -> None:
+def test_a_display_does_not_count_as_a_gpu() -> None:
     display = msgspec.structs.replace(GPU, name="NVIDIA DGX Display")
     assert gpu_labels(Facts(gpus=(display,)), None) == {}
     assert gpu_labels(Facts(gpus=(display, GPU)), None)["nvidia.com/gpu.count"] == "1"
@@ -150,11 +152,11 @@ def test_a_driver_has_two_or_three_numbers(version: str) -> None:
 
 # Missing facts.
 
-LABELS = labels_of(TOLD)
+LABELS = labels_of(REPORTED)
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         ReportedFacts(),
         ReportedFacts(facts=Facts()),
@@ -163,15 +165,15 @@ LABELS = labels_of(TOLD)
         ReportedFacts(facts=Facts(pci=(NIC,)), without_gpus=10.0),
     ],
 )
-def test_a_fact_that_is_missing_takes_no_label_away(told: ReportedFacts) -> None:
-    assert decide(ours(LABELS), told, NO_DEPLOYS).change is None
+def test_a_missing_fact_removes_no_label(reported: ReportedFacts) -> None:
+    assert decide(ours(LABELS), reported, NO_DEPLOYS).change is None
 
 
-def test_a_fact_that_changed_changes_its_labels_alone() -> None:
+def test_a_changed_fact_changes_only_its_labels() -> None:
     newer = ReportedFacts(facts=Facts(), driver=LoadedDriver(version="590.1", cuda="13.1"))
-    moved = {key for key, value in labels_after(ours(LABELS), newer, NO_DEPLOYS).items()
+    changed = {key for key, value in labels_after(ours(LABELS), newer, NO_DEPLOYS).items()
              if LABELS.get(key) != value}  # fmt: skip
-    assert moved == {
+    assert changed == {
         "nvidia.com/cuda.driver.major", "nvidia.com/cuda.driver.minor",
         "nvidia.com/cuda.driver.rev",
         "nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver-version.minor",
@@ -190,28 +192,28 @@ def test_labels_of_gpus_that_are_confirmed_absent_are_removed() -> None:
 
 def test_gpu_labels_can_be_disabled() -> None:
     without = LabelPolicy(gpu_labels=False)
-    found = labels_after(ours(LABELS), TOLD, without)
+    found = labels_after(ours(LABELS), REPORTED, without)
     assert not found.keys() & set(GPU_LABELS)
     assert found[f"{FEATURES}pci-10de.present"] == "true"
 
 
-# Somebody else's feature discovery.
+# Another feature discovery.
 
 
 def test_labels_of_another_manager_are_not_touched() -> None:
     key = f"{KERNEL}full"
     before = node({key: "4.18.0"}, owners={key: NFD})
-    decision = decide(before, TOLD, NO_DEPLOYS)
+    decision = decide(before, REPORTED, NO_DEPLOYS)
     assert isinstance(decision.change, ApplyLabels)
     assert key not in decision.change.labels
     assert decision.foreign == 1
-    assert labels_after(before, TOLD, NO_DEPLOYS)[key] == "4.18.0"
+    assert labels_after(before, REPORTED, NO_DEPLOYS)[key] == "4.18.0"
 
 
 def test_labels_claimed_by_another_feature_discovery_are_left_to_it() -> None:
     claims = "kernel-version.full,nvidia.com/gpu.product"
     before = node(claims=claims)
-    found = labels_after(before, TOLD, NO_DEPLOYS)
+    found = labels_after(before, REPORTED, NO_DEPLOYS)
     assert not found.keys() & {f"{KERNEL}full", "nvidia.com/gpu.product"}
     assert f"{KERNEL}major" in found
 
@@ -219,7 +221,7 @@ def test_labels_claimed_by_another_feature_discovery_are_left_to_it() -> None:
 def test_a_label_taken_over_by_another_manager_stays_with_it() -> None:
     key = f"{KERNEL}full"
     taken = node(LABELS | {key: "6.9.9"}, ours=tuple(LABELS.keys() - {key}), owners={key: NFD})
-    assert decide(taken, TOLD, NO_DEPLOYS).change is None
+    assert decide(taken, REPORTED, NO_DEPLOYS).change is None
 
 
 def test_a_label_shared_with_another_manager_stays() -> None:
@@ -230,7 +232,7 @@ def test_a_label_shared_with_another_manager_stays() -> None:
     claimed = ours(LABELS, claims=",".join(key.removeprefix(FEATURES) for key in keys))
     decision = decide(claimed, newer, NO_DEPLOYS)
     assert (decision.change, decision.foreign) == (None, 4)
-    # Nothing else that is written lets it go.
+    # An apply for another reason still contains the claimed labels.
     other = decide(claimed, ReportedFacts(driver=LoadedDriver(version="1.2")), LABEL_POLICY).change
     assert isinstance(other, ApplyLabels)
     assert {key: other.labels[key] for key in keys} == {key: LABELS[key] for key in keys}

@@ -1,4 +1,4 @@
-"""Each rule by which a node is given operands, and by which they stand aside."""
+"""The rules by which operands are deployed on a node, and paused for an upgrade."""
 
 import pytest
 
@@ -35,7 +35,7 @@ VGPU = "sandbox-device-plugin vgpu-manager vgpu-device-manager sandbox-validator
 
 
 @pytest.mark.parametrize(
-    ("labels", "told", "present"),
+    ("labels", "reported", "present"),
     [
         ({}, PCI_ALONE, "true"),
         ({PRESENT: "false"}, PCI_ALONE, "true"),
@@ -54,9 +54,9 @@ VGPU = "sandbox-device-plugin vgpu-manager vgpu-device-manager sandbox-validator
     ],
 )
 def test_a_node_with_gpus_is_labelled_as_present(
-    labels: dict[str, str], told: ReportedFacts, present: str | None
+    labels: dict[str, str], reported: ReportedFacts, present: str | None
 ) -> None:
-    assert labels_after(node(labels), told).get(PRESENT) == present
+    assert labels_after(node(labels), reported).get(PRESENT) == present
 
 
 def test_a_node_for_containers_gets_their_operands() -> None:
@@ -65,7 +65,7 @@ def test_a_node_for_containers_gets_their_operands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("purpose", "mode", "operands"),
+    ("workload", "mode", "operands"),
     [
         ("container", "kubevirt", " ".join(ALL_OPERANDS)),
         ("vm-passthrough", "kubevirt", f"{PASSTHROUGH} sandbox-device-plugin"),
@@ -74,37 +74,39 @@ def test_a_node_for_containers_gets_their_operands() -> None:
         ("vm-vgpu", "kata", VGPU),
     ],
 )
-def test_what_the_gpus_of_a_node_are_for(purpose: str, mode: str, operands: str) -> None:
-    wish = LabelPolicy(cluster=policy(sandboxWorkloads={"enabled": True, "mode": mode}))
-    labels = {"nvidia.com/gpu.workload.config": purpose}
-    found = operands_in(labels_after(node(labels), PCI_ALONE, wish))
+def test_operands_follow_the_workload_configuration(
+    workload: str, mode: str, operands: str
+) -> None:
+    label_policy = LabelPolicy(cluster=policy(sandboxWorkloads={"enabled": True, "mode": mode}))
+    labels = {"nvidia.com/gpu.workload.config": workload}
+    found = operands_in(labels_after(node(labels), PCI_ALONE, label_policy))
     assert found == dict.fromkeys(operands.split(), "true")
-    chosen = {"enabled": True, "mode": mode, "defaultWorkload": purpose}
-    wish = LabelPolicy(cluster=policy(sandboxWorkloads=chosen))
-    assert operands_in(labels_after(node(), PCI_ALONE, wish)) == found
-    wrong = {"nvidia.com/gpu.workload.config": "pinball"}
-    assert operands_in(labels_after(node(wrong), PCI_ALONE, wish)) == found
+    settings = {"enabled": True, "mode": mode, "defaultWorkload": workload}
+    label_policy = LabelPolicy(cluster=policy(sandboxWorkloads=settings))
+    assert operands_in(labels_after(node(), PCI_ALONE, label_policy)) == found
+    invalid = {"nvidia.com/gpu.workload.config": "pinball"}
+    assert operands_in(labels_after(node(invalid), PCI_ALONE, label_policy)) == found
 
 
-def test_what_gpus_are_for_counts_only_where_that_is_switched_on() -> None:
+def test_the_workload_configuration_counts_only_if_sandbox_workloads_are_enabled() -> None:
     labels = {"nvidia.com/gpu.workload.config": "vm-vgpu"}
     assert operands_in(labels_after(node(labels), PCI_ALONE)) == ALL_OPERANDS
 
 
-def test_a_node_that_changes_its_purpose_loses_the_operands_of_the_old_one() -> None:
-    wish = LabelPolicy(cluster=policy(sandboxWorkloads={"enabled": True}))
+def test_a_changed_workload_configuration_removes_the_old_operands() -> None:
+    label_policy = LabelPolicy(cluster=policy(sandboxWorkloads={"enabled": True}))
     before = ours(READY | {f"{DEPLOY}driver": "false", f"{DEPLOY}nvsm": "true"})
     labels = {**before.metadata.labels, "nvidia.com/gpu.workload.config": "vm-vgpu"}
     changed = node(labels, ours=tuple(before.ours))
     kept = {"driver": "false", "nvsm": "true"}
-    assert operands_in(labels_after(changed, PCI_ALONE, wish)) == {
+    assert operands_in(labels_after(changed, PCI_ALONE, label_policy)) == {
         **dict.fromkeys(VGPU.split(), "true"),
         **kept,
     }
 
 
 @pytest.mark.parametrize("value", ["false", "pre-installed", "nightly"])
-def test_what_a_person_wrote_stays(value: str) -> None:
+def test_a_value_set_by_a_user_stays(value: str) -> None:
     key = f"{DEPLOY}driver"
     before = node({key: value}, owners={key: "kubectl-label"})
     decision = decide(before, PCI_ALONE, LABEL_POLICY)
@@ -113,17 +115,17 @@ def test_what_a_person_wrote_stays(value: str) -> None:
     assert operands_in(labels_after(before, PCI_ALONE)) == {**ALL_OPERANDS, "driver": value}
 
 
-def test_an_empty_value_is_none() -> None:
+def test_an_empty_value_counts_as_unset() -> None:
     assert operands_in(labels_after(node({f"{DEPLOY}dcgm": ""}), PCI_ALONE)) == ALL_OPERANDS
 
 
-def test_a_label_that_a_person_deleted_comes_back() -> None:
+def test_a_deleted_label_is_restored() -> None:
     key = f"{DEPLOY}dcgm"
     labels = {name: value for name, value in READY.items() if name != key}
     assert operands_in(labels_after(ours(labels), PCI_ALONE)) == ALL_OPERANDS
 
 
-def test_operands_that_are_not_wanted_on_a_node_go_and_its_gpus_stay() -> None:
+def test_disabled_operands_are_removed_and_the_gpu_label_stays() -> None:
     labels = READY | {f"{DEPLOY}operands": "false", f"{DEPLOY}mig-manager": "true"}
     found = labels_after(node(labels, ours=(*READY, f"{DEPLOY}mig-manager")), PCI_ALONE)
     assert operands_in(found) == {"operands": "false"}
@@ -141,14 +143,14 @@ def test_a_node_without_gpus_keeps_only_labels_set_by_users() -> None:
     assert found[PRESENT] == "false"
 
 
-def test_what_another_operator_left_goes_too() -> None:
+def test_labels_left_by_another_operator_are_removed_without_gpus() -> None:
     before = node(READY, owners=dict.fromkeys(READY, OPERATOR))
     decision = decide(before, NO_GPUS, LABEL_POLICY)
     assert decision.change == RemoveLabels(tuple(sorted(CONTAINER)))
     assert labels_after(before, NO_GPUS) == {PRESENT: "false"}
 
 
-def test_what_another_operator_left_serves() -> None:
+def test_labels_left_by_another_operator_are_used() -> None:
     before = node(READY | {f"{FEATURES}pci-10de.present": "true"},
                   owners=dict.fromkeys(READY, OPERATOR))  # fmt: skip
     assert decide(before, PCI_ALONE, LABEL_POLICY).change is None
@@ -156,8 +158,8 @@ def test_what_another_operator_left_serves() -> None:
 
 def test_nothing_changes_without_a_policy() -> None:
     assert operands_in(labels_after(node(), PCI_ALONE, LabelPolicy())) == {}
-    some = {PRESENT: "true", f"{DEPLOY}dcgm": "true"}
-    assert operands_in(labels_after(ours(some), PCI_ALONE, LabelPolicy())) == {"dcgm": "true"}
+    existing = {PRESENT: "true", f"{DEPLOY}dcgm": "true"}
+    assert operands_in(labels_after(ours(existing), PCI_ALONE, LabelPolicy())) == {"dcgm": "true"}
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def test_nothing_changes_without_a_policy() -> None:
         ({}, False),
     ],
 )
-def test_the_mig_manager_goes_where_gpus_can_be_divided(
+def test_the_mig_manager_is_deployed_on_mig_capable_gpus(
     labels: dict[str, str], capable: bool
 ) -> None:
     found = operands_in(labels_after(node(labels), PCI_ALONE))
@@ -182,7 +184,7 @@ def test_the_mig_manager_goes_where_gpus_can_be_divided(
     assert operands_in(labels_after(kept, PCI_ALONE))["mig-manager"] == "false"
 
 
-def test_the_mig_manager_is_not_swept_from_nodes_for_containers() -> None:
+def test_the_mig_manager_is_not_removed_from_container_nodes() -> None:
     labels = READY | {f"{DEPLOY}mig-manager": "true"}
     assert operands_in(labels_after(ours(labels), PCI_ALONE)) == {
         **ALL_OPERANDS,
@@ -192,18 +194,18 @@ def test_the_mig_manager_is_not_swept_from_nodes_for_containers() -> None:
 
 # Pauses.
 
-OF_OUR_AGENTS = ("device-plugin", "operator-validator", "dcgm-exporter", "driver")
+OUR_AGENTS = ("device-plugin", "operator-validator", "dcgm-exporter", "driver")
 
 
-def test_what_is_not_ours_stands_aside_while_the_record_says_so() -> None:
+def test_foreign_operands_are_paused_while_the_record_is_paused() -> None:
     before = ours(READY, upgrade=record(paused=True))
     found = operands_in(labels_after(before, PCI_ALONE))
     assert {name for name, value in found.items() if value == PAUSED} == set(ALL_OPERANDS) - set(
-        OF_OUR_AGENTS
+        OUR_AGENTS
     )
-    assert {found[name] for name in OF_OUR_AGENTS} == {"true"}
-    back = ours(labels_after(before, PCI_ALONE), upgrade=record(paused=False))
-    assert operands_in(labels_after(back, PCI_ALONE)) == ALL_OPERANDS
+    assert {found[name] for name in OUR_AGENTS} == {"true"}
+    resumed = ours(labels_after(before, PCI_ALONE), upgrade=record(paused=False))
+    assert operands_in(labels_after(resumed, PCI_ALONE)) == ALL_OPERANDS
     dropped = ours(labels_after(before, PCI_ALONE))
     assert operands_in(labels_after(dropped, PCI_ALONE)) == ALL_OPERANDS
 
@@ -220,7 +222,7 @@ def test_what_is_not_ours_stands_aside_while_the_record_says_so() -> None:
         ("n" * 60, "n" * 60),
     ],
 )
-def test_each_word_has_its_way_aside_and_back(value: str, paused: str) -> None:
+def test_each_value_is_paused_and_restored(value: str, paused: str) -> None:
     labels = READY | {f"{DEPLOY}nvsm": value}
     before = node(labels, upgrade=record(paused=True))
     found = labels_after(before, PCI_ALONE)
@@ -229,7 +231,7 @@ def test_each_word_has_its_way_aside_and_back(value: str, paused: str) -> None:
     assert operands_in(labels_after(node(found), PCI_ALONE))["nvsm"] == wanted
 
 
-def test_a_users_no_during_a_pause_stays() -> None:
+def test_an_operand_disabled_by_a_user_stays_disabled_during_a_pause() -> None:
     labels = READY | {f"{DEPLOY}dcgm": "false"}
     assert (
         operands_in(labels_after(node(labels, upgrade=record(paused=True)), PCI_ALONE))["dcgm"]
@@ -238,13 +240,13 @@ def test_a_users_no_during_a_pause_stays() -> None:
     assert operands_in(labels_after(node(labels), PCI_ALONE))["dcgm"] == "false"
 
 
-def test_an_operand_that_is_new_in_the_midst_of_a_pause_stands_aside_too() -> None:
+def test_an_operand_added_during_a_pause_is_paused() -> None:
     labels = {key: value for key, value in READY.items() if key != f"{DEPLOY}client"}
     found = labels_after(node(labels, upgrade=record(paused=True)), PCI_ALONE)
     assert operands_in(found)["client"] == PAUSED
 
 
-def test_a_record_that_cannot_be_read_pauses_nothing_and_restores_nothing() -> None:
+def test_an_unreadable_record_neither_pauses_nor_restores() -> None:
     labels = READY | {f"{DEPLOY}client": PAUSED}
     assert operands_in(labels_after(node(labels, upgrade="{"), PCI_ALONE)) == {
         **ALL_OPERANDS,
@@ -253,7 +255,7 @@ def test_a_record_that_cannot_be_read_pauses_nothing_and_restores_nothing() -> N
 
 
 @pytest.mark.parametrize("upgrade", [record(paused=True), record(paused=False), "", "{"])
-def test_our_own_agents_come_back_whatever_a_record_says(upgrade: str) -> None:
+def test_our_own_agents_are_restored_with_any_record(upgrade: str) -> None:
     labels = READY | {f"{DEPLOY}operator-validator": PAUSED}
     found = operands_in(labels_after(node(labels, upgrade=upgrade), PCI_ALONE))
     assert found["operator-validator"] == "true"

@@ -1,4 +1,4 @@
-"""Since when a machine has had no GPUs, as far as anybody was heard meanwhile."""
+"""How long a machine has had no GPUs: only time with current reports counts."""
 
 import msgspec
 
@@ -16,47 +16,47 @@ from services.discovery.cluster.reports import ReportReader
 from tests.unit.discovery.cluster.builders import NIC, SYSTEM, node
 
 NODE = node()
-GONE = Facts(pci=(NIC,))
+WITHOUT_GPUS = Facts(pci=(NIC,))
 
 
 def report_of(facts: Facts, **changed: str) -> StoredMessage:
-    """By the discovery agent of the node."""
+    """Return a stored report of the node's discovery agent."""
     report = Report.of(
         facts, node="a", node_uid="u", boot_id="boot-1", component="discovery", at=1.0
     )
-    at = subjects.State(cluster="default", node="a", component="discovery", kind="facts")
-    return StoredMessage(str(at), 1, 1.0, encode(msgspec.structs.replace(report, **changed)))
+    subject = subjects.State(cluster="default", node="a", component="discovery", kind="facts")
+    return StoredMessage(str(subject), 1, 1.0, encode(msgspec.structs.replace(report, **changed)))
 
 
 def test_only_time_with_current_reports_counts() -> None:
     async def story(sim: Sim) -> None:
         server = LocalServer(env=make_env(clock=sim.clock))
         bus = server.connect(Identity(writer=Writer.DISCOVERY_CLUSTER))
-        mirror = ReportCache(bus=bus, clock=sim.clock, cluster="default")
-        hearing = ReportReader(mirror, clock=sim.clock)
-        assert hearing.read(NODE) == ReportedFacts()
-        mirror.began()
-        mirror.received(report_of(GONE))
-        mirror.caught_up()
-        assert hearing.read(NODE) == ReportedFacts(facts=GONE, without_gpus=0.0)
+        cache = ReportCache(bus=bus, clock=sim.clock, cluster="default")
+        reader = ReportReader(cache, clock=sim.clock)
+        assert reader.read(NODE) == ReportedFacts()
+        cache.began()
+        cache.received(report_of(WITHOUT_GPUS))
+        cache.caught_up()
+        assert reader.read(NODE) == ReportedFacts(facts=WITHOUT_GPUS, without_gpus=0.0)
         await sim.clock.sleep(100)
-        assert hearing.read(NODE).without_gpus == 100.0
-        mirror.lost()
+        assert reader.read(NODE).without_gpus == 100.0
+        cache.lost()
         await sim.clock.sleep(500)
-        assert hearing.read(NODE).without_gpus == 0.0
-        mirror.began()
-        mirror.received(report_of(GONE))
-        mirror.caught_up()
-        assert hearing.read(NODE).without_gpus == 100.0
-        mirror.received(report_of(SYSTEM))
-        assert hearing.read(NODE) == ReportedFacts(facts=SYSTEM)
-        mirror.received(report_of(GONE))
-        assert hearing.read(NODE).without_gpus == 0.0
+        assert reader.read(NODE).without_gpus == 0.0
+        cache.began()
+        cache.received(report_of(WITHOUT_GPUS))
+        cache.caught_up()
+        assert reader.read(NODE).without_gpus == 100.0
+        cache.received(report_of(SYSTEM))
+        assert reader.read(NODE) == ReportedFacts(facts=SYSTEM)
+        cache.received(report_of(WITHOUT_GPUS))
+        assert reader.read(NODE).without_gpus == 0.0
         await sim.clock.sleep(50)
-        hearing.forget("a")
-        assert hearing.read(NODE).without_gpus == 0.0
+        reader.forget("a")
+        assert reader.read(NODE).without_gpus == 0.0
         for changed in ({"boot_id": "boot-0"}, {"node_uid": "v"}):
-            mirror.received(report_of(GONE, **changed))
-            assert hearing.read(NODE) == ReportedFacts()
+            cache.received(report_of(WITHOUT_GPUS, **changed))
+            assert reader.read(NODE) == ReportedFacts()
 
     run(story, seed=1)

@@ -1,129 +1,141 @@
-"""The discovery agent: facts once, facts when they change, and nothing held when it was told so."""
+"""The discovery agent: facts once and when they change; GPUs are released on command."""
+
+from typing import Any
+
+import pytest
 
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.events import FactsEvent
-from libs.contracts.facts import Facts, Gpu
+from libs.contracts.facts import Facts, Kernel, PciDevice
 from libs.contracts.identities import Writer
-from libs.contracts.telemetry import GpuSample
-from libs.host.gpus.memory import MemoryGpus
-from libs.host.gpus.port import DriverLibrary
-from libs.testing.simulation import make_env
 from services.discovery.node import agent
-from services.discovery.node.agent import DiscoverySettings
+from services.discovery.node.agent import MAX_MISSED, DiscoverySettings, KnownFacts
+from tests.support import played_by
 from tests.unit import agent_world
-from tests.unit.agent_world import NODE, UID, AgentContext, AgentWorld, Story
+from tests.unit.agent_world import NODE, UID, AgentWorld
+from tests.unit.fake_machine import VERSION, gpu
 from tests.unit.host.builders import put
 
-GPU = Gpu(uuid="GPU-0", index=0, minor=0, pci="0000:1b:00.0", name="H100", memory_mib=81559)
+GPUS = (gpu(0), gpu(1))
 
 
-class FakeDriver:
-    """A driver that comes and goes, and whether anybody holds it."""
+class World(AgentWorld):
+    WRITER = Writer.DISCOVERY
+    gpu_labels = True
 
-    def __init__(self) -> None:
-        self.library: DriverLibrary | None = None
-        self.held = 0
-        self.gpus = MemoryGpus(
-            [GPU],
-            driver=lambda: self.library,
-            samples=lambda one: GpuSample(uuid=one.uuid, index=one.index, pci=one.pci),
-            held=self._held,
-        )
+    async def run_agent(self, **ports: Any) -> None:
+        settings = DiscoverySettings(node=NODE, node_uid=UID, gpu_labels=self.gpu_labels)
+        await agent.run(settings, **ports)
 
-    def _held(self, held: bool) -> None:
-        self.held += 1 if held else -1
+    @property
+    def last(self) -> Facts:
+        return self.reported(Facts)[-1]
 
 
-def play(story: Story, driver: FakeDriver, *, gpu_labels: bool = True) -> None:
-    async def start(given: AgentContext) -> None:
-        await agent.run(
-            DiscoverySettings(node=NODE, node_uid=UID, gpu_labels=gpu_labels),
-            bus=given.bus,
-            host=agent_world.with_gpus(given.host, driver.gpus),
-            journal=given.journal,
-            env=make_env(clock=given.clock, random=given.random),
-            service=given.service,
-        )
-
-    agent_world.play(story, writer=Writer.DISCOVERY, start=start)
+in_world = played_by(lambda story: agent_world.play(story, World))
 
 
-def facts(ground: AgentWorld) -> list[Facts]:
-    return [one for one in ground.reports if isinstance(one, Facts)]
+@in_world
+async def test_facts_are_reported_once_and_after_each_change(world: World) -> None:
+    async with world.agent():
+        await world.clock.sleep(300)
+        assert len(world.reported(Facts)) == 1
+        put(world.machine.root, "/etc/os-release", "ID=ubuntu\nVERSION_ID=24.04\n")
+        await world.clock.sleep(120)
+    first, second = world.reported(Facts)
+    assert first.os is None
+    assert second.os is not None
+    assert second.os.id == "ubuntu"
+    assert first.kernel == second.kernel
+    assert first.nvml_error == "no NVIDIA driver is loaded"
+    (event,) = world.events
+    assert event.open() == FactsEvent(changed=("os",))
+    assert (event.message, event.node, event.node_uid) == ("changed: os", NODE, UID)
 
 
-def test_facts_are_reported_once_and_after_each_change() -> None:
-    driver = FakeDriver()
-
-    async def story(ground: AgentWorld) -> None:
-        async with ground.agent():
-            await ground.clock.sleep(300)
-            assert len(facts(ground)) == 1
-            put(ground.fake_machine.root, "/etc/os-release", "ID=ubuntu\nVERSION_ID=24.04\n")
-            await ground.clock.sleep(120)
-        first, second = facts(ground)
-        assert first.os is None
-        assert second.os is not None
-        assert second.os.id == "ubuntu"
-        assert first.kernel == second.kernel
-        assert first.nvml_error == "no NVIDIA driver is loaded"
-        (event,) = ground.events
-        assert event.open() == FactsEvent(changed=("os",))
-        assert (event.message, event.node, event.node_uid) == ("changed: os", NODE, UID)
-
-    play(story, driver)
+@in_world
+async def test_gpus_are_reported_with_a_driver_and_stay_known_without_it(world: World) -> None:
+    async with world.agent():
+        await world.clock.sleep(10)
+        world.driver.set_version(VERSION)
+        await world.clock.sleep(120)
+        assert (world.last.gpus, world.last.nvml_error) == (GPUS, "")
+        world.driver.set_version("")
+        await world.clock.sleep(120)
+        assert (world.last.gpus, world.last.nvml_error) == (GPUS, "no NVIDIA driver is loaded")
 
 
-def test_gpus_are_reported_with_a_driver_and_stay_known_without_it() -> None:
-    driver = FakeDriver()
-
-    async def story(ground: AgentWorld) -> None:
-        async with ground.agent():
-            await ground.clock.sleep(10)
-            driver.library = DriverLibrary(driver_version="570.86.15")
-            await ground.clock.sleep(120)
-            assert facts(ground)[-1].gpus == (GPU,)
-            assert facts(ground)[-1].nvml_error == ""
-            driver.library = None
-            await ground.clock.sleep(120)
-            assert facts(ground)[-1].gpus == (GPU,)
-            assert facts(ground)[-1].nvml_error == "no NVIDIA driver is loaded"
-
-    play(story, driver)
-
-
-def test_quiesce_releases_the_gpus_and_survives_a_restart() -> None:
-    driver = FakeDriver()
-    driver.library = DriverLibrary(driver_version="570.86.15")
-
-    async def story(ground: AgentWorld) -> None:
-        async with ground.agent():
-            await ground.until(lambda: driver.held)
-            order = await ground.send_command(Quiesce())
-            await ground.until(lambda: ground.result(order))
-            assert driver.held == 0
-            await ground.clock.sleep(300)
-            assert driver.held == 0
-        async with ground.agent():
-            await ground.clock.sleep(300)
-            assert driver.held == 0
-            assert "are released while the driver changes" in facts(ground)[-1].nvml_error
-            order = await ground.send_command(Idle())
-            await ground.until(lambda: ground.result(order))
-            assert driver.held == 1
-            assert facts(ground)[-1].nvml_error == ""
-
-    play(story, driver)
-
-
-def test_without_gpu_labels_no_gpu_is_ever_asked() -> None:
-    driver = FakeDriver()
-    driver.library = DriverLibrary(driver_version="570.86.15")
-
-    async def story(ground: AgentWorld) -> None:
-        async with ground.agent():
-            await ground.clock.sleep(120)
+@in_world
+async def test_quiesce_releases_the_gpus_and_survives_a_restart(world: World) -> None:
+    driver = world.driver
+    driver.set_version(VERSION)
+    async with world.agent():
+        await world.until(lambda: driver.held)
+        await world.wait_for_result(await world.send_command(Quiesce()))
         assert driver.held == 0
-        assert facts(ground)[-1].gpus is None
+        await world.clock.sleep(300)
+        assert driver.held == 0
+    async with world.agent():
+        await world.clock.sleep(300)
+        assert driver.held == 0
+        assert "are released while the driver changes" in world.last.nvml_error
+        await world.wait_for_result(await world.send_command(Idle()))
+        assert driver.held == 1
+        assert world.last.nvml_error == ""
 
-    play(story, driver, gpu_labels=False)
+
+@in_world
+async def test_without_gpu_labels_the_library_is_not_opened(world: World) -> None:
+    world.driver.set_version(VERSION)
+    world.gpu_labels = False
+    async with world.agent():
+        await world.clock.sleep(120)
+    assert world.driver.held == 0
+    assert world.last.gpus is None
+
+
+# Known facts.
+
+
+def device(address: str, driver: str = "") -> PciDevice:
+    return PciDevice(
+        address=address, vendor="10de", device="2330", device_class="0302", driver=driver
+    )
+
+
+A, B = device("a"), device("b")
+BOTH, ONLY_A, NO_DEVICES = Facts(pci=(A, B)), Facts(pci=(A,)), Facts(pci=())
+KERNEL, NEWER = Facts(kernel=Kernel(release="6.8")), Facts(kernel=Kernel(release="6.9"))
+
+
+@pytest.mark.parametrize(
+    ("scans", "known"),
+    [
+        pytest.param([BOTH], BOTH, id="the first scan is known"),
+        pytest.param([KERNEL, Facts()], KERNEL, id="a missing section stays"),
+        pytest.param([BOTH, Facts()], BOTH, id="missing devices stay"),
+        pytest.param([KERNEL, NEWER], NEWER, id="a new section is taken"),
+        pytest.param([Facts(nvml_error="hung"), Facts()], Facts(), id="an error is of one scan"),
+        pytest.param([BOTH, *[ONLY_A] * (MAX_MISSED - 1)], BOTH, id="a device missed for a while"),
+        pytest.param([BOTH, *[ONLY_A] * MAX_MISSED], ONLY_A, id="a device missed for long"),
+        pytest.param([BOTH, NO_DEVICES], BOTH, id="all devices missed once"),
+        pytest.param([BOTH, *[NO_DEVICES] * MAX_MISSED], NO_DEVICES, id="all missed for long"),
+        pytest.param(
+            [BOTH, ONLY_A, BOTH, *[ONLY_A] * (MAX_MISSED - 1)], BOTH, id="counting starts again"
+        ),
+        pytest.param(
+            [BOTH, ONLY_A, Facts(), Facts(), ONLY_A], BOTH, id="failed scans do not count"
+        ),
+        pytest.param(
+            [ONLY_A, Facts(pci=(device("a", "nvidia"),))],
+            Facts(pci=(device("a", "nvidia"),)),
+            id="the last state of a device",
+        ),
+        pytest.param([Facts(pci=(B,)), ONLY_A], BOTH, id="devices in order of addresses"),
+    ],
+)
+def test_known_facts_survive_failed_scans(scans: list[Facts], known: Facts) -> None:
+    state = KnownFacts()
+    for scan in scans:
+        state = state.after(scan)
+    assert state.facts == known

@@ -1,4 +1,4 @@
-"""Small objects for tests of what is decided about them."""
+"""Plans, live objects and nodes for tests of the driver's cluster role."""
 
 from typing import Any
 
@@ -6,66 +6,60 @@ import msgspec
 
 from libs.policy.render.rendered import RenderedObject
 from services.driver.cluster import resources
-from services.driver.cluster.plan import ClusterSnapshot, OperandPlan, make_plan
+from services.driver.cluster.plan import ClusterSnapshot, ObjectKey, OperandPlan, make_plan
 from tests.unit.policy.situations import SETTINGS, UBUNTU, cluster_policy
 
-OTHER = "kubectl"
+POLICY_KEY = ObjectKey("ClusterPolicy", "cluster-policy")
 
 
-def managed_fields(tree: dict[str, Any], *, manager: str = resources.MANAGER) -> dict[str, Any]:
-    """What a server keeps of a manager's apply."""
-    return {"manager": manager, "operation": "Apply", "fieldsV1": tree}
-
-
-def fields(value: Any) -> dict[str, Any]:
-    """All that is in a value, as an apply of it is kept."""
+def owned_fields(value: Any) -> dict[str, Any]:
+    """Return the `fieldsV1` of an apply of this value."""
     if isinstance(value, dict):
-        return {f"f:{key}": fields(item) for key, item in value.items()}
-    if isinstance(value, list) and value and all(_named(item) for item in value):
+        return {f"f:{key}": owned_fields(item) for key, item in value.items()}
+    if isinstance(value, list) and all(isinstance(i, dict) and "name" in i for i in value):
+        names = [msgspec.json.encode({"name": item["name"]}).decode() for item in value]
         return {
-            "k:" + msgspec.json.encode({"name": item["name"]}).decode(): {".": {}, **fields(item)}
-            for item in value
+            f"k:{name}": {".": {}, **owned_fields(item)}
+            for name, item in zip(names, value, strict=True)
         }
     return {}
 
 
 def live_object(obj: dict[str, Any], *, ours: bool = True, **metadata: Any) -> Any:
-    """A rendered object as the server has it."""
-    kind = resources.OPERANDS[obj["kind"]]
-    labels, annotations = (obj["metadata"].get(name, {}) for name in ("labels", "annotations"))
-    said = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind")}
-    tree = fields({**said, "metadata": {"labels": labels, "annotations": annotations}})
-    whole = {
-        **said,
-        "metadata": {
-            "uid": "u",
-            "resourceVersion": "7",
-            **obj["metadata"],
-            "managedFields": [managed_fields(tree, manager=resources.MANAGER if ours else OTHER)],
-            **metadata,
-        },
+    """Return a rendered object as the server has it, applied by Sluice or by another manager."""
+    content = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind")}
+    applied = {name: obj["metadata"].get(name, {}) for name in ("labels", "annotations")}
+    managed = {
+        "manager": resources.MANAGER if ours else "kubectl",
+        "operation": "Apply",
+        "fieldsV1": owned_fields({**content, "metadata": applied}),
     }
-    return msgspec.json.decode(msgspec.json.encode(whole), type=kind.view)
+    content["metadata"] = {
+        "uid": "u",
+        "resourceVersion": "7",
+        **obj["metadata"],
+        "managedFields": [managed],
+        **metadata,
+    }
+    view = resources.OPERANDS[obj["kind"]].view
+    return msgspec.json.decode(msgspec.json.encode(content), type=view)
 
 
 def node(name: str = "a", *, record: str = "", **labels: str) -> resources.Node:
-    """One of Ubuntu, with GPUs."""
-    annotations = {"sluice.dev/upgrade": record, "other": "x"} if record else {}
-    labels = {**UBUNTU.labels, **labels}
+    """Return an Ubuntu node with GPUs."""
     metadata = {
         "name": name,
         "uid": f"uid-{name}",
-        "labels": labels,
-        "annotations": annotations,
+        "labels": {**UBUNTU.labels, **labels},
+        "annotations": {"sluice.dev/upgrade": record, "other": "x"} if record else {},
     }
     return msgspec.convert({"metadata": metadata}, resources.Node)
 
 
-def policy(kind: str, obj: dict[str, Any], **more: Any) -> resources.PolicyObject:
-    """As the server has it."""
-    assert obj["kind"] == kind
+def policy(obj: dict[str, Any], **fields: Any) -> resources.PolicyObject:
+    """Return a policy as the server has it."""
     metadata = {"resourceVersion": "7", "generation": 1, **obj["metadata"]}
-    return msgspec.convert({**obj, **more, "metadata": metadata}, resources.PolicyObject)
+    return msgspec.convert({**obj, **fields, "metadata": metadata}, resources.PolicyObject)
 
 
 def plan(
@@ -73,11 +67,11 @@ def plan(
     nodes: tuple[resources.Node, ...] = (),
     daemon_sets: tuple[resources.DaemonSet, ...] = (),
 ) -> OperandPlan:
-    """What follows from these, or from one policy."""
+    """Return the plan for these policies, by default one ClusterPolicy."""
     given = objects or (cluster_policy(),)
-    sight = ClusterSnapshot(
+    snapshot = ClusterSnapshot(
         policies={
-            kind: tuple(policy(kind, obj) for obj in given if obj["kind"] == kind)
+            kind: tuple(policy(obj) for obj in given if obj["kind"] == kind)
             for kind in resources.POLICIES
         },
         nodes=nodes or (node(),),
@@ -85,14 +79,10 @@ def plan(
         config_maps={},
         daemon_sets=daemon_sets,
     )
-    return make_plan(sight, SETTINGS)
+    return make_plan(snapshot, SETTINGS)
 
 
-def driver_of(made: OperandPlan) -> RenderedObject:
-    """The only DaemonSet of a driver."""
-    (found,) = [one for one in made.objects.values() if one.driver]
+def driver_of(operands: OperandPlan) -> RenderedObject:
+    """Return the only driver DaemonSet."""
+    (found,) = [rendered for rendered in operands.objects.values() if rendered.driver]
     return found
-
-
-def _named(item: Any) -> bool:
-    return isinstance(item, dict) and "name" in item

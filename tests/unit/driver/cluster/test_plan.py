@@ -1,112 +1,150 @@
-"""From what is there to what is wanted; what this role adds to the library's word."""
+"""Plans from snapshots: what this role adds to rendering and statuses; problems of pods."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
+import pytest
 
 from libs.contracts.message import encode
 from libs.contracts.node import NodeRecord
+from libs.kube.views import Pod
 from libs.policy.kinds.common import EnvVar
+from libs.policy.readiness import PodProblem
 from libs.runtime.settings import load
 from services.driver.cluster import resources
-from services.driver.cluster.plan import ObjectKey, OperandPlan
+from services.driver.cluster.plan import ObjectKey, OperandPlan, find_pod_problems
 from services.driver.cluster.role import DriverClusterSettings
-from tests.unit.driver.cluster.builders import live_object, node, plan
-from tests.unit.policy.situations import SETTINGS, cluster_policy, crd_mode_policy, from_corpus
+from tests.unit.driver.cluster.builders import POLICY_KEY, live_object, node, plan
+from tests.unit.policy.situations import (
+    SETTINGS,
+    cluster_policy,
+    crd_mode_policy,
+    env_of,
+    from_corpus,
+)
 
 FAILED = {"nvidia.com/gpu-driver-upgrade-state": "upgrade-failed"}
 
 
-def words(made: OperandPlan, kind: str) -> str:
-    status = made.statuses[ObjectKey("ClusterPolicy", "cluster-policy")]
-    (found,) = [one.message for one in status.conditions if one.type == kind]
+def message_of(operands: OperandPlan, kind: str) -> str:
+    (found,) = [
+        each.message for each in operands.statuses[POLICY_KEY].conditions if each.type == kind
+    ]
     return found
 
 
-def test_what_the_device_plugin_is_missing_from() -> None:
-    kinds = [plan(), plan(crd_mode_policy()), plan(*from_corpus("gpu-cluster-policy.yaml"))]
-    for made in kinds:
-        names = {key.name for key in made.objects}
-        assert "nvidia-device-plugin-daemonset" not in names
-        validator = made.objects[ObjectKey("DaemonSet", "nvidia-operator-validator")].object
-        (container,) = validator["spec"]["template"]["spec"]["containers"]
-        env = {one["name"]: one.get("value") for one in container["env"]}
-        assert env["SLUICE_CHECK_PLUGIN"] == "false"
-        said = [one for status in made.statuses.values() for one in status.conditions]
-        (condition,) = [one for one in said if one.type == "DevicePlugin"]
-        assert (condition.status, condition.reason) == (False, "NotBuilt")
+@pytest.mark.parametrize(
+    "policies", [(), (crd_mode_policy(),), from_corpus("gpu-cluster-policy.yaml")]
+)
+def test_the_device_plugin_is_left_out_and_reported(policies: Sequence[dict[str, Any]]) -> None:
+    operands = plan(*policies)
+    assert "nvidia-device-plugin-daemonset" not in {key.name for key in operands.objects}
+    validator = operands.objects[ObjectKey("DaemonSet", "nvidia-operator-validator")].object
+    (container,) = validator["spec"]["template"]["spec"]["containers"]
+    assert env_of(container)["SLUICE_CHECK_PLUGIN"] == "false"
+    conditions = [each for status in operands.statuses.values() for each in status.conditions]
+    (condition,) = [each for each in conditions if each.type == "DevicePlugin"]
+    assert (condition.status, condition.reason) == (False, "NotBuilt")
 
 
-def test_a_failed_node_says_why_by_its_record() -> None:
-    record = encode(NodeRecord(node_uid="u", epoch=1, token=1, cause="busy: sshd")).decode()
-    said = words(plan(nodes=(node(record=record, **FAILED),)), "Degraded")
-    assert said == "state-driver on a: busy: sshd"
-    said = words(plan(nodes=(node(**FAILED),)), "Degraded")
-    assert said == "state-driver on a: upgrade-failed"
-    said = words(plan(nodes=(node(record="{", **FAILED),)), "Degraded")
-    assert said.startswith("state-driver on a: the node record is malformed: ")
+RECORD = encode(NodeRecord(node_uid="u", epoch=1, token=1, cause="busy: sshd")).decode()
 
 
-def test_of_a_node_only_what_counts_is_kept() -> None:
+@pytest.mark.parametrize(
+    ("record", "cause"),
+    [
+        (RECORD, "busy: sshd"),
+        ("", "upgrade-failed"),
+        ("{", "the node record is malformed: "),
+    ],
+)
+def test_the_record_of_a_failed_node_has_the_cause(record: str, cause: str) -> None:
+    message = message_of(plan(nodes=(node(record=record, **FAILED),)), "Degraded")
+    assert message.startswith(f"state-driver on a: {cause}")
+
+
+def test_of_a_node_only_labels_and_record_are_kept() -> None:
     annotations = {"sluice.dev/upgrade": "{}", "much": "x" * 1000}
     fields = [{"manager": "kubelet", "operation": "Update", "fieldsV1": {}}]
     metadata = {"name": "a", "annotations": annotations, "managedFields": fields}
     text = msgspec.json.encode({"metadata": metadata, "status": {"images": ["x" * 1000]}})
-    one = msgspec.json.decode(text, type=resources.Node)
-    assert one.record == "{}"
-    assert one.metadata.annotations == {"sluice.dev/upgrade": "{}"}
-    assert one.metadata.managed_fields == ()
+    kept = msgspec.json.decode(text, type=resources.Node)
+    assert kept.record == "{}"
+    assert kept.metadata.annotations == {"sluice.dev/upgrade": "{}"}
+    assert kept.metadata.managed_fields == ()
 
 
-def test_daemon_sets_are_seen_as_their_controllers_see_them() -> None:
-    made = plan()
-    sets = tuple(
-        live_object(
-            {
-                **one.object,
-                "status": {"desiredNumberScheduled": 1, "updatedNumberScheduled": 1},
-            }
-        )
-        for one in made.objects.values()
-        if one.kind == "DaemonSet" and not one.driver
+def test_the_status_of_daemon_sets_is_observed() -> None:
+    status = {"desiredNumberScheduled": 1, "updatedNumberScheduled": 1}
+    daemon_sets = tuple(
+        live_object({**rendered.object, "status": status})
+        for rendered in plan().objects.values()
+        if rendered.kind == "DaemonSet" and not rendered.driver
     )
-    seen = plan(daemon_sets=sets)
-    assert "1 of 1 pods of DaemonSet/gpu-feature-discovery are not available" in words(
-        seen, "Error"
-    )
+    words = "1 of 1 pods of DaemonSet/gpu-feature-discovery are not available"
+    assert words in message_of(plan(daemon_sets=daemon_sets), "Error")
 
 
-def test_only_a_cluster_policy_decides_about_deletion() -> None:
-    assert plan().decides
-    assert not plan(cluster_policy(driver={"version": "1"})).decides
-    strategy = {
-        "kind": "RolloutStrategy",
-        "metadata": {"name": "s", "uid": "s"},
-        "spec": {"pool": "nobodys"},
-    }
-    alone = plan(strategy)
+def test_only_a_valid_cluster_policy_decides_about_deletion_and_has_a_target() -> None:
+    operands = plan()
+    assert (operands.decides, list(operands.targets)) == (True, ["clusterpolicy-cluster-policy"])
+    invalid = plan(cluster_policy(driver={"version": "1"}))
+    assert (invalid.decides, invalid.targets) == (False, {})
+    metadata, spec = {"name": "s", "uid": "s"}, {"pool": "unknown"}
+    alone = plan({"kind": "RolloutStrategy", "metadata": metadata, "spec": spec})
     assert not alone.decides
     assert ObjectKey("DaemonSet", "gpu-feature-discovery") in alone.objects
 
 
-def test_a_pool_that_is_held_has_no_target() -> None:
-    assert list(plan().targets) == ["clusterpolicy-cluster-policy"]
-    assert plan(cluster_policy(driver={"version": "1"})).targets == {}
-
-
-def test_settings_become_those_of_the_operands() -> None:
+def test_settings_are_read_from_the_environment() -> None:
+    images = {
+        f"SLUICE_IMAGES_{name.upper()}": image
+        for name, image in msgspec.structs.asdict(SETTINGS.images).items()
+    }
     environ = {
         "SLUICE_NAMESPACE": SETTINGS.namespace,
-        "SLUICE_IMAGES_DISCOVERY": SETTINGS.images.discovery,
-        "SLUICE_IMAGES_DRIVER": SETTINGS.images.driver,
-        "SLUICE_IMAGES_VALIDATOR": SETTINGS.images.validator,
-        "SLUICE_IMAGES_TELEMETRY": SETTINGS.images.telemetry,
+        **images,
         "SLUICE_AGENT_ENV": "SLUICE_NATS_URL=tls://nats:4222?a=b,SLUICE_X=",
         "SLUICE_PULL_SECRETS": "a,b",
     }
-    made = load(DriverClusterSettings, environ=environ).render_settings()
-    assert made.namespace == SETTINGS.namespace
-    assert made.images == SETTINGS.images
-    assert made.pull_secrets == ("a", "b")
-    assert made.env == (
+    settings = load(DriverClusterSettings, environ=environ).render_settings()
+    assert (settings.namespace, settings.images) == (SETTINGS.namespace, SETTINGS.images)
+    assert settings.pull_secrets == ("a", "b")
+    assert settings.env == (
         EnvVar(name="SLUICE_NATS_URL", value="tls://nats:4222?a=b"),
         EnvVar(name="SLUICE_X", value=""),
     )
+
+
+def pod(status: dict[str, Any], *, owner: str = "u", **metadata: Any) -> Pod:
+    owners = [{"kind": "DaemonSet", "name": "d", "uid": owner}]
+    metadata = {"name": "p", "ownerReferences": owners, **metadata}
+    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": "n"}, "status": status}, Pod)
+
+
+def waiting(reason: str, message: str = "", *, kind: str = "containerStatuses") -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {kind: [{"name": "c", "state": state}]}
+
+
+BROKEN = waiting("ImagePullBackOff", "not found")
+UNSCHEDULED = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes fit"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "cause"),
+    [
+        (pod(BROKEN), "c: ImagePullBackOff: not found"),
+        (pod(waiting("CrashLoopBackOff", kind="initContainerStatuses")), "c: CrashLoopBackOff"),
+        (pod({"phase": "Failed", "reason": "Evicted"}), "Evicted"),
+        (pod({"conditions": [UNSCHEDULED]}), "0/3 nodes fit"),
+        (pod(waiting("ContainerCreating")), ""),
+        (pod({"phase": "Running"}), ""),
+        (pod(BROKEN, deletionTimestamp="2027-01-15T08:00:00Z"), ""),
+        (pod(BROKEN, owner="another"), ""),
+    ],
+)
+def test_pods_that_do_not_start_without_help_are_reported(pod: Pod, cause: str) -> None:
+    expected = [PodProblem(daemon_set="d", node="n", cause=cause)] if cause else []
+    assert list(find_pod_problems("d", "u", [pod])) == expected

@@ -1,6 +1,4 @@
-"""Outside of an op the gate opens for what is proven, and for nothing else."""
-
-from collections.abc import Callable
+"""Without a running operation, the gate opens only for the proven driver."""
 
 import pytest
 
@@ -8,42 +6,27 @@ from libs.contracts.commands import CommandBody, Idle, Proven, Quiesce
 from libs.contracts.facts import Facts
 from libs.host import gate
 from libs.host.gate import GateAnswer
-from tests.unit.driver.node.world import AgentWorld, play
+from tests.unit.driver.node.world import World, in_world
 from tests.unit.fake_machine import KERNEL
 
 OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
 PROVEN = Idle(proven=Proven(label="d-1", kernel=KERNEL))
 
 
-def why(ground: AgentWorld) -> str:
-    """What the agent last said of its gate."""
-    gates = [one.gate for one in ground.reports if isinstance(one, Facts) and one.gate]
+def shut_reason(world: World) -> str:
+    """Return the last reported reason why the gate is shut."""
+    gates = [facts.gate for facts in world.reported(Facts) if facts.gate]
     return gates[-1].why if gates else ""
 
 
-async def opened(ground: AgentWorld) -> None:
-    async with ground.agent():
-        await ground.send_command(PROVEN)
-        ground.fake_machine.add_gate_request(NEW, "d-1", at=1.0)
-        await ground.until(lambda: ground.fake_machine.is_gate_open_to(NEW, "d-1"))
-        await ground.clock.sleep(10)
-        assert why(ground) == ""
-
-
-def test_it_opens_for_what_is_proven() -> None:
-    play(opened)
-
-
-def shut(body: CommandBody | None, label: str, expected: str) -> Callable[[AgentWorld], object]:
-    async def story(ground: AgentWorld) -> None:
-        async with ground.agent():
-            if body is not None:
-                await ground.send_command(body)
-            ground.fake_machine.add_gate_request(NEW, label, at=1.0)
-            await ground.until(lambda: expected in why(ground))
-            assert not ground.fake_machine.is_gate_open_to(NEW, label)
-
-    return story
+@in_world
+async def test_the_gate_opens_for_the_proven_driver(world: World) -> None:
+    async with world.agent():
+        await world.send_command(PROVEN)
+        world.machine.add_gate_request(NEW, "d-1", at=1.0)
+        await world.until(lambda: world.machine.is_gate_open_to(NEW, "d-1"))
+        await world.clock.sleep(10)
+        assert shut_reason(world) == ""
 
 
 @pytest.mark.parametrize(
@@ -60,70 +43,82 @@ def shut(body: CommandBody | None, label: str, expected: str) -> Callable[[Agent
         ),
     ],
 )
-def test_it_stays_shut_and_says_why(body: CommandBody | None, label: str, expected: str) -> None:
-    play(shut(body, label, expected))  # type: ignore[arg-type]
+@in_world
+async def test_the_gate_stays_shut_and_the_reason_is_reported(
+    world: World, body: CommandBody | None, label: str, expected: str
+) -> None:
+    async with world.agent():
+        if body is not None:
+            await world.send_command(body)
+        world.machine.add_gate_request(NEW, label, at=1.0)
+        await world.until(lambda: expected in shut_reason(world))
+        assert not world.machine.is_gate_open_to(NEW, label)
 
 
-async def one_at_a_time(ground: AgentWorld) -> None:
-    box = ground.fake_machine
-    gate.put_answer(box.tree, GateAnswer(pod_uid=OLD, label="d-1", at=1.0))
-    box.add_process(100, OLD, comm="nvidia-driver")
-    async with ground.agent():
-        await ground.send_command(PROVEN)
-        box.add_gate_request(NEW, "d-1", at=2.0)
-        await ground.until(lambda: "are still on the machine" in why(ground))
-        assert not box.is_gate_open_to(NEW, "d-1")
-        box.remove_process(100)
-        await ground.until(lambda: box.is_gate_open_to(NEW, "d-1"))
-    assert [one.pod_uid for one in gate.list_answers(box.tree)] == [NEW]
+@in_world
+async def test_the_gate_stays_shut_while_a_process_cannot_be_inspected(world: World) -> None:
+    machine = world.machine
+    gate.put_answer(machine.tree, GateAnswer(pod_uid=OLD, label="d-1", at=1.0))
+    async with world.agent():
+        await world.send_command(PROVEN)
+        await world.clock.sleep(10)
+        machine.make_unreadable(100)
+        machine.add_gate_request(NEW, "d-1", at=2.0)
+        await world.until(lambda: "/proc/100/cgroup cannot be read" in shut_reason(world))
+        await world.clock.sleep(10)
+        assert not machine.is_gate_open_to(NEW, "d-1")
+        machine.remove_process(100)
+        await world.until(lambda: machine.is_gate_open_to(NEW, "d-1"))
 
 
-def test_no_pod_is_admitted_beside_a_running_driver() -> None:
-    play(one_at_a_time)
+@in_world
+async def test_no_pod_is_admitted_beside_a_running_driver(world: World) -> None:
+    machine = world.machine
+    gate.put_answer(machine.tree, GateAnswer(pod_uid=OLD, label="d-1", at=1.0))
+    machine.add_process(100, OLD, comm="nvidia-driver")
+    async with world.agent():
+        await world.send_command(PROVEN)
+        machine.add_gate_request(NEW, "d-1", at=2.0)
+        await world.until(lambda: "are still on the machine" in shut_reason(world))
+        assert not machine.is_gate_open_to(NEW, "d-1")
+        machine.remove_process(100)
+        await world.until(lambda: machine.is_gate_open_to(NEW, "d-1"))
+    assert [each.pod_uid for each in gate.list_answers(machine.tree)] == [NEW]
 
 
-async def not_read_since_the_start(ground: AgentWorld) -> None:
-    async with ground.agent():
-        await ground.send_command(PROVEN)
-        await ground.clock.sleep(5)
-    ground.server.stop()
-    async with ground.agent():
-        ground.fake_machine.add_gate_request(NEW, "d-1", at=1.0)
-        await ground.clock.sleep(120)
-        assert not ground.fake_machine.is_gate_open_to(NEW, "d-1")
-        ground.server.start()
-        await ground.until(lambda: ground.fake_machine.is_gate_open_to(NEW, "d-1"))
+@in_world
+async def test_a_restarted_agent_opens_the_gate_only_after_reading_its_slot(world: World) -> None:
+    async with world.agent():
+        await world.send_command(PROVEN)
+        await world.clock.sleep(5)
+    world.server.stop()
+    async with world.agent():
+        world.machine.add_gate_request(NEW, "d-1", at=1.0)
+        await world.clock.sleep(120)
+        assert not world.machine.is_gate_open_to(NEW, "d-1")
+        world.server.start()
+        await world.until(lambda: world.machine.is_gate_open_to(NEW, "d-1"))
 
 
-def test_what_an_earlier_process_read_opens_nothing() -> None:
-    play(not_read_since_the_start)
+@in_world
+async def test_the_next_idle_without_a_proof_shuts_the_gate(world: World) -> None:
+    async with world.agent():
+        await world.send_command(PROVEN)
+        world.machine.add_gate_request(NEW, "d-1", at=1.0)
+        await world.until(lambda: world.machine.is_gate_open_to(NEW, "d-1"))
+        await world.send_command(Idle())
+        world.machine.add_gate_request(OLD, "d-1", at=world.clock.now())
+        await world.until(lambda: "no driver is validated" in shut_reason(world))
+        assert not world.machine.is_gate_open_to(OLD, "d-1")
 
 
-async def reads_late(ground: AgentWorld) -> None:
-    async with ground.agent():
-        await ground.send_command(PROVEN)
-        ground.fake_machine.add_gate_request(NEW, "d-1", at=1.0)
-        await ground.until(lambda: ground.fake_machine.is_gate_open_to(NEW, "d-1"))
-        await ground.send_command(Idle())
-        ground.fake_machine.add_gate_request(OLD, "d-1", at=ground.clock.now())
-        await ground.until(lambda: "no driver is validated" in why(ground))
-        assert not ground.fake_machine.is_gate_open_to(OLD, "d-1")
-
-
-def test_what_was_proven_is_taken_back_by_the_next_idle() -> None:
-    play(reads_late)
-
-
-async def asked_before(ground: AgentWorld) -> None:
-    async with ground.agent():
-        ground.fake_machine.add_gate_request(OLD, "d-1", at=ground.clock.now() - 60)
-        ground.fake_machine.add_gate_request(NEW, "d-1", at=ground.clock.now())
-        await ground.send_command(PROVEN)
-        await ground.until(lambda: ground.fake_machine.is_gate_open_to(NEW, "d-1"))
-        await ground.clock.sleep(60)
-        assert [one.pod_uid for one in gate.list_answers(ground.fake_machine.tree)] == [NEW]
-        assert why(ground) == ""
-
-
-def test_a_request_older_than_the_admitted_pod_is_gone() -> None:
-    play(asked_before)
+@in_world
+async def test_a_request_older_than_that_of_the_admitted_pod_is_ignored(world: World) -> None:
+    async with world.agent():
+        world.machine.add_gate_request(OLD, "d-1", at=world.clock.now() - 60)
+        world.machine.add_gate_request(NEW, "d-1", at=world.clock.now())
+        await world.send_command(PROVEN)
+        await world.until(lambda: world.machine.is_gate_open_to(NEW, "d-1"))
+        await world.clock.sleep(60)
+        assert [each.pod_uid for each in gate.list_answers(world.machine.tree)] == [NEW]
+        assert shut_reason(world) == ""

@@ -1,10 +1,10 @@
-"""`swap` from any point on: who was let in stays in, the kernel decides, nothing is done twice."""
+"""`swap`, also after a restart: admitted pods stay admitted, and no step is repeated."""
 
 from libs.contracts.commands import Idle, Proven, Swap
 from libs.contracts.reports import Outcome, Progress
 from libs.host import driver_files, gate
 from libs.host.gate import GateAnswer
-from tests.unit.driver.node.world import AgentWorld, play
+from tests.unit.driver.node.world import World, in_world
 from tests.unit.fake_machine import KERNEL
 from tests.unit.host.builders import put
 
@@ -13,240 +13,214 @@ JOB = "0f5b7a0e-3333-4c1d-8f2e-0a1b2c3d4e03"
 SWAP = Swap(label="d-2", old_pod_uid=OLD)
 
 
-def with_old_driver(ground: AgentWorld) -> None:
-    """Its pod was let in, its modules are loaded, and its process lives."""
-    ground.fake_machine.load_driver("550.54")
-    gate.put_answer(ground.fake_machine.tree, GateAnswer(pod_uid=OLD, label="d-1", at=1.0))
-    ground.fake_machine.add_process(100, OLD, comm="nvidia-driver")
+def with_old_driver(world: World) -> None:
+    """Load the old driver, whose pod is admitted and whose process runs."""
+    world.machine.load_driver("550.54")
+    gate.put_answer(world.machine.tree, GateAnswer(pod_uid=OLD, label="d-1", at=1.0))
+    world.machine.add_process(100, OLD, comm="nvidia-driver")
 
 
-async def whole_swap(ground: AgentWorld) -> None:
-    with_old_driver(ground)
-    box = ground.fake_machine
-    async with ground.agent():
-        order = await ground.send_command(SWAP)
-        await ground.until(lambda: "old-driver" in ground.phases(order))
-        assert box.unloaded == []
-        box.remove_process(100)
-        await ground.until(lambda: "gate" in ground.phases(order))
-        assert box.unloaded == ["nvidia_uvm", "nvidia"]
-        assert box.unmounted == [driver_files.ROOT]
-        assert not box.tree.exists(driver_files.READY)
-        box.add_gate_request(NEW, "d-2", at=ground.clock.now())
-        await ground.until(lambda: box.is_gate_open_to(NEW, "d-2"))
-        assert [one.pod_uid for one in gate.list_answers(box.tree)] == [NEW]
-        await ground.until(lambda: "driver-start" in ground.phases(order))
-        assert ground.result(order) is None
-        box.load_driver("570.86.15")
-        await ground.until(lambda: ground.result(order))
-        result = ground.result(order)
-        assert result is not None
+@in_world
+async def test_the_old_driver_is_unloaded_before_the_new_pod_is_admitted(world: World) -> None:
+    with_old_driver(world)
+    machine = world.machine
+    async with world.agent():
+        order = await world.send_command(SWAP)
+        await world.until(lambda: "old-driver" in world.phases(order))
+        assert machine.unloaded == []
+        machine.remove_process(100)
+        await world.until(lambda: "gate" in world.phases(order))
+        assert machine.unloaded == ["nvidia_uvm", "nvidia"]
+        assert machine.unmounted == [driver_files.ROOT]
+        assert not machine.tree.exists(driver_files.READY)
+        machine.add_gate_request(NEW, "d-2", at=world.clock.now())
+        await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
+        assert [each.pod_uid for each in gate.list_answers(machine.tree)] == [NEW]
+        await world.until(lambda: "driver-start" in world.phases(order))
+        assert world.result(order) is None
+        machine.load_driver("570.86.15")
+        result = await world.wait_for_result(order)
         assert result.outcome is Outcome.DONE
         assert "570.86.15" in result.message
-    assert ground.phases(order) == ["old-driver", "gate", "driver-start"]
+    assert world.phases(order) == ["old-driver", "gate", "driver-start"]
 
 
-def test_the_old_driver_goes_before_the_new_one_comes() -> None:
-    play(whole_swap)
-
-
-async def busy(ground: AgentWorld) -> None:
-    box = ground.fake_machine
-    box.load_driver("550.54")
-    box.add_process(4711, JOB, "/dev/nvidia0", comm="train.py")
-    async with ground.agent():
-        order = await ground.send_command(SWAP, deadline=120.0)
-        box.add_gate_request(NEW, "d-2", at=ground.clock.now())
-        began = ground.clock.now()
-        await ground.until(lambda: ground.result(order))
-        result = ground.result(order)
-        assert result is not None
+@in_world
+async def test_a_driver_in_use_stays_and_its_holder_is_named(world: World) -> None:
+    machine = world.machine
+    machine.load_driver("550.54")
+    machine.add_process(4711, JOB, "/dev/nvidia0", comm="train.py")
+    async with world.agent():
+        order = await world.send_command(SWAP, deadline=120.0)
+        machine.add_gate_request(NEW, "d-2", at=world.clock.now())
+        began = world.clock.now()
+        result = await world.wait_for_result(order)
         assert (result.outcome, result.code) == (Outcome.FAILED, "busy")
         assert f"train.py (pid 4711, pod {JOB})" in result.message
         assert "Device or resource busy" in result.message
         assert 120 <= result.finished - began <= 123
-    assert box.unloaded == []
-    assert not box.is_gate_open_to(NEW, "d-2")
+    assert machine.unloaded == []
+    assert not machine.is_gate_open_to(NEW, "d-2")
 
 
-def test_a_driver_in_use_stays_and_its_holder_is_named() -> None:
-    play(busy)
+@in_world
+async def test_a_holder_that_ends_in_time_is_waited_for(world: World) -> None:
+    machine = world.machine
+    machine.load_driver("550.54")
+    machine.add_process(4711, JOB, "/dev/nvidia0")
+    async with world.agent():
+        order = await world.send_command(SWAP)
+        await world.until(lambda: "unload" in world.phases(order))
+        machine.remove_process(4711)
+        await world.until(lambda: "gate" in world.phases(order))
+    assert machine.unloaded == ["nvidia_uvm", "nvidia"]
 
 
-async def freed_in_time(ground: AgentWorld) -> None:
-    box = ground.fake_machine
-    box.load_driver("550.54")
-    box.add_process(4711, JOB, "/dev/nvidia0")
-    async with ground.agent():
-        order = await ground.send_command(SWAP)
-        await ground.until(lambda: "unload" in ground.phases(order))
-        box.remove_process(4711)
-        await ground.until(lambda: "gate" in ground.phases(order))
-    assert box.unloaded == ["nvidia_uvm", "nvidia"]
+@in_world
+async def test_keep_leaves_the_modules_loaded(world: World) -> None:
+    with_old_driver(world)
+    machine = world.machine
+    machine.remove_process(100)
+    async with world.agent():
+        order = await world.send_command(Swap(label="d-2", old_pod_uid=OLD, keep=True))
+        machine.add_gate_request(NEW, "d-2", at=world.clock.now())
+        await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
+        # The ready file of the old container does not count.
+        assert not machine.tree.exists(driver_files.READY)
+        assert world.result(order) is None
+        put(machine.root, driver_files.READY, "")
+        await world.wait_for_result(order)
+    assert (machine.unloaded, machine.unmounted) == ([], [])
 
 
-def test_a_holder_that_ends_in_time_is_waited_for() -> None:
-    play(freed_in_time)
-
-
-async def kept(ground: AgentWorld) -> None:
-    with_old_driver(ground)
-    box = ground.fake_machine
-    box.remove_process(100)
-    async with ground.agent():
-        order = await ground.send_command(Swap(label="d-2", old_pod_uid=OLD, keep=True))
-        box.add_gate_request(NEW, "d-2", at=ground.clock.now())
-        await ground.until(lambda: box.is_gate_open_to(NEW, "d-2"))
-        assert not box.tree.exists(driver_files.READY)  # what the old container said is no news
-        assert ground.result(order) is None
-        put(box.root, driver_files.READY, "")
-        await ground.until(lambda: ground.result(order))
-    assert (box.unloaded, box.unmounted) == ([], [])
-
-
-def test_with_keep_the_modules_stay() -> None:
-    play(kept)
-
-
-async def removed(ground: AgentWorld) -> None:
-    with_old_driver(ground)
-    ground.fake_machine.remove_process(100)
-    async with ground.agent():
-        order = await ground.send_command(Swap(label="", old_pod_uid=OLD))
-        await ground.until(lambda: ground.result(order))
-        result = ground.result(order)
-        assert result is not None
+@in_world
+async def test_without_a_label_the_swap_ends_after_the_unload(world: World) -> None:
+    with_old_driver(world)
+    world.machine.remove_process(100)
+    async with world.agent():
+        order = await world.send_command(Swap(label="", old_pod_uid=OLD))
+        result = await world.wait_for_result(order)
         assert result.outcome is Outcome.DONE
-    assert ground.fake_machine.unloaded == ["nvidia_uvm", "nvidia"]
+    assert world.machine.unloaded == ["nvidia_uvm", "nvidia"]
 
 
-def test_without_a_label_nothing_comes_after() -> None:
-    play(removed)
+@in_world
+async def test_a_resumed_op_does_not_unload_its_own_new_driver(world: World) -> None:
+    machine = world.machine
+    async with world.agent():
+        order = await world.send_command(SWAP)
+        machine.add_gate_request(NEW, "d-2", at=world.clock.now())
+        await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
+    machine.add_process(200, NEW, comm="nvidia-driver")
+    machine.set_modules("nvidia")
+    async with world.agent():
+        await world.clock.sleep(30)
+        assert world.result(order) is None
+        machine.load_driver("570.86.15")
+        await world.wait_for_result(order)
+    assert machine.unloaded == []
+    assert machine.unmounted == [driver_files.ROOT]
 
 
-async def killed_after_the_gate(ground: AgentWorld) -> None:
-    box = ground.fake_machine
-    async with ground.agent():
-        order = await ground.send_command(SWAP)
-        box.add_gate_request(NEW, "d-2", at=ground.clock.now())
-        await ground.until(lambda: box.is_gate_open_to(NEW, "d-2"))
-    box.add_process(200, NEW, comm="nvidia-driver")
-    box.set_modules("nvidia")
-    async with ground.agent():
-        await ground.clock.sleep(30)
-        assert ground.result(order) is None
-        box.load_driver("570.86.15")
-        await ground.until(lambda: ground.result(order))
-    assert box.unloaded == []
-    assert box.unmounted == [driver_files.ROOT]
+@in_world
+async def test_an_admitted_pod_counts_as_running_while_its_container_is_down(world: World) -> None:
+    machine = world.machine
+    async with world.agent():
+        order = await world.send_command(SWAP)
+        machine.add_gate_request(NEW, "d-2", at=world.clock.now())
+        await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
+    # The container crashed: it has no processes left, but its pod exists.
+    machine.set_modules("nvidia")
+    async with world.agent():
+        await world.clock.sleep(60)
+        assert world.phases(order)[-1] == "driver-start"
+    assert machine.unloaded == []
 
 
-def test_an_op_begun_again_never_unloads_under_its_own_new_driver() -> None:
-    play(killed_after_the_gate)
-
-
-async def crashed_in_back_off(ground: AgentWorld) -> None:
-    box = ground.fake_machine
-    async with ground.agent():
-        order = await ground.send_command(SWAP)
-        box.add_gate_request(NEW, "d-2", at=ground.clock.now())
-        await ground.until(lambda: box.is_gate_open_to(NEW, "d-2"))
-    box.set_modules("nvidia")  # its container crashed: no process of it is left, the pod is
-    async with ground.agent():
-        await ground.clock.sleep(60)
-        assert ground.phases(order)[-1] == "driver-start"
-    assert box.unloaded == []
-
-
-def test_an_admitted_pod_counts_as_running_while_its_container_is_down() -> None:
-    play(crashed_in_back_off)
-
-
-async def replaced_pod(ground: AgentWorld) -> None:
-    box, newer = ground.fake_machine, NEW.replace("2222", "9999")
-    async with ground.agent():
-        order = await ground.send_command(SWAP)
-        box.add_gate_request(NEW, "d-2", at=ground.clock.now())
-        await ground.until(lambda: box.is_gate_open_to(NEW, "d-2"))
-        again = await ground.send_command(Swap(label="d-2", old_pod_uid=NEW))
-        await ground.until(lambda: ground.result(order))
-        box.add_gate_request(newer, "d-2", at=ground.clock.now())
-        await ground.until(lambda: box.is_gate_open_to(newer, "d-2"))
-        assert not box.is_gate_open_to(NEW, "d-2")
-        box.load_driver("570.86.15")
-        await ground.until(lambda: ground.result(again))
-        first = ground.result(order)
+@in_world
+async def test_a_pod_named_as_old_is_replaced_by_another_with_the_same_label(world: World) -> None:
+    machine, newer = world.machine, NEW.replace("2222", "9999")
+    async with world.agent():
+        order = await world.send_command(SWAP)
+        machine.add_gate_request(NEW, "d-2", at=world.clock.now())
+        await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
+        replaced = await world.send_command(Swap(label="d-2", old_pod_uid=NEW))
+        await world.wait_for_result(order)
+        machine.add_gate_request(newer, "d-2", at=world.clock.now())
+        await world.until(lambda: machine.is_gate_open_to(newer, "d-2"))
+        assert not machine.is_gate_open_to(NEW, "d-2")
+        machine.load_driver("570.86.15")
+        await world.wait_for_result(replaced)
+        first = world.result(order)
         assert first is not None
         assert first.outcome is Outcome.SUPERSEDED
 
 
-def test_a_pod_named_as_old_is_replaced_by_another_with_the_same_label() -> None:
-    play(replaced_pod)
-
-
-async def deleted_midway(ground: AgentWorld) -> None:
-    box, newer = ground.fake_machine, NEW.replace("2222", "9999")
-    async with ground.agent():
-        order = await ground.send_command(SWAP)
-        box.add_gate_request(NEW, "d-2", at=ground.clock.now())
-        await ground.until(lambda: box.is_gate_open_to(NEW, "d-2"))
-        box.load_driver("570.86.15")
-        box.tree.at(driver_files.READY).unlink()  # its container is stopped before it was up
-        await ground.clock.sleep(5)
-        box.add_gate_request(newer, "d-2", at=ground.clock.now())
-        await ground.until(lambda: box.is_gate_open_to(newer, "d-2"))
-        assert box.unloaded[-1] == "nvidia"
-        assert [one.pod_uid for one in gate.list_answers(box.tree)] == [newer]
-        box.load_driver("570.86.15")
-        await ground.until(lambda: ground.result(order))
-        result = ground.result(order)
-        assert result is not None
+@in_world
+async def test_a_pod_deleted_before_its_driver_is_ready_is_replaced_by_the_next(
+    world: World,
+) -> None:
+    machine, newer = world.machine, NEW.replace("2222", "9999")
+    async with world.agent():
+        order = await world.send_command(SWAP)
+        machine.add_gate_request(NEW, "d-2", at=world.clock.now())
+        await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
+        machine.load_driver("570.86.15")
+        # The container is stopped before it is ready.
+        machine.tree.remove(driver_files.READY)
+        await world.clock.sleep(5)
+        machine.add_gate_request(newer, "d-2", at=world.clock.now())
+        await world.until(lambda: machine.is_gate_open_to(newer, "d-2"))
+        assert machine.unloaded[-1] == "nvidia"
+        assert [each.pod_uid for each in gate.list_answers(machine.tree)] == [newer]
+        machine.load_driver("570.86.15")
+        result = await world.wait_for_result(order)
         assert result.outcome is Outcome.DONE
 
 
-def test_a_pod_that_is_deleted_before_its_driver_is_up_makes_room_for_the_next() -> None:
-    play(deleted_midway)
-
-
-async def stale_root(ground: AgentWorld) -> None:
-    ground.fake_machine.unmount_error = "umount /run/nvidia/driver: Device or resource busy"
-    async with ground.agent():
-        order = await ground.send_command(SWAP)
-        await ground.until(lambda: ground.result(order))
-        result = ground.result(order)
-        assert result is not None
+@in_world
+async def test_a_root_that_cannot_be_unmounted_fails_the_swap(world: World) -> None:
+    world.machine.unmount_error = "umount /run/nvidia/driver: Device or resource busy"
+    async with world.agent():
+        order = await world.send_command(SWAP)
+        result = await world.wait_for_result(order)
         assert (result.outcome, result.code) == (Outcome.FAILED, "stale-root")
 
 
-def test_a_root_that_cannot_be_unmounted_is_a_failure_with_its_reason() -> None:
-    play(stale_root)
-
-
-async def other_label(ground: AgentWorld) -> None:
-    async with ground.agent():
-        order = await ground.send_command(SWAP)
-        ground.fake_machine.add_gate_request(NEW, "d-9", at=ground.clock.now())
-        await ground.clock.sleep(30)
-        assert not ground.fake_machine.is_gate_open_to(NEW, "d-9")
-        details = [one.detail for one in ground.reports if isinstance(one, Progress)]
+@in_world
+async def test_a_pod_with_another_label_is_not_admitted(world: World) -> None:
+    async with world.agent():
+        order = await world.send_command(SWAP)
+        world.machine.add_gate_request(NEW, "d-9", at=world.clock.now())
+        await world.clock.sleep(30)
+        assert not world.machine.is_gate_open_to(NEW, "d-9")
+        details = [each.detail for each in world.reported(Progress)]
         assert details[-1] == "waiting for the new driver pod (d-2) to reach the gate"
-        assert ground.result(order) is None
+        assert world.result(order) is None
 
 
-def test_a_pod_with_another_label_is_not_let_in() -> None:
-    play(other_label)
+@in_world
+async def test_a_proven_driver_is_not_admitted_after_a_swap_command(world: World) -> None:
+    machine = world.machine
+    async with world.agent():
+        await world.send_command(Idle(proven=Proven(label="d-1", kernel=KERNEL)))
+        order = await world.send_command(SWAP)
+        await world.until(lambda: world.phases(order))
+        machine.add_gate_request(OLD, "d-1", at=world.clock.now())
+        await world.clock.sleep(30)
+        assert not machine.is_gate_open_to(OLD, "d-1")
 
 
-async def shut_during_an_op(ground: AgentWorld) -> None:
-    box = ground.fake_machine
-    async with ground.agent():
-        await ground.send_command(Idle(proven=Proven(label="d-1", kernel=KERNEL)))
-        order = await ground.send_command(SWAP)
-        await ground.until(lambda: ground.phases(order))
-        box.add_gate_request(OLD, "d-1", at=ground.clock.now())
-        await ground.clock.sleep(30)
-        assert not box.is_gate_open_to(OLD, "d-1")
-
-
-def test_a_proven_driver_opens_nothing_after_a_swap_command() -> None:
-    play(shut_during_an_op)
+@in_world
+async def test_a_swap_waits_while_the_machine_cannot_be_inspected(world: World) -> None:
+    with_old_driver(world)
+    machine = world.machine
+    async with world.agent():
+        machine.make_unreadable(101)
+        order = await world.send_command(SWAP)
+        await world.until(lambda: "inspect" in world.phases(order))
+        await world.clock.sleep(30)
+        assert machine.unloaded == []
+        machine.remove_process(101)
+        machine.remove_process(100)
+        await world.until(lambda: machine.unloaded == ["nvidia_uvm", "nvidia"])

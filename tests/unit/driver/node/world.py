@@ -1,26 +1,25 @@
-"""Stories of the driver agent."""
+"""The driver agent on a fake machine."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from libs.contracts.identities import Writer
-from libs.testing.simulation import make_env
 from services.driver.node import agent
 from services.driver.node.agent import DriverAgentSettings
+from tests.support import played_by
 from tests.unit import agent_world
-from tests.unit.agent_world import NODE, UID, AgentContext, AgentWorld, Story
-
-__all__ = ["AgentWorld", "play"]
+from tests.unit.agent_world import NODE, UID, AgentWorld
 
 
-def play(story: Story) -> None:
-    """A story of the driver agent in virtual time."""
-    agent_world.play(story, writer=Writer.DRIVER, start=_start)
+class World(AgentWorld):
+    WRITER = Writer.DRIVER
+
+    async def run_agent(self, **ports: Any) -> None:
+        await agent.run(DriverAgentSettings(node=NODE, node_uid=UID), **ports)
 
 
-async def _start(given: AgentContext) -> None:
-    await agent.run(
-        DriverAgentSettings(node=NODE, node_uid=UID),
-        bus=given.bus,
-        host=given.host,
-        journal=given.journal,
-        env=make_env(clock=given.clock, random=given.random),
-        service=given.service,
-    )
+def play(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    agent_world.play(story, World)
+
+
+in_world = played_by(play)

@@ -1,13 +1,12 @@
-"""A stage with one node, and hands that decide for it: tests say each step of an upgrade."""
+"""A stage with one node; tests decide each step of an upgrade."""
 
 from typing import Any
 
 from libs.contracts.commands import Command, CommandBody, Order
 from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord
 from libs.contracts.reports import Result
-from libs.forecast.stage import EffectFault, Stage, StageFaults, StageNodeSpec, Tenant, UserActions
 from libs.forecast.stage.objects import StageMachine
-from libs.forecast.world import SteadyWorld, WorldModel
+from libs.forecast.world import WorldModel
 from libs.rollout.decision import (
     Action,
     Decision,
@@ -18,17 +17,26 @@ from libs.rollout.decision import (
 )
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.testing.stage import (
+    EffectFault,
+    SimulatedStage,
+    StageFaults,
+    StageNodeSpec,
+    Tenant,
+    UserActions,
+)
+from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.rollout.builders import NEW, OLD, POOL, label_of, pool
 
 START = 1_000_000.0
 TOKEN = 2
-"""Of the lease that tests write; token 1 was that of the upgrade before the story."""
+"""The token of the lease that tests write; the upgrade before the test had token 1."""
 NODE = "n1"
 OLD_LABEL, NEW_LABEL = label_of(OLD), label_of(NEW)
 
 
 class StageScenario:
-    """One node, and whatever else a test asks for."""
+    """A stage with one node, with users and faults that act on it."""
 
     def __init__(
         self,
@@ -39,22 +47,22 @@ class StageScenario:
         pools: tuple[PoolView, ...] | None = None,
         **plan: Any,
     ) -> None:
-        self.stage = Stage(
+        self.stage = SimulatedStage(
             pools if pools is not None else (pool(rollout=None),),
             [StageNodeSpec(name=NODE, pool=POOL, target=runs, tenants=tenants, **plan)],
             world=world or SteadyWorld(),
             start=START,
         )
-        self.people = UserActions(self.stage.state)
+        self.users = UserActions(self.stage.state)
         self.faults = StageFaults(self.stage.state)
 
-    # Looking.
+    # Views.
 
     @property
     def node(self) -> NodeView:
-        seen = self.stage.node(NODE)
-        assert seen is not None
-        return seen
+        view = self.stage.node(NODE)
+        assert view is not None
+        return view
 
     @property
     def machine(self) -> StageMachine:
@@ -69,13 +77,13 @@ class StageScenario:
         assert found is not None
         return found
 
-    # Doing.
+    # Actions.
 
     def carry_out(
         self, *actions: Action, fault: EffectFault | None = None, wait: float = 0.5
     ) -> None:
-        decision = Decision(steps={NODE: Step(actions=actions, because="a test says so")})
-        self.stage.carry_out(decision, (lambda _: fault) if fault is not None else None)
+        decision = Decision(steps={NODE: Step(actions=actions, because="a step of the test")})
+        self.stage.carry_out(decision, faults_of=(lambda _: fault) if fault is not None else None)
         self.advance(wait)
 
     def advance(self, seconds: float) -> None:
@@ -85,32 +93,32 @@ class StageScenario:
         node = self.node
         assert node.record is None or isinstance(node.record, NodeRecord)
         assert node.lease is None or isinstance(node.lease, NodeLease)
-        kept: dict[str, Any] = {
+        current: dict[str, Any] = {
             "state": node.state,
             "driver_label": node.driver_label,
             "record": node.record,
             "lease": node.lease,
             "unschedulable": True if node.cordoned else None,
         }
-        said = NodeApplyConfiguration(**kept | applied)
-        return WriteNode(uid=node.uid, revision=node.revision, applied=said)
+        configuration = NodeApplyConfiguration(**current | applied)
+        return WriteNode(uid=node.uid, revision=node.revision, applied=configuration)
 
     def lease(self, token: int = TOKEN) -> NodeLease:
         return NodeLease(
             node_uid=self.node.uid, owner=LeaseOwner.UPGRADE, token=token, since=self.stage.now
         )
 
-    def slot(self, part: str, body: CommandBody, *, op: int = 1, **said: Any) -> WriteSlot:
+    def slot(self, part: str, body: CommandBody, *, op: int = 1, **fields: Any) -> WriteSlot:
         node = self.node
-        order = said.pop("order", Order(TOKEN, op))
-        usual: dict[str, Any] = {
+        order = fields.pop("order", Order(TOKEN, op))
+        defaults: dict[str, Any] = {
             "node": node.name,
             "node_uid": node.uid,
             "boot_id": node.boot_id,
             "epoch": 1,
             "deadline": self.stage.now + 120.0,
         }
-        return WriteSlot(component=part, command=Command.of(body, order=order, **usual | said))
+        return WriteSlot(component=part, command=Command.of(body, order=order, **defaults | fields))
 
     def move_label(self, label: str = NEW_LABEL) -> str:
         old = self.node.driver_pods[0].uid if self.node.driver_pods else ""

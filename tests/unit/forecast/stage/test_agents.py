@@ -1,4 +1,4 @@
-"""What all components do with their slots, and what is left when they die."""
+"""Slots of all components, and restarts of their agents."""
 
 from typing import Any
 
@@ -8,46 +8,36 @@ from libs.contracts.commands import Command, Idle, Order, Quiesce, Validate
 from libs.contracts.journal import EntryPhase
 from libs.contracts.reports import Outcome, Refusal, RefusalCode
 from libs.forecast.stage import effects
-from libs.forecast.world import SteadyWorld
+from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.forecast.stage.scenario import NODE, OLD_LABEL, StageScenario
 
 
-def refused(scene: StageScenario, part: str = "validator") -> Refusal | None:
-    return scene.node.components[part].refusal
+def refusal_of(scenario: StageScenario, part: str = "validator") -> Refusal | None:
+    return scenario.node.components[part].refusal
 
 
-def begun(scene: StageScenario, part: str) -> int:
+def started_ops(scenario: StageScenario, part: str) -> int:
     return sum(
-        each.phase is EntryPhase.STARTED and each.component == part and each.token == 2
-        for each in scene.stage.journal().entries or ()
+        entry.phase is EntryPhase.STARTED and entry.component == part and entry.token == 2
+        for entry in scenario.stage.journal().entries or ()
     )
 
 
 def test_a_command_is_read_after_its_poke_and_acknowledged() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.slot("plugin", Quiesce()), wait=0.0)
-    while scene.result("plugin").token != 2:
-        scene.stage.advance()
-    result = scene.result("plugin")
+    scenario = StageScenario()
+    scenario.carry_out(scenario.slot("plugin", Quiesce()), wait=0.0)
+    while scenario.result("plugin").token != 2:
+        scenario.stage.advance()
+    result = scenario.result("plugin")
     assert (result.command, result.outcome, result.order) == (
         "quiesce", Outcome.DONE, Order(2, 1)
     )  # fmt: skip
-    assert scene.elapsed == pytest.approx(1.12)
-    assert not scene.machine.agents["plugin"].holds_devices
-
-
-def test_a_lost_poke_costs_a_minute() -> None:
-    scene = StageScenario()
-    scene.faults.miss_pokes(NODE, "plugin")
-    scene.carry_out(scene.slot("plugin", Quiesce()))
-    scene.advance(55)
-    assert scene.result("plugin").token == 1
-    scene.advance(10)
-    assert scene.result("plugin").token == 2
+    assert scenario.elapsed == pytest.approx(1.12)
+    assert not scenario.machine.agents["plugin"].holds_devices
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("changes", "code"),
     [
         ({"node_uid": "another"}, RefusalCode.OTHER_NODE),
         ({"boot_id": "another"}, RefusalCode.OTHER_BOOT),
@@ -58,140 +48,86 @@ def test_a_lost_poke_costs_a_minute() -> None:
     ],
 )
 def test_unacceptable_commands_are_refused_with_a_message(
-    said: dict[str, Any], code: RefusalCode
+    changes: dict[str, Any], code: RefusalCode
 ) -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.slot("validator", Validate(label=OLD_LABEL), **said))
-    found = refused(scene)
+    scenario = StageScenario()
+    scenario.carry_out(scenario.slot("validator", Validate(label=OLD_LABEL), **changes))
+    found = refusal_of(scenario)
     assert found is not None
     assert found.code is code
     assert found.message
-    assert begun(scene, "validator") == 0
+    assert started_ops(scenario, "validator") == 0
 
 
 def test_a_command_outside_its_capabilities_is_refused() -> None:
-    scene = StageScenario()
-    scene.machine.agents["validator"].capabilities = frozenset({"idle"})
-    scene.carry_out(scene.slot("validator", Validate(label=OLD_LABEL)))
-    found = refused(scene)
+    scenario = StageScenario()
+    scenario.machine.agents["validator"].capabilities = frozenset({"idle"})
+    scenario.carry_out(scenario.slot("validator", Validate(label=OLD_LABEL)))
+    found = refusal_of(scenario)
     assert found is not None
     assert found.code is RefusalCode.NOT_FOR_ME
 
 
-def test_idle_counts_in_every_boot() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.slot("plugin", Idle(), boot_id="another"))
-    assert scene.result("plugin").order == Order(2, 1)
+def test_idle_is_accepted_in_every_boot() -> None:
+    scenario = StageScenario()
+    scenario.carry_out(scenario.slot("plugin", Idle(), boot_id="another"))
+    assert scenario.result("plugin").order == Order(2, 1)
 
 
-def put(scene: StageScenario, command: Command) -> None:
-    effects.put_slot(scene.stage.state, NODE, "validator", command)
-    scene.advance(0.5)
+def put(scenario: StageScenario, command: Command) -> None:
+    effects.put_slot(scenario.stage.state, NODE, "validator", command)
+    scenario.advance(0.5)
 
 
-def test_a_newer_epoch_adopts_an_op_and_does_not_run_it_again() -> None:
-    scene = StageScenario(world=SteadyWorld(validation_seconds=30.0))
-    scene.carry_out(scene.slot("validator", Validate(label=OLD_LABEL)))
-    put(scene, scene.slot("validator", Validate(label=OLD_LABEL), epoch=5).command)
-    put(scene, scene.slot("validator", Validate(label=OLD_LABEL), epoch=4).command)
-    found = refused(scene)
+def test_a_newer_epoch_takes_over_a_running_op() -> None:
+    scenario = StageScenario(world=SteadyWorld(validation_seconds=30.0))
+    scenario.carry_out(scenario.slot("validator", Validate(label=OLD_LABEL)))
+    put(scenario, scenario.slot("validator", Validate(label=OLD_LABEL), epoch=5).command)
+    put(scenario, scenario.slot("validator", Validate(label=OLD_LABEL), epoch=4).command)
+    found = refusal_of(scenario)
     assert found is not None
     assert found.code is RefusalCode.OLDER_EPOCH
-    scene.advance(40)
-    result = scene.result("validator")
+    scenario.advance(40)
+    result = scenario.result("validator")
     assert (result.outcome, result.epoch) == (Outcome.DONE, 5)
-    assert begun(scene, "validator") == 1
+    assert started_ops(scenario, "validator") == 1
 
 
 def test_a_finished_op_is_reported_again_but_not_run_again() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.slot("plugin", Quiesce()), wait=3.0)
-    before = scene.result("plugin")
-    scene.faults.restart_agent(NODE, "plugin")
-    scene.advance(30)
-    assert scene.result("plugin") == before
-    assert begun(scene, "plugin") == 1
-    assert not scene.machine.agents["plugin"].holds_devices, "it holds as long as the slot says so"
+    scenario = StageScenario()
+    scenario.carry_out(scenario.slot("plugin", Quiesce()), wait=3.0)
+    before = scenario.result("plugin")
+    scenario.faults.restart_agent(NODE, "plugin")
+    scenario.advance(30)
+    assert scenario.result("plugin") == before
+    assert started_ops(scenario, "plugin") == 1
+    assert not scenario.machine.agents["plugin"].holds_devices, "the slot still asks for quiesce"
 
 
-def test_without_its_journal_its_last_report_is_one() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.slot("plugin", Quiesce()), wait=3.0)
-    scene.faults.restart_agent(NODE, "plugin", loses_journal=True)
-    scene.advance(30)
-    assert begun(scene, "plugin") == 1
-
-
-def test_a_dead_agent_counts_as_silent_after_a_while_and_lets_go() -> None:
-    scene = StageScenario()
-    assert not scene.node.components["plugin"].is_silent(scene.stage.now + 3600)
-    scene.faults.stop_agent(NODE, "plugin")
-    assert not scene.node.components["plugin"].is_silent(scene.stage.now)
-    assert scene.node.components["plugin"].is_silent(scene.stage.now + 180)
-    assert not scene.machine.agents["plugin"].holds_devices
-    scene.faults.restart_agent(NODE, "plugin")
-    scene.advance(10)
-    assert not scene.node.components["plugin"].is_silent(scene.stage.now + 3600)
-    assert scene.machine.agents["plugin"].holds_devices
-
-
-def test_one_that_hangs_is_silent_too_but_holds_on() -> None:
-    scene = StageScenario()
-    scene.faults.stop_agent(NODE, "plugin", hung=True)
-    scene.carry_out(scene.slot("plugin", Quiesce()))
-    scene.advance(200)
-    assert scene.node.components["plugin"].is_silent(scene.stage.now)
-    assert scene.machine.agents["plugin"].holds_devices
-    assert scene.result("plugin").token == 1
+def test_a_stopped_agent_becomes_silent_and_releases_the_devices() -> None:
+    scenario = StageScenario()
+    assert not scenario.node.components["plugin"].is_silent(scenario.stage.now + 3600)
+    scenario.faults.stop_agent(NODE, "plugin")
+    assert not scenario.node.components["plugin"].is_silent(scenario.stage.now)
+    assert scenario.node.components["plugin"].is_silent(scenario.stage.now + 180)
+    assert not scenario.machine.agents["plugin"].holds_devices
+    scenario.faults.restart_agent(NODE, "plugin")
+    scenario.advance(10)
+    assert not scenario.node.components["plugin"].is_silent(scenario.stage.now + 3600)
+    assert scenario.machine.agents["plugin"].holds_devices
 
 
 def test_reports_are_published_when_the_bus_is_back() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.slot("plugin", Quiesce()), wait=0.3)
-    scene.faults.set_bus_up(False)
-    assert scene.stage.instant().visibility.bus_down_since == scene.stage.now
-    scene.advance(10)
-    assert scene.result("plugin").token == 1
-    scene.carry_out(scene.slot("telemetry", Quiesce()), wait=5.0)
-    scene.faults.set_bus_up(True)
-    assert scene.result("plugin").token == 2
-    scene.advance(5)
-    assert scene.result("telemetry").token == 1, "what could not be written was not"
-    sight = scene.stage.instant().visibility
-    assert (sight.bus_down_since, len(sight.bus_outages)) == (None, 1)
-
-
-def test_agents_of_a_machine_that_is_cut_off_catch_up() -> None:
-    scene = StageScenario()
-    scene.faults.disconnect_agents(NODE)
-    scene.carry_out(scene.slot("plugin", Quiesce(), deadline=scene.stage.now + 1000.0), wait=200.0)
-    assert scene.node.components["plugin"].is_silent(scene.stage.now)
-    assert scene.result("plugin").token == 1
-    scene.faults.reconnect_agents(NODE)
-    scene.advance(5)
-    assert scene.result("plugin").token == 2
-    assert not scene.node.components["plugin"].is_silent(scene.stage.now)
-
-
-def test_another_node_uid_is_another_node_of_which_nothing_is_known() -> None:
-    scene = StageScenario()
-    pool = scene.node.pool
-    scene.people.delete_node(NODE)
-    scene.advance(1)
-    scene.people.register(NODE, pool)
-    node = scene.node
-    assert {part.slot for part in node.components.values()} == {None}
-    assert {part.result for part in node.components.values()} == {None}
-    assert node.loaded is not None, "the machine runs what it ran"
-    assert (node.state, node.record, node.lease) == ("", None, None)
-
-
-def test_a_reboot_forgets_what_was_in_memory_and_keeps_the_journal() -> None:
-    scene = StageScenario(world=SteadyWorld(boot_seconds=30.0))
-    scene.carry_out(scene.slot("plugin", Quiesce()), wait=3.0)
-    scene.faults.reboot(NODE)
-    scene.advance(60)
-    assert scene.result("plugin").order == Order(2, 1)
-    found = refused(scene, "plugin")
-    assert found is not None
-    assert found.code is RefusalCode.OTHER_BOOT
+    scenario = StageScenario()
+    scenario.carry_out(scenario.slot("plugin", Quiesce()), wait=0.3)
+    scenario.faults.set_bus_up(False)
+    assert scenario.stage.instant().visibility.bus_down_since == scenario.stage.now
+    scenario.advance(10)
+    assert scenario.result("plugin").token == 1
+    scenario.carry_out(scenario.slot("telemetry", Quiesce()), wait=5.0)
+    scenario.faults.set_bus_up(True)
+    assert scenario.result("plugin").token == 2
+    scenario.advance(5)
+    assert scenario.result("telemetry").token == 1, "a slot is not written during a bus outage"
+    visibility = scenario.stage.instant().visibility
+    assert (visibility.bus_down_since, len(visibility.bus_outages)) == (None, 1)

@@ -1,176 +1,155 @@
-"""Writes with their guards, what follows them, and what the journal says of them."""
+"""Guarded writes, their consequences, and their entries in the journal."""
 
 from typing import Any
 
 import msgspec
-import pytest
 
 from libs.contracts.journal import Verb
 from libs.contracts.node import MANAGER, REQUEST_ANNOTATION, NodeLease, NodeRequest
-from libs.contracts.paths import set_path
+from libs.contracts.paths import CORDON, set_path
 from libs.contracts.rollout import Brake, RolloutStatus
-from libs.forecast.stage.field_paths import CORDON
-from libs.forecast.stage.recorder import leaves_of_rollout
 from libs.rollout.decision import Decision, WriteRollout
 from libs.rollout.views.node import NodeField
 from libs.testing.changes import changed_paths
+from libs.testing.stage.recorder import leaves_of_rollout
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, TOKEN, StageScenario
 from tests.unit.rollout.builders import POOL
 
 
-def codes(scene: StageScenario, kind: str = "Node") -> list[tuple[str, str, int]]:
+def codes(scenario: StageScenario, kind: str = "Node") -> list[tuple[str, str, int]]:
     return [
-        (each.verb.value, each.manager, each.code)
-        for each in scene.stage.journal().revisions or ()
-        if each.kind == kind and each.manager == MANAGER
+        (revision.verb.value, revision.manager, revision.code)
+        for revision in scenario.stage.journal().revisions or ()
+        if revision.kind == kind and revision.manager == MANAGER
     ]
 
 
 def test_a_current_write_is_stored() -> None:
-    scene = StageScenario()
-    scene.carry_out(
-        scene.write(state="pod-deletion-required", lease=scene.lease(), unschedulable=True)
+    scenario = StageScenario()
+    scenario.carry_out(
+        scenario.write(state="pod-deletion-required", lease=scenario.lease(), unschedulable=True)
     )
-    node = scene.node
+    node = scenario.node
     assert (node.state, node.cordoned) == ("pod-deletion-required", True)
     assert isinstance(node.lease, NodeLease)
     assert node.lease.token == TOKEN
     assert node.field_managers[NodeField.CORDON] == (MANAGER,)
-    assert codes(scene) == [("apply", MANAGER, 200)]
+    assert codes(scenario) == [("apply", MANAGER, 200)]
 
 
 def test_a_write_on_an_older_revision_is_a_conflict() -> None:
-    scene = StageScenario()
-    late = scene.write(state="upgrade-required")
-    scene.people.cordon(NODE)
-    scene.carry_out(late)
-    assert scene.node.state == "upgrade-done"
-    assert codes(scene) == [("apply", MANAGER, 409)]
+    scenario = StageScenario()
+    stale_write = scenario.write(state="upgrade-required")
+    scenario.users.cordon(NODE)
+    scenario.carry_out(stale_write)
+    assert scenario.node.state == "upgrade-done"
+    assert codes(scenario) == [("apply", MANAGER, 409)]
 
 
-def test_a_write_to_a_node_of_the_same_name_is_a_conflict_and_makes_nothing() -> None:
-    scene = StageScenario()
-    late = scene.write(state="upgrade-required")
-    scene.people.delete_node(NODE)
-    scene.carry_out(late)
-    assert scene.stage.node(NODE) is None
-    scene.people.register(NODE, POOL)
-    scene.carry_out(late)
-    assert scene.node.state == ""
-    assert codes(scene) == 2 * [("apply", MANAGER, 409)]
+def test_a_write_to_a_recreated_node_is_a_conflict() -> None:
+    scenario = StageScenario()
+    stale_write = scenario.write(state="upgrade-required")
+    scenario.users.delete_node(NODE)
+    scenario.carry_out(stale_write)
+    assert scenario.stage.node(NODE) is None
+    scenario.users.register(NODE, POOL)
+    scenario.carry_out(stale_write)
+    assert scenario.node.state == ""
+    assert codes(scenario) == 2 * [("apply", MANAGER, 409)]
 
 
 def test_an_unchanged_write_has_no_revision() -> None:
-    scene = StageScenario()
-    before = scene.node.revision
-    scene.carry_out(scene.write())
-    assert scene.node.revision == before
-    assert [each.changed for each in scene.stage.journal().revisions or ()] == [{}]
+    scenario = StageScenario()
+    before = scenario.node.revision
+    scenario.carry_out(scenario.write())
+    assert scenario.node.revision == before
+    assert [revision.changed for revision in scenario.stage.journal().revisions or ()] == [{}]
 
 
-def test_a_cordon_that_a_person_has_too_stays_when_we_give_ours_up() -> None:
-    scene = StageScenario(cordoned_by="kubectl-cordon")
-    scene.carry_out(scene.write(unschedulable=True))
-    assert scene.node.field_managers[NodeField.CORDON] == ("kubectl-cordon", MANAGER)
-    scene.carry_out(scene.write(unschedulable=None))
-    assert scene.node.cordoned
-    assert scene.node.other_managers(NodeField.CORDON) == ("kubectl-cordon",)
+def test_a_cordon_shared_with_a_person_stays_when_ours_is_dropped() -> None:
+    scenario = StageScenario(cordoned_by="kubectl-cordon")
+    scenario.carry_out(scenario.write(unschedulable=True))
+    assert scenario.node.field_managers[NodeField.CORDON] == ("kubectl-cordon", MANAGER)
+    scenario.carry_out(scenario.write(unschedulable=None))
+    assert scenario.node.cordoned
+    assert scenario.node.other_managers(NodeField.CORDON) == ("kubectl-cordon",)
 
 
-def test_kubectl_cordon_over_ours_cannot_be_seen() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.write(unschedulable=True))
-    before = scene.node.revision
-    scene.people.cordon(NODE)
-    assert scene.node.revision == before
-    scene.carry_out(scene.write(unschedulable=None))
-    assert not scene.node.cordoned
+def test_the_taint_follows_the_cordon() -> None:
+    scenario = StageScenario()
+    scenario.carry_out(scenario.write(unschedulable=True), wait=0.1)
+    assert (scenario.node.cordoned, scenario.node.cordon_taint) == (True, False)
+    scenario.advance(0.3)
+    assert scenario.node.cordon_taint
+    scenario.carry_out(scenario.write(unschedulable=None), wait=1.0)
+    assert (scenario.node.cordoned, scenario.node.cordon_taint) == (False, False)
 
 
-def test_a_cordon_is_followed_by_its_taint_in_both_directions() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.write(unschedulable=True), wait=0.1)
-    assert (scene.node.cordoned, scene.node.cordon_taint) == (True, False)
-    scene.advance(0.3)
-    assert scene.node.cordon_taint
-    scene.carry_out(scene.write(unschedulable=None), wait=1.0)
-    assert (scene.node.cordoned, scene.node.cordon_taint) == (False, False)
+def test_a_request_is_emptied_and_then_dropped() -> None:
+    scenario = StageScenario()
+    scenario.users.set_request(NODE, "adopt")
+    assert scenario.node.request is NodeRequest.ADOPT
+    scenario.carry_out(scenario.write(cleared=(REQUEST_ANNOTATION,)))
+    assert scenario.node.request is None
+    assert scenario.node.is_owned(NodeField.REQUEST)
+    scenario.carry_out(scenario.write())
+    assert not scenario.node.is_owned(NodeField.REQUEST)
 
 
-def test_a_request_is_emptied_and_then_gone() -> None:
-    scene = StageScenario()
-    scene.people.set_request(NODE, "adopt")
-    assert scene.node.request is NodeRequest.ADOPT
-    scene.carry_out(scene.write(cleared=(REQUEST_ANNOTATION,)))
-    assert scene.node.request is None
-    assert scene.node.is_owned(NodeField.REQUEST)
-    scene.carry_out(scene.write())
-    assert not scene.node.is_owned(NodeField.REQUEST)
+def write_rollout(scenario: StageScenario, **changes: Any) -> None:
+    current = scenario.stage.pool(POOL).rollout
+    defaults: dict[str, Any] = {"status": RolloutStatus(target="t")}
+    if current is not None:
+        defaults |= {"uid": current.uid, "revision": current.revision}
+    write = WriteRollout(pool=POOL, **defaults | changes)
+    scenario.stage.carry_out(Decision(rollouts=(write,)))
 
 
-def test_an_edited_field_belongs_to_its_editor() -> None:
-    scene = StageScenario()
-    scene.people.set_state(NODE, "upgrade-required")
-    assert scene.node.other_managers(NodeField.STATE) == ("kubectl-edit",)
-    assert scene.node.last_managers == {NodeField.STATE: "kubectl-edit"}
-    scene.people.set_state(NODE, None)
-    assert NodeField.STATE not in scene.node.field_managers
+def is_write_pending(scenario: StageScenario) -> bool:
+    current = scenario.stage.pool(POOL).rollout
+    assert current is not None
+    return current.write_pending
 
 
-def rollout(scene: StageScenario, **said: Any) -> None:
-    seen = scene.stage.pool(POOL).rollout
-    usual: dict[str, Any] = {"status": RolloutStatus(target="t")}
-    if seen is not None:
-        usual |= {"uid": seen.uid, "revision": seen.revision}
-    write = WriteRollout(pool=POOL, **usual | said)
-    scene.stage.carry_out(Decision(rollouts=(write,)))
-
-
-def is_written(scene: StageScenario) -> bool:
-    seen = scene.stage.pool(POOL).rollout
-    assert seen is not None
-    return seen.write_pending
-
-
-def test_a_rollout_is_made_once_and_then_compared() -> None:
-    scene = StageScenario()
-    rollout(scene, brake=Brake.PAUSE)
-    assert scene.stage.pool(POOL).rollout is None
-    scene.advance(1)
-    made = scene.stage.pool(POOL).rollout
-    assert made is not None
-    assert (made.spec.brake, made.write_pending) == (Brake.PAUSE, False)
-    rollout(scene, uid="", revision="")
-    scene.advance(1)
-    rollout(scene, revision="1")
-    scene.advance(1)
-    rollout(scene, status=RolloutStatus(target="u"))
-    scene.advance(1)
-    assert codes(scene, "Rollout") == [
+def test_a_rollout_is_created_once_and_updates_are_guarded() -> None:
+    scenario = StageScenario()
+    write_rollout(scenario, brake=Brake.PAUSE)
+    assert scenario.stage.pool(POOL).rollout is None
+    scenario.advance(1)
+    created = scenario.stage.pool(POOL).rollout
+    assert created is not None
+    assert (created.spec.brake, created.write_pending) == (Brake.PAUSE, False)
+    write_rollout(scenario, uid="", revision="")
+    scenario.advance(1)
+    write_rollout(scenario, revision="1")
+    scenario.advance(1)
+    write_rollout(scenario, status=RolloutStatus(target="u"))
+    scenario.advance(1)
+    assert codes(scenario, "Rollout") == [
         ("create", MANAGER, 201), ("create", MANAGER, 409), ("update", MANAGER, 409),
         ("update", MANAGER, 200),
     ]  # fmt: skip
-    now = scene.stage.pool(POOL).rollout
-    assert now is not None
-    assert now.status.target == "u"
+    updated = scenario.stage.pool(POOL).rollout
+    assert updated is not None
+    assert updated.status.target == "u"
 
 
-def test_a_rollout_that_is_being_written_says_so() -> None:
-    scene = StageScenario()
-    rollout(scene)
-    scene.advance(1)
-    rollout(scene, status=RolloutStatus(target="u"))
-    assert is_written(scene)
-    scene.advance(1)
-    assert not is_written(scene)
+def test_a_rollout_shows_its_pending_write() -> None:
+    scenario = StageScenario()
+    write_rollout(scenario)
+    scenario.advance(1)
+    write_rollout(scenario, status=RolloutStatus(target="u"))
+    assert is_write_pending(scenario)
+    scenario.advance(1)
+    assert not is_write_pending(scenario)
 
 
 def test_the_journal_has_the_paths_that_a_server_writes() -> None:
-    scene = StageScenario()
-    scene.carry_out(
-        scene.write(state="upgrade-required", driver_label=NEW_LABEL, unschedulable=True)
+    scenario = StageScenario()
+    scenario.carry_out(
+        scenario.write(state="upgrade-required", driver_label=NEW_LABEL, unschedulable=True)
     )
-    change = next(iter(scene.stage.journal().revisions or ()))
+    change = next(iter(scenario.stage.journal().revisions or ()))
     assert change.verb is Verb.APPLY
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
@@ -182,31 +161,19 @@ def test_the_journal_has_the_paths_that_a_server_writes() -> None:
 
 
 def test_the_paths_of_a_rollout_are_those_that_a_server_writes() -> None:
-    scene = StageScenario()
-    rollout(scene)
-    scene.advance(1)
-    there = scene.stage.state.pools[POOL].rollout
-    assert there is not None
+    scenario = StageScenario()
+    write_rollout(scenario)
+    scenario.advance(1)
+    stage_rollout = scenario.stage.state.pools[POOL].rollout
+    assert stage_rollout is not None
     whole = {
-        "metadata": {"name": POOL, "uid": there.uid, "finalizers": ["sluice.dev/open-rollout"]},
-        "spec": msgspec.to_builtins(there.spec),
-        "status": msgspec.to_builtins(there.status),
+        "metadata": {
+            "name": POOL,
+            "uid": stage_rollout.uid,
+            "finalizers": ["sluice.dev/open-rollout"],
+        },
+        "spec": msgspec.to_builtins(stage_rollout.spec),
+        "status": msgspec.to_builtins(stage_rollout.status),
     }
-    leaves = {path: (None, value) for path, value in leaves_of_rollout(POOL, there).items()}
+    leaves = {path: (None, value) for path, value in leaves_of_rollout(POOL, stage_rollout).items()}
     assert changed_paths(None, whole) == leaves
-
-
-@pytest.mark.parametrize("brake", list(Brake))
-def test_people_write_the_spec_of_a_rollout(brake: Brake) -> None:
-    scene = StageScenario()
-    rollout(scene)
-    scene.advance(1)
-    before = scene.stage.pool(POOL).rollout
-    scene.people.set_brake(POOL, brake)
-    after = scene.stage.pool(POOL).rollout
-    assert before is not None
-    assert after is not None
-    assert after.spec.brake is brake
-    assert (after.revision != before.revision) == (brake is not Brake.NONE)
-    scene.people.delete_rollout(POOL)
-    assert scene.stage.pool(POOL).rollout is None

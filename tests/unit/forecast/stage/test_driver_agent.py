@@ -1,4 +1,4 @@
-"""The gate and the swap: the three rules of docs/states.md#gate, and the kernel's word."""
+"""The gate and the swap: the three rules of docs/states.md#gate, and the answers of the kernel."""
 
 import pytest
 from msgspec.structs import replace
@@ -6,127 +6,132 @@ from msgspec.structs import replace
 from libs.contracts.commands import Idle, Install, Order, Proven, Swap
 from libs.contracts.journal import EntryPhase
 from libs.contracts.reports import Outcome
-from libs.forecast.stage import Tenant
 from libs.forecast.stage.objects import DriverPodPhase
-from libs.forecast.world import ProcessEnd, SteadyWorld, WorldOverride
+from libs.forecast.world import ProcessEnd
 from libs.policy.wanted import InstallMethod
+from libs.testing.stage import Tenant
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, OLD_LABEL, StageScenario
 from tests.unit.rollout.builders import NEW, OLD, VARIANT, build, install_of, on_host, pool
 
 SWAP = Swap(label=NEW_LABEL, install_digest=install_of(NEW))
 
 
-def quiet(scene: StageScenario) -> None:
-    for agent in scene.machine.agents.values():
+def release_devices(scenario: StageScenario) -> None:
+    for agent in scenario.machine.agents.values():
         agent.holds_devices = False
 
 
-def moved(scene: StageScenario) -> str:
-    quiet(scene)
-    old = scene.move_label()
-    scene.run_until_gone(old)
+def move_label(scenario: StageScenario) -> str:
+    release_devices(scenario)
+    old = scenario.move_label()
+    scenario.run_until_gone(old)
     return old
 
 
-def swapped(scene: StageScenario) -> str:
-    old = moved(scene)
-    scene.carry_out(scene.slot("driver", replace(SWAP, old_pod_uid=old)))
-    scene.advance(60)
-    (pod,) = scene.node.driver_pods
+def swap_driver(scenario: StageScenario) -> str:
+    old = move_label(scenario)
+    scenario.carry_out(scenario.slot("driver", replace(SWAP, old_pod_uid=old)))
+    scenario.advance(60)
+    (pod,) = scenario.node.driver_pods
     return pod.uid
 
 
-def steps(scene: StageScenario) -> list[str]:
+def steps(scenario: StageScenario) -> list[str]:
     return [
-        each.detail or each.phase.value
-        for each in scene.stage.journal().entries or ()
-        if each.component == "driver"
+        entry.detail or entry.phase.value
+        for entry in scenario.stage.journal().entries or ()
+        if entry.component == "driver"
     ]
 
 
-def test_a_swap_unloads_opens_the_gate_and_ends_with_a_driver_that_works() -> None:
-    scene = StageScenario()
-    uid = swapped(scene)
-    assert steps(scene) == ["started", "unload: ok", f"gate: {uid}", "finished"]
-    result = scene.result("driver")
+def test_a_swap_unloads_opens_the_gate_and_ends_with_a_running_driver() -> None:
+    scenario = StageScenario()
+    uid = swap_driver(scenario)
+    assert steps(scenario) == ["started", "unload: ok", f"gate: {uid}", "finished"]
+    result = scenario.result("driver")
     assert (result.command, result.outcome) == ("swap", Outcome.DONE)
-    node = scene.node
+    node = scenario.node
     assert node.gate is not None
     assert (node.gate.admitted_pod_uid, node.gate.admitted_label) == (uid, NEW_LABEL)
     assert node.loaded is not None
     assert node.driver_pods[0].ready
-    assert scene.stage.violations == ()
+    assert scenario.stage.violations == ()
 
 
-def test_its_progress_says_where_it_is() -> None:
-    scene = StageScenario(world=SteadyWorld(pull_seconds=10.0, load_seconds=30.0, stop_seconds=5.0))
-    quiet(scene)
-    old = scene.move_label()
-    scene.carry_out(scene.slot("driver", SWAP), wait=0.0)
+def test_progress_names_the_phase_of_a_swap() -> None:
+    scenario = StageScenario(
+        world=SteadyWorld(pull_seconds=10.0, load_seconds=30.0, stop_seconds=5.0)
+    )
+    release_devices(scenario)
+    old = scenario.move_label()
+    scenario.carry_out(scenario.slot("driver", SWAP), wait=0.0)
     phases: list[str] = []
-    while scene.node.components["driver"].result is None or scene.result("driver").token != 2:
-        said = scene.node.components["driver"].progress
-        if said is not None and said.phase not in phases:
-            phases.append(said.phase)
-        scene.stage.advance()
+    while scenario.node.components["driver"].result is None or scenario.result("driver").token != 2:
+        progress = scenario.node.components["driver"].progress
+        if progress is not None and progress.phase not in phases:
+            phases.append(progress.phase)
+        scenario.stage.advance()
     assert old
     assert phases == ["old-driver", "unload", "gate", "driver-start"]
 
 
-def test_rule_1_it_waits_for_a_pod_that_was_let_in_whatever_becomes_of_its_object() -> None:
-    scene = StageScenario(world=SteadyWorld(stop_seconds=25.0))
-    quiet(scene)
-    old = scene.node.driver_pods[0].uid
-    scene.people.delete_driver_pod(NODE, force=True)
-    scene.carry_out(scene.write(driver_label=NEW_LABEL, lease=scene.lease(), unschedulable=True))
-    scene.carry_out(scene.slot("driver", SWAP))
-    scene.advance(10)
-    progress = scene.node.components["driver"].progress
+def test_rule_1_a_swap_waits_for_an_admitted_pod_even_if_its_object_is_deleted() -> None:
+    scenario = StageScenario(world=SteadyWorld(stop_seconds=25.0))
+    release_devices(scenario)
+    old = scenario.node.driver_pods[0].uid
+    scenario.users.delete_driver_pod(NODE, force=True)
+    scenario.carry_out(
+        scenario.write(driver_label=NEW_LABEL, lease=scenario.lease(), unschedulable=True)
+    )
+    scenario.carry_out(scenario.slot("driver", SWAP))
+    scenario.advance(10)
+    progress = scenario.node.components["driver"].progress
     assert progress is not None
     assert progress.phase == "old-driver"
-    assert scene.machine.drivers[old].on_machine
-    scene.advance(60)
-    assert scene.result("driver").outcome is Outcome.DONE
-    assert scene.stage.violations == ()
+    assert scenario.machine.drivers[old].on_machine
+    scenario.advance(60)
+    assert scenario.result("driver").outcome is Outcome.DONE
+    assert scenario.stage.violations == ()
 
 
 def test_rule_1_the_uid_in_the_command_is_a_hint_only() -> None:
-    scene = StageScenario()
-    moved(scene)
-    scene.carry_out(scene.slot("driver", replace(SWAP, old_pod_uid="never-heard-of")))
-    scene.advance(60)
-    assert scene.result("driver").outcome is Outcome.DONE
+    scenario = StageScenario()
+    move_label(scenario)
+    scenario.carry_out(scenario.slot("driver", replace(SWAP, old_pod_uid="unknown-uid")))
+    scenario.advance(60)
+    assert scenario.result("driver").outcome is Outcome.DONE
 
 
-def test_rule_2_a_swap_that_comes_again_goes_on_and_does_not_unload() -> None:
-    scene = StageScenario()
-    swapped(scene)
-    before = scene.node.loaded
-    scene.carry_out(scene.slot("driver", SWAP, op=2))
-    scene.advance(5)
-    assert scene.result("driver").order == Order(2, 2)
-    assert scene.result("driver").outcome is Outcome.DONE
-    assert scene.node.loaded == before
-    assert steps(scene).count("unload: ok") == 1
+def test_rule_2_a_repeated_swap_does_not_unload_again() -> None:
+    scenario = StageScenario()
+    swap_driver(scenario)
+    before = scenario.node.loaded
+    scenario.carry_out(scenario.slot("driver", SWAP, op=2))
+    scenario.advance(5)
+    assert scenario.result("driver").order == Order(2, 2)
+    assert scenario.result("driver").outcome is Outcome.DONE
+    assert scenario.node.loaded == before
+    assert steps(scenario).count("unload: ok") == 1
 
 
-def test_rule_2_to_reload_the_pod_goes_first_and_is_named_as_old() -> None:
-    scene = StageScenario()
-    uid = swapped(scene)
-    scene.people.delete_driver_pod(NODE)
-    scene.run_until_gone(uid)
-    scene.carry_out(scene.slot("driver", replace(SWAP, old_pod_uid=uid), op=2))
-    scene.advance(60)
-    assert scene.result("driver").order == Order(2, 2)
-    assert steps(scene).count("unload: ok") == 2
+def test_rule_2_a_reload_needs_the_end_of_the_pod_that_is_named_as_old() -> None:
+    scenario = StageScenario()
+    uid = swap_driver(scenario)
+    scenario.users.delete_driver_pod(NODE)
+    scenario.run_until_gone(uid)
+    scenario.carry_out(scenario.slot("driver", replace(SWAP, old_pod_uid=uid), op=2))
+    scenario.advance(60)
+    assert scenario.result("driver").order == Order(2, 2)
+    assert steps(scenario).count("unload: ok") == 2
 
 
-def test_rule_3_what_is_proven_opens_the_gate_without_an_op() -> None:
-    scene = StageScenario()
-    before = scene.node.driver_pods[0].uid
-    scene.people.delete_driver_pod(NODE)
-    scene.advance(60)
-    (pod,) = scene.node.driver_pods
+def test_rule_3_a_proven_label_opens_the_gate_without_an_op() -> None:
+    scenario = StageScenario()
+    before = scenario.node.driver_pods[0].uid
+    scenario.users.delete_driver_pod(NODE)
+    scenario.advance(60)
+    (pod,) = scenario.node.driver_pods
     assert pod.uid != before
     assert pod.ready
 
@@ -139,171 +144,173 @@ def test_rule_3_what_is_proven_opens_the_gate_without_an_op() -> None:
         Proven(label=OLD_LABEL, kernel="another"),
     ],
 )
-def test_rule_3_nothing_else_opens_it(proven: Proven | None) -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.slot("driver", Idle(proven=proven)))
-    scene.people.delete_driver_pod(NODE)
-    scene.advance(100)
-    (pod,) = scene.node.driver_pods
-    assert scene.machine.drivers[pod.uid].phase is DriverPodPhase.AT_GATE
+def test_rule_3_no_other_label_or_kernel_opens_the_gate(proven: Proven | None) -> None:
+    scenario = StageScenario()
+    scenario.carry_out(scenario.slot("driver", Idle(proven=proven)))
+    scenario.users.delete_driver_pod(NODE)
+    scenario.advance(100)
+    (pod,) = scenario.node.driver_pods
+    assert scenario.machine.drivers[pod.uid].phase is DriverPodPhase.AT_GATE
 
 
-def test_rule_3_a_swap_that_began_erases_what_was_proven() -> None:
-    scene = StageScenario(world=SteadyWorld(overrides=(WorldOverride(unload=ProcessEnd(None)),)))
-    moved(scene)
-    scene.carry_out(scene.slot("driver", SWAP))
-    assert scene.machine.agents["driver"].proven is None
+def test_rule_3_the_begin_of_a_swap_erases_the_proven_label() -> None:
+    scenario = StageScenario(world=SteadyWorld(overrides=(WorldOverride(unload=ProcessEnd(None)),)))
+    move_label(scenario)
+    scenario.carry_out(scenario.slot("driver", SWAP))
+    assert scenario.machine.agents["driver"].proven is None
 
 
 def test_rule_3_an_agent_that_cannot_read_its_slot_keeps_the_gate_shut() -> None:
-    scene = StageScenario(world=SteadyWorld(boot_seconds=20.0))
-    scene.faults.set_bus_up(False)
-    scene.faults.reboot(NODE)
-    scene.advance(300)
-    (pod,) = scene.node.driver_pods
-    assert scene.machine.drivers[pod.uid].phase is DriverPodPhase.AT_GATE
-    scene.faults.set_bus_up(True)
-    scene.advance(60)
-    assert scene.node.driver_pods[0].ready
+    scenario = StageScenario(world=SteadyWorld(boot_seconds=20.0))
+    scenario.faults.set_bus_up(False)
+    scenario.faults.reboot(NODE)
+    scenario.advance(300)
+    (pod,) = scenario.node.driver_pods
+    assert scenario.machine.drivers[pod.uid].phase is DriverPodPhase.AT_GATE
+    scenario.faults.set_bus_up(True)
+    scenario.advance(60)
+    assert scenario.node.driver_pods[0].ready
 
 
-def test_it_stops_before_what_cannot_be_taken_back_when_the_bus_is_away() -> None:
-    scene = StageScenario(world=SteadyWorld(unload_seconds=3.0, pull_seconds=20.0))
-    moved(scene)
-    scene.carry_out(scene.slot("driver", SWAP))
-    scene.advance(4)
-    assert scene.machine.loaded is None
-    scene.faults.set_bus_up(False)
-    scene.advance(100)
-    (pod,) = scene.node.driver_pods
-    assert scene.machine.drivers[pod.uid].phase is DriverPodPhase.AT_GATE
-    scene.faults.set_bus_up(True)
-    scene.advance(60)
-    assert scene.result("driver").outcome is Outcome.DONE
+def test_the_gate_stays_shut_during_a_bus_outage() -> None:
+    scenario = StageScenario(world=SteadyWorld(unload_seconds=3.0, pull_seconds=20.0))
+    move_label(scenario)
+    scenario.carry_out(scenario.slot("driver", SWAP))
+    scenario.advance(4)
+    assert scenario.machine.loaded is None
+    scenario.faults.set_bus_up(False)
+    scenario.advance(100)
+    (pod,) = scenario.node.driver_pods
+    assert scenario.machine.drivers[pod.uid].phase is DriverPodPhase.AT_GATE
+    scenario.faults.set_bus_up(True)
+    scenario.advance(60)
+    assert scenario.result("driver").outcome is Outcome.DONE
 
 
-def test_while_anything_holds_the_devices_the_modules_stay() -> None:
-    scene = StageScenario(host_processes=2)
-    before = scene.node.loaded
-    moved(scene)
-    scene.carry_out(scene.slot("driver", SWAP))
-    scene.advance(60)
-    progress = scene.node.components["driver"].progress
+def test_modules_stay_loaded_while_a_process_holds_the_devices() -> None:
+    scenario = StageScenario(host_processes=2)
+    before = scenario.node.loaded
+    move_label(scenario)
+    scenario.carry_out(scenario.slot("driver", SWAP))
+    scenario.advance(60)
+    progress = scenario.node.components["driver"].progress
     assert progress is not None
     assert (progress.phase, progress.detail) == ("unload", "in use: 2 processes of the host")
-    assert scene.node.loaded == before
-    scene.people.set_host_processes(NODE, 0)
-    scene.advance(60)
-    assert scene.result("driver").outcome is Outcome.DONE
+    assert scenario.node.loaded == before
+    scenario.users.set_host_processes(NODE, 0)
+    scenario.advance(60)
+    assert scenario.result("driver").outcome is Outcome.DONE
 
 
-def test_ebusy_until_the_deadline_fails_with_the_holders() -> None:
-    scene = StageScenario(tenants=(Tenant(name="train", stop_seconds=None),))
-    moved(scene)
-    scene.carry_out(scene.slot("driver", SWAP))
-    scene.advance(140)
-    result = scene.result("driver")
+def test_an_unload_that_is_busy_until_the_deadline_fails_with_the_holders() -> None:
+    scenario = StageScenario(tenants=(Tenant(name="train", stop_seconds=None),))
+    move_label(scenario)
+    scenario.carry_out(scenario.slot("driver", SWAP))
+    scenario.advance(140)
+    result = scenario.result("driver")
     assert (result.outcome, result.code, result.message) == (
         Outcome.FAILED, "busy", "pod work/train"
     )  # fmt: skip
     assert 120 < result.finished - result.started < 130
-    assert set(steps(scene)) == {"started", "unload: busy, pod work/train", "pod work/train"}
+    assert set(steps(scenario)) == {"started", "unload: busy, pod work/train", "pod work/train"}
 
 
-def test_our_own_components_hold_them_too_until_they_are_quiet() -> None:
-    scene = StageScenario()
-    scene.run_until_gone(scene.move_label())
-    scene.carry_out(scene.slot("driver", SWAP))
-    scene.advance(20)
-    progress = scene.node.components["driver"].progress
+def test_our_components_hold_the_devices_until_they_are_quiesced() -> None:
+    scenario = StageScenario()
+    scenario.run_until_gone(scenario.move_label())
+    scenario.carry_out(scenario.slot("driver", SWAP))
+    scenario.advance(20)
+    progress = scenario.node.components["driver"].progress
     assert progress is not None
     assert progress.detail == "in use: plugin (ours), telemetry (ours), discovery (ours)"
 
 
-def test_with_keep_the_modules_stay() -> None:
-    alike = {target: {VARIANT: build(target, install_digest="same")} for target in (OLD, NEW)}
-    scene = StageScenario(pools=(pool(rollout=None, builds=alike),))
-    before = scene.node.loaded
-    old = scene.move_label()
-    scene.run_until_gone(old)
+def test_a_swap_with_keep_leaves_the_modules_loaded() -> None:
+    builds = {target: {VARIANT: build(target, install_digest="same")} for target in (OLD, NEW)}
+    scenario = StageScenario(pools=(pool(rollout=None, builds=builds),))
+    before = scenario.node.loaded
+    old = scenario.move_label()
+    scenario.run_until_gone(old)
     kept_swap = Swap(label=NEW_LABEL, install_digest="same", old_pod_uid=old, keep=True)
-    scene.carry_out(scene.slot("driver", kept_swap))
-    scene.advance(60)
-    assert scene.result("driver").outcome is Outcome.DONE
-    assert scene.node.loaded == before
-    assert scene.stage.violations == ()
+    scenario.carry_out(scenario.slot("driver", kept_swap))
+    scenario.advance(60)
+    assert scenario.result("driver").outcome is Outcome.DONE
+    assert scenario.node.loaded == before
+    assert scenario.stage.violations == ()
 
 
-def test_without_a_label_the_driver_is_removed() -> None:
-    scene = StageScenario()
-    quiet(scene)
-    scene.run_until_gone(scene.move_label(""))
-    scene.carry_out(scene.slot("driver", Swap(label="")))
-    scene.advance(10)
-    assert scene.result("driver").outcome is Outcome.DONE
-    assert scene.node.loaded is None
-    assert scene.node.driver_pods == ()
+def test_a_swap_without_a_label_removes_the_driver() -> None:
+    scenario = StageScenario()
+    release_devices(scenario)
+    scenario.run_until_gone(scenario.move_label(""))
+    scenario.carry_out(scenario.slot("driver", Swap(label="")))
+    scenario.advance(10)
+    assert scenario.result("driver").outcome is Outcome.DONE
+    assert scenario.node.loaded is None
+    assert scenario.node.driver_pods == ()
 
 
 def test_an_op_that_is_replaced_ends_as_superseded() -> None:
-    scene = StageScenario(host_processes=1)
-    moved(scene)
-    scene.carry_out(scene.slot("driver", SWAP))
-    scene.advance(5)
-    scene.carry_out(scene.slot("driver", Idle(), op=2))
-    ended = [
-        (each.op, each.result.outcome.value)
-        for each in scene.stage.journal().entries or ()
-        if each.component == "driver" and each.phase is EntryPhase.FINISHED and each.result
+    scenario = StageScenario(host_processes=1)
+    move_label(scenario)
+    scenario.carry_out(scenario.slot("driver", SWAP))
+    scenario.advance(5)
+    scenario.carry_out(scenario.slot("driver", Idle(), op=2))
+    outcomes = [
+        (entry.op, entry.result.outcome.value)
+        for entry in scenario.stage.journal().entries or ()
+        if entry.component == "driver" and entry.phase is EntryPhase.FINISHED and entry.result
     ]
-    assert ended == [(1, "superseded"), (2, "done")]
-    scene.people.set_host_processes(NODE, 0)
-    scene.advance(100)
-    assert scene.node.loaded is not None, "nothing goes on with an op that ended"
+    assert outcomes == [(1, "superseded"), (2, "done")]
+    scenario.users.set_host_processes(NODE, 0)
+    scenario.advance(100)
+    assert scenario.node.loaded is not None, "a superseded op must not continue"
 
 
-def test_a_call_in_the_kernel_ends_although_its_op_did() -> None:
-    scene = StageScenario(world=SteadyWorld(unload_seconds=10.0))
-    moved(scene)
-    scene.carry_out(scene.slot("driver", SWAP))
-    scene.carry_out(scene.slot("driver", Idle(), op=2))
-    scene.advance(20)
-    assert scene.node.loaded is None
-    (pod,) = scene.node.driver_pods
-    assert scene.machine.drivers[pod.uid].phase is DriverPodPhase.AT_GATE
+def test_an_unload_in_the_kernel_finishes_after_its_op_was_superseded() -> None:
+    scenario = StageScenario(world=SteadyWorld(unload_seconds=10.0))
+    move_label(scenario)
+    scenario.carry_out(scenario.slot("driver", SWAP))
+    scenario.carry_out(scenario.slot("driver", Idle(), op=2))
+    scenario.advance(20)
+    assert scenario.node.loaded is None
+    (pod,) = scenario.node.driver_pods
+    assert scenario.machine.drivers[pod.uid].phase is DriverPodPhase.AT_GATE
 
 
-def test_after_a_restart_of_its_agent_a_swap_goes_on_once() -> None:
-    scene = StageScenario(world=SteadyWorld(pull_seconds=30.0))
-    moved(scene)
-    scene.carry_out(scene.slot("driver", SWAP))
-    scene.faults.restart_agent(NODE, "driver")
-    scene.advance(60)
-    assert scene.result("driver").outcome is Outcome.DONE
-    assert steps(scene).count("started") == 1
-    assert steps(scene).count("unload: ok") == 1
+def test_a_swap_continues_once_after_a_restart_of_its_agent() -> None:
+    scenario = StageScenario(world=SteadyWorld(pull_seconds=30.0))
+    move_label(scenario)
+    scenario.carry_out(scenario.slot("driver", SWAP))
+    scenario.faults.restart_agent(NODE, "driver")
+    scenario.advance(60)
+    assert scenario.result("driver").outcome is Outcome.DONE
+    assert steps(scenario).count("started") == 1
+    assert steps(scenario).count("unload: ok") == 1
 
 
-def test_without_its_journal_the_answers_under_run_take_its_place() -> None:
-    scene = StageScenario(world=SteadyWorld(load_seconds=30.0))
-    moved(scene)
-    scene.carry_out(scene.slot("driver", SWAP))
-    scene.advance(10)
-    forgot = scene.stage.now
-    scene.faults.restart_agent(NODE, "driver", loses_journal=True)
-    scene.advance(60)
-    assert scene.result("driver").outcome is Outcome.DONE
-    assert steps(scene).count("unload: ok") == 1
-    assert scene.stage.violations == ()
-    (lost,) = scene.stage.journal().lost_journals
-    assert (lost.component, lost.time) == ("driver", forgot)
+def test_a_swap_continues_after_the_agent_lost_its_journal() -> None:
+    scenario = StageScenario(world=SteadyWorld(load_seconds=30.0))
+    move_label(scenario)
+    scenario.carry_out(scenario.slot("driver", SWAP))
+    scenario.advance(10)
+    lost_at = scenario.stage.now
+    scenario.faults.restart_agent(NODE, "driver", loses_journal=True)
+    scenario.advance(60)
+    assert scenario.result("driver").outcome is Outcome.DONE
+    assert steps(scenario).count("unload: ok") == 1
+    assert scenario.stage.violations == ()
+    (lost_journal,) = scenario.stage.journal().lost_journals
+    assert (lost_journal.component, lost_journal.time) == ("driver", lost_at)
 
 
 @pytest.fixture
 def host() -> StageScenario:
-    scene = StageScenario(pools=(replace(on_host(pool(rollout=None)), method=InstallMethod.HOST),))
-    quiet(scene)
-    return scene
+    scenario = StageScenario(
+        pools=(replace(on_host(pool(rollout=None)), method=InstallMethod.HOST),)
+    )
+    release_devices(scenario)
+    return scenario
 
 
 def test_an_installation_unloads_and_loads(host: StageScenario) -> None:

@@ -1,214 +1,179 @@
-"""Decisions carried out: in order, each node by itself, and with every fault that there is."""
+"""Decisions carried out: in order, each node by itself, and with faults."""
 
 import pytest
 
 from libs.contracts.commands import Idle, PreflightCheck, Quiesce
 from libs.contracts.node import WaitCode
 from libs.contracts.reports import Finding
-from libs.forecast.stage import EffectFault, Tenant
 from libs.rollout.decision import (
     AskPreflight,
     Decision,
     Notice,
     NoticeKind,
-    Step,
     Wait,
     WriteNode,
     WriteSlot,
 )
 from libs.rollout.views.machine import PreflightQuery
+from libs.testing.stage import EffectFault, Tenant
 from tests.unit.forecast.stage.scenario import NODE, OLD_LABEL, StageScenario
 
 CHECK = PreflightCheck(label=OLD_LABEL)
 
 
-def codes(scene: StageScenario) -> list[int]:
+def codes(scenario: StageScenario) -> list[int]:
     return [
-        each.code
-        for each in scene.stage.journal().revisions or ()
-        if each.kind == "Node" and each.manager == "sluice-scheduler"
+        revision.code
+        for revision in scenario.stage.journal().revisions or ()
+        if revision.kind == "Node" and revision.manager == "sluice-scheduler"
     ]
 
 
-def both(scene: StageScenario) -> tuple[WriteNode, WriteSlot]:
-    return scene.write(state="upgrade-required"), scene.slot("plugin", Quiesce())
+def two_actions(scenario: StageScenario) -> tuple[WriteNode, WriteSlot]:
+    return scenario.write(state="upgrade-required"), scenario.slot("plugin", Quiesce())
 
 
-def quiesced(scene: StageScenario) -> bool:
-    slot = scene.node.components["plugin"].slot
+def quiesced(scenario: StageScenario) -> bool:
+    slot = scenario.node.components["plugin"].slot
     return slot is not None and slot.token == 2
 
 
-def test_actions_come_one_after_another_and_the_node_is_being_written_meanwhile() -> None:
-    scene = StageScenario()
+def test_actions_of_a_step_run_in_order_while_the_node_has_a_pending_write() -> None:
+    scenario = StageScenario()
     note = Notice(kind=NoticeKind.EDIT, field="state", message="something")
-    scene.carry_out(*both(scene), note, wait=0.03)
-    assert (scene.node.state, quiesced(scene), scene.node.write_pending) == (
+    scenario.carry_out(*two_actions(scenario), note, wait=0.03)
+    assert (scenario.node.state, quiesced(scenario), scenario.node.write_pending) == (
         "upgrade-required", False, True
     )  # fmt: skip
-    scene.advance(0.02)
-    assert (quiesced(scene), scene.node.write_pending) == (True, False)
-    assert any("something" in text for _, text in scene.stage.log_lines)
+    scenario.advance(0.02)
+    assert (quiesced(scenario), scenario.node.write_pending) == (True, False)
+    assert any("something" in text for _, text in scenario.stage.log_lines)
 
 
 def test_a_failed_action_ends_the_step() -> None:
-    scene = StageScenario()
-    late, slot = both(scene)
-    scene.people.cordon(NODE)
-    scene.carry_out(late, slot)
-    assert codes(scene) == [409]
-    assert not quiesced(scene)
-    assert not scene.node.write_pending
+    scenario = StageScenario()
+    stale_write, slot = two_actions(scenario)
+    scenario.users.cordon(NODE)
+    scenario.carry_out(stale_write, slot)
+    assert codes(scenario) == [409]
+    assert not quiesced(scenario)
+    assert not scenario.node.write_pending
 
 
-def test_a_lost_request_times_out() -> None:
-    scene = StageScenario()
-    scene.carry_out(*both(scene), fault=EffectFault(lost=True), wait=2.9)
-    assert (codes(scene), quiesced(scene), scene.node.write_pending) == ([], False, True)
-    scene.advance(0.2)
-    assert not scene.node.write_pending
+@pytest.mark.parametrize(
+    ("fault", "at_first", "in_the_end"),
+    [
+        (EffectFault(lost=True), ([], False, True), []),
+        (EffectFault(delay=2.0), ([], False, True), [200]),
+        (EffectFault(repeat_after=1.0), ([200], True, False), [200, 409]),
+        (EffectFault(max_actions=1), ([200], False, True), [200]),
+        (EffectFault(unanswered=True), ([200], True, True), [200]),
+    ],
+)
+def test_faults_of_effects(
+    fault: EffectFault, at_first: tuple[list[int], bool, bool], in_the_end: list[int]
+) -> None:
+    scenario = StageScenario()
+    scenario.carry_out(*two_actions(scenario), fault=fault)
+    assert (codes(scenario), quiesced(scenario), scenario.node.write_pending) == at_first
+    scenario.advance(5)
+    assert (codes(scenario), scenario.node.write_pending) == (in_the_end, False)
 
 
-def test_a_late_write_conflicts_with_newer_ones() -> None:
-    scene = StageScenario()
-    scene.carry_out(*both(scene), fault=EffectFault(delay=2.0), wait=1.0)
-    scene.people.cordon(NODE)
-    scene.advance(5)
-    assert codes(scene) == [409]
-
-
-def test_a_repeated_write_conflicts_with_itself() -> None:
-    scene = StageScenario()
-    scene.carry_out(*both(scene), fault=EffectFault(repeat_after=1.0), wait=5.0)
-    assert codes(scene) == [200, 409]
-    assert quiesced(scene)
-
-
-def test_half_of_it_is_done() -> None:
-    scene = StageScenario()
-    scene.carry_out(*both(scene), fault=EffectFault(max_actions=1), wait=0.5)
-    assert (codes(scene), quiesced(scene), scene.node.write_pending) == ([200], False, True)
-    scene.advance(3)
-    assert (quiesced(scene), scene.node.write_pending) == (False, False)
-
-
-def test_an_answer_that_is_lost_is_waited_for() -> None:
-    scene = StageScenario()
-    scene.carry_out(*both(scene), fault=EffectFault(unanswered=True), wait=0.5)
-    assert (codes(scene), quiesced(scene), scene.node.write_pending) == ([200], True, True)
-    scene.advance(3)
-    assert not scene.node.write_pending
-
-
-def test_a_slot_is_compared_with_what_was_read() -> None:
-    scene = StageScenario()
-    late = scene.slot("plugin", Quiesce())
-    scene.carry_out(late, fault=EffectFault(delay=1.0), wait=0.0)
-    scene.carry_out(scene.slot("plugin", Idle(), op=5), wait=3.0)
-    slot = scene.node.components["plugin"].slot
+def test_a_write_on_an_older_slot_sequence_is_refused() -> None:
+    scenario = StageScenario()
+    delayed = scenario.slot("plugin", Quiesce())
+    scenario.carry_out(delayed, fault=EffectFault(delay=1.0), wait=0.0)
+    scenario.carry_out(scenario.slot("plugin", Idle(), op=5), wait=3.0)
+    slot = scenario.node.components["plugin"].slot
     assert slot is not None
     assert slot.op == 5
 
 
 def test_an_unchanged_slot_is_not_written_again() -> None:
-    scene = StageScenario()
-    same = scene.slot("plugin", Quiesce())
-    scene.carry_out(same)
-    before = scene.stage.state.slots[NODE, "plugin"].sequence
-    scene.carry_out(same)
-    assert scene.stage.state.slots[NODE, "plugin"].sequence == before
+    scenario = StageScenario()
+    write = scenario.slot("plugin", Quiesce())
+    scenario.carry_out(write)
+    before = scenario.stage.state.slots[NODE, "plugin"].sequence
+    scenario.carry_out(write)
+    assert scenario.stage.state.slots[NODE, "plugin"].sequence == before
 
 
-@pytest.mark.parametrize("rested", [None, ()])
-def test_waits_are_remembered_in_the_views_and_are_no_reason_to_decide(
-    rested: tuple[str, ...] | None,
+@pytest.mark.parametrize("no_longer_waiting", [None, ()])
+def test_waits_are_stored_in_the_views_and_cause_no_decision(
+    no_longer_waiting: tuple[str, ...] | None,
 ) -> None:
-    scene = StageScenario()
-    scene.stage.pop_changed_names()
+    scenario = StageScenario()
+    scenario.stage.pop_view_update()
     wait = Wait(code=WaitCode.BUDGET, detail="full", since=1.0)
-    scene.stage.carry_out(Decision(waits={NODE: wait}))
-    assert scene.node.last_wait is wait
-    assert scene.stage.pop_changed_names() == (frozenset(), frozenset())
-    scene.stage.carry_out(Decision(), no_longer_waiting=rested)
-    assert scene.node.last_wait is (None if rested is None else wait)
+    scenario.stage.carry_out(Decision(waits={NODE: wait}))
+    assert scenario.node.last_wait is wait
+    assert not scenario.stage.state.dirty
+    assert not scenario.stage.state.dirty_pools
+    scenario.stage.carry_out(Decision(), no_longer_waiting=no_longer_waiting)
+    assert scenario.node.last_wait is (None if no_longer_waiting is None else wait)
 
 
-def ask(scene: StageScenario, check: PreflightCheck = CHECK) -> None:
-    scene.carry_out(AskPreflight(boot_id=scene.node.boot_id, check=check), wait=0.1)
+def ask(scenario: StageScenario, check: PreflightCheck = CHECK) -> None:
+    scenario.carry_out(AskPreflight(boot_id=scenario.node.boot_id, check=check), wait=0.1)
 
 
-def checked(scene: StageScenario) -> PreflightQuery:
-    found = scene.node.preflight
+def preflight_of(scenario: StageScenario) -> PreflightQuery:
+    found = scenario.node.preflight
     assert found is not None
     return found
 
 
 def test_a_preflight_returns_the_obstacles() -> None:
     nouveau = Finding(code="nouveau", message="it is loaded")
-    scene = StageScenario(obstacles=(nouveau,), tenants=(Tenant(name="web"),), host_processes=2)
-    ask(scene)
-    assert checked(scene).answered_at is None
-    scene.advance(3)
-    answer = checked(scene).answer
+    scenario = StageScenario(obstacles=(nouveau,), tenants=(Tenant(name="web"),), host_processes=2)
+    ask(scenario)
+    assert preflight_of(scenario).answered_at is None
+    scenario.advance(3)
+    answer = preflight_of(scenario).answer
     assert answer is not None
-    assert [each.code for each in answer.findings] == ["nouveau", "holder", "holder"]
+    assert [finding.code for finding in answer.findings] == ["nouveau", "holder", "holder"]
 
 
 def test_pods_to_be_removed_are_no_finding() -> None:
-    scene = StageScenario(tenants=(Tenant(name="web"),))
-    (uid,) = scene.machine.tenant_pods
-    ask(scene, PreflightCheck(label=OLD_LABEL, removes_pods=(uid,)))
-    scene.advance(3)
-    answer = checked(scene).answer
+    scenario = StageScenario(tenants=(Tenant(name="web"),))
+    (uid,) = scenario.machine.tenant_pods
+    ask(scenario, PreflightCheck(label=OLD_LABEL, removes_pods=(uid,)))
+    scenario.advance(3)
+    answer = preflight_of(scenario).answer
     assert answer is not None
     assert answer.findings == ()
 
 
 def test_a_silent_agent_does_not_answer() -> None:
-    scene = StageScenario()
-    scene.faults.stop_agent(NODE, "driver")
-    ask(scene)
-    scene.advance(100)
-    assert checked(scene).answer is None
+    scenario = StageScenario()
+    scenario.faults.stop_agent(NODE, "driver")
+    ask(scenario)
+    scenario.advance(100)
+    assert preflight_of(scenario).answer is None
 
 
 def test_another_boot_has_no_preflight() -> None:
-    scene = StageScenario()
-    ask(scene)
-    scene.advance(3)
-    scene.faults.reboot(NODE)
-    scene.advance(200)
-    assert scene.node.preflight is None
+    scenario = StageScenario()
+    ask(scenario)
+    scenario.advance(3)
+    scenario.faults.reboot(NODE)
+    scenario.advance(200)
+    assert scenario.node.preflight is None
 
 
-def test_a_new_leader_has_no_memory() -> None:
-    scene = StageScenario()
-    ask(scene)
-    scene.carry_out(*both(scene), fault=EffectFault(delay=1.0), wait=0.1)
-    assert scene.node.write_pending
-    epoch = scene.stage.epoch
-    assert scene.stage.elect() == scene.stage.epoch
-    assert (scene.node.write_pending, scene.node.preflight, scene.node.last_wait) == (
+def test_a_new_leader_starts_without_pending_writes_preflights_and_waits() -> None:
+    scenario = StageScenario()
+    ask(scenario)
+    scenario.carry_out(*two_actions(scenario), fault=EffectFault(delay=1.0), wait=0.1)
+    assert scenario.node.write_pending
+    epoch = scenario.stage.epoch
+    assert scenario.stage.elect() == scenario.stage.epoch
+    assert (scenario.node.write_pending, scenario.node.preflight, scenario.node.last_wait) == (
         False,
         None,
         None,
     )
-    assert scene.stage.epoch >= epoch
-    scene.advance(2)
-    assert codes(scene) == [200], "what was sent arrives all the same"
-
-
-def test_a_deposed_leader_neither_waits_nor_evicts() -> None:
-    scene = StageScenario()
-    before = scene.stage.state.leader
-    scene.stage.elect()
-    write = scene.write(state="upgrade-required")
-    decision = Decision(
-        steps={NODE: Step(actions=(write,), because="late")},
-        waits={"other": Wait(code=WaitCode.BUDGET, detail="", since=0.0)},
-    )
-    scene.stage.carry_out(decision, leader=before)
-    assert not scene.node.write_pending
-    scene.advance(1)
-    assert codes(scene) == [200]
-    assert "other" not in scene.stage.state.memory
+    assert scenario.stage.epoch >= epoch
+    scenario.advance(2)
+    assert codes(scenario) == [200], "a write sent by the former leader still takes effect"

@@ -1,4 +1,4 @@
-"""The whole: stages that are copied, taken from a snapshot, and told again."""
+"""Whole stages: upgraded, copied, and taken from a snapshot."""
 
 import pytest
 from msgspec.structs import replace
@@ -7,160 +7,153 @@ from libs.audit import judge
 from libs.contracts.commands import Idle, Quiesce, Swap, Validate
 from libs.contracts.node import NodeRecord
 from libs.contracts.reports import Outcome
-from libs.forecast.stage import Stage, Tenant
-from libs.forecast.world import SeededWorld, SteadyWorld
+from libs.forecast.stage.from_fleet import populate_from_fleet
+from libs.testing.stage import SimulatedStage, Tenant
+from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, StageScenario
 from tests.unit.rollout.builders import NEW, install_of
 
 AGENTS = ("plugin", "telemetry", "discovery")
 
 
-def upgraded(scene: StageScenario) -> None:
-    lease = scene.lease()
-    scene.carry_out(scene.write(state="pod-deletion-required", lease=lease, unschedulable=True))
-    scene.carry_out(*(scene.slot(part, Quiesce()) for part in AGENTS), wait=3.0)
-    old = scene.node.driver_pods[0].uid
-    scene.carry_out(scene.write(state="pod-restart-required", driver_label=NEW_LABEL))
-    scene.run_until_gone(old)
+def run_upgrade(scenario: StageScenario) -> None:
+    lease = scenario.lease()
+    scenario.carry_out(
+        scenario.write(state="pod-deletion-required", lease=lease, unschedulable=True)
+    )
+    scenario.carry_out(*(scenario.slot(part, Quiesce()) for part in AGENTS), wait=3.0)
+    old = scenario.node.driver_pods[0].uid
+    scenario.carry_out(scenario.write(state="pod-restart-required", driver_label=NEW_LABEL))
+    scenario.run_until_gone(old)
     swap = Swap(label=NEW_LABEL, install_digest=install_of(NEW), old_pod_uid=old)
-    scene.carry_out(scene.slot("driver", swap))
-    while scene.result("driver").token != 2:
-        scene.stage.advance()
-    scene.carry_out(*(scene.slot(part, Idle(), op=2) for part in AGENTS))
-    scene.carry_out(scene.slot("validator", Validate(label=NEW_LABEL)))
-    while scene.result("validator").token != 2:
-        scene.stage.advance()
-    node = scene.node
+    scenario.carry_out(scenario.slot("driver", swap))
+    while scenario.result("driver").token != 2:
+        scenario.stage.advance()
+    scenario.carry_out(*(scenario.slot(part, Idle(), op=2) for part in AGENTS))
+    scenario.carry_out(scenario.slot("validator", Validate(label=NEW_LABEL)))
+    while scenario.result("validator").token != 2:
+        scenario.stage.advance()
+    node = scenario.node
     assert isinstance(node.record, NodeRecord)
     record = replace(node.record, state="upgrade-done", evidence=node.evidence)
-    scene.carry_out(
-        scene.write(state="upgrade-done", record=record, lease=None, unschedulable=None), wait=10.0
+    scenario.carry_out(
+        scenario.write(state="upgrade-done", record=record, lease=None, unschedulable=None),
+        wait=10.0,
     )
 
 
 def test_an_upgrade_succeeds_and_its_pods_come_back() -> None:
-    scene = StageScenario(tenants=(Tenant(name="cpu", gpus=0),))
-    upgraded(scene)
-    node = scene.node
+    scenario = StageScenario(tenants=(Tenant(name="cpu", gpus=0),))
+    run_upgrade(scenario)
+    node = scenario.node
     assert (node.state, node.driver_label, node.cordoned) == ("upgrade-done", NEW_LABEL, False)
     assert node.evidence is not None
     assert node.evidence.passed
-    assert [work.tenant.name for work in scene.machine.tenant_pods.values()] == ["cpu"]
-    assert scene.stage.violations == ()
+    assert [pod.tenant.name for pod in scenario.machine.tenant_pods.values()] == ["cpu"]
+    assert scenario.stage.violations == ()
 
 
-def test_the_audit_reads_its_journal() -> None:
-    scene = StageScenario()
-    upgraded(scene)
-    verdict = judge(scene.stage.journal())
+def test_the_audit_reads_the_journal_of_a_stage() -> None:
+    scenario = StageScenario()
+    run_upgrade(scenario)
+    verdict = judge(scenario.stage.journal())
     assert {found.invariant for found in verdict.violations} <= {"I2", "I3", "I6", "I8"}, (
-        "hands write no `seen`, and no record of what they do"
+        "the test writes neither `seen` nor the fields of a lease into the record"
     )
     assert set(verdict.not_judged) == {"I9", "I11"}
 
 
-def test_a_stage_is_deterministic() -> None:
-    results: list[tuple[tuple[float, str], ...]] = []
-    for _ in range(2):
-        scene = StageScenario(world=SeededWorld(7))
-        upgraded(scene)
-        results.append(scene.stage.log_lines)
-    assert results[0] == results[1]
-    assert len(results[0]) > 10
-
-
 def test_a_copy_is_independent() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.slot("plugin", Quiesce()), wait=0.2)
-    other = scene.stage.copy()
-    scene.people.cordon(NODE)
-    scene.advance(10)
-    seen = other.node(NODE)
-    assert seen is not None
-    assert not seen.cordoned
-    assert len(other.log_lines) < len(scene.stage.log_lines)
-    other.run_until(scene.stage.now)
-    seen = other.node(NODE)
-    assert seen is not None
-    assert (seen.cordoned, seen.components["plugin"].result) == (False, scene.result("plugin"))
+    scenario = StageScenario()
+    scenario.carry_out(scenario.slot("plugin", Quiesce()), wait=0.2)
+    copy = scenario.stage.copy()
+    scenario.users.cordon(NODE)
+    scenario.advance(10)
+    node = copy.node(NODE)
+    assert node is not None
+    assert not node.cordoned
+    assert len(copy.log_lines) < len(scenario.stage.log_lines)
+    copy.run_until(scenario.stage.now)
+    node = copy.node(NODE)
+    assert node is not None
+    assert (node.cordoned, node.components["plugin"].result) == (False, scenario.result("plugin"))
 
 
 def test_timers_can_fire_in_another_order() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.slot("plugin", Quiesce()), scene.slot("telemetry", Quiesce()), wait=0.05)
-    first, second = scene.stage.pending()
-    assert (first.text, second.text) == ("on_poke(n1, plugin)", "on_poke(n1, telemetry)")
-    scene.stage.fire(second)
-    assert scene.stage.now == second.at
-    assert scene.machine.agents["telemetry"].running
-    assert not scene.machine.agents["plugin"].running
-    scene.stage.fire(first)
-    assert scene.stage.now == second.at
-    assert scene.machine.agents["plugin"].running
+    scenario = StageScenario()
+    scenario.carry_out(
+        scenario.slot("plugin", Quiesce()), scenario.slot("telemetry", Quiesce()), wait=0.05
+    )
+    first, second = scenario.stage.pending()
+    assert [due.values for due in (first, second)] == [(NODE, "plugin"), (NODE, "telemetry")]
+    scenario.stage.fire(second)
+    assert scenario.stage.now == second.at
+    assert scenario.machine.agents["telemetry"].running
+    assert not scenario.machine.agents["plugin"].running
+    scenario.stage.fire(first)
+    assert scenario.stage.now == second.at
+    assert scenario.machine.agents["plugin"].running
 
 
-def of(scene: StageScenario) -> StageScenario:
-    fleet = scene.stage.fleet()
-    made = StageScenario()
-    made.stage = Stage.from_fleet(fleet, world=SteadyWorld(), now=scene.stage.now)
-    return made
+def from_snapshot(scenario: StageScenario) -> StageScenario:
+    """Return a scenario that begins with a snapshot of this one."""
+    result = StageScenario()
+    result.stage = SimulatedStage(world=SteadyWorld(), start=scenario.stage.now, journalled=False)
+    populate_from_fleet(result.stage.state, scenario.stage.fleet())
+    return result
 
 
 def test_a_stage_from_a_snapshot_shows_the_same_views() -> None:
-    scene = StageScenario(
+    scenario = StageScenario(
         tenants=(Tenant(name="web"), Tenant(name="train", eviction_refused_for=60.0))
     )
-    scene.carry_out(
-        scene.write(state="pod-deletion-required", lease=scene.lease(), unschedulable=True)
+    scenario.carry_out(
+        scenario.write(state="pod-deletion-required", lease=scenario.lease(), unschedulable=True)
     )
-    scene.advance(1)
-    before, after = scene.node, of(scene).node
+    scenario.advance(1)
+    before, after = scenario.node, from_snapshot(scenario).node
     changed = {
         field: (getattr(before, field), getattr(after, field))
         for field in before.__struct_fields__
         if getattr(before, field) != getattr(after, field)
     }
     assert changed.keys() <= {"revision", "components", "writers"}
-    for part, seen in before.components.items():
-        then = after.components[part]
-        assert (then.slot, then.result, then.highest_order) == (
-            seen.slot,
-            seen.result,
-            seen.highest_order,
+    for part, component in before.components.items():
+        copied = after.components[part]
+        assert (copied.slot, copied.result, copied.highest_order) == (
+            component.slot,
+            component.result,
+            component.highest_order,
         )
 
 
 @pytest.mark.parametrize("seconds", [0.2, 2.0, 8.0, 15.0, 40.0])
 def test_a_stage_from_a_snapshot_continues_an_upgrade(seconds: float) -> None:
-    scene = StageScenario()
-    for agent in scene.machine.agents.values():
+    scenario = StageScenario()
+    for agent in scenario.machine.agents.values():
         agent.holds_devices = False
-    old = scene.move_label()
-    scene.run_until_gone(old)
+    old = scenario.move_label()
+    scenario.run_until_gone(old)
     swap = Swap(label=NEW_LABEL, install_digest=install_of(NEW), old_pod_uid=old)
-    scene.carry_out(scene.slot("driver", swap), *(scene.slot(part, Quiesce()) for part in AGENTS))
-    scene.advance(seconds)
-    then = of(scene)
-    then.advance(100)
-    assert then.result("driver").outcome is Outcome.DONE
-    assert [pod.ready for pod in then.node.driver_pods] == [True]
-    assert then.stage.violations == ()
+    scenario.carry_out(
+        scenario.slot("driver", swap), *(scenario.slot(part, Quiesce()) for part in AGENTS)
+    )
+    scenario.advance(seconds)
+    restored = from_snapshot(scenario)
+    restored.advance(100)
+    assert restored.result("driver").outcome is Outcome.DONE
+    assert [pod.ready for pod in restored.node.driver_pods] == [True]
+    assert restored.stage.violations == ()
 
 
 def test_a_snapshot_without_pods_uses_the_reported_ones() -> None:
-    scene = StageScenario(tenants=(Tenant(name="web", gpus=4),))
-    assert scene.node.pods is None
-    then = of(scene)
-    then.carry_out(
-        then.write(state="pod-deletion-required", lease=then.lease(), unschedulable=True)
+    scenario = StageScenario(tenants=(Tenant(name="web", gpus=4),))
+    assert scenario.node.pods is None
+    restored = from_snapshot(scenario)
+    restored.carry_out(
+        restored.write(state="pod-deletion-required", lease=restored.lease(), unschedulable=True)
     )
-    assert then.node.pods is not None
-    assert [(pod.gpu, pod.uid) for pod in then.node.pods] == [
-        (True, next(iter(scene.machine.tenant_pods)))
+    assert restored.node.pods is not None
+    assert [(pod.gpu, pod.uid) for pod in restored.node.pods] == [
+        (True, next(iter(scenario.machine.tenant_pods)))
     ]
-
-
-def test_without_a_journal_nothing_is_known_of_it() -> None:
-    then = of(StageScenario())
-    assert then.stage.journal().revisions is None
-    assert then.stage.log_lines == ()

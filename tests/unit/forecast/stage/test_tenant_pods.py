@@ -1,179 +1,165 @@
-"""Pods that compute: what is refused, what leaves when, and what comes back."""
+"""Pods of tenants: refusals, evictions and new pods."""
 
 import pytest
 from msgspec.structs import replace
 
 from libs.contracts.journal import Verb
 from libs.contracts.node import NodeRecord
-from libs.forecast.stage import Tenant, views
 from libs.policy.kinds.upgrade_policy import WaitForCompletion
 from libs.rollout.decision import Decision, EvictPods, PodRef
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.pool import PoolView
+from libs.testing.stage import Tenant
+from libs.testing.stage.state import PODS
 from tests.unit.forecast.stage.scenario import NODE, StageScenario
 from tests.unit.rollout.builders import pool
 
 
-def scene_of(*tenants: Tenant, pools: tuple[PoolView, ...] | None = None) -> StageScenario:
-    scene = StageScenario(tenants=tenants, pools=pools)
-    scene.carry_out(
-        scene.write(state="pod-deletion-required", lease=scene.lease(), unschedulable=True)
+def scenario_with(*tenants: Tenant, pools: tuple[PoolView, ...] | None = None) -> StageScenario:
+    scenario = StageScenario(tenants=tenants, pools=pools)
+    scenario.carry_out(
+        scenario.write(state="pod-deletion-required", lease=scenario.lease(), unschedulable=True)
     )
-    return scene
+    return scenario
 
 
-def pods(scene: StageScenario) -> tuple[WorkloadPod, ...]:
-    assert scene.node.pods is not None
-    return scene.node.pods
+def pods(scenario: StageScenario) -> tuple[WorkloadPod, ...]:
+    assert scenario.node.pods is not None
+    return scenario.node.pods
 
 
-def evict(scene: StageScenario, *, by_force: bool = False) -> None:
-    refs = tuple(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in pods(scene))
-    scene.carry_out(EvictPods(pods=refs, by_force=by_force), wait=0.1)
+def evict(scenario: StageScenario, *, by_force: bool = False) -> None:
+    refs = tuple(
+        PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in pods(scenario)
+    )
+    scenario.carry_out(EvictPods(pods=refs, by_force=by_force), wait=0.1)
 
 
-def requests(scene: StageScenario) -> list[tuple[str, int]]:
+def requests(scenario: StageScenario) -> list[tuple[str, int]]:
     return [
-        (each.verb.value, each.code)
-        for each in scene.stage.journal().revisions or ()
-        if each.kind == "Pod" and each.namespace == "work"
+        (revision.verb.value, revision.code)
+        for revision in scenario.stage.journal().revisions or ()
+        if revision.kind == "Pod" and revision.namespace == "work"
     ]
 
 
 def test_an_evicted_pod_leaves_when_it_has_stopped() -> None:
-    scene = scene_of(Tenant(name="train", stop_seconds=7.0))
-    evict(scene)
-    assert [(pod.display_name, pod.gpu, pod.deleting) for pod in pods(scene)] == [
+    scenario = scenario_with(Tenant(name="train", stop_seconds=7.0))
+    evict(scenario)
+    assert [(pod.display_name, pod.gpu, pod.deleting) for pod in pods(scenario)] == [
         ("work/train", True, True)
     ]
-    scene.advance(8)
-    assert pods(scene) == ()
-    assert requests(scene) == [(Verb.EVICT, 201), (Verb.DELETE, 200)]
+    scenario.advance(8)
+    assert pods(scenario) == ()
+    assert requests(scenario) == [(Verb.EVICT, 201), (Verb.DELETE, 200)]
 
 
 def test_a_disruption_budget_refuses_for_a_while() -> None:
-    scene = scene_of(Tenant(name="web", eviction_refused_for=12.0))
-    evict(scene)
-    (leaving,) = scene.node.evictions
-    assert "disruption budget work/web" in leaving.refused
-    scene.advance(30)
-    assert pods(scene) == ()
-    assert requests(scene) == [*(3 * [(Verb.EVICT, 429)]), (Verb.EVICT, 201), (Verb.DELETE, 200)]
+    scenario = scenario_with(Tenant(name="web", eviction_refused_for=12.0))
+    evict(scenario)
+    (eviction,) = scenario.node.evictions
+    assert "disruption budget work/web" in eviction.refused
+    scenario.advance(30)
+    assert pods(scenario) == ()
+    assert requests(scenario) == [*(3 * [(Verb.EVICT, 429)]), (Verb.EVICT, 201), (Verb.DELETE, 200)]
 
 
 @pytest.mark.parametrize(
     "stuck", [Tenant(name="a", eviction_refused_for=None), Tenant(name="b", stop_seconds=None)]
 )
 def test_a_stuck_pod_stays_until_it_is_force_deleted(stuck: Tenant) -> None:
-    scene = scene_of(stuck)
-    evict(scene)
-    scene.advance(1000)
-    assert len(pods(scene)) == 1
-    evict(scene, by_force=True)
-    scene.advance(1)
-    assert pods(scene) == ()
-    scene.advance(10)
-    assert (scene.machine.tenant_pods == {}) == (stuck.stop_seconds is not None), (
-        "a deaf process lives on"
+    scenario = scenario_with(stuck)
+    evict(scenario)
+    scenario.advance(1000)
+    assert len(pods(scenario)) == 1
+    evict(scenario, by_force=True)
+    scenario.advance(1)
+    assert pods(scenario) == ()
+    scenario.advance(10)
+    assert (scenario.machine.tenant_pods == {}) == (stuck.stop_seconds is not None), (
+        "a process that ignores the stop signal keeps running"
     )
 
 
-def test_an_eviction_that_is_cancelled_asks_no_more() -> None:
-    scene = scene_of(Tenant(name="web", eviction_refused_for=100.0))
-    evict(scene)
-    scene.stage.carry_out(Decision(cancelled=(NODE,)))
-    assert scene.node.evictions == ()
-    scene.advance(300)
-    assert requests(scene) == [(Verb.EVICT, 429)]
+def test_a_cancelled_eviction_is_not_requested_again() -> None:
+    scenario = scenario_with(Tenant(name="web", eviction_refused_for=100.0))
+    evict(scenario)
+    scenario.stage.carry_out(Decision(cancelled=(NODE,)))
+    assert scenario.node.evictions == ()
+    scenario.advance(300)
+    assert requests(scenario) == [(Verb.EVICT, 429)]
 
 
-def test_a_gone_pod_counts_as_evicted_until_that_is_visible() -> None:
-    scene = scene_of(Tenant(name="web", eviction_refused_for=100.0))
-    views.freeze(scene.stage.state, views.PODS)
-    evict(scene)
-    scene.people.end_tenants(NODE)
-    scene.advance(300)
-    (leaving,) = scene.node.evictions
-    assert leaving.refused == ""
-    assert [one for one in requests(scene) if one[0] == Verb.EVICT] == [(Verb.EVICT, 429)]
-    views.unfreeze(scene.stage.state, views.PODS)
-    assert scene.node.evictions == ()
-
-
-def test_evictions_end_with_their_leader() -> None:
-    scene = scene_of(Tenant(name="web", eviction_refused_for=100.0))
-    evict(scene)
-    scene.stage.elect()
-    scene.advance(300)
-    assert requests(scene) == [(Verb.EVICT, 429)]
-    assert scene.node.evictions == ()
+def test_a_deleted_pod_counts_as_evicted_until_its_deletion_is_visible() -> None:
+    scenario = scenario_with(Tenant(name="web", eviction_refused_for=100.0))
+    scenario.faults.freeze(PODS)
+    evict(scenario)
+    scenario.users.end_tenants(NODE)
+    scenario.advance(300)
+    (eviction,) = scenario.node.evictions
+    assert eviction.refused == ""
+    assert [request for request in requests(scenario) if request[0] == Verb.EVICT] == [
+        (Verb.EVICT, 429)
+    ]
+    scenario.faults.unfreeze(PODS)
+    assert scenario.node.evictions == ()
 
 
 def test_a_job_ends_by_itself() -> None:
-    scene = scene_of(Tenant(name="job", job=True, remaining=50.0, is_recreated=False))
-    assert len(pods(scene)) == 1
-    scene.advance(50)
-    assert pods(scene) == ()
+    scenario = scenario_with(Tenant(name="job", job=True, remaining=50.0, is_recreated=False))
+    assert len(pods(scenario)) == 1
+    scenario.advance(50)
+    assert pods(scenario) == ()
 
 
-@pytest.mark.parametrize(("selector", "told"), [("kind=job", True), ("", False)])
-def test_jobs_are_shown_if_the_policy_waits_for_them(selector: str, told: bool) -> None:
+@pytest.mark.parametrize(("selector", "shown"), [("kind=job", True), ("", False)])
+def test_jobs_are_shown_if_the_policy_waits_for_them(selector: str, shown: bool) -> None:
     waits = {"wait_for_completion": WaitForCompletion(pod_selector=selector)}
-    scene = scene_of(
+    scenario = scenario_with(
         Tenant(name="job", job=True), Tenant(name="web"), pools=(pool(rollout=None, upgrade=waits),)
     )
-    assert [pod.job for pod in pods(scene)] == [told, False]
+    assert [pod.job for pod in pods(scenario)] == [shown, False]
 
 
 def test_recreated_pods_start_when_the_node_is_uncordoned() -> None:
-    scene = scene_of(Tenant(name="web"), Tenant(name="job", is_recreated=False))
-    evict(scene)
-    scene.advance(60)
-    assert pods(scene) == ()
-    scene.carry_out(scene.write(unschedulable=None))
-    scene.advance(10)
-    assert [pod.name for pod in pods(scene)] == ["web"]
+    scenario = scenario_with(Tenant(name="web"), Tenant(name="job", is_recreated=False))
+    evict(scenario)
+    scenario.advance(60)
+    assert pods(scenario) == ()
+    scenario.carry_out(scenario.write(unschedulable=None))
+    scenario.advance(10)
+    assert [pod.name for pod in pods(scenario)] == ["web"]
 
 
-def test_no_gpu_pod_comes_while_the_plugin_is_quiet() -> None:
-    scene = scene_of(Tenant(name="web"), Tenant(name="cpu", gpus=0))
-    evict(scene)
-    scene.advance(10)
-    scene.machine.agents["plugin"].holds_devices = False
-    scene.carry_out(scene.write(unschedulable=None))
-    scene.advance(10)
-    assert [pod.name for pod in pods(scene)] == ["cpu"]
+def test_no_gpu_pod_starts_while_the_plugin_is_quiesced() -> None:
+    scenario = scenario_with(Tenant(name="web"), Tenant(name="cpu", gpus=0))
+    evict(scenario)
+    scenario.advance(10)
+    scenario.machine.agents["plugin"].holds_devices = False
+    scenario.carry_out(scenario.write(unschedulable=None))
+    scenario.advance(10)
+    assert [pod.name for pod in pods(scenario)] == ["cpu"]
 
 
-def test_operands_leave_by_a_pause_that_is_written_on_the_node() -> None:
-    scene = scene_of(Tenant(name="dcgm", exemption=EvictionExemption.OPERAND))
-    record = scene.node.record
+def test_operands_end_when_the_node_is_paused() -> None:
+    scenario = scenario_with(Tenant(name="dcgm", exemption=EvictionExemption.OPERAND))
+    record = scenario.node.record
     assert isinstance(record, NodeRecord)
-    before = scene.node.revision
-    scene.carry_out(scene.write(record=replace(record, paused=True)), wait=10.0)
-    assert pods(scene) == ()
+    before = scenario.node.revision
+    scenario.carry_out(scenario.write(record=replace(record, paused=True)), wait=10.0)
+    assert pods(scenario) == ()
     writers = [
-        each.manager
-        for each in scene.stage.journal().revisions or ()
-        if each.kind == "Node" and each.revision > int(before)
+        revision.manager
+        for revision in scenario.stage.journal().revisions or ()
+        if revision.kind == "Node" and revision.revision > int(before)
     ]
     assert "sluice-discovery" in writers
-    scene.carry_out(scene.write(record=record), wait=10.0)
-    assert [pod.exemption for pod in pods(scene)] == [EvictionExemption.OPERAND]
-
-
-def test_a_kubelet_that_is_cut_off_lets_nothing_leave() -> None:
-    scene = scene_of(Tenant(name="train", stop_seconds=2.0))
-    scene.faults.disconnect_kubelet(NODE, 60.0)
-    evict(scene)
-    scene.advance(30)
-    assert [pod.deleting for pod in pods(scene)] == [True]
-    scene.advance(40)
-    assert pods(scene) == ()
+    scenario.carry_out(scenario.write(record=record), wait=10.0)
+    assert [pod.exemption for pod in pods(scenario)] == [EvictionExemption.OPERAND]
 
 
 def test_pods_of_a_finished_node_are_not_watched() -> None:
-    scene = StageScenario(tenants=(Tenant(name="web"),))
-    assert scene.node.pods is None
-    assert scene.node.usage is not None
-    assert [use.gpus for use in scene.node.usage.pods] == [1]
+    scenario = StageScenario(tenants=(Tenant(name="web"),))
+    assert scenario.node.pods is None
+    assert scenario.node.usage is not None
+    assert [use.gpus for use in scenario.node.usage.pods] == [1]

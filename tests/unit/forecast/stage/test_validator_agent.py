@@ -4,124 +4,132 @@ import pytest
 
 from libs.contracts.commands import Idle, Quiesce, Validate
 from libs.contracts.reports import Evidence, Outcome
-from libs.forecast.world import VALIDATION_STEPS, SteadyWorld, ValidationEnd, WorldOverride
+from libs.forecast.world import VALIDATION_STEPS, ValidationEnd
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, OLD_LABEL, StageScenario
 
 VALIDATE = Validate(label=OLD_LABEL)
 
 
-def proof(scene: StageScenario) -> Evidence:
-    found = scene.node.evidence
+def evidence_of(scenario: StageScenario) -> Evidence:
+    found = scenario.node.evidence
     assert found is not None
     return found
 
 
-def phases(scene: StageScenario) -> list[str]:
+def phases(scenario: StageScenario) -> list[str]:
     found: list[str] = []
-    while scene.node.evidence is None:
-        progress = scene.node.components["validator"].progress
+    while scenario.node.evidence is None:
+        progress = scenario.node.components["validator"].progress
         if progress is not None and progress.phase not in found:
             found.append(progress.phase)
-        scene.stage.advance()
+        scenario.stage.advance()
     return found
 
 
 def test_evidence_names_the_validated_driver() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.slot("validator", VALIDATE))
-    scene.advance(30)
-    said, node = proof(scene), scene.node
+    scenario = StageScenario()
+    scenario.carry_out(scenario.slot("validator", VALIDATE))
+    scenario.advance(30)
+    evidence, node = evidence_of(scenario), scenario.node
     (pod,) = node.driver_pods
-    assert scene.result("validator").outcome is Outcome.DONE
-    assert (said.passed, said.order, said.label) == (True, (2, 1), OLD_LABEL)
-    assert (said.node_uid, said.boot_id, said.kernel) == (node.uid, node.boot_id, node.kernel)
-    assert (said.driver_pod_uid, said.driver_started) == (pod.uid, pod.started)
+    assert scenario.result("validator").outcome is Outcome.DONE
+    assert (evidence.passed, evidence.order, evidence.label) == (True, (2, 1), OLD_LABEL)
+    assert (evidence.node_uid, evidence.boot_id, evidence.kernel) == (
+        node.uid,
+        node.boot_id,
+        node.kernel,
+    )
+    assert (evidence.driver_pod_uid, evidence.driver_started) == (pod.uid, pod.started)
     assert node.loaded is not None
-    assert (said.driver_digest, said.driver_version) == (pod.install_digest, node.loaded.version)
-    assert tuple(step.name for step in said.steps) == VALIDATION_STEPS
+    assert (evidence.driver_digest, evidence.driver_version) == (
+        pod.install_digest,
+        node.loaded.version,
+    )
+    assert tuple(step.name for step in evidence.steps) == VALIDATION_STEPS
 
 
 def test_progress_names_the_last_step_that_passed() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.slot("validator", VALIDATE), wait=0.0)
-    assert phases(scene) == ["begun", "driver", "toolkit", "cuda"]
+    scenario = StageScenario()
+    scenario.carry_out(scenario.slot("validator", VALIDATE), wait=0.0)
+    assert phases(scenario) == ["begun", "driver", "toolkit", "cuda"]
 
 
 @pytest.mark.parametrize("step", VALIDATION_STEPS)
 def test_a_step_that_fails_is_named(step: str) -> None:
-    scene = StageScenario(
+    scenario = StageScenario(
         world=SteadyWorld(overrides=(WorldOverride(validation=ValidationEnd(8.0, step)),))
     )
-    scene.carry_out(scene.slot("validator", VALIDATE))
-    scene.advance(30)
-    result, said = scene.result("validator"), proof(scene)
+    scenario.carry_out(scenario.slot("validator", VALIDATE))
+    scenario.advance(30)
+    result, evidence = scenario.result("validator"), evidence_of(scenario)
     assert (result.outcome, result.code) == (Outcome.FAILED, step)
-    assert not said.passed
-    assert [each.name for each in said.steps if not each.passed] == [step]
+    assert not evidence.passed
+    assert [check.name for check in evidence.steps if not check.passed] == [step]
 
 
-def test_a_driver_that_is_not_there_fails_at_once() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.slot("validator", Validate(label=NEW_LABEL)))
-    result = scene.result("validator")
+def test_a_missing_driver_fails_at_once() -> None:
+    scenario = StageScenario()
+    scenario.carry_out(scenario.slot("validator", Validate(label=NEW_LABEL)))
+    result = scenario.result("validator")
     assert (result.outcome, result.code) == (Outcome.FAILED, "driver")
-    assert not proof(scene).passed
+    assert not evidence_of(scenario).passed
 
 
-def test_a_driver_that_restarted_meanwhile_is_not_proven() -> None:
-    scene = StageScenario(world=SteadyWorld(validation_seconds=100.0))
-    scene.carry_out(scene.slot("validator", VALIDATE))
-    scene.people.crash_driver(NODE)
-    scene.advance(200)
-    assert scene.node.driver_pods[0].ready
-    assert scene.result("validator").code == "driver"
-    assert not proof(scene).passed
+def test_a_driver_that_restarts_during_its_validation_is_not_proven() -> None:
+    scenario = StageScenario(world=SteadyWorld(validation_seconds=100.0))
+    scenario.carry_out(scenario.slot("validator", VALIDATE))
+    scenario.users.crash_driver(NODE)
+    scenario.advance(200)
+    assert scenario.node.driver_pods[0].ready
+    assert scenario.result("validator").code == "driver"
+    assert not evidence_of(scenario).passed
 
 
-def test_the_step_of_the_plugin_waits_for_the_plugin() -> None:
-    scene = StageScenario()
-    scene.carry_out(scene.slot("plugin", Quiesce()), wait=2.0)
-    scene.carry_out(scene.slot("validator", VALIDATE))
-    scene.advance(100)
-    progress = scene.node.components["validator"].progress
+def test_the_plugin_step_waits_for_a_quiesced_plugin() -> None:
+    scenario = StageScenario()
+    scenario.carry_out(scenario.slot("plugin", Quiesce()), wait=2.0)
+    scenario.carry_out(scenario.slot("validator", VALIDATE))
+    scenario.advance(100)
+    progress = scenario.node.components["validator"].progress
     assert progress is not None
     assert progress.phase == "cuda"
-    assert scene.node.evidence is None
-    scene.carry_out(scene.slot("plugin", Idle(), op=2))
-    scene.advance(10)
-    assert proof(scene).passed
+    assert scenario.node.evidence is None
+    scenario.carry_out(scenario.slot("plugin", Idle(), op=2))
+    scenario.advance(10)
+    assert evidence_of(scenario).passed
 
 
-def test_a_validation_that_hangs_ends_when_it_is_replaced() -> None:
-    scene = StageScenario(
+def test_a_hanging_validation_ends_when_it_is_superseded() -> None:
+    scenario = StageScenario(
         world=SteadyWorld(overrides=(WorldOverride(validation=ValidationEnd(None)),))
     )
-    scene.carry_out(scene.slot("validator", VALIDATE))
-    scene.advance(1000)
-    assert scene.node.evidence is None
-    assert scene.machine.agents["validator"].holds_devices
-    scene.carry_out(scene.slot("validator", Idle(), op=2))
-    assert scene.result("validator").order == (2, 2)
-    assert not scene.machine.agents["validator"].holds_devices
+    scenario.carry_out(scenario.slot("validator", VALIDATE))
+    scenario.advance(1000)
+    assert scenario.node.evidence is None
+    assert scenario.machine.agents["validator"].holds_devices
+    scenario.carry_out(scenario.slot("validator", Idle(), op=2))
+    assert scenario.result("validator").order == (2, 2)
+    assert not scenario.machine.agents["validator"].holds_devices
 
 
-def test_after_a_restart_of_the_validator_it_validates_once_more_and_ends_once() -> None:
-    scene = StageScenario(world=SteadyWorld(validation_seconds=40.0))
-    scene.carry_out(scene.slot("validator", VALIDATE))
-    scene.advance(20)
-    scene.faults.restart_agent(NODE, "validator")
-    scene.advance(100)
-    assert proof(scene).passed
-    ends = [each for each in scene.stage.journal().entries or () if each.result
-            and each.component == "validator" and each.token == 2]  # fmt: skip
+def test_a_restarted_validator_repeats_the_validation_and_ends_it_once() -> None:
+    scenario = StageScenario(world=SteadyWorld(validation_seconds=40.0))
+    scenario.carry_out(scenario.slot("validator", VALIDATE))
+    scenario.advance(20)
+    scenario.faults.restart_agent(NODE, "validator")
+    scenario.advance(100)
+    assert evidence_of(scenario).passed
+    ends = [entry for entry in scenario.stage.journal().entries or () if entry.result
+            and entry.component == "validator" and entry.token == 2]  # fmt: skip
     assert len(ends) == 1
 
 
 def test_evidence_of_an_earlier_boot_is_not_shown() -> None:
-    scene = StageScenario(world=SteadyWorld(boot_seconds=5.0))
-    scene.carry_out(scene.slot("validator", VALIDATE))
-    scene.advance(30)
-    assert scene.node.evidence is not None
-    scene.faults.reboot(NODE)
-    scene.advance(60)
-    assert scene.node.evidence is None
+    scenario = StageScenario(world=SteadyWorld(boot_seconds=5.0))
+    scenario.carry_out(scenario.slot("validator", VALIDATE))
+    scenario.advance(30)
+    assert scenario.node.evidence is not None
+    scenario.faults.reboot(NODE)
+    scenario.advance(60)
+    assert scenario.node.evidence is None

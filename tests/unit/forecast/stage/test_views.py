@@ -1,108 +1,71 @@
-"""Views: what is seen, what is held back, and that only what changed is made anew."""
+"""Views: what they show and freeze, and that only changed ones are rebuilt."""
 
-from libs.contracts.commands import Quiesce
 from libs.contracts.node import NodeRecord
-from libs.forecast.stage import Stage, StageNodeSpec
-from libs.forecast.world import SteadyWorld
 from libs.rollout.decision import Decision
-from libs.rollout.views.fleet import SourceState
 from libs.rollout.views.node import MalformedAnnotation
+from libs.testing.stage import SimulatedStage, StageNodeSpec
+from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.forecast.stage.scenario import NODE, START, StageScenario
 from tests.unit.rollout.builders import OLD, POOL, pool
 
 
 def test_unchanged_views_are_the_same_objects() -> None:
     plans = [StageNodeSpec(name=name, pool=POOL, target=OLD) for name in ("n1", "n2")]
-    stage = Stage([pool(rollout=None)], plans, world=SteadyWorld(), start=START)
+    stage = SimulatedStage([pool(rollout=None)], plans, world=SteadyWorld(), start=START)
     before = stage.fleet()
-    scene = StageScenario()
-    scene.stage = stage
-    scene.carry_out(scene.write(state="upgrade-required"))
+    scenario = StageScenario()
+    scenario.stage = stage
+    scenario.carry_out(scenario.write(state="upgrade-required"))
     after = stage.fleet()
     assert after.nodes["n2"] is before.nodes["n2"]
     assert after.nodes["n1"] is not before.nodes["n1"]
     assert after.pools[POOL] is before.pools[POOL]
-    assert before.nodes["n1"].state == "upgrade-done", "an earlier fleet stays what it was"
+    assert before.nodes["n1"].state == "upgrade-done", "an earlier fleet is immutable"
 
 
 def test_changes_are_returned_once() -> None:
-    scene = StageScenario()
-    assert [node.name for node in scene.stage.pop_view_update().nodes] == [NODE]
-    assert scene.stage.pop_view_update() == ((), (), ())
-    scene.people.cordon(NODE)
-    assert [node.cordoned for node in scene.stage.pop_view_update().nodes] == [True]
-    scene.people.delete_node(NODE)
-    assert scene.stage.pop_view_update().nodes_gone == (NODE,)
+    scenario = StageScenario()
+    assert [node.name for node in scenario.stage.pop_view_update().nodes] == [NODE]
+    assert scenario.stage.pop_view_update() == ((), (), ())
+    scenario.users.cordon(NODE)
+    assert [node.cordoned for node in scenario.stage.pop_view_update().nodes] == [True]
+    scenario.users.delete_node(NODE)
+    assert scenario.stage.pop_view_update().nodes_gone == (NODE,)
 
 
-def test_a_record_that_cannot_be_read_says_why() -> None:
-    scene = StageScenario()
-    assert isinstance(scene.node.record, NodeRecord)
-    scene.people.set_record(NODE, "nonsense")
-    assert isinstance(scene.node.record, MalformedAnnotation)
-    scene.people.set_record(NODE, None)
-    assert scene.node.record is None
+def test_an_unreadable_record_is_reported_as_malformed() -> None:
+    scenario = StageScenario()
+    assert isinstance(scenario.node.record, NodeRecord)
+    scenario.users.set_record(NODE, "nonsense")
+    assert isinstance(scenario.node.record, MalformedAnnotation)
+    scenario.users.set_record(NODE, None)
+    assert scenario.node.record is None
 
 
 def test_a_frozen_source_shows_old_state_and_becomes_stale() -> None:
-    scene = StageScenario()
-    scene.faults.freeze("nodes")
-    scene.people.cordon(NODE)
-    scene.advance(50)
-    assert not scene.node.cordoned
-    now = scene.stage.instant()
+    scenario = StageScenario()
+    scenario.faults.freeze("nodes")
+    scenario.users.cordon(NODE)
+    scenario.advance(50)
+    assert not scenario.node.cordoned
+    now = scenario.stage.instant()
     assert now.at - now.visibility.sources["nodes"].proved == 50
     assert now.at == now.visibility.sources["pods"].proved
-    scene.faults.unfreeze("nodes")
-    assert scene.node.cordoned
-    assert scene.stage.instant().visibility.sources["nodes"].proved == scene.stage.now
-
-
-def test_a_write_updates_a_frozen_view() -> None:
-    scene = StageScenario()
-    scene.faults.freeze("nodes")
-    scene.carry_out(scene.write(state="upgrade-required"))
-    assert scene.node.state == "upgrade-required"
-
-
-def test_reports_that_hang_show_slots_that_we_wrote() -> None:
-    scene = StageScenario()
-    scene.faults.freeze("reports")
-    scene.carry_out(scene.slot("plugin", Quiesce()), wait=5.0)
-    seen = scene.node.components["plugin"]
-    assert seen.slot is not None
-    assert (seen.slot.token, seen.result and seen.result.token) == (2, 1)
+    scenario.faults.unfreeze("nodes")
+    assert scenario.node.cordoned
+    assert scenario.stage.instant().visibility.sources["nodes"].proved == scenario.stage.now
 
 
 def test_a_probe_refreshes_a_quiet_source() -> None:
-    scene = StageScenario()
-    scene.faults.mute_source("pods")
-    scene.people.cordon(NODE)
-    scene.advance(30)
-    source = scene.stage.instant().visibility.sources["pods"]
+    scenario = StageScenario()
+    scenario.faults.mute_source("pods")
+    scenario.users.cordon(NODE)
+    scenario.advance(30)
+    source = scenario.stage.instant().visibility.sources["pods"]
     assert source.proved == START
-    assert source.revision == scene.node.revision, "what happens is shown all the same"
-    scene.stage.carry_out(Decision(probes=("pods",)))
-    scene.advance(1)
-    source = scene.stage.instant().visibility.sources["pods"]
+    assert source.revision == scenario.node.revision, "the view still shows the change"
+    scenario.stage.carry_out(Decision(probes=("pods",)))
+    scenario.advance(1)
+    source = scenario.stage.instant().visibility.sources["pods"]
     assert source.proved == source.probed
     assert source.proved > START + 30
-
-
-def test_one_that_hangs_does_not() -> None:
-    scene = StageScenario()
-    scene.faults.freeze("nodes")
-    scene.advance(30)
-    scene.stage.carry_out(Decision(probes=("nodes",)))
-    scene.advance(1)
-    source = scene.stage.instant().visibility.sources["nodes"]
-    assert source == SourceState(proved=START, revision=source.revision, probed=source.probed)
-    assert source.probed is not None
-
-
-def test_the_instant_has_the_epoch_of_its_leader() -> None:
-    scene = StageScenario()
-    assert scene.stage.instant().epoch == scene.stage.epoch
-    assert scene.stage.instant(7).epoch == 7
-    scene.faults.foreign_operator("gpu-operator")
-    assert scene.stage.instant().visibility.foreign_operator == "gpu-operator"

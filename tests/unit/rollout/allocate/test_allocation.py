@@ -58,20 +58,20 @@ def test_all_starts_of_a_round_are_one_write() -> None:
 def test_grants_go_by_rank_across_queues() -> None:
     """The second node is cordoned already, which puts it into another queue."""
     nodes = [candidate("a"), candidate("b", cordoned=True), candidate("c")]
-    where = open_pool(upgrade={"max_parallel_upgrades": 2}, record=of_target(), base=3)
-    assert decided(where, *nodes).rollouts[0].granted == ("b",)
-    wide = open_pool(
+    pool_view = open_pool(upgrade={"max_parallel_upgrades": 2}, record=of_target(), base=3)
+    assert decided(pool_view, *nodes).rollouts[0].granted == ("b",)
+    wide_pool = open_pool(
         upgrade={"max_parallel_upgrades": 2, "max_unavailable": "100%"}, record=of_target(), base=3
     )
-    assert decided(wide, *nodes).rollouts[0].granted == ("a", "b")
+    assert decided(wide_pool, *nodes).rollouts[0].granted == ("a", "b")
 
 
 def test_a_blocked_queue_does_not_block_the_next() -> None:
     nodes = [candidate("a"), candidate("b", cordoned=True)]
-    none = open_pool(
+    closed_pool = open_pool(
         upgrade={"max_parallel_upgrades": 0, "max_unavailable": 1}, record=of_target(), base=2
     )
-    decision = decided(none, *nodes)
+    decision = decided(closed_pool, *nodes)
     assert decision.rollouts[0].granted == ("b",)
     assert code_of(decision, "a") is WaitCode.BUDGET
 
@@ -80,8 +80,8 @@ def test_the_next_token_exceeds_all_known_tokens() -> None:
     assert next_token(node("n")) == 1
     assert next_token(required("n")) == TOKEN + 1
     assert next_token(node("n", lease=lease("n", token=30))) == 31
-    heard = component(highest_order=Order(40, 2))
-    assert next_token(node("n", components={"driver": heard})) == 41
+    last_beat = component(highest_order=Order(40, 2))
+    assert next_token(node("n", components={"driver": last_beat})) == 41
     part = component(command(Idle(), node="n", order=(50, 1)), highest_order=Order(0, 0))
     assert next_token(node("n", components={"driver": part})) == 51
     of_another = component(command(Idle(), node="other", order=(60, 1)), highest_order=Order(0, 0))
@@ -89,38 +89,38 @@ def test_the_next_token_exceeds_all_known_tokens() -> None:
 
 
 def test_nodes_of_a_queue_share_one_wait() -> None:
-    none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
-    waits = decided(none, *candidates(50)).waits
+    closed_pool = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
+    waits = decided(closed_pool, *candidates(50)).waits
     assert len({id(wait) for wait in waits.values()}) == 1
     assert "maxUnavailable is 0" in waits["node-00"].detail
     assert waits["node-00"].who != NO_ACTION_NEEDED
 
 
 def test_a_wait_dates_from_the_change_of_its_code() -> None:
-    none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
-    first = decided(none, candidate("node-1")).waits["node-1"]
+    closed_pool = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
+    first = decided(closed_pool, candidate("node-1")).waits["node-1"]
     before = replace(first, since=NOW - 500, detail="what it was then")
-    again = decided(none, candidate("node-1", last_wait=before)).waits["node-1"]
-    assert again == replace(first, since=NOW - 500)
+    same_code = decided(closed_pool, candidate("node-1", last_wait=before)).waits["node-1"]
+    assert same_code == replace(first, since=NOW - 500)
     other = replace(before, code=WaitCode.PROOF)
-    assert decided(none, candidate("node-1", last_wait=other)).waits["node-1"].since == NOW
+    assert decided(closed_pool, candidate("node-1", last_wait=other)).waits["node-1"].since == NOW
 
 
 def test_nodes_that_use_the_budget_are_named() -> None:
-    away = [checked(node(f"away-{n}", ready=False)) for n in range(5)]
+    not_ready = [checked(node(f"away-{n}", ready=False)) for n in range(5)]
     pool = open_pool(upgrade={**ALL, "max_unavailable": 2}, record=of_target(), base=9)
-    detail = decided(pool, candidate("node-1"), *away).waits["node-1"].detail
+    detail = decided(pool, candidate("node-1"), *not_ready).waits["node-1"].detail
     assert {"2", "5"} <= set(detail.split())
     assert "away-0 (not ready), away-1 (not ready), away-2 (not ready) and 2 more" in detail
 
 
 def proving_pool(count: int, **changes: object) -> tuple[PoolView, list[NodeView]]:
     nodes = [in_flight_node(name=f"busy-{n}") for n in range(count)]
-    places = {
+    flights = {
         view.uid: entry(view, token=TOKEN, since=NOW - 90 + n) for n, view in enumerate(nodes)
     }
     result = TargetRecord(threshold=3, **changes)  # type: ignore[arg-type]
-    return open_pool(upgrade=ALL, record=result, base=9, in_flight=places), nodes
+    return open_pool(upgrade=ALL, record=result, base=9, in_flight=flights), nodes
 
 
 @pytest.mark.parametrize(
@@ -145,16 +145,8 @@ def test_the_number_of_failures_is_reported() -> None:
     ("upgrade", "record", "expected"),
     [
         ({}, TargetRecord(threshold=1), ""),
-        (
-            {"max_parallel_upgrades": 1},
-            of_target(),
-            "maxParallelUpgrades",
-        ),
-        (
-            {"max_unavailable": 1},
-            of_target(),
-            "unavailable",
-        ),
+        ({"max_parallel_upgrades": 1}, of_target(), "maxParallelUpgrades"),
+        ({"max_unavailable": 1}, of_target(), "unavailable"),
     ],
 )
 def test_starts_of_the_same_write_are_named_as_the_reason(
@@ -176,34 +168,32 @@ def test_parallel_upgrades_are_named_with_their_target() -> None:
 
 
 def test_a_bare_node_starts_although_nothing_may_be_unavailable() -> None:
-    none = open_pool(record=of_target(), upgrade={"max_unavailable": 0})
-    assert granted_to(none, checked(node("bare")), candidate("n0")) == ["bare"]
+    closed_pool = open_pool(record=of_target(), upgrade={"max_unavailable": 0})
+    assert granted_to(closed_pool, checked(node("bare")), candidate("n0")) == ["bare"]
 
 
 def test_a_pending_write_keeps_the_slot_of_its_node() -> None:
-    where = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
-    assert granted_to(where, candidate("n0"), candidate("n1")) == ["n0"]
-    assert granted_to(where, candidate("n0", write_pending=True), candidate("n1")) == []
+    pool_view = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    assert granted_to(pool_view, candidate("n0"), candidate("n1")) == ["n0"]
+    assert granted_to(pool_view, candidate("n0", write_pending=True), candidate("n1")) == []
 
 
 ONE = {"max_parallel_upgrades": 1, "max_unavailable": "100%"}
-
-
 THIRD = "target-third"
 
 
 @pytest.mark.parametrize("outside", [False, True])
 def test_a_withdrawn_entry_frees_one_slot_in_the_same_write(outside: bool) -> None:
-    back = candidate("back")
-    in_flight = {back.uid: entry(back, target=THIRD, outside=outside)}
+    returning = candidate("back")
+    in_flight = {returning.uid: entry(returning, target=THIRD, outside=outside)}
     pool = open_pool(upgrade=ONE, record=of_target(), in_flight=in_flight)
-    assert granted_to(pool, back, candidate("n1"), candidate("n2")) == ["n1"]
+    assert granted_to(pool, returning, candidate("n1"), candidate("n2")) == ["n1"]
 
 
 def test_a_withdrawn_entry_makes_no_node_unavailable() -> None:
-    back, kept = candidate("back"), candidate("kept")
+    returning, kept = candidate("back"), candidate("kept")
     upgrade = {"max_parallel_upgrades": 0, "max_unavailable": 1}
-    for waits, target, starts in ((back, THIRD, ["n1"]), (kept, NEW, list[str]())):
+    for waits, target, starts in ((returning, THIRD, ["n1"]), (kept, NEW, list[str]())):
         in_flight = {waits.uid: entry(waits, target=target)}
         pool = open_pool(upgrade=upgrade, record=of_target(), in_flight=in_flight)
         assert granted_to(pool, waits, candidate("n1"), candidate("n2")) == starts
@@ -212,10 +202,10 @@ def test_a_withdrawn_entry_makes_no_node_unavailable() -> None:
 def starts_beside_a_retargeted_node(*, outside: bool) -> list[str]:
     """Return the nodes granted on an unproven target while a node in flight is retargeted to it."""
     busy = in_flight_node(name="busy", record={"outside": outside})
-    wide = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
+    unlimited = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
     in_flight = {busy.uid: entry(busy, token=TOKEN, outside=outside)}
-    where = open_pool(upgrade=wide, base=9, in_flight=in_flight, targets=(OLD, NEW, THIRD))
-    return granted_to(replace(where, target=THIRD), busy, checked(required("n1"), target=THIRD))
+    pool_view = open_pool(upgrade=unlimited, base=9, in_flight=in_flight, targets=(OLD, NEW, THIRD))
+    return granted_to(replace(pool_view, target=THIRD), busy, checked(required("n1"), target=THIRD))
 
 
 def test_a_retargeted_node_takes_a_proof_slot() -> None:
@@ -249,17 +239,17 @@ def test_a_validation_takes_no_slot_of_any_kind() -> None:
     validated = required("n0", NEW)
     assert isinstance(validated.record, NodeRecord)
     stale = replace(validated.record, evidence=evidence(boot_id="boot-of-before", node="n0"))
-    healed = required_again(failed("n1", OLD))
+    recovered = required_again(failed("n1", OLD))
     pool = open_pool(upgrade=ONE, record=of_target())
-    nodes = (first(replace(validated, record=stale)), healed, candidate("n2"))
+    nodes = (first(replace(validated, record=stale)), recovered, candidate("n2"))
     assert granted_to(pool, *nodes) == ["n0", "n1", "n2"]
 
 
 def test_a_retry_takes_no_proof_slot_from_later_nodes() -> None:
-    again = first(required_again(failed("n0")))
+    retry = first(required_again(failed("n0")))
     pool = open_pool(
         upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
-        record=TargetRecord(threshold=2, failed=(again.uid,)),
+        record=TargetRecord(threshold=2, failed=(retry.uid,)),
         base=9,
     )
-    assert granted_to(pool, again, candidate("n1"), candidate("n2")) == ["n0", "n1"]
+    assert granted_to(pool, retry, candidate("n1"), candidate("n2")) == ["n0", "n1"]

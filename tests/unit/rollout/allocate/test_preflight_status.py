@@ -44,13 +44,13 @@ def test_a_few_more_nodes_are_queried_than_have_slots() -> None:
     assert code_of(decision, "node-19") is WaitCode.BUDGET
 
 
-def test_the_preflight_is_about_the_wanted_driver() -> None:
+def test_a_preflight_queries_the_wanted_driver() -> None:
     assert asked_of(decided(TWO, required("node-1")))["node-1"].label == label_of("target-new")
 
 
 def test_no_preflight_without_a_free_slot() -> None:
-    none = replace(TWO, upgrade=replace(TWO.upgrade, max_unavailable=0))
-    assert asked_of(decided(none, *never_queried(3))) == {}
+    closed_pool = replace(TWO, upgrade=replace(TWO.upgrade, max_unavailable=0))
+    assert asked_of(decided(closed_pool, *never_queried(3))) == {}
 
 
 def test_a_pending_preflight_keeps_its_slot() -> None:
@@ -70,8 +70,8 @@ def test_an_unanswered_preflight_makes_a_node_silent() -> None:
 
 
 def test_a_silent_node_is_queried_again_without_keeping_a_slot() -> None:
-    again = replace(queried("node-00", 60.0), last_wait=SILENT)
-    decision = decided(TWO, again, *candidates(3)[1:])
+    silent_node = replace(queried("node-00", 60.0), last_wait=SILENT)
+    decision = decided(TWO, silent_node, *candidates(3)[1:])
     assert sorted(asked_of(decision)) == ["node-00"]
     assert decision.rollouts[0].granted == ("node-01", "node-02")
     asked = replace(queried("node-00", 1.0), last_wait=SILENT)
@@ -89,9 +89,9 @@ def test_an_answer_is_valid_for_a_minute_and_its_label() -> None:
 
 
 def test_a_preflight_is_repeated_when_more_pods_are_to_be_removed() -> None:
-    """Its agents hold the devices open too, and its pods are listed only when it is next."""
+    """Agents hold the devices open too, and the pods of a node are listed only before its start."""
     agent = WorkloadPod(
-        namespace="sluice", name="agent", uid="pod-agent", exemption=EvictionExemption.OURS
+        namespace="sluice", name="agent", uid="pod-agent", exemption=EvictionExemption.SLUICE
     )
     found = replace(checked(required("node-00"), FINDING), pods=(agent,))
     assert found.preflight is not None
@@ -149,8 +149,8 @@ def test_no_preflight_in_a_pause() -> None:
 
 def test_a_query_being_written_keeps_its_slot() -> None:
     nodes = never_queried(9)
-    sent = [replace(view, write_pending=True) for view in nodes[: 2 + PREFLIGHTS_AHEAD]]
-    decision = decided(TWO, *sent, *nodes[2 + PREFLIGHTS_AHEAD :])
+    pending = [replace(view, write_pending=True) for view in nodes[: 2 + PREFLIGHTS_AHEAD]]
+    decision = decided(TWO, *pending, *nodes[2 + PREFLIGHTS_AHEAD :])
     assert asked_of(decision) == {}
     assert sorted(decision.waits) == [view.name for view in nodes[2 + PREFLIGHTS_AHEAD :]]
 
@@ -161,9 +161,9 @@ def test_an_answer_at_the_moment_of_the_question_counts() -> None:
 
 
 def test_no_preflight_query_while_a_write_is_pending() -> None:
-    where = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    pool_view = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
     asleep = replace(required("n1"), write_pending=True)
-    decision = decided(where, candidate("n0"), asleep, required("n2"))
+    decision = decided(pool_view, candidate("n0"), asleep, required("n2"))
     assert list(asked_of(decision)) == ["n2"]
 
 

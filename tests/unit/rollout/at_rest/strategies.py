@@ -101,7 +101,7 @@ def components(draw: st.DrawFn) -> Component:
     )
     return component(
         slot,
-        heard=draw(mostly(st.just(NOW - 500), NOW - 20)),
+        last_beat=draw(mostly(st.just(NOW - 500), NOW - 20)),
         highest_order=Order(TOKEN, draw(st.integers(0, 4))),
     )
 
@@ -154,7 +154,7 @@ CHANGES: dict[str, st.SearchStrategy[Any]] = {
             (),
             (WORKLOAD,),
             (replace(WORKLOAD, bare=True),),
-            (replace(WORKLOAD, exemption=EvictionExemption.OURS),),
+            (replace(WORKLOAD, exemption=EvictionExemption.SLUICE),),
         ]
     ),
 }
@@ -176,7 +176,7 @@ def pools(draw: st.DrawFn) -> PoolView:
     target = draw(TARGETS)
     result = pool(
         target,
-        standing={
+        constraints={
             "may_mark_required": draw(mostly(st.just(False), True)),
             "paused": draw(mostly(st.just("the brake is Pause"), "")),
             "halted": draw(mostly(st.just({target: "1 of 1 allowed failures"}), {})),

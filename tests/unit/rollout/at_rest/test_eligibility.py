@@ -57,8 +57,8 @@ def backed_off(until: float, target: str = NEW) -> NodeView:
 
 def with_component(name: str, **changes: object) -> NodeView:
     view = required()
-    held = replace(view.components[name], **changes)
-    return replace(view, components={**view.components, name: held})
+    part = replace(view.components[name], **changes)
+    return replace(view, components={**view.components, name: part})
 
 
 ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
@@ -66,12 +66,7 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
     "a lease of a person": (required(lease=lease(owner=LeaseOwner.HUMAN)), pool(), "skipped", None),
     "a lease of repair": (required(lease=lease(owner=LeaseOwner.REPAIR)), pool(), "skipped", None),
     "a lease for MIG": (required(lease=lease(owner=LeaseOwner.MIG)), pool(), "skipped", None),
-    "an unreadable lease": (
-        required(lease=MalformedAnnotation("{")),
-        pool(),
-        "skipped",
-        None,
-    ),
+    "an unreadable lease": (required(lease=MalformedAnnotation("{")), pool(), "skipped", None),
     "it was given back": (backed_off(NOW + 60), pool(), "back-off", NOW + 60),
     "it is not ready": (required(ready=False), pool(), "not-ready", None),
     "its driver agent never reported": (
@@ -92,12 +87,7 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
         "agent-silent",
         None,
     ),
-    "a bare pod": (
-        required(pods=(replace(WORK, bare=True),)),
-        pool(),
-        "preflight",
-        None,
-    ),
+    "a bare pod": (required(pods=(replace(WORK, bare=True),)), pool(), "preflight", None),
     "a pod that would lose its emptyDir": (
         required(pods=(replace(WORK, empty_dir=True),)),
         pool(),
@@ -132,12 +122,12 @@ def test_each_obstacle_has_its_wait_code(row: str) -> None:
 
 
 def test_a_foreign_operator_blocks_all_but_nodes_in_place() -> None:
-    theirs = instant(foreign_operator="gpu-operator renewed its Lease 3 s ago")
+    foreign_instant = instant(foreign_operator="gpu-operator renewed its Lease 3 s ago")
     for lagging in (node(), required(), done(target=OLD), done(driver_pods=())):
-        outcome = wait_of(step_at_rest(lagging, pool(), theirs))
+        outcome = wait_of(step_at_rest(lagging, pool(), foreign_instant))
         assert outcome.code == "foreign-operator"
         assert "renewed" in outcome.detail
-    assert step_at_rest(done(), pool(), theirs) is None
+    assert step_at_rest(done(), pool(), foreign_instant) is None
 
 
 STARTS: dict[str, tuple[NodeView, PoolView]] = {
@@ -170,7 +160,7 @@ STARTS: dict[str, tuple[NodeView, PoolView]] = {
 
 
 @pytest.mark.parametrize("case", STARTS)
-def test_what_is_no_obstacle(case: str) -> None:
+def test_conditions_that_prevent_no_start(case: str) -> None:
     node, pool = STARTS[case]
     assert isinstance(step_at_rest(node, pool, instant()), Candidate)
 
@@ -188,7 +178,7 @@ def test_a_preflight_names_the_driver_and_the_pods_to_be_removed() -> None:
             namespace="gpu", name="dcgm", uid="pod-dcgm", exemption=EvictionExemption.OPERAND
         ),
         WorkloadPod(
-            namespace="sluice", name="plugin", uid="pod-plugin", exemption=EvictionExemption.OURS
+            namespace="sluice", name="plugin", uid="pod-plugin", exemption=EvictionExemption.SLUICE
         ),
         WorkloadPod(
             namespace="x",
@@ -200,14 +190,14 @@ def test_a_preflight_names_the_driver_and_the_pods_to_be_removed() -> None:
         WorkloadPod(namespace="x", name="web", uid="pod-web", drained=True),
     )
     outcome = candidate_of(step_at_rest(required(pods=pods), pool(), instant()))
-    gone = ("pod-bare-job", "pod-dcgm", "pod-plugin", f"pod-{OLD}-node-1", "pod-train")
+    removed = ("pod-bare-job", "pod-dcgm", "pod-plugin", f"pod-{OLD}-node-1", "pod-train")
     assert outcome.check == PreflightCheck(
-        label=label_of(NEW), install_digest=install_of(NEW), removes_pods=tuple(sorted(gone))
+        label=label_of(NEW), install_digest=install_of(NEW), removes_pods=tuple(sorted(removed))
     )
-    drains = pool(upgrade={"drain": Drain(enable=True)})
-    drained = candidate_of(step_at_rest(required(pods=pods), drains, instant()))
+    drain_pool = pool(upgrade={"drain": Drain(enable=True)})
+    drained = candidate_of(step_at_rest(required(pods=pods), drain_pool, instant()))
     assert drained.check is not None
-    assert drained.check.removes_pods == tuple(sorted((*gone, "pod-web")))
+    assert drained.check.removes_pods == tuple(sorted((*removed, "pod-web")))
 
 
 def test_unknown_pods_are_taken_from_the_agent_report() -> None:
@@ -249,10 +239,10 @@ def test_the_preflight_of_a_removal_has_no_label() -> None:
 def test_skip_and_back_off_do_not_hold_up_a_validation() -> None:
     restarted = done(driver_pods=(replace(done().driver_pods[0], started=NOW - 7200),), skip=True)
     assert candidate_of(step_at_rest(restarted, pool(), instant())).operation is Operation.VALIDATE
-    alone = {"validator": component()}
+    validator_only = {"validator": component()}
     waits = wait_of(
         step_at_rest(
-            node(components={**node().components, **alone}, ready=False), pool(), instant()
+            node(components={**node().components, **validator_only}, ready=False), pool(), instant()
         )
     )
     assert waits.code == "not-ready"
@@ -266,8 +256,6 @@ def test_which_operations_need_a_preflight() -> None:
 
 
 DRAINS = Drain(enable=True)
-
-
 FORCES = PodDeletion(force=True)
 
 
@@ -290,22 +278,22 @@ FORCES = PodDeletion(force=True)
 def test_which_pods_a_preflight_counts_as_removed(
     pod: dict[str, Any], upgrade: dict[str, Any], *, goes: bool
 ) -> None:
-    there = replace(WorkloadPod(namespace="ml", name="w", uid="uid-w"), **pod)
-    view = required(pods=(there,), driver_pods=())
+    workload = replace(WorkloadPod(namespace="ml", name="w", uid="uid-w"), **pod)
+    view = required(pods=(workload,), driver_pods=())
     asked = build_check(view, pool(upgrade=upgrade), build())
     assert asked.removes_pods == (("uid-w",) if goes else ())
 
 
-def outcome_of(view: NodeView, where: PoolView | None = None) -> NodeOutcome:
-    return step_at_rest(view, where or pool(), instant())
+def outcome_of(view: NodeView, pool_view: PoolView | None = None) -> NodeOutcome:
+    return step_at_rest(view, pool_view or pool(), instant())
 
 
-def starts(view: NodeView, where: PoolView | None = None) -> Candidate:
-    return candidate_of(outcome_of(view, where))
+def starts(view: NodeView, pool_view: PoolView | None = None) -> Candidate:
+    return candidate_of(outcome_of(view, pool_view))
 
 
-def waits(view: NodeView, where: PoolView | None = None) -> Wait:
-    return wait_of(outcome_of(view, where))
+def waits(view: NodeView, pool_view: PoolView | None = None) -> Wait:
+    return wait_of(outcome_of(view, pool_view))
 
 
 @pytest.mark.parametrize(
@@ -394,7 +382,7 @@ def test_a_node_in_back_off_reports_its_cause(cause: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "lacks", "code"),
+    ("pool_view", "lacks", "code"),
     [
         (pool(), "swap", True),
         (pool(), "install", False),
@@ -404,12 +392,12 @@ def test_a_node_in_back_off_reports_its_cause(cause: str) -> None:
     ],
 )
 def test_a_start_needs_the_capabilities_of_its_method(
-    where: PoolView, lacks: str, *, code: bool
+    pool_view: PoolView, lacks: str, *, code: bool
 ) -> None:
     view = required()
     driver = view.components["driver"]
     driver = replace(driver, capabilities=driver.capabilities - {lacks})
-    outcome = outcome_of(replace(view, components={**view.components, "driver": driver}), where)
+    outcome = outcome_of(replace(view, components={**view.components, "driver": driver}), pool_view)
     assert (isinstance(outcome, Wait) and outcome.code is WaitCode.AGENT_SILENT) is code
 
 

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.contracts.reports import PodUse, Usage
+from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate
+from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode
 from libs.rollout.eligibility import choose_operation, is_restart_only
 from libs.rollout.views.machine import DriverPod, WorkloadPod
 from libs.rollout.views.node import NodeView
@@ -20,9 +21,11 @@ from tests.unit.rollout.builders import (
     NOW,
     OLD,
     VARIANT,
+    apply_step,
     build,
     done,
     driver_pod,
+    failed,
     idle_components,
     install_of,
     instant,
@@ -35,7 +38,7 @@ from tests.unit.rollout.builders import (
     with_build,
     with_record,
 )
-from tests.unit.rollout.outcomes import candidate_of, wait_of
+from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait_of
 
 GPU_POD = WorkloadPod(namespace="ml", name="train-0", uid="pod-train", gpu=True)
 LOADED = LoadedDriver(version="570.1", loaded_at=NOW - 999)
@@ -106,14 +109,14 @@ ROWS: dict[str, Case] = {
         pool(),
         Operation.TAKE_OVER,
     ),
-    "take-over: a pod with GPUs is seen": (node(pods=(GPU_POD,)), pool(), Operation.TAKE_OVER),
-    "a Node made anew over a live machine": (
+    "take-over: a pod with GPUs is listed": (node(pods=(GPU_POD,)), pool(), Operation.TAKE_OVER),
+    "a recreated Node on a running machine": (
         replace(
             done(components={}),
             components=node().components,
             record=record(node_uid="uid-of-earlier"),
         ),
-        pool(standing={"proven": frozenset({NEW})}, target=OLD),
+        pool(constraints={"proven": frozenset({NEW})}, target=OLD),
         Operation.TAKE_OVER,
     ),
     "host method": (required(), on_host(pool()), Operation.INSTALL),
@@ -147,7 +150,7 @@ ROWS: dict[str, Case] = {
         replace(pool(), key="nvidiadriver-a"),
         Operation.UPGRADE,
     ),
-    "failed before its label moved, and tried again": (
+    "failed before its label moved, and retried": (
         unproven(required()),
         pool(),
         Operation.UPGRADE,
@@ -181,7 +184,7 @@ UNKNOWN: dict[str, NodeView] = {
 
 
 @pytest.mark.parametrize("case", UNKNOWN)
-def test_unknown_is_not_absent(case: str) -> None:
+def test_unknown_modules_or_pods_are_not_treated_as_absent(case: str) -> None:
     assert wait_of(step_at_rest(UNKNOWN[case], pool(), instant())).code == WaitCode.AGENT_SILENT
 
 
@@ -204,33 +207,145 @@ def record_of(view: NodeView) -> NodeRecord:
     return view.record
 
 
-OURS = LoadedDriver(version="1", loaded_at=NOW - 5)
-
-
-THEIRS = replace(OURS, preinstalled=True)
+OUR_DRIVER = LoadedDriver(version="1", loaded_at=NOW - 5)
+OTHER_DRIVER = replace(OUR_DRIVER, preinstalled=True)
 
 
 @pytest.mark.parametrize(
     ("label", "loaded", "pods", "expected"),
     [
-        (label_of(OLD), OURS, (), Operation.REMOVE),
-        (label_of(OLD), THEIRS, (driver_pod(OLD),), Operation.REMOVE),
-        (label_of(OLD), THEIRS, (), Operation.VALIDATE),
-        ("", OURS, (), Operation.VALIDATE),
-        (LABEL, OURS, (driver_pod(NEW),), Operation.VALIDATE),
+        (label_of(OLD), OUR_DRIVER, (), Operation.REMOVE),
+        (label_of(OLD), OTHER_DRIVER, (driver_pod(OLD),), Operation.REMOVE),
+        (label_of(OLD), OTHER_DRIVER, (), Operation.VALIDATE),
+        ("", OUR_DRIVER, (), Operation.VALIDATE),
+        (LABEL, OUR_DRIVER, (driver_pod(NEW),), Operation.VALIDATE),
     ],
 )
 def test_a_driver_of_ours_is_removed_where_drivers_are_pre_installed(
     label: str, loaded: LoadedDriver, pods: tuple[DriverPod, ...], expected: Operation
 ) -> None:
     view = done(driver_label=label, loaded=loaded, driver_pods=pods)
-    taken = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    assert choose_operation(view, record_of(view), taken, build(NEW), instant()) is expected
+    pre_installed_pool = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert (
+        choose_operation(view, record_of(view), pre_installed_pool, build(NEW), instant())
+        is expected
+    )
 
 
-@pytest.mark.parametrize(("digest", "only"), [("sha256:1", True), ("", False)])
-def test_an_unknown_digest_is_never_the_same_installation(digest: str, *, only: bool) -> None:
+@pytest.mark.parametrize(("digest", "restart_only"), [("sha256:1", True), ("", False)])
+def test_an_unknown_digest_is_never_the_same_installation(
+    digest: str, *, restart_only: bool
+) -> None:
     view = required(driver_pods=(driver_pod(OLD, install_digest=digest),))
-    assert is_restart_only(view, record_of(view), build(NEW, install_digest=digest)) is only
-    stays = with_record(view, asked=False)
-    assert not is_restart_only(stays, record_of(stays), build(OLD, install_digest=digest))
+    assert is_restart_only(view, record_of(view), build(NEW, install_digest=digest)) is restart_only
+    unasked = with_record(view, asked=False)
+    assert not is_restart_only(unasked, record_of(unasked), build(OLD, install_digest=digest))
+
+
+# Nodes that are to have no driver of ours (docs/states.md#v-remove).
+
+
+GONE = replace(pool(), gone=True)
+ELSEWHERE = "nvidiadriver-a"
+
+REMOVED = {
+    "done, and excluded": done(excluded=True),
+    "done, and of another pool": done(pool=ELSEWHERE),
+    "done, and of no pool": done(pool=""),
+    "stamped": required(excluded=True),
+    "failed": failed(excluded=True),
+    "its label was stripped, and its driver may be there": done(
+        excluded=True, driver_label="", components=idle_components()
+    ),
+    "a label of ours, and no record": done(excluded=True, record=None, state="", field_managers={}),
+}
+
+
+@pytest.mark.parametrize("case", REMOVED)
+def test_a_driver_of_ours_is_removed_by_an_operation(case: str) -> None:
+    outcome = candidate_of(step_at_rest(REMOVED[case], pool(), instant()))
+    assert (outcome.operation, outcome.label) == (Operation.REMOVE, "")
+
+
+@pytest.mark.parametrize("skipped", [done(excluded=True, skip=True), done(pool="", ready=False)])
+def test_a_removal_waits_like_any_other_start(skipped: NodeView) -> None:
+    assert wait_of(step_at_rest(skipped, pool(), instant())).code in {"skipped", "not-ready"}
+
+
+def test_without_a_driver_our_fields_are_removed_at_once() -> None:
+    stamped = required(
+        excluded=True,
+        driver_label="",
+        record=record(state="upgrade-required", label=""),
+        components=idle_components(),
+        driver_pods=(),
+    )
+    step = step_of(step_at_rest(stamped, pool(), instant()))
+    write = only_action(step, WriteNode)
+    assert write.applied == NodeApplyConfiguration()
+    left = apply_step(stamped, step)
+    assert (left.state, left.record) == ("", None)
+    assert step_at_rest(left, pool(), instant()) is None
+
+
+@pytest.mark.parametrize(
+    ("view", "pool"),
+    [
+        (node(excluded=True), pool()),
+        (node(pool=""), pool()),
+        (node(excluded=True, state="upgrade-done"), pool()),
+        (node(pool=""), GONE),
+        (node(), GONE),
+    ],
+    ids=[
+        "excluded",
+        "of no pool",
+        "of another operator",
+        "its policy is gone",
+        "selected by a policy that is gone",
+    ],
+)
+def test_a_node_without_anything_of_ours_needs_nothing(view: NodeView, pool: PoolView) -> None:
+    assert step_at_rest(view, pool, instant()) is None
+
+
+def test_a_failed_removal_is_retried_as_often_as_the_strategy_allows() -> None:
+    broken = failed(excluded=True, driver_label="")
+    broken = with_record(broken, operation=Operation.REMOVE, target="", label="")
+    outcome = wait_of(
+        step_at_rest(broken, replace(pool(), strategy=StrategySpec(retries=0)), instant())
+    )
+    assert outcome.code == "failed"
+    step = step_of(step_at_rest(broken, pool(), instant()))
+    next_candidate = candidate_of(step_at_rest(apply_step(broken, step), pool(), instant()))
+    assert next_candidate.operation is Operation.REMOVE
+
+
+@pytest.mark.parametrize(
+    "view",
+    [done(), done(pool=""), required(), failed(), done(excluded=True), done(target=OLD)],
+    ids=["done", "of no pool", "stamped", "failed", "excluded", "another target"],
+)
+def test_nothing_starts_for_a_deleted_policy(view: NodeView) -> None:
+    assert wait_of(step_at_rest(view, GONE, instant())).code == "policy-gone"
+
+
+def wait_at_rest(view: NodeView, pool_view: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, pool_view or pool(), instant()))
+
+
+@pytest.mark.parametrize("cause", ["busy: pid 1", ""])
+def test_a_failed_removal_reports_its_cause(cause: str) -> None:
+    view = with_record(failed(excluded=True), operation=Operation.REMOVE, cause=cause, attempt=9)
+    detail = wait_at_rest(view).detail
+    assert cause in detail
+    assert detail == detail.strip() != ""
+
+
+@pytest.mark.parametrize(("label", "removed"), [(label_of(OLD), True), ("", False)])
+def test_a_driver_label_alone_requires_a_removal(label: str, *, removed: bool) -> None:
+    components = idle_components()
+    view = required(excluded=True, driver_label=label, components=components)
+    view = with_record(view, evidence=None, started=False)
+    outcome = step_at_rest(view, pool(), instant())
+    assert isinstance(outcome, Candidate if removed else Step)

@@ -101,15 +101,19 @@ def test_an_old_restart_is_validated_but_not_counted() -> None:
 
 
 def test_three_restarts_within_an_hour_are_too_many() -> None:
-    known = (NOW - 3000, NOW - 2000, NOW - 1000)
+    earlier_restarts = (NOW - 3000, NOW - 2000, NOW - 1000)
     outcome = wait_of(
-        step_at_rest(restarted(at=NOW - 1000, known=known, trouble="it crashed"), pool(), instant())
+        step_at_rest(
+            restarted(at=NOW - 1000, known=earlier_restarts, trouble="it crashed"),
+            pool(),
+            instant(),
+        )
     )
     assert (outcome.code, outcome.until) == ("driver-restarting", NOW - 3000 + HOUR)
     assert "restarted 3 times" in outcome.detail
     assert outcome.detail.endswith(": it crashed")
     over = instant(NOW + 601)
-    node = restarted(at=NOW - 1000, known=known)
+    node = restarted(at=NOW - 1000, known=earlier_restarts)
     alive = {name: replace(part, silent_at=NOW + HOUR) for name, part in node.components.items()}
     assert step_at_rest(replace(node, components=alive), pool(), over) == AGAIN
 
@@ -133,7 +137,7 @@ def test_a_module_reload_on_a_host_is_a_restart() -> None:
     assert step_at_rest(apply_step(node, step), on_host(pool()), instant()) == AGAIN
 
 
-# What a node waits for until its driver is back by itself.
+# Waits of a done node until its driver has restarted.
 
 OVERDUE = NOW - DRIVER_START
 SINCE_A_BOOT = NOW - 5
@@ -181,9 +185,9 @@ def test_a_driver_has_the_start_limit_before_it_is_overdue() -> None:
     outcome = wait_of(step_at_rest(starting, pool(), instant()))
     assert outcome.code == "driver-start"
     assert (outcome.until, outcome.who) == (SINCE_A_BOOT + DRIVER_START, NO_ACTION_NEEDED)
-    late = wait_of(step_at_rest(starting, pool(), instant(SINCE_A_BOOT + DRIVER_START)))
-    assert late.until is None
-    assert late.who != NO_ACTION_NEEDED
+    overdue = wait_of(step_at_rest(starting, pool(), instant(SINCE_A_BOOT + DRIVER_START)))
+    assert overdue.until is None
+    assert overdue.who != NO_ACTION_NEEDED
 
 
 @pytest.mark.parametrize("case", WAITS)
@@ -201,7 +205,7 @@ def test_on_a_host_unknown_modules_are_not_unloaded() -> None:
 
 
 def test_a_validation_waits_for_a_silent_validator() -> None:
-    deaf = {**idle_components(proven=label_of(NEW)), "validator": component(heard=NOW - 200)}
+    deaf = {**idle_components(proven=label_of(NEW)), "validator": component(last_beat=NOW - 200)}
     node = replace(restarted(at=NOW - 2 * HOUR), components=deaf)
     settled = step_of(step_at_rest(node, pool(), instant()))
     outcome = wait_of(step_at_rest(apply_step(node, settled), pool(), instant()))
@@ -212,8 +216,8 @@ def test_a_validation_waits_for_a_missing_target() -> None:
     assert wait_of(step_at_rest(restarted(), pool(targets=()), instant())).code == "target-missing"
 
 
-def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
-    return wait_of(step_at_rest(view, where or pool(), instant()))
+def wait_at_rest(view: NodeView, pool_view: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, pool_view or pool(), instant()))
 
 
 @pytest.mark.parametrize(
@@ -236,8 +240,7 @@ def test_a_driver_that_is_briefly_not_ready_has_not_restarted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "expected"),
-    [("", "hour"), ("CrashLoopBackOff", ": CrashLoopBackOff")],
+    ("trouble", "expected"), [("", "hour"), ("CrashLoopBackOff", ": CrashLoopBackOff")]
 )
 def test_a_restarting_driver_reports_its_trouble(trouble: str, expected: str) -> None:
     restarts = (NOW - 3.0, NOW - 2.0, NOW - 1.0)
@@ -248,7 +251,7 @@ def test_a_restarting_driver_reports_its_trouble(trouble: str, expected: str) ->
 
 def test_a_pre_installed_driver_is_validated_in_a_new_kernel() -> None:
     view = done(kernel="6.9", driver_pods=())
-    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    assert candidate_of(step_at_rest(view, where, instant())).operation is Operation.VALIDATE
+    pool_view = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert candidate_of(step_at_rest(view, pool_view, instant())).operation is Operation.VALIDATE
     stamped = step_of(step_at_rest(done(kernel="6.9"), pool(), instant()))
     assert "6.9" in stamped.because

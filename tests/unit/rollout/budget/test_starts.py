@@ -48,7 +48,7 @@ def test_the_base_is_set_anew_when_a_complete_rollout_reopens() -> None:
     pool = open_pool(upgrade=ALL, record=of_target(), base=100, phase=RolloutPhase.COMPLETE)
     assert written(decided(pool, *candidates(10))).base == 10
     nodes = [*candidates(1), *(done(f"done-{n}") for n in range(9))]
-    paused = replace(pool, held=("no such image",))
+    paused = replace(pool, errors=("no such image",))
     status = written(decided(paused, *nodes))
     assert (status.base, status.phase) == (0, RolloutPhase.PROVEN)
 
@@ -57,8 +57,8 @@ def test_joined_nodes_raise_the_limit_only_when_done() -> None:
     bare = [checked(node(f"bare-{n}")) for n in range(10)]
     pool = open_pool(upgrade=ALL, record=of_target(), base=10)
     assert decided(pool, *candidates(10), *bare).budgets[pool.key].limit == 3
-    there = [done(f"done-{n}") for n in range(10)]
-    status = written(decided(pool, *candidates(10), *there))
+    done_nodes = [done(f"done-{n}") for n in range(10)]
+    status = written(decided(pool, *candidates(10), *done_nodes))
     assert (status.base, status.counts.limit) == (20, 3)
 
 
@@ -67,12 +67,12 @@ def test_an_unavailable_node_costs_only_a_parallel_slot() -> None:
         candidate("cordoned", cordoned=True),
         checked(replace(without_driver(candidate("gate-shut")), revision="51")),
     ]
-    none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
-    assert granted_to(none, *nodes, candidate("works")) == ["cordoned", "gate-shut"]
-    where = open_pool(
+    closed_pool = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
+    assert granted_to(closed_pool, *nodes, candidate("works")) == ["cordoned", "gate-shut"]
+    pool_view = open_pool(
         upgrade={"max_parallel_upgrades": 1, "max_unavailable": 0}, record=of_target(), base=3
     )
-    assert len(granted_to(where, *nodes)) == 1
+    assert len(granted_to(pool_view, *nodes)) == 1
 
 
 def test_a_fleet_with_a_new_kernel_is_not_locked() -> None:
@@ -113,8 +113,8 @@ def test_a_node_uncordoned_midway_stays_unavailable() -> None:
 
 def test_a_first_bring_up_costs_only_a_parallel_slot() -> None:
     bare = [checked(node(f"bare-{n}")) for n in range(4)]
-    none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=4)
-    assert len(granted_to(none, *bare)) == 4
+    closed_pool = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=4)
+    assert len(granted_to(closed_pool, *bare)) == 4
     two = open_pool(
         upgrade={"max_parallel_upgrades": 2, "max_unavailable": 0}, record=of_target(), base=4
     )
@@ -150,8 +150,8 @@ def test_a_failed_node_frees_its_parallel_slot_and_stays_unavailable() -> None:
     )
     pool = replace(pool, strategy=replace(pool.strategy, retries=0))
     assert granted_to(pool, broken, candidate("node-1")) == ["node-1"]
-    narrow = replace(pool, upgrade=replace(pool.upgrade, max_unavailable=1))
-    assert granted_to(narrow, broken, candidate("node-1")) == []
+    narrow_pool = replace(pool, upgrade=replace(pool.upgrade, max_unavailable=1))
+    assert granted_to(narrow_pool, broken, candidate("node-1")) == []
 
 
 def test_a_validation_needs_neither_budget_nor_slot() -> None:
@@ -184,28 +184,28 @@ def test_an_unused_grant_counts_for_the_next() -> None:
 
 def test_grants_begin_only_as_far_as_the_current_budget_allows() -> None:
     nodes = candidates(3)
-    places = {view.uid: entry(view, since=NOW - 5) for view in nodes}
+    flights = {view.uid: entry(view, since=NOW - 5) for view in nodes}
     pool = open_pool(
-        upgrade={**ALL, "max_unavailable": 3}, record=of_target(), base=5, in_flight=places
+        upgrade={**ALL, "max_unavailable": 3}, record=of_target(), base=5, in_flight=flights
     )
-    away = done("away", ready=False)
-    decision = decided(pool, *nodes, done("well"), away)
+    not_ready = done("away", ready=False)
+    decision = decided(pool, *nodes, done("well"), not_ready)
     assert sorted(decision.steps) == ["node-00", "node-01"]
     assert code_of(decision, "node-02") is WaitCode.BUDGET
-    sent = replace(nodes[2], write_pending=True)
-    assert sorted(decided(pool, *nodes[:2], sent, away).steps) == ["node-00"]
+    pending = replace(nodes[2], write_pending=True)
+    assert sorted(decided(pool, *nodes[:2], pending, not_ready).steps) == ["node-00"]
 
 
-def test_pools_share_nothing() -> None:
-    where = open_pool(upgrade={**ALL, "max_unavailable": 1}, record=of_target(), base=1)
-    two = replace(where, key="nvidiadriver-two", uid="other")
+def test_pools_have_separate_budgets() -> None:
+    pool_view = open_pool(upgrade={**ALL, "max_unavailable": 1}, record=of_target(), base=1)
+    two = replace(pool_view, key="nvidiadriver-two", uid="other")
     nodes = [candidate("in-one"), candidate("in-two", pool="nvidiadriver-two")]
     record = nodes[1].record
     assert isinstance(record, NodeRecord)
     nodes[1] = replace(nodes[1], record=replace(record, pool="nvidiadriver-two"))
-    decision = decide(fleet([where, two], *nodes), instant())
+    decision = decide(fleet([pool_view, two], *nodes), instant())
     assert {write.pool: write.granted for write in decision.rollouts} == {
-        where.key: ("in-one",),
+        pool_view.key: ("in-one",),
         two.key: ("in-two",),
     }
 
@@ -217,7 +217,7 @@ def test_a_removal_costs_budget_and_counts_for_no_target() -> None:
     halted = of_target(proven=False, failed=("gone",))
     pool = open_pool(upgrade=ALL, record=halted, base=2)
     assert granted_to(pool, leaves) == ["leaves"]
-    none = replace(pool, upgrade=replace(pool.upgrade, max_unavailable=0))
-    assert granted_to(none, leaves) == []
+    closed_pool = replace(pool, upgrade=replace(pool.upgrade, max_unavailable=0))
+    assert granted_to(closed_pool, leaves) == []
     status = written(decided(pool, leaves))
     assert [item.target for item in status.in_flight.values()] == [""]

@@ -1,6 +1,6 @@
 """A pool on which a driver never loads, reduced to grants and failures.
 
-A granted node begins at once, and fails when the test says so.
+A granted node begins at once, and fails when the test calls `fail`.
 """
 
 from collections.abc import Iterable
@@ -32,9 +32,9 @@ class FailingPool:
         self.nodes = {f"n{n:04}": candidate(f"n{n:04}") for n in range(count)}
         result = pool(upgrade={"max_parallel_upgrades": 0, **upgrade}, status={"phase": "Complete"})
         self.pool = replace(result, strategy=replace(result.strategy, retries=0))
-        self.deciding = Decider(fleet(self.pool, *self.nodes.values()))
+        self.decider = Decider(fleet(self.pool, *self.nodes.values()))
         self.started: list[str] = []
-        """Uids that ever began on the new target."""
+        """Uids of all nodes that began on the new target."""
         self.most = 0
         """Most nodes in flight or broken at a time."""
 
@@ -45,29 +45,31 @@ class FailingPool:
 
     def decide(self) -> DecisionDelta:
         """Decide once; writes to the Rollout take effect at once."""
-        news = self.deciding.decide(instant())
-        for write in news.rollouts:
+        delta = self.decider.decide(instant())
+        for write in delta.rollouts:
             self._rollout(status=write.status)
             self._show(
                 self._begun(write.status.in_flight[self.nodes[name].uid]) for name in write.granted
             )
         record = self.status.targets.get(NEW)
         broken = set(record.failed) if record is not None else set[str]()
-        flying = {uid for uid, place in self.status.in_flight.items() if place.target == NEW}
-        self.most = max(self.most, len(broken | flying))
-        return news
+        in_flight_uids = {
+            uid for uid, flight in self.status.in_flight.items() if flight.target == NEW
+        }
+        self.most = max(self.most, len(broken | in_flight_uids))
+        return delta
 
     def settle(self) -> None:
         """Decide until nothing is written."""
         while self.decide().rollouts:
             pass
 
-    def _begun(self, place: InFlight) -> NodeView:
-        self.started.append(f"uid-{place.node}")
-        record = {"token": place.token, "target": place.target}
-        view = in_flight_node("pod-restart-required", place.node, record=record)
+    def _begun(self, flight: InFlight) -> NodeView:
+        self.started.append(f"uid-{flight.node}")
+        record = {"token": flight.token, "target": flight.target}
+        view = in_flight_node("pod-restart-required", flight.node, record=record)
         assert view.lease is not None
-        return replace(view, lease=replace(view.lease, token=place.token))  # type: ignore[type-var]
+        return replace(view, lease=replace(view.lease, token=flight.token))  # type: ignore[type-var]
 
     def fail(self, names: Iterable[str]) -> None:
         self._show([self._ended(name, failed(name)) for name in names])
@@ -76,19 +78,19 @@ class FailingPool:
         self._show([self._ended(name, done(name)) for name in names])
 
     def _ended(self, name: str, view: NodeView) -> NodeView:
-        before = self.nodes[name].record
-        assert isinstance(before, NodeRecord)
+        old_record = self.nodes[name].record
+        assert isinstance(old_record, NodeRecord)
         assert isinstance(view.record, NodeRecord)
         proof = view.record.evidence
         if proof is not None:
-            proof = replace(proof, token=before.token)
-        record = replace(view.record, token=before.token, evidence=proof)
+            proof = replace(proof, token=old_record.token)
+        record = replace(view.record, token=old_record.token, evidence=proof)
         return replace(view, record=record)
 
     def _show(self, views: Iterable[NodeView]) -> None:
         for view in views:
             self.nodes[view.name] = view
-            self.deciding.update([view])
+            self.decider.update([view])
 
     def join(self, *names: str) -> None:
         self._show(checked(node(name)) for name in names)
@@ -96,7 +98,7 @@ class FailingPool:
     def leave(self, *names: str) -> None:
         for name in names:
             del self.nodes[name]
-        self.deciding.update(nodes_gone=names)
+        self.decider.update(nodes_gone=names)
 
     def lose_driver_pods(self, names: Iterable[str]) -> None:
         """Delete the driver pods: without GPUs in use a start would cost nothing."""
@@ -115,20 +117,20 @@ class FailingPool:
 
     def _change(self, pool: PoolView) -> None:
         self.pool = pool
-        self.deciding.update(pools=[pool])
+        self.decider.update(pools=[pool])
 
     def in_flight(self) -> list[str]:
-        return sorted(place.node for place in self.status.in_flight.values())
+        return sorted(flight.node for flight in self.status.in_flight.values())
 
     def codes(self) -> set[WaitCode]:
-        return {wait.code for wait in self.deciding.waits.values()}
+        return {wait.code for wait in self.decider.waits.values()}
 
 
 def play_out(play: FailingPool, *, at_a_time: int) -> None:
-    """Fail every node that starts, so many between two rounds."""
+    """Fail every node that starts, `at_a_time` nodes between two rounds."""
     play.settle()
-    while flying := play.in_flight():
-        play.fail(flying[:at_a_time])
+    while in_flight := play.in_flight():
+        play.fail(in_flight[:at_a_time])
         play.settle()
 
 
@@ -155,4 +157,4 @@ def count_newcomers(count: int, threshold: int) -> None:
         play.settle()
     assert len(play.started) == threshold
     assert len(play.status.targets[NEW].failed) == threshold
-    assert play.deciding.waits["joined-0-a"].code is WaitCode.HALTED
+    assert play.decider.waits["joined-0-a"].code is WaitCode.HALTED

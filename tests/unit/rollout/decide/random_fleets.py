@@ -52,7 +52,6 @@ STATES: Final = (
 )
 TARGETS: Final = (NEW, OLD)
 
-
 PLAIN: Final[dict[str, dict[str, Any]]] = {
     "away": {"ready": False},
     "cordoned": {"cordoned": True},
@@ -88,9 +87,9 @@ def _changed(view: NodeView, change: str) -> NodeView:
     return replace(view, record=record, state=record.state)
 
 
-def nodes(r: Random, name: str) -> NodeView:
-    kind = r.choice(("clear",) * 4 + ("bare", "done", "required", "failed", "broken", "busy"))
-    target = r.choice(TARGETS)
+def nodes(random: Random, name: str) -> NodeView:
+    kind = random.choice(("clear",) * 4 + ("bare", "done", "required", "failed", "broken", "busy"))
+    target = random.choice(TARGETS)
     match kind:
         case "clear":
             result = checked(required(name))
@@ -99,112 +98,116 @@ def nodes(r: Random, name: str) -> NodeView:
         case "done":
             result = done(name, target)
         case "required":
-            result = _in_question(r, required(name))
+            result = _with_preflight(random, required(name))
         case "failed":
             result = failed(name, target)
         case "broken":
             result = checked(_changed(failed(name, OLD), "asked"))
         case _:
-            result = in_flight_node(r.choice(STATES), name)
-    for change in r.sample(CHANGES, r.choice((0, 0, 0, 1, 2))):
+            result = in_flight_node(random.choice(STATES), name)
+    for change in random.sample(CHANGES, random.choice((0, 0, 0, 1, 2))):
         result = _changed(result, change)
     return result
 
 
-def _in_question(r: Random, view: NodeView) -> NodeView:
-    asked = NOW - r.choice((1.0, 11.0, 65.0))
-    answered = r.choice((None, asked + 0.5, asked - 70.0))
-    findings = (FINDING,) if r.random() < 0.5 else ()
+def _with_preflight(random: Random, view: NodeView) -> NodeView:
+    asked = NOW - random.choice((1.0, 11.0, 65.0))
+    answered = random.choice((None, asked + 0.5, asked - 70.0))
+    findings = (FINDING,) if random.random() < 0.5 else ()
     return checked(view, *findings, asked=asked, answered=answered)
 
 
-def in_flight_entries(r: Random, name: str) -> InFlight:
+def in_flight_entries(random: Random, name: str) -> InFlight:
     return InFlight(
         node=name,
-        token=r.choice((7, 8, 8, 8)),
-        target=r.choice((NEW, NEW, OLD, "")),
-        since=NOW - r.choice((5.0, 5.0, 5.0, 59.0, 500.0)),
-        outside=r.random() < 0.25,
+        token=random.choice((7, 8, 8, 8)),
+        target=random.choice((NEW, NEW, OLD, "")),
+        since=NOW - random.choice((5.0, 5.0, 5.0, 59.0, 500.0)),
+        outside=random.random() < 0.25,
     )
 
 
-def records(r: Random, uids: list[str]) -> TargetRecord:
-    threshold = r.randint(1, 3)
-    validated = r.sample(uids, r.randint(0, threshold))
+def records(random: Random, uids: list[str]) -> TargetRecord:
+    threshold = random.randint(1, 3)
+    validated = random.sample(uids, random.randint(0, threshold))
     return TargetRecord(
         threshold=threshold,
-        accepted=r.choice((0, 0, 1, 2)),
-        failed=tuple(sorted(r.sample(uids, r.randint(0, 3)))),
+        accepted=random.choice((0, 0, 1, 2)),
+        failed=tuple(sorted(random.sample(uids, random.randint(0, 3)))),
         validated=tuple(validated),
-        proven=r.random() < 0.5,
-        proven_at=r.choice((1.0, 2.0)),
-        complete=r.random() < 0.5,
+        proven=random.random() < 0.5,
+        proven_at=random.choice((1.0, 2.0)),
+        complete=random.random() < 0.5,
     )
 
 
-def pools(r: Random, names: list[str], key: str = POOL) -> PoolView:
+def pools(random: Random, names: list[str], key: str = POOL) -> PoolView:
     uids = [*(f"uid-{name}" for name in names), "gone-1", "gone-2"]
-    flying = r.sample([*names, "gone"], r.randint(0, 4))
+    in_flight_names = random.sample([*names, "gone"], random.randint(0, 4))
     status = RolloutStatus(
-        target=r.choice(("", NEW)),
-        phase=r.choice((RolloutPhase.PROVING, RolloutPhase.PROVEN, RolloutPhase.COMPLETE)),
-        epoch=r.choice((EPOCH,) * 9 + (EPOCH - 1,)),
-        base=r.randint(0, 6),
-        frozen_since=r.choice((None,) * 19 + (NOW - 9,)),
-        in_flight={f"uid-{name}": in_flight_entries(r, name) for name in flying},
-        targets={target: records(r, uids) for target in TARGETS if r.random() < 0.5},
+        target=random.choice(("", NEW)),
+        phase=random.choice((RolloutPhase.PROVING, RolloutPhase.PROVEN, RolloutPhase.COMPLETE)),
+        epoch=random.choice((EPOCH,) * 9 + (EPOCH - 1,)),
+        base=random.randint(0, 6),
+        frozen_since=random.choice((None,) * 19 + (NOW - 9,)),
+        in_flight={f"uid-{name}": in_flight_entries(random, name) for name in in_flight_names},
+        targets={target: records(random, uids) for target in TARGETS if random.random() < 0.5},
     )
     result = pool(
-        r.choice((NEW, NEW, NEW, OLD)),
+        random.choice((NEW, NEW, NEW, OLD)),
         upgrade={
-            "max_parallel_upgrades": r.choice((0, 0, 1, 2)),
-            "max_unavailable": r.choice(("25%", "50%", "100%", 0, 1, 2)),
+            "max_parallel_upgrades": random.choice((0, 0, 1, 2)),
+            "max_unavailable": random.choice(("25%", "50%", "100%", 0, 1, 2)),
         },
-        strategy=StrategySpec(failure_threshold=r.choice(("5%", "50%", 2))),
+        strategy=StrategySpec(failure_threshold=random.choice(("5%", "50%", 2))),
     )
-    return replace(result, key=key, rollout=rollouts(r, status), **_odds(r, result.upgrade))
+    return replace(
+        result, key=key, rollout=rollouts(random, status), **_random_state(random, result.upgrade)
+    )
 
 
-def rollouts(r: Random, status: RolloutStatus) -> RolloutView | None:
-    if r.random() < 0.05:
+def rollouts(random: Random, status: RolloutStatus) -> RolloutView | None:
+    if random.random() < 0.05:
         return None
-    release = Release(target=NEW, failures=r.randint(0, 3))
+    release = Release(target=NEW, failures=random.randint(0, 3))
     spec = RolloutSpec(
-        brake=r.choice((Brake.NONE,) * 18 + (Brake.PAUSE, Brake.FREEZE)),
-        release=release if r.random() < 0.5 else None,
+        brake=random.choice((Brake.NONE,) * 18 + (Brake.PAUSE, Brake.FREEZE)),
+        release=release if random.random() < 0.5 else None,
     )
     return RolloutView(
         uid="uid-of-rollout",
         revision="10",
         spec=spec,
         status=status,
-        has_finalizer=r.random() < 0.5,
-        write_pending=r.random() < 0.1,
+        has_finalizer=random.random() < 0.5,
+        write_pending=random.random() < 0.1,
     )
 
 
-def _odds(r: Random, upgrade: UpgradePolicy) -> dict[str, Any]:
-    nothing: dict[str, Any] = {}
-    off: dict[str, Any] = {"upgrade": replace(upgrade, auto_upgrade=False)}
-    return r.choice((nothing,) * 12 + ({"held": ("no image",)}, {"gone": True}, off))
+def _random_state(random: Random, upgrade: UpgradePolicy) -> dict[str, Any]:
+    unchanged: dict[str, Any] = {}
+    disabled: dict[str, Any] = {"upgrade": replace(upgrade, auto_upgrade=False)}
+    return random.choice((unchanged,) * 12 + ({"held": ("no image",)}, {"gone": True}, disabled))
 
 
-def moments(r: Random, at: float = NOW) -> Instant:
+def moments(random: Random, at: float = NOW) -> Instant:
     now = instant(at)
     sources = {
         name: replace(
             source,
-            proved=at - r.choice((1.0, 1.0, 1.0, 1.0, 30.0, 95.0)),
-            probed=r.choice((None, at - 2.0, at - 12.0)),
+            proved=at - random.choice((1.0, 1.0, 1.0, 1.0, 30.0, 95.0)),
+            probed=random.choice((None, at - 2.0, at - 12.0)),
         )
-        if r.random() < 0.25
+        if random.random() < 0.25
         else source
         for name, source in now.visibility.sources.items()
     }
-    foreign = "the GPU Operator" if r.random() < 0.05 else ""
-    away = at - 5.0 if r.random() < 0.05 else None
-    sight = replace(now.visibility, sources=sources, foreign_operator=foreign, bus_down_since=away)
-    return replace(now, visibility=sight)
+    foreign = "the GPU Operator" if random.random() < 0.05 else ""
+    bus_down_since = at - 5.0 if random.random() < 0.05 else None
+    visibility = replace(
+        now.visibility, sources=sources, foreign_operator=foreign, bus_down_since=bus_down_since
+    )
+    return replace(now, visibility=visibility)
 
 
 NAMES: Final = [f"n{number}" for number in range(9)]

@@ -45,7 +45,7 @@ def test_a_release_allows_its_failures_and_the_threshold_again(count: int, thres
 
 @pytest.mark.parametrize("count", [30, 5, 2])
 def test_there_is_no_deadlock_before_or_after_the_release(count: int) -> None:
-    """After the release the driver works: the proof is made anew, and every node gets it."""
+    """After the release the driver loads: the proof restarts, and every node is upgraded."""
     play = FailingPool(count, max_unavailable="25%")
     play_out(play, at_a_time=1)
     broken = len(play.started)
@@ -58,7 +58,7 @@ def test_there_is_no_deadlock_before_or_after_the_release(count: int) -> None:
         play.settle()
     record, counts = play.status.targets[NEW], play.status.counts
     assert not harm.is_halted(record)
-    if count == 2:  # the broken node is all that may be unavailable, until a person has seen to it
+    if count == 2:  # the broken node uses up the budget until a person repairs it
         assert (counts.unavailable, counts.limit, len(play.started)) == (1, 1, 1)
     else:
         assert (len(play.started), counts.done, record.proven) == (count, count - broken, True)
@@ -75,14 +75,14 @@ def test_once_proven_a_halt_lets_only_started_nodes_fail() -> None:
     play.fail(first)
     play.settle()
     assert play.status.phase is RolloutPhase.HALTED
-    under_way_then = len(play.in_flight())
-    assert under_way_then == 450
+    started_before = len(play.in_flight())
+    assert started_before == 450
     play_out(play, at_a_time=50)
-    assert len(play.status.targets[NEW].failed) == 50 + under_way_then
+    assert len(play.status.targets[NEW].failed) == 50 + started_before
     assert len(play.started) == 50 + 500
 
 
-def test_editing_the_policy_back_and_forth_gains_nothing() -> None:
+def test_policy_edits_back_and_forth_do_not_raise_the_threshold() -> None:
     play = FailingPool(100, max_unavailable="100%")
     for _ in range(4):
         play.want(NEW)

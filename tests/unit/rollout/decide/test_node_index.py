@@ -5,10 +5,11 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import MANAGER
+from libs.contracts.node import MANAGER, UpgradeState, WaitCode
 from libs.rollout.decide import NodeIndex
 from libs.rollout.pool.pool_decider import PoolDecider
 from libs.rollout.views.node import NodeField, NodeView
+from tests.unit.rollout.allocate.builders import code_of, decided, of_target, open_pool
 from tests.unit.rollout.builders import (
     NEW,
     OLD,
@@ -17,6 +18,7 @@ from tests.unit.rollout.builders import (
     label_of,
     node,
     pool,
+    required,
     with_record,
 )
 
@@ -48,11 +50,11 @@ def pools_of(
         replace(pool(targets=targets[key]), key=key, gone=key in gone, rollout=None)
         for key in (B, A)
     ]
-    roster = NodeIndex()
-    roster.put(given)
+    index = NodeIndex()
+    index.put(given)
     for key in flying:
-        roster.update_in_flight(key, into=[given.uid])
-    return roster.pools_of(given, {view.key: PoolDecider(view) for view in views})
+        index.update_in_flight(key, into=[given.uid])
+    return index.pools_of(given, {view.key: PoolDecider(view) for view in views})
 
 
 def test_a_node_belongs_to_the_pool_that_selects_it() -> None:
@@ -93,3 +95,30 @@ def test_a_node_with_an_entry_also_counts_in_the_pool_of_the_entry() -> None:
     assert pools_of(between_pools(done(), A, "", label=""), flying=[B]) == (A, BOTH)
     assert pools_of(without_record("", label=label_of(OLD)), flying=[B]) == (B, (B,))
     assert pools_of(node(pool=""), flying=[B, A]) == (A, BOTH)
+
+
+# The pool responsible for a node that no pool selects any more.
+
+
+POOL = open_pool(record=of_target())
+
+
+@pytest.mark.parametrize(
+    "left",
+    [done(pool=""), required(pool=""), required(pool="", driver_label="")],
+    ids=["done", "stamped", "stamped, and its driver label was stripped"],
+)
+def test_an_unselected_node_is_released_by_the_pool_in_its_record(left: NodeView) -> None:
+    assert list(decided(POOL, left).steps) == [left.name]
+
+
+def test_an_unselected_node_that_was_never_ours_is_left_alone() -> None:
+    decision = decided(POOL, node(pool="", state=UpgradeState.UPGRADE_DONE))
+    assert (decision.steps, decision.waits) == ({}, {})
+
+
+@pytest.mark.parametrize("label", [label_of(OLD), "unknown"])
+def test_an_unselected_node_without_a_record_reports_the_loss(label: str) -> None:
+    lost = replace(done(OLD, pool=""), record=None, driver_label=label)
+    decision = decided(POOL, lost)
+    assert code_of(decision, lost.name) is WaitCode.RECORD_LOST

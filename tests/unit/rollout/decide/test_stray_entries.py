@@ -13,16 +13,16 @@ from libs.rollout.views.fleet import Fleet
 from tests.unit.rollout.allocate.builders import candidate, of_target, open_pool
 from tests.unit.rollout.builders import NEW, NOW, POOL, done, instant, pool
 
-PLACE = InFlight(node="stray", token=1, target=NEW, since=NOW)
+FLIGHT = InFlight(node="stray", token=1, target=NEW, since=NOW)
 STRAY = {POOL: candidate("stray"), "other": candidate("stray", pool="other")}
-"""By the pool that selects it."""
+"""The node by the pool that selects it."""
 UID = STRAY[POOL].uid
-HERE = {
-    granted: open_pool(record=of_target(), base=2, in_flight={UID: PLACE} if granted else {})
+POOLS = {
+    granted: open_pool(record=of_target(), base=2, in_flight={UID: FLIGHT} if granted else {})
     for granted in (True, False)
 }
 OTHER = replace(pool(), key="other", uid="uid-of-other", rollout=None)
-BYSTANDER = done("bystander")
+OTHER_NODE = done("bystander")
 
 
 class StrayCase:
@@ -30,52 +30,52 @@ class StrayCase:
 
     def __init__(self) -> None:
         self.granted, self.selected = True, ""
-        self.kept = Decider(fleet(granted=True, selected=""))
-        self.is_decided()
+        self.decider = Decider(fleet(granted=True, selected=""))
+        self.decide()
 
-    def comes(self) -> None:
-        self._comes(POOL)
+    def node_joins(self) -> None:
+        self._add_node(POOL)
 
-    def comes_elsewhere(self) -> None:
-        self._comes("other")
+    def node_joins_other_pool(self) -> None:
+        self._add_node("other")
 
-    def goes(self) -> None:
+    def node_leaves(self) -> None:
         self.selected = ""
-        self.kept.update(nodes_gone=["stray"])
+        self.decider.update(nodes_gone=["stray"])
 
-    def place_is_granted(self) -> None:
-        self._shows(granted=True)
+    def entry_is_granted(self) -> None:
+        self._show_rollout(granted=True)
 
-    def place_returns(self) -> None:
-        self._shows(granted=False)
+    def entry_is_withdrawn(self) -> None:
+        self._show_rollout(granted=False)
 
-    def is_decided(self) -> None:
-        self.kept.decide(instant())
+    def decide(self) -> None:
+        self.decider.decide(instant())
 
-    def _comes(self, selected: str) -> None:
+    def _add_node(self, selected: str) -> None:
         self.selected = selected
-        self.kept.update([STRAY[selected]])
+        self.decider.update([STRAY[selected]])
 
-    def _shows(self, *, granted: bool) -> None:
+    def _show_rollout(self, *, granted: bool) -> None:
         self.granted = granted
-        self.kept.update(pools=[HERE[granted]])
+        self.decider.update(pools=[POOLS[granted]])
 
 
 ACTS: tuple[Callable[[StrayCase], None], ...] = (
-    StrayCase.comes,
-    StrayCase.comes_elsewhere,
-    StrayCase.goes,
-    StrayCase.place_is_granted,
-    StrayCase.place_returns,
-    StrayCase.is_decided,
+    StrayCase.node_joins,
+    StrayCase.node_joins_other_pool,
+    StrayCase.node_leaves,
+    StrayCase.entry_is_granted,
+    StrayCase.entry_is_withdrawn,
+    StrayCase.decide,
 )
 
 
 def fleet(*, granted: bool, selected: str) -> Fleet:
-    nodes = {"bystander": BYSTANDER}
+    nodes = {"bystander": OTHER_NODE}
     if selected:
         nodes["stray"] = STRAY[selected]
-    return Fleet(pools={POOL: HERE[granted], "other": OTHER}, nodes=nodes)
+    return Fleet(pools={POOL: POOLS[granted], "other": OTHER}, nodes=nodes)
 
 
 @cache
@@ -85,10 +85,10 @@ def whole(*, granted: bool, selected: str) -> Decision:
 
 def test_no_order_of_events_leaves_a_stray_entry() -> None:
     for acts in product(ACTS, repeat=4):
-        scene = StrayCase()
+        case = StrayCase()
         for act in acts:
-            act(scene)
-        due = whole(granted=scene.granted, selected=scene.selected)
-        news, sent = scene.kept.decide(instant()), [act.__name__ for act in acts]
-        assert (news.rollouts, news.budgets) == (due.rollouts, due.budgets), sent
-        assert dict(scene.kept.waits) == due.waits, sent
+            act(case)
+        full = whole(granted=case.granted, selected=case.selected)
+        delta, names = case.decider.decide(instant()), [act.__name__ for act in acts]
+        assert (delta.rollouts, delta.budgets) == (full.rollouts, full.budgets), names
+        assert dict(case.decider.waits) == full.waits, names

@@ -64,9 +64,9 @@ def adopted(view: NodeView) -> NodeApplyConfiguration:
     assert isinstance(note, Notice)
     assert (note.kind, note.manager) == (NoticeKind.EDIT, OPERATOR)
     assert (note.before, note.after) == (view.state, "upgrade-required")
-    later = apply_step(view, step)
-    assert later.cordoned is view.cordoned
-    assert handle_edits(later, pool(), instant()) is None
+    after = apply_step(view, step)
+    assert after.cordoned is view.cordoned
+    assert handle_edits(after, pool(), instant()) is None
     return write.applied
 
 
@@ -122,23 +122,23 @@ def test_an_adopted_node_is_taken_over_like_any_node_in_use() -> None:
 
 
 def test_an_adopted_cordon_does_not_make_a_node_skipped() -> None:
-    skips = replace(pool(), strategy=StrategySpec(cordoned_nodes=CordonedNodes.SKIP))
+    skipping_pool = replace(pool(), strategy=StrategySpec(cordoned_nodes=CordonedNodes.SKIP))
     outcomes: list[object] = []
     for before in (False, True):
         view = foreign_node(
             "drain-required", cordoned=True, initially_cordoned=before, components=idle_components()
         )
-        step = step_of(handle_edits(view, skips, instant()))
-        outcomes.append(step_at_rest(apply_step(view, step), skips, instant()))
-    ours, persons = outcomes
-    assert isinstance(ours, Candidate)
-    assert isinstance(persons, Wait)
-    assert persons.code == "skipped"
+        step = step_of(handle_edits(view, skipping_pool, instant()))
+        outcomes.append(step_at_rest(apply_step(view, step), skipping_pool, instant()))
+    with_our_cordon, with_foreign_cordon = outcomes
+    assert isinstance(with_our_cordon, Candidate)
+    assert isinstance(with_foreign_cordon, Wait)
+    assert with_foreign_cordon.code == "skipped"
 
 
 def test_an_adopted_node_continues_from_the_highest_reported_token() -> None:
-    seen = {"driver": component(command(Idle(), order=(9, 1)))}
-    applied = adopted(foreign_node("upgrade-done", components=seen))
+    components = {"driver": component(command(Idle(), order=(9, 1)))}
+    applied = adopted(foreign_node("upgrade-done", components=components))
     assert applied.record is not None
     assert applied.record.token == 9
 
@@ -156,7 +156,7 @@ LEFT: dict[str, tuple[NodeView, PoolView, Any]] = {
     ),
     "autoUpgrade was never on": (
         foreign_node("upgrade-done"),
-        pool(standing={"may_mark_required": False}),
+        pool(constraints={"may_mark_required": False}),
         instant(),
     ),
     "it is to have no driver": (foreign_node("upgrade-done", excluded=True), pool(), instant()),
@@ -177,8 +177,8 @@ LEFT: dict[str, tuple[NodeView, PoolView, Any]] = {
 
 @pytest.mark.parametrize("case", LEFT)
 def test_what_is_not_adopted(case: str) -> None:
-    result, here, now = LEFT[case]
-    assert handle_edits(result, here, now) is None
+    result, pool_view, now = LEFT[case]
+    assert handle_edits(result, pool_view, now) is None
 
 
 def test_a_live_foreign_operator_is_the_reported_wait() -> None:
@@ -232,8 +232,10 @@ def adopted_node(**changes: Any) -> NodeView:
 def first_write_of(taken: NodeView) -> NodeApplyConfiguration:
     candidate = candidate_of(step_at_rest(taken, pool(), instant()))
     entry = InFlight(node=taken.name, token=TOKEN + 1, target=NEW, since=NOW)
-    standing = replace(pool().constraints, may_begin=frozenset({taken.uid}))
-    step = step_of(begin(taken, candidate, entry, replace(pool(), constraints=standing), instant()))
+    constraints = replace(pool().constraints, may_begin=frozenset({taken.uid}))
+    step = step_of(
+        begin(taken, candidate, entry, replace(pool(), constraints=constraints), instant())
+    )
     return node_write_of(step)
 
 
@@ -245,10 +247,13 @@ def test_an_adopted_cordon_is_not_an_earlier_one_at_the_start() -> None:
 
 
 def test_a_cordon_set_anew_belongs_to_its_new_manager() -> None:
-    taken = adopted_node()
-    assert taken.is_owned(NodeField.CORDON)
+    adopted_view = adopted_node()
+    assert adopted_view.is_owned(NodeField.CORDON)
     applied = first_write_of(
-        replace(taken, field_managers={**taken.field_managers, NodeField.CORDON: (PERSON,)})
+        replace(
+            adopted_view,
+            field_managers={**adopted_view.field_managers, NodeField.CORDON: (PERSON,)},
+        )
     )
     assert (applied.unschedulable, applied.initially_cordoned) == (True, True)
     assert applied.record is not None

@@ -37,13 +37,13 @@ def edited(node: NodeView, label: str) -> NodeView:
     owners = {**node.field_managers, NodeField.DRIVER: (PERSON,)}
     if not label:
         del owners[NodeField.DRIVER]
-    leaving = tuple(
+    old_pods = tuple(
         replace(pod, deleting=True) if pod.label != label else pod for pod in node.driver_pods
     )
     return replace(
         node,
         driver_label=label,
-        driver_pods=leaving,
+        driver_pods=old_pods,
         field_managers=owners,
         last_managers={NodeField.DRIVER: PERSON},
     )
@@ -107,20 +107,20 @@ def test_the_back_off_doubles_where_one_was_recorded() -> None:
     record = current_record(view)
     assert record is not None
     node = edited(replace(view, record=replace(record, back_off_seconds=4 * HOUR)), "")
-    again = write(handle_edits(node, pool(), instant())).applied.record
-    assert again is not None
-    assert again.back_off_seconds == 6 * HOUR
+    next_record = write(handle_edits(node, pool(), instant())).applied.record
+    assert next_record is not None
+    assert next_record.back_off_seconds == 6 * HOUR
 
 
 def test_a_restored_label_is_validated_again() -> None:
     node = edited(done(), "")
     step = step_of(handle_edits(node, pool(), instant()))
-    back = replace(
+    restored = replace(
         apply_step(node, step),
         driver_label=label_of(NEW),
         driver_pods=(driver_pod(uid="pod-b", started=NOW + 60),),
     )
-    outcome = candidate_of(outcome_with_idle_slots(back, pool(), at=NOW + 120))
+    outcome = candidate_of(outcome_with_idle_slots(restored, pool(), at=NOW + 120))
     assert outcome.operation is Operation.VALIDATE
 
 
@@ -157,8 +157,8 @@ def test_where_a_label_edit_changes_nothing(case: str) -> None:
 @pytest.mark.parametrize("label", ["", label_of(OLD)], ids=["stripped", "back to the old one"])
 def test_a_label_edit_in_flight_restamps_and_voids_the_proof(state: str, label: str) -> None:
     node = edited(in_flight_node(state, record={"evidence": evidence(NEW)}), label)
-    was = current_record(node)
-    assert was is not None
+    old_record = current_record(node)
+    assert old_record is not None
     step = handle_edits(node, pool(), instant())
     applied = write(step).applied
     record = applied.record
@@ -168,16 +168,16 @@ def test_a_label_edit_in_flight_restamps_and_voids_the_proof(state: str, label: 
         None,
         1,
     )
-    assert (record.token, record.since, record.started) == (was.token, NOW, True)
+    assert (record.token, record.since, record.started) == (old_record.token, NOW, True)
     assert (applied.driver_label, applied.lease) == (label_of(NEW), node.lease)
     assert applied.unschedulable is True
     assert note(step).manager == PERSON
     assert isinstance(step, Step)
-    back = apply_step(node, step)
-    assert handle_edits(back, pool(), instant()) is None
-    again = wait_of(handle_edits(edited(back, label), pool(), instant()))
-    assert again.code == "label-edited"
-    assert PERSON in again.who
+    reverted = apply_step(node, step)
+    assert handle_edits(reverted, pool(), instant()) is None
+    second_wait = wait_of(handle_edits(edited(reverted, label), pool(), instant()))
+    assert second_wait.code == "label-edited"
+    assert PERSON in second_wait.who
 
 
 def test_a_label_added_during_a_removal_is_removed_again() -> None:

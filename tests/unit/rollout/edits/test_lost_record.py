@@ -74,8 +74,8 @@ def no_lease(view: NodeView) -> NodeView:
 
 
 def with_token(view: NodeView, token: int) -> NodeView:
-    held = component(command(Quiesce(), order=(token, 1)))
-    return replace(view, components={**view.components, "plugin": held})
+    part = component(command(Quiesce(), order=(token, 1)))
+    return replace(view, components={**view.components, "plugin": part})
 
 
 IN_FLIGHT = granted(pool(), node())
@@ -257,11 +257,11 @@ def test_without_a_managed_field_no_record_is_lost(case: str) -> None:
 
 
 def test_a_stripped_node_with_the_right_label_starts_over() -> None:
-    stripped, here = NOT_LOST["removed, no record, and the driver label is right"]
-    outcome = candidate_of(step_at_rest(stripped, here, instant()))
+    stripped, pool_view = NOT_LOST["removed, no record, and the driver label is right"]
+    outcome = candidate_of(step_at_rest(stripped, pool_view, instant()))
     assert (outcome.operation, outcome.label) == (Operation.VALIDATE, label_of(NEW))
-    shut = replace(stripped, driver_pods=(driver_pod(started=None),), loaded=None)
-    assert candidate_of(step_at_rest(shut, here, instant())).operation is Operation.BRING_UP
+    at_gate = replace(stripped, driver_pods=(driver_pod(started=None),), loaded=None)
+    assert candidate_of(step_at_rest(at_gate, pool_view, instant())).operation is Operation.BRING_UP
 
 
 # Requests of a person.
@@ -275,8 +275,8 @@ def requesting(case: str, request: NodeRequest) -> NodeView:
     )
 
 
-def answer(node: NodeView, here: PoolView) -> tuple[NodeApplyConfiguration, Notice, NodeView]:
-    step = step_of(handle_edits(node, here, instant()))
+def answer(node: NodeView, pool_view: PoolView) -> tuple[NodeApplyConfiguration, Notice, NodeView]:
+    step = step_of(handle_edits(node, pool_view, instant()))
     write, sent = step.actions
     assert isinstance(write, WriteNode)
     assert isinstance(sent, Notice)
@@ -303,33 +303,29 @@ ADOPTED = {
 def test_adoption_follows_the_labels_with_nothing_proven(case: str) -> None:
     state, started = ADOPTED[case]
     node = requesting(case, NodeRequest.ADOPT)
-    here = LOST[case][1]
-    applied, _, later = answer(node, here)
+    pool_view = LOST[case][1]
+    applied, _, later = answer(node, pool_view)
     written = applied.record
     assert written is not None
-    assert (written.state, written.started, written.evidence) == (
-        state,
-        started,
-        None,
-    )
-    assert (written.node_uid, written.pool, written.label) == (
-        node.uid,
-        POOL,
-        node.driver_label,
-    )
+    assert (written.state, written.started, written.evidence) == (state, started, None)
+    assert (written.node_uid, written.pool, written.label) == (node.uid, POOL, node.driver_label)
     assert written.token >= TOKEN
     assert applied.driver_label == node.driver_label
     assert applied.lease is None
     assert applied.unschedulable is (True if node.cordoned else None)
     assert later.cordoned is node.cordoned
-    assert handle_edits(later, here, instant()) is None
+    assert handle_edits(later, pool_view, instant()) is None
 
 
-@pytest.mark.parametrize("known_to", ["record", "lease", "agent", "slot", "standing", "Rollout"])
+@pytest.mark.parametrize("known_to", ["record", "lease", "agent", "slot", "constraints", "Rollout"])
 def test_adoption_continues_from_the_highest_known_token(known_to: str) -> None:
-    result, here, high = requesting("the lease is garbled", NodeRequest.ADOPT), pool(), TOKEN + 30
+    result, pool_view, high = (
+        requesting("the lease is garbled", NodeRequest.ADOPT),
+        pool(),
+        TOKEN + 30,
+    )
     assert isinstance(result.record, NodeRecord)
-    place = InFlight(node=result.name, token=high, target=NEW, since=NOW)
+    flight = InFlight(node=result.name, token=high, target=NEW, since=NOW)
     match known_to:
         case "record":
             result = replace(result, record=replace(result.record, token=high))
@@ -339,11 +335,11 @@ def test_adoption_continues_from_the_highest_known_token(known_to: str) -> None:
             result = replace(result, components={"driver": component(highest_order=Order(high, 1))})
         case "slot":
             result = with_token(result, high)
-        case "standing":
-            here = granted(here, result, token=high)
+        case "constraints":
+            pool_view = granted(pool_view, result, token=high)
         case _:
-            here = pool(status={"in_flight": {result.uid: place}})
-    applied, _, _ = answer(result, here)
+            pool_view = pool(status={"in_flight": {result.uid: flight}})
+    applied, _, _ = answer(result, pool_view)
     assert applied.record is not None
     assert applied.record.token == high
 
@@ -418,10 +414,7 @@ def loss_reason(view: NodeView) -> str:
     [
         (no_record(done()), "record"),
         (done(record=MalformedAnnotation("not JSON")), ": not JSON"),
-        (
-            node(state="upgrade-done", field_managers={NodeField.STATE: (MANAGER,)}),
-            "record",
-        ),
+        (node(state="upgrade-done", field_managers={NodeField.STATE: (MANAGER,)}), "record"),
         (node(field_managers={NodeField.STATE: (MANAGER,)}), ""),
         (node(field_managers={NodeField.DRIVER: (MANAGER,)}), ""),
         (
@@ -466,8 +459,8 @@ def test_a_report_or_slot_with_the_granted_token_shows_a_lost_record(
     highest: int, slot: int, uid: str, *, begun: bool
 ) -> None:
     order = (slot, 1)
-    taken = replace(command(Idle(), order=order), node_uid=uid) if slot else None
-    part = component(taken, highest_order=Order(highest, 1))
+    slot_command = replace(command(Idle(), order=order), node_uid=uid) if slot else None
+    part = component(slot_command, highest_order=Order(highest, 1))
     view = node(components={"driver": part})
     outcome = handle_edits(view, granted(pool(), view, token=TOKEN), instant())
     assert isinstance(outcome, Wait) is begun

@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import MANAGER, REQUEST_ANNOTATION, REQUESTED_ANNOTATION, NodeRequest
+from libs.contracts.node import (
+    MANAGER,
+    REQUEST_ANNOTATION,
+    REQUESTED_ANNOTATION,
+    NodeRequest,
+)
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Notice, NoticeKind, Step, WriteNode
 from libs.rollout.edits import consume_requests, handle_edits
@@ -119,8 +124,8 @@ def test_a_request_to_a_live_foreign_operator_is_left_alone() -> None:
 
 def test_both_kinds_of_retry_requests_are_one_retry() -> None:
     view = done(requested=True)
-    twice = replace(view, state="upgrade-required")
-    write, _ = consumed(twice)
+    with_both = replace(view, state="upgrade-required")
+    write, _ = consumed(with_both)
     assert write.applied.cleared == (REQUESTED_ANNOTATION,)
 
 

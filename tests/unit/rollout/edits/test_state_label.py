@@ -115,7 +115,7 @@ def test_a_retry_ends_back_off_and_restarts() -> None:
     assert cleared.restarts == ()
 
 
-# Anything else is taken back, once.
+# Any other edit is reverted once.
 
 OTHER = [
     ("done", done(), "upgrade-failed"),
@@ -142,25 +142,25 @@ OTHER = [
 def test_any_other_edit_is_reverted_once_and_reported(
     name: str, node: NodeView, state: str
 ) -> None:
-    was = current_record(node)
-    assert was is not None
+    old_record = current_record(node)
+    assert old_record is not None
     touched = edited(node, state)
     step = handle_edits(touched, pool(), instant())
     applied = write(step).applied
-    assert applied.record == replace(was, edits=1)
-    assert (applied.state, applied.lease) == (was.state, node.lease)
+    assert applied.record == replace(old_record, edits=1)
+    assert (applied.state, applied.lease) == (old_record.state, node.lease)
     assert applied.driver_label == node.driver_label
     assert applied.unschedulable is (True if node.cordoned else None)
     notice = note(step)
     assert (notice.kind, notice.field, notice.manager) == (NoticeKind.EDIT, "state", PERSON)
-    assert (notice.before, notice.after) == (was.state, state)
+    assert (notice.before, notice.after) == (old_record.state, state)
     assert isinstance(step, Step)
-    back = apply_step(touched, step)
-    assert handle_edits(back, pool(), instant()) is None
-    again = wait_of(handle_edits(edited(back, state), pool(), instant()))
-    assert (again.code, again.until) == ("label-edited", None)
-    assert PERSON in again.who
-    assert handle_edits(edited(back, was.state), pool(), instant()) is None
+    reverted = apply_step(touched, step)
+    assert handle_edits(reverted, pool(), instant()) is None
+    second_wait = wait_of(handle_edits(edited(reverted, state), pool(), instant()))
+    assert (second_wait.code, second_wait.until) == ("label-edited", None)
+    assert PERSON in second_wait.who
+    assert handle_edits(edited(reverted, old_record.state), pool(), instant()) is None
 
 
 def test_a_removed_label_has_no_known_manager() -> None:
@@ -182,9 +182,9 @@ def test_a_retry_is_accepted_after_two_edits() -> None:
     view = failed()
     record = current_record(view)
     assert record is not None
-    twice = replace(view, record=replace(record, edits=1))
-    assert isinstance(handle_edits(edited(twice, "upgrade-done"), pool(), instant()), Wait)
-    step = handle_edits(edited(twice, "upgrade-required"), pool(), instant())
+    edited_twice = replace(view, record=replace(record, edits=1))
+    assert isinstance(handle_edits(edited(edited_twice, "upgrade-done"), pool(), instant()), Wait)
+    step = handle_edits(edited(edited_twice, "upgrade-required"), pool(), instant())
     assert write(step).applied.state == UpgradeState.UPGRADE_REQUIRED
 
 
@@ -247,9 +247,9 @@ def test_a_state_edit_notice_names_the_old_and_the_restored_state(state: str, wa
 
 
 @pytest.mark.parametrize(
-    ("state", "says"), [("drain-required", "drain-required"), ("", STATE_LABEL)]
+    ("state", "text"), [("drain-required", "drain-required"), ("", STATE_LABEL)]
 )
-def test_a_second_state_edit_names_the_edited_state(state: str, says: str) -> None:
+def test_a_second_state_edit_names_the_edited_state(state: str, text: str) -> None:
     outcome = wait_of(handle_edits(state_edited(failed(), state, edits=1), pool(), instant()))
     assert f"{STATE_LABEL} is {state}" in outcome.detail
     assert outcome.detail.endswith(" upgrade-failed")
@@ -264,10 +264,12 @@ def test_a_second_edit_names_every_label_to_restore() -> None:
 
 
 def test_a_restored_state_leaves_cordon_and_driver_label_alone() -> None:
-    bare = replace(node_at_restart(Operation.BRING_UP), driver_label=label_of(NEW))
-    assert applied_by(state_edited(bare, "")).unschedulable is None
-    theirs = {NodeField.DRIVER: (OPERATOR,)}
-    flies = state_edited(in_flight_node("drain-required"), "")
-    assert applied_by(replace(flies, field_managers=theirs)).driver_label == label_of(OLD)
-    rests = state_edited(failed(driver_label="theirs"), "")
-    assert applied_by(replace(rests, field_managers=theirs)).driver_label == ""
+    done_node = replace(node_at_restart(Operation.BRING_UP), driver_label=label_of(NEW))
+    assert applied_by(state_edited(done_node, "")).unschedulable is None
+    foreign_owner = {NodeField.DRIVER: (OPERATOR,)}
+    in_flight = state_edited(in_flight_node("drain-required"), "")
+    assert applied_by(replace(in_flight, field_managers=foreign_owner)).driver_label == label_of(
+        OLD
+    )
+    required_node = state_edited(failed(driver_label="theirs"), "")
+    assert applied_by(replace(required_node, field_managers=foreign_owner)).driver_label == ""

@@ -132,13 +132,13 @@ def test_enough_validations_prove_a_target_and_no_more_are_kept() -> None:
     assert once == TargetRecord(threshold=2, validated=("a", "b"), proven=True, proven_at=50.0)
 
 
-def test_a_changed_release_begins_the_proof_anew() -> None:
+def test_a_changed_release_restarts_the_proof() -> None:
     proven = TargetRecord(threshold=1, validated=("a",), proven=True, proven_at=9.0, failed=("b",))
-    again = updated(proven, released(1))
-    assert (again.accepted, again.validated, again.proven) == (1, (), False)
-    assert again.halted_because == ""
-    assert updated(again, released(1), validated=("c",)).proven
-    taken_back = updated(again, NONE)
+    reopened = updated(proven, released(1))
+    assert (reopened.accepted, reopened.validated, reopened.proven) == (1, (), False)
+    assert reopened.halted_because == ""
+    assert updated(reopened, released(1), validated=("c",)).proven
+    taken_back = updated(reopened, NONE)
     assert taken_back.accepted == 0
     assert taken_back.halted_because.startswith("1 of 1 ")
 

@@ -61,7 +61,7 @@ def in_flight(*nodes: NodeView, **changes: object) -> dict[str, InFlight]:
         (30, 0, "100%", 40, 0, 0, 0, 30),  # fewer nodes than T
     ],
 )
-def test_how_many_start(
+def test_the_number_of_starts_in_a_proof(
     *,
     nodes: int,
     parallel: int,
@@ -97,15 +97,15 @@ def test_the_threshold_is_fixed_at_the_first_grant() -> None:
     status = written(decided(pool, *candidates(30)))
     assert status.targets == {NEW: TargetRecord(threshold=2)}
     wider = replace(pool, strategy=StrategySpec(failure_threshold="50%"))
-    known = open_pool(upgrade=ALL, base=40, record=UNPROVEN, strategy=wider.strategy)
-    assert len(granted_to(known, *candidates(30))) == 2
+    reopened = open_pool(upgrade=ALL, base=40, record=UNPROVEN, strategy=wider.strategy)
+    assert len(granted_to(reopened, *candidates(30))) == 2
 
 
 def test_after_the_proof_only_the_budget_limits() -> None:
     proof = [done("first"), done("second")]
-    places = {view.uid: replace(entry(view), token=7) for view in proof}
+    flights = {view.uid: replace(entry(view), token=7) for view in proof}
     pool = open_pool(
-        upgrade=ALL, base=9, record=UNPROVEN, in_flight=places, phase=RolloutPhase.PROVING
+        upgrade=ALL, base=9, record=UNPROVEN, in_flight=flights, phase=RolloutPhase.PROVING
     )
     (write,) = decided(pool, *proof, *candidates(7)).rollouts
     record = write.status.targets[NEW]
@@ -175,8 +175,10 @@ def test_a_failure_stays_counted_when_its_node_is_gone() -> None:
 
 def test_editing_the_policy_away_and_back_clears_no_failure() -> None:
     record = TargetRecord(threshold=2, failed=("gone",))
-    away = open_pool(upgrade=ALL, base=9, record=record, target=OLD, phase=RolloutPhase.PROVING)
-    status = written(decided(away, *[done(f"done-{n}", OLD) for n in range(3)]))
+    pool_on_old = open_pool(
+        upgrade=ALL, base=9, record=record, target=OLD, phase=RolloutPhase.PROVING
+    )
+    status = written(decided(pool_on_old, *[done(f"done-{n}", OLD) for n in range(3)]))
     assert status.phase is RolloutPhase.COMPLETE
     assert status.targets[NEW].failed == ("gone",)
 
@@ -280,10 +282,12 @@ def test_the_target_of_a_joining_node(
 
 
 def test_the_oldest_nodes_of_the_proof_are_named_first() -> None:
-    late, early = (in_flight_node("wait-for-jobs-required", name) for name in ("a-late", "z-early"))
-    places = in_flight(late, since=NOW - 10) | in_flight(early, since=NOW - 500)
-    pool = open_pool(upgrade=ALL, base=9, record=UNPROVEN, in_flight=places)
-    wait = decided(pool, late, early, candidate("node-1")).waits["node-1"]
+    newer, older = (
+        in_flight_node("wait-for-jobs-required", name) for name in ("a-late", "z-early")
+    )
+    flights = in_flight(newer, since=NOW - 10) | in_flight(older, since=NOW - 500)
+    pool = open_pool(upgrade=ALL, base=9, record=UNPROVEN, in_flight=flights)
+    wait = decided(pool, newer, older, candidate("node-1")).waits["node-1"]
     assert wait.code is WaitCode.PROOF
     assert "z-early, a-late" in wait.detail
     assert "z-early, a-late" in wait.who

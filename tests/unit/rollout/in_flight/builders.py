@@ -1,4 +1,4 @@
-"""Nodes whose driver label has moved, with what follows from it."""
+"""Nodes whose driver label has moved, and outcomes of their steps."""
 
 from typing import Any
 
@@ -47,9 +47,9 @@ def restarting(*pods: DriverPod, record: dict[str, Any] | None = None, **changes
 
 
 def outcome_of(
-    view: NodeView, at: float = NOW, where: PoolView | None = None, **sight: Any
+    view: NodeView, at: float = NOW, pool_view: PoolView | None = None, **visibility: Any
 ) -> NodeOutcome:
-    return step_in_flight(view, where or granted(pool(), view), instant(at, **sight))
+    return step_in_flight(view, pool_view or granted(pool(), view), instant(at, **visibility))
 
 
 def swapping(*pods: DriverPod, **changes: Any) -> NodeView:
@@ -59,7 +59,7 @@ def swapping(*pods: DriverPod, **changes: Any) -> NodeView:
 
 
 def failing_with(outcome: NodeOutcome, view: NodeView, at: float = NOW) -> NodeRecord:
-    """Carry the failure that begins here to its end; return the record."""
+    """Complete a failure that begins with this outcome; return the record."""
     step = step_of(outcome)
     assert slot_writes(step) == {"driver": Idle()}
     assert record_in(step).state == S.POD_RESTART_REQUIRED

@@ -39,11 +39,11 @@ def in_flight(
     state: UpgradeState, *, record: Mapping[str, Any] | None = None, **changes: Any
 ) -> NodeView:
     """Return a node in this state under a lease newer than its slots."""
-    held = lease(token=TOKEN)
-    old = None if state in STARTED else evidence(OLD)
-    fields = {"token": TOKEN, "evidence": old, **(record or {})}
+    node_lease = lease(token=TOKEN)
+    proof = None if state in STARTED else evidence(OLD)
+    fields = {"token": TOKEN, "evidence": proof, **(record or {})}
     view = in_flight_node(state, record=fields, **changes)
-    return replace(view, lease=replace(held, since=NOW - 60))
+    return replace(view, lease=replace(node_lease, since=NOW - 60))
 
 
 # The API server and the bus.
@@ -138,13 +138,14 @@ def new_pod(node: NodeView, at: float = NOW, **changes: object) -> DriverPod:
 def react(node: NodeView, now: Instant) -> NodeView:
     """Return the node a while later: every request has been fulfilled."""
     node = with_beats(replace(node, cordon_taint=node.cordoned), now.at)
-    gone = {job.uid for job in node.evictions}
+    evicted = {job.uid for job in node.evictions}
     paused = isinstance(node.record, NodeRecord) and node.record.paused
     if node.pods is not None:
         pods = tuple(
             pod
             for pod in node.pods
-            if pod.uid not in gone and not (paused and pod.exemption is EvictionExemption.OPERAND)
+            if pod.uid not in evicted
+            and not (paused and pod.exemption is EvictionExemption.OPERAND)
         )
         node = replace(node, pods=pods, evictions=())
     node = _pods_follow(node, now)
@@ -166,10 +167,10 @@ def react(node: NodeView, now: Instant) -> NodeView:
 
 
 def _pods_follow(node: NodeView, now: Instant) -> NodeView:
-    stays = tuple(
+    remaining = tuple(
         pod for pod in node.driver_pods if not pod.deleting and pod.label == node.driver_label
     )
-    return replace(node, driver_pods=stays)
+    return replace(node, driver_pods=remaining)
 
 
 def _swapped(node: NodeView, label: str, now: Instant) -> NodeView:

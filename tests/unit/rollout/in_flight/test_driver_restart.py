@@ -130,8 +130,8 @@ def test_a_restart_keeps_loaded_modules(loaded: LoadedDriver | None, keep: bool)
 
 def test_on_a_host_the_agent_installs_the_artefact_of_the_target() -> None:
     view = restarting(record={"operation": Operation.INSTALL})
-    where = on_host(granted(pool(), view))
-    assert slot_writes(outcome_of(view, where=where))["driver"] == Install(
+    pool_view = on_host(granted(pool(), view))
+    assert slot_writes(outcome_of(view, pool_view=pool_view))["driver"] == Install(
         label=label_of(NEW),
         artefact_digest=f"sha256:{install_of(NEW)}",
         install_digest=install_of(NEW),
@@ -162,11 +162,11 @@ def test_the_gate_and_the_kubelet_are_quoted() -> None:
 
 
 def test_a_swap_that_has_not_begun() -> None:
-    taken = swapping(WAITS_AT_GATE)
-    refuses = refusing(taken, RefusalCode.JOURNAL)
+    at_gate = swapping(WAITS_AT_GATE)
+    refuses = refusing(at_gate, RefusalCode.JOURNAL)
     for view, code in (
-        (taken, WaitCode.UNLOAD),
-        (silenced(taken, "driver"), WaitCode.GATE),
+        (at_gate, WaitCode.UNLOAD),
+        (silenced(at_gate, "driver"), WaitCode.GATE),
         (refuses, WaitCode.GATE),
     ):
         wait = wait_of(outcome_of(view))
@@ -225,13 +225,13 @@ def test_a_swap_from_before_a_restamp_does_not_count() -> None:
 
 def test_a_recreated_pod_is_admitted_by_a_new_swap() -> None:
     view = with_results(swapping(WAITS_AT_GATE), "driver")
-    shut = Gate(admitted_pod_uid="gone", waiting_pod_uid=WAITS_AT_GATE.uid)
-    assert isinstance(slot_writes(outcome_of(replace(view, gate=shut)))["driver"], Swap)
+    shut_gate = Gate(admitted_pod_uid="gone", waiting_pod_uid=WAITS_AT_GATE.uid)
+    assert isinstance(slot_writes(outcome_of(replace(view, gate=shut_gate)))["driver"], Swap)
     admitted = Gate(admitted_pod_uid=WAITS_AT_GATE.uid, waiting_pod_uid=WAITS_AT_GATE.uid)
     assert wait_of(outcome_of(replace(view, gate=admitted))).code == WaitCode.DRIVER_START
 
 
-# What precedes the swap.
+# Conditions of the swap.
 
 
 def test_resumed_components_are_quiesced_again_before_an_unload() -> None:
@@ -263,11 +263,13 @@ def test_without_a_loaded_driver_only_the_plugin_of_a_bring_up_is_quiesced() -> 
     assert slot_writes(outcome_of(first)) == {"plugin": Quiesce()}
 
 
-def test_a_plugin_that_does_not_let_go_fails_a_bring_up() -> None:
+def test_a_plugin_that_is_not_quiesced_in_time_fails_a_bring_up() -> None:
     record = {"operation": Operation.BRING_UP, "paused": False, "since": NOW}
     view = restarting(WAITS_AT_GATE, record=record)
     view = replace(view, loaded=None)
-    plugin = component(command(Quiesce(), order=(TOKEN, 3), deadline=NOW + 240), heard=NOW + 200)
+    plugin = component(
+        command(Quiesce(), order=(TOKEN, 3), deadline=NOW + 240), last_beat=NOW + 200
+    )
     view = with_beats(with_component(view, "plugin", plugin), NOW + 240)
     assert wait_of(outcome_of(view, NOW + 239)).code == WaitCode.QUIESCE
     record = failing_with(outcome_of(view, NOW + 240), view, NOW + 241)
@@ -276,14 +278,14 @@ def test_a_plugin_that_does_not_let_go_fails_a_bring_up() -> None:
 
 
 def test_late_pods_and_operands_are_removed_before_the_unload() -> None:
-    late = WorkloadPod(namespace="ml", name="late", uid="u", gpu=True)
-    view = restarting(WAITS_AT_GATE, pods=(late,), loaded=LOADED)
+    late_pod = WorkloadPod(namespace="ml", name="late", uid="u", gpu=True)
+    view = restarting(WAITS_AT_GATE, pods=(late_pod,), loaded=LOADED)
     only_action(outcome_of(view), EvictPods)
     dcgm = WorkloadPod(namespace="x", name="dcgm", uid="d", exemption=EvictionExemption.OPERAND)
     wait = wait_of(outcome_of(replace(view, pods=(dcgm,))))
     assert (wait.code, wait.until) == (WaitCode.OPERANDS, END)
     swap_sent = swapping(WAITS_AT_GATE, pods=(), loaded=LOADED)
-    assert wait_of(outcome_of(replace(swap_sent, pods=(late,)))).code == WaitCode.UNLOAD
+    assert wait_of(outcome_of(replace(swap_sent, pods=(late_pod,)))).code == WaitCode.UNLOAD
 
 
 def test_a_driver_waiting_for_safe_load_is_released() -> None:
@@ -325,8 +327,8 @@ def test_a_gate_shut_after_the_swap_waits_for_the_bus() -> None:
     assert wait_of(outcome_of(view, bus_down_since=NOW - 5)).code is WaitCode.BUS
 
 
-def command_sent(view: NodeView, where: PoolView) -> Swap | Install:
-    body = slot_writes(outcome_of(view, where=where))["driver"]
+def command_sent(view: NodeView, pool_view: PoolView) -> Swap | Install:
+    body = slot_writes(outcome_of(view, pool_view=pool_view))["driver"]
     assert isinstance(body, Swap | Install)
     return body
 
@@ -338,16 +340,16 @@ def without_builds(method: InstallMethod) -> PoolView:
 def test_a_removal_swaps_to_no_driver_with_every_method() -> None:
     view = removal()
     body = Swap(label="", old_pod_uid=f"pod-target-old-{view.name}")
-    for where in (pool(), on_host(pool())):
-        assert command_sent(view, granted(where, view, target="")) == body
+    for pool_view in (pool(), on_host(pool())):
+        assert command_sent(view, granted(pool_view, view, target="")) == body
 
 
 def test_the_command_follows_the_build_and_not_the_method_of_the_policy() -> None:
     view = restarting(WAITS_AT_GATE)
-    turned = replace(pool(), method=InstallMethod.HOST)
-    assert isinstance(command_sent(view, granted(turned, view)), Swap)
-    back = replace(on_host(pool()), method=InstallMethod.CONTAINER)
-    assert isinstance(command_sent(view, granted(back, view)), Install)
+    host_pool = replace(pool(), method=InstallMethod.HOST)
+    assert isinstance(command_sent(view, granted(host_pool, view)), Swap)
+    container_pool = replace(on_host(pool()), method=InstallMethod.CONTAINER)
+    assert isinstance(command_sent(view, granted(container_pool, view)), Install)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +360,7 @@ def test_nothing_is_installed_without_an_artefact(
     operation: Operation, method: InstallMethod
 ) -> None:
     view = restarting(record={"operation": operation})
-    wait = wait_of(outcome_of(view, where=granted(without_builds(method), view)))
+    wait = wait_of(outcome_of(view, pool_view=granted(without_builds(method), view)))
     assert wait.code is WaitCode.TARGET_MISSING
     assert "artefact" in wait.detail
 

@@ -36,7 +36,7 @@ from tests.unit.rollout.in_flight.test_validation import outcome_of as validates
 from tests.unit.rollout.in_flight.test_validation import ready
 from tests.unit.rollout.outcomes import node_write, record_in, slot_writes, step_of, wait_of
 
-# How it ends.
+# Results of a driver restart.
 
 
 def test_a_driver_that_is_ready_and_loaded_is_validated() -> None:
@@ -164,10 +164,10 @@ def test_a_ready_driver_is_not_shut_out_by_an_old_gate_report() -> None:
 def test_a_waiting_pod_is_not_shut_out_while_the_swap_runs() -> None:
     view = ready()
     pod = driver_pod(NEW, uid="next", ready=False, started=None)
-    shut = replace(view, driver_pods=(pod,), gate=Gate(waiting_pod_uid="next"))
-    assert record_in(validates(shut)).state == "pod-restart-required"
-    driver = replace(shut.components["driver"], result=None)
-    still = replace(shut, components={**shut.components, "driver": driver})
+    shut_out = replace(view, driver_pods=(pod,), gate=Gate(waiting_pod_uid="next"))
+    assert record_in(validates(shut_out)).state == "pod-restart-required"
+    driver = replace(shut_out.components["driver"], result=None)
+    still = replace(shut_out, components={**shut_out.components, "driver": driver})
     assert not isinstance(step_of(validates(still)).actions[0], WriteNode)
 
 
@@ -224,9 +224,9 @@ def test_the_start_limit_reports_what_is_missing_after_the_swap(pods: Any, expec
 
 def test_on_a_host_no_driver_pod_is_reported_missing() -> None:
     view = restarting(record={"operation": Operation.INSTALL})
-    where = on_host(granted(pool(), view))
-    view = with_results(run_step(view, step_of(outcome_of(view, where=where))), "driver")
-    record = record_in(outcome_of(replace(with_beats(view, END), loaded=None), END, where))
+    pool_view = on_host(granted(pool(), view))
+    view = with_results(run_step(view, step_of(outcome_of(view, pool_view=pool_view))), "driver")
+    record = record_in(outcome_of(replace(with_beats(view, END), loaded=None), END, pool_view))
     assert "modules" in record.cause
 
 

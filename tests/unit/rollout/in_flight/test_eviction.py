@@ -96,25 +96,25 @@ def test_pods_are_evicted_when_the_jobs_are_over() -> None:
     assert record.deadline == NOW + 300
 
 
-def test_unknown_pods_are_not_absent_jobs() -> None:
+def test_unknown_pods_are_not_treated_as_finished_jobs() -> None:
     wait = wait_of(outcome_of(evicting(S.WAIT_FOR_JOBS_REQUIRED, pods=None)))
     assert (wait.code, wait.until) == (WaitCode.JOBS, NOW + 240)
 
 
 @pytest.mark.parametrize(
-    ("then", "state", "back_off"),
+    ("on_timeout", "state", "back_off"),
     [
         (OnJobTimeout.EVICT, S.POD_DELETION_REQUIRED, 0.0),
         (OnJobTimeout.DEFER, S.UPGRADE_REQUIRED, 600.0),
     ],
 )
-def test_the_limit_for_jobs(then: OnJobTimeout, state: UpgradeState, back_off: float) -> None:
+def test_the_limit_for_jobs(on_timeout: OnJobTimeout, state: UpgradeState, back_off: float) -> None:
     view = evicting(S.WAIT_FOR_JOBS_REQUIRED, work(job=True))
-    at = NOW + 240
-    assert wait_of(outcome_of(view, at - 1, jobs=then)).code == WaitCode.JOBS
-    record = record_in(outcome_of(view, at, jobs=then))
+    limit = NOW + 240
+    assert wait_of(outcome_of(view, limit - 1, jobs=on_timeout)).code == WaitCode.JOBS
+    record = record_in(outcome_of(view, limit, jobs=on_timeout))
     assert (record.state, record.back_off_seconds) == (state, back_off)
-    assert record.back_off_until == (at + back_off if back_off else 0.0)
+    assert record.back_off_until == (limit + back_off if back_off else 0.0)
 
 
 # Which pods leave.
@@ -134,7 +134,7 @@ RULES = PodDeletion(force=True, delete_empty_dir=True)
         (work(empty_dir=True), {"gpu_pod_deletion": PodDeletion(delete_empty_dir=True)}, None),
         (work(bare=True, empty_dir=True), {"pod_deletion": RULES}, None),
         (work(deleting=True), {}, WaitCode.EVICTION),
-        (work(exemption=EvictionExemption.OURS), {}, "none"),
+        (work(exemption=EvictionExemption.SLUICE), {}, "none"),
         (work(exemption=EvictionExemption.DRAIN_SKIP), {}, "none"),
         (work(exemption=EvictionExemption.DAEMON_SET), {}, WaitCode.EVICTION),
         (work(exemption=EvictionExemption.MIRROR), {}, WaitCode.EVICTION),
@@ -149,7 +149,7 @@ def test_what_happens_to_each_kind_of_pod(
     outcome = outcome_of(evicting(S.POD_DELETION_REQUIRED, pod), **upgrade)
     if code is None:
         assert evicted(outcome) == EvictPods(pods=refs(pod))
-    elif code == "none":  # nothing holds it up: components let go
+    elif code == "none":  # no pod delays the start: the components are quiesced
         assert set(slot_writes(outcome).values()) == {Quiesce()}
     elif code == "drained":
         assert record_in(outcome).state == S.DRAIN_REQUIRED
@@ -176,7 +176,7 @@ def test_what_happens_to_each_kind_of_pod(
         (work(gpu=True, drained=True, bare=True), Drain(enable=True, force=True), True),
     ],
 )
-def test_which_pods_a_drain_takes(pod: WorkloadPod, drain: Drain, leaves: bool | None) -> None:
+def test_which_pods_a_drain_evicts(pod: WorkloadPod, drain: Drain, leaves: bool | None) -> None:
     outcome = outcome_of(evicting(S.DRAIN_REQUIRED, pod), drain=drain)
     if leaves is None:
         assert slot_writes(outcome)
@@ -192,34 +192,40 @@ def test_a_drain_has_a_limit_of_its_own() -> None:
     assert (record.state, record.deadline) == (S.DRAIN_REQUIRED, NOW + 77)
 
 
-def test_unknown_pods_are_not_gone() -> None:
+def test_unknown_pods_are_not_treated_as_evicted() -> None:
     wait = wait_of(outcome_of(evicting(S.POD_DELETION_REQUIRED, pods=None)))
     assert (wait.code, wait.until, wait.who) == (WaitCode.EVICTION, NOW + 240, NO_ACTION_NEEDED)
 
 
-# The job that evicts.
+# The running eviction.
 
 
 def test_a_running_eviction_is_not_requested_again() -> None:
-    item, two = work("a"), work("b")
-    view = evicting(S.POD_DELETION_REQUIRED, item, two)
-    assert evicted(outcome_of(view)).pods == refs(item, two)
-    assert wait_of(outcome_of(with_evictions(view, item, two))).detail.endswith("ml/a, ml/b")
+    first_pod, second_pod = work("a"), work("b")
+    view = evicting(S.POD_DELETION_REQUIRED, first_pod, second_pod)
+    assert evicted(outcome_of(view)).pods == refs(first_pod, second_pod)
+    assert wait_of(outcome_of(with_evictions(view, first_pod, second_pod))).detail.endswith(
+        "ml/a, ml/b"
+    )
 
 
 def test_an_eviction_follows_arriving_and_exempted_pods() -> None:
-    item, two = work("a"), work("b")
-    view = evicting(S.POD_DELETION_REQUIRED, item, two)
-    assert evicted(outcome_of(with_evictions(view, item))).pods == refs(item, two)
-    spared = evicting(
-        S.POD_DELETION_REQUIRED, item, replace(two, exemption=EvictionExemption.DRAIN_SKIP)
+    first_pod, second_pod = work("a"), work("b")
+    view = evicting(S.POD_DELETION_REQUIRED, first_pod, second_pod)
+    assert evicted(outcome_of(with_evictions(view, first_pod))).pods == refs(first_pod, second_pod)
+    with_operand = evicting(
+        S.POD_DELETION_REQUIRED,
+        first_pod,
+        replace(second_pod, exemption=EvictionExemption.DRAIN_SKIP),
     )
-    assert evicted(outcome_of(with_evictions(spared, item, two))).pods == refs(item)
+    assert evicted(outcome_of(with_evictions(with_operand, first_pod, second_pod))).pods == refs(
+        first_pod
+    )
 
 
 def test_an_eviction_without_pods_is_cancelled() -> None:
-    stuck = work(bare=True)
-    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, stuck), stuck)
+    bare_pod = work(bare=True)
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, bare_pod), bare_pod)
     assert evicted(outcome_of(view)) == EvictPods(pods=())
 
 
@@ -288,11 +294,11 @@ def test_a_forced_deletion_spares_daemon_set_pods() -> None:
     assert wait_of(outcome).until == NOW + 360
 
 
-@pytest.mark.parametrize("then", OnEvictionTimeout)
-def test_the_limit_ends_an_eviction_with_unknown_pods(then: OnEvictionTimeout) -> None:
-    state = S.UPGRADE_REQUIRED if then is OnEvictionTimeout.RELEASE else S.UPGRADE_FAILED
+@pytest.mark.parametrize("on_timeout", OnEvictionTimeout)
+def test_the_limit_ends_an_eviction_with_unknown_pods(on_timeout: OnEvictionTimeout) -> None:
+    state = S.UPGRADE_REQUIRED if on_timeout is OnEvictionTimeout.RELEASE else S.UPGRADE_FAILED
     view = evicting(S.POD_DELETION_REQUIRED, pods=None)
-    assert record_in(outcome_of(view, NOW + 240, eviction=then)).state == state
+    assert record_in(outcome_of(view, NOW + 240, eviction=on_timeout)).state == state
 
 
 def test_an_eviction_without_a_limit_never_ends() -> None:
@@ -300,7 +306,7 @@ def test_an_eviction_without_a_limit_never_ends() -> None:
     assert wait_of(outcome_of(view, NOW + 1e8)).until is None
 
 
-# A cordon that is taken away.
+# A removed cordon.
 
 
 @pytest.mark.parametrize(
@@ -333,11 +339,11 @@ def test_a_removed_cordon_is_restored_and_reported(state: UpgradeState) -> None:
     ).code in (WaitCode.JOBS, WaitCode.EVICTION)
 
 
-def test_late_pods_are_evicted_while_components_let_go() -> None:
+def test_late_pods_are_evicted_during_the_quiesce() -> None:
     view = evicting(S.POD_DELETION_REQUIRED)
-    quiet = run_step(view, step_of(outcome_of(view)))
-    came = replace(quiet, pods=(work("late"),))
-    assert evicted(outcome_of(came)).pods == refs(work("late"))
+    after = run_step(view, step_of(outcome_of(view)))
+    with_late_pod = replace(after, pods=(work("late"),))
+    assert evicted(outcome_of(with_late_pod)).pods == refs(work("late"))
 
 
 # The taint that follows a cordon.
@@ -361,15 +367,13 @@ def test_slots_do_not_wait_for_the_taint() -> None:
 
 
 def test_pod_deletion_rules_apply_to_gpu_pods_only() -> None:
-    plain = WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True, bare=True)
+    workload = WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True, bare=True)
     options: dict[str, Any] = {"pod_deletion": PodDeletion(force=True), "drain": Drain(enable=True)}
-    view = evicting(S.DRAIN_REQUIRED, plain)
+    view = evicting(S.DRAIN_REQUIRED, workload)
     assert wait_of(outcome_of(view, **options)).detail.endswith(", and force is off)")
 
 
 GPU_OF_DRAIN = work("train", drained=True, empty_dir=True)
-
-
 DRAINS = Drain(enable=True, delete_empty_dir=True)
 
 
@@ -381,7 +385,7 @@ DRAINS = Drain(enable=True, delete_empty_dir=True)
         (replace(GPU_OF_DRAIN, drained=False), DRAINS, False),
     ],
 )
-def test_a_drain_takes_the_pods_that_deletion_leaves(
+def test_a_drain_evicts_the_pods_that_pod_deletion_keeps(
     pod: WorkloadPod, rules: Drain, *, drains: bool
 ) -> None:
     outcome = outcome_of(evicting(S.POD_DELETION_REQUIRED, pod), drain=rules)
@@ -393,8 +397,8 @@ def test_a_drain_takes_the_pods_that_deletion_leaves(
 
 @pytest.mark.parametrize("pod", [{"drained": False}, {"exemption": EvictionExemption.DAEMON_SET}])
 def test_a_drain_that_would_evict_nothing_is_skipped(pod: dict[str, Any]) -> None:
-    plain = replace(WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True), **pod)
-    outcome = outcome_of(evicting(S.POD_DELETION_REQUIRED, plain), drain=DRAINS)
+    workload = replace(WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True), **pod)
+    outcome = outcome_of(evicting(S.POD_DELETION_REQUIRED, workload), drain=DRAINS)
     assert set(slot_writes(outcome).values()) == {Quiesce()}
 
 
@@ -405,10 +409,7 @@ def test_a_terminating_pod_is_neither_evicted_again_nor_dropped() -> None:
 
 
 def test_the_eviction_is_cancelled_when_its_pod_may_stay() -> None:
-    other, stays = (
-        work("other", exemption=EvictionExemption.OPERAND),
-        work("stays", bare=True),
-    )
+    other, stays = (work("other", exemption=EvictionExemption.OPERAND), work("stays", bare=True))
     view = with_evictions(evicting(S.POD_DELETION_REQUIRED, other, stays), stays)
     step = step_of(outcome_of(view))
     assert step.actions == (EvictPods(pods=()),)
@@ -424,18 +425,20 @@ def test_after_the_limit_pods_are_deleted_by_force_once() -> None:
     step = step_of(forced(view))
     assert step.actions == (EvictPods(pods=refs(pod), by_force=True),)
     assert "ml/train-0" in step.because
-    again = replace(view, evictions=(*with_evictions(view, pod, by_force=True).evictions,))
-    mixed = replace(view, evictions=(*again.evictions, *with_evictions(view, gone).evictions))
-    for item in (again, mixed):
+    forced_again = replace(view, evictions=(*with_evictions(view, pod, by_force=True).evictions,))
+    mixed = replace(
+        view, evictions=(*forced_again.evictions, *with_evictions(view, gone).evictions)
+    )
+    for item in (forced_again, mixed):
         assert wait_of(forced(item)).detail.endswith("ml/train-0")
 
 
 def test_a_refusal_names_only_the_pod_that_the_budget_protects() -> None:
-    held, leaves = work("held"), work("leaves")
-    view = evicting(S.POD_DELETION_REQUIRED, held, leaves)
+    protected, unprotected = work("held"), work("leaves")
+    view = evicting(S.POD_DELETION_REQUIRED, protected, unprotected)
     jobs = (
-        *with_evictions(view, held, refused="a budget allows none").evictions,
-        *with_evictions(view, leaves).evictions,
+        *with_evictions(view, protected, refused="a budget allows none").evictions,
+        *with_evictions(view, unprotected).evictions,
     )
     wait = wait_of(outcome_of(replace(view, evictions=jobs)))
     assert wait.code is WaitCode.PDB

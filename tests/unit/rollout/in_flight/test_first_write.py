@@ -54,24 +54,32 @@ S = UpgradeState
 
 def first_write(
     view: NodeView,
-    where: PoolView | None = None,
+    pool_view: PoolView | None = None,
     operation: Operation = Operation.UPGRADE,
     *,
-    place: dict[str, Any] | None = None,
-    standing: dict[str, Any] | None = None,
-    **sight: Any,
+    flight: dict[str, Any] | None = None,
+    constraints: dict[str, Any] | None = None,
+    **visibility: Any,
 ) -> NodeOutcome:
-    what = candidate(operation)
+    start_candidate = candidate(operation)
     options: dict[str, Any] = {
-        "target": what.target,
+        "target": start_candidate.target,
         "token": 8,
-        "outside": what.outside,
+        "outside": start_candidate.outside,
         "validates": operation is Operation.VALIDATE,
-        **(place or {}),
+        **(flight or {}),
     }
-    where = granted(where or pool(upgrade=SELECTS), view, **options)
-    where = replace(where, constraints=replace(where.constraints, **(standing or {})))
-    return begin(view, what, where.constraints.in_flight[view.uid], where, instant(**sight))
+    pool_view = granted(pool_view or pool(upgrade=SELECTS), view, **options)
+    pool_view = replace(
+        pool_view, constraints=replace(pool_view.constraints, **(constraints or {}))
+    )
+    return begin(
+        view,
+        start_candidate,
+        pool_view.constraints.in_flight[view.uid],
+        pool_view,
+        instant(**visibility),
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,15 +142,20 @@ def test_only_a_shut_gate_skips_the_eviction() -> None:
 @pytest.mark.parametrize(
     ("view", "operation", "options", "code"),
     [
-        (required(), Operation.UPGRADE, {"place": {"target": OLD}}, WaitCode.BUDGET),
-        (required(), Operation.UPGRADE, {"standing": {"halted": {NEW: "3"}}}, WaitCode.HALTED),
-        (required(), Operation.UPGRADE, {"standing": {"may_begin": frozenset()}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"flight": {"target": OLD}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"constraints": {"halted": {NEW: "3"}}}, WaitCode.HALTED),
+        (
+            required(),
+            Operation.UPGRADE,
+            {"constraints": {"may_begin": frozenset()}},
+            WaitCode.BUDGET,
+        ),
         (required(), Operation.UPGRADE, {"ages": {"nodes": 91.0}}, WaitCode.STALE),
-        (done(), Operation.VALIDATE, {"standing": {"may_begin": frozenset()}}, WaitCode.BUDGET),
-        (required(), Operation.UPGRADE, {"place": {"token": 7}}, WaitCode.BUDGET),
-        (required(), Operation.UPGRADE, {"place": {"outside": True}}, WaitCode.BUDGET),
-        (required(), Operation.UPGRADE, {"place": {"validates": True}}, WaitCode.BUDGET),
-        (done(), Operation.VALIDATE, {"place": {"validates": False}}, WaitCode.BUDGET),
+        (done(), Operation.VALIDATE, {"constraints": {"may_begin": frozenset()}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"flight": {"token": 7}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"flight": {"outside": True}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"flight": {"validates": True}}, WaitCode.BUDGET),
+        (done(), Operation.VALIDATE, {"flight": {"validates": False}}, WaitCode.BUDGET),
     ],
 )
 def test_why_a_grant_is_not_used(
@@ -154,14 +167,16 @@ def test_why_a_grant_is_not_used(
 @pytest.mark.parametrize(
     ("operation", "options"),
     [
-        (Operation.VALIDATE, {"standing": {"halted": {NEW: "3"}}}),
+        (Operation.VALIDATE, {"constraints": {"halted": {NEW: "3"}}}),
         (Operation.VALIDATE, {"ages": {"pods": 1000.0}}),
         (Operation.BRING_UP, {"ages": {"pods": 1000.0}}),
-        (Operation.REMOVE, {"standing": {"halted": {"": "3"}}}),
+        (Operation.REMOVE, {"constraints": {"halted": {"": "3"}}}),
         (Operation.UPGRADE, {"ages": {"pods": 89.0}}),
     ],
 )
-def test_what_does_not_hold_a_start_up(operation: Operation, options: dict[str, Any]) -> None:
+def test_conditions_that_do_not_prevent_a_start(
+    operation: Operation, options: dict[str, Any]
+) -> None:
     view = without_driver(node()) if operation is Operation.BRING_UP else done(excluded=True)
     assert node_write(first_write(view, operation=operation, **options)).applied.lease is not None
 
@@ -265,20 +280,24 @@ def test_other_starts_keep_the_recorded_revalidation(view: NodeView, operation: 
     assert record_in(first_write(view, operation=operation)).revalidated == "before"
 
 
-def test_a_start_keeps_what_the_record_knows() -> None:
+def test_a_start_keeps_other_fields_of_the_record() -> None:
     view = required()
     assert isinstance(view.record, NodeRecord)
-    had = replace(view.record, asked=True, cordon_adopted=True, restarts=(1.0,), cause="asked for")
+    old_record = replace(
+        view.record, asked=True, cordon_adopted=True, restarts=(1.0,), cause="asked for"
+    )
     shared = {**view.field_managers, NodeField.CORDON: (MANAGER, OPERATOR)}
-    record = record_in(first_write(replace(view, record=had, cordoned=True, field_managers=shared)))
+    record = record_in(
+        first_write(replace(view, record=old_record, cordoned=True, field_managers=shared))
+    )
     assert (record.asked, record.cordon_adopted, record.restarts) == (True, True, (1.0,))
     assert (record.cause, record.label_before) == ("asked for", label_of(OLD))
 
 
 def test_a_pre_installed_driver_stays_when_its_node_leaves() -> None:
     view = replace(done(excluded=True), driver_pods=())
-    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    applied = node_write(first_write(view, where, Operation.REMOVE)).applied
+    pool_view = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    applied = node_write(first_write(view, pool_view, Operation.REMOVE)).applied
     assert (applied.state, applied.driver_label, applied.record, applied.lease) == (
         "",
         "",
@@ -294,16 +313,18 @@ def test_a_driver_without_a_pod_is_removed_too() -> None:
 
 def test_a_known_pre_installed_driver_is_validated_again() -> None:
     view = replace(done(), driver_pods=())
-    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    assert record_in(first_write(view, where, Operation.VALIDATE)).state == S.VALIDATION_REQUIRED
+    pool_view = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert (
+        record_in(first_write(view, pool_view, Operation.VALIDATE)).state == S.VALIDATION_REQUIRED
+    )
 
 
 @pytest.mark.parametrize(
     "view", [done(excluded=True), replace(done(OLD, excluded=True), driver_label="another")]
 )
 def test_a_driver_of_ours_is_removed_from_a_pre_installed_pool(view: NodeView) -> None:
-    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    assert node_write(first_write(view, where, Operation.REMOVE)).applied.lease is not None
+    pool_view = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert node_write(first_write(view, pool_view, Operation.REMOVE)).applied.lease is not None
 
 
 def test_the_record_of_an_earlier_node_is_void() -> None:
@@ -330,8 +351,8 @@ def test_a_node_under_our_cordon_without_a_record_is_unproven(
 
 
 def test_a_grant_for_another_target_is_not_used() -> None:
-    assert "none" in wait_of(first_write(required(), place={"target": ""})).detail
-    assert "other" in wait_of(first_write(required(), place={"target": "other"})).detail
+    assert "none" in wait_of(first_write(required(), flight={"target": ""})).detail
+    assert "other" in wait_of(first_write(required(), flight={"target": "other"})).detail
 
 
 def test_only_an_operation_that_cordons_records_an_earlier_cordon() -> None:
@@ -343,25 +364,25 @@ def test_only_an_operation_that_cordons_records_an_earlier_cordon() -> None:
 
 @pytest.mark.parametrize("adopted", [True, False])
 def test_a_pre_installed_node_is_released_with_its_adopted_cordon(*, adopted: bool) -> None:
-    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    pool_view = replace(pool(), method=InstallMethod.PRE_INSTALLED)
     view = with_record(
         replace(done(excluded=True), driver_pods=(), cordoned=True), cordon_adopted=adopted
     )
     view = replace(
         view, field_managers={**view.field_managers, NodeField.CORDON: (MANAGER, OPERATOR)}
     )
-    applied = node_write(first_write(view, where, Operation.REMOVE)).applied
+    applied = node_write(first_write(view, pool_view, Operation.REMOVE)).applied
     assert (applied.lease, applied.unschedulable) == (None, False if adopted else None)
 
 
 def test_a_pre_installed_node_without_a_record_is_released() -> None:
-    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    pool_view = replace(pool(), method=InstallMethod.PRE_INSTALLED)
     view = replace(done(excluded=True), driver_pods=(), record=None)
-    applied = node_write(first_write(view, where, Operation.REMOVE)).applied
+    applied = node_write(first_write(view, pool_view, Operation.REMOVE)).applied
     assert (applied.lease, applied.unschedulable) == (None, None)
 
 
 def test_a_driver_under_an_unknown_label_is_removed() -> None:
-    where = replace(pool(targets=(NEW,)), method=InstallMethod.PRE_INSTALLED)
+    pool_view = replace(pool(targets=(NEW,)), method=InstallMethod.PRE_INSTALLED)
     view = replace(done(excluded=True), driver_pods=(), driver_label="unknown")
-    assert node_write(first_write(view, where, Operation.REMOVE)).applied.lease is not None
+    assert node_write(first_write(view, pool_view, Operation.REMOVE)).applied.lease is not None

@@ -57,11 +57,13 @@ from tests.unit.rollout.outcomes import (
 S = UpgradeState
 
 
-def outcome_of(view: NodeView, at: float = NOW, why: str = "", **sight: Any) -> NodeOutcome:
-    where = granted(pool(), view)
-    released = {view.uid: why} if why else {}
-    where = replace(where, constraints=replace(where.constraints, to_release=released))
-    return step_in_flight(view, where, instant(at, **sight))
+def outcome_of(view: NodeView, at: float = NOW, why: str = "", **visibility: Any) -> NodeOutcome:
+    pool_view = granted(pool(), view)
+    to_release = {view.uid: why} if why else {}
+    pool_view = replace(
+        pool_view, constraints=replace(pool_view.constraints, to_release=to_release)
+    )
+    return step_in_flight(view, pool_view, instant(at, **visibility))
 
 
 # Cordons that stay.
@@ -183,12 +185,12 @@ def test_a_superseded_idle_is_sent_again() -> None:
 
 
 def test_a_release_waits_during_a_bus_outage() -> None:
-    away = {"bus_down_since": NOW - 5}
-    assert wait_of(outcome_of(quieted(), why="halted", **away)).code == WaitCode.BUS
-    sent = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
-    assert wait_of(outcome_of(sent, why="halted", **away)).code == WaitCode.BUS
+    outage = {"bus_down_since": NOW - 5}
+    assert wait_of(outcome_of(quieted(), why="halted", **outage)).code == WaitCode.BUS
+    after = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
+    assert wait_of(outcome_of(after, why="halted", **outage)).code == WaitCode.BUS
     untouched = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
-    assert record_in(outcome_of(untouched, why="halted", **away)).state == S.UPGRADE_REQUIRED
+    assert record_in(outcome_of(untouched, why="halted", **outage)).state == S.UPGRADE_REQUIRED
 
 
 def test_a_failed_node_stays_cordoned_when_its_retry_is_released() -> None:
@@ -214,7 +216,7 @@ def test_a_started_node_is_not_released() -> None:
     assert wait_of(outcome_of(view, why="halted")).code == WaitCode.OLD_DRIVER
 
 
-# Failing.
+# Failures.
 
 
 def broken(**changes: Any) -> NodeView:
@@ -280,8 +282,8 @@ def test_a_superseded_idle_does_not_confirm_a_failure() -> None:
 
 
 def test_a_failure_waits_during_a_bus_outage() -> None:
-    sent = run_step(broken(), step_of(outcome_of(broken())))
-    for view in (broken(), sent):
+    after = run_step(broken(), step_of(outcome_of(broken())))
+    for view in (broken(), after):
         assert wait_of(outcome_of(view, bus_down_since=NOW - 5)).code == WaitCode.BUS
 
 
@@ -322,8 +324,8 @@ def test_which_failures_are_cordoned(
 
 def unsettled(view: NodeView) -> NodeView:
     assert view.lease is not None
-    held = replace(view.lease, since=NOW - 0.5)  # type: ignore[type-var]
-    return replace(view, lease=held, cordon_taint=False)
+    new_lease = replace(view.lease, since=NOW - 0.5)  # type: ignore[type-var]
+    return replace(view, lease=new_lease, cordon_taint=False)
 
 
 def test_the_proven_label_is_sent_to_expected_components_only() -> None:
@@ -387,8 +389,8 @@ def test_a_failed_validation_leaves_no_proof() -> None:
     changes = {"operation": Operation.VALIDATE, "started": False, "evidence": evidence()}
     view = with_record(validating(), **changes)
     view = replace(view, components={**view.components, "validator": component()})
-    late = replace(view, record=replace(view.record, deadline=NOW - 1))  # type: ignore[type-var]
-    record = failing_with(outcome_of(late), late)
+    overdue = replace(view, record=replace(view.record, deadline=NOW - 1))  # type: ignore[type-var]
+    record = failing_with(outcome_of(overdue), overdue)
     assert (record.state, record.evidence) == (S.UPGRADE_FAILED, None)
 
 
@@ -418,7 +420,7 @@ def test_a_wait_is_rechecked_only_after_it_began() -> None:
 
 
 def test_the_taint_of_a_foreign_cordon_holds_nothing_up() -> None:
-    """One node that is only validated, and one that a person uncordoned."""
+    """A node that is only validated, and a node that a person uncordoned."""
     validated = with_record(proven(), operation=Operation.VALIDATE)
     assert record_in(outcome_of(unsettled(validated))).state == S.UPGRADE_DONE
     bared = replace(unsettled(in_flight(S.WAIT_FOR_JOBS_REQUIRED)), cordoned=False)
@@ -431,11 +433,11 @@ def test_an_operation_that_needs_no_cordon_restores_none() -> None:
     assert notices_in(outcome_of(view)) == []
 
 
-@pytest.mark.parametrize(("writers", "who"), [({}, ""), ({NodeField.CORDON: PERSON}, PERSON)])
+@pytest.mark.parametrize(("writers", "manager"), [({}, ""), ({NodeField.CORDON: PERSON}, PERSON)])
 def test_the_manager_that_removed_our_cordon_is_named(
-    writers: dict[NodeField, str], who: str
+    writers: dict[NodeField, str], manager: str
 ) -> None:
     view = replace(in_flight(S.WAIT_FOR_JOBS_REQUIRED, last_managers=writers), cordoned=False)
     (note,) = notices_in(outcome_of(view))
-    assert who in note.message
+    assert manager in note.message
     assert not note.message.startswith(" ")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.commands import CommandKind, Idle, Order, Quiesce
+from libs.contracts.commands import Idle, Order, Quiesce
 from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Refusal, RefusalCode
 from libs.rollout.in_flight.start import old_driver_pod, safe_load_to_clear
@@ -72,8 +72,10 @@ def test_every_component_but_the_driver_agent_is_quiesced() -> None:
 
 def test_unexpected_components_get_no_command() -> None:
     view = emptied()
-    few = {name: part for name, part in view.components.items() if name in ("driver", "plugin")}
-    assert set(slot_writes(outcome_of(replace(view, components=few)))) == {"plugin"}
+    two_components = {
+        name: part for name, part in view.components.items() if name in ("driver", "plugin")
+    }
+    assert set(slot_writes(outcome_of(replace(view, components=two_components)))) == {"plugin"}
 
 
 def test_pending_components_are_named() -> None:
@@ -100,7 +102,7 @@ def test_a_component_is_rechecked_when_it_counts_as_silent() -> None:
     assert record_in(outcome_of(beats, NOW + 160)).state == S.POD_RESTART_REQUIRED
 
 
-def test_a_component_that_cannot_let_go_reports_why() -> None:
+def test_a_component_that_cannot_quiesce_reports_the_reason() -> None:
     view = with_results(quiescing(), "plugin", "discovery", "validator")
     view = with_results(view, "telemetry", outcome="failed", message="NVML hangs")
     detail = wait_of(outcome_of(view)).detail
@@ -137,17 +139,6 @@ def test_a_reboot_before_the_start_repeats_the_commands() -> None:
     assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
 
 
-def test_a_command_of_an_earlier_node_does_not_count() -> None:
-    before = quiet()
-    theirs = {
-        name: replace(part, slot=replace(part.slot, node_uid="of-another-node"))
-        for name, part in before.components.items()
-        if part.slot is not None
-    }
-    step = step_of(outcome_of(replace(before, components={**before.components, **theirs})))
-    assert slot_writes(step) == dict.fromkeys(QUIET, Quiesce())
-
-
 def test_no_command_is_sent_during_a_bus_outage() -> None:
     wait = wait_of(outcome_of(emptied(), bus_down_since=NOW - 30))
     assert (wait.code, wait.until) == (WaitCode.BUS, None)
@@ -169,9 +160,9 @@ def test_the_start_moves_the_label_and_names_the_old_pod() -> None:
 
 def test_the_old_pod_is_the_admitted_one() -> None:
     view = quiet()
-    late = driver_pod(OLD, uid="late", started=None, ready=False)
+    waiting_pod = driver_pod(OLD, uid="late", started=None, ready=False)
     going = driver_pod(OLD, uid="going", deleting=True)
-    view = replace(view, driver_pods=(going, late, *view.driver_pods))
+    view = replace(view, driver_pods=(going, waiting_pod, *view.driver_pods))
     assert record_in(outcome_of(view)).old_pod_uid == f"pod-{OLD}-node-1"
     assert record_in(outcome_of(replace(view, driver_pods=(going,)))).old_pod_uid == "going"
     assert record_in(outcome_of(replace(view, driver_pods=()))).old_pod_uid == ""
@@ -186,13 +177,13 @@ def test_a_right_pod_waiting_for_safe_load_is_not_swapped() -> None:
     assert write.applied.record.old_pod_uid == ""
 
 
-def granted_pool(view: NodeView, **standing: Any) -> PoolView:
-    where = granted(pool(), view)
-    return replace(where, constraints=replace(where.constraints, **standing))
+def granted_pool(view: NodeView, **constraints: Any) -> PoolView:
+    pool_view = granted(pool(), view)
+    return replace(pool_view, constraints=replace(pool_view.constraints, **constraints))
 
 
 @pytest.mark.parametrize(
-    ("where", "sight", "code"),
+    ("constraints", "visibility", "code"),
     [
         ({}, {"ages": {"pods": 91.0}}, WaitCode.STALE),
         ({}, {"bus_down_since": NOW - 1}, WaitCode.BUS),
@@ -201,18 +192,18 @@ def granted_pool(view: NodeView, **standing: Any) -> PoolView:
     ],
 )
 def test_why_a_ready_node_is_not_started(
-    where: dict[str, Any], sight: dict[str, Any], code: WaitCode
+    constraints: dict[str, Any], visibility: dict[str, Any], code: WaitCode
 ) -> None:
     view = quiet()
-    wait = wait_of(outcome_of(view, where=granted_pool(view, **where), **sight))
+    wait = wait_of(outcome_of(view, pool_view=granted_pool(view, **constraints), **visibility))
     assert (wait.code, wait.until) == (code, None)
 
 
 def test_a_missing_target_releases_the_node() -> None:
     view = quiet()
-    where = with_build(granted(pool(), view), readiness=Readiness.MISSING)
-    released = run_step(view, step_of(outcome_of(view, where=where)))
-    record = record_in(outcome_of(with_results(released, *QUIET), where=where))
+    pool_view = with_build(granted(pool(), view), readiness=Readiness.MISSING)
+    released = run_step(view, step_of(outcome_of(view, pool_view=pool_view)))
+    record = record_in(outcome_of(with_results(released, *QUIET), pool_view=pool_view))
     assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
 
 
@@ -247,16 +238,9 @@ def test_a_removal_is_started_in_a_halt() -> None:
         excluded=True,
     )
     view = with_results(run_step(view, step_of(outcome_of(view))), *QUIET)
-    where = granted_pool(view, halted={"": "no target", NEW: "3 failed"})
-    write = node_write(outcome_of(view, where=where))
+    pool_view = granted_pool(view, halted={"": "no target", NEW: "3 failed"})
+    write = node_write(outcome_of(view, pool_view=pool_view))
     assert (write.applied.driver_label, write.applied.state) == ("", S.POD_RESTART_REQUIRED)
-
-
-def test_an_op_is_numbered_above_all_reported_ops_of_its_token() -> None:
-    view = emptied()
-    view = with_component(view, "plugin", component(highest_order=Order(TOKEN, 5)))
-    slot = slot_in(run_step(view, step_of(outcome_of(view))), "plugin")
-    assert (slot.order, slot.kind) == (Order(TOKEN, 6), CommandKind.QUIESCE)
 
 
 def test_a_new_leader_writes_its_epoch_into_the_slots_first() -> None:
@@ -351,13 +335,10 @@ def test_safe_load_is_cleared_for_the_right_driver_only() -> None:
     assert safe_load_to_clear(done(), LABEL) == ()
 
 
-@pytest.mark.parametrize(
-    ("detail", "expected"),
-    [("generation 4", "generation 4"), ("", NEW)],
-)
+@pytest.mark.parametrize(("detail", "expected"), [("generation 4", "generation 4"), ("", NEW)])
 def test_an_unsettled_target_reports_its_detail(detail: str, expected: str) -> None:
     view = quiet()
-    where = with_build(granted(pool(), view), readiness=Readiness.UNSETTLED, detail=detail)
-    wait = wait_of(outcome_of(view, where=where))
+    pool_view = with_build(granted(pool(), view), readiness=Readiness.UNSETTLED, detail=detail)
+    wait = wait_of(outcome_of(view, pool_view=pool_view))
     assert wait.code is WaitCode.TARGET_UNSETTLED
     assert expected in wait.detail

@@ -137,7 +137,7 @@ def test_what_validation_waits_for(change: str, code: WaitCode, detail: str) -> 
     assert detail in wait.detail
 
 
-# What counts as evidence, as docs/invariants.md#i3 has it.
+# What counts as evidence (docs/invariants.md#i3).
 
 
 def test_matching_evidence_releases_the_node() -> None:
@@ -208,25 +208,25 @@ def test_an_unanswered_swap_keeps_the_lease() -> None:
 def test_a_release_after_a_conflict_repeats_no_command() -> None:
     view = proven()
     step = step_of(outcome_of(view))
-    taken = replace(step, actions=step.actions[:-1])
-    half = run_step(view, taken)
-    again = step_of(outcome_of(half))
-    assert len(again.actions) == 1
-    assert node_write(again).applied.state == S.UPGRADE_DONE
-    rebooted = replace(half, boot_id="boot-2", loaded=None)
+    without_last = replace(step, actions=step.actions[:-1])
+    partial = run_step(view, without_last)
+    next_step = step_of(outcome_of(partial))
+    assert len(next_step.actions) == 1
+    assert node_write(next_step).applied.state == S.UPGRADE_DONE
+    rebooted = replace(partial, boot_id="boot-2", loaded=None)
     assert record_in(outcome_of(rebooted)).state == S.POD_RESTART_REQUIRED
 
 
 def test_an_idle_for_another_label_is_not_taken_for_ours() -> None:
     view = proven()
     step = step_of(outcome_of(view))
-    half = run_step(view, replace(step, actions=step.actions[:-1]))
-    sent = half.components["validator"]
+    partial = run_step(view, replace(step, actions=step.actions[:-1]))
+    sent = partial.components["validator"]
     slot = sent.slot
     assert slot is not None
     other = command(Idle(proven=Proven(label="x", kernel=KERNEL)), order=(slot.token, slot.op))
-    half = with_component(half, "validator", replace(sent, slot=other))
-    assert isinstance(slot_writes(outcome_of(half))["validator"], Validate)
+    partial = with_component(partial, "validator", replace(sent, slot=other))
+    assert isinstance(slot_writes(outcome_of(partial))["validator"], Validate)
 
 
 # Failures.
@@ -284,13 +284,13 @@ def test_earlier_restarts_do_not_fail_a_mere_validation() -> None:
     assert wait_of(outcome_of(view)).code == WaitCode.VALIDATION
 
 
-# The driver goes while it is validated.
+# Driver restarts during the validation.
 
 
 def test_a_recreated_driver_pod_is_admitted_again() -> None:
     pod = driver_pod(NEW, uid="next", ready=False, started=None)
-    shut = Gate(admitted_pod_uid=POD, waiting_pod_uid="next")
-    view = replace(validating(), driver_pods=(pod,), gate=shut)
+    shut_gate = Gate(admitted_pod_uid=POD, waiting_pod_uid="next")
+    view = replace(validating(), driver_pods=(pod,), gate=shut_gate)
     record = record_in(outcome_of(view))
     assert (record.state, record.paused) == (S.POD_RESTART_REQUIRED, True)
     assert (record.since, record.deadline) == (NOW, NOW + 1800)
@@ -314,12 +314,12 @@ def test_without_a_pod_the_module_load_is_validated() -> None:
     loaded = LoadedDriver(version="1", loaded_at=NOW - 40)
     record = {"operation": Operation.VALIDATE, "started": False}
     view = ready(record, driver_pods=(), loaded=loaded)
-    where = replace(granted(pool(), view), method=InstallMethod.PRE_INSTALLED)
-    view = run_step(view, step_of(outcome_of(view, where=where)))
+    pool_view = replace(granted(pool(), view), method=InstallMethod.PRE_INSTALLED)
+    view = run_step(view, step_of(outcome_of(view, pool_view=pool_view)))
     view = with_results(proof(view, NOW), "validator")
-    assert node_write(outcome_of(view, where=where)).applied.state == S.UPGRADE_DONE
+    assert node_write(outcome_of(view, pool_view=pool_view)).applied.state == S.UPGRADE_DONE
     reloaded = replace(view, loaded=replace(loaded, loaded_at=NOW - 3))
-    assert isinstance(slot_writes(outcome_of(reloaded, where=where))["validator"], Validate)
+    assert isinstance(slot_writes(outcome_of(reloaded, pool_view=pool_view))["validator"], Validate)
 
 
 VALIDATES = {"operation": Operation.VALIDATE, "started": False}
@@ -340,10 +340,10 @@ def ends_lease(outcome: NodeOutcome) -> bool:
 
 def test_on_a_host_nothing_is_validated_before_a_driver_is_loaded() -> None:
     view = ready({"operation": Operation.INSTALL}, driver_pods=(), loaded=None)
-    where = on_host(granted(pool(), view))
-    assert step_of(outcome_of(view, where=where)).wait is not None
-    sent = run_step(view, step_of(outcome_of(view, where=where)))
-    assert wait_of(outcome_of(sent, where=where)).code is WaitCode.DRIVER_START
+    pool_view = on_host(granted(pool(), view))
+    assert step_of(outcome_of(view, pool_view=pool_view)).wait is not None
+    requested = run_step(view, step_of(outcome_of(view, pool_view=pool_view)))
+    assert wait_of(outcome_of(requested, pool_view=pool_view)).code is WaitCode.DRIVER_START
 
 
 def test_a_request_of_an_earlier_boot_is_repeated() -> None:
@@ -386,11 +386,11 @@ def test_a_request_for_another_run_is_repeated(changes: dict[str, Any], *, anew:
 def test_accepted_evidence_precedes_its_idle_command(later: int, *, counts: bool) -> None:
     """The slot names the proven label in an op after the validation."""
     step = step_of(outcome_of(proven()))
-    half = run_step(proven(), replace(step, actions=step.actions[:-1]))
-    slot = slot_in(half, "validator")
-    assert half.evidence is not None
-    half = replace(half, evidence=replace(half.evidence, op=slot.op + later))
-    assert ends_lease(outcome_of(half)) is counts
+    partial = run_step(proven(), replace(step, actions=step.actions[:-1]))
+    slot = slot_in(partial, "validator")
+    assert partial.evidence is not None
+    partial = replace(partial, evidence=replace(partial.evidence, op=slot.op + later))
+    assert ends_lease(outcome_of(partial)) is counts
 
 
 def test_a_proof_under_a_former_label_does_not_end_the_lease() -> None:

@@ -55,23 +55,23 @@ def candidate(operation: Operation = Operation.UPGRADE, target: str = NEW) -> Ca
 
 def begun(
     start: NodeView,
-    where: PoolView,
+    pool_view: PoolView,
     operation: Operation = Operation.UPGRADE,
     target: str = NEW,
     at: float = NOW,
 ) -> tuple[NodeView, PoolView, Step]:
-    what = candidate(operation, target)
-    where = granted(
-        where,
+    start_candidate = candidate(operation, target)
+    pool_view = granted(
+        pool_view,
         start,
-        target=what.target,
-        outside=what.outside,
+        target=start_candidate.target,
+        outside=start_candidate.outside,
         validates=operation is Operation.VALIDATE,
         token=8,
     )
-    entry = where.constraints.in_flight[start.uid]
-    step = step_of(begin(start, what, entry, where, instant(at)))
-    return react(run_step(start, step), instant(at)), where, step
+    entry = pool_view.constraints.in_flight[start.uid]
+    step = step_of(begin(start, start_candidate, entry, pool_view, instant(at)))
+    return react(run_step(start, step), instant(at)), pool_view, step
 
 
 def policy(**upgrade: Any) -> PoolView:
@@ -80,13 +80,13 @@ def policy(**upgrade: Any) -> PoolView:
 
 def all_writes(
     start: NodeView,
-    where: PoolView,
+    pool_view: PoolView,
     operation: Operation = Operation.UPGRADE,
     target: str = NEW,
     **options: Any,
 ) -> tuple[NodeView, list[str], list[Step]]:
-    first_node, where, first = begun(start, where, operation, target)
-    last, steps = run_upgrade(first_node, where, at=NOW + 2, **options)
+    first_node, pool_view, first = begun(start, pool_view, operation, target)
+    last, steps = run_upgrade(first_node, pool_view, at=NOW + 2, **options)
     every = [first, *steps]
     return last, written_states(every), every
 
@@ -108,10 +108,7 @@ WHOLE = [
 @pytest.mark.parametrize(
     ("upgrade", "states"),
     [
-        (
-            {},
-            WHOLE,
-        ),
+        ({}, WHOLE),
         (
             {"drain": Drain(enable=True)},
             [
@@ -123,10 +120,7 @@ WHOLE = [
                 S.UPGRADE_DONE,
             ],
         ),
-        (
-            {"wait_for_completion": WaitForCompletion()},
-            WHOLE[1:],
-        ),
+        ({"wait_for_completion": WaitForCompletion()}, WHOLE[1:]),
     ],
     ids=["with jobs", "with a drain", "without a selector"],
 )
@@ -182,21 +176,21 @@ def swap_in(steps: list[Step]) -> Swap:
 
 def test_the_order_of_the_commands_of_an_upgrade() -> None:
     _, _, steps = all_writes(required(pods=PODS), policy(), meanwhile=no_job)
-    given = commands(steps)
-    assert sorted(given[:4]) == [
+    sent_commands = commands(steps)
+    assert sorted(sent_commands[:4]) == [
         ("discovery", "quiesce"),
         ("plugin", "quiesce"),
         ("telemetry", "quiesce"),
         ("validator", "quiesce"),
     ]
-    assert given[4] == ("driver", "swap")
-    assert sorted(given[5:9]) == [
+    assert sent_commands[4] == ("driver", "swap")
+    assert sorted(sent_commands[5:9]) == [
         ("discovery", "idle"),
         ("plugin", "idle"),
         ("telemetry", "idle"),
         ("validator", "validate"),
     ]
-    assert given[9:] == [("driver", "idle"), ("validator", "idle")]
+    assert sent_commands[9:] == [("driver", "idle"), ("validator", "idle")]
 
 
 def test_slots_name_the_proven_label_before_the_release() -> None:
@@ -277,7 +271,7 @@ def test_first_bring_up_has_no_cordon_and_quiesces_the_plugin_alone() -> None:
     assert last.state == S.UPGRADE_DONE
 
 
-def test_take_over_goes_the_whole_way() -> None:
+def test_a_take_over_is_a_whole_upgrade() -> None:
     start = replace(done(target=OLD, pods=PODS), state="", record=None, driver_label="")
     _, written, _ = all_writes(start, policy(), Operation.TAKE_OVER, meanwhile=no_job)
     assert written == WHOLE
@@ -303,8 +297,8 @@ def test_on_hosts_the_agent_installs() -> None:
 
 def test_a_pre_installed_driver_is_validated_and_nothing_else() -> None:
     start = replace(done(pods=()), state="", record=None, driver_label="", driver_pods=())
-    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    last, written, steps = all_writes(start, where, Operation.VALIDATE)
+    pool_view = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    last, written, steps = all_writes(start, pool_view, Operation.VALIDATE)
     assert written == WHOLE[3:]
     assert commands(steps)[0] == ("validator", "validate")
     node_writes = [a for step in steps for a in step.actions if isinstance(a, WriteNode)]

@@ -21,8 +21,8 @@ def tally_of(pool: PoolView, *nodes: NodeView) -> PoolTally:
     assert pool.rollout is not None
     tally.load_failures(pool.rollout.status)
     for node in nodes:
-        place = pool.rollout.status.in_flight.get(node.uid)
-        tally.put(contribution_of(node, place, pool.key, NOW))
+        flight = pool.rollout.status.in_flight.get(node.uid)
+        tally.put(contribution_of(node, flight, pool.key, NOW))
     return tally
 
 

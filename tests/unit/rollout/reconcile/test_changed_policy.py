@@ -54,8 +54,8 @@ def test_before_the_start_a_new_target_is_first_written_to_the_rollout() -> None
     assert status.in_flight[busy.uid].target == THIRD
     assert status.targets[THIRD].threshold == 1
     assert decision.steps == {}
-    then = evaluate(edited(in_flight=entries(busy, target=THIRD)), busy)
-    assert (dict(then.retargeted), dict(then.constraints.to_release)) == ({}, {})
+    after = evaluate(edited(in_flight=entries(busy, target=THIRD)), busy)
+    assert (dict(after.retargeted), dict(after.constraints.to_release)) == ({}, {})
 
 
 def test_only_as_many_nodes_are_retargeted_as_the_proof_has_slots() -> None:
@@ -96,7 +96,7 @@ def test_an_unused_grant_is_withdrawn() -> None:
 
 
 def test_an_entry_stays_while_a_write_to_its_node_is_pending() -> None:
-    """The write may begin or start on what was granted; its outcome is dealt with afterwards."""
+    """The pending write may begin or start the granted target; its result is handled afterwards."""
     beginning, starting = (
         replace(candidate("one"), write_pending=True),
         replace(in_state(JOBS, "two"), write_pending=True),
@@ -104,8 +104,8 @@ def test_an_entry_stays_while_a_write_to_its_node_is_pending() -> None:
     in_flight = {beginning.uid: entry(beginning), **entries(starting)}
     evaluation = evaluate(edited(in_flight=in_flight), beginning, starting)
     assert (evaluation.withdrawn, dict(evaluation.retargeted)) == (frozenset(), {})
-    calm = [replace(view, write_pending=False) for view in (beginning, starting)]
-    evaluation = evaluate(edited(in_flight=in_flight), *calm)
+    without_write = [replace(view, write_pending=False) for view in (beginning, starting)]
+    evaluation = evaluate(edited(in_flight=in_flight), *without_write)
     assert (evaluation.withdrawn, list(evaluation.retargeted)) == (
         frozenset({beginning.uid}),
         [starting.uid],
@@ -123,8 +123,8 @@ def test_an_entry_stays_while_a_write_to_its_node_is_pending() -> None:
 def test_an_entry_stays_while_a_first_write_is_unconfirmed(changes: dict[str, Any]) -> None:
     waiting = replace(candidate("one"), unconfirmed_write_at=NOW - 59)
     in_flight = {waiting.uid: entry(waiting)}
-    given: dict[str, Any] = {"record": of_target(), **changes}
-    pool = open_pool(upgrade=ALL, base=9, in_flight=in_flight, **given)
+    fields: dict[str, Any] = {"record": of_target(), **changes}
+    pool = open_pool(upgrade=ALL, base=9, in_flight=in_flight, **fields)
     evaluation = evaluate(pool, waiting)
     assert (evaluation.withdrawn, evaluation.constraints.may_begin) == (frozenset(), frozenset())
     assert dict(evaluation.constraints.in_flight) == in_flight
@@ -133,8 +133,8 @@ def test_an_entry_stays_while_a_first_write_is_unconfirmed(changes: dict[str, An
         for step in decided(pool, waiting).steps.values()
         for action in step.actions
     )
-    for known in (None, NOW - 60):
-        assert evaluate(pool, replace(waiting, unconfirmed_write_at=known)).withdrawn == {
+    for written_at in (None, NOW - 60):
+        assert evaluate(pool, replace(waiting, unconfirmed_write_at=written_at)).withdrawn == {
             waiting.uid
         }
 
@@ -150,7 +150,7 @@ def test_an_unconfirmed_first_write_is_repeated_where_it_is_still_wanted() -> No
 
 @pytest.mark.parametrize(("limit", "begin"), [(1, {"first"}), (2, {"first", "second"}), (0, set())])
 def test_an_unconfirmed_first_write_counts_as_begun(limit: int, begin: set[str]) -> None:
-    """Even where another node was granted before it."""
+    """An earlier grant of another node makes no difference."""
     first, second = replace(candidate("first"), unconfirmed_write_at=NOW - 1), candidate("second")
     in_flight = {first.uid: entry(first), second.uid: entry(second, since=NOW - 50)}
     upgrade = {**ALL, "max_unavailable": str(limit)}
@@ -161,22 +161,25 @@ def test_an_unconfirmed_first_write_counts_as_begun(limit: int, begin: set[str])
 
 def test_no_start_under_an_entry_that_has_ended() -> None:
     """The node failed, and may be retried under a later token."""
-    again = checked(required("again", state="upgrade-required"))
-    again = with_record(again, token=8, started=True, evidence=None, target=NEW, asked=True)
+    retried = checked(required("again", state="upgrade-required"))
+    retried = with_record(retried, token=8, started=True, evidence=None, target=NEW, asked=True)
     pool = open_pool(
         upgrade=ALL,
         base=9,
         record=of_target(threshold=9),
-        in_flight={again.uid: entry(again, token=8)},
+        in_flight={retried.uid: entry(retried, token=8)},
     )
-    decision = decided(pool, again)
+    decision = decided(pool, retried)
     assert not any(isinstance(action, WriteNode) for action in decision.steps["again"].actions)
-    assert written(decision).targets[NEW].failed == (again.uid,)
-    late = candidate("late")
+    assert written(decision).targets[NEW].failed == (retried.uid,)
+    late_node = candidate("late")
     pool = open_pool(
-        upgrade=ALL, base=9, record=of_target(), in_flight={late.uid: entry(late, since=NOW - 60)}
+        upgrade=ALL,
+        base=9,
+        record=of_target(),
+        in_flight={late_node.uid: entry(late_node, since=NOW - 60)},
     )
-    assert decided(pool, late).steps == {}
+    assert decided(pool, late_node).steps == {}
 
 
 def test_after_the_start_a_node_finishes_on_its_own_target() -> None:
@@ -207,23 +210,25 @@ def test_a_halt_releases_unstarted_nodes_and_withdraws_grants() -> None:
 
 
 def test_a_mere_validation_goes_on_in_a_halt() -> None:
-    again = in_state(UpgradeState.VALIDATION_REQUIRED)
-    again = with_record(again, operation=Operation.VALIDATE, outside=True, started=False)
+    validation = in_state(UpgradeState.VALIDATION_REQUIRED)
+    validation = with_record(validation, operation=Operation.VALIDATE, outside=True, started=False)
     pool = open_pool(
         upgrade=ALL,
         base=9,
         record=HALTED,
-        in_flight={again.uid: entry(again, token=7, outside=True, validates=True)},
+        in_flight={validation.uid: entry(validation, token=7, outside=True, validates=True)},
         phase=RolloutPhase.HALTED,
     )
-    evaluation = evaluate(pool, again)
+    evaluation = evaluate(pool, validation)
     assert (dict(evaluation.constraints.to_release), evaluation.withdrawn) == ({}, frozenset())
 
 
 def test_a_validation_grant_begins_in_a_halt_but_not_in_a_pause() -> None:
     broken = failed("broken")
-    place = {broken.uid: entry(broken, outside=True, validates=True)}
-    pool = open_pool(upgrade=ALL, base=9, record=HALTED, in_flight=place, phase=RolloutPhase.HALTED)
+    flight = {broken.uid: entry(broken, outside=True, validates=True)}
+    pool = open_pool(
+        upgrade=ALL, base=9, record=HALTED, in_flight=flight, phase=RolloutPhase.HALTED
+    )
     assert evaluate(pool, broken).constraints.may_begin == {broken.uid}
     paused = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))
     assert evaluate(paused, broken).withdrawn == {broken.uid}
@@ -233,7 +238,7 @@ def test_a_validation_grant_begins_in_a_halt_but_not_in_a_pause() -> None:
     ("changes", "code"),
     [
         ({"upgrade": {**ALL, "auto_upgrade": False}}, WaitCode.PAUSED),
-        ({"held": ("no such image",)}, WaitCode.PAUSED),
+        ({"errors": ("no such image",)}, WaitCode.PAUSED),
         ({"gone": True}, WaitCode.POLICY_GONE),
         ({"spec": RolloutSpec(brake=Brake.PAUSE)}, WaitCode.PAUSED),
     ],
@@ -242,13 +247,13 @@ def test_nodes_in_flight_finish_where_nothing_starts(
     changes: dict[str, object], code: WaitCode
 ) -> None:
     busy, waiting, other = in_state(RESTART, "busy"), candidate("waiting"), candidate("other")
-    rest = {name: value for name, value in changes.items() if name != "upgrade"}
+    fields = {name: value for name, value in changes.items() if name != "upgrade"}
     pool = open_pool(
         upgrade=ALL,
         base=9,
         record=of_target(),
         in_flight={**entries(busy), waiting.uid: entry(waiting)},
-        **rest,  # pyright: ignore[reportArgumentType]
+        **fields,  # pyright: ignore[reportArgumentType]
     )
     if "upgrade" in changes:
         pool = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))
@@ -270,8 +275,8 @@ def test_a_foreign_operator_stops_every_start() -> None:
 
 
 def test_a_freeze_holds_everything_and_cancels_evictions() -> None:
-    leaving = (PodEviction(uid="p", since=NOW),)
-    busy = replace(in_state(UpgradeState.POD_DELETION_REQUIRED, "busy"), evictions=leaving)
+    evictions = (PodEviction(uid="p", since=NOW),)
+    busy = replace(in_state(UpgradeState.POD_DELETION_REQUIRED, "busy"), evictions=evictions)
     waiting = candidate("waiting")
     pool = open_pool(
         upgrade=ALL,
@@ -303,9 +308,9 @@ def test_a_release_ends_the_halt_of_its_target_only() -> None:
     (write,) = decided(pool, *candidates(4)).rollouts
     assert write.granted == ("node-00",)
     assert write.status.targets[NEW] == replace(HALTED, accepted=1)
-    other = RolloutSpec(release=Release(target=OLD, failures=1))
-    still = open_pool(upgrade=ALL, base=9, record=HALTED, spec=other)
-    assert code_of(decided(still, *candidates(4)), "node-00") is WaitCode.HALTED
+    other_release = RolloutSpec(release=Release(target=OLD, failures=1))
+    halted_pool = open_pool(upgrade=ALL, base=9, record=HALTED, spec=other_release)
+    assert code_of(decided(halted_pool, *candidates(4)), "node-00") is WaitCode.HALTED
 
 
 def test_a_join_on_the_last_good_target_is_kept_while_the_wanted_one_is_halted() -> None:
@@ -335,10 +340,10 @@ def test_a_threshold_is_computed_from_the_base_or_the_present_nodes(
     base: int, threshold: int
 ) -> None:
     strategy = StrategySpec(failure_threshold="50%")
-    grants = open_pool(upgrade=ALL, base=base, strategy=strategy)
-    assert written(decided(grants, *candidates(4))).targets[NEW].threshold == threshold
-    unheard = replace(grants, target=OLD)
-    assert evaluate(unheard, *map(busy, "abcd")).records[NEW].threshold == threshold
+    granting_pool = open_pool(upgrade=ALL, base=base, strategy=strategy)
+    assert written(decided(granting_pool, *candidates(4))).targets[NEW].threshold == threshold
+    pool_on_old = replace(granting_pool, target=OLD)
+    assert evaluate(pool_on_old, *map(busy, "abcd")).records[NEW].threshold == threshold
 
 
 def test_a_removal_grant_is_kept_whatever_target_is_wanted() -> None:
@@ -356,7 +361,7 @@ def test_only_a_joining_node_keeps_a_grant_on_the_last_good_target() -> None:
         assert evaluate(pool, joins, runs).withdrawn == dropped
 
 
-@pytest.mark.parametrize("changes", [{"gone": True}, {"held": ("it is wrong",)}, {"target": ""}])
+@pytest.mark.parametrize("changes", [{"gone": True}, {"errors": ("it is wrong",)}, {"target": ""}])
 def test_no_node_is_retargeted_while_the_target_is_unknown(changes: dict[str, object]) -> None:
     view = busy("n")
     evaluation = evaluate(replace(edited(in_flight=entries(view)), **changes), view)
@@ -397,15 +402,15 @@ def test_all_nodes_are_retargeted_to_a_proven_target() -> None:
 
 def test_a_node_outside_the_counts_is_retargeted_beyond_the_limit() -> None:
     """A person lowered the number of accepted failures."""
-    there = [in_flight_node(name=name, record={"target": THIRD}) for name in ("one", "two")]
+    in_flight = [in_flight_node(name=name, record={"target": THIRD}) for name in ("one", "two")]
     moves = busy("moves", outside=True)
-    granted = entries(*there, target=THIRD) | entries(moves, outside=True)
+    granted = entries(*in_flight, target=THIRD) | entries(moves, outside=True)
     pool = edited(in_flight=granted, targets={THIRD: TargetRecord(threshold=1)})
-    assert evaluate(pool, *there, moves).retargeted.keys() == {moves.uid}
+    assert evaluate(pool, *in_flight, moves).retargeted.keys() == {moves.uid}
 
 
 def test_a_start_that_costs_no_availability_needs_no_budget() -> None:
-    """A validation, a start on an unoccupied node, and beside them one that costs availability."""
+    """A validation, a start on an unoccupied node, and a start that costs availability."""
     validated, bare, taken = (
         candidate("validated"),
         without_driver(node("bare")),
@@ -417,8 +422,8 @@ def test_a_start_that_costs_no_availability_needs_no_budget() -> None:
         taken.uid: entry(taken),
     }
     pool = replace(edited(in_flight=granted, target=NEW), upgrade=open_pool().upgrade)
-    none = replace(pool, upgrade=replace(pool.upgrade, max_unavailable=0))
-    assert evaluate(none, validated, bare, taken).held_back == {taken.uid}
+    closed_pool = replace(pool, upgrade=replace(pool.upgrade, max_unavailable=0))
+    assert evaluate(closed_pool, validated, bare, taken).held_back == {taken.uid}
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -426,7 +431,7 @@ def test_an_unwanted_complete_target_is_kept_while_a_node_moves_to_it(*, kept: b
     view = busy("n")
     old = TargetRecord(threshold=1, complete=True, proven=True, proven_at=NOW - 999)
     good = replace(old, proven_at=NOW - 99)
-    flying = entries(view) if kept else {}
-    pool = edited(in_flight=flying, targets={NEW: old, OLD: good, THIRD: HALTED_ON_THIRD})
+    in_flight = entries(view) if kept else {}
+    pool = edited(in_flight=in_flight, targets={NEW: old, OLD: good, THIRD: HALTED_ON_THIRD})
     (write,) = decided(pool, *[view] * kept).rollouts
     assert (NEW in write.status.targets) is kept

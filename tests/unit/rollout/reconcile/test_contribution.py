@@ -43,9 +43,9 @@ JOBS, RESTART = UpgradeState.WAIT_FOR_JOBS_REQUIRED, UpgradeState.POD_RESTART_RE
 
 
 def contribution(
-    given: NodeView, entry: InFlight | None = ENTRY, *, pool: str = POOL, at: float = NOW
+    view: NodeView, entry: InFlight | None = ENTRY, *, pool: str = POOL, at: float = NOW
 ) -> NodeContribution:
-    return contribution_of(given, entry, pool, at)
+    return contribution_of(view, entry, pool, at)
 
 
 FAILED = failed()
@@ -53,7 +53,7 @@ UNCHANGED = with_record(failed(), state=UpgradeState.UPGRADE_REQUIRED, started=F
 
 
 @pytest.mark.parametrize(
-    ("given", "ending"),
+    ("view", "ending"),
     [
         (done(), EntryResult.VALIDATED),
         (FAILED, EntryResult.FAILED),
@@ -67,30 +67,30 @@ UNCHANGED = with_record(failed(), state=UpgradeState.UPGRADE_REQUIRED, started=F
         (replace(FAILED, state=UpgradeState.UPGRADE_DONE), EntryResult.FAILED),
         (replace(done(), state=UpgradeState.UPGRADE_FAILED), EntryResult.VALIDATED),
         (replace(FAILED, state=""), EntryResult.FAILED),
-        # A record of a later token than the Rollout knows: an old copy of it was put back.
+        # The token of the record is later than in the Rollout: an old Rollout was restored.
         (
             with_record(done(), token=TOKEN + 3, evidence=evidence(token=TOKEN + 3)),
             EntryResult.VALIDATED,
         ),
     ],
 )
-def test_how_an_entry_ended(given: NodeView, ending: EntryResult) -> None:
-    result = contribution(given)
+def test_how_an_entry_ended(view: NodeView, ending: EntryResult) -> None:
+    result = contribution(view)
     assert (result.ending, result.entry) == (ending, None)
     assert result.proved_on == (NEW if ending is EntryResult.VALIDATED else "")
     assert result.failed_on == (NEW if ending is EntryResult.FAILED else "")
 
 
-@pytest.mark.parametrize("given", [done(), FAILED])
-def test_an_entry_ends_on_the_target_of_its_record(given: NodeView) -> None:
-    result = contribution(given, replace(ENTRY, target="wanted-since"))
+@pytest.mark.parametrize("view", [done(), FAILED])
+def test_an_entry_ends_on_the_target_of_its_record(view: NodeView) -> None:
+    result = contribution(view, replace(ENTRY, target="wanted-since"))
     assert {result.proved_on, result.failed_on} == {NEW, ""}
 
 
 def test_an_entry_outside_the_counts_ends_without_counting() -> None:
     outside = replace(ENTRY, outside=True)
-    for given in (done(), with_record(FAILED, outside=True)):
-        result = contribution(given, outside)
+    for view in (done(), with_record(FAILED, outside=True)):
+        result = contribution(view, outside)
         assert (result.ending, result.proved_on, result.failed_on) == (EntryResult.REMOVED, "", "")
 
 
@@ -106,19 +106,19 @@ GIVEN_UP = node(cordoned=True, driver_label=label_of(NEW), field_managers=LEFT)
 
 
 @pytest.mark.parametrize(
-    "given", [node(), required(), with_record(required(), token=TOKEN), GIVEN_UP]
+    "view", [node(), required(), with_record(required(), token=TOKEN), GIVEN_UP]
 )
-def test_a_grant_expires_after_a_minute(given: NodeView) -> None:
-    result = contribution(given, NEXT)
+def test_a_grant_expires_after_a_minute(view: NodeView) -> None:
+    result = contribution(view, NEXT)
     assert (result.ending, result.entry, result.leased) == (None, NEXT, False)
     assert (result.counted_targets, result.due) == ((NEW,), NEXT.since + 60)
-    assert contribution(given, NEXT, at=NEXT.since + 59.9).ending is None
-    assert contribution(given, NEXT, at=NEXT.since + 60).ending is EntryResult.REMOVED
+    assert contribution(view, NEXT, at=NEXT.since + 59.9).ending is None
+    assert contribution(view, NEXT, at=NEXT.since + 60).ending is EntryResult.REMOVED
 
 
 def test_a_token_known_to_an_agent_shows_a_beginning() -> None:
-    heard = node(components={"driver": component(highest_order=Order(NEXT.token, 1))})
-    assert contribution(heard, NEXT).ending is EntryResult.FAILED
+    last_beat = node(components={"driver": component(highest_order=Order(NEXT.token, 1))})
+    assert contribution(last_beat, NEXT).ending is EntryResult.FAILED
     before = node(components={"driver": component(highest_order=Order(NEXT.token - 1, 9))})
     assert contribution(before, NEXT).ending is None
 
@@ -128,10 +128,10 @@ def test_a_grant_does_not_expire_while_a_write_is_pending() -> None:
 
 
 def test_a_grant_does_not_expire_while_a_write_is_unconfirmed() -> None:
-    sent = NEXT.since + 58
-    result = contribution(required(unconfirmed_write_at=sent), NEXT, at=sent + 59)
-    assert (result.ending, result.write_unconfirmed, result.due) == (None, True, sent + 60)
-    result = contribution(required(unconfirmed_write_at=sent), NEXT, at=sent + 60)
+    written_at = NEXT.since + 58
+    result = contribution(required(unconfirmed_write_at=written_at), NEXT, at=written_at + 59)
+    assert (result.ending, result.write_unconfirmed, result.due) == (None, True, written_at + 60)
+    result = contribution(required(unconfirmed_write_at=written_at), NEXT, at=written_at + 60)
     assert (result.ending, result.write_unconfirmed) == (EntryResult.REMOVED, False)
 
 
@@ -166,16 +166,10 @@ def test_a_retargeted_node_counts_for_both_targets_until_its_record_follows() ->
 
 
 def test_a_validation_counts_for_no_target() -> None:
-    again = with_record(in_flight_node(JOBS), operation=Operation.VALIDATE, outside=True)
-    result = contribution(again, replace(ENTRY, outside=True))
+    validation = with_record(in_flight_node(JOBS), operation=Operation.VALIDATE, outside=True)
+    result = contribution(validation, replace(ENTRY, outside=True))
     assert result.entry == replace(ENTRY, outside=True, validates=True)
     assert (result.started, result.counted_targets, result.is_recovery) == (True, (), False)
-
-
-def test_lease_and_record_of_an_earlier_node_are_void() -> None:
-    new = replace(in_flight_node(JOBS), uid="uid-new")
-    assert contribution(new, None).entry is None
-    assert contribution(new, NEXT).leased is False
 
 
 def test_failures_are_read_from_records_of_this_pool() -> None:
@@ -187,7 +181,7 @@ def test_failures_are_read_from_records_of_this_pool() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("view", "expected"),
     [
         (node(), False),
         (
@@ -203,12 +197,12 @@ def test_failures_are_read_from_records_of_this_pool() -> None:
         (node(record=record(pool="")), False),
     ],
 )
-def test_which_nodes_were_managed_by_an_earlier_rollout(given: NodeView, expected: bool) -> None:
-    assert contribution(given, None).was_managed is expected
+def test_which_nodes_were_managed_by_an_earlier_rollout(view: NodeView, expected: bool) -> None:
+    assert contribution(view, None).was_managed is expected
 
 
-def of_pool(given: NodeView, pool: str) -> NodeView:
-    return with_record(given, pool=pool)
+def of_pool(view: NodeView, pool: str) -> NodeView:
+    return with_record(view, pool=pool)
 
 
 @pytest.mark.parametrize("selected", [POOL, "another", ""])
@@ -216,23 +210,23 @@ def of_pool(given: NodeView, pool: str) -> NodeView:
 def test_a_record_of_another_pool_ends_no_later_entry_of_this_pool(
     selected: str, more: int
 ) -> None:
-    given = replace(of_pool(required(), "another"), pool=selected)
-    assert isinstance(given.record, NodeRecord)
-    place = replace(ENTRY, token=given.record.token + more)
-    result = contribution(given, place)
-    comes = selected == POOL and more > 0
+    view = replace(of_pool(required(), "another"), pool=selected)
+    assert isinstance(view.record, NodeRecord)
+    flight = replace(ENTRY, token=view.record.token + more)
+    result = contribution(view, flight)
+    keeps_entry = selected == POOL and more > 0
     assert (result.entry, result.ending) == (
-        (place, None) if comes else (None, EntryResult.REMOVED)
+        (flight, None) if keeps_entry else (None, EntryResult.REMOVED)
     )
-    assert result.counted_targets == ((place.target,) if comes else ())
+    assert result.counted_targets == ((flight.target,) if keeps_entry else ())
 
 
-@pytest.mark.parametrize("given", [done(), required(), failed(), in_flight_node()])
+@pytest.mark.parametrize("view", [done(), required(), failed(), in_flight_node()])
 @pytest.mark.parametrize("selected", [POOL, "another", ""])
 def test_an_entry_of_a_node_upgraded_by_another_pool_is_removed(
-    given: NodeView, selected: str
+    view: NodeView, selected: str
 ) -> None:
-    result = contribution(replace(of_pool(given, "another"), pool=selected))
+    result = contribution(replace(of_pool(view, "another"), pool=selected))
     assert (result.ending, result.entry) == (EntryResult.REMOVED, None)
     assert (result.was_managed, result.leased, result.failed_on, result.proved_on) == (
         False,
@@ -244,12 +238,12 @@ def test_an_entry_of_a_node_upgraded_by_another_pool_is_removed(
 
 
 @pytest.mark.parametrize(
-    ("given", "ending"), [(done(), EntryResult.VALIDATED), (failed(), EntryResult.FAILED)]
+    ("view", "ending"), [(done(), EntryResult.VALIDATED), (failed(), EntryResult.FAILED)]
 )
 def test_a_record_without_a_pool_belongs_to_the_pool_of_its_entry(
-    given: NodeView, ending: EntryResult
+    view: NodeView, ending: EntryResult
 ) -> None:
-    assert contribution(of_pool(given, "")).ending is ending
+    assert contribution(of_pool(view, "")).ending is ending
 
 
 def test_a_node_that_left_in_an_upgrade_stays_in_flight_in_its_old_pool() -> None:
@@ -258,8 +252,13 @@ def test_a_node_that_left_in_an_upgrade_stays_in_flight_in_its_old_pool() -> Non
     assert (result.present, result.leased, result.was_managed) == (False, True, True)
     assert result.entry == InFlight(node="node-1", token=TOKEN, target=NEW, since=NOW - 60)
     assert result.unavailable == "in an upgrade"
-    there = contribution(left, None, pool="another")
-    assert (there.present, there.leased, there.was_managed, there.entry) == (
+    old_contribution = contribution(left, None, pool="another")
+    assert (
+        old_contribution.present,
+        old_contribution.leased,
+        old_contribution.was_managed,
+        old_contribution.entry,
+    ) == (
         True,
         False,
         False,
@@ -279,17 +278,17 @@ def test_a_node_that_left_after_its_upgrade_is_no_member() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "entered"),
+    ("view", "entered"),
     [(done(), True), (required(), True), (node(), False), (node(record=record()), False)],
 )
 def test_the_base_counts_nodes_that_were_done_in_this_pool(
-    given: NodeView, *, entered: bool
+    view: NodeView, *, entered: bool
 ) -> None:
-    assert contribution(given, None).counts_for_base is entered
+    assert contribution(view, None).counts_for_base is entered
 
 
 @pytest.mark.parametrize(
-    ("given", "bare"),
+    ("view", "bare"),
     [
         (without_driver(node()), True),
         (node(modules_reported=False), False),
@@ -299,21 +298,21 @@ def test_the_base_counts_nodes_that_were_done_in_this_pool(
     ],
 )
 def test_a_node_is_unoccupied_only_when_it_surely_runs_nothing(
-    given: NodeView, *, bare: bool
+    view: NodeView, *, bare: bool
 ) -> None:
-    assert contribution(given, NEXT).is_unoccupied is bare
+    assert contribution(view, NEXT).is_unoccupied is bare
 
 
 @pytest.mark.parametrize(
     ("changes", "counted"), [({}, (NEW,)), ({"target": ""}, ()), ({"outside": True}, ())]
 )
 def test_an_entry_counts_for_its_target(changes: dict[str, Any], counted: tuple[str, ...]) -> None:
-    given = required(driver_label=label_of(OLD))
-    assert contribution(given, replace(NEXT, **changes)).counted_targets == counted
+    view = required(driver_label=label_of(OLD))
+    assert contribution(view, replace(NEXT, **changes)).counted_targets == counted
 
 
 @pytest.mark.parametrize(
-    ("given", "ours"),
+    ("view", "ours"),
     [
         (node(), False),
         (node(lease=lease()), True),
@@ -332,8 +331,8 @@ def test_an_entry_counts_for_its_target(changes: dict[str, Any], counted: tuple[
         (node(field_managers={NodeField.STATE: ()}), False),
     ],
 )
-def test_a_lease_or_any_owned_field_marks_a_managed_node(given: NodeView, *, ours: bool) -> None:
-    assert given.is_managed is ours
+def test_a_lease_or_any_owned_field_marks_a_managed_node(view: NodeView, *, ours: bool) -> None:
+    assert view.is_managed is ours
 
 
 def test_a_component_returns_the_result_of_one_op_only() -> None:
@@ -355,19 +354,19 @@ def test_an_owned_field_shows_that_an_operation_began(field: NodeField) -> None:
         "record": MalformedAnnotation("{"),
     }
     owners = {field: (MANAGER,)}
-    left = replace(node(field_managers=owners), **{field.value: text[field.value]})
-    assert contribution(left, NEXT).ending is EntryResult.FAILED
+    partial = replace(node(field_managers=owners), **{field.value: text[field.value]})
+    assert contribution(partial, NEXT).ending is EntryResult.FAILED
     emptied = contribution(node(field_managers=owners), NEXT)
     assert (emptied.ending, emptied.entry) == (None, NEXT)
 
 
 @pytest.mark.parametrize("held", [lease(owner=LeaseOwner.HUMAN), MalformedAnnotation("{")])
 def test_a_field_of_another_manager_is_no_beginning(held: object) -> None:
-    taken = node(lease=held, field_managers={NodeField.LEASE: ("another",)})
-    assert contribution(taken, NEXT).ending is None
+    foreign = node(lease=held, field_managers={NodeField.LEASE: ("another",)})
+    assert contribution(foreign, NEXT).ending is None
 
 
 def test_a_failed_removal_counts_for_no_target() -> None:
-    begun = component(highest_order=Order(REMOVAL.token, 1))
-    given = node(driver_label=label_of(OLD), components={"driver": begun})
-    assert contribution(given, REMOVAL).ending is EntryResult.REMOVED
+    driver = component(highest_order=Order(REMOVAL.token, 1))
+    view = node(driver_label=label_of(OLD), components={"driver": driver})
+    assert contribution(view, REMOVAL).ending is EntryResult.REMOVED

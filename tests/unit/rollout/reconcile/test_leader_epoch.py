@@ -39,8 +39,8 @@ def with_epoch(pool: PoolView, epoch: int, **changes: object) -> PoolView:
     return replace(pool, rollout=replace(pool.rollout, status=status, **changes))
 
 
-def second_pool(one: PoolView, epoch: int) -> PoolView:
-    return with_epoch(replace(one, key="nvidiadriver-two", uid="other"), epoch)
+def second_pool(first_pool: PoolView, epoch: int) -> PoolView:
+    return with_epoch(replace(first_pool, key="nvidiadriver-two", uid="other"), epoch)
 
 
 def test_a_new_leader_first_writes_its_epoch_into_every_rollout() -> None:
@@ -166,18 +166,18 @@ def test_a_complete_last_good_target_is_kept() -> None:
 
 def test_counts_alone_are_not_written_while_nodes_are_in_flight() -> None:
     busy = in_flight_node("pod-restart-required", "busy")
-    place = InFlight(node="busy", token=7, target=NEW, since=NOW - 60)
+    flight = InFlight(node="busy", token=7, target=NEW, since=NOW - 60)
     pool = open_pool(
         upgrade={"max_parallel_upgrades": 1},
         record=TargetRecord(threshold=1),
         base=3,
-        in_flight={busy.uid: place},
+        in_flight={busy.uid: flight},
         phase=RolloutPhase.PROVING,
     )
     decision = decided(pool, busy, *candidates(2))
     assert decision.rollouts == ()
     assert decision.budgets[pool.key].parallel == 1
-    idle = open_pool(upgrade=ALL, record=of_target(), base=3, held=("no image",))
+    idle = open_pool(upgrade=ALL, record=of_target(), base=3, errors=("no image",))
     assert len(decided(idle, *candidates(2)).rollouts) == 1
 
 

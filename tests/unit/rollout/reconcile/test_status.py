@@ -10,6 +10,7 @@ from libs.contracts.rollout import Counts, InFlight, RolloutPhase, RolloutStatus
 from libs.rollout.pool.contribution import contribution_of
 from libs.rollout.pool.evaluation import evaluate_pool, pool_block_reason, was_enabled
 from libs.rollout.pool.status import is_open, is_worth_writing, rollout_status
+from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.builders import candidate, entry, of_target, open_pool
@@ -51,7 +52,7 @@ def due(
         ({"target": THIRD}, THIRD),
         ({"target": ""}, NEW),
         ({"target": THIRD, "gone": True}, NEW),
-        ({"target": THIRD, "held": ("it is wrong",)}, NEW),
+        ({"target": THIRD, "errors": ("it is wrong",)}, NEW),
     ],
 )
 def test_the_status_target_is_the_last_certain_one(changes: dict[str, Any], target: str) -> None:
@@ -63,8 +64,8 @@ ALL_DONE = Counts(total=1, done=1)
 
 def test_a_rollout_with_a_node_in_flight_is_not_complete() -> None:
     view = in_flight_node(name="n")
-    flying = open_pool(in_flight={view.uid: entry(view, token=TOKEN)}, record=of_target())
-    assert due(flying, view, counts=ALL_DONE).phase is RolloutPhase.PROVEN
+    in_flight_pool = open_pool(in_flight={view.uid: entry(view, token=TOKEN)}, record=of_target())
+    assert due(in_flight_pool, view, counts=ALL_DONE).phase is RolloutPhase.PROVEN
     assert (
         due(open_pool(record=of_target()), done(), counts=ALL_DONE).phase is RolloutPhase.COMPLETE
     )
@@ -93,16 +94,16 @@ def test_the_base_grows_with_done_nodes_and_stays_when_all_are_done(
 
 
 def test_only_a_counted_start_makes_a_target_known() -> None:
-    place = InFlight(node="n", token=1, target=NEW, since=NOW)
+    flight = InFlight(node="n", token=1, target=NEW, since=NOW)
     for item, known in (
-        (place, [NEW]),
-        (replace(place, outside=True), []),
-        (replace(place, target=""), []),
+        (flight, [NEW]),
+        (replace(flight, outside=True), []),
+        (replace(flight, target=""), []),
     ):
         assert list(due(open_pool(), candidate("n"), granted={"uid-n": item}).targets) == known
 
 
-PLACE = {"u": InFlight(node="n", token=1, target=NEW, since=NOW)}
+FLIGHT = {"u": InFlight(node="n", token=1, target=NEW, since=NOW)}
 
 
 @pytest.mark.parametrize(
@@ -110,12 +111,12 @@ PLACE = {"u": InFlight(node="n", token=1, target=NEW, since=NOW)}
     [
         ({}, False),
         ({"counts": Counts(total=2)}, True),
-        ({"counts": Counts(total=2), "in_flight": PLACE}, False),
-        ({"in_flight": PLACE}, False),
-        ({"in_flight": PLACE, "base": 3}, True),
+        ({"counts": Counts(total=2), "in_flight": FLIGHT}, False),
+        ({"in_flight": FLIGHT}, False),
+        ({"in_flight": FLIGHT, "base": 3}, True),
     ],
 )
-def test_which_status_changes_are_worth_a_write(changes: dict[str, Any], *, expected: bool) -> None:
+def test_which_status_changes_are_written(changes: dict[str, Any], *, expected: bool) -> None:
     stored = RolloutStatus(target=NEW, in_flight=changes.get("in_flight", {}))
     assert is_worth_writing(replace(stored, **changes), stored) is expected
 
@@ -124,11 +125,11 @@ def test_which_status_changes_are_worth_a_write(changes: dict[str, Any], *, expe
     ("changes", "gone", "expected"),
     [
         ({}, False, False),
-        ({"in_flight": PLACE}, False, True),
+        ({"in_flight": FLIGHT}, False, True),
         ({"targets": {NEW: HALTED}}, False, True),
         ({"targets": {NEW: HALTED}}, True, False),
         ({"targets": {NEW: HALTED}, "phase": RolloutPhase.COMPLETE}, False, False),
-        ({"in_flight": PLACE}, True, True),
+        ({"in_flight": FLIGHT}, True, True),
     ],
 )
 def test_which_statuses_keep_a_rollout_open(
@@ -152,19 +153,19 @@ def test_a_foreign_operator_blocks_the_pool() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "sight", "stamps"),
+    ("changes", "visibility", "stamps"),
     [
         ({}, {}, True),
         ({"gone": True}, {}, False),
-        ({"held": ("it is wrong",)}, {}, False),
+        ({"errors": ("it is wrong",)}, {}, False),
         ({}, {"foreign_operator": "another is at work"}, False),
     ],
 )
 def test_nodes_are_stamped_only_when_the_target_is_known(
-    changes: dict[str, Any], sight: dict[str, Any], *, stamps: bool
+    changes: dict[str, Any], visibility: dict[str, Any], *, stamps: bool
 ) -> None:
     pool = replace(open_pool(), **changes)
-    assert evaluate(pool, now=instant(**sight)).constraints.may_mark_required is stamps
+    assert evaluate(pool, now=instant(**visibility)).constraints.may_mark_required is stamps
 
 
 @pytest.mark.parametrize(
@@ -182,28 +183,28 @@ def test_a_proven_target_that_is_not_halted_can_be_joined(
 
 
 def test_starts_that_cost_capacity_are_held_back_on_stale_data() -> None:
-    taken, away = candidate("taken"), candidate("away", ready=False)
-    places = {item.uid: entry(item) for item in (taken, away)}
-    pool = open_pool(record=of_target(), base=9, in_flight=places, upgrade={"max_unavailable": 9})
-    assert evaluate(pool, taken, away).held_back == {away.uid}
+    cordoned, not_ready = candidate("taken"), candidate("away", ready=False)
+    flights = {item.uid: entry(item) for item in (cordoned, not_ready)}
+    pool = open_pool(record=of_target(), base=9, in_flight=flights, upgrade={"max_unavailable": 9})
+    assert evaluate(pool, cordoned, not_ready).held_back == {not_ready.uid}
     stale = instant(ages={"pods": 91.0})
-    assert evaluate(pool, taken, away, now=stale).held_back == {taken.uid, away.uid}
+    assert evaluate(pool, cordoned, not_ready, now=stale).held_back == {cordoned.uid, not_ready.uid}
     bare = without_driver(node("bare"))
     free = open_pool(record=of_target(), base=9, in_flight={bare.uid: entry(bare)})
     assert evaluate(free, bare, now=stale).held_back == frozenset()
 
 
 def test_only_a_counted_recovery_entry_recovers() -> None:
-    place = InFlight(node="n", token=TOKEN + 9, target=NEW, since=NOW)
+    flight = InFlight(node="n", token=TOKEN + 9, target=NEW, since=NOW)
     bare, runs = without_driver(node("n")), without_driver(done("n", OLD))
     assert (
-        contribution_of(bare, place, POOL, NOW).is_unoccupied,
-        contribution_of(runs, place, POOL, NOW).is_unoccupied,
+        contribution_of(bare, flight, POOL, NOW).is_unoccupied,
+        contribution_of(runs, flight, POOL, NOW).is_unoccupied,
     ) == (True, False)
-    assert not contribution_of(done("n", record=None), place, POOL, NOW).is_unoccupied
+    assert not contribution_of(done("n", record=None), flight, POOL, NOW).is_unoccupied
     healing = [
         contribution_of(
-            bare, replace(place, outside=outside, validates=validates), POOL, NOW
+            bare, replace(flight, outside=outside, validates=validates), POOL, NOW
         ).is_recovery
         for outside, validates in ((True, False), (True, True), (False, False))
     ]
@@ -221,3 +222,50 @@ def test_failures_are_known_before_and_after_the_rollout_lists_them() -> None:
     view = in_flight_node(name="r", record={"operation": "remove", "target": ""})
     pool = open_pool(in_flight={view.uid: removal})
     assert "no driver" in tally_of(pool, view).parallel.values()
+
+
+# Pool evaluation when nodes have left the pool or its counts.
+
+
+def test_a_target_is_forgotten_when_its_last_node_leaves_it() -> None:
+    pool = open_pool(base=2)
+    for item in (failed("n"), in_flight_node(name="n")):
+        tally = PoolTally()
+        tally.put(contribution_of(item, entry(item, token=TOKEN), POOL, NOW))
+        assert list(evaluate_pool(pool, tally, instant(), leading=True).records) == [NEW]
+        tally.put(contribution_of(done("n", OLD), None, POOL, NOW))
+        assert not evaluate_pool(pool, tally, instant(), leading=True).records
+
+
+def test_an_entry_of_a_node_that_is_not_ready_takes_no_slot() -> None:
+    not_ready, waits = candidate("away", ready=False, pool="another"), candidate("waits")
+    flights = {not_ready.uid: entry(not_ready, since=NOW - 9), waits.uid: entry(waits)}
+    upgrade = {"max_parallel_upgrades": 0, "max_unavailable": 1}
+    pool = open_pool(record=of_target(), base=9, in_flight=flights, upgrade=upgrade)
+    evaluation = evaluate(pool, not_ready, waits)
+    assert (evaluation.limit, evaluation.constraints.may_begin, evaluation.held_back) == (
+        1,
+        {waits.uid},
+        {not_ready.uid},
+    )
+    ready_again = replace(not_ready, ready=True)
+    evaluation = evaluate(pool, ready_again, waits)
+    assert (evaluation.constraints.may_begin, evaluation.held_back) == (
+        {not_ready.uid},
+        {waits.uid},
+    )
+
+
+def test_steps_see_neither_ended_nor_withdrawn_entries() -> None:
+    ended, back, kept = done("ended"), candidate("back"), candidate("kept")
+    flights = {
+        ended.uid: entry(ended, token=TOKEN),
+        back.uid: entry(back, target=OLD),
+        kept.uid: entry(kept),
+    }
+    pool = open_pool(record=of_target(), base=9, in_flight=flights)
+    evaluation = evaluate(pool, ended, back, kept)
+    assert (evaluation.withdrawn, list(evaluation.constraints.in_flight)) == (
+        {back.uid},
+        [kept.uid],
+    )

@@ -1,4 +1,4 @@
-"""What is remembered of the fleet: the newest of each node, as long as it can be true."""
+"""The last batch of each node, and the count of its XIDs."""
 
 import gc
 import tracemalloc
@@ -13,74 +13,74 @@ def batch(node: str = "a", *, run: str = "one", seq: int = 0, xids: int = 0) -> 
     return Batch(MAJOR, node, f"uid-{node}", "boot", run, seq, 0.0, "580", gpus, xids)
 
 
-def names(picture: BatchCache, *, now: float) -> list[str]:
-    return [name for name, _ in picture.current(now=now)]
+def names(cache: BatchCache, *, now: float) -> list[str]:
+    return [name for name, _ in cache.current(now=now)]
 
 
-def test_a_node_that_is_silent_is_gone_until_it_speaks_again() -> None:
-    picture = BatchCache()
-    picture.add(batch("b"), now=0.0)
-    picture.add(batch("a"), now=50.0)
-    assert names(picture, now=SILENT_AFTER) == ["a", "b"]
-    assert names(picture, now=SILENT_AFTER + 1) == ["a"]
-    assert names(picture, now=SILENT_AFTER + 51) == []
-    picture.add(batch("b", seq=1), now=200.0)
-    assert names(picture, now=200.0) == ["b"]
+def test_a_silent_node_is_left_out_until_its_next_batch() -> None:
+    cache = BatchCache()
+    cache.add(batch("b"), now=0.0)
+    cache.add(batch("a"), now=50.0)
+    assert names(cache, now=SILENT_AFTER) == ["a", "b"]
+    assert names(cache, now=SILENT_AFTER + 1) == ["a"]
+    assert names(cache, now=SILENT_AFTER + 51) == []
+    cache.add(batch("b", seq=1), now=200.0)
+    assert names(cache, now=200.0) == ["b"]
 
 
-def test_errors_are_counted_once_in_each_run() -> None:
-    picture = BatchCache()
-    told = [(0, 0), (1, 2), (2, 2), (3, 3)]
-    assert [picture.add(batch(seq=seq, xids=xids), now=0.0) for seq, xids in told] == [0, 2, 0, 1]
-    assert picture.add(batch(run="two", seq=0, xids=0), now=0.0) == 0
-    assert picture.add(batch(run="two", seq=9, xids=4), now=0.0) == 4
-    assert picture.xids("a") == 7
+def test_xids_are_counted_once_in_each_run() -> None:
+    cache = BatchCache()
+    batches = [(0, 0), (1, 2), (2, 2), (3, 3)]
+    assert [cache.add(batch(seq=seq, xids=xids), now=0.0) for seq, xids in batches] == [0, 2, 0, 1]
+    assert cache.add(batch(run="two", seq=0, xids=0), now=0.0) == 0
+    assert cache.add(batch(run="two", seq=9, xids=4), now=0.0) == 4
+    assert cache.xids("a") == 7
 
 
-def test_a_batch_that_was_lost_loses_no_error() -> None:
-    picture = BatchCache()
-    picture.add(batch(seq=0), now=0.0)
-    assert picture.add(batch(seq=5, xids=3), now=0.0) == 3
+def test_a_lost_batch_loses_no_xid() -> None:
+    cache = BatchCache()
+    cache.add(batch(seq=0), now=0.0)
+    assert cache.add(batch(seq=5, xids=3), now=0.0) == 3
 
 
-def test_two_agents_that_overlap_are_not_counted_twice() -> None:
-    picture = BatchCache()
-    told = [("one", 0, 0), ("one", 1, 5), ("two", 0, 1), ("one", 2, 6), ("two", 1, 1)]
-    new = [picture.add(batch(run=run, seq=seq, xids=xids), now=0.0) for run, seq, xids in told]
+def test_overlapping_runs_are_not_counted_twice() -> None:
+    cache = BatchCache()
+    batches = [("one", 0, 0), ("one", 1, 5), ("two", 0, 1), ("one", 2, 6), ("two", 1, 1)]
+    new = [cache.add(batch(run=run, seq=seq, xids=xids), now=0.0) for run, seq, xids in batches]
     assert new == [0, 5, 1, 1, 0]
 
 
 def test_xids_from_before_the_first_batch_do_not_count() -> None:
-    picture = BatchCache()
-    assert picture.add(batch(seq=700, xids=12), now=0.0) == 0
-    assert picture.add(batch(seq=701, xids=13), now=0.0) == 1
+    cache = BatchCache()
+    assert cache.add(batch(seq=700, xids=12), now=0.0) == 0
+    assert cache.add(batch(seq=701, xids=13), now=0.0) == 1
     fresh = BatchCache()
     assert fresh.add(batch(seq=0, xids=2), now=0.0) == 2
 
 
-def test_a_node_that_is_forgotten_leaves_nothing() -> None:
-    picture = BatchCache()
-    picture.add(batch(seq=0, xids=2), now=0.0)
-    picture.forget("a")
-    picture.forget("never-heard")
-    assert names(picture, now=0.0) == []
-    assert picture.xids("a") == 0
+def test_a_forgotten_node_has_neither_batch_nor_xids() -> None:
+    cache = BatchCache()
+    cache.add(batch(seq=0, xids=2), now=0.0)
+    cache.forget("a")
+    cache.forget("unknown")
+    assert names(cache, now=0.0) == []
+    assert cache.xids("a") == 0
 
 
-def test_a_node_costs_as_much_after_many_batches_as_after_one() -> None:
-    picture, fleet = BatchCache(), [f"node-{number}" for number in range(1_000)]
+def test_memory_does_not_grow_with_the_number_of_batches() -> None:
+    cache, fleet = BatchCache(), [f"node-{number}" for number in range(1_000)]
 
-    def hear(run: str) -> int:
+    def memory_after(run: str) -> int:
         for node in fleet:
-            picture.add(batch(node, run=run), now=0.0)
+            cache.add(batch(node, run=run), now=0.0)
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
     tracemalloc.start()
     try:
-        first = hear("one")
-        hear("two")
-        third = hear("three")
+        first = memory_after("one")
+        memory_after("two")
+        third = memory_after("three")
     finally:
         tracemalloc.stop()
     assert first < len(fleet) * 1_600

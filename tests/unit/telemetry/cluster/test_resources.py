@@ -1,4 +1,4 @@
-"""Which pool a Node is in, and how little of it is kept."""
+"""The pool of a Node, and the fields of it that are kept."""
 
 import msgspec
 import pytest
@@ -27,7 +27,7 @@ def record(pool: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("told", "pool"),
+    ("view", "pool"),
     [
         (node(), ""),
         (node(owner="gold"), "nvidiadriver-gold"),
@@ -38,20 +38,20 @@ def record(pool: str) -> str:
         (node(record="garbled"), ""),
     ],
 )
-def test_the_record_says_the_pool_and_without_one_the_owner(told: Node, pool: str) -> None:
-    assert told.pool == pool
+def test_the_pool_is_that_of_the_record_or_else_of_the_owner(view: Node, pool: str) -> None:
+    assert view.pool == pool
 
 
-def test_nothing_else_is_kept_and_the_pool_stays() -> None:
-    told = node(record=record("clusterpolicy-x"))
-    assert (told.metadata.name, told.metadata.uid) == ("a", "u")
-    assert (told.metadata.labels, told.metadata.annotations) == ({}, {})
-    assert told.metadata.managed_fields == ()
-    again = msgspec.structs.replace(told)
-    assert again == told
+def test_other_fields_are_dropped_and_the_pool_is_kept() -> None:
+    view = node(record=record("clusterpolicy-x"))
+    assert (view.metadata.name, view.metadata.uid) == ("a", "u")
+    assert (view.metadata.labels, view.metadata.annotations) == ({}, {})
+    assert view.metadata.managed_fields == ()
+    copy = msgspec.structs.replace(view)
+    assert copy == view
 
 
-def test_where_neither_record_nor_owner_says_it_the_labels_stay_for_policies_to_select_by() -> None:
+def test_labels_are_kept_for_selectors_if_record_and_owner_are_missing() -> None:
     bare, owned = node(), node(owner="gold")
     assert bare.metadata.labels == {"kubernetes.io/os": "linux"}
     assert owned.metadata.labels == {}

@@ -1,4 +1,4 @@
-"""Rollups: what is absent is not zero."""
+"""Totals of nodes and fleets: absent values do not count as zero."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ IDLE = sampled(
 )
 
 
-def test_of_a_node() -> None:
+def test_the_totals_of_a_node() -> None:
     assert node_totals([BUSY, IDLE, sampled(2, xid=79)]) == GpuTotals(
         gpus=3,
         mute=1,
@@ -44,7 +44,7 @@ def test_of_a_node() -> None:
     )
 
 
-def test_the_mean_is_of_those_that_are_known() -> None:
+def test_the_mean_is_over_measured_gpus() -> None:
     assert node_totals([BUSY, IDLE, sampled(2)]).utilization == pytest.approx(0.45)
     assert node_totals([IDLE]).utilization == 0.0
     assert node_totals([sampled()]).utilization is None
@@ -57,6 +57,6 @@ def test_unmeasured_values_are_absent() -> None:
     assert (half.mute, half.memory_used, half.memory) == (0, None, None)
 
 
-def test_numbers_of_nodes_add_up_to_those_of_their_gpus() -> None:
+def test_sums_of_node_totals_equal_the_totals_of_all_gpus() -> None:
     parts = [node_totals([BUSY]), node_totals([IDLE, sampled(2)]), node_totals([])]
     assert sum_totals(parts) == node_totals([BUSY, IDLE, sampled(2)])

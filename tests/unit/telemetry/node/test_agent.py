@@ -1,206 +1,176 @@
-"""The telemetry agent: what it shows is true now, and nothing is held when it was told so."""
+"""The telemetry agent: it exports current values only, and releases the GPUs on command."""
 
 from libs.contracts.commands import Idle, Quiesce
-from libs.host.gpus.port import DriverLibrary
 from services.telemetry.node.sampler import INTERVAL, STALE_AFTER
-from tests.unit.agent_world import BOOT, NODE, UID, AgentWorld
-from tests.unit.telemetry.node.world import DRIVER, GpuWorld, gpu, received_batches
+from tests.unit.agent_world import BOOT, NODE, UID
+from tests.unit.fake_machine import VERSION, gpu
+from tests.unit.telemetry.node.world import World, in_world
 
 TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
 XID = "DCGM_FI_DEV_XID_ERRORS"
 
 
-def test_gpus_are_measured_and_sent_every_half_minute() -> None:
-    hands = GpuWorld()
-
-    async def story(ground: AgentWorld) -> None:
-        async with received_batches(ground) as batches, ground.agent() as service:
-            await ground.clock.sleep(10 * INTERVAL + 1)
-            assert service.unready_reasons() == []
-            assert hands.values(TEMPERATURE) == {"0": 40, "1": 41}
-            labels = hands.families()[TEMPERATURE].samples[1].labels
-            assert labels["device"] == "nvidia5"
-            assert labels["pci_bus_id"] == "00000000:1B:00.0"
-            assert labels["Hostname"] == NODE
-            assert labels["DCGM_FI_DRIVER_VERSION"] == DRIVER
-        assert [one.seq for one in batches] == list(range(11))
-        last = batches[-1]
-        assert (last.node, last.node_uid, last.boot_id) == (NODE, UID, BOOT)
-        assert (last.driver_version, last.xids) == (DRIVER, 0)
-        assert [one.temperature_c for one in last.gpus] == [40, 41]
-        assert hands.counted("sluice_telemetry_sweeps_total", outcome="measured") == 11
-        assert hands.counted("sluice_telemetry_sweeps_total", outcome="waiting") == 0
-
-    hands.play(story)
+@in_world
+async def test_gpus_are_measured_and_sent_every_half_minute(world: World) -> None:
+    async with world.received_batches() as batches, world.agent() as service:
+        await world.clock.sleep(10 * INTERVAL + 1)
+        assert service.unready_reasons() == []
+        assert world.values(TEMPERATURE) == {"0": 40, "1": 41}
+        labels = world.families()[TEMPERATURE].samples[1].labels
+        assert labels["device"] == "nvidia5"
+        assert labels["pci_bus_id"] == "00000000:01:00.0"
+        assert labels["Hostname"] == NODE
+        assert labels["DCGM_FI_DRIVER_VERSION"] == VERSION
+    assert [batch.seq for batch in batches] == list(range(11))
+    last = batches[-1]
+    assert (last.node, last.node_uid, last.boot_id) == (NODE, UID, BOOT)
+    assert (last.driver_version, last.xids) == (VERSION, 0)
+    assert [each.temperature_c for each in last.gpus] == [40, 41]
+    assert world.counted("sluice_telemetry_sweeps_total", outcome="measured") == 11
+    assert world.counted("sluice_telemetry_sweeps_total", outcome="waiting") == 0
 
 
-def test_without_a_driver_it_says_what_it_waits_for_and_begins_when_there_is_one() -> None:
-    hands = GpuWorld()
-    hands.library = None
-
-    async def story(ground: AgentWorld) -> None:
-        async with received_batches(ground) as batches, ground.agent() as service:
-            await ground.clock.sleep(1)
-            assert service.unready_reasons() == ["telemetry: gpus: no NVIDIA driver is loaded"]
-            assert hands.page().body == b""
-            assert (batches[-1].driver_version, batches[-1].gpus) == ("", [])
-            hands.library = DriverLibrary(driver_version="580.95.05")
-            await ground.clock.sleep(INTERVAL)
-            assert service.unready_reasons() == []
-            assert hands.values(TEMPERATURE) == {"0": 40, "1": 41}
-            hands.library = None
-            await ground.clock.sleep(INTERVAL)
-            assert hands.page().body == b""
-            assert hands.held == 0
-        assert hands.counted("sluice_telemetry_sweeps_total", outcome="waiting") == 2
-
-    hands.play(story)
+@in_world
+async def test_without_a_driver_the_agent_is_unready_and_starts_once_one_is_loaded(
+    world: World,
+) -> None:
+    world.driver.set_version("")
+    async with world.received_batches() as batches, world.agent() as service:
+        await world.clock.sleep(1)
+        assert service.unready_reasons() == ["telemetry: gpus: no NVIDIA driver is loaded"]
+        assert world.page().body == b""
+        assert (batches[-1].driver_version, batches[-1].gpus) == ("", [])
+        world.driver.set_version(VERSION)
+        await world.clock.sleep(INTERVAL)
+        assert service.unready_reasons() == []
+        assert world.values(TEMPERATURE) == {"0": 40, "1": 41}
+        world.driver.set_version("")
+        await world.clock.sleep(INTERVAL)
+        assert world.page().body == b""
+        assert world.driver.held == 0
+    assert world.counted("sluice_telemetry_sweeps_total", outcome="waiting") == 2
 
 
-def test_quiesce_releases_the_gpus_and_drops_the_last_sweep() -> None:
-    hands = GpuWorld()
-
-    async def story(ground: AgentWorld) -> None:
-        async with received_batches(ground) as batches:
-            async with ground.agent() as service:
-                await ground.clock.sleep(5)
-                assert hands.held == 1
-                order = await ground.send_command(Quiesce())
-                await ground.until(lambda: ground.result(order))
-                assert hands.held == 0
-                assert hands.page().body == b""
-                assert batches[-1].gpus == []
-                assert "are released while the driver changes" in service.unready_reasons()[0]
-                await ground.clock.sleep(4 * STALE_AFTER)
-                assert hands.held == 0
-                assert hands.page().body == b""
-                (why,) = service.unready_reasons()
-                assert "are released while the driver changes" in why
-            async with ground.agent():
-                await ground.clock.sleep(4 * STALE_AFTER)
-                assert hands.held == 0
-                assert hands.page().body == b""
-                order = await ground.send_command(Idle())
-                await ground.until(lambda: ground.result(order))
-                assert hands.held == 1
-                assert hands.values(TEMPERATURE) == {"0": 40, "1": 41}
-                assert len(batches[-1].gpus) == 2
-
-    hands.play(story)
+@in_world
+async def test_quiesce_releases_the_gpus_and_drops_the_last_sweep(world: World) -> None:
+    async with world.received_batches() as batches:
+        async with world.agent() as service:
+            await world.clock.sleep(5)
+            assert world.driver.held == 1
+            await world.wait_for_result(await world.send_command(Quiesce()))
+            assert world.driver.held == 0
+            assert world.page().body == b""
+            assert batches[-1].gpus == []
+            assert "are released while the driver changes" in service.unready_reasons()[0]
+            await world.clock.sleep(4 * STALE_AFTER)
+            assert world.driver.held == 0
+            assert world.page().body == b""
+            (reason,) = service.unready_reasons()
+            assert "are released while the driver changes" in reason
+        async with world.agent():
+            await world.clock.sleep(4 * STALE_AFTER)
+            assert world.driver.held == 0
+            assert world.page().body == b""
+            await world.wait_for_result(await world.send_command(Idle()))
+            assert world.driver.held == 1
+            assert world.values(TEMPERATURE) == {"0": 40, "1": 41}
+            assert len(batches[-1].gpus) == 2
 
 
-def test_a_gpu_that_fell_off_the_bus_keeps_its_error_and_no_reading() -> None:
-    hands = GpuWorld()
-
-    async def story(ground: AgentWorld) -> None:
-        async with received_batches(ground) as batches, ground.agent() as service:
-            await ground.clock.sleep(1)
-            assert hands.values(XID) == {}
-            hands.mute.add(1)
-            hands.gpus.fail(gpu(1).uuid, 79)
-            await ground.clock.sleep(INTERVAL)
-            assert hands.values(TEMPERATURE) == {"0": 40}
-            assert hands.values(XID) == {"1": 79}
-            labels = hands.families()[XID].samples[0].labels
-            assert (labels["err_code"], labels["err_msg"]) == ("79", "GPU has fallen off the bus")
-            assert service.unready_reasons() == []
-            hands.gpus.change([gpu(0)])
-            await ground.clock.sleep(INTERVAL)
-            assert hands.values(TEMPERATURE) == {"0": 40}
-            assert hands.values(XID) == {}
-        assert [len(one.gpus) for one in batches] == [2, 2, 1]
-        assert [one.xids for one in batches] == [0, 1, 1]
-
-    hands.play(story)
+@in_world
+async def test_a_gpu_that_fell_off_the_bus_keeps_its_error_and_no_reading(world: World) -> None:
+    async with world.received_batches() as batches, world.agent() as service:
+        await world.clock.sleep(1)
+        assert world.values(XID) == {}
+        world.driver.silent.add(1)
+        world.driver.gpus.fail(gpu(1).uuid, 79)
+        await world.clock.sleep(INTERVAL)
+        assert world.values(TEMPERATURE) == {"0": 40}
+        assert world.values(XID) == {"1": 79}
+        labels = world.families()[XID].samples[0].labels
+        assert (labels["err_code"], labels["err_msg"]) == ("79", "GPU has fallen off the bus")
+        assert service.unready_reasons() == []
+        world.driver.gpus.change([gpu(0)])
+        await world.clock.sleep(INTERVAL)
+        assert world.values(TEMPERATURE) == {"0": 40}
+        assert world.values(XID) == {}
+    assert [len(batch.gpus) for batch in batches] == [2, 2, 1]
+    assert [batch.xids for batch in batches] == [0, 1, 1]
 
 
-def test_each_report_of_an_xid_counts_once() -> None:
-    hands = GpuWorld()
-
-    async def story(ground: AgentWorld) -> None:
-        async with received_batches(ground) as batches, ground.agent():
-            await ground.clock.sleep(1)
-            hands.gpus.fail("GPU-0", 31)
-            hands.gpus.fail("GPU-0", 31)
-            await ground.clock.sleep(3 * INTERVAL)
-            hands.gpus.fail("GPU-0", 13)
-            await ground.clock.sleep(3 * INTERVAL)
-            assert hands.values(XID) == {"0": 13}
-            name = "sluice_telemetry_xid_errors_total"
-            assert hands.counted(name, uuid="GPU-0", xid="31") == 2
-            assert hands.counted(name, uuid="GPU-0", xid="13") == 1
-        assert [one.xids for one in batches] == [0, 2, 2, 2, 3, 3, 3]
-
-    hands.play(story)
+@in_world
+async def test_each_report_of_an_xid_counts_once(world: World) -> None:
+    async with world.received_batches() as batches, world.agent():
+        await world.clock.sleep(1)
+        world.driver.gpus.fail("GPU-0", 31)
+        world.driver.gpus.fail("GPU-0", 31)
+        await world.clock.sleep(3 * INTERVAL)
+        world.driver.gpus.fail("GPU-0", 13)
+        await world.clock.sleep(3 * INTERVAL)
+        assert world.values(XID) == {"0": 13}
+        name = "sluice_telemetry_xid_errors_total"
+        assert world.counted(name, uuid="GPU-0", xid="31") == 2
+        assert world.counted(name, uuid="GPU-0", xid="13") == 1
+    assert [batch.xids for batch in batches] == [0, 2, 2, 2, 3, 3, 3]
 
 
-def test_an_error_counts_although_nothing_else_could_be_read_after_it() -> None:
-    hands = GpuWorld()
-
-    async def story(ground: AgentWorld) -> None:
-        async with received_batches(ground) as batches, ground.agent() as service:
-            await ground.clock.sleep(1)
-            hands.gpus.fail("GPU-1", 79)
-            hands.gone = True
-            await ground.clock.sleep(INTERVAL)
-            assert hands.page().body == b""
-            assert service.unready_reasons() == [
-                "telemetry: gpus: the driver's library does not answer"
-            ]
-            hands.gone = False
-            await ground.clock.sleep(INTERVAL)
-            assert hands.values(XID) == {"1": 79}
-        assert [one.xids for one in batches] == [0, 1, 1]
-
-    hands.play(story)
+@in_world
+async def test_an_xid_counts_although_no_reading_succeeds_afterwards(world: World) -> None:
+    async with world.received_batches() as batches, world.agent() as service:
+        await world.clock.sleep(1)
+        world.driver.gpus.fail("GPU-1", 79)
+        world.driver.fails_reads = True
+        await world.clock.sleep(INTERVAL)
+        assert world.page().body == b""
+        assert service.unready_reasons() == [
+            "telemetry: gpus: the driver's library does not answer"
+        ]
+        world.driver.fails_reads = False
+        await world.clock.sleep(INTERVAL)
+        assert world.values(XID) == {"1": 79}
+    assert [batch.xids for batch in batches] == [0, 1, 1]
 
 
-def test_another_process_begins_another_run_without_the_errors_of_the_last() -> None:
-    hands = GpuWorld()
-
-    async def story(ground: AgentWorld) -> None:
-        async with received_batches(ground) as batches:
-            async with ground.agent():
-                hands.gpus.fail("GPU-0", 31)
-                await ground.clock.sleep(INTERVAL + 1)
-                assert hands.values(XID) == {"0": 31}
-            async with ground.agent():
-                await ground.clock.sleep(1)
-                assert hands.values(XID) == {}
-        first, second, third = batches
-        assert first.run == second.run != third.run
-        assert [first.seq, second.seq, third.seq] == [0, 1, 0]
-        assert [first.xids, second.xids, third.xids] == [1, 1, 0]
-
-    hands.play(story)
+@in_world
+async def test_a_restart_begins_another_run_without_earlier_xids(
+    world: World,
+) -> None:
+    async with world.received_batches() as batches:
+        async with world.agent():
+            world.driver.gpus.fail("GPU-0", 31)
+            await world.clock.sleep(INTERVAL + 1)
+            assert world.values(XID) == {"0": 31}
+        async with world.agent():
+            await world.clock.sleep(1)
+            assert world.values(XID) == {}
+    first, second, third = batches
+    assert first.run == second.run != third.run
+    assert [first.seq, second.seq, third.seq] == [0, 1, 0]
+    assert [first.xids, second.xids, third.xids] == [1, 1, 0]
 
 
-def test_while_the_bus_is_away_the_page_is_served_and_lost_batches_are_counted() -> None:
-    hands = GpuWorld()
-
-    async def story(ground: AgentWorld) -> None:
-        async with received_batches(ground) as batches, ground.agent():
-            await ground.clock.sleep(1)
-            ground.server.stop()
-            await ground.clock.sleep(2 * INTERVAL)
-            assert hands.values(TEMPERATURE) == {"0": 40, "1": 41}
-            assert hands.counted("sluice_telemetry_unsent_batches_total") == 2
-            ground.server.start()
-            await ground.clock.sleep(INTERVAL)
-            assert [one.seq for one in batches] == [0, 3]
-
-    hands.play(story)
+@in_world
+async def test_during_an_outage_of_the_bus_the_page_is_served_and_batches_are_counted(
+    world: World,
+) -> None:
+    async with world.received_batches() as batches, world.agent():
+        await world.clock.sleep(1)
+        world.server.stop()
+        await world.clock.sleep(2 * INTERVAL)
+        assert world.values(TEMPERATURE) == {"0": 40, "1": 41}
+        assert world.counted("sluice_telemetry_unsent_batches_total") == 2
+        world.server.start()
+        await world.clock.sleep(INTERVAL)
+        assert [batch.seq for batch in batches] == [0, 3]
 
 
-def test_beside_the_metrics_there_are_the_pages_that_probes_and_people_ask_for() -> None:
-    hands = GpuWorld()
-
-    async def story(ground: AgentWorld) -> None:
-        async with ground.agent():
-            await ground.clock.sleep(1)
-            assert set(hands.pages) == {"/", "/metrics", "/health"}
-            assert (hands.page("/health").status, hands.page("/health").body) == (200, b"OK")
-            assert hands.page().content_type.startswith("text/plain; version=0.0.4")
-            assert b'href="/metrics"' in hands.page("/").body
-
-    hands.play(story)
+@in_world
+async def test_the_agent_also_serves_a_health_page_and_an_index(
+    world: World,
+) -> None:
+    async with world.agent():
+        await world.clock.sleep(1)
+        assert set(world.pages) == {"/", "/metrics", "/health"}
+        assert (world.page("/health").status, world.page("/health").body) == (200, b"OK")
+        assert world.page().content_type.startswith("text/plain; version=0.0.4")
+        assert b'href="/metrics"' in world.page("/").body

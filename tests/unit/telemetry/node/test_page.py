@@ -1,4 +1,4 @@
-"""The page of a node, character for character as dashboards expect it."""
+"""The metrics page of a node equals that of dcgm-exporter, character by character."""
 
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from services.telemetry.node.page import DRIVER_VERSION, FIELDS, bus_id, exporte
 from services.telemetry.node.sampler import Sweep, XidCounts
 from services.telemetry.node.xids import xid_name
 
-KNOWN = """
+DCGM_FIELDS = """
 DCGM_FI_DEV_SM_CLOCK, gauge, SM clock frequency (in MHz).
 DCGM_FI_DEV_MEM_CLOCK, gauge, Memory clock frequency (in MHz).
 DCGM_FI_DEV_MEMORY_TEMP, gauge, Memory temperature (in C).
@@ -60,7 +60,7 @@ LABELS = (
 )
 
 
-def shown(
+def render(
     *samples: GpuSample,
     gpu: Gpu = GPU,
     node: str = "gpu-1.example",
@@ -70,28 +70,28 @@ def shown(
     return exporter_page(sweep, node=node, hostname_label=hostname_label).decode()
 
 
-def sampled(**more: Any) -> GpuSample:
+def sample(**more: Any) -> GpuSample:
     return GpuSample(uuid=GPU.uuid, index=1, pci=GPU.pci, **more)
 
 
-def full() -> GpuSample:
-    """Everything was read, and each number is another."""
+def full_sample() -> GpuSample:
+    """Return a sample in which every value is set and different."""
     values = {
         name: number
         for number, name in enumerate(GpuSample.__struct_fields__)
         if name not in ("uuid", "index", "pci", "pod_uid")
     }
-    return sampled(**values)
+    return sample(**values)
 
 
-def test_names_types_and_help_lines_are_those_that_are_known() -> None:
-    wanted = [tuple(line.split(", ", 2)) for line in KNOWN.strip().splitlines()]
-    assert [(one.name, one.type, one.help) for one in FIELDS] == wanted
+def test_names_types_and_help_lines_are_those_of_dcgm_exporter() -> None:
+    wanted = [tuple(line.split(", ", 2)) for line in DCGM_FIELDS.strip().splitlines()]
+    assert [(each.name, each.type, each.help) for each in FIELDS] == wanted
     assert DRIVER_VERSION == "DCGM_FI_DRIVER_VERSION"
 
 
-def test_a_sample_is_written_as_it_is_known() -> None:
-    assert shown(sampled(power_w=412.5, gpu_utilization=97)) == (
+def test_a_sample_is_rendered_as_by_dcgm_exporter() -> None:
+    assert render(sample(power_w=412.5, gpu_utilization=97)) == (
         "# HELP DCGM_FI_DEV_POWER_USAGE Power draw (in W).\n"
         "# TYPE DCGM_FI_DEV_POWER_USAGE gauge\n"
         f"DCGM_FI_DEV_POWER_USAGE{{{LABELS}}} 412.500000\n"
@@ -101,8 +101,8 @@ def test_a_sample_is_written_as_it_is_known() -> None:
     )
 
 
-def test_an_error_has_its_number_and_its_name() -> None:
-    line = shown(sampled(xid=79)).splitlines()[-1]
+def test_an_xid_has_its_code_and_name() -> None:
+    line = render(sample(xid=79)).splitlines()[-1]
     error = 'err_code="79",err_msg="GPU has fallen off the bus"'
     assert line == f"DCGM_FI_DEV_XID_ERRORS{{{LABELS},{error}}} 79"
 
@@ -127,50 +127,50 @@ def test_an_error_has_its_number_and_its_name() -> None:
         (-1, "Unknown Error"),
     ],
 )
-def test_errors_are_called_as_the_vendor_calls_them(code: int, name: str) -> None:
+def test_xids_have_the_names_of_the_vendor(code: int, name: str) -> None:
     assert xid_name(code) == name
 
 
-def test_every_number_up_to_the_last_has_a_name() -> None:
+def test_every_xid_up_to_the_last_has_a_name() -> None:
     assert [code for code in range(173) if xid_name(code) == "Unknown Error"] == []
 
 
-def test_all_that_was_read_is_shown_and_parses() -> None:
-    families = {one.name: one for one in text_string_to_metric_families(shown(full()))}
+def test_every_value_is_rendered_and_parses() -> None:
+    families = {each.name: each for each in text_string_to_metric_families(render(full_sample()))}
     assert len(families) == len(FIELDS)
     for field in FIELDS:
         found = families[field.name]
         assert (found.type, found.documentation) == (field.type, field.help)
-        assert [one.value for one in found.samples] == [field.of(full())]
+        assert [each.value for each in found.samples] == [field.of(full_sample())]
 
 
-def test_what_was_not_read_is_not_shown() -> None:
-    assert shown(sampled()) == ""
-    assert shown(sampled(power_w=float("nan"))) == ""
-    assert shown() == ""
+def test_unread_values_are_not_rendered() -> None:
+    assert render(sample()) == ""
+    assert render(sample(power_w=float("nan"))) == ""
+    assert render() == ""
 
 
-def test_zero_is_shown() -> None:
-    assert shown(sampled(gpu_utilization=0)).endswith("} 0\n")
+def test_zero_is_rendered() -> None:
+    assert render(sample(gpu_utilization=0)).endswith("} 0\n")
 
 
 def test_each_metric_has_one_header_for_all_gpus() -> None:
     other = GpuSample(uuid="GPU-unknown", index=2, pci="0000:1c:00.0", temperature_c=50)
-    lines = shown(sampled(temperature_c=40), other).splitlines()
+    lines = render(sample(temperature_c=40), other).splitlines()
     assert len(lines) == 4
     assert 'device="nvidia2",modelName=""' in lines[3]
 
 
 def test_labels_are_escaped() -> None:
     name = 'a "quoted" \\ name\nin two lines'
-    text = shown(sampled(temperature_c=40), gpu=msgspec.structs.replace(GPU, name=name))
+    text = render(sample(temperature_c=40), gpu=msgspec.structs.replace(GPU, name=name))
     (family,) = text_string_to_metric_families(text)
     assert family.samples[0].labels["modelName"] == name
     assert len(text.splitlines()) == 3
 
 
-def test_the_node_may_be_called_as_newer_exporters_call_it() -> None:
-    text = shown(sampled(temperature_c=40), hostname_label="hostname")
+def test_the_hostname_label_may_be_that_of_newer_exporters() -> None:
+    text = render(sample(temperature_c=40), hostname_label="hostname")
     assert ',hostname="gpu-1.example",' in text
     assert "Hostname" not in text
 
@@ -183,13 +183,13 @@ def test_the_node_may_be_called_as_newer_exporters_call_it() -> None:
         ("10de:c1:00.0", "000010DE:C1:00.0"),
     ],
 )
-def test_an_address_is_written_as_the_library_does(pci: str, written: str) -> None:
+def test_a_pci_address_is_written_as_by_nvml(pci: str, written: str) -> None:
     assert bus_id(pci) == written
 
 
-def test_every_error_counts_and_the_last_one_is_shown() -> None:
+def test_every_xid_counts_and_the_last_is_rendered() -> None:
     errors = XidCounts()
-    samples = (sampled(),)
+    samples = (sample(),)
     assert errors.with_last_xids(samples) == samples
     errors.add({GPU.uuid: (13, 31)})
     errors.add({})

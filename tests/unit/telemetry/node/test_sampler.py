@@ -1,4 +1,4 @@
-"""Sweeps and quiescing that meet, and a machine that does not answer."""
+"""A release during a sweep, and GPUs that do not respond."""
 
 import asyncio
 import threading
@@ -15,77 +15,76 @@ from libs.runtime.metrics import Metrics
 from libs.testing.simulation import Sim, run
 from services.telemetry.node.sampler import STALE_AFTER, Sampler, TelemetryMetrics
 from tests.support import eventually
-from tests.unit.fake_machine import FakeMachine
-from tests.unit.telemetry.node.world import GpuWorld
+from tests.unit.fake_machine import VERSION, FakeDriver, FakeMachine
 
 T = TypeVar("T")
 
 
-class SlowAccess:
-    """Answers after a while."""
+class SlowOffload:
+    """Run each call after a delay."""
 
     def __init__(self, sim: Sim) -> None:
         self._sim = sim
         self.seconds = 0.0
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         await self._sim.clock.sleep(self.seconds)
         return work()
 
 
-def sampler(clock: Clock, root: Path, hands: GpuWorld, access: Offload) -> Sampler:
-    machine = msgspec.structs.replace(FakeMachine(root).machine, offload=access, gpus=hands.gpus)
+def sampler(clock: Clock, root: Path, driver: FakeDriver, offload: Offload) -> Sampler:
+    machine = msgspec.structs.replace(FakeMachine(root).machine, offload=offload, gpus=driver.gpus)
     return Sampler(
         machine=machine,
-        hold=GpuHandle(hands.gpus),
+        hold=GpuHandle(driver.gpus),
         clock=clock,
         metrics=TelemetryMetrics(Metrics(version="0")),
     )
 
 
-class FirstInThread:
-    """The first thing it is asked is done in a thread, everything else at once."""
+class FirstCallInThread:
+    """Run the first call in a thread, and all others inline."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._called = False
 
-    async def do(self, work: Callable[[], T]) -> T:
-        first, self._asked = not self._asked, True
+    async def run(self, work: Callable[[], T]) -> T:
+        first, self._called = not self._called, True
         return await asyncio.to_thread(work) if first else work()
 
 
 async def test_a_release_waits_for_the_running_sweep(tmp_path: Path) -> None:
-    hands, began, opens = GpuWorld(), threading.Event(), threading.Event()
-    hands.on_open = lambda: (began.set(), opens.wait(20.0))
-    one = sampler(SystemClock(), tmp_path, hands, FirstInThread())
-    sweeping = asyncio.create_task(one.sweep())
-    await eventually(began.is_set)
-    letting_go = asyncio.create_task(one.release())
+    driver, opening, may_open = FakeDriver(loaded=VERSION), threading.Event(), threading.Event()
+    driver.on_open = lambda: (opening.set(), may_open.wait(20.0))
+    gpu_sampler = sampler(SystemClock(), tmp_path, driver, FirstCallInThread())
+    sweep = asyncio.create_task(gpu_sampler.sweep())
+    await eventually(opening.is_set)
+    release = asyncio.create_task(gpu_sampler.release())
     for _ in range(10):
         await asyncio.sleep(0)
-    opens.set()
-    await sweeping
-    await letting_go
-    assert (hands.held, one.current) == (0, None)
-    await one.sweep()
-    assert (hands.held, one.current) == (0, None)
+    may_open.set()
+    await sweep
+    await release
+    assert (driver.held, gpu_sampler.current) == (0, None)
+    await gpu_sampler.sweep()
+    assert (driver.held, gpu_sampler.current) == (0, None)
 
 
-def test_gpus_that_do_not_answer_are_not_shown_as_they_were(tmp_path: Path) -> None:
+def test_the_last_sweep_expires_while_the_gpus_do_not_respond(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        hands, access = GpuWorld(), SlowAccess(sim)
-        one = sampler(sim.clock, tmp_path, hands, access)
-        await one.sweep()
-        access.seconds = 2 * STALE_AFTER
-        hanging = sim.loop.create_task(one.sweep())
+        driver, offload = FakeDriver(loaded=VERSION), SlowOffload(sim)
+        gpu_sampler = sampler(sim.clock, tmp_path, driver, offload)
+        await gpu_sampler.sweep()
+        offload.seconds = 2 * STALE_AFTER
+        sweep = sim.loop.create_task(gpu_sampler.sweep())
         await sim.clock.sleep(STALE_AFTER)
-        assert one.current is not None
-        assert one.problem == ""
+        assert gpu_sampler.current is not None
+        assert gpu_sampler.problem == ""
         await sim.clock.sleep(1.0)
-        assert one.current is None
-        assert one.problem == "the GPUs did not answer for 91 s"
-        await hanging
-        assert one.current is not None
-        assert one.problem == ""
+        assert gpu_sampler.current is None
+        assert gpu_sampler.problem == "the GPUs did not answer for 91 s"
+        await sweep
+        assert gpu_sampler.current is not None
+        assert gpu_sampler.problem == ""
 
     run(main, seed=0)

@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 
 from libs.contracts.node import DRIVER_LABEL
-from libs.forecast.world import SteadyWorld, WorldModel
 from libs.policy.render.rendered import INSTALL_ANNOTATION
 from libs.testing.cluster.kubelet.container import ContainerInstance, ContainerProcess
 from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.simulation import Sim
+from libs.testing.stage.worlds import MachineModel, SteadyWorld
 
 PLUGIN = "nvidia.com/gpu"
 
 
 def machine(
-    sim: Sim, root: Path, *, model: WorldModel | None = None, **more: Any
+    sim: Sim, root: Path, *, model: MachineModel | None = None, **more: Any
 ) -> SimulatedMachine:
     return SimulatedMachine(
         root,
@@ -33,7 +33,7 @@ def machine(
 def driver_pod(
     name: str, *, label: str = "d-1", digest: str = "i-1", version: str = "580.95.05"
 ) -> Pod:
-    """As its DaemonSet makes it; another name is another uid."""
+    """Return a pod as the driver's DaemonSet creates it; the name determines the uid."""
     containers = ("nvidia-driver-ctr", "nvidia-peermem-ctr")
     image = f"r.example/nvidia/driver:{version}-ubuntu22.04"
     return msgspec.convert(
@@ -48,7 +48,7 @@ def driver_pod(
             "spec": {
                 "nodeName": "n1",
                 "initContainers": [{"name": "gate", "image": "r.example/gate"}],
-                "containers": [{"name": each, "image": image} for each in containers],
+                "containers": [{"name": container, "image": image} for container in containers],
             },
         },
         Pod,
@@ -56,7 +56,7 @@ def driver_pod(
 
 
 def job_pod(name: str, *, gpus: int = 1, policy: str = "Never") -> Pod:
-    """Work that was given GPUs."""
+    """Return a pod of a job with GPUs."""
     needs = {"limits": {PLUGIN: str(gpus)}} if gpus else {}
     return msgspec.convert(
         {
@@ -82,7 +82,7 @@ def uid(name: str) -> str:
 
 @dataclass
 class RunningContainer:
-    """One start of a container, and what it said."""
+    """One start of a container, with the events that its process reported."""
 
     process: ContainerProcess
     instance: ContainerInstance
@@ -103,7 +103,7 @@ class RunningContainer:
 
 
 class FakeKubelet:
-    """Starts containers on one machine."""
+    """A kubelet that starts containers on one machine."""
 
     def __init__(self, world: SimulatedMachine) -> None:
         self.world = world
@@ -112,10 +112,10 @@ class FakeKubelet:
     def start(
         self, pod: Pod, container: str, *, attempt: int = 0, boot_id: str = ""
     ) -> RunningContainer:
-        """Somebody of the machine lives in it, or this fails."""
+        """Start the container; the machine must have a process for it."""
         self._starts += 1
-        occupant = self.world.process_for(pod, container)
-        assert occupant is not None
+        process = self.world.process_for(pod, container)
+        assert process is not None
         instance = ContainerInstance(
             node="n1",
             boot_id=boot_id or self.world.boot_id,
@@ -124,6 +124,6 @@ class FakeKubelet:
             container_id=f"containerd://{self._starts:032x}",
             attempt=attempt,
         )
-        running = RunningContainer(occupant, instance)
-        occupant.begin(instance, running)
+        running = RunningContainer(process, instance)
+        process.begin(instance, running)
         return running

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from libs.forecast.world import SteadyWorld
 from libs.host import modules
 from libs.host.holders import holders
 from libs.host.linux import InUse, NotLoaded, Unloaded
@@ -16,100 +15,73 @@ from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import IncidentKind
 from libs.testing.simulation import Sim, make_env, run
-from tests.unit.testing.machines.builders import machine, uid
+from libs.testing.stage.worlds import SteadyWorld
+from tests.unit.testing.machines.builders import machine
 
 DRIVEN = System(driver="580.95.05")
 
 
 async def unload(host: HostMachine) -> list[str]:
-    """As an agent does it; what each answer was."""
+    """Unload all modules as an agent does; return the results."""
     linux = host.linux
     assert linux is not None
-    answers: list[str] = []
+    results: list[str] = []
     for name in modules.UNLOAD_ORDER:
-        answer = await host.offload.do(lambda name=name: linux.unload(name))
-        if not isinstance(answer, NotLoaded):
-            answers.append(f"{name}: {type(answer).__name__}")
-    return answers
+        result = await host.offload.run(lambda name=name: linux.unload(name))
+        if not isinstance(result, NotLoaded):
+            results.append(f"{name}: {type(result).__name__}")
+    return results
 
 
 def test_an_unload_takes_the_time_of_the_world_model(tmp_path: Path) -> None:
     async def main(sim: Sim) -> tuple[list[str], float]:
         world = machine(sim, tmp_path, model=SteadyWorld(unload_seconds=3.0), system=DRIVEN)
-        answers = await unload(world.host(InlineOffload(), changes=True))
+        results = await unload(world.host(InlineOffload(), changes=True))
         assert world.driver is None
         assert world.incidents == ()
-        return answers, sim.clock.monotonic()
+        return results, sim.clock.monotonic()
 
-    answers, took = run(main, seed=1)
-    assert answers == ["nvidia_modeset: Unloaded", "nvidia_uvm: Unloaded", "nvidia: Unloaded"]
-    assert took == 3.0
-
-
-def test_an_agent_that_holds_the_gpus_blocks_its_own_unload(tmp_path: Path) -> None:
-    async def main(sim: Sim) -> None:
-        world = machine(sim, tmp_path, system=DRIVEN)
-        telemetry = world.host(InlineOffload(), comm="sluice-telemetry", pod_uid=uid("telemetry"))
-        driver = world.host(InlineOffload(), changes=True)
-        await telemetry.offload.do(telemetry.gpus.open)
-        (holder,) = holders(driver.tree)
-        assert (holder.comm, holder.pod_uid) == ("sluice-telemetr", uid("telemetry"))
-        assert (await unload(driver))[-1] == "nvidia: InUse"
-        assert sim.clock.monotonic() == 0.0
-        await telemetry.offload.do(telemetry.gpus.close)
-        assert await unload(driver) == ["nvidia: Unloaded"]
-
-    run(main, seed=1)
+    results, seconds = run(main, seed=1)
+    assert results == ["nvidia_modeset: Unloaded", "nvidia_uvm: Unloaded", "nvidia: Unloaded"]
+    assert seconds == 3.0
 
 
 def test_a_killed_agent_holds_no_device_and_its_calls_fail(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
         world = machine(sim, tmp_path, system=DRIVEN)
         host, other = world.host(InlineOffload()), world.host(InlineOffload())
-        await host.offload.do(host.gpus.open)
-        await other.offload.do(other.gpus.open)
+        await host.offload.run(host.gpus.open)
+        await other.offload.run(other.gpus.open)
         assert len(holders(host.tree)) == 2
         world.kill(host)
         world.kill(host)
         assert len(holders(host.tree)) == 1
         done: list[int] = []
         with pytest.raises(AgentKilled, match=r"sluice on n1 \(boot .*\) was killed"):
-            await host.offload.do(lambda: done.append(1))
+            await host.offload.run(lambda: done.append(1))
         assert done == []
-        await other.offload.do(other.gpus.describe)
+        await other.offload.run(other.gpus.describe)
 
     run(main, seed=1)
 
 
-def test_a_reboot_kills_all_agents(tmp_path: Path) -> None:
-    async def main(sim: Sim) -> None:
-        world = machine(sim, tmp_path, model=SteadyWorld(boot_seconds=90.0), system=DRIVEN)
-        host = world.host(InlineOffload(), changes=True)
-        assert await world.reboot()
-        with pytest.raises(AgentKilled):
-            await unload(host)
-        assert await unload(world.host(InlineOffload(), changes=True))
-
-    run(main, seed=1)
-
-
-def test_a_driver_that_leaves_under_a_process_is_a_violation(tmp_path: Path) -> None:
+def test_unloading_a_driver_that_a_process_uses_is_a_violation(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
         world = machine(sim, tmp_path, system=DRIVEN)
-        # A process of which only the files know.
-        place = tmp_path / "proc/4711/fd"
-        place.mkdir(parents=True)
-        (place / "3").symlink_to("/dev/nvidia0")
-        answers = await unload(world.host(InlineOffload(), changes=True))
-        assert answers[-1] == f"nvidia: {Unloaded.__name__}"
-        (oddity,) = world.incidents
-        assert oddity.kind is IncidentKind.UNDER_A_HOLDER
-        assert "process 4711" in str(oddity)
+        # Only the files show this process; the simulation does not.
+        descriptors = tmp_path / "proc/4711/fd"
+        descriptors.mkdir(parents=True)
+        (descriptors / "3").symlink_to("/dev/nvidia0")
+        results = await unload(world.host(InlineOffload(), changes=True))
+        assert results[-1] == f"nvidia: {Unloaded.__name__}"
+        (incident,) = world.incidents
+        assert incident.kind is IncidentKind.UNDER_A_HOLDER
+        assert "process 4711" in str(incident)
 
     run(main, seed=1)
 
 
-async def test_a_process_of_its_own_runs_calls_in_threads(tmp_path: Path) -> None:
+async def test_an_agent_on_a_real_loop_runs_calls_in_threads(tmp_path: Path) -> None:
     world = SimulatedMachine(
         tmp_path,
         name="n1",
@@ -119,19 +91,19 @@ async def test_a_process_of_its_own_runs_calls_in_threads(tmp_path: Path) -> Non
     )
     async with ThreadOffload("disk") as threads:
         try:
-            host, watching = world.host(threads, changes=True), world.host(threads)
-            await watching.offload.do(watching.gpus.open)
+            host, validator = world.host(threads, changes=True), world.host(threads)
+            await validator.offload.run(validator.gpus.open)
             linux = host.linux
             assert linux is not None
-            take_out = linux.unload
-            asked = [host.offload.do(lambda: take_out("nvidia_uvm")) for _ in range(8)]
-            answers = await asyncio.gather(*asked)
-            assert sorted(type(each).__name__ for each in answers) == ["NotLoaded"] * 7 + [
+            unload_module = linux.unload
+            calls = [host.offload.run(lambda: unload_module("nvidia_uvm")) for _ in range(8)]
+            results = await asyncio.gather(*calls)
+            assert sorted(type(unloaded).__name__ for unloaded in results) == ["NotLoaded"] * 7 + [
                 "Unloaded"
             ]
-            answer = await host.offload.do(lambda: take_out("nvidia"))
-            assert isinstance(answer, InUse)
-            await watching.offload.do(watching.gpus.close)
+            result = await host.offload.run(lambda: unload_module("nvidia"))
+            assert isinstance(result, InUse)
+            await validator.offload.run(validator.gpus.close)
             assert (await unload(host))[-1] == "nvidia: Unloaded"
         finally:
             world.power_off()

@@ -6,14 +6,14 @@ from libs.host.tree import Tree
 from libs.testing.machines.host_tree import CachedTree, HostTree
 
 
-def known(root: Path) -> tuple[HostTree, CachedTree]:
-    ground, tree = HostTree(root), CachedTree(Tree(root))
-    ground.on_write = tree.invalidate
-    return ground, tree
+def trees(root: Path) -> tuple[HostTree, CachedTree]:
+    files, tree = HostTree(root), CachedTree(Tree(root))
+    files.on_write = tree.invalidate
+    return files, tree
 
 
-def seen(tree: Tree) -> tuple[object, ...]:
-    """All that can be asked of a tree."""
+def read_all(tree: Tree) -> tuple[object, ...]:
+    """Return the results of all reads of a tree."""
     return (
         tree.text("/run/a"),
         tree.data("/run/link/a"),
@@ -26,29 +26,27 @@ def seen(tree: Tree) -> tuple[object, ...]:
 
 
 def test_a_cached_tree_equals_a_plain_tree_after_each_write_of_the_machine(tmp_path: Path) -> None:
-    ground, tree = known(tmp_path)
+    files, tree = trees(tmp_path)
     for write in (
-        lambda: ground.put("/run/a", "1\n"),
-        lambda: ground.link("/run/link", "/run"),
-        lambda: ground.put("/run/a", "2\n"),
-        lambda: ground.set_mtime("/run/a", 12.5),
-        lambda: ground.make_folder("/run/b"),
-        lambda: ground.break_below("/run"),
-        lambda: ground.repair_below("/run"),
-        lambda: ground.remove("/run/a"),
-        lambda: ground.empty("/run"),
+        lambda: files.put("/run/a", "1\n"),
+        lambda: files.link("/run/link", "/run"),
+        lambda: files.put("/run/a", "2\n"),
+        lambda: files.set_mtime("/run/a", 12.5),
+        lambda: files.make_folder("/run/b"),
+        lambda: files.break_below("/run"),
+        lambda: files.repair_below("/run"),
+        lambda: files.remove("/run/a"),
+        lambda: files.empty("/run"),
     ):
         write()
-        assert seen(tree) == seen(tree) == seen(Tree(tmp_path))
+        assert read_all(tree) == read_all(tree) == read_all(Tree(tmp_path))
 
 
-def test_files_are_read_again_while_a_writer_is_open(tmp_path: Path) -> None:
-    ground, tree = known(tmp_path)
-    ground.put("/run/a", "1\n")
-    place = tree.at("/run/a")
-    for content in ("2", "3"):
-        place.write_text(content)
-        assert tree.word("/run/a") == content
-    tree.end_writes()
-    place.write_text("4")
-    assert tree.word("/run/a") == "4"
+def test_a_write_through_the_tree_is_read_at_once(tmp_path: Path) -> None:
+    _, tree = trees(tmp_path)
+    assert tree.word("/run/a") is None
+    for content in (b"2", b"3"):
+        tree.write("/run/a", content)
+        assert tree.word("/run/a") == content.decode()
+    tree.remove("/run/a")
+    assert not tree.exists("/run/a")

@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from libs.forecast.world import (
-    RUNS_FOREVER,
-    ProcessEnd,
-    SteadyWorld,
-    WorldOverride,
-)
+from libs.forecast.world import RUNS_FOREVER, ProcessEnd
 from libs.host import driver_files, gate, modules
 from libs.host.gate import GateAnswer
 from libs.host.holders import containers, holders
@@ -20,6 +15,7 @@ from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import IncidentKind
 from libs.testing.simulation import Sim, run
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.testing.machines.builders import (
     FakeKubelet,
     RunningContainer,
@@ -32,7 +28,7 @@ DRIVER, GATE, BESIDE = "nvidia-driver-ctr", "gate", "nvidia-peermem-ctr"
 
 
 class DriverPodScenario:
-    """One machine, its kubelet, and a gate keeper that admits every pod."""
+    """One machine and its kubelet; the test admits pods at the gate."""
 
     def __init__(self, sim: Sim, world: SimulatedMachine, root: Path) -> None:
         self.sim = sim
@@ -47,23 +43,25 @@ class DriverPodScenario:
         return running
 
     def admit(self, pod: Pod) -> None:
-        (asking,) = [
-            one for one in gate.list_requests(self.tree) if one.pod_uid == pod.metadata.uid
+        (request,) = [
+            pending
+            for pending in gate.list_requests(self.tree)
+            if pending.pod_uid == pod.metadata.uid
         ]
-        answer = GateAnswer(pod_uid=asking.pod_uid, label=asking.label, at=self.sim.clock.now())
+        answer = GateAnswer(pod_uid=request.pod_uid, label=request.label, at=self.sim.clock.now())
         gate.put_answer(self.tree, answer)
 
     async def pass_gate(self, pod: Pod) -> None:
-        """Through its gate, to the end of that."""
-        asking = self.start(pod, GATE)
+        """Run the pod's gate container until it is admitted and ends."""
+        gate_container = self.start(pod, GATE)
         await self.sleep(0)
         self.admit(pod)
         await self.sleep(1)
-        assert asking.exits == [0]
-        asking.end()
+        assert gate_container.exits == [0]
+        gate_container.end()
 
     async def start_driver(self, pod: Pod) -> RunningContainer:
-        """Let in, started, and given time."""
+        """Admit the pod, start its driver and wait until it is ready."""
         await self.pass_gate(pod)
         driver = self.start(pod)
         await self.sleep(60)
@@ -84,7 +82,7 @@ def run_scenario(
     model: SteadyWorld | None = None,
     **more: Any,
 ) -> None:
-    """Play it."""
+    """Run the scenario in virtual time."""
 
     async def main(sim: Sim) -> None:
         world = DriverPodScenario(sim, machine(sim, root, model=model, **more), root)
@@ -96,8 +94,8 @@ def run_scenario(
     run(main, seed=1)
 
 
-def kinds(world: SimulatedMachine) -> list[IncidentKind]:
-    return [each.kind for each in world.incidents]
+def incident_kinds(world: SimulatedMachine) -> list[IncidentKind]:
+    return [incident.kind for incident in world.incidents]
 
 
 def test_a_gate_waits_for_an_answer_to_its_pod_and_label(tmp_path: Path) -> None:
@@ -105,9 +103,9 @@ def test_a_gate_waits_for_an_answer_to_its_pod_and_label(tmp_path: Path) -> None
         pod = driver_pod("new", label="d-2")
         running = scene.start(pod, GATE)
         await scene.sleep(100)
-        (asking,) = gate.list_requests(scene.tree)
-        assert (asking.pod_uid, asking.label) == (uid("new"), "d-2")
-        assert asking.started == scene.sim.clock.now() - 100
+        (request,) = gate.list_requests(scene.tree)
+        assert (request.pod_uid, request.label) == (uid("new"), "d-2")
+        assert request.started == scene.sim.clock.now() - 100
         assert len(containers(scene.tree, uid("new"))) == 1
         for answer in (
             GateAnswer(pod_uid=uid("old"), label="d-2", at=0.0),
@@ -149,7 +147,7 @@ def test_a_driver_loads_its_modules_and_writes_its_files(tmp_path: Path) -> None
         (holder,) = holders(scene.tree)
         assert (holder.comm, holder.pod_uid) == ("nvidia-persiste", uid("new"))
         assert len(holder.devices) == 9
-        assert kinds(scene.world) == []
+        assert incident_kinds(scene.world) == []
 
     run_scenario(tmp_path, act, model=SteadyWorld(load_seconds=20.0, ready_seconds=1.0))
 
@@ -172,16 +170,16 @@ def test_a_stopped_driver_removes_its_ready_file_and_keeps_its_modules(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("load", "exits", "after"), [(ProcessEnd(20.0, 1), [1], 21.0), (RUNS_FOREVER, [], 3600.0)]
+    ("load", "exits", "seconds"), [(ProcessEnd(20.0, 1), [1], 21.0), (RUNS_FOREVER, [], 3600.0)]
 )
 def test_a_driver_that_fails_or_hangs(
-    tmp_path: Path, load: ProcessEnd, exits: list[int], after: float
+    tmp_path: Path, load: ProcessEnd, exits: list[int], seconds: float
 ) -> None:
     async def act(scene: DriverPodScenario) -> None:
         pod = driver_pod("new", label="bad")
         await scene.pass_gate(pod)
         driver = scene.start(pod)
-        await scene.sleep(after)
+        await scene.sleep(seconds)
         assert (driver.exits, driver.readiness) == (exits, [])
         assert scene.world.driver is None
         assert driver_files.installed_digest(scene.tree) == ""
@@ -205,7 +203,7 @@ def test_a_crashed_driver_restarts_in_place(tmp_path: Path) -> None:
         await scene.sleep(1.1)
         assert second.readiness == [True]
         assert len(holders(scene.tree)) == 1
-        assert kinds(scene.world) == []
+        assert incident_kinds(scene.world) == []
 
     crash = WorldOverride(container=DRIVER, run=ProcessEnd(100.0, 139), first_attempts=1)
     run_scenario(tmp_path, act, model=SteadyWorld(overrides=(crash,)))
@@ -223,10 +221,10 @@ def test_a_driver_of_the_same_installation_keeps_the_modules_under_a_job(tmp_pat
         new = scene.start(pod)
         await scene.sleep(1.1)
         assert new.readiness == [True]
-        assert job in [one.pid for one in holders(scene.tree)]
+        assert job in [holder.pid for holder in holders(scene.tree)]
         assert scene.world.driver is not None
         assert (scene.world.driver.label, scene.world.driver.pod_uid) == ("d-2", uid("new"))
-        assert kinds(scene.world) == []
+        assert incident_kinds(scene.world) == []
 
     run_scenario(tmp_path, act)
 
@@ -246,11 +244,11 @@ def test_a_driver_over_the_modules_of_another_is_a_violation(tmp_path: Path, dig
         assert scene.world.driver.version == "580.95.05"
         new.end()
         scene.world.end_process(job)
-        again = scene.start(pod, attempt=1)
+        restarted = scene.start(pod, attempt=1)
         await scene.sleep(60)
-        assert again.readiness == [True]
+        assert restarted.readiness == [True]
         assert scene.world.driver.version == "570.86.15"
-        assert kinds(scene.world) == [IncidentKind.OVER_ANOTHER] * 2
+        assert incident_kinds(scene.world) == [IncidentKind.OVER_ANOTHER] * 2
         assert "is to replace the modules of d-1" in str(scene.world.incidents[0])
 
     run_scenario(tmp_path, act)
@@ -264,15 +262,15 @@ def test_two_drivers_at_once_are_a_violation_and_the_second_exits(tmp_path: Path
         second = scene.start(new)
         await scene.sleep(60)
         assert (first.exits, second.exits) == ([], [1])
-        (oddity,) = scene.world.incidents
-        assert oddity.kind is IncidentKind.TWO_DRIVERS
-        assert str(oddity) == (
+        (incident,) = scene.world.incidents
+        assert incident.kind is IncidentKind.TWO_DRIVERS
+        assert str(incident) == (
             "two drivers: n1: gpu-operator/new started its driver while that of d-1 runs"
         )
         second.end()
         first.stop()
         await scene.sleep(1.1)
-        assert kinds(scene.world) == [IncidentKind.TWO_DRIVERS]
+        assert incident_kinds(scene.world) == [IncidentKind.TWO_DRIVERS]
 
     run_scenario(tmp_path, act)
 
@@ -281,7 +279,7 @@ def test_a_driver_that_loads_behind_a_closed_gate_is_a_violation(tmp_path: Path)
     async def act(scene: DriverPodScenario) -> None:
         scene.start(driver_pod("new"))
         await scene.sleep(0)
-        assert kinds(scene.world) == [IncidentKind.NOT_ADMITTED]
+        assert incident_kinds(scene.world) == [IncidentKind.NOT_ADMITTED]
 
     run_scenario(tmp_path, act)
 
@@ -295,6 +293,6 @@ def test_a_gate_answer_is_valid_for_one_boot(tmp_path: Path) -> None:
         assert scene.world.driver is None
         assert scene.tree.names("/run") == ()
         scene.start(pod)
-        assert kinds(scene.world) == [IncidentKind.NOT_ADMITTED]
+        assert incident_kinds(scene.world) == [IncidentKind.NOT_ADMITTED]
 
     run_scenario(tmp_path, act)

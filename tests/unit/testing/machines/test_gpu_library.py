@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from libs.forecast.world import SteadyWorld, ValidationEnd, WorldOverride
-from libs.host.gpus.port import DriverLibrary, Gpus, GpusUnavailable
+from libs.forecast.world import ValidationEnd
+from libs.host.gpus.port import Gpus, GpusUnavailable
 from libs.host.holders import holders
 from libs.host.machine import InlineOffload
 from libs.host.machine import Machine as HostMachine
@@ -14,6 +14,7 @@ from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import InstalledDriver
 from libs.testing.simulation import Sim, run
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.host.gpus_suite import GpusSuite
 from tests.unit.testing.machines.builders import machine
 
@@ -22,22 +23,22 @@ class SimulatedBench:
     """A machine whose driver a test loads and removes."""
 
     def __init__(self, world: SimulatedMachine, *, proves: bool) -> None:
-        self._there = world
-        self._site = world._state  # pyright: ignore[reportPrivateUsage]
+        self._machine = world
+        self._state = world._state  # pyright: ignore[reportPrivateUsage]
         self.gpus: Gpus = world.host(InlineOffload(), proves=proves).gpus
 
     def load(self, version: str) -> None:
-        self._site.install(InstalledDriver(version=version))
+        self._state.install(InstalledDriver(version=version))
 
     def unload(self) -> None:
-        assert self._site.kernel.unload_all() == ""
+        assert self._state.kernel.unload_all() == ""
 
     def held(self) -> bool:
-        return holders(Tree(self._site.host_tree.root)) != ()
+        return holders(Tree(self._state.host_tree.root)) != ()
 
     def fail(self, uuid: str, xid: int) -> None:
-        index = [gpu.uuid for gpu in self._site.gpus].index(uuid)
-        self._there.report(index, xid)
+        index = [gpu.uuid for gpu in self._state.gpus].index(uuid)
+        self._machine.report(index, xid)
 
 
 @pytest.fixture(params=["agent", "validator"])
@@ -55,18 +56,7 @@ class TestSimulatedGpus(GpusSuite):
     """The suite, on a simulated machine."""
 
 
-@pytest.mark.parametrize(
-    ("version", "cuda"), [("570.86.15", "12.8"), ("580.95.05", "13.0"), ("999.1", "")]
-)
-def test_the_library_names_driver_and_cuda(tmp_path: Path, version: str, cuda: str) -> None:
-    async def main(sim: Sim) -> DriverLibrary:
-        world = machine(sim, tmp_path, system=System(driver=version))
-        return world.host(InlineOffload()).gpus.open()
-
-    assert run(main, seed=1) == DriverLibrary(driver_version=version, cuda=cuda)
-
-
-def proving(
+def validator_run(
     tmp_path: Path, verdict: ValidationEnd, *, attempts: int | None = None
 ) -> "ValidatorRun":
     return ValidatorRun(
@@ -76,14 +66,14 @@ def proving(
 
 
 class ValidatorRun:
-    """Plays a validator on a machine with a driver."""
+    """A validator on a machine with a driver."""
 
     def __init__(self, root: Path, model: SteadyWorld) -> None:
         self._root = root
         self._model = model
 
     def run_checks(self, *, times: int = 1) -> list[tuple[float, list[bool] | str]]:
-        """How long each look took, and which GPUs hang then, or why there was no answer."""
+        """Return for each check its seconds, and which GPUs hang or the error."""
 
         async def main(sim: Sim) -> list[tuple[float, list[bool] | str]]:
             world = machine(
@@ -91,55 +81,36 @@ class ValidatorRun:
             )
             host = world.host(InlineOffload(), proves=True)
             other = world.host(InlineOffload())
-            return [await self._look(sim, host, other) for _ in range(times)]
+            return [await self._check(sim, host, other) for _ in range(times)]
 
         return run(main, seed=1)
 
-    async def _look(
+    async def _check(
         self, sim: Sim, host: HostMachine, other: HostMachine
     ) -> tuple[float, list[bool] | str]:
-        begun = sim.clock.now()
-        found: list[bool] | str
+        started = sim.clock.now()
+        result: list[bool] | str
         try:
-            await host.offload.do(host.gpus.open)
-            await host.offload.do(host.gpus.open)
-            found = [gpu.hung for gpu in await host.offload.do(host.gpus.describe)]
-            await host.offload.do(host.gpus.close)
+            await host.offload.run(host.gpus.open)
+            await host.offload.run(host.gpus.open)
+            result = [gpu.hung for gpu in await host.offload.run(host.gpus.describe)]
+            await host.offload.run(host.gpus.close)
         except GpusUnavailable as error:
-            found = str(error)
-        took = sim.clock.now() - begun
-        await other.offload.do(other.gpus.open)
+            result = str(error)
+        seconds = sim.clock.now() - started
+        await other.offload.run(other.gpus.open)
         assert not any(gpu.hung for gpu in other.gpus.describe())
-        assert sim.clock.now() - begun == took
-        return took, found
+        assert sim.clock.now() - started == seconds
+        return seconds, result
 
 
 def test_only_the_validator_finds_a_driver_that_computes_wrongly(tmp_path: Path) -> None:
-    assert proving(tmp_path, ValidationEnd(7.0, "cuda")).run_checks() == [(7.0, [True, False])]
+    assert validator_run(tmp_path, ValidationEnd(7.0, "cuda")).run_checks() == [
+        (7.0, [True, False])
+    ]
 
 
 def test_a_library_of_another_version_is_refused(tmp_path: Path) -> None:
-    ((took, found),) = proving(tmp_path, ValidationEnd(7.0, "driver")).run_checks()
-    assert took == 7.0
-    assert "does not match" in found
-
-
-def test_a_broken_gpu_is_reported_once_and_hangs_until_the_next_boot(tmp_path: Path) -> None:
-    async def main(sim: Sim) -> None:
-        world = machine(sim, tmp_path, gpus=2, system=System(driver="580.95.05"))
-        closed, host = world.host(InlineOffload()).gpus, world.host(InlineOffload()).gpus
-        host.open()
-        uuid = host.describe()[1].uuid
-        world.break_gpu(1, 48)
-        assert host.errors() == {uuid: (48,)}
-        assert [gpu.hung for gpu in host.describe()] == [False, True]
-        assert [each.temperature_c is None for each in host.sample()] == [False, True]
-        closed.open()
-        assert closed.errors() == {}
-        assert [gpu.hung for gpu in closed.describe()] == [False, True]
-        await world.reboot()
-        anew = world.host(InlineOffload()).gpus
-        anew.open()
-        assert not any(gpu.hung for gpu in anew.describe())
-
-    run(main, seed=1)
+    ((seconds, result),) = validator_run(tmp_path, ValidationEnd(7.0, "driver")).run_checks()
+    assert seconds == 7.0
+    assert "does not match" in result

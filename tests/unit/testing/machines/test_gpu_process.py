@@ -1,15 +1,16 @@
-"""Containers with GPUs hold their devices as long as the world model says."""
+"""Containers with GPUs hold their devices for the time of the world model."""
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from libs.forecast.world import NEVER, RUNS_FOREVER, SteadyWorld, WorldOverride
+from libs.forecast.world import NEVER, RUNS_FOREVER
 from libs.host.holders import holders
 from libs.host.tree import Tree
 from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.simulation import Sim, run
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.testing.machines.builders import (
     FakeKubelet,
     RunningContainer,
@@ -21,7 +22,7 @@ from tests.unit.testing.machines.builders import (
 Act = Callable[[Sim, SimulatedMachine, Callable[..., RunningContainer]], Coroutine[Any, Any, None]]
 
 
-def play(
+def run_scenario(
     root: Path, act: Act, *, model: SteadyWorld | None = None, driver: str = "580.95.05"
 ) -> None:
     async def main(sim: Sim) -> None:
@@ -35,16 +36,18 @@ def play(
         try:
             await act(sim, world, start)
         finally:
-            for each in running:
-                each.end()
+            for container in running:
+                container.end()
 
     run(main, seed=1)
 
 
 def devices(root: Path) -> dict[str, list[str]]:
-    """By pod uid: the GPUs it has open."""
-    found = holders(Tree(root))
-    return {one.pod_uid: [path for path in one.devices if path[-1].isdigit()] for one in found}
+    """Return the open GPUs by pod uid."""
+    return {
+        holder.pod_uid: [path for path in holder.devices if path[-1].isdigit()]
+        for holder in holders(Tree(root))
+    }
 
 
 def test_a_job_holds_its_gpus_until_it_ends(tmp_path: Path) -> None:
@@ -66,39 +69,7 @@ def test_a_job_holds_its_gpus_until_it_ends(tmp_path: Path) -> None:
         assert (first.exits, second.exits) == ([0], [0])
         assert devices(tmp_path) == {}
 
-    play(tmp_path, act, model=SteadyWorld(job_seconds=60.0))
-
-
-def test_a_gpu_has_one_process_at_a_time(tmp_path: Path) -> None:
-    async def act(
-        sim: Sim, world: SimulatedMachine, start: Callable[..., RunningContainer]
-    ) -> None:
-        pid = world.start_process(0, 1)
-        start(job_pod("a"), "main")
-        await sim.clock.sleep(0)
-        assert devices(tmp_path)[uid("a")] == ["/dev/nvidia2"]
-        world.end_process(pid)
-        start(job_pod("b", gpus=2), "main")
-        await sim.clock.sleep(0)
-        assert devices(tmp_path)[uid("b")] == ["/dev/nvidia0", "/dev/nvidia1"]
-
-    play(tmp_path, act)
-
-
-def test_a_stopping_job_holds_its_gpus_until_it_ends(tmp_path: Path) -> None:
-    async def act(
-        sim: Sim, world: SimulatedMachine, start: Callable[..., RunningContainer]
-    ) -> None:
-        job = start(job_pod("a"), "main")
-        await sim.clock.sleep(5)
-        job.stop()
-        await sim.clock.sleep(0.9)
-        assert devices(tmp_path) == {uid("a"): ["/dev/nvidia0"]}
-        await sim.clock.sleep(0.2)
-        assert job.exits == [0]
-        assert devices(tmp_path) == {}
-
-    play(tmp_path, act, model=SteadyWorld(stop_seconds=1.0))
+    run_scenario(tmp_path, act, model=SteadyWorld(job_seconds=60.0))
 
 
 def test_a_job_that_ignores_stop_holds_its_gpus_until_it_is_killed(tmp_path: Path) -> None:
@@ -113,5 +84,5 @@ def test_a_job_that_ignores_stop_holds_its_gpus_until_it_is_killed(tmp_path: Pat
         job.end()
         assert (job.exits, devices(tmp_path)) == ([], {})
 
-    odd = WorldOverride(stop=NEVER, job=RUNS_FOREVER)
-    play(tmp_path, act, model=SteadyWorld(overrides=(odd,)))
+    override = WorldOverride(stop=NEVER, job=RUNS_FOREVER)
+    run_scenario(tmp_path, act, model=SteadyWorld(overrides=(override,)))

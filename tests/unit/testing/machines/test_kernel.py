@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.host import holders, modules, system
+from libs.host import holders, modules
 from libs.host.linux import InUse, NotLoaded, Unloaded
 from libs.host.tree import Tree
 from libs.testing.machines.base_files import PLAIN, create_base_files, gpus
@@ -13,23 +13,23 @@ from libs.testing.machines.kernel import CONTROL, MEMORY, SimulatedKernel, devic
 from tests.unit.testing.machines.builders import uid
 
 CARDS = gpus("n1", 2, PLAIN.gpu)
-BEGAN = 1_800_000_000.0
+STARTED_AT = 1_800_000_000.0
 
 
 class ManualClock:
-    """A clock that stands until it is moved."""
+    """A clock that only `sleep` advances."""
 
     def __init__(self) -> None:
-        self.at = BEGAN
+        self.time = STARTED_AT
 
     def now(self) -> float:
-        return self.at
+        return self.time
 
     def monotonic(self) -> float:
-        return self.at - BEGAN
+        return self.time - STARTED_AT
 
     async def sleep(self, seconds: float) -> None:
-        self.at += seconds
+        self.time += seconds
 
 
 @pytest.fixture
@@ -38,60 +38,49 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.fixture
-def watch() -> ManualClock:
+def clock() -> ManualClock:
     return ManualClock()
 
 
 @pytest.fixture
-def kernel(tmp_path: Path, watch: ManualClock) -> SimulatedKernel:
-    ground = HostTree(tmp_path)
-    create_base_files(ground, name="n1", system=PLAIN, gpus=CARDS)
-    kernel = SimulatedKernel(ground, gpus=CARDS, clock=watch)
+def kernel(tmp_path: Path, clock: ManualClock) -> SimulatedKernel:
+    files = HostTree(tmp_path)
+    create_base_files(files, name="n1", system=PLAIN, gpus=CARDS)
+    kernel = SimulatedKernel(files, gpus=CARDS, clock=clock)
     kernel.boot(boot_id="b-1", release="6.8.0", nouveau=False)
     return kernel
 
 
-def with_driver(kernel: SimulatedKernel) -> None:
+def load_driver(kernel: SimulatedKernel) -> None:
     kernel.load("nvidia", version="580.95.05")
     kernel.load("nvidia_uvm", version="580.95.05", uses=("nvidia",))
     kernel.load("nvidia_modeset", version="580.95.05", uses=("nvidia",))
 
 
-def shown(tree: Tree) -> dict[str, tuple[int, set[str]]]:
-    world = modules.loaded(tree)
-    return {name: (each.references, set(each.users)) for name, each in world.items()}
-
-
-def test_loaded_modules_show_version_users_and_devices(kernel: SimulatedKernel, tree: Tree) -> None:
-    with_driver(kernel)
-    kernel.load("nvidia", version="other")
-    assert shown(tree)["nvidia"] == (2, {"nvidia_uvm", "nvidia_modeset"})
-    assert modules.loaded(tree)["nvidia"].version == "580.95.05"
-    assert tree.word("/sys/module/nvidia/refcnt") == "2"
-    assert {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"} <= set(tree.names("/dev"))
-    bound = {tree.link(f"/sys/bus/pci/devices/{gpu.pci}/driver") for gpu in CARDS}
-    assert bound == {"../../../../bus/pci/drivers/nvidia"}
+def loaded_modules(tree: Tree) -> dict[str, tuple[int, set[str]]]:
+    loaded = modules.loaded(tree)
+    return {name: (module.references, set(module.users)) for name, module in loaded.items()}
 
 
 def test_modules_unload_only_in_order_of_dependency(kernel: SimulatedKernel, tree: Tree) -> None:
-    with_driver(kernel)
+    load_driver(kernel)
     assert isinstance(kernel.unload("nvidia"), InUse)
     assert kernel.unload("gdrdrv") == NotLoaded()
     assert [type(kernel.unload(name)) for name in ("nvidia_modeset", "nvidia_uvm", "nvidia")] == [
         Unloaded
     ] * 3
-    assert "nvidia" not in shown(tree)
+    assert "nvidia" not in loaded_modules(tree)
     assert not tree.exists("/sys/module/nvidia")
     assert tree.link(f"/sys/bus/pci/devices/{CARDS[0].pci}/driver") is None
     assert tree.exists("/dev/nvidia0")
 
 
 def test_an_open_device_keeps_its_module_loaded(kernel: SimulatedKernel, tree: Tree) -> None:
-    with_driver(kernel)
+    load_driver(kernel)
     pid = kernel.start("python3", pod_uid=uid("p"), container_id="containerd://" + "ab" * 16)
     assert kernel.open(pid, (CONTROL, MEMORY, device(1)))
-    assert shown(tree)["nvidia"][0] == 4
-    assert shown(tree)["nvidia_uvm"][0] == 1
+    assert loaded_modules(tree)["nvidia"][0] == 4
+    assert loaded_modules(tree)["nvidia_uvm"][0] == 1
     assert kernel.unload_all() == "delete_module nvidia_uvm: Resource temporarily unavailable"
     kernel.close(pid)
     kernel.close(pid)
@@ -103,7 +92,7 @@ def test_an_open_device_keeps_its_module_loaded(kernel: SimulatedKernel, tree: T
 def test_a_process_shows_its_pod_and_releases_its_devices_at_its_end(
     kernel: SimulatedKernel, tree: Tree
 ) -> None:
-    with_driver(kernel)
+    load_driver(kernel)
     pid = kernel.start(
         "a-very-long-process-name", pod_uid=uid("p"), container_id="x://" + "ab" * 16
     )
@@ -118,33 +107,3 @@ def test_a_process_shows_its_pod_and_releases_its_devices_at_its_end(
     assert holders.containers(tree, uid("p")) == ()
     assert kernel.is_idle("nvidia_uvm")
     assert kernel.start("next") == pid + 1
-
-
-def test_an_unmount_empties_its_folder_only(
-    kernel: SimulatedKernel, tree: Tree, tmp_path: Path
-) -> None:
-    for name in ("driver", "driver-of-another"):
-        kernel.mount(f"/run/nvidia/{name}")
-        HostTree(tmp_path).put(f"/run/nvidia/{name}/usr/bin/nvidia-smi")
-    kernel.unmount_below("/run/nvidia/driver")
-    kernel.unmount_below("/run/nvidia/driver")
-    assert tree.names("/run/nvidia/driver") == ()
-    assert tree.names("/run/nvidia/driver-of-another") == ("usr",)
-
-
-def test_a_halt_clears_memory(kernel: SimulatedKernel, tree: Tree, tmp_path: Path) -> None:
-    with_driver(kernel)
-    pid = kernel.start("x")
-    kernel.open(pid, (CONTROL,))
-    HostTree(tmp_path).put("/run/sluice/gate/answers/p")
-    kernel.halt()
-    HostTree(tmp_path).put("/run/late")
-    kernel.boot(boot_id="b-2", release="6.9.0", nouveau=True)
-    assert tree.names("/run") == ()
-    assert tree.names("/dev") == ("null",)
-    assert [name for name in tree.names("/proc") if name.isdigit()] == []
-    assert set(shown(tree)) == {"ext4", "mlx5_core", "nouveau"}
-    assert system.boot_id(tree) == "b-2"
-    assert kernel.release == "6.9.0"
-    driver = tree.link(f"/sys/bus/pci/devices/{CARDS[0].pci}/driver")
-    assert driver == "../../../../bus/pci/drivers/nouveau"

@@ -77,15 +77,15 @@ def test_incomplete_assets_are_named_and_skipped(
     )
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_search_without_result_says_what_to_do(
-    there: bool, tmp_path: Path, environ: dict[str, str], modules: Path
+@pytest.mark.parametrize("has_go", [True, False])
+def test_a_search_without_result_reports_what_to_do(
+    has_go: bool, tmp_path: Path, environ: dict[str, str], modules: Path
 ) -> None:
-    if there:
+    if has_go:
         program(tmp_path / "bin" / "go")
     what_to_do = (
-        "Go is there: `make kube` builds it"
-        if there
+        "Go is installed: run `make kube` to build it"
+        if has_go
         else "there is no Go either: install Go and run `make kube`, or set KUBEBUILDER_ASSETS to "
         "a directory that has all five"
     )
@@ -97,11 +97,11 @@ def test_a_search_without_result_says_what_to_do(
     )
 
 
-def test_the_cache_is_where_the_environment_says(
+def test_the_environment_sets_the_folder_of_the_cache(
     tmp_path: Path, environ: dict[str, str], modules: Path
 ) -> None:
-    at_home = cache_folder(environ, modules=modules)
-    assert at_home.parent == tmp_path / "home" / ".cache" / "sluice" / "kube"
-    elsewhere = cache_folder(environ | {"XDG_CACHE_HOME": "/elsewhere"}, modules=modules)
-    assert elsewhere == Path("/elsewhere/sluice/kube") / at_home.name
-    assert cache_folder(environ | {"XDG_CACHE_HOME": "relative"}, modules=modules) == at_home
+    in_home = cache_folder(environ, modules=modules)
+    assert in_home.parent == tmp_path / "home" / ".cache" / "sluice" / "kube"
+    in_xdg = cache_folder(environ | {"XDG_CACHE_HOME": "/elsewhere"}, modules=modules)
+    assert in_xdg == Path("/elsewhere/sluice/kube") / in_home.name
+    assert cache_folder(environ | {"XDG_CACHE_HOME": "relative"}, modules=modules) == in_home

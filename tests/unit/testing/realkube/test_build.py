@@ -12,7 +12,7 @@ from libs.testing.realkube.binaries import NAMES, cache_folder, find_binaries
 from libs.testing.realkube.build import NotBuilt, build
 from tests.unit.testing.realkube.builders import go_modules, program
 
-# Notes how it was called, and writes what `-o` names.
+# Records its call, and writes the file that `-o` names.
 GO = """
 echo "$(basename "$PWD") CGO_ENABLED=$CGO_ENABLED GOWORK=$GOWORK $*" >> "$CALLS"
 while [ "$1" != -o ]; do shift; done
@@ -41,27 +41,29 @@ def environ(tmp_path: Path, calls: Path) -> dict[str, str]:
     }
 
 
-def nothing(line: str) -> None:
-    """Ignore progress."""
+def ignore_progress(line: str) -> None:
+    pass
 
 
 def test_all_five_are_built_once(environ: dict[str, str], modules: Path, calls: Path) -> None:
-    said: list[str] = []
-    place = build(environ, report=said.append, modules=modules)
-    assert sorted(file.name for file in place.iterdir()) == sorted(NAMES)
-    assert (place / "etcd").read_text() == "go.etcd.io/etcd/server/v3\n"
-    assert (place / "kubectl").read_text() == "k8s.io/kubernetes/cmd/kubectl\n"
-    assert said[:5] == [f"{number} of 5, {name} …" for number, name in enumerate(NAMES, start=1)]
-    assert said[5:] == ["built in 0:00"]
+    reported: list[str] = []
+    folder = build(environ, report=reported.append, modules=modules)
+    assert sorted(file.name for file in folder.iterdir()) == sorted(NAMES)
+    assert (folder / "etcd").read_text() == "go.etcd.io/etcd/server/v3\n"
+    assert (folder / "kubectl").read_text() == "k8s.io/kubernetes/cmd/kubectl\n"
+    assert reported[:5] == [
+        f"{number} of 5, {name} …" for number, name in enumerate(NAMES, start=1)
+    ]
+    assert reported[5:] == ["built in 0:00"]
     assert find_binaries(environ, modules=modules).binaries is not None
 
-    assert build(environ, report=said.append, modules=modules) == place
+    assert build(environ, report=reported.append, modules=modules) == folder
     assert len(calls.read_text().splitlines()) == 5
-    assert len(said) == 6, "and the second time nothing is to be waited for"
+    assert len(reported) == 6, "the second build reports nothing more"
 
 
 def test_builds_are_reproducible(environ: dict[str, str], modules: Path, calls: Path) -> None:
-    build(environ | {"CGO_ENABLED": "1", "GOWORK": "/x"}, report=nothing, modules=modules)
+    build(environ | {"CGO_ENABLED": "1", "GOWORK": "/x"}, report=ignore_progress, modules=modules)
     called = calls.read_text().splitlines()
     assert [line.split()[0] for line in called] == ["etcd", *["modules"] * 4]
     for line in called:
@@ -71,33 +73,33 @@ def test_builds_are_reproducible(environ: dict[str, str], modules: Path, calls: 
 
 
 @pytest.mark.parametrize(
-    ("says", "what_to_do"),
+    ("error", "what_to_do"),
     [
-        ("undefined: x", "mend what Go says and run `make kube` again"),
+        ("undefined: x", "fix the error below and run `make kube` again"),
         ("link: write: no space left on device", "free some disk"),
         ("compile: signal: killed", "the machine ran out of memory"),
         ("Get: dial tcp: lookup: no such host", "Go could not fetch modules"),
-        ("go: go.mod requires go >= 1.26.0 (running go 1.24.1)", "install a Go as new as that"),
+        ("go: go.mod requires go >= 1.26.0 (running go 1.24.1)", "install that version of Go"),
     ],
 )
 def test_a_failed_build_reports_the_output_of_go(
-    says: str, what_to_do: str, tmp_path: Path, environ: dict[str, str], modules: Path
+    error: str, what_to_do: str, tmp_path: Path, environ: dict[str, str], modules: Path
 ) -> None:
-    fails = f'case "$*" in *cmd/kube-scheduler) seq 20; echo "{says}" >&2; exit 2;; esac'
+    fails = f'case "$*" in *cmd/kube-scheduler) seq 20; echo "{error}" >&2; exit 2;; esac'
     program(tmp_path / "bin" / "go", fails + GO)
     with pytest.raises(NotBuilt) as failed:
-        build(environ, report=nothing, modules=modules)
+        build(environ, report=ignore_progress, modules=modules)
     first, *last = str(failed.value).splitlines()
     assert first.startswith("4 of 5, kube-scheduler failed (exit code 2): ")
     assert what_to_do in first
-    assert last == [*(f"  {number}" for number in range(10, 21)), f"  {says}"]
-    place = cache_folder(environ, modules=modules)
-    assert [file.name for file in place.parent.iterdir()] == [f"{place.name}.lock"]
+    assert last == [*(f"  {number}" for number in range(10, 21)), f"  {error}"]
+    folder = cache_folder(environ, modules=modules)
+    assert [file.name for file in folder.parent.iterdir()] == [f"{folder.name}.lock"]
 
 
-def test_a_build_without_go_says_what_to_install(environ: dict[str, str], modules: Path) -> None:
+def test_a_build_without_go_reports_what_to_install(environ: dict[str, str], modules: Path) -> None:
     with pytest.raises(NotBuilt, match=r"there is no `go` on the PATH: install it, or set KUBEB"):
-        build(environ | {"PATH": "/nowhere"}, report=nothing, modules=modules)
+        build(environ | {"PATH": "/nowhere"}, report=ignore_progress, modules=modules)
 
 
 def test_a_cache_that_cannot_be_written_is_named(
@@ -105,16 +107,16 @@ def test_a_cache_that_cannot_be_written_is_named(
 ) -> None:
     (tmp_path / "home").write_text("not a folder")
     with pytest.raises(NotBuilt, match=r"home.*; set XDG_CACHE_HOME elsewhere$"):
-        build(environ, report=nothing, modules=modules)
+        build(environ, report=ignore_progress, modules=modules)
 
 
 def test_the_rest_of_a_killed_build_is_removed(environ: dict[str, str], modules: Path) -> None:
-    left = Path(f"{cache_folder(environ, modules=modules)}.partial")
-    left.mkdir(parents=True)
-    (left / "core").write_text("half of something")
-    place = build(environ, report=nothing, modules=modules)
-    assert sorted(file.name for file in place.iterdir()) == sorted(NAMES)
-    assert not left.exists()
+    partial = Path(f"{cache_folder(environ, modules=modules)}.partial")
+    partial.mkdir(parents=True)
+    (partial / "core").write_text("half of something")
+    folder = build(environ, report=ignore_progress, modules=modules)
+    assert sorted(file.name for file in folder.iterdir()) == sorted(NAMES)
+    assert not partial.exists()
 
 
 def test_a_long_build_reports_progress_and_can_be_interrupted(
@@ -128,14 +130,14 @@ def test_a_long_build_reports_progress_and_can_be_interrupted(
     program(tmp_path / "bin" / "go", 'echo $$ > "$CALLS"; exec sleep 60')
     calls.write_text("")
 
-    def impatient(line: str) -> None:
+    def interrupt(line: str) -> None:
         if line.startswith("1 of 5, etcd: 0:0") and calls.read_text().endswith("\n"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build(environ, report=impatient, modules=modules)
-    place = cache_folder(environ, modules=modules)
-    assert [file.name for file in place.parent.iterdir()] == [f"{place.name}.lock"]
+        build(environ, report=interrupt, modules=modules)
+    folder = cache_folder(environ, modules=modules)
+    assert [file.name for file in folder.parent.iterdir()] == [f"{folder.name}.lock"]
     with pytest.raises(ProcessLookupError):
         os.kill(int(calls.read_text()), 0)
 

@@ -1,4 +1,4 @@
-"""What evidence is worth: of this Node, boot and driver everything, of any other nothing."""
+"""Evidence proves a Node only for the same uid, boot and driver."""
 
 from typing import Any
 
@@ -29,31 +29,31 @@ EVIDENCE = Evidence(
 
 
 def node(labels: dict[str, str] | None = None, *, record: NodeRecord | None = None) -> Node:
-    """With a driver."""
+    """Return a Node with a driver."""
     annotations = {} if record is None else {"sluice.dev/upgrade": encode(record).decode()}
-    said = {"sluice.dev/driver": "d-1", **(labels or {})}
-    metadata = {"name": "a", "uid": "u", "labels": said, "annotations": annotations}
+    all_labels = {"sluice.dev/driver": "d-1", **(labels or {})}
+    metadata = {"name": "a", "uid": "u", "labels": all_labels, "annotations": annotations}
     status = {"nodeInfo": {"bootID": "b"}}
     return msgspec.convert({"metadata": metadata, "status": status}, Node)
 
 
-def reported(body: StateBody, *, uid: str = "u", boot: str = "b") -> Report:
-    """By the validator of this node."""
+def report_of(body: StateBody, *, uid: str = "u", boot: str = "b") -> Report:
+    """Return a report by the validator of this node."""
     return Report.of(body, node="a", node_uid=uid, boot_id=boot, component="validator", at=8.0)
 
 
-def verdict(seen: Node, report: Report | None) -> NodeProof:
-    """Of a node of the pool p."""
-    return node_proof(seen, report, pool="p")
+def verdict(view: Node, report: Report | None) -> NodeProof:
+    """Return the proof of a node in pool p."""
+    return node_proof(view, report, pool="p")
 
 
-def standing(**changed: Any) -> ProofStatus:
-    """Of a node with evidence that is another in this."""
-    return verdict(node(), reported(msgspec.structs.replace(EVIDENCE, **changed))).status
+def status_with(**changed: Any) -> ProofStatus:
+    """Return the status of a node whose evidence differs in these fields."""
+    return verdict(node(), report_of(msgspec.structs.replace(EVIDENCE, **changed))).status
 
 
-def test_evidence_of_what_there_is_is_proof() -> None:
-    assert verdict(node(), reported(EVIDENCE)) == NodeProof(
+def test_matching_evidence_is_proof() -> None:
+    assert verdict(node(), report_of(EVIDENCE)) == NodeProof(
         node="a", pool="p", status=ProofStatus.PROVEN, at=7.0
     )
 
@@ -62,17 +62,17 @@ def test_evidence_of_what_there_is_is_proof() -> None:
     "changed",
     [{"node_uid": "other"}, {"boot_id": "other"}, {"label": "d-2"}, {"label": ""}],
 )
-def test_evidence_of_something_else_is_none(changed: dict[str, str]) -> None:
-    assert standing(**changed) is ProofStatus.UNPROVEN
-    assert standing(**changed, passed=False) is ProofStatus.UNPROVEN
+def test_evidence_of_another_node_boot_or_driver_is_no_proof(changed: dict[str, str]) -> None:
+    assert status_with(**changed) is ProofStatus.UNPROVEN
+    assert status_with(**changed, passed=False) is ProofStatus.UNPROVEN
 
 
-def test_a_report_of_another_node_or_boot_is_none() -> None:
+def test_a_report_of_another_node_or_boot_is_no_proof() -> None:
     for report in (
         None,
-        reported(EVIDENCE, uid="other"),
-        reported(EVIDENCE, boot="other"),
-        reported(Facts()),
+        report_of(EVIDENCE, uid="other"),
+        report_of(EVIDENCE, boot="other"),
+        report_of(Facts()),
     ):
         assert verdict(node(), report).status is ProofStatus.UNPROVEN
 
@@ -80,13 +80,13 @@ def test_a_report_of_another_node_or_boot_is_none() -> None:
 def test_a_node_without_a_driver_of_ours_is_proven_without_a_label() -> None:
     bare = node({"sluice.dev/driver": ""})
     evidence = msgspec.structs.replace(EVIDENCE, label="")
-    assert verdict(bare, reported(evidence)).status is ProofStatus.PROVEN
-    assert verdict(bare, reported(EVIDENCE)).status is ProofStatus.UNPROVEN
+    assert verdict(bare, report_of(evidence)).status is ProofStatus.PROVEN
+    assert verdict(bare, report_of(EVIDENCE)).status is ProofStatus.UNPROVEN
 
 
-def test_the_first_step_that_failed_says_why() -> None:
+def test_the_reason_is_that_of_the_first_failed_step() -> None:
     failed = msgspec.structs.replace(EVIDENCE, passed=False, steps=(DRIVER, TOOLKIT, CUDA))
-    assert verdict(node(), reported(failed)) == NodeProof(
+    assert verdict(node(), report_of(failed)) == NodeProof(
         node="a",
         pool="p",
         status=ProofStatus.FAILED,
@@ -94,11 +94,9 @@ def test_the_first_step_that_failed_says_why() -> None:
         reason="no RuntimeClass: make one",
         at=7.0,
     )
-    silent = msgspec.structs.replace(failed, steps=(DRIVER,))
-    assert (verdict(node(), reported(silent)).step, verdict(node(), reported(silent)).reason) == (
-        "unnamed",
-        "",
-    )
+    unnamed = msgspec.structs.replace(failed, steps=(DRIVER,))
+    proof = verdict(node(), report_of(unnamed))
+    assert (proof.step, proof.reason) == ("unnamed", "")
 
 
 def test_the_pool_of_a_node() -> None:

@@ -27,9 +27,9 @@ class HarmExploration(msgspec.Struct, frozen=True, kw_only=True):
     """States in which a target is halted."""
     proofs: int
     """States in which a target is proven."""
-    whole: bool
+    complete: bool
     """Every reachable state was explored."""
-    wrong: str = ""
+    failure: str = ""
     """The first failure, and the events that lead to it."""
 
 
@@ -46,14 +46,14 @@ def explore(setup: ModelSetup, *, most: int) -> HarmExploration:
         proofs += any(harm.proven for harm in state.oracle.targets.values())
         event = "?"
         try:
-            moved = 0
+            moves_of_engine = 0
             for event, after in moves(state):
-                moved += not event.startswith("---")
+                moves_of_engine += not event.startswith("---")
                 key = state_key(after)
                 if key not in known:
                     known.add(key)
                     queue.append((after, Trace(event, trace)))
-            if not moved:
+            if not moves_of_engine:
                 rests += 1
                 _check_rest(state)
         except (HarmBoundExceeded, checks.SimulationFailure) as failure:
@@ -63,8 +63,8 @@ def explore(setup: ModelSetup, *, most: int) -> HarmExploration:
         rests=rests,
         halts=halts,
         proofs=proofs,
-        whole=not queue and not wrong,
-        wrong=wrong,
+        complete=not queue and not wrong,
+        failure=wrong,
     )
 
 
@@ -91,10 +91,18 @@ def state_key(state: ModelState) -> int:
         *state.status.in_flight,
         *(written.in_flight if written is not None else ()),
         *state.oracle.first_failures,
-        *(uid for one in state.status.targets.values() for uid in (*one.failed, *one.validated)),
-        *(uid for one in state.oracle.targets.values() for uid in one.failed | one.validated),
+        *(
+            uid
+            for record in state.status.targets.values()
+            for uid in (*record.failed, *record.validated)
+        ),
+        *(
+            uid
+            for record in state.oracle.targets.values()
+            for uid in record.failed | record.validated
+        ),
     } - {node.uid for node in state.nodes.values()}
-    gone = sorted((_uid_key(state, uid, written, ranks) for uid in uids), key=repr)
+    absent = sorted((_uid_key(state, uid, written, ranks) for uid in uids), key=repr)
     targets = sorted(
         (target, harm.threshold, harm.accepted, harm.proven, harm.limit)
         for target, harm in state.oracle.targets.items()
@@ -109,12 +117,12 @@ def state_key(state: ModelState) -> int:
         _status_key(state.status),
         _status_key(written) if written is not None else None,
     )
-    return hash(repr((nodes, gone, targets, pool)))
+    return hash(repr((nodes, absent, targets, pool)))
 
 
 def _status_key(status: RolloutStatus) -> tuple[Hashable, ...]:
     proven = sorted(
-        (one.proven_at, target) for target, one in status.targets.items() if one.proven_at
+        (record.proven_at, target) for target, record in status.targets.items() if record.proven_at
     )
     return (
         status.target,
@@ -123,8 +131,8 @@ def _status_key(status: RolloutStatus) -> tuple[Hashable, ...]:
         status.last_good,
         tuple(target for _, target in proven),
         tuple(
-            (target, one.threshold, one.accepted, one.proven, one.complete)
-            for target, one in sorted(status.targets.items())
+            (target, record.threshold, record.accepted, record.proven, record.complete)
+            for target, record in sorted(status.targets.items())
         ),
         repr(status.counts),
     )
@@ -157,8 +165,8 @@ def _uid_key(
         (
             _entry_key(status.in_flight.get(uid), token, ranks),
             tuple(
-                (target, uid in one.failed, uid in one.validated)
-                for target, one in sorted(status.targets.items())
+                (target, uid in record.failed, uid in record.validated)
+                for target, record in sorted(status.targets.items())
             ),
         )
         for status in statuses

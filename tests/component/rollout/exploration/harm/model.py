@@ -34,7 +34,7 @@ from tests.unit.rollout.builders import (
 )
 
 TARGETS = ("A", "B", "C")
-"""Nodes run the first at the start."""
+"""The targets of the pool; nodes run the first at the start."""
 
 
 class PendingWrite(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class ModelState(msgspec.Struct, frozen=True, kw_only=True):
     pool: PoolView
     oracle: HarmOracle
     writes: Mapping[str, PendingWrite] = {}
-    """By node."""
+    """Pending writes by node name."""
     rollout_write: WriteRollout | None = None
     """The pending write of the Rollout."""
     halted: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ class ModelState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def now(self) -> Instant:
-        """A later moment at each decision: the engine orders proofs by time."""
+        """The present instant, later at each decision: the engine orders proofs by time."""
         return instant(NOW + self.decisions / 1000)
 
     @property
@@ -100,17 +100,19 @@ class ModelSetup(msgspec.Struct, frozen=True, kw_only=True):
 
 def initial_state(setup: ModelSetup) -> ModelState:
     """Return a pool in which all nodes run A and B is wanted."""
-    wanting_b = pool(
+    initial_pool = pool(
         "B",
         targets=TARGETS,
         status={"phase": "Complete", "last_good": "A"},
         upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
     )
-    strategy = replace(wanting_b.strategy, failure_threshold=setup.threshold, retries=setup.retries)
+    strategy = replace(
+        initial_pool.strategy, failure_threshold=setup.threshold, retries=setup.retries
+    )
     nodes = (clean(checked(required(f"n{n}", "A"), "B")) for n in range(setup.nodes))
     return ModelState(
-        nodes={each.name: each for each in nodes},
-        pool=replace(wanting_b, strategy=strategy),
+        nodes={node_view.name: node_view for node_view in nodes},
+        pool=replace(initial_pool, strategy=strategy),
         oracle=HarmOracle(),
         next_targets=setup.targets,
         events=setup.events,
@@ -130,8 +132,8 @@ def clean(view: NodeView) -> NodeView:
 
 
 def with_step_applied(view: NodeView, step: Step) -> NodeView:
-    """Return the node when the step is in effect, and the machine has followed."""
-    node_writes = tuple(one for one in step.actions if isinstance(one, WriteNode))
+    """Return the node after the writes of the step and the reaction of its machine."""
+    node_writes = tuple(action for action in step.actions if isinstance(action, WriteNode))
     after = apply_step(replace(view, write_pending=False), replace(step, actions=node_writes))
     after = replace(after, cordon_taint=after.cordoned)
     if _is_started(after) and not _is_started(view):

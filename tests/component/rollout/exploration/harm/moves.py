@@ -77,16 +77,16 @@ def decide_now(state: ModelState) -> tuple[ModelState, Decision]:
             state = _with_harmless_effects(state, state.nodes[name], step)
         if state is before:
             return state, decision
-    raise HarmBoundExceeded("the scheduler writes again and again, without a result")
+    raise HarmBoundExceeded("the decisions of the scheduler do not settle after 20 rounds")
 
 
 def _with_harmless_effects(state: ModelState, node: NodeView, step: Step) -> ModelState:
-    asked = [one for one in step.actions if isinstance(one, AskPreflight)]
-    commands = [one for one in step.actions if isinstance(one, WriteSlot)]
-    if asked:
+    queries = [action for action in step.actions if isinstance(action, AskPreflight)]
+    commands = [action for action in step.actions if isinstance(action, WriteSlot)]
+    if queries:
         preflight = checked(node, "A").preflight
         assert preflight is not None
-        passed = replace(preflight, label=asked[0].check.label)
+        passed = replace(preflight, label=queries[0].check.label)
         return state.with_node(replace(node, preflight=passed))
     if _writes_node(step):
         harmful = _concerns_lease(node, step)
@@ -97,7 +97,7 @@ def _with_harmless_effects(state: ModelState, node: NodeView, step: Step) -> Mod
 
 
 def _is_under_change(node: NodeView) -> bool:
-    """Whether the node has started: from then on `_ends` says what its machine does."""
+    """Whether the node has started: from then on `_ends` decides how its machine behaves."""
     record = node.record
     if node.lease is None or not isinstance(record, NodeRecord):
         return False
@@ -111,14 +111,14 @@ def _writes_node(step: Step) -> bool:
 def fits(node: NodeView, step: Step) -> bool:
     """Whether the node is unchanged since the decision."""
     return any(
-        isinstance(one, WriteNode) and (one.uid, one.revision) == (node.uid, node.revision)
-        for one in step.actions
+        isinstance(action, WriteNode) and (action.uid, action.revision) == (node.uid, node.revision)
+        for action in step.actions
     )
 
 
 def _concerns_lease(node: NodeView, step: Step) -> bool:
     """Whether the step takes, keeps or ends a lease: then the time of its effect matters."""
-    (applied,) = [one.applied for one in step.actions if isinstance(one, WriteNode)]
+    (applied,) = [action.applied for action in step.actions if isinstance(action, WriteNode)]
     return node.lease is not None or applied.lease is not None
 
 
@@ -166,25 +166,29 @@ def _time(state: ModelState) -> Iterator[Move]:
 
 def _node_writes(state: ModelState) -> Iterator[Move]:
     for name, write in state.writes.items():
-        rest = {one: other for one, other in state.writes.items() if one != name}
-        without = replace(state, writes=rest)
+        remaining = {
+            other_name: other_write
+            for other_name, other_write in state.writes.items()
+            if other_name != name
+        }
+        dropped = replace(state, writes=remaining)
         node = state.nodes.get(name)
         if node is None or not fits(node, write.step):
-            yield f"refused on {name}: {write.step.because}", without
+            yield f"refused on {name}: {write.step.because}", dropped
             continue
-        after = without.with_node(with_step_applied(node, write.step))
+        after = dropped.with_node(with_step_applied(node, write.step))
         _check_start(node, after.nodes[name], write)
         _check_growth(state, after)
         yield f"on {name}: {write.step.because}", after
         if "a write is lost" in state.events:
-            lost = without_event(without, "a write is lost")
+            lost = without_event(dropped, "a write is lost")
             yield f"lost on {name}: {write.step.because}", lost
 
 
 def _rollout_write(state: ModelState, write: WriteRollout) -> Iterator[Move]:
-    without = replace(state, rollout_write=None)
+    dropped = replace(state, rollout_write=None)
     if write.revision != state.view.revision:
-        yield "refused: the Rollout has changed", without
+        yield "refused: the Rollout has changed", dropped
         return
     for uid, entry in write.status.in_flight.items():
         if entry.target in state.halted and _is_granted(state, write, uid, entry):
@@ -197,27 +201,35 @@ def _rollout_write(state: ModelState, write: WriteRollout) -> Iterator[Move]:
             raise HarmBoundExceeded(f"the threshold of {target} changed to {record.threshold}")
     for target in oracle.targets.keys() - write.status.targets.keys():
         oracle = oracle.without_target(target)
-    after = replace(without.with_rollout(status=write.status), oracle=oracle)
+    after = replace(dropped.with_rollout(status=write.status), oracle=oracle)
     _check_growth(state, after)
     yield f"the Rollout: {write.because}", after
     if "a write is lost" in state.events:
-        yield f"lost: the Rollout: {write.because}", without_event(without, "a write is lost")
+        yield f"lost: the Rollout: {write.because}", without_event(dropped, "a write is lost")
 
 
 def _check_start(before: NodeView, after: NodeView, write: PendingWrite) -> None:
-    record, old = after.record, before.record
+    record, record_before = after.record, before.record
     if not isinstance(record, NodeRecord) or not record.started or record.operation in _HARMLESS:
         return
-    already = isinstance(old, NodeRecord) and old.started and old.token == record.token
-    if not already and record.target in write.halted:
+    already_started = (
+        isinstance(record_before, NodeRecord)
+        and record_before.started
+        and record_before.token == record.token
+    )
+    if not already_started and record.target in write.halted:
         raise HarmBoundExceeded(f"{after.name} is started on {record.target}, which is halted")
 
 
 def _is_granted(state: ModelState, write: WriteRollout, uid: str, entry: InFlight) -> bool:
     """Whether the entry is new or changes its target, other than to what the node has begun."""
-    old = state.status.in_flight.get(uid)
-    moved = old is not None and old.target != entry.target and entry.target != _begun(state, uid)
-    return not entry.validates and (entry.node in write.granted or moved)
+    current = state.status.in_flight.get(uid)
+    retargeted = (
+        current is not None
+        and current.target != entry.target
+        and entry.target != _begun(state, uid)
+    )
+    return not entry.validates and (entry.node in write.granted or retargeted)
 
 
 def _begun(state: ModelState, uid: str) -> str:
@@ -280,15 +292,15 @@ def _ends_of(state: ModelState, node: NodeView, record: NodeRecord) -> Iterator[
     if target == "A":
         return  # A always works.
     if record.operation is not Operation.VALIDATE:
-        oracle = oracle.with_failure(uid, target, _started_on(state, target, but=name))
+        oracle = oracle.with_failure(uid, target, _started_on(state, target, except_for=name))
     yield f"{name} fails on {target}", state.with_node(finish_failed(node), oracle=oracle)
 
 
-def _started_on(state: ModelState, target: str, *, but: str) -> int:
+def _started_on(state: ModelState, target: str, *, except_for: str) -> int:
     """Count the nodes that have started on a target or whose start is pending."""
     count = 0
     for name, node in state.nodes.items():
-        if name == but:
+        if name == except_for:
             continue
         views = [node]
         if name in state.writes and fits(node, state.writes[name].step):
@@ -350,6 +362,8 @@ def _release(state: ModelState, target: str) -> Iterator[Move]:
 def _without_node(state: ModelState, name: str) -> ModelState:
     """Delete a node: a failure that the Rollout does not list yet is forgotten with it."""
     uid = state.nodes[name].uid
-    nodes = {one: node for one, node in state.nodes.items() if one != name}
-    known = {target for target, one in state.status.targets.items() if uid in one.failed}
+    nodes = {other_name: node for other_name, node in state.nodes.items() if other_name != name}
+    known = {
+        target for target, other_name in state.status.targets.items() if uid in other_name.failed
+    }
     return replace(state, nodes=nodes, oracle=state.oracle.without_node(uid, known))

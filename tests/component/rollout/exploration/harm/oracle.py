@@ -1,6 +1,6 @@
 """The bounds of docs/states.md#harm, counted from what happens to nodes, without the engine.
 
-Nodes are named by uid. Nothing here reads what a Rollout says.
+Nodes are named by uid. The oracle reads no status of a Rollout.
 """
 
 from collections.abc import Mapping, Set
@@ -59,7 +59,10 @@ class HarmOracle(msgspec.Struct, frozen=True, kw_only=True):
             raise HarmBoundExceeded(
                 f"the Rollout dropped {target} after {len(harm.failed)} failures"
             )
-        return replace(self, targets={t: one for t, one in self.targets.items() if t != target})
+        return replace(
+            self,
+            targets={key: kept for key, kept in self.targets.items() if key != target},
+        )
 
     def with_release(self, target: str, accepted: int, in_flight: frozenset[str]) -> "HarmOracle":
         """Accept failures; validated nodes count for the new proof while they are in flight."""
@@ -81,9 +84,9 @@ class HarmOracle(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_failure(self, uid: str, target: str, others_started: int) -> "HarmOracle":
         """Count a failure after the start, while other nodes have started or are about to."""
-        first = self.first_failures.get(uid, target)
-        oracle = replace(self, first_failures={**self.first_failures, uid: first})
-        if first != target:
+        first_target = self.first_failures.get(uid, target)
+        oracle = replace(self, first_failures={**self.first_failures, uid: first_target})
+        if first_target != target:
             return oracle
         harm = self.targets[target]
         harm = replace(harm, failed=harm.failed | {uid})
@@ -109,7 +112,11 @@ class HarmOracle(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, targets=targets)
 
     def with_validation(self, uid: str, target: str, *, outside: bool) -> "HarmOracle":
-        first_failures = {one: first for one, first in self.first_failures.items() if one != uid}
+        first_failures = {
+            failed_uid: first_target
+            for failed_uid, first_target in self.first_failures.items()
+            if failed_uid != uid
+        }
         oracle = replace(self, first_failures=first_failures)
         harm = self.targets.get(target)
         if outside or harm is None or uid in harm.failed or uid in self.first_failures:

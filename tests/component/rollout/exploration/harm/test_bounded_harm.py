@@ -15,8 +15,8 @@ MOST = 20_000
 
 def explore_all(setup: ModelSetup, *, at_least: int) -> HarmExploration:
     found = explore(setup, most=MOST)
-    assert not found.wrong, found.wrong
-    assert found.whole
+    assert not found.failure, found.failure
+    assert found.complete
     assert found.states >= at_least
     assert found.halts
     assert found.proofs
@@ -39,7 +39,7 @@ def test_the_target_may_flap() -> None:
     """Explored in part: the states are too many for a test."""
     setup = ModelSetup(name="flaps", nodes=3, threshold=2, targets=("C", "B"))
     found = explore(setup, most=2000)
-    assert not found.wrong, found.wrong
+    assert not found.failure, found.failure
     assert found.states >= 2000
 
 

@@ -1,0 +1,232 @@
+"""The state of a simulated stage: journalled, with views that can freeze, and to be copied."""
+
+from collections.abc import Mapping
+from copy import copy
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from libs.contracts.commands import Command
+from libs.contracts.journal import EntryPhase
+from libs.forecast.stage import views
+from libs.forecast.stage.objects import (
+    DriverPodPhase,
+    StageAgent,
+    StageDriverPod,
+    StageMachine,
+    StageNode,
+    StageRollout,
+)
+from libs.forecast.stage.state import Latencies, ObjectRef, Requester, StageState
+from libs.forecast.stage.views import SOURCES
+from libs.forecast.world import WorldModel
+from libs.rollout.views.fleet import Instant, SourceState
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import RolloutView
+from libs.testing.stage.recorder import JournalRecorder
+
+NODES, PODS, REPORTS, ROLLOUTS = "nodes", "pods", "reports", "rollouts"
+"""The parts of the views."""
+_PARTS = {NODES: views.node_part, PODS: views.pods_part, REPORTS: views.reports_part}
+
+
+class SimulatedState(StageState):
+    def __init__(
+        self, *, world: WorldModel, start: float, latencies: Latencies, journalled: bool
+    ) -> None:
+        super().__init__(world=world, start=start, latencies=latencies)
+        self.recorder: JournalRecorder | None = JournalRecorder() if journalled else None
+        self.violations: list[tuple[float, str, str]] = []
+        """Time, node and description of everything that no order of events may cause."""
+        self.missed_pokes: dict[str, tuple[str, ...]] = {}
+        """Components that miss their pokes, by node."""
+        self.sources = dict[str, SourceState]()
+        """Sources that are older than now."""
+        self.frozen_parts: dict[str, Mapping[str, Any]] = {}
+        """Frozen parts of the views, by node or pool."""
+        self.bus_down_since: float | None = None
+        self.bus_outages: tuple[tuple[float, float], ...] = ()
+
+    def copy(self) -> "SimulatedState":
+        """Return an independent state, which shares immutable values."""
+        copied = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict | set | list):
+                setattr(copied, name, copy(cast("Any", value)))
+        copied.recorder = self.recorder.copy() if self.recorder is not None else None
+        copied.nodes = {name: copy(node) for name, node in self.nodes.items()}
+        copied.machines = {name: _copy_machine(each) for name, each in self.machines.items()}
+        for key, pool in self.pools.items():
+            own = copied.pools[key] = copy(pool)
+            own.rollout = copy(pool.rollout)
+        for name, memory in self.memory.items():
+            own_memory = copied.memory[name] = copy(memory)
+            if memory.evictions is not None:
+                pending = own_memory.evictions = copy(memory.evictions)
+                pending.pods, pending.refused = pending.pods.copy(), pending.refused.copy()
+        return copied
+
+    # The journal.
+
+    def node_changed(self, name: str, paths: frozenset[str]) -> None:
+        super().node_changed(name, paths)
+        if self.recorder is not None:
+            self.recorder.observe_pools(self)
+
+    def machine_changed(self, machine: StageMachine) -> None:
+        super().machine_changed(machine)
+        if self.recorder is not None and machine.name in self.nodes:
+            self.recorder.observe_holders(self, machine)
+            self.recorder.observe_pools(self)
+
+    def log(self, text: str) -> None:
+        if self.recorder is not None:
+            self.recorder.log(self.now, text)
+
+    def on_request(
+        self,
+        ref: ObjectRef,
+        by: Requester,
+        code: int,
+        revision: int = 0,
+        after: StageNode | StageRollout | Mapping[str, str] | None = None,
+    ) -> None:
+        if self.recorder is not None:
+            self.recorder.request(self.now, ref, by, code, revision=revision, after=after)
+
+    def on_entry(
+        self,
+        machine: StageMachine,
+        agent: StageAgent,
+        command: Command,
+        phase: EntryPhase,
+        **details: Any,
+    ) -> None:
+        if self.recorder is not None:
+            self.recorder.entry(
+                self.now, machine.boot_id, agent.component, command, phase=phase, **details
+            )
+
+    def on_driver_start(self, machine: StageMachine, pod: StageDriverPod) -> None:
+        """Record the violations the gate prevents: two drivers, or one over another's modules."""
+        for other in machine.drivers.values():
+            running = other.phase in {DriverPodPhase.LOADING, DriverPodPhase.RUNNING}
+            if other is not pod and other.on_machine and running:
+                text = f"while {other.uid} ({other.label}) runs"
+                self._violated(machine, f"driver {pod.uid} ({pod.label}) started {text}")
+        loaded = machine.loaded
+        if loaded is not None and loaded.install_digest != pod.install_digest:
+            text = f"started over the modules of {loaded.install_digest}"
+            self._violated(machine, f"driver {pod.uid} ({pod.install_digest}) {text}")
+
+    def _violated(self, machine: StageMachine, text: str) -> None:
+        self.violations.append((self.now, machine.name, text))
+
+    def poke_seconds(self, name: str, component: str) -> float:
+        missed = component in self.missed_pokes.get(name, ())
+        return self.latencies.slot_reread if missed else self.latencies.slot_poke
+
+    # Views of which a part is frozen while the others go on.
+
+    def freeze(self, part: str) -> None:
+        """Keep showing that part as it is now."""
+        if part in self.frozen_parts:
+            return
+        if part == ROLLOUTS:
+            contents = {key: views.rollout_view(self, key) for key in self.pools}
+        else:
+            contents = {name: _PARTS[part](self, name) for name in self.machines}
+        self.frozen_parts[part] = {
+            name: content for name, content in contents.items() if content is not None
+        }
+        if part in SOURCES:
+            self.sources[part] = SourceState(proved=self.now, revision=str(self.revision))
+
+    def unfreeze(self, part: str) -> None:
+        if self.frozen_parts.pop(part, None) is not None:
+            self.sources.pop(part, None)
+            self.touch_all(self.machines)
+            self.touch_pools()
+
+    def mute(self, source: str) -> None:
+        """Let the source be current without showing it."""
+        current = SourceState(proved=self.now, revision=str(self.revision))
+        self.sources.setdefault(source, current)
+
+    def touch_pools(self) -> None:
+        for key in self.pools:
+            self.touch_pool(key)
+
+    def node_view(self, name: str) -> NodeView | None:
+        node, pods, reports = (
+            self.frozen_parts[part].get(name) if part in self.frozen_parts else make(self, name)
+            for part, make in _PARTS.items()
+        )
+        return (
+            None if node is None else views.join_parts(self, name, node, pods or {}, reports or {})
+        )
+
+    def rollout_view(self, key: str) -> RolloutView | None:
+        if ROLLOUTS not in self.frozen_parts:
+            return views.rollout_view(self, key)
+        rollout = self.frozen_parts[ROLLOUTS].get(key)
+        return rollout and replace(rollout, write_pending=key in self.writing_rollouts)
+
+    def on_node_answer(self, name: str) -> None:
+        """Show a frozen Node as the answer to a write to it does, or the read after a conflict."""
+        if NODES in self.frozen_parts and (node := views.node_part(self, name)) is not None:
+            self._refreeze(NODES, name, node)
+            self.stale_views.add(name)
+
+    def on_rollout_answer(self, key: str) -> None:
+        if ROLLOUTS in self.frozen_parts:
+            self._refreeze(ROLLOUTS, key, views.rollout_view(self, key))
+            self.stale_pool_views.add(key)
+
+    def on_slot_answer(self, name: str, component: str) -> None:
+        reports = self.frozen_parts.get(REPORTS, {}).get(name)
+        if reports and component in reports["components"]:
+            components = {**reports["components"]}
+            slot = self.slots[name, component].command
+            components[component] = replace(components[component], slot=slot)
+            self._refreeze(REPORTS, name, {**reports, "components": components})
+
+    def _refreeze(self, part: str, name: str, content: Any) -> None:
+        self.frozen_parts[part] = {**self.frozen_parts[part], name: content}
+
+    def instant(self, epoch: int) -> Instant:
+        """Return the present moment with the freshness of all sources."""
+        now = views.instant(self)
+        sources = {**now.visibility.sources, **self.sources}
+        for name in self.sources.keys() - self.frozen_parts:
+            sources[name] = replace(sources[name], revision=str(self.revision))
+        visibility = replace(
+            now.visibility,
+            sources=sources,
+            bus_down_since=self.bus_down_since,
+            bus_outages=self.bus_outages,
+        )
+        return replace(now, epoch=epoch, visibility=visibility)
+
+
+def probe_answered(state: SimulatedState, source: str) -> None:
+    """Mark the source as current, unless it is frozen."""
+    known = state.sources.get(source)
+    if known is None or source not in SOURCES:
+        return
+    if source in state.frozen_parts:
+        state.sources[source] = replace(known, probed=state.now)
+    else:
+        state.sources[source] = SourceState(
+            proved=state.now, revision=str(state.revision), probed=state.now
+        )
+    state.touch_pools()
+
+
+def _copy_machine(machine: StageMachine) -> StageMachine:
+    copied = copy(machine)
+    copied.drivers = {uid: copy(each) for uid, each in machine.drivers.items()}
+    copied.tenant_pods = {uid: copy(each) for uid, each in machine.tenant_pods.items()}
+    copied.agents = {part: copy(each) for part, each in machine.agents.items()}
+    copied.counts = machine.counts.copy()
+    return copied

@@ -1,0 +1,282 @@
+"""Actions of people on a stage, each as one method."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from libs.contracts.journal import Verb
+from libs.contracts.paths import (
+    CORDON,
+    DRIVER,
+    KEEP_CORDONED,
+    LEASE,
+    RECORD,
+    REQUEST,
+    REQUESTED,
+    SAFE_LOAD,
+    SKIP,
+    STATE,
+    UID,
+)
+from libs.contracts.rollout import KIND, Brake, Release, RolloutSpec
+from libs.forecast.stage import api, driver_pods, tenant_pods
+from libs.forecast.stage.from_fleet import create_daemon_sets
+from libs.forecast.stage.objects import OwnedField, StageDriverPod, StageNode, Tenant
+from libs.forecast.stage.state import ObjectRef, Requester, StageState
+from libs.policy.kinds.strategy import StrategySpec
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.rollout.views.machine import EvictionExemption
+from libs.rollout.views.pool import Build, Readiness
+from libs.testing.stage import faults, specs
+from libs.testing.stage.specs import StageNodeSpec
+from libs.testing.stage.state import SimulatedState
+
+PERSON = "person"
+KUBECTL = "kubectl-edit"
+
+
+class UserActions:
+    def __init__(self, state: SimulatedState) -> None:
+        self._state = state
+
+    # Edits of a Node.
+
+    def edit(self, node: str, changes: Mapping[str, Any], manager: str = KUBECTL) -> None:
+        """Patch a Node by path; None removes."""
+        current = self._state.nodes.get(node)
+        if current is not None:
+            fields = dict(current.fields)
+            for path, value in changes.items():
+                if value is None:
+                    fields.pop(path, None)
+                elif path not in fields or fields[path].value != value:
+                    fields[path] = OwnedField(value, (manager,))
+            if fields != current.fields:
+                by = Requester(Verb.PATCH, PERSON, manager)
+                api.change_fields(self._state, current, fields, by)
+            text = ", ".join(f"{path} = {value!r}" for path, value in changes.items())
+            self._state.log(f"{node}: {manager} writes {text}")
+
+    def cordon(self, node: str) -> None:
+        """`kubectl cordon`: writes nothing on a cordoned node."""
+        self.edit(node, {CORDON: True}, "kubectl-cordon")
+
+    def uncordon(self, node: str) -> None:
+        self.edit(node, {CORDON: None}, "kubectl-uncordon")
+
+    def set_state(self, node: str, state: str | None) -> None:
+        self.edit(node, {STATE: state})
+
+    def set_driver_label(self, node: str, label: str | None) -> None:
+        self.edit(node, {DRIVER: label})
+
+    def set_record(self, node: str, text: str | None) -> None:
+        self.edit(node, {RECORD: text})
+
+    def set_lease(self, node: str, text: str | None) -> None:
+        self.edit(node, {LEASE: text})
+
+    def set_request(self, node: str, what: str) -> None:
+        self.edit(node, {REQUEST: what})
+
+    def set_operator_request(self, node: str) -> None:
+        self.edit(node, {REQUESTED: "true"})
+
+    def set_safe_load(self, node: str) -> None:
+        """Set the annotation by which a driver waits until it may load."""
+        self.edit(node, {SAFE_LOAD: "true"}, "nvidia-driver")
+
+    def set_skip(self, node: str, skip: bool) -> None:
+        self.edit(node, {SKIP: "true" if skip else None})
+
+    def set_keep_cordoned(self, node: str) -> None:
+        """Set the label that keeps the node cordoned."""
+        self.edit(node, {KEEP_CORDONED: "true"})
+
+    def delete_node(self, node: str) -> None:
+        """`kubectl delete node`: the machine does not notice."""
+        state, current = self._state, self._state.nodes.pop(node, None)
+        if current is None:
+            return
+        state.log(f"{node}: the Node is deleted")
+        state.revision += 1
+        ref, by = ObjectRef("Node", node, current.uid), Requester(Verb.DELETE, PERSON)
+        state.on_request(ref, by, api.OK, state.revision, {})
+        state.slots = {key: slot for key, slot in state.slots.items() if key[0] != node}
+        state.driver_facts.pop(node, None)
+        state.memory.pop(node, None)
+        state.touch(node)
+        state.node_changed(node, frozenset((UID,)))
+
+    def register(self, node: str, pool: str) -> None:
+        """Let the kubelet of a machine without a Node create one."""
+        machine = self._state.machines[node]
+        if node not in self._state.nodes and machine.up:
+            self._state.log(f"{node}: the kubelet creates a new Node")
+            created = StageNode(
+                name=node,
+                uid=self._state.new_uid("node"),
+                revision=0,
+                created=self._state.now,
+                boot_id=machine.boot_id,
+                kernel=machine.kernel,
+                pool=pool,
+                variant=machine.variant,
+            )
+            specs.create_node(self._state, created)
+            faults.bind_to_node(self._state, machine)
+
+    def add_node(self, spec: StageNodeSpec) -> None:
+        self._state.log(f"{spec.name}: joins the cluster")
+        specs.add_node(self._state, spec)
+
+    def move_to_pool(self, node: str, pool: str) -> None:
+        current = self._state.nodes.get(node)
+        if current is not None and current.pool != pool:
+            self._state.log(f"{node}: is in {pool or 'no pool'}")
+            current.pool = pool
+            self._state.node_changed(node, frozenset())
+            api.node_stored(self._state, current, Requester(Verb.PATCH, PERSON, KUBECTL))
+
+    def exclude(self, node: str, excluded: bool) -> None:
+        """Set `nvidia.com/gpu.deploy.driver=false`."""
+        current = self._state.nodes.get(node)
+        if current is not None and current.excluded != excluded:
+            self._state.log(
+                f"{node}: {'excluded from' if excluded else 'included in'} driver management"
+            )
+            current.excluded = excluded
+            api.node_stored(self._state, current, Requester(Verb.PATCH, PERSON, KUBECTL))
+
+    # Pods.
+
+    def delete_driver_pod(self, node: str, *, force: bool = False) -> None:
+        """`kubectl delete pod`, optionally with --force."""
+        machine = self._state.machines[node]
+        for pod in self._driver_pods(node):
+            self._state.log(f"{node}: a person deletes {pod.uid}{' by force' if force else ''}")
+            if force:
+                faults.force_delete(self._state, machine, pod, user=PERSON)
+            elif not pod.deleting:
+                driver_pods.delete(self._state, machine, pod, user=PERSON)
+
+    def crash_driver(self, node: str) -> None:
+        machine = self._state.machines[node]
+        for pod in self._driver_pods(node):
+            if pod.on_machine and pod.status.started is not None:
+                self._state.log(f"{node}: the container of {pod.uid} ends")
+                run = driver_pods.PodRun(node, machine.boot, pod.uid, pod.run)
+                driver_pods.pod_is_due(self._state, driver_pods.driver_crashed, run)
+
+    def add_tenant(self, node: str, tenant: Tenant) -> None:
+        machine = self._state.machines[node]
+        machine.tenants = (*machine.tenants, tenant)
+        self._state.log(f"{node}: {tenant.name} runs on it")
+        tenant_pods.start_tenant_pod(
+            self._state, machine, len(machine.tenants) - 1, self._state.new_uid("pod")
+        )
+
+    def end_tenants(self, node: str) -> None:
+        """End all workloads for good."""
+        machine = self._state.machines[node]
+        for tenant_pod in list(machine.tenant_pods.values()):
+            if tenant_pod.tenant.exemption is not EvictionExemption.OPERAND:
+                tenant_pods.remove(self._state, machine, tenant_pod)
+        kept = [each for each in machine.tenants if each.exemption is EvictionExemption.OPERAND]
+        machine.tenants = tuple(kept)
+        self._state.log(f"{node}: its workloads are ended")
+
+    def set_host_processes(self, node: str, number: int) -> None:
+        machine = self._state.machines[node]
+        machine.host_processes = number
+        self._state.log(f"{node}: {number} processes of the host hold the devices")
+        self._state.machine_changed(machine)
+
+    def install_driver(self, node: str, install_digest: str) -> None:
+        """Install a driver as the owner of the machine."""
+        self._state.log(f"{node}: its owner installs {install_digest}")
+        faults.preinstall_driver(self._state, self._state.machines[node], install_digest)
+
+    def clear_obstacles(self, node: str) -> None:
+        self._state.machines[node].obstacles = ()
+        self._state.log(f"{node}: its obstacles are removed")
+
+    def _driver_pods(self, node: str) -> list[StageDriverPod]:
+        return [pod for pod in self._state.machines[node].drivers.values() if pod.in_api]
+
+    # Pools.
+
+    def set_brake(self, pool: str, brake: Brake) -> None:
+        self._edit_spec(pool, brake=brake)
+
+    def set_release(self, pool: str, target: str, failures: int) -> None:
+        self._edit_spec(pool, release=Release(target=target, failures=failures))
+
+    def _edit_spec(self, key: str, **changes: Any) -> None:
+        rollout = self._state.pools[key].rollout
+        if rollout is None or replace(rollout.spec, **changes) == rollout.spec:
+            return
+        spec: RolloutSpec = replace(rollout.spec, **changes)
+        rollout.spec, rollout.generation = spec, rollout.generation + 1
+        self._state.log(f"{key}: the Rollout's spec is {spec}")
+        api.rollout_stored(self._state, key, rollout, Requester(Verb.UPDATE, PERSON, KUBECTL))
+
+    def delete_rollout(self, pool: str) -> None:
+        """Delete the Rollout, with its finalizer if it has one."""
+        state, current = self._state, self._state.pools[pool]
+        rollout, current.rollout = current.rollout, None
+        if rollout is not None:
+            state.log(f"{pool}: the Rollout is gone")
+            state.revision += 1
+            state.touch_pool(pool)
+            ref, by = ObjectRef(KIND, pool, rollout.uid), Requester(Verb.DELETE, PERSON)
+            state.on_request(ref, by, api.OK, state.revision, {})
+
+    def set_target(self, pool: str, target: str, builds: Mapping[str, Build] | None = None) -> None:
+        """Edit the target of the policy; the DaemonSets of given builds settle later."""
+        current = self._state.pools[pool]
+        current.target = target
+        self._state.log(f"{pool}: the target is {target}")
+        if builds is not None:
+            late = {
+                variant: replace(build, readiness=Readiness.UNSETTLED, detail="it was changed")
+                for variant, build in builds.items()
+            }
+            current.builds = {**current.builds, target: late}
+            self._state.call_after(1.0, settle_daemon_sets, pool, target)
+        self._state.touch_pool(pool)
+
+    def edit_policy(
+        self,
+        pool: str,
+        *,
+        upgrade: UpgradePolicy | None = None,
+        strategy: StrategySpec | None = None,
+        gone: bool | None = None,
+    ) -> None:
+        """Edit or delete the policy."""
+        current = self._state.pools[pool]
+        current.upgrade = current.upgrade if upgrade is None else upgrade
+        current.strategy = current.strategy if strategy is None else strategy
+        current.gone = current.gone if gone is None else gone
+        self._state.log(f"{pool}: the policy is {'gone' if current.gone else 'edited'}")
+        self._state.touch_pool(pool)
+        self._state.node_changed(pool, frozenset())
+        self._state.touch_all(
+            [name for name, node in self._state.nodes.items() if node.pool == pool]
+        )
+
+
+def settle_daemon_sets(state: StageState, pool: str, target: str) -> None:
+    current = state.pools[pool]
+    settled = {
+        variant: replace(build, readiness=Readiness.SETTLED, detail="")
+        for variant, build in current.builds.get(target, {}).items()
+    }
+    current.builds = {**current.builds, target: settled}
+    create_daemon_sets(state, pool)
+    state.touch_pool(pool)
+    state.touch_all([name for name, node in state.nodes.items() if node.pool == pool])
+    for name in state.machines:
+        state.call_after(state.latencies.daemon_set, driver_pods.sync_drivers, name)

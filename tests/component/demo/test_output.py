@@ -1,0 +1,125 @@
+"""The printed lines: events, waits, memory and CPU."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from demo.output import (
+    WAIT_SHOWN_AFTER,
+    EventFormatter,
+    ProcessCost,
+    VersionNames,
+    cost_lines,
+    process_cost,
+)
+from libs.contracts.events import (
+    CommandEvent,
+    Event,
+    FactsEvent,
+    RolloutEvent,
+    StepEvent,
+    WaitEvent,
+)
+from libs.contracts.node import WaitCode
+
+TARGET = "ac52af9f7449505c2f61082ac456a08c"
+LABEL = "27106d33257c983977bdb963b5a30ce5"
+NODE = "node-1"
+
+
+@pytest.fixture
+def names() -> VersionNames:
+    return VersionNames()
+
+
+@pytest.fixture
+def formatter(names: VersionNames) -> EventFormatter:
+    return EventFormatter(names, began=100.0)
+
+
+def wait_event(code: WaitCode | None, detail: str, *, at: float) -> Event:
+    body = WaitEvent(pool="p", code=code, detail=detail)
+    return Event.of(body, id=str(at), at=at, writer="scheduler", message="waits", node=NODE)
+
+
+def step_event(message: str, *, at: float = 101.0) -> Event:
+    body = StepEvent(pool="p", token=1, before="", after="upgrade-required")
+    return Event.of(body, id="s", at=at, writer="scheduler", message=message, node=NODE)
+
+
+def test_a_step_is_printed_at_once_with_time_and_node(formatter: EventFormatter) -> None:
+    (line,) = formatter.lines_for(step_event("upgrade begins", at=112.5))
+    assert line.split() == ["12.5", "s", "scheduler", "node-1:", "upgrade", "begins"]
+
+
+def test_a_wait_is_printed_once_after_it_has_lasted(formatter: EventFormatter) -> None:
+    detail = f"waiting for the new driver pod ({LABEL}) to reach the gate"
+    assert not list(formatter.lines_for(wait_event(WaitCode.GATE, detail, at=110.0)))
+    assert not list(formatter.overdue_lines(110.0 + WAIT_SHOWN_AFTER - 0.1))
+    (line,) = formatter.overdue_lines(110.0 + WAIT_SHOWN_AFTER)
+    assert line.split()[:2] == ["11.0", "s"], "lines are in the order of their seconds"
+    assert line.endswith("node-1: waiting for the new driver pod (27106d33) to reach the gate")
+    assert not list(formatter.overdue_lines(200.0))
+
+
+def test_a_short_wait_is_not_printed(formatter: EventFormatter) -> None:
+    list(formatter.lines_for(wait_event(WaitCode.GATE, "the gate", at=110.0)))
+    list(formatter.lines_for(wait_event(WaitCode.UNLOAD, "the unload", at=110.2)))
+    (line,) = formatter.overdue_lines(120.0)
+    assert line.endswith("node-1: the unload")
+    list(formatter.lines_for(wait_event(WaitCode.JOBS, "jobs", at=121.0)))
+    list(formatter.lines_for(wait_event(None, "", at=121.3)))
+    assert not list(formatter.overdue_lines(130.0))
+
+
+def test_command_and_facts_events_are_not_printed(formatter: EventFormatter) -> None:
+    command = CommandEvent(epoch=1, token=1, op=1, command="idle", phase="started")
+    for body in (command, FactsEvent(changed=("kernel",))):
+        event = Event.of(body, id="c", at=101.0, writer="driver", message="m", node=NODE)
+        assert not list(formatter.lines_for(event))
+
+
+def test_digests_are_replaced_by_versions_or_shortened(
+    formatter: EventFormatter, names: VersionNames
+) -> None:
+    (line,) = formatter.lines_for(step_event(f"set the driver label to {LABEL}"))
+    assert line.endswith(f"label to {LABEL[:8]}")
+    names.learn(LABEL, "580.95.05")
+    (line,) = formatter.lines_for(step_event(f"set the driver label to {LABEL}"))
+    assert line.endswith("label to 580.95.05")
+
+
+def test_a_new_target_stands_for_the_wanted_version(formatter: EventFormatter) -> None:
+    formatter.wanted = "580.95.05"
+    body = RolloutEvent(pool="p", target=TARGET, before="", after="Proving")
+    event = Event.of(
+        body, id="r", at=101.0, writer="scheduler", message=f"p: the target is {TARGET}"
+    )
+    (line,) = formatter.lines_for(event)
+    assert line.endswith("p: the target is 580.95.05")
+    formatter.wanted = "590.10"
+    (line,) = formatter.lines_for(event)
+    assert line.endswith("580.95.05"), "the version of a target does not change"
+
+
+def test_memory_and_cpu_are_read_despite_an_odd_process_name(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "smaps_rollup").write_text(
+        "5581-7ffe ---p 00000000 00:00 0 [rollup]\nRss:  90000 kB\nPss:  51200 kB\n"
+    )
+    ticks = os.sysconf("SC_CLK_TCK")
+    (tmp_path / "7" / "stat").write_text(
+        f"7 (a) b) S 1 7 7 0 -1 4194560 900 0 0 0 {3 * ticks} {2 * ticks} 0 0 20 0 1 0 100\n"
+    )
+    assert process_cost(7, proc=tmp_path) == ProcessCost(50.0, 5.0)
+
+
+def test_the_cost_of_this_process_is_read_from_proc() -> None:
+    assert process_cost(os.getpid()).memory_mib > 1
+
+
+def test_the_table_ends_with_the_total() -> None:
+    *_, last = cost_lines({"a": ProcessCost(10.0, 1.0), "b": ProcessCost(20.0, 2.0)}, seconds=30.0)
+    assert last.startswith("  total ")
+    assert last.endswith(" 30 MiB     3.0 s of CPU in 30 s: 0.10 of a core")

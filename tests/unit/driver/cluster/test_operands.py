@@ -1,0 +1,91 @@
+"""Whether an operand is applied, replaced, deleted or refused."""
+
+from typing import Any
+
+import pytest
+
+from libs.policy.render.rendered import RenderedObject
+from services.driver.cluster.decide import (
+    ApplyOperand,
+    DeleteOperand,
+    RefuseOperand,
+    decide_operand,
+    decide_unwanted,
+)
+from services.driver.cluster.plan import ObjectKey
+from tests.unit.driver.cluster.builders import driver_of, live_object, plan
+
+OBJECTS = plan().objects
+AGENT = OBJECTS[ObjectKey("DaemonSet", "nvidia-dcgm-exporter")]
+CONFIG_MAP = OBJECTS[ObjectKey("ConfigMap", "nvidia-driver-startup-probe")]
+RUNTIME_CLASS = OBJECTS[ObjectKey("RuntimeClass", "nvidia")]
+DRIVER = driver_of(plan())
+OWNERS = [{"kind": "ClusterPolicy", "name": "p", "uid": "1"}]
+
+
+@pytest.mark.parametrize("wanted", [AGENT, CONFIG_MAP, RUNTIME_CLASS, DRIVER])
+def test_an_operand_is_applied_if_it_is_missing_or_edited(wanted: RenderedObject) -> None:
+    assert isinstance(decide_operand(wanted, None), ApplyOperand)
+    assert decide_operand(wanted, live_object(wanted.object)) is None
+    action = decide_operand(wanted, live_object(wanted.object, labels={}))
+    assert isinstance(action, ApplyOperand)
+    assert action.because.startswith("metadata.labels")
+    deleting = live_object(wanted.object, labels={}, deletionTimestamp="2027-01-15T08:00:00Z")
+    assert decide_operand(wanted, deleting) is None
+
+
+@pytest.mark.parametrize(
+    "origin", [{"ownerReferences": OWNERS}, {"annotations": {"nvidia.com/last-applied-hash": "1"}}]
+)
+@pytest.mark.parametrize("ours", [True, False])
+def test_an_operand_of_the_gpu_operator_is_replaced_and_its_pods_stay(
+    origin: dict[str, Any], ours: bool
+) -> None:
+    action = decide_operand(AGENT, live_object(AGENT.object, ours=ours, **origin))
+    assert isinstance(action, DeleteOperand)
+    assert (action.uid, action.revision, action.orphan) == ("u", "7", True)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "changes", "words"),
+    [
+        (AGENT, {}, "nvidia-dcgm-exporter exists and was not created by Sluice"),
+        (RUNTIME_CLASS, {"handler": "mine"}, '"mine" instead of "nvidia"'),
+    ],
+)
+def test_a_foreign_object_under_our_name_is_refused(
+    wanted: RenderedObject, changes: dict[str, Any], words: str
+) -> None:
+    action = decide_operand(wanted, live_object({**wanted.object, **changes}, ours=False))
+    assert isinstance(action, RefuseOperand)
+    assert words in action.why
+
+
+def test_foreign_config_maps_are_taken_over_and_equal_runtime_classes_are_used() -> None:
+    foreign = live_object({**CONFIG_MAP.object, "data": {}}, ours=False)
+    assert isinstance(decide_operand(CONFIG_MAP, foreign), ApplyOperand)
+    foreign = live_object(RUNTIME_CLASS.object, ours=False, labels={})
+    assert decide_operand(RUNTIME_CLASS, foreign) is None
+
+
+@pytest.mark.parametrize(
+    ("rendered", "ours", "decided", "deleted"),
+    [
+        (AGENT, True, True, True),
+        (RUNTIME_CLASS, True, True, True),
+        (AGENT, True, False, False),
+        (RUNTIME_CLASS, False, True, False),
+        (DRIVER, True, True, False),
+        (CONFIG_MAP, True, True, False),
+    ],
+)
+def test_unwanted_agents_and_runtime_classes_are_deleted_if_a_policy_decides(
+    rendered: RenderedObject, ours: bool, decided: bool, deleted: bool
+) -> None:
+    live = live_object(rendered.object, ours=ours)
+    action = decide_unwanted(live, kind=rendered.kind, decided=decided)
+    if deleted:
+        assert isinstance(action, DeleteOperand)
+        assert not action.orphan
+    else:
+        assert action is None

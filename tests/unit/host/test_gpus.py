@@ -1,0 +1,96 @@
+"""GPUs in memory, and those of real machines, which cannot be queried yet."""
+
+import pytest
+
+from libs.contracts.facts import Gpu
+from libs.contracts.telemetry import GpuSample
+from libs.host.gpus.memory import MemoryGpus
+from libs.host.gpus.port import DriverLibrary, GpuHandle, GpusUnavailable, UnsupportedGpus
+from tests.unit.host.gpus_suite import GpusSuite
+
+
+def gpu(index: int) -> Gpu:
+    return Gpu(
+        uuid=f"GPU-{index}",
+        index=index,
+        minor=index,
+        pci=f"0000:{index:02x}:00.0",
+        name="H100",
+        memory_mib=81559,
+    )
+
+
+class MemoryGpuFixture:
+    """A machine with two simulated GPUs."""
+
+    def __init__(self) -> None:
+        self.driver: DriverLibrary | None = DriverLibrary(driver_version="570.86.15")
+        self.holds = 0
+        self.gpus = MemoryGpus(
+            [gpu(0), gpu(1)],
+            driver=lambda: self.driver,
+            samples=lambda gpu: GpuSample(uuid=gpu.uuid, index=gpu.index, pci=gpu.pci),
+            held=self._held,
+        )
+
+    def _held(self, held: bool) -> None:
+        self.holds += 1 if held else -1
+
+    def load(self, version: str) -> None:
+        self.driver = DriverLibrary(driver_version=version)
+
+    def unload(self) -> None:
+        self.driver = None
+
+    def held(self) -> bool:
+        return self.holds > 0
+
+    def fail(self, uuid: str, xid: int) -> None:
+        self.gpus.fail(uuid, xid)
+
+
+@pytest.fixture
+def bench() -> MemoryGpuFixture:
+    return MemoryGpuFixture()
+
+
+class TestMemoryGpus(GpusSuite):
+    """The suite, in memory."""
+
+
+def test_queries_fail_after_the_driver_is_unloaded_while_open(bench: MemoryGpuFixture) -> None:
+    bench.gpus.open()
+    bench.unload()
+    with pytest.raises(GpusUnavailable, match="unloaded while"):
+        bench.gpus.sample()
+
+
+def test_is_open_follows_open_and_close(bench: MemoryGpuFixture) -> None:
+    states = [bench.gpus.is_open]
+    bench.gpus.open()
+    states.append(bench.gpus.is_open)
+    bench.gpus.close()
+    assert [*states, bench.gpus.is_open] == [False, True, False]
+
+
+def test_a_gpu_that_hangs_is_one_item(bench: MemoryGpuFixture) -> None:
+    bench.gpus.open()
+    hung = Gpu(uuid="GPU-1", index=1, minor=1, pci="p", name="H100", memory_mib=0, hung=True)
+    bench.gpus.change([gpu(0), hung])
+    assert [each.hung for each in bench.gpus.describe()] == [False, True]
+
+
+def test_every_query_of_a_real_machine_is_refused_with_a_reason() -> None:
+    gpus = UnsupportedGpus()
+    for query in (gpus.open, gpus.describe, gpus.sample, gpus.errors):
+        with pytest.raises(GpusUnavailable, match="does not read the driver's library"):
+            query()
+
+
+def test_a_handle_keeps_the_reason_and_can_be_released() -> None:
+    handle = GpuHandle(UnsupportedGpus())
+    assert handle.acquire() is None
+    assert handle.unavailable_reason.startswith("the GPUs of a real machine cannot be queried")
+    handle.release()
+    assert handle.acquire() is None
+    assert "released while the driver changes" in handle.unavailable_reason

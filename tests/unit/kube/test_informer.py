@@ -1,0 +1,121 @@
+"""An informer of a kind that is not served yet, or no longer."""
+
+import asyncio
+import math
+
+from libs.kube.client import Kube
+from libs.kube.informer import SERVED_POLL_INTERVAL, VERIFY_TIMEOUT, Informer
+from libs.kube.resources import Resource
+from libs.kube.views import Object
+from libs.policy.crds import crd_manifests
+from libs.testing.apiserver.faults import Fault, RefuseRequest
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.simulation import Sim
+from tests.unit.kube.world import SimWorld, in_virtual_time
+
+ROLLOUTS = Resource(
+    group="sluice.dev",
+    version="v1alpha1",
+    plural="rollouts",
+    kind="Rollout",
+    namespaced=False,
+    view=Object,
+)
+DEFINITIONS = Resource(
+    group="apiextensions.k8s.io",
+    plural="customresourcedefinitions",
+    kind="CustomResourceDefinition",
+    namespaced=False,
+    view=Object,
+)
+NAME = "rollouts.sluice.dev"
+
+
+class World(SimWorld):
+    """A server, a client that changes it, and an informer."""
+
+    def __init__(self, sim: Sim) -> None:
+        super().__init__(sim)
+        self.server = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random)
+        self.kube = Kube(self.server.transport(user="person"), manager="kubectl", clock=sim.clock)
+        reader = Kube(self.server.transport(user="reader"), manager="reader", clock=sim.clock)
+        self.informer = Informer(reader, ROLLOUTS, env=sim.env())
+
+    async def start(self) -> None:
+        assert self.informer.age == math.inf
+        assert self.informer.why_not_synced == "rollouts: not listed yet"
+        self._following = asyncio.create_task(self.informer.run(), name="follow")
+
+    async def close(self) -> None:
+        self._following.cancel()
+        await asyncio.wait({self._following})
+        await self.server.stop()
+
+    async def install(self) -> None:
+        """Install the definition of the kind."""
+        await self.kube.create(DEFINITIONS, crd_manifests()[NAME])
+
+    async def remove(self) -> None:
+        """Delete the definition, and with it the objects."""
+        await self.kube.request("DELETE", DEFINITIONS.path(name=NAME))
+
+    async def create(self, name: str) -> None:
+        type_meta = {"apiVersion": ROLLOUTS.api_version, "kind": ROLLOUTS.kind}
+        await self.kube.create(ROLLOUTS, {**type_meta, "metadata": {"name": name}, "spec": {}})
+
+    async def sleep(self, seconds: float) -> None:
+        await self.sim.clock.sleep(seconds)
+
+    def names(self) -> list[str]:
+        return [view.metadata.name for view in self.informer]
+
+
+@in_virtual_time(World)
+async def test_an_unserved_kind_has_no_objects_until_it_is_served(world: World) -> None:
+    informer = world.informer
+    await world.sleep(1)
+    assert (informer.why_not_synced, world.names()) == ("", [])
+    assert informer.age <= 1
+    assert await informer.verify_current() == ""
+    assert informer.age == 0.0
+    await world.install()
+    await world.create("a")
+    assert await informer.verify_current() == "rollouts: served now"
+    await world.sleep(1.2 * SERVED_POLL_INTERVAL + 1)
+    assert (informer.why_not_synced, world.names()) == ("", ["a"])
+    assert await informer.verify_current() == ""
+
+
+@in_virtual_time(World)
+async def test_a_removed_kind_is_proven_empty_and_comes_back(world: World) -> None:
+    informer = world.informer
+    await world.install()
+    await world.create("a")
+    await world.sleep(2 * SERVED_POLL_INTERVAL)
+    await world.remove()
+    await world.sleep(200)
+    assert world.names() == []
+    assert await informer.verify_current() == ""
+    assert informer.age <= VERIFY_TIMEOUT
+    await world.install()
+    await world.create("b")
+    await world.sleep(120)
+    assert world.names() == ["b"]
+    assert await informer.verify_current() == ""
+    assert informer.age <= VERIFY_TIMEOUT
+
+
+@in_virtual_time(World)
+async def test_the_age_grows_while_the_server_does_not_respond(world: World) -> None:
+    informer = world.informer
+    fault = Fault(effect=RefuseRequest(500), user="reader", verbs=("list", "watch"))
+    refused = world.server.faults.add(fault)
+    await world.install()
+    await world.create("a")
+    await world.sleep(100)
+    assert informer.age == 100.0
+    assert "Internal error" in await informer.verify_current()
+    assert informer.age >= 100.0
+    world.server.faults.remove(refused)
+    await world.sleep(60)
+    assert (informer.why_not_synced, world.names()) == ("", ["a"])
