@@ -137,12 +137,13 @@ class DaemonSetController:
             try:
                 written = await self._kube.create(REVISIONS, found.wanted, namespace=namespace)
             except AlreadyExists:
-                # It is ours, and not in the cache yet.
                 name = found.wanted["metadata"]["name"]
-                existing = await self._kube.get(REVISIONS, name, namespace=namespace)
-                self._informers.revisions.record_write(existing)
-                self._enqueue(daemon_set.metadata.key)
-                return None
+                written = await self._kube.get(REVISIONS, name, namespace=namespace)
+                owner = written.metadata.owner
+                if owner is not None and owner.uid == daemon_set.metadata.uid:
+                    self._informers.revisions.record_write(written)
+                    self._enqueue(daemon_set.metadata.key)
+                    return None
             self._informers.revisions.record_write(written)
             return found.hash
         if isinstance(found, OutdatedRevision):

@@ -90,7 +90,7 @@ def scenario(seed: int) -> CampaignScenario:
         return result
     return msgspec.structs.replace(
         result,
-        acts=_actions(seed, nodes),
+        actions=_actions(seed, nodes),
         bus=_bus_faults(Random(f"{seed}/bus")),
         api_faults=_api_fault_rates(Random(f"{seed}/api")),
         overrides=(

@@ -187,7 +187,7 @@ def rollouts(random: Random, status: RolloutStatus) -> RolloutView | None:
 def _random_state(random: Random, upgrade: UpgradePolicy) -> dict[str, Any]:
     unchanged: dict[str, Any] = {}
     disabled: dict[str, Any] = {"upgrade": replace(upgrade, auto_upgrade=False)}
-    return random.choice((unchanged,) * 12 + ({"held": ("no image",)}, {"gone": True}, disabled))
+    return random.choice((unchanged,) * 12 + ({"errors": ("no image",)}, {"gone": True}, disabled))
 
 
 def moments(random: Random, at: float = NOW) -> Instant:
