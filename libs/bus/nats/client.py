@@ -7,10 +7,13 @@ Each was observed with nats-py 2.16.0; delete a method here when a later release
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nats.aio.client import Client
 from nats.errors import ConnectionClosedError, FlushTimeoutError, NoServersError
+
+if TYPE_CHECKING:
+    from types import CoroutineType
 
 
 class PatchedClient(Client):
@@ -43,17 +46,22 @@ class PatchedClient(Client):
             self._pongs_received += 1
             self._pings_outstanding = 0
 
-    async def _process_msg(
+    def _process_msg(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
-    ) -> None:
+    ) -> "CoroutineType[Any, Any, None]":
         # The original decodes the subject and the reply outside of any `try`: one byte that is not
         # UTF-8 ends the reading task. A readable subject lets the reader count and name it.
-        await super()._process_msg(sid, _printable(subject), _printable(reply), data, headers)
+        if not (subject.isascii() and reply.isascii()):
+            subject, reply = _printable(subject), _printable(reply)
+        return super()._process_msg(sid, subject, reply, data, headers)
 
-    async def _process_headers(self, headers: Any) -> dict[str, str] | None:
+    def _process_headers(self, headers: Any) -> "CoroutineType[Any, Any, dict[str, str] | None]":
         # The same for an inline status, and for headers that are shorter than their first line.
+        return self._read_headers(headers) if headers else super()._process_headers(None)
+
+    async def _read_headers(self, headers: bytes) -> dict[str, str] | None:
         try:
-            return await super()._process_headers(_printable(headers) if headers else None)
+            return await super()._process_headers(_printable(headers))
         except Exception as error:  # noqa: BLE001  (whatever it is, the next message must be read)
             await self._error_cb(error)
             return None
@@ -111,8 +119,6 @@ class PatchedClient(Client):
 
 def _printable(raw: bytes) -> bytes:
     """Return the bytes with everything that is not UTF-8 written as `\\xff`."""
-    if raw.isascii():
-        return raw
     return raw.decode(errors="backslashreplace").encode()
 
 
