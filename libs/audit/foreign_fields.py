@@ -16,16 +16,7 @@ from typing import Final
 import msgspec
 
 from libs.audit.case import AuditCase, AuditFinding, write_violation
-from libs.audit.nodes import (
-    DRIVER,
-    INITIALLY_CORDONED,
-    LEASE,
-    RECORD,
-    REQUEST,
-    STATE,
-    UNSCHEDULABLE,
-    NodeHistory,
-)
+from libs.audit.nodes import NodeHistory
 from libs.audit.timeline import OURS, NodeChange
 from libs.contracts.journal import Verb
 from libs.contracts.node import (
@@ -35,7 +26,17 @@ from libs.contracts.node import (
     NodeRequest,
     UpgradeState,
 )
-from libs.contracts.paths import annotation_path, metadata_key
+from libs.contracts.paths import (
+    CORDON,
+    DRIVER,
+    INITIALLY_CORDONED,
+    LEASE,
+    RECORD,
+    REQUEST,
+    STATE,
+    annotation_path,
+    metadata_key,
+)
 
 _IN_PROGRESS: Final = frozenset(UpgradeState) - {
     UpgradeState.UNKNOWN,
@@ -48,7 +49,7 @@ _IN_PROGRESS: Final = frozenset(UpgradeState) - {
 _REQUESTS: Final = frozenset(
     {REQUEST, annotation_path(REQUESTED_ANNOTATION), annotation_path(SAFE_LOAD_ANNOTATION)}
 )
-_EXEMPT: Final = frozenset({UNSCHEDULABLE, LEASE, RECORD, INITIALLY_CORDONED})
+_EXEMPT: Final = frozenset({CORDON, LEASE, RECORD, INITIALLY_CORDONED})
 """Fields that other checks judge, or that are shared with the GPU Operator by design."""
 
 _OWNERSHIP_PATHS: Final = frozenset({STATE, DRIVER, LEASE, RECORD})
@@ -96,7 +97,7 @@ class _DesiredCordon(msgspec.Struct):
             if before.request and after.lease is None and after.cordoned:
                 self.unproven = self.unproven or self.cordoned is False
             return
-        if UNSCHEDULABLE in change.revision.changed:
+        if CORDON in change.revision.changed:
             self.cordoned = after.cordoned
         if before.record and after.record is None and before.record.cordon_adopted:
             self.cordoned = None  # only the lost record named the owner of the cordon
@@ -115,7 +116,7 @@ def _cordon_problem(change: NodeChange, desired: _DesiredCordon) -> str:
     before, after = change.before, change.after
     if not after.exists:
         return ""
-    owner = change.previous_writers.get(UNSCHEDULABLE) or MANAGER
+    owner = change.previous_writers.get(CORDON) or MANAGER
     owner = "another manager" if owner == MANAGER else owner
     if change.uncordoned and before.keeps_cordon:
         return "was uncordoned despite its label sluice.dev/keep-cordoned"

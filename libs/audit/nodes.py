@@ -12,32 +12,27 @@ import msgspec
 
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import (
-    DRIVER_LABEL,
-    INITIALLY_CORDONED_ANNOTATION,
-    KEEP_CORDONED_LABEL,
-    LEASE_ANNOTATION,
     MANAGER,
-    RECORD_ANNOTATION,
-    REQUEST_ANNOTATION,
-    STATE_LABEL,
     LeaseOwner,
     NodeLease,
     NodeRecord,
     Operation,
     UpgradeState,
 )
-from libs.contracts.paths import annotation_path, label_path, leaves, metadata_key
-
-UNSCHEDULABLE: Final = "spec.unschedulable"
-READY: Final = "status.conditions[type=Ready].status"
-BOOT: Final = "status.nodeInfo.bootID"
-STATE: Final = label_path(STATE_LABEL)
-DRIVER: Final = label_path(DRIVER_LABEL)
-LEASE: Final = annotation_path(LEASE_ANNOTATION)
-RECORD: Final = annotation_path(RECORD_ANNOTATION)
-REQUEST: Final = annotation_path(REQUEST_ANNOTATION)
-INITIALLY_CORDONED: Final = annotation_path(INITIALLY_CORDONED_ANNOTATION)
-KEEP_CORDONED: Final = label_path(KEEP_CORDONED_LABEL)
+from libs.contracts.paths import (
+    BOOT,
+    CORDON,
+    DRIVER,
+    INITIALLY_CORDONED,
+    KEEP_CORDONED,
+    LEASE,
+    READY,
+    RECORD,
+    REQUEST,
+    STATE,
+    leaves,
+    metadata_key,
+)
 
 FREE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
 """Operations that keep the node available: it had no driver, or its driver keeps running."""
@@ -85,7 +80,7 @@ def _text(value: Any) -> str:
 
 
 _SIMPLE_FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
-    UNSCHEDULABLE: ("cordoned", bool),
+    CORDON: ("cordoned", bool),
     READY: ("ready", lambda value: value is None or value == "True"),
     BOOT: ("boot_id", _text),
     STATE: ("state", _text),
@@ -234,8 +229,8 @@ def initial_history(manifest: Mapping[str, Any], uid: str, name: str) -> NodeHis
         history.last_writers[path] = next((name for name in managers if name != MANAGER), MANAGER)
     history.was_ours = any(MANAGER in managers for managers in owners.values())
     if owners:
-        cordon_owner = history.last_writers.get(UNSCHEDULABLE)
-        history.cordoned_by_others = bool(values.get(UNSCHEDULABLE)) and cordon_owner != MANAGER
+        cordon_owner = history.last_writers.get(CORDON)
+        history.cordoned_by_others = bool(values.get(CORDON)) and cordon_owner != MANAGER
     return history
 
 

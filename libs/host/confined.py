@@ -18,7 +18,7 @@ _RESOLVE_NO_MAGICLINKS: Final = 0x02
 _RESOLVE_IN_ROOT: Final = 0x10
 _TRIES: Final = 8
 """The kernel answers EAGAIN if a rename above the path may have led it outside."""
-_MAX_LINKS: Final = 40
+MAX_LINKS: Final = 40
 """The same limit as the kernel's."""
 _FOLDER: Final = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -71,7 +71,7 @@ def open_by_steps(root: int, path: str, flags: int) -> int:
                 return os.open(name, flags, dir_fd=folders[-1])
             elif (target := _link_target(name, folders[-1])) is not None:
                 links += 1
-                if links > _MAX_LINKS:
+                if links > MAX_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
                 if target.startswith("/"):
                     _leave(folders, down_to=1)

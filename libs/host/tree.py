@@ -16,13 +16,12 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from libs.host.confined import open_below
+from libs.host.confined import MAX_LINKS, open_below
 
 MAX_BYTES: Final = 4 << 20
 """The largest file that is read. `/proc/cpuinfo` of a machine with 1,024 threads has 2 MiB."""
 MAX_NAMES: Final = 100_000
 """The most names that are read from a folder."""
-_MAX_LINKS: Final = 40
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 
 _MISSING: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ESRCH))
@@ -214,7 +213,7 @@ class Tree:
 
     def _follow(self, path: str) -> str:
         """Return the path that a link leads to, and the links that follow it."""
-        for _ in range(_MAX_LINKS):
+        for _ in range(MAX_LINKS):
             target = self.link(path)
             if target is None:
                 return path

@@ -16,6 +16,7 @@ from typing import Final, Self
 import msgspec
 
 from libs.runtime.fatal import fatal
+from libs.runtime.logs import logger
 from libs.runtime.values import Port
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -26,6 +27,8 @@ CONNECTION_SECONDS: Final = 10.0
 """How long a connection may last."""
 LINGER_SECONDS: Final = 1.0
 """How long a client may take to close its side after the response."""
+
+_log = logger()
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +128,13 @@ class HttpServer:
                 return _encode(_error(HTTPStatus.BAD_REQUEST))
         if method not in (b"GET", b"HEAD"):
             return _encode(_error(HTTPStatus.METHOD_NOT_ALLOWED))
-        page = _error(HTTPStatus.NOT_FOUND) if render is None else render()
+        if render is None:
+            return _encode(_error(HTTPStatus.NOT_FOUND))
+        try:
+            page = render()
+        except Exception:  # noqa: BLE001  (whatever it is, the next request is served)
+            _log.exception("page not rendered", target=target.decode("latin-1"))
+            page = _error(HTTPStatus.INTERNAL_SERVER_ERROR)
         return _encode(page, with_body=method == b"GET")
 
 

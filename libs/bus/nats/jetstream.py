@@ -1,4 +1,4 @@
-"""JetStream: configure streams as in `contracts.streams`, store, read and purge messages."""
+"""JetStream: configure streams as in `contracts.subjects`, store, read and purge messages."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -4,6 +4,7 @@ import asyncio
 
 import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
 from libs.runtime.fatal import Fatal
 from libs.runtime.http import MAX_CONNECTIONS, MAX_HEAD, HttpServer, HttpSettings, Page
@@ -116,3 +117,17 @@ async def test_an_idle_connection_ends(monkeypatch: pytest.MonkeyPatch):
         reader, writer = await asyncio.open_connection(*server.address)
         assert await reader.read() == b""
         writer.close()
+
+
+async def test_a_page_that_cannot_be_rendered_is_an_error_and_the_next_is_served():
+    def broken() -> Page:
+        raise ValueError("no such metric")
+
+    async with HttpServer(LOOPBACK, {"/broken": broken, "/page": lambda: Page(b"ok")}) as server:
+        with capture_logs() as logs:
+            for path, status in (("/broken", b"500"), ("/page", b"200")):
+                reader, writer = await asyncio.open_connection(*server.address)
+                writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+                assert (await reader.read()).startswith(b"HTTP/1.1 " + status)
+                writer.close()
+    assert [entry["target"] for entry in logs if entry["log_level"] == "error"] == ["/broken"]
