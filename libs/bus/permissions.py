@@ -8,6 +8,7 @@ contained by the accounts of `server_config`; permissions and accounts are both 
 
 import msgspec
 
+from libs.contracts import subjects
 from libs.contracts.identities import CHECK_SENDERS, COMPONENTS, Identity, Writer
 from libs.contracts.senders import event_subjects, report_subjects
 from libs.contracts.subjects import (
@@ -96,9 +97,10 @@ def _scheduler(identity: Identity) -> _Rights:
         *_follow(COMMANDS, commands, cluster_pattern(Check, identity.cluster)),
         *_follow(EVENTS, cluster_pattern(Event, identity.cluster)),
     ]
+    connections = [subjects.LIST_CONNECTIONS, subjects.kick(ANY)]
     # Both creating and following a stream need STREAM INFO: list each permission once.
-    rights = dict.fromkeys([*publish, commands, *manages, *purges, *reads, *follows])
-    return list(rights), subscribe
+    rights = dict.fromkeys([*publish, commands, *manages, *purges, *reads, *follows, *connections])
+    return list(rights), [*subscribe, subjects.CONNECTIONS]
 
 
 _ENSURE = ("INFO", "CREATE", "UPDATE")

@@ -2,6 +2,9 @@
 
 There are three accounts, because the server does not check whether a sender may publish to the
 reply subject of its message: one for the streams, one for the agents, one for services and people.
+Each has connections of its own, so that agents cannot lock services out; `connections` cuts an
+identity that takes too many. The server's own account has no users; the scheduler asks it to list
+and close connections.
 The streams are called through a service import. Its answer returns to the caller's own account and
 is not imported again, so a forged reply subject cannot make it a report, event, slot or API call.
 Addresses, stores, TLS and the storage of keys are chosen by the deployment.
@@ -17,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 import nkeys
 
+from libs.bus.connections import NODES, SERVICES, SHARES
 from libs.bus.permissions import permissions
 from libs.contracts import subjects
 from libs.contracts.identities import COMPONENTS, Identity
@@ -36,7 +40,11 @@ from libs.contracts.subjects import (
 HEADERS = 64 * 1024
 """Maximum bytes of a message's headers."""
 
-_STREAMS, _NODES, _SERVICES = "STREAMS", "NODES", "SERVICES"
+SPARE_CONNECTIONS = 4096
+"""Connections of each account beyond two for each identity of a node, and their share for others:
+room for other identities until those of an attacker are cut."""
+
+_STREAMS, _SYSTEM = "STREAMS", "SYS"
 
 _nkeys: Any = nkeys  # nkeys has no type annotations
 
@@ -97,8 +105,15 @@ def server_config(users: Iterable[User]) -> str:
     if len(keys) < len(users):
         raise ValueError(f"{len(users)} users share {len(keys)} keys: create one key for each")
     payload = max(stream.max_message for stream in STREAMS) + HEADERS
-    lines = [f"max_payload: {payload}", "accounts {"]
-    for account in (_streams(), _nodes(users), _services(users)):
+    accounts = (_streams(), _nodes(users), _services(users), _system())
+    connections = sum(account.limits.get("max_connections", 0) for account in accounts)
+    lines = [
+        f"max_payload: {payload}",
+        f"max_connections: {connections + SPARE_CONNECTIONS}",
+        f"system_account: {_SYSTEM}",
+        "accounts {",
+    ]
+    for account in accounts:
         lines += account.lines()
     return "\n".join((*lines, "}", ""))
 
@@ -114,9 +129,9 @@ def _streams() -> _Account:
             "max_consumers": sum(stream.max_consumers for stream in STREAMS),
         },
         exports=(
-            _export("service", ">", _NODES, _SERVICES),
-            _export("stream", subjects.NOTIFIES, _NODES),
-            _export("stream", subjects.querier_inboxes(ANY), _SERVICES),
+            _export("service", ">", NODES, SERVICES),
+            _export("stream", subjects.NOTIFIES, NODES),
+            _export("stream", subjects.querier_inboxes(ANY), SERVICES),
         ),
     )
 
@@ -126,10 +141,13 @@ def _nodes(all_users: list[User]) -> _Account:
     # Each pattern has a wildcard: an import without one would also import answers to others.
     calls = (plane_pattern(State), plane_pattern(Event), subjects.direct_get(COMMANDS.name, ">"))
     return _Account(
-        name=_NODES,
+        name=NODES,
         # A broken connection counts until the server notices, while its successor connects.
-        limits={"max_connections": 2 * len(users), "max_subscriptions": 16},
-        exports=tuple(_export("stream", each, _SERVICES) for each in _node_broadcasts()),
+        limits={
+            "max_connections": 2 * len(users) + SPARE_CONNECTIONS,
+            "max_subscriptions": 16,
+        },
+        exports=tuple(_export("stream", each, SERVICES) for each in _node_broadcasts()),
         imports=(
             *(_import("service", _STREAMS, each) for each in calls),
             _import("stream", _STREAMS, subjects.NOTIFIES),
@@ -147,15 +165,33 @@ def _services(all_users: list[User]) -> _Account:
         subjects.flow_control(ANY),
     )
     return _Account(
-        name=_SERVICES,
-        # An identity may be several processes: replicas of a service, and several people.
-        limits={"max_connections": 16 * len(users), "max_subscriptions": 256},
+        name=SERVICES,
+        limits={
+            "max_connections": SHARES[SERVICES] * len(users) + SPARE_CONNECTIONS,
+            "max_subscriptions": 256,
+        },
         imports=(
             *(_import("service", _STREAMS, each) for each in calls),
+            *(_import("service", _SYSTEM, each) for each in _SYSTEM_CALLS),
+            _import("stream", _SYSTEM, subjects.CONNECTIONS),
             _import("stream", _STREAMS, subjects.querier_inboxes(ANY)),
-            *(_import("stream", _NODES, each) for each in _node_broadcasts()),
+            *(_import("stream", NODES, each) for each in _node_broadcasts()),
         ),
         users=users,
+    )
+
+
+# The wildcards keep answers to other calls out, as above.
+_SYSTEM_CALLS = (subjects.LIST_CONNECTIONS.replace("PING", ANY), subjects.kick(ANY))
+
+
+def _system() -> _Account:
+    return _Account(
+        name=_SYSTEM,
+        exports=(
+            *(_export("service", each, SERVICES) for each in _SYSTEM_CALLS),
+            _export("stream", subjects.CONNECTIONS, SERVICES),
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar, Self, TypeAlias
 
 import msgspec
 
-from libs.contracts.identities import Identity
+from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import MAJOR
 
 ROOT = f"sluice.v{MAJOR}"
@@ -214,11 +214,33 @@ def is_allowed_reply(reply: str, cluster: str) -> bool:
     return reply.startswith(querier_inboxes(cluster).removesuffix(">"))
 
 
+def owner_of_inbox(subject: str) -> Identity | None:
+    """Return the identity in whose inbox a subject is; None if it is in no inbox."""
+    tokens = subject.removeprefix(f"{_INBOX}.").split(".")
+    try:
+        cluster, node, writer = tokens[:3]
+        identity = Identity(cluster=cluster, node=_node_name(node), writer=Writer(writer))
+        return identity if subject.startswith(f"{inbox(identity)}.") else None
+    except ValueError:
+        return None
+
+
 # Subjects of nats-server and its conventions.
 
 JS_API = "$JS.API"
 JS_ACK = "$JS.ACK"
 SERVICE_ROOT = "$SRV"
+
+
+CONNECTIONS = "$SYS.ACCOUNT.*.*"
+"""On `….CONNECT` and `….DISCONNECT` the server publishes each change. One pattern keeps them in
+order."""
+LIST_CONNECTIONS = "$SYS.REQ.SERVER.PING.CONNZ"
+
+
+def kick(server: str) -> str:
+    """Return the subject on which a server is asked to close a connection."""
+    return f"$SYS.REQ.SERVER.{server}.KICK"
 
 
 def direct_get(stream: str, subject: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from libs.bus.connections import ConnectionMonitor
 from libs.bus.events import EventPublisher
 from libs.bus.heartbeats import HeartbeatMonitor
 from libs.bus.port import Bus, BusRetry
@@ -169,6 +170,8 @@ class Inputs:
         service.run_forever("events", self.kube_events.run())
         service.run_forever("publisher", self.publisher.run())
         service.run_forever("pods", self.pod_cache.run())
+        monitor = ConnectionMonitor(bus=self.bus, env=self.env)
+        service.run_forever("connections", monitor.run())
         service.ready_when("sources", lambda: self.informers.why_not_synced() or None)
         unwatch = self.bus.link.watch(lambda _up: self.wake_signal.notify())
 

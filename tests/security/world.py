@@ -11,11 +11,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple, Self
 
 import msgspec
-import nats
 from nats.aio.msg import Msg
 
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
+from libs.bus.nats.client import PatchedClient
 from libs.bus.permissions import permissions
 from libs.bus.port import FromSequence, StoredMessage
 from libs.bus.server_config import Nkey, User, new_nkey, server_config
@@ -61,7 +61,7 @@ class Delivery(NamedTuple):
 
 
 class RawClient:
-    """A plain client of nats-py without our checks; it records the server's errors."""
+    """A client of nats-py without our checks; it records the server's errors."""
 
     def __init__(self, identity: Identity, client: Any) -> None:
         self.identity = identity
@@ -71,14 +71,18 @@ class RawClient:
     @classmethod
     async def connect(cls, url: str, identity: Identity, key: Nkey) -> Self:
         """Connect as this identity, with its inbox and its key."""
-        raw = cls(identity, None)
-        raw.client = await nats.connect(
-            url,
-            nkeys_seed_str=key.seed,
-            inbox_prefix=subjects.inbox(identity).encode(),
-            error_cb=raw._on_error,
-            allow_reconnect=False,
-        )
+        raw = cls(identity, PatchedClient())
+        try:
+            await raw.client.connect(
+                url,
+                nkeys_seed_str=key.seed,
+                inbox_prefix=subjects.inbox(identity).encode(),
+                error_cb=raw._on_error,
+                allow_reconnect=False,
+            )
+        except BaseException:
+            await raw.client.close()
+            raise
         return raw
 
     async def _on_error(self, error: Exception) -> None:
