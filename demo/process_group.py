@@ -12,7 +12,7 @@ import msgspec
 from libs.testing.child_process import HOST, ChildProcess
 from libs.testing.errors import ServerFailed
 
-_LISTENING = "http server started"
+_LISTENING = "metrics server started"
 _READY = "phase=ready"
 _EXPORTING = "exporter started"
 _PORT = re.compile(rf"{_LISTENING}.*\bport=(\d+)")
@@ -70,9 +70,11 @@ class ProcessGroup(AbstractAsyncContextManager["ProcessGroup"]):
             raise problems[0]
 
     async def start(self, name: str, module: str, role: str, **overrides: str) -> ManagedProcess:
-        """Run `python -m module role` with settings, and wait until its HTTP server listens."""
+        """Run `python -m module role` with settings, and wait until it serves its metrics."""
         argv = (sys.executable, "-m", module, role)
-        settings = {"SLUICE_HTTP_HOST": HOST, "SLUICE_HTTP_PORT": "0", "SLUICE_LOG_FORMAT": "text"}
+        listening = {"METRICS_HOST": HOST, "METRICS_PORT": 0, "PROBES_HOST": HOST, "PROBES_PORT": 0}
+        settings = {f"SLUICE_{key}": str(value) for key, value in listening.items()}
+        settings["SLUICE_LOG_FORMAT"] = "text"
         settings |= {f"SLUICE_{key.upper()}": value for key, value in overrides.items()}
         process = await self._spawn(name, argv, {**self._environ, **settings})
         await process.child.wait_for_log(_LISTENING, within=_START_SECONDS)
