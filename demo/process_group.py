@@ -16,6 +16,7 @@ _LISTENING = "metrics server started"
 _READY = "phase=ready"
 _EXPORTING = "exporter started"
 _PORT = re.compile(rf"{_LISTENING}.*\bport=(\d+)")
+_PROBES = re.compile(r"probe server started.*\bport=(\d+)")
 _EXPORTER = re.compile(rf"{_EXPORTING}.*\bport=(\d+)")
 _START_SECONDS = 90.0
 """Seconds for a start, which needs one second of CPU time, on a busy machine."""
@@ -33,16 +34,21 @@ class ManagedProcess(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def metrics_url(self) -> str:
-        return self._url(_PORT)
+        return self._url(_PORT, "metrics")
+
+    @property
+    def livez_url(self) -> str:
+        """The liveness probe; empty until the process listens."""
+        return self._url(_PROBES, "livez")
 
     @property
     def exporter_url(self) -> str:
         """The metrics of a machine's GPUs; empty for other processes."""
-        return self._url(_EXPORTER)
+        return self._url(_EXPORTER, "metrics")
 
-    def _url(self, pattern: re.Pattern[str]) -> str:
+    def _url(self, pattern: re.Pattern[str], page: str) -> str:
         match = pattern.search(self.child.log)
-        return f"http://{HOST}:{match[1]}/metrics" if match else ""
+        return f"http://{HOST}:{match[1]}/{page}" if match else ""
 
 
 class ProcessGroup(AbstractAsyncContextManager["ProcessGroup"]):
