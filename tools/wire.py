@@ -69,10 +69,11 @@ def planes() -> list[str]:
 
 
 def _limits(stream: Stream) -> list[str]:
-    retention = f"{stream.per_subject} per subject"
+    retention = f"{stream.per_subject} per subject, {stream.max_bytes // 1024**2} MiB"
     if stream.max_age:
-        retention += f", {stream.max_age / DAY:g} days, {stream.max_bytes // 1024**2} MiB"
+        retention += f", {stream.max_age / DAY:g} days"
     options = [
+        *(["refuses when full"] if stream.refuses_when_full else []),
         *(["compressed"] if stream.compressed else []),
         *(["no purge"] if stream.deny_purge else []),
         *([f"copied from `{stream.notify[0]}` to `{stream.notify[1]}`"] if stream.notify else []),

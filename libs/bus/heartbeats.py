@@ -67,6 +67,7 @@ class IgnoredBeat(StrEnum):
     """Why a message was not accepted as a heartbeat."""
 
     UNREADABLE = "unreadable"
+    TOO_LARGE = "too-large"
     FOREIGN = "foreign"
     """The beat names another component than its subject."""
 
@@ -140,6 +141,9 @@ class HeartbeatMonitor:
         return self._clock.monotonic() - self._bus.link.down_seconds
 
     def _received(self, subject: str, data: bytes, _reply: str) -> None:
+        if len(data) > subjects.Beat.max_message:
+            self.ignored[IgnoredBeat.TOO_LARGE] += 1
+            return
         try:
             beat = decode(Beat, data)
             source = self._sources.get(subject) or _source(subject)

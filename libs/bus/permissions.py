@@ -1,14 +1,15 @@
 """The subjects that each identity may publish and subscribe to. Pure.
 
 A component of a node may only report, beat, publish events and read its slots in its own name. It
-may not create consumers: their creator chooses any subject for the server to deliver to. Forged
-deliver and reply subjects are contained by the accounts of `server_config`; permissions and
-accounts are both needed.
+chooses no part of a subject, so what it can store is finite. It may not create consumers: their
+creator chooses any subject for the server to deliver to. Forged deliver and reply subjects are
+contained by the accounts of `server_config`; permissions and accounts are both needed.
 """
 
 import msgspec
 
 from libs.contracts.identities import CHECK_SENDERS, COMPONENTS, Identity, Writer
+from libs.contracts.senders import event_subjects, report_subjects
 from libs.contracts.subjects import (
     ANY,
     COMMANDS,
@@ -67,18 +68,19 @@ _Rights = tuple[list[str], list[str]]
 
 
 def _component(identity: Identity) -> _Rights:
-    scope = {"cluster": identity.cluster, "node": identity.node, "component": identity.writer.value}
-    slots = (Command(**scope), Check(**scope, asker=ANY))
+    of_node = {"cluster": identity.cluster, "node": identity.node}
+    scope = {**of_node, "component": identity.writer.value}
+    checks = (Check(**scope, asker=asker.value) for asker in CHECK_SENDERS)
+    reads = [direct_get(COMMANDS.name, str(slot)) for slot in (Command(**scope), *checks)]
+    notifications = [notify(slot) for slot in (Command(**scope), Check(**scope, asker=ANY))]
     publish: list[Subject] = [
-        State(**scope, kind=ANY),
-        State(**scope, kind=ANY, asker=ANY),
+        *report_subjects(identity.writer, **of_node),
+        *event_subjects(identity.writer, **of_node),
         Beat(**scope),
-        Event(cluster=identity.cluster, node=identity.node, writer=identity.writer, kind=ANY),
     ]
     if identity.writer is Writer.TELEMETRY:
-        publish.append(Telemetry(cluster=identity.cluster, node=identity.node))
-    reads = [direct_get(COMMANDS.name, str(slot)) for slot in slots]
-    return [*map(str, publish), *reads], [notify(slot) for slot in slots]
+        publish.append(Telemetry(**of_node))
+    return [*map(str, publish), *reads], notifications
 
 
 def _scheduler(identity: Identity) -> _Rights:
@@ -104,7 +106,7 @@ _ENSURE = ("INFO", "CREATE", "UPDATE")
 
 def _cluster_role(identity: Identity) -> _Rights:
     publish = [
-        str(Event(cluster=identity.cluster, node=ANY, writer=identity.writer, kind=ANY)),
+        *map(str, event_subjects(identity.writer, cluster=identity.cluster, node=ANY)),
         *_follow(STATE, cluster_pattern(State, identity.cluster)),
         querier_inboxes(identity.cluster),
     ]

@@ -16,9 +16,11 @@ import msgspec
 
 from libs.bus.port import Bus, Closable, LastPerSubject, StoredMessage
 from libs.contracts import subjects
+from libs.contracts.identities import COMPONENTS
 from libs.contracts.message import MAJOR, MalformedMessage, decode, version_of
 from libs.contracts.reports import Report
-from libs.contracts.subjects import State
+from libs.contracts.senders import report_subjects
+from libs.contracts.subjects import ANY, State
 from libs.runtime.clock import Clock
 
 
@@ -27,6 +29,9 @@ class IgnoredReport(StrEnum):
 
     UNREADABLE = "unreadable"
     OTHER_VERSION = "other-version"
+    UNKNOWN = "unknown"
+    """Its component does not send this kind."""
+    TOO_LARGE = "too-large"
     FOREIGN = "foreign"
     """The envelope differs from the subject; the server authenticates the subject alone."""
 
@@ -43,8 +48,18 @@ class _Stored(msgspec.Struct):
     reading: int
 
 
+_KNOWN = frozenset(
+    (each.component, each.kind, each.asker)
+    for component in COMPONENTS
+    for each in report_subjects(component, cluster=ANY, node=ANY)
+)
+
+
 class ReportCache:
-    """Follows STATE while it is entered; every method reads from memory."""
+    """Follows STATE while it is entered; every method reads from memory.
+
+    Only reports of known kinds and permitted sizes are kept, so a node's share is limited.
+    """
 
     def __init__(self, *, bus: Bus, clock: Clock, cluster: str) -> None:
         self._bus = bus
@@ -128,6 +143,12 @@ class ReportCache:
             if stored.data == message.data:
                 return
         parts = stored.parts if stored is not None else _parse(message.subject, self._cluster)
+        if parts is None or (parts.component, parts.kind, parts.asker) not in _KNOWN:
+            self.ignored[IgnoredReport.UNKNOWN] += 1
+            return
+        if len(message.data) > subjects.STATE.max_message:
+            self.ignored[IgnoredReport.TOO_LARGE] += 1
+            return
         try:
             report = decode(Report, message.data)
         except MalformedMessage:
@@ -138,7 +159,7 @@ class ReportCache:
             if stored is not None and not is_of_this_version:
                 self._drop(stored)  # a report of another version replaced it
             return
-        if parts is None or (report.node, report.component, report.kind) != (
+        if (report.node, report.component, report.kind) != (
             parts.node,
             parts.component,
             parts.kind,

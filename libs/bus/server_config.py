@@ -69,16 +69,15 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
     imports: tuple[str, ...] = ()
     users: tuple[User, ...] = ()
     limits: dict[str, int] = {}
-    jetstream: bool = False
+    jetstream: dict[str, int] = {}
 
     def lines(self) -> Iterable[str]:
         yield f"  {self.name} {{"
-        if self.jetstream:
-            yield "    jetstream: enabled"
-        if self.limits:
-            yield "    limits {"
-            yield from (f"      {name}: {limit}" for name, limit in self.limits.items())
-            yield "    }"
+        for name, limits in (("jetstream", self.jetstream), ("limits", self.limits)):
+            if limits:
+                yield f"    {name} {{"
+                yield from (f"      {limit}: {value}" for limit, value in limits.items())
+                yield "    }"
         yield from _list("exports", self.exports)
         yield from _list("imports", self.imports)
         yield from _list("users", (line for user in self.users for line in _user(user)))
@@ -108,7 +107,12 @@ def _streams() -> _Account:
     # A single service export lets the server recognize answers to calls, and stop cycles.
     return _Account(
         name=_STREAMS,
-        jetstream=True,
+        jetstream={
+            "max_memory": 0,
+            "max_file": sum(stream.max_bytes for stream in STREAMS),
+            "max_streams": len(STREAMS),
+            "max_consumers": sum(stream.max_consumers for stream in STREAMS),
+        },
         exports=(
             _export("service", ">", _NODES, _SERVICES),
             _export("stream", subjects.NOTIFIES, _NODES),

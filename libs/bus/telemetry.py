@@ -77,6 +77,7 @@ class TelemetryCollector:
         self.late = 0
         """Batches dropped because they, or later ones, were received before."""
         self.malformed = 0
+        """Batches that cannot be read or are too large."""
         self.foreign = 0
         """Batches whose node differs from their subject."""
 
@@ -93,6 +94,9 @@ class TelemetryCollector:
         self._sources.pop(str(subjects.Telemetry(cluster=self._cluster, node=node)), None)
 
     def _received(self, subject: str, data: bytes, _reply: str) -> None:
+        if len(data) > subjects.Telemetry.max_message:
+            self.malformed += 1
+            return
         try:
             batch = telemetry.decode(data)
             source = self._sources.get(subject) or self._add_source(subject)

@@ -16,6 +16,7 @@ from libs.contracts import (
     queries,
     reports,
     rollout,
+    senders,
     subjects,
     telemetry,
 )
@@ -34,7 +35,8 @@ class MessageForm(msgspec.Struct, frozen=True, kw_only=True):
     body: type[Any] | None = None
     kind: str = ""
     parties: tuple[Writer, ...] = ()
-    """The components or writers of the plane that use this kind; empty means all."""
+    """The readers of a command or check, or the writers of a report or event, of this kind; empty
+    means all of the plane."""
 
     @property
     def is_binary(self) -> bool:
@@ -101,23 +103,9 @@ _COMMAND_READERS = {
     commands.CommandKind.VALIDATE: (Writer.VALIDATOR,),
 }
 _CHECK_READERS = dict.fromkeys(commands.CheckKind, (Writer.DRIVER,))
-_REPORT_WRITERS = {
-    reports.StateKind.HOLDERS: (Writer.DRIVER,),
-    reports.StateKind.PREFLIGHT: (Writer.DRIVER,),
-    reports.StateKind.USAGE: (Writer.DRIVER,),
-    reports.StateKind.EVIDENCE: (Writer.VALIDATOR,),
-}
-_EVENT_WRITERS = dict.fromkeys(
-    (
-        events.EventKind.STEP,
-        events.EventKind.WAIT,
-        events.EventKind.GRANT,
-        events.EventKind.ROLLOUT,
-        events.EventKind.EVICTION,
-        events.EventKind.EDIT,
-        events.EventKind.LEADER,
-    ),
-    (Writer.SCHEDULER,),
+_REPORT_WRITERS = {**senders.ANSWER_WRITERS, **senders.REPORT_WRITERS}
+_EVENT_WRITERS = tuple(
+    writer for writer in Writer if any(writer in each for each in senders.EVENT_WRITERS.values())
 )
 
 
@@ -171,11 +159,11 @@ PLANES = (
     ),
     Plane(
         subject=subjects.Event,
-        writers=(*COMPONENTS, *SERVICES),
+        writers=_EVENT_WRITERS,
         readers=(Writer.CTL, Writer.SCHEDULER),
         stream=subjects.EVENTS,
         description="events for people, audits and replay; no decision depends on them",
-        forms=_forms("event", events.Event, events.EVENTS, _EVENT_WRITERS),
+        forms=_forms("event", events.Event, events.EVENTS, senders.EVENT_WRITERS),
     ),
     Plane(
         subject=subjects.Query,

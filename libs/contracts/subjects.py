@@ -110,6 +110,7 @@ class Beat(_Subject, frozen=True, kw_only=True):
     """Heartbeats."""
 
     plane = "beat"
+    max_message: ClassVar[int] = 8 * 1024
     cluster: str
     node: str
     component: str
@@ -119,6 +120,7 @@ class Telemetry(_Subject, frozen=True, kw_only=True):
     """Batches of metrics."""
 
     plane = "telemetry"
+    max_message: ClassVar[int] = 64 * 1024
     cluster: str
     node: str
 
@@ -249,9 +251,14 @@ def matches(pattern: str, subject: str) -> bool:
     return len(want) == len(have)
 
 
-# Streams.
+# Streams. The subjects of a node are finite (`senders`), so each stream has a limit per node, far
+# below `max_bytes`: a node can neither fill a stream nor push out the messages of other nodes.
 
 DAY = 86_400.0
+KIB = 1024
+MIB = 1024 * KIB
+HEADERS = KIB
+"""Bytes of our headers, which the server counts in the size of a message."""
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,6 +272,8 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum number of messages per subject; the oldest are discarded."""
     max_message: int
     max_bytes: int = -1
+    refuses_when_full: bool = False
+    """Whether a full stream refuses new subjects and larger messages. Others drop the oldest."""
     max_age: float = 0.0
     compressed: bool = False
     deny_purge: bool = False
@@ -281,7 +290,9 @@ COMMANDS = Stream(
     subjects=(plane_pattern(Command), plane_pattern(Check)),
     description="the slots: the current command of each component, and checks sent to it",
     per_subject=1,
-    max_message=64 * 1024,
+    max_message=64 * KIB,
+    max_bytes=256 * MIB,
+    refuses_when_full=True,
     sequence_fenced=True,
     notify=(NOTIFY_FROM, NOTIFY_TO),
     max_consumers=64,
@@ -292,7 +303,9 @@ STATE = Stream(
     subjects=(plane_pattern(State),),
     description="the last report of each kind from each component of each node",
     per_subject=1,
-    max_message=512 * 1024,
+    max_message=256 * KIB,
+    max_bytes=2048 * MIB,
+    refuses_when_full=True,
     max_consumers=128,
 )
 
@@ -300,9 +313,9 @@ EVENTS = Stream(
     name="EVENTS",
     subjects=(plane_pattern(Event),),
     description="events for people, audits and replay; no decision depends on them",
-    per_subject=1_000,
-    max_message=64 * 1024,
-    max_bytes=1024**3,
+    per_subject=256,
+    max_message=16 * KIB,
+    max_bytes=1024 * MIB,
     max_age=30 * DAY,
     compressed=True,
     deny_purge=True,

@@ -19,6 +19,8 @@ from libs.testing.errors import ServerFailed
 
 _READY = "Server is ready"
 _RELOADED = "Reloaded server configuration"
+_MAX_FILE = 16 * 1024**3
+"""Bytes that streams may reserve; by default a server with little free disk refuses them."""
 _NOT_RELOADED = "Failed to reload server configuration"
 
 
@@ -191,7 +193,7 @@ class _PortAndFiles:
     def write(self, config: str) -> None:
         self.config.write_text(
             f"listen: {json.dumps(f'{HOST}:{self.port.number}')}\n"
-            f"jetstream {{ store_dir: {json.dumps(str(self._store))} }}\n"
+            f"jetstream {{ store_dir: {json.dumps(str(self._store))}, max_file: {_MAX_FILE} }}\n"
             f"{config}\n"
         )
 

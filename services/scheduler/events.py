@@ -30,6 +30,8 @@ from services.scheduler.resources import ROLLOUTS, Rollout
 REASON: Final = "GPUDriverUpgrade"
 FAILURES_UNTIL_REFUSED: Final = 3
 """Consecutive failures of a step after which its node waits with the code REFUSED."""
+NODES_PER_EVENT: Final = 50
+"""Nodes in one event of a grant, so that it is never too large for the stream."""
 HISTORY_LENGTH: Final = 20
 """Entries of each node's history, which the query `why` returns."""
 
@@ -195,17 +197,19 @@ class UpgradeEvents:
     def rollout_written(self, write: WriteRollout, before: PoolView | None, revision: str) -> None:
         """Report the granted starts, and a change of phase or target."""
         status, rollout = write.status, before.rollout if before is not None else None
-        if write.granted:
+        for start in range(0, len(write.granted), NODES_PER_EVENT):
+            nodes = write.granted[start : start + NODES_PER_EVENT]
             grant = GrantEvent(
                 pool=write.pool,
                 target=status.target,
                 epoch=status.epoch,
-                nodes=write.granted,
+                nodes=nodes,
                 limit=status.counts.limit,
                 unavailable=status.counts.unavailable,
             )
-            message = f"{write.pool}: upgrade granted to {', '.join(write.granted)}"
-            self._publisher.publish(grant, id=f"grant/{write.pool}/{revision}", message=message)
+            message = f"{write.pool}: upgrade granted to {', '.join(nodes)}"
+            event_id = f"grant/{write.pool}/{revision}/{start}"
+            self._publisher.publish(grant, id=event_id, message=message)
         old = rollout.status if rollout is not None else None
         if old is not None and (old.phase, old.target) == (status.phase, status.target):
             return

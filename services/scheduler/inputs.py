@@ -222,6 +222,7 @@ class Inputs:
         await self.bus.purge(subjects.STATE, str(reports))
         await self.bus.purge(subjects.STATE, str(answers))
         await self.bus.purge(subjects.COMMANDS, str(subjects.Command(**scope)))
+        await self.bus.purge(subjects.COMMANDS, str(subjects.Check(**scope, asker=subjects.ANY)))
         self.reports.forget(name)
         self.heartbeats.forget(name)
         self.slot_cache.forget(name)

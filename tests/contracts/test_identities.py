@@ -2,7 +2,10 @@
 
 import pytest
 
+from libs.contracts.events import EventKind
 from libs.contracts.identities import CHECK_SENDERS, CLUSTER_WRITERS, COMPONENTS, Identity, Writer
+from libs.contracts.reports import StateKind
+from libs.contracts.senders import ANSWER_WRITERS, EVENT_WRITERS, REPORT_WRITERS
 
 
 def test_every_writer_is_either_a_component_or_a_cluster_writer() -> None:
@@ -10,6 +13,13 @@ def test_every_writer_is_either_a_component_or_a_cluster_writer() -> None:
     assert not set(COMPONENTS) & set(CLUSTER_WRITERS)
     assert set(CHECK_SENDERS) < set(CLUSTER_WRITERS)
     assert Writer.CTL not in CHECK_SENDERS, "people ask services, not components"
+
+
+def test_every_kind_has_a_writer() -> None:
+    assert {*REPORT_WRITERS, *ANSWER_WRITERS} == set(StateKind)
+    assert set(EVENT_WRITERS) == set(EventKind)
+    for table in (REPORT_WRITERS, ANSWER_WRITERS):
+        assert all(set(writers) <= set(COMPONENTS) for writers in table.values())
 
 
 @pytest.mark.parametrize("writer", COMPONENTS)

@@ -6,7 +6,18 @@ import pytest
 
 from libs.contracts import subjects
 from libs.contracts.catalogue import PLANES, Plane
-from libs.contracts.subjects import COMMANDS, ROOT, STREAMS, Stream, matches
+from libs.contracts.identities import CHECK_SENDERS, COMPONENTS
+from libs.contracts.senders import event_subjects, report_subjects
+from libs.contracts.subjects import (
+    COMMANDS,
+    EVENTS,
+    HEADERS,
+    ROOT,
+    STATE,
+    STREAMS,
+    Stream,
+    matches,
+)
 from tests.contracts.goldens import EXAMPLES, form_of, path_of
 
 NODE = "a.b"
@@ -66,8 +77,46 @@ def test_limits_are_explicit(stream: Stream) -> None:
     assert stream.max_consumers > 0
     assert stream.per_subject > 0
     assert stream.max_message > 0
+    assert stream.max_bytes > 0
     kept_for_ever = stream.per_subject == 1
-    assert kept_for_ever or (stream.max_bytes > 0 and stream.max_age > 0 and stream.deny_purge)
+    assert kept_for_ever or (stream.max_age > 0 and stream.deny_purge)
+    assert stream.refuses_when_full == kept_for_ever, "no slot or report may vanish"
+
+
+def _node_bytes(stream: Stream, subjects_of_node: int) -> int:
+    """Return what a node can store at most, in messages of the largest size."""
+    return subjects_of_node * stream.per_subject * (stream.max_message + HEADERS)
+
+
+HONEST_NODES, HONEST_BYTES = 10_000, 64 * 1024
+
+
+def test_a_hundred_nodes_at_their_limits_do_not_fill_state() -> None:
+    of_node = [
+        subject
+        for component in COMPONENTS
+        for subject in report_subjects(component, cluster="default", node=NODE)
+    ]
+    assert len(set(of_node)) == 40
+    limit = _node_bytes(STATE, len(of_node))
+    assert limit < 10.1 * 1024**2
+    assert 100 * limit + HONEST_NODES * HONEST_BYTES < STATE.max_bytes
+
+
+def test_a_node_fills_a_small_part_of_events() -> None:
+    """A full stream drops its oldest events, so this is how far a node pushes out others'."""
+    of_node = [
+        subject
+        for component in COMPONENTS
+        for subject in event_subjects(component, cluster="default", node=NODE)
+    ]
+    assert len(set(of_node)) == 7
+    assert _node_bytes(EVENTS, len(of_node)) < 0.03 * EVENTS.max_bytes
+
+
+def test_slots_and_checks_of_ten_thousand_nodes_fit() -> None:
+    slots_of_node = len(COMPONENTS) + len(CHECK_SENDERS)
+    assert HONEST_NODES * slots_of_node * 2048 < COMMANDS.max_bytes
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

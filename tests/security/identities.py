@@ -33,7 +33,7 @@ def check(of: Identity, asker: Identity = SCHEDULER) -> str:
     return str(subjects.Check(**fields, asker=asker.writer))
 
 
-def state(of: Identity, kind: str = "facts", asker: str = "") -> str:
+def state(of: Identity, kind: str = "progress", asker: str = "") -> str:
     """Return the subject of this component's reports."""
     fields = {"cluster": of.cluster, "node": of.node, "component": of.writer.value}
     return str(subjects.State(**fields, kind=kind, asker=asker))

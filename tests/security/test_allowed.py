@@ -43,6 +43,12 @@ CLUSTER_ROLES = (
     *(SCHEDULER, DISCOVERY_CLUSTER, DRIVER_CLUSTER, VALIDATOR_CLUSTER, TELEMETRY_CLUSTER),
 )
 
+PUBLISHED_KINDS = {
+    SCHEDULER: ("step", "leader"),
+    DRIVER_CLUSTER: ("operand",),
+    TELEMETRY_CLUSTER: ("health",),
+}
+
 
 class Recorder:
     """Record received messages and their reply subjects."""
@@ -83,7 +89,7 @@ async def read_stream(
 @pytest.mark.parametrize("identity", [A_DRIVER, A_TELEMETRY, B_DRIVER], ids=str)
 async def test_a_component_reports_and_publishes_events(guarded: World, identity: Identity) -> None:
     bus = await guarded.bus(identity)
-    answer = state(identity, "preflight", SCHEDULER.writer)
+    answer = state(identity, "refusal", SCHEDULER.writer)
 
     first = await bus.store(STATE, state(identity), b"facts", id="one")
     assert await bus.store(STATE, state(identity), b"facts", id="one") == first
@@ -163,7 +169,8 @@ async def test_a_service_reads_state_and_beats_publishes_events_and_answers(
     pattern = subjects.cluster_pattern(subjects.State, "default")
     held = await read_stream(bus, STATE, pattern, LastPerSubject())
     assert (state(B_DRIVER), b"my facts") in held
-    await bus.store(EVENTS, event(identity, "facts"), b"changed")
+    for kind in PUBLISHED_KINDS.get(identity, ()):
+        await bus.store(EVENTS, event(identity, kind), b"changed")
     await (await guarded.bus(B_DRIVER)).publish(beat(B_DRIVER), b"alive")
     await eventually(lambda: (beat(B_DRIVER), b"alive") in beats.deliveries)
     for number, subject in enumerate(
@@ -197,9 +204,12 @@ async def test_ctl_reads_stored_and_new_events(guarded: World) -> None:
 
 async def test_the_scheduler_follows_everything_under_pressure(guarded: World) -> None:
     """Enough data for flow control, in which the server waits for the client's answers."""
-    count, data = 600, bytes(20_000)
+    count, data = 600, bytes(15_000)
     for number in range(count):
-        await guarded.scheduler.store(EVENTS, event(SCHEDULER, f"step-{number}"), data)
+        subject = subjects.Event(
+            cluster="default", node=f"n{number}", writer=SCHEDULER.writer, kind="step"
+        )
+        await guarded.scheduler.store(EVENTS, str(subject), data)
     follows = {
         subjects.Event: EVENTS,
         subjects.State: STATE,

@@ -16,8 +16,8 @@ from tests.security.identities import (
     A_TELEMETRY,
     B_DRIVER,
     CTL,
-    DISCOVERY_CLUSTER,
     SCHEDULER,
+    TELEMETRY_CLUSTER,
     batch,
     beat,
     check,
@@ -39,8 +39,8 @@ SENT: dict[Identity, dict[str, tuple[str, bytes]]] = {
         "an event": (event(A_DRIVER), b"mine"),
         "a read of its slot": (subjects.direct_get(COMMANDS.name, slot(A_DRIVER)), b""),
     },
-    DISCOVERY_CLUSTER: {
-        "an event": (event(DISCOVERY_CLUSTER, "facts"), b"mine"),
+    TELEMETRY_CLUSTER: {
+        "an event": (event(TELEMETRY_CLUSTER, "health"), b"mine"),
         "information about a stream": (subjects.js_api("STREAM", "INFO", STATE.name), b""),
         "a consumer": (
             subjects.js_api("CONSUMER", "CREATE", STATE.name, EVIL, ALL_STATE),
@@ -87,7 +87,7 @@ def cases() -> list[Any]:
     ]
 
 
-OWN = (state(A_DRIVER), event(A_DRIVER), event(DISCOVERY_CLUSTER, "facts"))
+OWN = (state(A_DRIVER), event(A_DRIVER), event(TELEMETRY_CLUSTER, "health"))
 
 
 @pytest.mark.parametrize(("identity", "subject", "data", "reply"), cases())

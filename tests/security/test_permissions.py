@@ -6,7 +6,7 @@ import pytest
 
 from libs.bus.permissions import Permissions, permissions
 from libs.contracts import subjects
-from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
+from libs.contracts.identities import CHECK_SENDERS, CLUSTER_WRITERS, COMPONENTS, Identity, Writer
 from libs.contracts.subjects import ANY, COMMANDS, NotASubject, matches
 
 NODES = ("a", "a.b", "a-b", "ab")
@@ -48,13 +48,13 @@ def test_components_share_no_subject() -> None:
     assert shared == {}
 
 
-def test_services_share_only_the_schedulers_reads_of_slots_with_components() -> None:
+def test_services_share_only_reads_of_slots_with_components() -> None:
     shared = [
         (other, each)
         for component, other in product(ON_NODES, OF_CLUSTERS)
         for each in collisions(permissions(component), permissions(other))
     ]
-    assert {other.writer for other, _ in shared} == {Writer.SCHEDULER}
+    assert {other.writer for other, _ in shared} == set(CHECK_SENDERS)
     reads = subjects.direct_get(COMMANDS.name, ">")
     assert [each for _, each in shared if not matches(reads, each)] == []
 
@@ -62,9 +62,45 @@ def test_services_share_only_the_schedulers_reads_of_slots_with_components() -> 
 @pytest.mark.parametrize("identity", ON_NODES[: len(COMPONENTS)], ids=str)
 def test_a_component_may_only_read_its_slots_through_jetstream(identity: Identity) -> None:
     calls = [each for each in permissions(identity).publish if each.startswith("$")]
-    assert len(calls) == 2
+    assert len(calls) == 1 + len(CHECK_SENDERS)
     assert all(matches(subjects.direct_get(COMMANDS.name, ">"), each) for each in calls)
-    assert all(not each.endswith(">") for each in permissions(identity).publish)
+
+
+@pytest.mark.parametrize("identity", ON_NODES[: len(COMPONENTS)], ids=str)
+def test_a_component_chooses_no_part_of_a_subject(identity: Identity) -> None:
+    """What a node may store is finite, and a subject cannot contain its bytes."""
+    tokens = [token for each in permissions(identity).publish for token in each.split(".")]
+    assert ANY not in tokens
+    assert ">" not in tokens
+
+
+@pytest.mark.parametrize("identity", OF_CLUSTERS, ids=str)
+def test_a_cluster_role_chooses_only_the_node_of_an_event(identity: Identity) -> None:
+    events = subjects.plane_pattern(subjects.Event)
+    published = [each for each in permissions(identity).publish if matches(events, each)]
+    assert all(isinstance(subjects.parse(each), subjects.Event) for each in published)
+    assert [each for each in published if each.count(ANY) != 1] == []
+
+
+def test_a_component_has_only_the_kinds_that_it_sends() -> None:
+    """Kinds of reports, of answers to checks and of events."""
+    assert _kinds(Writer.TELEMETRY) == (["progress", "refusal", "result"], ["refusal"], ["command"])
+    assert _kinds(Writer.DRIVER) == (
+        ["facts", "progress", "refusal", "result", "usage"],
+        ["holders", "preflight", "refusal"],
+        ["command"],
+    )
+
+
+def _kinds(component: Writer) -> tuple[list[str], list[str], list[str]]:
+    allowed = permissions(Identity(writer=component, node="a")).publish
+    parsed = [subjects.parse(each) for each in allowed if not each.startswith("$")]
+    reports = [each for each in parsed if isinstance(each, subjects.State)]
+    return (
+        sorted({each.kind for each in reports if not each.asker}),
+        sorted({each.kind for each in reports if each.asker}),
+        sorted({each.kind for each in parsed if isinstance(each, subjects.Event)}),
+    )
 
 
 def test_only_schedulers_may_command() -> None:

@@ -11,14 +11,16 @@ import pytest
 
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import connect
+from libs.bus.nats.jetstream import configuration
 from libs.bus.port import SubjectForbidden
 from libs.bus.server_config import User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
-from libs.contracts.subjects import STREAMS
+from libs.contracts.senders import event_subjects, report_subjects
+from libs.contracts.subjects import EVENTS, STATE, STREAMS
 from libs.testing.nats import binary
 from libs.testing.simulation import make_env
-from tests.security.identities import A_DRIVER, B_DRIVER, CTL, SCHEDULER, state
+from tests.security.identities import A_DRIVER, B_DRIVER, CTL, SCHEDULER, event, state
 from tests.security.world import RawClient, World
 from tests.support import eventually
 
@@ -181,3 +183,43 @@ async def test_the_largest_message_of_any_stream_fits_and_little_more(guarded: W
     raw = await guarded.raw_client(CTL)
     most = max(stream.max_message for stream in STREAMS)
     assert most < raw.client.max_payload < 2 * most
+
+
+async def test_a_node_that_stores_all_that_it_may_changes_nothing_for_others(
+    guarded: World,
+) -> None:
+    """Every subject of a component many times over, in messages of the largest size."""
+    attacker = await guarded.raw_client(A_DRIVER)
+    before = (await guarded.kept())["command"]
+    reports = [*report_subjects(A_DRIVER.writer, cluster="default", node=A_DRIVER.node)]
+    events = [*event_subjects(A_DRIVER.writer, cluster="default", node=A_DRIVER.node)]
+    largest = {str(each): bytes(STATE.max_message) for each in reports}
+    largest |= {str(each): bytes(EVENTS.max_message) for each in events}
+    for subject, data in largest.items():
+        for _ in range(EVENTS.per_subject + 20 if ".event." in subject else 3):
+            await attacker.client.publish(subject, data)
+    await attacker.flush()
+
+    kept = await guarded.kept()
+
+    assert attacker.violations == []
+    assert kept["command"] == before
+    assert (state(B_DRIVER), b"my facts") in [each[1:] for each in kept["state"]]
+    assert (event(B_DRIVER), b"my event") in [each[1:] for each in kept["event"]]
+    assert len(kept["state"]) == len(reports) + 1
+    of_attacker = [subject for _, subject, _ in kept["event"] if subject in largest]
+    assert len(of_attacker) == len(events) * EVENTS.per_subject
+
+
+async def test_the_disk_of_the_server_is_limited(guarded: World) -> None:
+    """The streams reserve all that their account may use, and there cannot be another one."""
+    config = server_config(guarded.users)
+    reserved = sum(stream.max_bytes for stream in STREAMS)
+    assert f"max_file: {reserved}\n" in config
+    assert f"max_streams: {len(STREAMS)}\n" in config
+    for stream in STREAMS:
+        answer = await guarded.scheduler.request(
+            subjects.js_api("STREAM", "UPDATE", stream.name),
+            msgspec.json.encode({**configuration(stream), "max_bytes": 2 * reserved}),
+        )
+        assert "insufficient storage" in msgspec.json.decode(answer)["error"]["description"]

@@ -16,13 +16,11 @@ from libs.bus.port import (
     StoredMessage,
 )
 from libs.contracts import subjects
-from libs.contracts.subjects import Stream
+from libs.contracts.subjects import HEADERS, Stream
 
 API_SECONDS = 5.0
 NANOSECONDS = 1_000_000_000
 DUPLICATE_SECONDS = 120
-HEADERS = 1024
-"""Bytes of our headers, which the server counts in the size of a message."""
 
 _STREAM_NOT_FOUND = 10059
 _STREAM_NAME_IN_USE = 10058
@@ -66,7 +64,7 @@ def configuration(stream: Stream) -> dict[str, Any]:
         "subjects": list(stream.subjects),
         "retention": "limits",
         "storage": "file",
-        "discard": "old",
+        "discard": "new" if stream.refuses_when_full else "old",
         "max_consumers": stream.max_consumers,
         "max_msgs": -1,
         "max_msgs_per_subject": stream.per_subject,

@@ -1,8 +1,15 @@
 """A stream of the in-process bus, with the retention rules of nats-server."""
 
 from collections import deque
+from collections.abc import Sequence
 
-from libs.bus.port import BusError, BusMisconfigured, SequenceConflict, StoredMessage
+from libs.bus.port import (
+    BusError,
+    BusMisconfigured,
+    BusUnavailable,
+    SequenceConflict,
+    StoredMessage,
+)
 from libs.contracts.subjects import Stream, matches
 
 REMEMBERED = 120.0
@@ -48,8 +55,9 @@ class LocalStream:
         known = self._known(id, now) if id else None
         if known is not None:
             return known, False
+        message = StoredMessage(subject, self._last_sequence + 1, now, data)
+        self._require_room(message, replaces=sequences)
         self._last_sequence += 1
-        message = StoredMessage(subject, self._last_sequence, now, data)
         self._messages[message.sequence] = message
         self._of_subject.setdefault(subject, deque()).append(message.sequence)
         self._bytes += _size(message)
@@ -57,6 +65,15 @@ class LocalStream:
             self._ids[id] = message
         self._make_room(subject)
         return message, True
+
+    def _require_room(self, message: StoredMessage, *, replaces: Sequence[int] | None) -> None:
+        config, size = self.config, _size(message)
+        if not config.refuses_when_full or not 0 <= config.max_bytes < self._bytes + size:
+            return
+        if replaces and len(replaces) >= config.per_subject:
+            size -= _size(self._messages[replaces[0]])
+        if size > 0:
+            raise BusUnavailable(f"{message.subject}: not stored: {config.name} is full")
 
     def _known(self, id: str, now: float) -> StoredMessage | None:
         while self._ids and next(iter(self._ids.values())).time <= now - REMEMBERED:

@@ -217,3 +217,20 @@ async def test_misconfigurations_are_reported(make_bus: MakeBus, wanted: Stream)
     await bus.ensure(msgspec.structs.replace(KEPT, deny_purge=True))
     with pytest.raises(BusMisconfigured, match=wanted.name):
         await bus.ensure(wanted)
+
+
+async def test_a_full_stream_that_refuses_keeps_what_it_has(make_bus: MakeBus) -> None:
+    """A stored message can be replaced by one that is not larger."""
+    bus = await make_bus(SCHEDULER)
+    full = msgspec.structs.replace(KEPT, per_subject=1, max_bytes=2_500, refuses_when_full=True)
+    await bus.ensure(full)
+    for subject in ("kept.a", "kept.b"):
+        await bus.store(full, subject, b"x" * 1_000)
+    with pytest.raises(BusUnavailable):
+        await bus.store(full, "kept.c", b"x" * 1_000)
+    await bus.store(full, "kept.a", b"y" * 1_000)
+    for subject, data in (("kept.a", b"y"), ("kept.b", b"x")):
+        last = await bus.last(full, subject)
+        assert last is not None
+        assert last.data == data * 1_000
+    assert await bus.last(full, "kept.c") is None

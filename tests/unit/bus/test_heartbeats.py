@@ -219,10 +219,15 @@ async def test_malformed_and_foreign_beats_are_counted_and_ignored(world: World)
     await bus.publish(subject, encode(beat(Identity(writer=Writer.DRIVER, node="b"))))
     await bus.publish(subject, encode(beat(Identity(writer=Writer.PLUGIN, node=AGENT.node))))
     await bus.publish(f"{subject}.more", encode(beat()))
+    await bus.publish(subject, encode(beat()) + b" " * subjects.Beat.max_message)
     await world.clock.sleep(1.0)
     assert world.monitor.last("a.example", "driver") is None
     assert world.monitor.last("b", "driver") is None
-    assert world.monitor.ignored == {IgnoredBeat.UNREADABLE: 3, IgnoredBeat.FOREIGN: 2}
+    assert world.monitor.ignored == {
+        IgnoredBeat.UNREADABLE: 3,
+        IgnoredBeat.FOREIGN: 2,
+        IgnoredBeat.TOO_LARGE: 1,
+    }
 
 
 @in_virtual_time

@@ -5,14 +5,14 @@ import pytest
 from libs.bus.permissions import permissions
 from libs.contracts.catalogue import PLANES, Plane
 from libs.contracts.identities import COMPONENTS, Identity, Writer
-from libs.contracts.subjects import ANY, COMMANDS, cluster_pattern, js_api, matches
+from libs.contracts.subjects import ANY, COMMANDS, Event, State, cluster_pattern, js_api, matches
 
 NODE = "gpu-1.example"
 VALUES = {
     "cluster": "default",
     "node": NODE,
     "component": "driver",
-    "kind": "facts",
+    "kind": "progress",
     "service": "scheduler",
     "verb": "why",
 }
@@ -27,6 +27,11 @@ def subject_of(plane: Plane, writer: Writer) -> str:
     own = {"writer": writer.value, "asker": writer.value if writer not in COMPONENTS else ""}
     if writer in COMPONENTS:
         own["component"] = writer.value
+    sent = [form.kind for form in plane.forms if writer in form.parties]
+    if sent and plane.subject is Event:
+        own["kind"] = sent[0]
+    if plane.subject is State:
+        own["asker"] = ""
     fields = plane.subject.__struct_fields__
     values = {**VALUES, **own}
     return str(plane.subject(**{field: values[field] for field in fields}))

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 
+import msgspec
 import pytest
 
 from libs.bus.port import BusUnavailable
@@ -13,7 +14,7 @@ from libs.contracts import subjects
 from libs.contracts.facts import Facts
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
-from libs.contracts.reports import Report, StateKind
+from libs.contracts.reports import Refusal, RefusalCode, Report, StateKind
 from libs.contracts.subjects import STATE
 from libs.testing.bus import BusFaults, LocalBus, LocalServer
 from libs.testing.simulation import Sim
@@ -34,9 +35,11 @@ def facts(machine: str, *, node: str = "a.example", at: float = 1.0) -> Report:
     )
 
 
-def subject_of(node: str = "a.example", kind: str = "facts", asker: str = "") -> str:
-    state = subjects.State(cluster="default", node=node, component="driver", kind=kind, asker=asker)
-    return str(state)
+def subject_of(
+    node: str = "a.example", kind: str = "facts", asker: str = "", component: str = "driver"
+) -> str:
+    parts = {"cluster": "default", "node": node, "component": component}
+    return str(subjects.State(**parts, kind=kind, asker=asker))
 
 
 class World:
@@ -54,7 +57,8 @@ class World:
         self.cache.on_change(self._changed)
 
     def _changed(self, of: subjects.State, before: Report | None, after: Report | None) -> None:
-        self.changes.append((of.node, machine(before), machine(after)))
+        if of.kind == StateKind.FACTS:
+            self.changes.append((of.node, machine(before), machine(after)))
 
     async def write(self, data: bytes | Report, subject: str = "") -> None:
         sent = data if isinstance(data, bytes) else encode(data)
@@ -70,6 +74,13 @@ def machine(report: Report | None) -> str | None:
     body = report.open()
     assert isinstance(body, Facts)
     return body.machine
+
+
+def message(report: Report | None) -> str:
+    assert report is not None
+    body = report.open()
+    assert isinstance(body, Refusal)
+    return body.message
 
 
 @asynccontextmanager
@@ -125,6 +136,29 @@ async def test_reports_that_a_complete_reading_did_not_repeat_are_dropped(world:
     assert world.machine("b") == "other"
     assert list(world.cache.nodes()) == ["b"]
     assert world.changes[2:] == [("a.example", "one", None)]
+
+
+@pytest.mark.parametrize(
+    ("subject", "report", "why"),
+    [
+        (subject_of(kind="invented"), facts("x"), IgnoredReport.UNKNOWN),
+        (subject_of(kind="evidence"), facts("x"), IgnoredReport.UNKNOWN),
+        (subject_of(asker="scheduler"), facts("x"), IgnoredReport.UNKNOWN),
+        (subject_of(kind="holders", asker="invented"), facts("x"), IgnoredReport.UNKNOWN),
+        (subject_of(component="invented"), facts("x"), IgnoredReport.UNKNOWN),
+        (subject_of(), facts("x" * STATE.max_message), IgnoredReport.TOO_LARGE),
+    ],
+)
+@in_virtual_time
+async def test_only_kinds_and_sizes_of_the_contracts_are_kept(
+    world: World, subject: str, report: Report, why: IgnoredReport
+) -> None:
+    larger = msgspec.structs.replace(STATE, max_message=2 * STATE.max_message)
+    await world.writer.ensure(larger)
+    await world.writer.store(larger, subject, encode(report))
+    await world.clock.sleep(1.0)
+    assert list(world.cache.nodes()) == []
+    assert world.cache.ignored == {why: 1}
 
 
 @in_virtual_time
@@ -188,15 +222,22 @@ async def test_a_malformed_first_message_is_ignored(world: World) -> None:
 
 @in_virtual_time
 async def test_answers_to_checks_are_kept_by_asker(world: World) -> None:
-    await world.write(facts("plain"))
-    await world.write(facts("asked"), subject_of(asker="scheduler"))
+    for text, asker in (("plain", ""), ("asked", "scheduler")):
+        refusal = Refusal(code=RefusalCode.EXPIRED, message=text)
+        report = Report.of(
+            refusal, node="a.example", node_uid="uid", boot_id="boot", component="driver", at=1.0
+        )
+        await world.write(report, subject_of(kind="refusal", asker=asker))
     await world.clock.sleep(1.0)
+    reports = world.cache.reports("a.example")
+    assert [(state.asker, message(report)) for state, report in reports] == [
+        ("", "plain"),
+        ("scheduler", "asked"),
+    ]
     get = world.cache.get
-    assert machine(get("a.example", "driver", StateKind.FACTS)) == "plain"
-    assert machine(get("a.example", "driver", "facts", "scheduler")) == "asked"
-    assert get("a.example", "driver", "facts", "other") is None
-    machines = [(key.asker, machine(report)) for key, report in world.cache.reports("a.example")]
-    assert machines == [("", "plain"), ("scheduler", "asked")]
+    assert message(get("a.example", "driver", StateKind.REFUSAL)) == "plain"
+    assert message(get("a.example", "driver", "refusal", "scheduler")) == "asked"
+    assert get("a.example", "driver", "refusal", "driver-cluster") is None
 
 
 @in_virtual_time

@@ -131,9 +131,13 @@ async def test_malformed_and_foreign_batches_are_counted_and_dropped(world: Worl
     await world.agent.publish(subject, telemetry.encode(other))
     good = Batch(MAJOR, "a.example", "uid", "boot", "one", 0, 0.0, "580", [])
     await world.agent.publish(f"{subject}.more", telemetry.encode(good))
+    large = Batch(
+        MAJOR, "a.example", "uid", "boot", "one", 0, 0.0, "x" * subjects.Telemetry.max_message, []
+    )
+    await world.agent.publish(subject, telemetry.encode(large))
     await world.clock.sleep(1.0)
     assert world.taken == []
-    assert (world.collector.foreign, world.collector.malformed) == (1, 4)
+    assert (world.collector.foreign, world.collector.malformed) == (1, 5)
     await world.send(0)
     assert world.counts() == (1, 0, 0)
 
