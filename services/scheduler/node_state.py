@@ -62,6 +62,8 @@ class NodeState(msgspec.Struct, kw_only=True):
     writing: bool = False
     preflight: PreflightRequest | None = None
     evictions: dict[str, PendingEviction] = {}
+    deleted_pod_uid: str = ""
+    """The driver pod that was deleted last; the cache may not show it yet."""
     waiting: Wait | None = None
     failure: StepFailure | None = None
     unconfirmed: UnconfirmedWrite | None = None

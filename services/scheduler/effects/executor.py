@@ -190,6 +190,7 @@ class Executor:
                 self._evictions.evict(name, action)
             case DeleteDriverPod():
                 await self._writes.delete_pod(action.pod)
+                self._node_states.state_of(name).deleted_pod_uid = action.pod.uid
             case Notice():
                 self._events.edit_noted(name, action)
 

@@ -42,7 +42,8 @@ _OVER: Final = frozenset(("Succeeded", "Failed"))
 _GPU_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
-def driver_pod(pod: Pod) -> DriverPod:
+def driver_pod(pod: Pod, *, deleted_uid: str = "") -> DriverPod:
+    """Return the view of a driver pod; the pod with `deleted_uid` was deleted by this leader."""
     metadata, status = pod.metadata, pod.status
     container = next(
         (each for each in status.container_statuses if each.name == DRIVER_CONTAINER), None
@@ -54,7 +55,7 @@ def driver_pod(pod: Pod) -> DriverPod:
         uid=metadata.uid,
         label=metadata.labels.get(DRIVER_LABEL, ""),
         install_digest=metadata.annotations.get(INSTALL_ANNOTATION, ""),
-        deleting=bool(metadata.deletion_timestamp),
+        deleting=bool(metadata.deletion_timestamp) or metadata.uid == deleted_uid,
         ready=any(each.type == "Ready" and each.status == "True" for each in status.conditions),
         started=parse_time(running.started_at) if running and running.started_at else None,
         restarts=container.restart_count if container is not None else 0,
@@ -232,7 +233,9 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         requested=bool(node.annotation(keys.REQUESTED_ANNOTATION)),
         safe_load=bool(node.annotation(keys.SAFE_LOAD_ANNOTATION)),
         components=reports.components,
-        driver_pods=tuple(driver_pod(pod) for pod in context.driver_pods),
+        driver_pods=tuple(
+            driver_pod(pod, deleted_uid=state.deleted_pod_uid) for pod in context.driver_pods
+        ),
         loaded=facts.driver if facts is not None else None,
         modules_reported=facts is not None,
         gate=facts.gate if facts is not None else None,
