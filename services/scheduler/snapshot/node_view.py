@@ -10,6 +10,7 @@ import msgspec
 
 from libs.contracts import node as keys
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL, NodeRecord
+from libs.contracts.numbers import parse_count
 from libs.contracts.rollout import FINALIZER
 from libs.kube.views import ContainerStatus, parse_time
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
@@ -202,7 +203,6 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
     pods = _workload_pods(context)
     preflight = state.preflight
     unconfirmed = state.unconfirmed
-    gpus = node.status.capacity.get(GPU, "0")
     return NodeView(
         name=metadata.name,
         uid=metadata.uid,
@@ -218,7 +218,7 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         ),
         cordoned=node.spec.unschedulable,
         cordon_taint=any(taint.key == CORDON_TAINT for taint in node.spec.taints),
-        gpus=int(gpus) if gpus.isdecimal() else 0,
+        gpus=parse_count(node.status.capacity.get(GPU, "")) or 0,
         upgrade_last=context.runs_control_plane or bool(_CONTROL_PLANE & labels.keys()),
         state=node.label(keys.STATE_LABEL),
         driver_label=node.label(DRIVER_LABEL),
