@@ -273,7 +273,11 @@ def _evictions(state: NodeState, pods: Iterable[Pod] | None) -> tuple[PodEvictio
     present = None if pods is None else {pod.metadata.uid for pod in pods}
     return tuple(
         PodEviction(
-            uid=uid, since=pending.since, refused=pending.refused, by_force=pending.by_force
+            uid=uid,
+            since=pending.since,
+            refused=pending.refused,
+            failed=pending.failed,
+            by_force=pending.by_force,
         )
         for uid, pending in state.evictions.items()
         if present is None or uid in present
