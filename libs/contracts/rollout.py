@@ -7,6 +7,7 @@ on the wire, as in Kubernetes.
 import msgspec
 
 from libs.contracts.message import OpenEnum
+from libs.contracts.numbers import Count, Epoch, Token
 
 GROUP = "sluice.dev"
 VERSION = "v1alpha1"
@@ -40,7 +41,7 @@ class Release(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="came
     """A person's acceptance of failures of a target, which ends the target's halt."""
 
     target: str
-    failures: int
+    failures: Count
 
 
 class RolloutSpec(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -54,7 +55,7 @@ class InFlight(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     """A node whose upgrade was granted and has not ended."""
 
     node: str
-    token: int
+    token: Token
     target: str
     since: float
     """When the upgrade was granted."""
@@ -67,9 +68,9 @@ class InFlight(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="cam
 class TargetRecord(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The history of one target in a pool, kept until the target is proven and complete."""
 
-    threshold: int
+    threshold: Count
     """How many validated nodes prove the target, and how many failures halt it (T)."""
-    accepted: int = 0
+    accepted: Count = 0
     failed: tuple[str, ...] = ()
     """UIDs of nodes that were healthy and failed on the target. Never removed."""
     validated: tuple[str, ...] = ()
@@ -85,15 +86,15 @@ class TargetRecord(_Part, frozen=True, kw_only=True, omit_defaults=True, rename=
 class Counts(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Counts of the pool's nodes by state."""
 
-    total: int = 0
-    done: int = 0
-    in_flight: int = 0
-    failed: int = 0
-    skipped: int = 0
-    excluded: int = 0
-    waiting: int = 0
-    unavailable: int = 0
-    limit: int = 0
+    total: Count = 0
+    done: Count = 0
+    in_flight: Count = 0
+    failed: Count = 0
+    skipped: Count = 0
+    excluded: Count = 0
+    waiting: Count = 0
+    unavailable: Count = 0
+    limit: Count = 0
 
 
 class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -102,8 +103,8 @@ class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename
     target: str = ""
     phase: RolloutPhase = RolloutPhase.PROVING
     because: str = ""
-    epoch: int = 0
-    base: int = 0
+    epoch: Epoch = 0
+    base: Count = 0
     """The pool's number of nodes at the first grant, to which percentages refer."""
     last_good: str = ""
     frozen_since: float | None = None
@@ -113,4 +114,4 @@ class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename
     targets: dict[str, TargetRecord] = {}
     """All targets that are open, halted or last-good, by target."""
     counts: Counts = Counts()
-    observed_generation: int = 0
+    observed_generation: Count = 0

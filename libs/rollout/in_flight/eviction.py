@@ -126,19 +126,17 @@ def _evict(
 
 
 def _wait(f: InFlightNode, pods: _Pods, until: float | None = None) -> Wait:
-    refused = [
-        f"{pod.display_name}: {eviction.refused}"
+    evictions = [
+        (pod.display_name, eviction)
         for eviction in f.node.evictions
         for pod in pods.evicted
-        if eviction.uid == pod.uid and eviction.refused
+        if eviction.uid == pod.uid
     ]
-    if refused:
-        return state_wait(
-            f,
-            WaitCode.PDB,
-            f"eviction refused by a disruption budget: {first_few(refused)}",
-            until=until,
-        )
+    if refused := [f"{name}: {each.refused}" for name, each in evictions if each.refused]:
+        detail = f"eviction refused by a disruption budget: {first_few(refused)}"
+        return state_wait(f, WaitCode.PDB, detail, until=until)
+    if failed := [f"{name}: {each.failed}" for name, each in evictions if each.failed]:
+        return state_wait(f, WaitCode.REFUSED, f"evictions fail: {first_few(failed)}", until=until)
     if pods.evicted or pods.forced or pods.stuck:
         return state_wait(
             f, WaitCode.EVICTION, f"waiting for pods to leave: {_describe(pods)}", until=until

@@ -118,7 +118,9 @@ class PodEviction(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     since: float
     refused: str = ""
-    """Why the API server refuses the eviction now, as it reports it."""
+    """Why a disruption budget refuses the eviction now, in the words of the API server."""
+    failed: str = ""
+    """Why the last requests failed otherwise."""
     by_force: bool = False
     """The pod is deleted, not evicted."""
 

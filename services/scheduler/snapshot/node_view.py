@@ -10,6 +10,7 @@ import msgspec
 
 from libs.contracts import node as keys
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL, NodeRecord
+from libs.contracts.numbers import parse_count
 from libs.contracts.rollout import FINALIZER
 from libs.kube.views import ContainerStatus, parse_time
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
@@ -42,7 +43,8 @@ _OVER: Final = frozenset(("Succeeded", "Failed"))
 _GPU_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
-def driver_pod(pod: Pod) -> DriverPod:
+def driver_pod(pod: Pod, *, deleted_uid: str = "") -> DriverPod:
+    """Return the view of a driver pod; the pod with `deleted_uid` was deleted by this leader."""
     metadata, status = pod.metadata, pod.status
     container = next(
         (each for each in status.container_statuses if each.name == DRIVER_CONTAINER), None
@@ -54,7 +56,7 @@ def driver_pod(pod: Pod) -> DriverPod:
         uid=metadata.uid,
         label=metadata.labels.get(DRIVER_LABEL, ""),
         install_digest=metadata.annotations.get(INSTALL_ANNOTATION, ""),
-        deleting=bool(metadata.deletion_timestamp),
+        deleting=bool(metadata.deletion_timestamp) or metadata.uid == deleted_uid,
         ready=any(each.type == "Ready" and each.status == "True" for each in status.conditions),
         started=parse_time(running.started_at) if running and running.started_at else None,
         restarts=container.restart_count if container is not None else 0,
@@ -201,7 +203,6 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
     pods = _workload_pods(context)
     preflight = state.preflight
     unconfirmed = state.unconfirmed
-    gpus = node.status.capacity.get(GPU, "0")
     return NodeView(
         name=metadata.name,
         uid=metadata.uid,
@@ -217,7 +218,7 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         ),
         cordoned=node.spec.unschedulable,
         cordon_taint=any(taint.key == CORDON_TAINT for taint in node.spec.taints),
-        gpus=int(gpus) if gpus.isdecimal() else 0,
+        gpus=parse_count(node.status.capacity.get(GPU, "")) or 0,
         upgrade_last=context.runs_control_plane or bool(_CONTROL_PLANE & labels.keys()),
         state=node.label(keys.STATE_LABEL),
         driver_label=node.label(DRIVER_LABEL),
@@ -232,7 +233,9 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         requested=bool(node.annotation(keys.REQUESTED_ANNOTATION)),
         safe_load=bool(node.annotation(keys.SAFE_LOAD_ANNOTATION)),
         components=reports.components,
-        driver_pods=tuple(driver_pod(pod) for pod in context.driver_pods),
+        driver_pods=tuple(
+            driver_pod(pod, deleted_uid=state.deleted_pod_uid) for pod in context.driver_pods
+        ),
         loaded=facts.driver if facts is not None else None,
         modules_reported=facts is not None,
         gate=facts.gate if facts is not None else None,
@@ -270,7 +273,11 @@ def _evictions(state: NodeState, pods: Iterable[Pod] | None) -> tuple[PodEvictio
     present = None if pods is None else {pod.metadata.uid for pod in pods}
     return tuple(
         PodEviction(
-            uid=uid, since=pending.since, refused=pending.refused, by_force=pending.by_force
+            uid=uid,
+            since=pending.since,
+            refused=pending.refused,
+            failed=pending.failed,
+            by_force=pending.by_force,
         )
         for uid, pending in state.evictions.items()
         if present is None or uid in present

@@ -160,6 +160,12 @@ def test_a_driver_pod() -> None:
     assert (found.started, found.restarts, found.trouble) == (1_800_000_000.0, 2, "")
 
 
+def test_a_driver_pod_that_this_leader_deleted_is_terminating() -> None:
+    alive = pod(metadata={"uid": "p1"})
+    assert driver_pod(alive, deleted_uid="p1").deleting
+    assert not driver_pod(alive, deleted_uid="p0").deleting
+
+
 def test_trouble_of_a_driver_pod() -> None:
     waiting = {
         "name": "image-pull",
