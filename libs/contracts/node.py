@@ -125,7 +125,7 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     back_off_until: float = 0.0
     back_off_seconds: float = 0.0
     edits: Count = 0
-    """How many foreign edits were reverted in this attempt."""
+    """How many foreign edits were reverted under this token."""
     revalidated: str = ""
     """The driver instance for which a failed node was validated again."""
     restarts: tuple[float, ...] = ()
