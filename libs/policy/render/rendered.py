@@ -11,8 +11,10 @@ from libs.policy.kinds.common import EnvVar
 from libs.policy.wanted import DEFAULT_PULL_POLICY
 
 MANAGED_BY = "sluice"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+"""In the selector of every agent: pods of a GPU Operator bear the same `app` label."""
 COMMON_LABELS = {
-    "app.kubernetes.io/managed-by": MANAGED_BY,
+    MANAGED_BY_LABEL: MANAGED_BY,
     "app.kubernetes.io/part-of": "gpu-operator",
 }
 """Labels of every rendered object; scripts select operands by `part-of`."""

@@ -56,7 +56,7 @@ def test_a_driver_is_selected_by_its_label_only_and_never_rolled() -> None:
     for daemon_set in daemon_sets:
         metadata, spec = daemon_set["metadata"], daemon_set["spec"]
         label = metadata["annotations"]["sluice.dev/driver"]
-        assert metadata["name"] == f"nvidia-driver-daemonset-{label}"
+        assert metadata["name"] == f"sluice-driver-{label}"
         assert len(metadata["name"]) <= 57  # a pod's name adds six characters
         pod = spec["template"]["spec"]
         assert pod["nodeSelector"] == {"sluice.dev/driver": label}
@@ -122,7 +122,7 @@ def test_a_new_sluice_release_changes_only_the_gate_image() -> None:
 
 # Effects of fields
 
-STARTUP_PROBE = ("ConfigMap", "nvidia-driver-startup-probe")
+STARTUP_PROBE = ("ConfigMap", "sluice-driver-startup-probe")
 OTHER = {"repository": "other.example", "image": "other", "version": "1"}
 
 

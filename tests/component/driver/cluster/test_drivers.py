@@ -242,13 +242,7 @@ async def test_an_object_that_changed_since_the_decision_is_not_deleted(world: W
     await world.patch(resources.DAEMON_SETS, old, {"metadata": {"labels": {"new": "1"}}})
     key = ObjectKey("DaemonSet", old)
     with pytest.raises(Conflict):
-        await actions.delete_operand(
-            key, delete_operand(stored, orphan=False, because="nothing refers to it")
-        )
+        await actions.delete_operand(key, delete_operand(stored, because="nothing refers to it"))
     stored = (await world.daemon_sets())[old]
-    await actions.delete_operand(
-        key, delete_operand(stored, orphan=False, because="nothing refers to it")
-    )
-    await actions.delete_operand(
-        key, delete_operand(stored, orphan=False, because="it is gone already")
-    )
+    await actions.delete_operand(key, delete_operand(stored, because="nothing refers to it"))
+    await actions.delete_operand(key, delete_operand(stored, because="it is gone already"))
