@@ -88,7 +88,7 @@ def render_driver(
 ) -> RenderedObject | RenderFailure:
     """Render the DaemonSet, or return why it cannot be rendered."""
     driver = normalize(pool.driver)
-    identity = driver_identity(pool.uid, pool.driver, variant)
+    identity = driver_identity(pool.key, pool.driver, variant)
     images = _images(pool, driver, variant)
     files = _config_files(pool, driver, variant, config_maps)
     if isinstance(images, Finding):

@@ -67,8 +67,8 @@ class RenderResult(msgspec.Struct, frozen=True, kw_only=True):
     """Sorted by operand, kind and name."""
     failures: tuple[RenderFailure, ...] = ()
     cluster_operands_held: bool = False
-    """Whether the cluster-wide policy has errors. Then operands without a pool are not rendered,
-    and existing ones must stay unchanged.
+    """Whether the cluster-wide policy is missing or has errors. Then operands without a pool are
+    not rendered, and existing ones must stay unchanged.
     """
 
 

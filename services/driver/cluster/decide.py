@@ -151,7 +151,7 @@ def keep_reason(
         return "it has no annotation for its pool or its target"
     if pool not in plan.targets:
         return f"its pool {pool} is missing or invalid"
-    if plan.targets[pool] == target and not _is_succeeded(daemon_set, plan, pool):
+    if plan.targets[pool] == target and not _has_other_kernels(daemon_set, plan, pool):
         return f"pool {pool} still wants its target"
     if commanded is None:
         return "the commands on the bus are unknown, and one may name it"
@@ -168,11 +168,11 @@ def keep_reason(
     return _has_pods(daemon_set)
 
 
-def _is_succeeded(daemon_set: DaemonSet, plan: OperandPlan, pool: str) -> bool:
+def _has_other_kernels(daemon_set: DaemonSet, plan: OperandPlan, pool: str) -> bool:
     """Return whether its pool has another DaemonSet for the same operating system.
 
-    A policy that was deleted and created again has other labels. An operating system that no node
-    has at present is no reason to delete.
+    It is precompiled for a kernel that no node has any more. An operating system that no node has
+    at present is no reason to delete.
     """
     system = daemon_set.metadata.labels.get(SYSTEM_LABEL)
     drivers = [each for each in plan.objects.values() if each.driver and each.pool == pool]

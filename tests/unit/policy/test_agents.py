@@ -31,11 +31,6 @@ NAMES = (
 )
 
 
-def test_without_a_policy_only_agents_are_rendered() -> None:
-    names = rendered_names(Situation([]).rendering())
-    assert tuple(name for kind, name in names if kind == "DaemonSet") == NAMES
-
-
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_agents_have_their_own_state_and_a_token_for_the_bus_alone(name: str) -> None:
     rendering = SITUATIONS[name].rendering()

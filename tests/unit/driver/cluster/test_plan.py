@@ -35,7 +35,7 @@ def message_of(operands: OperandPlan, kind: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "policies", [(), (crd_mode_policy(),), from_corpus("gpu-cluster-policy.yaml")]
+    "policies", [(cluster_policy(),), (crd_mode_policy(),), from_corpus("gpu-cluster-policy.yaml")]
 )
 def test_the_device_plugin_is_left_out_and_reported(policies: Sequence[dict[str, Any]]) -> None:
     operands = plan(*policies)
@@ -94,7 +94,7 @@ def test_only_a_valid_cluster_policy_decides_about_deletion_and_has_a_target() -
     metadata, spec = {"name": "s", "uid": "s"}, {"pool": "unknown"}
     alone = plan({"kind": "RolloutStrategy", "metadata": metadata, "spec": spec})
     assert not alone.decides
-    assert ObjectKey("DaemonSet", "sluice-discovery-agent") in alone.objects
+    assert list(alone.objects) == [ObjectKey("ConfigMap", "sluice-driver-startup-probe")]
 
 
 def test_settings_are_read_from_the_environment() -> None:
