@@ -13,8 +13,8 @@ import msgspec
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Writer
 from libs.policy.render.rendered import MANAGED_BY
 
-DRIVER_ACCOUNT: Final = "nvidia-driver"
-"""The account of driver pods, named as in the GPU Operator. It has no permissions."""
+DRIVER_ACCOUNT: Final = "sluice-driver-container"
+"""The account of driver pods. It has no permissions."""
 
 
 def service_account_of(writer: Writer) -> str:

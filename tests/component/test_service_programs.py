@@ -172,7 +172,7 @@ async def test_operands_do_not_wait_for_the_bus_but_readiness_does(programs: Pro
 
     async def is_rendered() -> bool:
         page = await programs.kube.list_page(DAEMON_SETS, namespace=NAMESPACE)
-        return "nvidia-operator-validator" in {each.metadata.name for each in page.items}
+        return "sluice-validator-agent" in {each.metadata.name for each in page.items}
 
     await eventually(is_rendered, within=60, every=0.05)
     assert "driver-cluster is waiting for NATS" in child.log

@@ -231,7 +231,7 @@ def _with_builds_in_use(
 
 def _target_build(pool: Pool, variant: Variant, sets: DriverDaemonSets) -> Build:
     """Return the build of the pool's target for nodes of this variant."""
-    identity = driver_identity(pool.uid, pool.driver, variant)
+    identity = driver_identity(pool.key, pool.driver, variant)
     match pool.driver.method:
         case InstallMethod.CONTAINER:
             return sets.build(identity.label, identity.install_digest)
@@ -254,7 +254,7 @@ def _earlier_label(
         driver = msgspec.structs.replace(pool.driver, use_precompiled=precompiled)
         variant = known_variant(driver, labels)
         if variant is not None:
-            label = driver_label(pool.uid, target, variant)
+            label = driver_label(pool.key, target, variant)
             if label in sets.by_label:
                 return label
     return ""
@@ -268,6 +268,6 @@ def hypothetical_builds(
     for key in variants:
         variant = known_variant(driver, labels_of_key(key))
         if variant is not None:
-            identity = driver_identity(pool.uid, driver, variant)
+            identity = driver_identity(pool.key, driver, variant)
             builds[key] = Build(label=identity.label, install_digest=identity.install_digest)
     return builds
