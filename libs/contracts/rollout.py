@@ -13,6 +13,8 @@ VERSION = "v1alpha1"
 KIND = "Rollout"
 PLURAL = "rollouts"
 FINALIZER = "sluice.dev/open-rollout"
+SHORT_TARGET = 8
+"""How many digits of a target are shown to people."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -99,7 +101,11 @@ class Counts(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel
 class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The part that the scheduler writes; starts are granted here before any node changes."""
 
+    version: str = ""
+    """The version of the target's driver, for people: several targets can have the same."""
     target: str = ""
+    short_target: str = ""
+    """The first digits of the target, for people."""
     phase: RolloutPhase = RolloutPhase.PROVING
     because: str = ""
     epoch: int = 0

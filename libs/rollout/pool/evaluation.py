@@ -37,6 +37,8 @@ class PoolEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     blocked_by: BlockReason | None
     target: str
     """The target that the status names: the policy's, unless it is not to be rolled out."""
+    version: str
+    """The version of its driver."""
     base: int
     """0: it is set with the next grant."""
     limit: int
@@ -82,6 +84,7 @@ def evaluate_pool(
         spec=spec,
         blocked_by=blocked_by,
         target=pool.target if is_wanted else stored.target,
+        version=pool.version if is_wanted else stored.version,
         base=base,
         limit=limit,
         records=records,

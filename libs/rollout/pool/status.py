@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from libs.contracts.rollout import (
+    SHORT_TARGET,
     Brake,
     Counts,
     InFlight,
@@ -97,7 +98,9 @@ def rollout_status(
     last_good = evaluation.constraints.last_good
     since, seconds = _frozen(evaluation, now.at)
     return RolloutStatus(
+        version=evaluation.version,
         target=target,
+        short_target=target[:SHORT_TARGET],
         phase=phase,
         because=records[target].halted_because if phase is RolloutPhase.HALTED else "",
         epoch=now.epoch,

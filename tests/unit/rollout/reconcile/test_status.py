@@ -25,6 +25,7 @@ from tests.unit.rollout.builders import (
     in_flight_node,
     instant,
     node,
+    with_status,
     without_driver,
 )
 from tests.unit.rollout.reconcile.builders import THIRD, evaluate, tally_of
@@ -57,6 +58,14 @@ def due(
 )
 def test_the_status_target_is_the_last_certain_one(changes: dict[str, Any], target: str) -> None:
     assert due(replace(open_pool(), **changes)).target == target
+
+
+def test_the_version_is_that_of_the_status_target() -> None:
+    pool = with_status(replace(open_pool(target=THIRD), version="580.1"), version="570.1")
+    status = due(pool)
+    assert (status.version, status.target, status.short_target) == ("580.1", THIRD, "target-t")
+    invalid = due(replace(pool, errors=("it is wrong",)))
+    assert (invalid.version, invalid.target) == ("570.1", THIRD)
 
 
 ALL_DONE = Counts(total=1, done=1)
