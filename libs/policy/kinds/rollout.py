@@ -42,7 +42,16 @@ _DESCRIPTIONS: FieldDescriptions = {
         ),
         "targets": About("All targets that are open, halted or last-good.", atomic=True),
         "counts": About("Counts of the pool's nodes by state.", atomic=True, stored=True),
+        "conditions": About("The conditions of the rollout.", keys=("type",)),
         "observed_generation": About("The generation of spec that the status refers to."),
+    },
+    rollout.RolloutCondition: {
+        "type": About("The type of the condition.", required=True),
+        "status": About("Whether the condition holds.", required=True),
+        "reason": About("The reason in one word.", required=True),
+        "last_transition_time": About("When status last changed.", required=True),
+        "message": About("The reason in a sentence.", stored=True),
+        "observed_generation": About("The generation of spec that the condition refers to."),
     },
     rollout.InFlight: {
         "node": About("The node's name.", required=True),

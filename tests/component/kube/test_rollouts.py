@@ -2,39 +2,20 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from libs.contracts.rollout import Counts, RolloutPhase, RolloutStatus
 from libs.kube.client import Kube
-from libs.policy.crds import crd_manifests
 from services.scheduler.resources import ROLLOUTS
+from tests.component.kube.rollouts import create_rollout, put_status
 from tests.component.kube.sandbox import Sandbox
 
-NAME = "rollouts.sluice.dev"
-TYPED = {"apiVersion": ROLLOUTS.api_version, "kind": ROLLOUTS.kind}
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 
 @pytest.fixture
 async def rollout(sandbox: Sandbox, kube: Kube) -> str:
-    """Create a Rollout without a status; return its name."""
-    await sandbox.install(crd_manifests()[NAME])
-    name = f"{sandbox.prefix}pool"
-    sandbox.delete_at_close(ROLLOUTS, name)
-    await kube.create(ROLLOUTS, {**TYPED, "metadata": {"name": name}})
-    return name
-
-
-async def put_status(kube: Kube, name: str, status: RolloutStatus) -> None:
-    """Write the status as the scheduler does."""
-    metadata = (await kube.get(ROLLOUTS, name)).metadata
-    body = {
-        **TYPED,
-        "metadata": {"name": name, "resourceVersion": metadata.resource_version},
-        "status": msgspec.to_builtins(status),
-    }
-    await kube.replace(ROLLOUTS, body, subresource="status")
+    return await create_rollout(sandbox, kube)
 
 
 async def columns(sandbox: Sandbox, name: str, *, wide: bool = False) -> dict[str, Any]:

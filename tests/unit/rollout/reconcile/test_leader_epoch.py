@@ -99,6 +99,7 @@ def test_a_pool_gets_its_rollout_before_anything_else() -> None:
         short_target=NEW[:SHORT_TARGET],
         epoch=EPOCH,
         counts=replace(write.status.counts, total=2),
+        conditions=write.status.conditions,
     )
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from libs.contracts.node import WaitCode
 from libs.contracts.rollout import Counts, InFlight, RolloutPhase, RolloutStatus, TargetRecord
 from libs.rollout.pool.contribution import contribution_of
-from libs.rollout.pool.evaluation import evaluate_pool, pool_block_reason, was_enabled
+from libs.rollout.pool.evaluation import evaluate_pool, was_enabled
 from libs.rollout.pool.status import is_open, is_worth_writing, rollout_status
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.node import NodeView
@@ -156,7 +156,7 @@ def test_a_pool_without_a_rollout_was_never_enabled() -> None:
 
 
 def test_a_foreign_operator_blocks_the_pool() -> None:
-    foreign = pool_block_reason(open_pool(), instant(foreign_operator="another is at work"))
+    foreign = evaluate(open_pool(), now=instant(foreign_operator="another is at work")).blocked_by
     assert foreign is not None
     assert (foreign.code, foreign.detail) == (WaitCode.FOREIGN_OPERATOR, "another is at work")
 
