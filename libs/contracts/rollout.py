@@ -14,6 +14,8 @@ VERSION = "v1alpha1"
 KIND = "Rollout"
 PLURAL = "rollouts"
 FINALIZER = "sluice.dev/open-rollout"
+SHORT_TARGET = 8
+"""How many digits of a target are shown to people."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -35,6 +37,8 @@ class RolloutPhase(OpenEnum):
     PROVEN = "Proven"
     HALTED = "Halted"
     COMPLETE = "Complete"
+    POLICY_DELETED = "PolicyDeleted"
+    """There is no policy any more: nothing starts, and nodes in flight finish."""
 
 
 class Release(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -97,10 +101,45 @@ class Counts(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel
     limit: Count = 0
 
 
+class ConditionType(OpenEnum):
+    """The conditions of a Rollout."""
+
+    COMPLETE = "Complete"
+    """Every node has the driver that its policy wants, or is skipped or excluded."""
+    HALTED = "Halted"
+    """The target failed as often as is allowed."""
+    PAUSED = "Paused"
+    """No node starts, for the reason named."""
+
+
+class ConditionStatus(OpenEnum):
+    """Whether a condition holds."""
+
+    TRUE = "True"
+    FALSE = "False"
+
+
+class RolloutCondition(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A Kubernetes condition, for `kubectl wait`."""
+
+    type: ConditionType
+    status: ConditionStatus
+    reason: str
+    last_transition_time: str
+    """When the status last changed."""
+    message: str = ""
+    observed_generation: Count = 0
+    """The generation of spec that the condition refers to."""
+
+
 class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The part that the scheduler writes; starts are granted here before any node changes."""
 
+    version: str = ""
+    """The version of the target's driver, for people: several targets can have the same."""
     target: str = ""
+    short_target: str = ""
+    """The first digits of the target, for people."""
     phase: RolloutPhase = RolloutPhase.PROVING
     because: str = ""
     epoch: Epoch = 0
@@ -114,4 +153,6 @@ class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename
     targets: dict[str, TargetRecord] = {}
     """All targets that are open, halted or last-good, by target."""
     counts: Counts = Counts()
+    conditions: tuple[RolloutCondition, ...] = ()
+    """One of each type."""
     observed_generation: Count = 0

@@ -221,7 +221,8 @@ class UpgradeEvents:
             done=status.counts.done,
             total=status.counts.total,
         )
-        text = _CREATED if old is None else _phase_text(change)
+        created = "Rollout created; its status shows the progress"
+        text = created if old is None else _phase_text(change)
         self._publisher.publish(
             change, id=f"rollout/{write.pool}/{revision}", message=f"{write.pool}: {text}"
         )
@@ -278,15 +279,13 @@ class UpgradeEvents:
         return f"{prefix}/{self._term}/{self._count}"
 
 
-_CREATED: Final = "Rollout created; its status shows the progress"
-
-
 def _phase_text(change: RolloutEvent) -> str:
     if not change.target:
         return "no driver is wanted on the nodes"
     texts = {
         RolloutPhase.PROVING: "must be validated on a few nodes before the others may start",
         RolloutPhase.PROVEN: "is proven; the others may start within the limits of the policy",
+        RolloutPhase.POLICY_DELETED: "stays on its nodes, because the policy was deleted",
         RolloutPhase.COMPLETE: f"is complete: on {change.done} of {change.total} nodes",
         RolloutPhase.HALTED: f"is halted until spec.release is set: {change.because}",
     }

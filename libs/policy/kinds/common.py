@@ -264,6 +264,8 @@ class Kind:
     rules: tuple[Rule, ...] = ()
     """Rules for the whole spec."""
     spec_required: bool = False
+    spec_stored: bool = False
+    """Whether the API server stores the defaults of spec in objects without a spec."""
     descriptions: FieldDescriptions | None = None
     """Field descriptions of structs that are declared elsewhere."""
 

@@ -12,7 +12,14 @@ from libs.policy.manifests import ParsedPolicy, parse_object
 from libs.policy.owners import NodeLabels
 from libs.policy.pools import Pool, assemble_pools
 from libs.policy.render.rendered import INSTALL_ANNOTATION, POOL_ANNOTATION, TARGET_ANNOTATION
-from libs.policy.variants import Variant, known_variant, labels_of_key, system_key, variant_key
+from libs.policy.variants import (
+    Variant,
+    image_path,
+    known_variant,
+    labels_of_key,
+    system_key,
+    variant_key,
+)
 from libs.policy.wanted import InstallMethod, WantedDriver
 from libs.rollout.views.pool import Build, PoolView, Readiness
 from services.scheduler.resources import DaemonSet
@@ -65,6 +72,8 @@ class DriverDaemonSets:
 
 OWN_LABELS: Final = frozenset({STATE_LABEL, DRIVER_LABEL})
 """Labels that the scheduler writes; policies cannot select by them."""
+
+_SHOWN_DIGEST: Final = len("sha256:") + 12
 
 Builds = dict[str, dict[str, Build]]
 """Builds by target, then by variant."""
@@ -203,12 +212,24 @@ def _pool_view(
         uid=pool.uid,
         # The target of a policy with errors cannot be trusted.
         target=(recorded or target) if pool.held else target,
+        version=driver_version(pool.driver),
         method=pool.driver.method,
         builds=builds,
         upgrade=pool.upgrade,
         strategy=pool.strategy,
         errors=tuple(str(finding) for finding in pool.held),
     )
+
+
+def driver_version(driver: WantedDriver) -> str:
+    """Return the version of a driver as people know it: of an image, its tag or digest."""
+    if driver.method is InstallMethod.PRE_INSTALLED:
+        return driver.method.value
+    if driver.version:
+        return driver.version
+    _, _, name = image_path(driver.image).rpartition("/")
+    path, _, digest = name.partition("@")
+    return digest[:_SHOWN_DIGEST] or path.partition(":")[2]
 
 
 def _with_builds_in_use(

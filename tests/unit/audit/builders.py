@@ -274,7 +274,8 @@ class JournalBuilder:
     ) -> None:
         before = self.objects.get(("Rollout", pool))
         after = copy.deepcopy(before or {"metadata": {"name": pool, "uid": f"uid-{pool}"}})
-        in_flight = after.setdefault("status", {}).setdefault("inFlight", {})
+        status: dict[str, Any] = after.setdefault("status", {})
+        in_flight: dict[str, Any] = status.setdefault("inFlight", {})
         in_flight.pop(uid, None)
         if entry is not None:
             in_flight[uid] = entry
