@@ -1,6 +1,7 @@
 """The audit of a journal that the simulated API server wrote, with its field ownership."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -100,10 +101,8 @@ class AuditedCluster:
         entry = {uid: InFlight(node=name, token=1, target=TARGET, since=self.sim.clock.now())}
         status = {"status": {"inFlight": msgspec.to_builtins(entry)}}
         typed = {"apiVersion": ROLLOUTS.api_version, "kind": ROLLOUTS.kind}
-        try:
+        with suppress(AlreadyExists):
             await self.scheduler.create(ROLLOUTS, {**typed, "metadata": {"name": POOL}})
-        except AlreadyExists:
-            pass
         rollout = await self.scheduler.get(ROLLOUTS, POOL)
         await self.scheduler.merge(
             ROLLOUTS, POOL, status, resource_version=rollout.metadata.resource_version,
