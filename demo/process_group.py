@@ -12,10 +12,11 @@ import msgspec
 from libs.testing.child_process import HOST, ChildProcess
 from libs.testing.errors import ServerFailed
 
-_LISTENING = "http server started"
+_LISTENING = "metrics server started"
 _READY = "phase=ready"
 _EXPORTING = "exporter started"
 _PORT = re.compile(rf"{_LISTENING}.*\bport=(\d+)")
+_PROBES = re.compile(r"probe server started.*\bport=(\d+)")
 _EXPORTER = re.compile(rf"{_EXPORTING}.*\bport=(\d+)")
 _START_SECONDS = 90.0
 """Seconds for a start, which needs one second of CPU time, on a busy machine."""
@@ -33,16 +34,21 @@ class ManagedProcess(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def metrics_url(self) -> str:
-        return self._url(_PORT)
+        return self._url(_PORT, "metrics")
+
+    @property
+    def livez_url(self) -> str:
+        """The liveness probe; empty until the process listens."""
+        return self._url(_PROBES, "livez")
 
     @property
     def exporter_url(self) -> str:
         """The metrics of a machine's GPUs; empty for other processes."""
-        return self._url(_EXPORTER)
+        return self._url(_EXPORTER, "metrics")
 
-    def _url(self, pattern: re.Pattern[str]) -> str:
+    def _url(self, pattern: re.Pattern[str], page: str) -> str:
         match = pattern.search(self.child.log)
-        return f"http://{HOST}:{match[1]}/metrics" if match else ""
+        return f"http://{HOST}:{match[1]}/{page}" if match else ""
 
 
 class ProcessGroup(AbstractAsyncContextManager["ProcessGroup"]):
@@ -70,9 +76,11 @@ class ProcessGroup(AbstractAsyncContextManager["ProcessGroup"]):
             raise problems[0]
 
     async def start(self, name: str, module: str, role: str, **overrides: str) -> ManagedProcess:
-        """Run `python -m module role` with settings, and wait until its HTTP server listens."""
+        """Run `python -m module role` with settings, and wait until it serves its metrics."""
         argv = (sys.executable, "-m", module, role)
-        settings = {"SLUICE_HTTP_HOST": HOST, "SLUICE_HTTP_PORT": "0", "SLUICE_LOG_FORMAT": "text"}
+        listening = {"METRICS_HOST": HOST, "METRICS_PORT": 0, "PROBES_HOST": HOST, "PROBES_PORT": 0}
+        settings = {f"SLUICE_{key}": str(value) for key, value in listening.items()}
+        settings["SLUICE_LOG_FORMAT"] = "text"
         settings |= {f"SLUICE_{key.upper()}": value for key, value in overrides.items()}
         process = await self._spawn(name, argv, {**self._environ, **settings})
         await process.child.wait_for_log(_LISTENING, within=_START_SECONDS)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from libs.audit import budget, foreign_fields, harm, leases, ops, proof, waits, write_counts
+from libs.audit import budget, foreign_fields, grants, harm, leases, ops, proof, waits, write_counts
 from libs.audit.case import AuditCase, AuditFinding, MissingSource, Violation
 from libs.audit.timeline import Timeline
 from libs.audit.waits import unaccounted
@@ -43,6 +43,7 @@ class _Check(NamedTuple):
 _CHECKS: Final = (
     _Check("I1", ("revisions",), budget.budget),
     _Check("I1", ("revisions",), budget.readiness),
+    _Check("I1", ("revisions",), grants.grants),
     _Check("I2", ("revisions",), leases.leases),
     _Check("I2", ("entries",), leases.orders),
     _Check("I2", ("entries",), leases.token_order),

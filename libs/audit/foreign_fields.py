@@ -145,8 +145,8 @@ class _NodeOwnership(msgspec.Struct):
     """Paths that we wrote last; of a node that was ours at the start, all of them."""
     record_lost: bool = False
     malformed_record: bool = False
-    reverts: dict[tuple[int, bool], list[int]] = {}
-    """Positions at which we reverted an edit, by token and whether the node was in flight."""
+    reverts: dict[int, list[int]] = {}
+    """By token the positions at which we reverted an edit."""
 
     @classmethod
     def at_start(cls, history: NodeHistory) -> "_NodeOwnership":
@@ -194,6 +194,7 @@ def _own_write(change: NodeChange, node: _NodeOwnership) -> Iterator[str]:
         yield f"we wrote it by {verb} instead of by an apply, which alone tracks owners"
     if change.before.request in _TAKEOVER_REQUESTS:
         node.record_lost = False
+        node.reverts.clear()  # the record that counted them is replaced
     elif node.record_lost:
         yield "we wrote to it although its record is lost and there is no adopt or forget request"
     for path, last in change.previous_writers.items():
@@ -223,7 +224,7 @@ def _field_problem(change: NodeChange, node: _NodeOwnership, path: str) -> str:
 
 def _revert_problem(change: NodeChange, node: _NodeOwnership) -> str:
     token = change.before.record.token if change.before.record else 0
-    positions = node.reverts.setdefault((token, change.before.upgrade is not None), [])
+    positions = node.reverts.setdefault(token, [])
     if change.position not in positions:  # one write may revert several edits
         positions.append(change.position)
     return "was reverted by us for the second time in one attempt" if len(positions) == 2 else ""

@@ -7,7 +7,7 @@ deletions have no revision of their own. The state before the journal is at posi
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -99,6 +99,13 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
     """The new object; None where it was deleted."""
 
 
+class Grant(NamedTuple):
+    """An entry in flight in a Rollout."""
+
+    token: int
+    target: str
+
+
 class RolloutWrite(msgspec.Struct, frozen=True, kw_only=True):
     """A write to a Rollout, with the part of the new object that the audit needs."""
 
@@ -109,6 +116,8 @@ class RolloutWrite(msgspec.Struct, frozen=True, kw_only=True):
     release: tuple[str, int]
     """The target that a person released from its halt, and the number of failures accepted."""
     base: int
+    grants: Mapping[str, Grant]
+    """The entries in flight in its status, by node uid."""
     targets: frozenset[str]
     """The targets in its status."""
     initial_records: Mapping[str, TargetRecord]
@@ -313,6 +322,10 @@ def _rollout_write(
         exists=bool(manifest),
         release=(release.get("target", ""), release.get("failures", 0)),
         base=status.get("base") or 0,
+        grants={
+            uid: Grant(as_map(entry).get("token", 0), as_map(entry).get("target", ""))
+            for uid, entry in as_map(status.get("inFlight")).items()
+        },
         targets=frozenset(targets),
         initial_records={} if revision else msgspec.convert(targets, dict[str, TargetRecord]),
         revision=revision,

@@ -1,8 +1,8 @@
 """I10: limits on our writes per node and attempt, in runs without injected faults.
 
-An attempt is everything under one token. The write that marks a node `upgrade-required` counts
-towards the attempt that follows; other writes without a lease are counted separately, with the
-same limit.
+An attempt is everything under one token (docs/states.md#words). Its writes under the lease, and
+those at rest afterwards, have the same limit each. The write that marks a node `upgrade-required`
+counts towards the attempt that follows.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """Connect a service to NATS from its settings.
 
-The service is not ready while the server is unreachable, and fails when the connection is closed
-for good.
+The service is not ready while the server is unreachable or a stream is not read, and fails when the
+connection is closed for good.
 """
 
 import math
@@ -57,5 +57,5 @@ async def connect_bus(
     except (BusError, ValueError) as error:
         raise Fatal(str(error)) from error
     service.run_forever("nats", bus.guard())
-    service.ready_when("nats", lambda: None if bus.link.is_up else f"{settings.url} is unreachable")
+    service.ready_when("nats", bus.unready_reason)
     return bus

@@ -10,13 +10,14 @@ from typing import NamedTuple
 import msgspec
 
 from libs.contracts.message import Bodies, Data, Message, OpenEnum, raw
+from libs.contracts.numbers import Epoch, Op, Token
 
 
 class Order(NamedTuple):
     """The order of an op among all ops of one node uid and component; later ops are greater."""
 
-    token: int
-    op: int
+    token: Token
+    op: Op
 
     def __str__(self) -> str:
         return f"{self.token}.{self.op}"
@@ -100,9 +101,9 @@ class Command(Message, frozen=True, kw_only=True):
     node: str
     node_uid: str
     boot_id: str
-    epoch: int
-    token: int
-    op: int
+    epoch: Epoch
+    token: Token
+    op: Op
     kind: CommandKind
     body: msgspec.Raw
     deadline: float

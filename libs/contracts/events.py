@@ -4,6 +4,7 @@ import msgspec
 
 from libs.contracts.message import Bodies, Data, Message, OpenEnum, raw
 from libs.contracts.node import WaitCode
+from libs.contracts.numbers import Count, Epoch, Op, Token
 
 
 class EventKind(OpenEnum):
@@ -29,7 +30,7 @@ class StepEvent(Data, frozen=True, kw_only=True):
     """A node changed its upgrade state."""
 
     pool: str
-    token: int
+    token: Token
     before: str
     after: str
     target: str = ""
@@ -54,10 +55,10 @@ class GrantEvent(Data, frozen=True, kw_only=True):
 
     pool: str
     target: str
-    epoch: int
+    epoch: Epoch
     nodes: tuple[str, ...]
-    limit: int = 0
-    unavailable: int = 0
+    limit: Count = 0
+    unavailable: Count = 0
 
 
 class RolloutEvent(Data, frozen=True, kw_only=True):
@@ -69,9 +70,9 @@ class RolloutEvent(Data, frozen=True, kw_only=True):
     after: str
     because: str = ""
     """Why the phase changed, or the field that a person set: `brake` or `release`."""
-    failed: int = 0
-    done: int = 0
-    total: int = 0
+    failed: Count = 0
+    done: Count = 0
+    total: Count = 0
 
 
 class EvictionEvent(Data, frozen=True, kw_only=True):
@@ -98,15 +99,15 @@ class LeaderEvent(Data, frozen=True, kw_only=True):
     """A new leader took over."""
 
     holder: str
-    epoch: int
+    epoch: Epoch
 
 
 class CommandEvent(Data, frozen=True, kw_only=True):
     """A command was started, finished or refused on the node."""
 
-    epoch: int
-    token: int
-    op: int
+    epoch: Epoch
+    token: Token
+    op: Op
     command: str
     phase: str
     outcome: str = ""
@@ -140,8 +141,8 @@ class OperandEvent(Data, frozen=True, kw_only=True):
 class EvidenceEvent(Data, frozen=True, kw_only=True):
     """A validation finished."""
 
-    token: int
-    op: int
+    token: Token
+    op: Op
     label: str
     passed: bool
     failed_step: str = ""

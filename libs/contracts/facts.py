@@ -3,6 +3,7 @@
 import msgspec
 
 from libs.contracts.message import Data
+from libs.contracts.numbers import Count, Integer
 
 
 class PciDevice(Data, frozen=True, kw_only=True):
@@ -15,8 +16,8 @@ class PciDevice(Data, frozen=True, kw_only=True):
     subsystem_vendor: str = ""
     subsystem_device: str = ""
     driver: str = ""
-    numa_node: int = -1
-    sriov_total_vfs: int = 0
+    numa_node: Integer = -1
+    sriov_total_vfs: Count = 0
     iommu_group: str = ""
 
 
@@ -45,9 +46,9 @@ class Cpu(Data, frozen=True, kw_only=True):
 
     architecture: str
     vendor: str = ""
-    family: int = 0
-    model: int = 0
-    count: int = 0
+    family: Count = 0
+    model: Count = 0
+    count: Count = 0
     multithreading: bool = False
     flags: tuple[str, ...] = ()
 
@@ -55,8 +56,8 @@ class Cpu(Data, frozen=True, kw_only=True):
 class Memory(Data, frozen=True, kw_only=True):
     """The memory of the machine."""
 
-    bytes: int
-    numa_nodes: int = 1
+    bytes: Count
+    numa_nodes: Count = 1
     swap: bool = False
 
 
@@ -65,21 +66,21 @@ class Mig(Data, frozen=True, kw_only=True):
 
     uuid: str
     profile: str
-    gpu_instance: int = 0
-    compute_instance: int = 0
-    memory_mib: int = 0
+    gpu_instance: Count = 0
+    compute_instance: Count = 0
+    memory_mib: Count = 0
 
 
 class Gpu(Data, frozen=True, kw_only=True):
     """One GPU, as NVML describes it."""
 
     uuid: str
-    index: int
-    minor: int
+    index: Count
+    minor: Integer
     pci: str
     name: str
-    memory_mib: int
-    compute_capability: tuple[int, int] = (0, 0)
+    memory_mib: Count
+    compute_capability: tuple[Count, Count] = (0, 0)
     mig_capable: bool = False
     mig_mode: bool = False
     migs: tuple[Mig, ...] = ()

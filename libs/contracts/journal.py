@@ -4,6 +4,7 @@ from typing import Any
 
 from libs.contracts.commands import Order
 from libs.contracts.message import Data, OpenEnum
+from libs.contracts.numbers import Count, Epoch, Op, Token
 from libs.contracts.reports import Result
 
 
@@ -21,12 +22,12 @@ class Verb(OpenEnum):
 class Revision(Data, frozen=True, kw_only=True):
     """One write request to the API server, successful or not."""
 
-    revision: int
+    revision: Count
     time: float
     user: str
     manager: str = ""
     verb: Verb
-    code: int
+    code: Count
     """The HTTP status. Failed requests, such as a 409, are recorded with no changes."""
     kind: str
     namespace: str = ""
@@ -52,9 +53,9 @@ class Entry(Data, frozen=True, kw_only=True):
     node_uid: str
     boot_id: str
     component: str
-    epoch: int
-    token: int
-    op: int
+    epoch: Epoch
+    token: Token
+    op: Op
     command: str
     phase: EntryPhase
     time: float

@@ -10,6 +10,8 @@ from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
+from libs.contracts.numbers import Count
+
 MAJOR = 1
 """The major version of the wire format, in every subject and message."""
 
@@ -45,7 +47,7 @@ class MalformedMessage(Exception):
 
 
 class _Version(msgspec.Struct):
-    v: int = MAJOR
+    v: Count = MAJOR
 
 
 M = TypeVar("M")

@@ -7,6 +7,7 @@ of the NVIDIA GPU Operator, which existing tools select by.
 from enum import StrEnum
 
 from libs.contracts.message import Message, OpenEnum
+from libs.contracts.numbers import Count, Epoch, Token
 from libs.contracts.reports import Evidence
 
 MANAGER = "sluice-scheduler"
@@ -57,7 +58,7 @@ class NodeLease(Message, frozen=True, kw_only=True):
 
     node_uid: str
     owner: LeaseOwner
-    token: int
+    token: Token
     since: float
 
 
@@ -86,8 +87,8 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     """The progress of a node. It holds everything that must survive a crash."""
 
     node_uid: str
-    epoch: int
-    token: int
+    epoch: Epoch
+    token: Token
     pool: str = ""
     operation: Operation | None = None
     target: str = ""
@@ -102,7 +103,7 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     started: bool = False
     """Whether the first irreversible step was taken: the driver label changed."""
     old_pod_uid: str = ""
-    attempt: int = 0
+    attempt: Count = 0
     cause: str = ""
     """Why the last attempt failed, or why this one was started."""
     outside: bool = False
@@ -123,8 +124,8 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     frozen_seconds: float = 0.0
     back_off_until: float = 0.0
     back_off_seconds: float = 0.0
-    edits: int = 0
-    """How many foreign edits were reverted in this attempt."""
+    edits: Count = 0
+    """How many foreign edits were reverted under this token."""
     revalidated: str = ""
     """The driver instance for which a failed node was validated again."""
     restarts: tuple[float, ...] = ()

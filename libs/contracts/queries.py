@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from libs.contracts.message import Data, Message, OpenEnum
 from libs.contracts.node import WaitCode
+from libs.contracts.numbers import Count, Epoch, Integer
 from libs.contracts.rollout import Counts
 
 
@@ -46,7 +47,7 @@ class PoolStatus(Data, frozen=True, kw_only=True):
     because: str = ""
     brake: str = ""
     counts: Counts = Counts()
-    waits: dict[str, int] = {}
+    waits: dict[str, Count] = {}
     """The number of waiting nodes by wait code."""
 
 
@@ -55,7 +56,7 @@ class StatusAnswer(Message, frozen=True, kw_only=True):
 
     at: float
     leader: str = ""
-    epoch: int = 0
+    epoch: Epoch = 0
     sources: dict[str, float] = {}
     """Seconds since each source was last known to be up to date."""
     pools: tuple[PoolStatus, ...] = ()
@@ -97,9 +98,9 @@ class PlanQuery(Message, frozen=True, kw_only=True):
     pool: str
     driver_version: str = ""
     max_unavailable: str = ""
-    max_parallel: int | None = None
+    max_parallel: Count | None = None
     finish_by: float | None = None
-    seed: int = 0
+    seed: Integer = 0
 
 
 class PlannedNode(Data, frozen=True, kw_only=True):
@@ -125,9 +126,9 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     makespan_p50: float | None = None
     makespan_p95: float | None = None
     gpu_hours_lost: float = 0.0
-    largest_loss: int = 0
+    largest_loss: Count = 0
     largest_loss_at: float = 0.0
-    needed_max_unavailable: int | None = None
+    needed_max_unavailable: Count | None = None
     remarks: tuple[str, ...] = ()
 
 

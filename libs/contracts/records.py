@@ -11,6 +11,7 @@ import msgspec
 
 from libs.contracts.events import Event
 from libs.contracts.journal import Entry, Revision
+from libs.contracts.numbers import Count
 
 
 class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,11 +24,11 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
     members: frozenset[str] | None = None
     """Node uids; None: every node whose record names the pool at any time."""
-    max_unavailable: int | str = "25%"
-    failure_threshold: int | str = "5%"
-    base: int | None = None
+    max_unavailable: Count | str = "25%"
+    failure_threshold: Count | str = "5%"
+    base: Count | None = None
     """None: the base in the status of the Rollout, or else the present number of nodes."""
-    accepted: Mapping[str, int] = {}
+    accepted: Mapping[str, Count] = {}
     """Accepted failures by target, for journals without Rollouts."""
     driverless: frozenset[str] = frozenset()
     """Node uids without a loaded driver, which no revision shows: those that should have one are

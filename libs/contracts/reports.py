@@ -9,6 +9,7 @@ import msgspec
 from libs.contracts.commands import Order
 from libs.contracts.facts import Facts
 from libs.contracts.message import Bodies, Data, Message, OpenEnum, raw
+from libs.contracts.numbers import Count, Epoch, Op, Token
 
 
 class StateKind(OpenEnum):
@@ -30,9 +31,9 @@ class StateKind(OpenEnum):
 class Progress(Data, frozen=True, kw_only=True):
     """A running op: its phase and what it waits for."""
 
-    epoch: int
-    token: int
-    op: int
+    epoch: Epoch
+    token: Token
+    op: Op
     command: str
     phase: str
     detail: str = ""
@@ -54,9 +55,9 @@ class Outcome(OpenEnum):
 class Result(Data, frozen=True, kw_only=True):
     """The final report of an op; exactly one per started op."""
 
-    epoch: int
-    token: int
-    op: int
+    epoch: Epoch
+    token: Token
+    op: Op
     command: str
     outcome: Outcome
     code: str = ""
@@ -90,9 +91,9 @@ class Refusal(Data, frozen=True, kw_only=True):
 
     code: RefusalCode
     message: str
-    epoch: int = 0
-    token: int = 0
-    op: int = 0
+    epoch: Epoch = 0
+    token: Token = 0
+    op: Op = 0
     check: str = ""
     command: str = ""
 
@@ -107,7 +108,7 @@ class Refusal(Data, frozen=True, kw_only=True):
 class Holder(Data, frozen=True, kw_only=True):
     """A process that has one of the GPU's device files open."""
 
-    pid: int
+    pid: Count
     comm: str = ""
     devices: tuple[str, ...] = ()
     pod_uid: str = ""
@@ -149,9 +150,9 @@ class ValidationStep(Data, frozen=True, kw_only=True):
 class Evidence(Data, frozen=True, kw_only=True):
     """The result of a validation, which applies exactly to the driver instance it names."""
 
-    epoch: int
-    token: int
-    op: int
+    epoch: Epoch
+    token: Token
+    op: Op
     passed: bool
     label: str
     node_uid: str
@@ -176,15 +177,15 @@ class PodUse(Data, frozen=True, kw_only=True):
     """A pod on this node that uses GPUs."""
 
     pod_uid: str
-    gpus: int = 0
-    processes: int = 0
+    gpus: Count = 0
+    processes: Count = 0
 
 
 class Usage(Data, frozen=True, kw_only=True):
     """The use of the node's GPUs by pods and host processes."""
 
     pods: tuple[PodUse, ...] = ()
-    host_processes: int = 0
+    host_processes: Count = 0
 
 
 StateBody = Facts | Progress | Result | Refusal | Holders | Preflight | Evidence | Usage
@@ -252,6 +253,6 @@ class Beat(Message, frozen=True, kw_only=True):
     release: str = ""
     """The component's version of Sluice."""
     knows: tuple[str, ...] = ()
-    epoch: int = 0
-    token: int = 0
-    op: int = 0
+    epoch: Epoch = 0
+    token: Token = 0
+    op: Op = 0

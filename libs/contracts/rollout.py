@@ -7,12 +7,15 @@ on the wire, as in Kubernetes.
 import msgspec
 
 from libs.contracts.message import OpenEnum
+from libs.contracts.numbers import Count, Epoch, Token
 
 GROUP = "sluice.dev"
 VERSION = "v1alpha1"
 KIND = "Rollout"
 PLURAL = "rollouts"
 FINALIZER = "sluice.dev/open-rollout"
+SHORT_TARGET = 8
+"""How many digits of a target are shown to people."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -34,13 +37,15 @@ class RolloutPhase(OpenEnum):
     PROVEN = "Proven"
     HALTED = "Halted"
     COMPLETE = "Complete"
+    POLICY_DELETED = "PolicyDeleted"
+    """There is no policy any more: nothing starts, and nodes in flight finish."""
 
 
 class Release(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A person's acceptance of failures of a target, which ends the target's halt."""
 
     target: str
-    failures: int
+    failures: Count
 
 
 class RolloutSpec(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -54,7 +59,7 @@ class InFlight(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     """A node whose upgrade was granted and has not ended."""
 
     node: str
-    token: int
+    token: Token
     target: str
     since: float
     """When the upgrade was granted."""
@@ -67,9 +72,9 @@ class InFlight(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="cam
 class TargetRecord(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The history of one target in a pool, kept until the target is proven and complete."""
 
-    threshold: int
+    threshold: Count
     """How many validated nodes prove the target, and how many failures halt it (T)."""
-    accepted: int = 0
+    accepted: Count = 0
     failed: tuple[str, ...] = ()
     """UIDs of nodes that were healthy and failed on the target. Never removed."""
     validated: tuple[str, ...] = ()
@@ -85,25 +90,60 @@ class TargetRecord(_Part, frozen=True, kw_only=True, omit_defaults=True, rename=
 class Counts(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Counts of the pool's nodes by state."""
 
-    total: int = 0
-    done: int = 0
-    in_flight: int = 0
-    failed: int = 0
-    skipped: int = 0
-    excluded: int = 0
-    waiting: int = 0
-    unavailable: int = 0
-    limit: int = 0
+    total: Count = 0
+    done: Count = 0
+    in_flight: Count = 0
+    failed: Count = 0
+    skipped: Count = 0
+    excluded: Count = 0
+    waiting: Count = 0
+    unavailable: Count = 0
+    limit: Count = 0
+
+
+class ConditionType(OpenEnum):
+    """The conditions of a Rollout."""
+
+    COMPLETE = "Complete"
+    """Every node has the driver that its policy wants, or is skipped or excluded."""
+    HALTED = "Halted"
+    """The target failed as often as is allowed."""
+    PAUSED = "Paused"
+    """No node starts, for the reason named."""
+
+
+class ConditionStatus(OpenEnum):
+    """Whether a condition holds."""
+
+    TRUE = "True"
+    FALSE = "False"
+
+
+class RolloutCondition(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A Kubernetes condition, for `kubectl wait`."""
+
+    type: ConditionType
+    status: ConditionStatus
+    reason: str
+    last_transition_time: str
+    """When the status last changed."""
+    message: str = ""
+    observed_generation: Count = 0
+    """The generation of spec that the condition refers to."""
 
 
 class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The part that the scheduler writes; starts are granted here before any node changes."""
 
+    version: str = ""
+    """The version of the target's driver, for people: several targets can have the same."""
     target: str = ""
+    short_target: str = ""
+    """The first digits of the target, for people."""
     phase: RolloutPhase = RolloutPhase.PROVING
     because: str = ""
-    epoch: int = 0
-    base: int = 0
+    epoch: Epoch = 0
+    base: Count = 0
     """The pool's number of nodes at the first grant, to which percentages refer."""
     last_good: str = ""
     frozen_since: float | None = None
@@ -113,4 +153,6 @@ class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename
     targets: dict[str, TargetRecord] = {}
     """All targets that are open, halted or last-good, by target."""
     counts: Counts = Counts()
-    observed_generation: int = 0
+    conditions: tuple[RolloutCondition, ...] = ()
+    """One of each type."""
+    observed_generation: Count = 0

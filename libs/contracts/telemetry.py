@@ -3,63 +3,64 @@
 import msgspec
 
 from libs.contracts.message import MAJOR, MalformedMessage, version_mismatch
+from libs.contracts.numbers import Count, Integer
 
 
 class GpuSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The metrics of one GPU at one time. Values that could not be read are None, never 0."""
 
     uuid: str
-    index: int
+    index: Count
     pci: str
-    sm_clock_mhz: int | None = None
-    memory_clock_mhz: int | None = None
-    memory_temperature_c: int | None = None
-    temperature_c: int | None = None
+    sm_clock_mhz: Integer | None = None
+    memory_clock_mhz: Integer | None = None
+    memory_temperature_c: Integer | None = None
+    temperature_c: Integer | None = None
     power_w: float | None = None
-    energy_mj: int | None = None
-    pcie_replays: int | None = None
-    gpu_utilization: int | None = None
-    memory_utilization: int | None = None
-    encoder_utilization: int | None = None
-    decoder_utilization: int | None = None
-    xid: int | None = None
-    framebuffer_free_mib: int | None = None
-    framebuffer_used_mib: int | None = None
-    framebuffer_reserved_mib: int | None = None
-    nvlink_mb_per_s: int | None = None
-    remapped_uncorrectable: int | None = None
-    remapped_correctable: int | None = None
-    remap_failure: int | None = None
+    energy_mj: Integer | None = None
+    pcie_replays: Integer | None = None
+    gpu_utilization: Integer | None = None
+    memory_utilization: Integer | None = None
+    encoder_utilization: Integer | None = None
+    decoder_utilization: Integer | None = None
+    xid: Integer | None = None
+    framebuffer_free_mib: Integer | None = None
+    framebuffer_used_mib: Integer | None = None
+    framebuffer_reserved_mib: Integer | None = None
+    nvlink_mb_per_s: Integer | None = None
+    remapped_uncorrectable: Integer | None = None
+    remapped_correctable: Integer | None = None
+    remap_failure: Integer | None = None
     graphics_active: float | None = None
     tensor_active: float | None = None
     dram_active: float | None = None
-    pcie_tx_bytes_per_s: int | None = None
-    pcie_rx_bytes_per_s: int | None = None
-    ecc_volatile_uncorrected: int | None = None
-    clock_reasons: int | None = None
+    pcie_tx_bytes_per_s: Integer | None = None
+    pcie_rx_bytes_per_s: Integer | None = None
+    ecc_volatile_uncorrected: Integer | None = None
+    clock_reasons: Integer | None = None
     pod_uid: str | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The metrics of all GPUs of a node at one time."""
 
-    v: int
+    v: Count
     node: str
     node_uid: str
     boot_id: str
     run: str
     """A random id of the agent's run, within which `seq` counts."""
-    seq: int
+    seq: Count
     at: float
     driver_version: str
     gpus: list[GpuSample]
     """Empty while there is no driver, or while the agent has released the GPUs on command."""
-    xids: int = 0
+    xids: Count = 0
     """Total Xid errors of all GPUs in this run; cumulative, so that lost batches lose none."""
 
 
 class _Head(msgspec.Struct, array_like=True):
-    v: int
+    v: Count
 
 
 _encoder = msgspec.msgpack.Encoder()

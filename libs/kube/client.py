@@ -18,6 +18,7 @@ from libs.kube.requests import (
     DEFAULT_TIMEOUT,
     JSON,
     decode,
+    kind_of,
     require_api_object,
     unknown_kind_errors,
 )
@@ -166,20 +167,26 @@ class Kube(ReadClient):
 
     async def delete(
         self,
-        resource: Resource[Any],
+        resource: Resource[V],
         name: str,
         *,
         uid: str,
         namespace: str = "",
         grace: int | None = None,
         within: float = DEFAULT_TIMEOUT,
-    ) -> None:
-        """Delete the object of that uid; raise `Conflict` if another has its name."""
+    ) -> V | None:
+        """Delete the object of that uid; raise `Conflict` if another has its name.
+
+        Return the object as it is now, or was last; None if the server answers without it.
+        """
         path = resource.path(namespace=namespace, name=name)
         with unknown_kind_errors(resource):
             body = _delete_options(uid=uid, grace=grace)
             answer = await self.request("DELETE", path, body=body, within=within)
-        require_api_object(answer, tried=f"DELETE {path}")
+        tried = f"DELETE {path}"
+        if kind_of(answer, tried=tried) != resource.kind:
+            return None
+        return decode(answer, resource.view, tried=tried)
 
     async def evict(
         self,

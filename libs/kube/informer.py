@@ -49,7 +49,7 @@ class Informer(Generic[V]):
 
     async def run(self) -> None:
         """Follow the kind until cancelled, starting when the server serves it."""
-        if self._resource.is_custom:
+        if self._resource.may_be_absent:
             while not await self._is_served():
                 await self._clock.sleep(jittered(SERVED_POLL_INTERVAL, self._random))
         self._following, self._absent_at = True, None
@@ -77,7 +77,7 @@ class Informer(Generic[V]):
         if await self.cache.verify_current(within=VERIFY_TIMEOUT):
             return ""
         # Deleting a definition deletes all its objects, so an empty cache may be an unserved kind.
-        if not len(self.cache) and self._resource.is_custom and not await self._is_served():
+        if not len(self.cache) and self._resource.may_be_absent and not await self._is_served():
             return self._problem
         return f"{self.name}: {self.cache.problem}"
 

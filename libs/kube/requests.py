@@ -155,7 +155,7 @@ class BaseClient:
             raise TimedOut(str(request), f"{why}; check the server and the network") from error
 
 
-class _Confirmation(msgspec.Struct, frozen=True):
+class _ApiObject(msgspec.Struct, frozen=True):
     kind: str
 
 
@@ -174,9 +174,14 @@ def decode(body: bytes, view: type[S], *, tried: str) -> S:
         ) from error
 
 
+def kind_of(body: bytes, *, tried: str) -> str:
+    """Return the kind of an API server's answer, which may be a Status."""
+    return decode(body, _ApiObject, tried=tried).kind
+
+
 def require_api_object(body: bytes, *, tried: str) -> None:
     """Raise `MalformedResponse` unless an API server wrote it; proxies answer 200 as well."""
-    decode(body, _Confirmation, tried=tried)
+    kind_of(body, tried=tried)
 
 
 @contextmanager

@@ -28,6 +28,8 @@ class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     namespaced: bool = True
     creatable: bool = True
     """False for kinds that an apply must never create."""
+    optional: bool = False
+    """Whether servers of older versions do not serve it."""
     view: type[V]
 
     @property
@@ -38,6 +40,11 @@ class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     def is_custom(self) -> bool:
         """Whether the kind needs a CustomResourceDefinition."""
         return "." in self.group and not self.group.endswith(".k8s.io")
+
+    @property
+    def may_be_absent(self) -> bool:
+        """Whether a server may not serve the kind."""
+        return self.optional or self.is_custom
 
     def path(self, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the path of an object, or of the collection without a name."""

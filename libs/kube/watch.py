@@ -1,8 +1,9 @@
 """The stream of a watch: its lines, its events, and a timeout for silence."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Iterable
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
@@ -45,11 +46,14 @@ class ErrorEvent(msgspec.Struct, frozen=True, tag_field="type", tag="ERROR"):
 WireEvent = AddedEvent[V] | ModifiedEvent[V] | DeletedEvent[V] | BookmarkEvent | ErrorEvent
 
 
+_REVISION: Final = re.compile(r"[0-9]{1,19}")
+
+
 def parse_revision(revision: str, *, tried: str) -> int:
     """Return the revision as a number; Kubernetes 1.35 guarantees that revisions are growing
     numbers.
     """
-    if not revision.isdecimal():
+    if not _REVISION.fullmatch(revision):
         raise MalformedResponse(tried, f"the revision {revision!r} is not a number")
     return int(revision)
 

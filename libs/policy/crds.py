@@ -53,6 +53,8 @@ def crd_schema(kind: Kind) -> Data:
     """Return the structural schema of a kind's objects."""
     spec = _object(kind.spec_shape)
     spec["description"] = "The wanted configuration."
+    if kind.spec_stored:
+        spec["default"] = {}
     if kind.rules:
         spec["x-kubernetes-validations"] = [_rule(rule) for rule in kind.rules]
     root: Data = {

@@ -77,10 +77,15 @@ _RESERVED_LABELS: Final = frozenset(
         "app.kubernetes.io/component",
         "app.kubernetes.io/managed-by",
         "app.kubernetes.io/part-of",
+        "app.kubernetes.io/version",
+        "helm.sh/chart",
         "nvidia.com/node.os-version",
         "nvidia.com/precompiled",
     )
 )
+"""Labels that Sluice sets itself, and those that a new version of a chart changes: a pod with them
+would be replaced.
+"""
 _RESERVED_PREFIX: Final = "sluice.dev/"
 _MODULE_TYPE: Final = "KERNEL_MODULE_TYPE"
 
@@ -97,12 +102,12 @@ class DriverIdentity(msgspec.Struct, frozen=True, kw_only=True):
     install_digest: str
 
 
-def driver_identity(pool_uid: str, driver: WantedDriver, variant: Variant) -> DriverIdentity:
+def driver_identity(pool: str, driver: WantedDriver, variant: Variant) -> DriverIdentity:
     target = target_digest(driver)
     return DriverIdentity(
         target=target,
         variant=variant,
-        label=driver_label(pool_uid, target, variant),
+        label=driver_label(pool, target, variant),
         install_digest=install_digest(driver, variant),
     )
 
@@ -113,9 +118,12 @@ def target_digest(driver: WantedDriver) -> str:
     return _digest("target", fields)
 
 
-def driver_label(pool_uid: str, target: str, variant: Variant) -> str:
-    """Return the value of the label `sluice.dev/driver`, which selects the driver's pods."""
-    return _digest("label", [pool_uid, target, msgspec.to_builtins(variant)])
+def driver_label(pool: str, target: str, variant: Variant) -> str:
+    """Return the value of the label `sluice.dev/driver`, which selects the driver's pods.
+
+    `pool` is the pool's key, not a uid: a policy that is created again keeps its drivers.
+    """
+    return _digest("label", [pool, target, msgspec.to_builtins(variant)])
 
 
 def install_digest(driver: WantedDriver, variant: Variant) -> str:

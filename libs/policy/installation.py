@@ -13,8 +13,8 @@ import msgspec
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Writer
 from libs.policy.render.rendered import MANAGED_BY
 
-DRIVER_ACCOUNT: Final = "nvidia-driver"
-"""The account of driver pods, named as in the GPU Operator. It has no permissions."""
+DRIVER_ACCOUNT: Final = "sluice-driver-container"
+"""The account of driver pods. It has no permissions."""
 
 
 def service_account_of(writer: Writer) -> str:
@@ -110,6 +110,7 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
         RbacRule(group="sluice.dev", resources=("rollouts",), verbs=("create", "patch")),
         RbacRule(group="sluice.dev", resources=("rollouts/status",), verbs=("update",)),
         RbacRule(group="", resources=("pods",), verbs=READ_VERBS),
+        RbacRule(group="resource.k8s.io", resources=("resourceclaims",), verbs=READ_VERBS),
         RbacRule(group="", resources=("pods/eviction",), verbs=("create",)),
         _namespace_rule("", ("pods",), ("delete",)),
         _namespace_rule("apps", ("daemonsets",), READ_VERBS),

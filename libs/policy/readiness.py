@@ -117,7 +117,7 @@ def _driver_labels(pool: Pool, variants: NodeVariants) -> Mapping[Variant, str]:
         return {}
     target = target_digest(pool.driver)
     return {
-        variant: driver_label(pool.uid, target, variant) for variant in variants.pools[pool.key]
+        variant: driver_label(pool.key, target, variant) for variant in variants.pools[pool.key]
     }
 
 

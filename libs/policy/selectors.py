@@ -13,7 +13,7 @@ _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _PART: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _KEY: Final = rf"(?:{_PART}(?:\.{_PART})*/)?{_NAME}"
 _VALUES: Final = rf"\( ?(?:{_NAME})?(?: ?, ?(?:{_NAME})?)* ?\)"
-_CONDITION: Final = rf" ?(?:=|==|!=) ?(?:{_NAME})?| (?:in|notin) ?{_VALUES}| ?[<>] ?[0-9]+"
+_CONDITION: Final = rf" ?(?:=|==|!=) ?(?:{_NAME})?| (?:in|notin) ?{_VALUES}| ?[<>] ?[0-9]{{1,18}}"
 _REQUIREMENT: Final = rf" ?(?:! ?{_KEY}|{_KEY}(?:{_CONDITION})?) ?"
 _SELECTOR: Final = re.compile(rf" ?|{_REQUIREMENT}(?:,{_REQUIREMENT})*", re.ASCII)
 
@@ -28,7 +28,7 @@ _Term = Callable[[Labels], bool]
 
 _SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^)]*)\)")
 _EQUALITY: Final = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<operator>==|=|!=)\s*(?P<value>\S*)")
-_COMPARISON: Final = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<operator>[<>])\s*(?P<value>[0-9]+)")
+_COMPARISON: Final = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<operator>[<>])\s*(?P<value>[0-9]{1,18})")
 _COMMA: Final = re.compile(r",(?![^(]*\))")
 
 

@@ -191,7 +191,7 @@ def is_occupied(node: NodeView) -> bool | None:
     """Whether modules are loaded or pods have GPUs; None: not reported."""
     if node.loaded is not None:
         return True
-    if node.pods is not None and any(pod.gpu for pod in node.pods):
+    if node.pods is not None and any(pod.gpu or pod.claims_unknown for pod in node.pods):
         return True
     if node.usage is not None and any(use.gpus for use in node.usage.pods):
         return True

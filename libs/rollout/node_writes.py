@@ -252,7 +252,6 @@ def unmark_required(node: NodeView, record: NodeRecord, target: str, now: Instan
         cause="",
         outside=False,
         attempt=0,
-        edits=0,
         back_off_until=0.0,
         back_off_seconds=0.0,
     )

@@ -143,6 +143,13 @@ def build_check(node: NodeView, pool: PoolView, build: Build | None) -> Prefligh
 
 def unevictable_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait | None:
     """Return the wait for GPU pods that may not be evicted: known without a check."""
+    unknown = [pod.display_name for pod in node.pods or () if pod.may_hold_gpus]
+    if unknown:
+        detail = (
+            "pods that may have GPUs by a resource claim that could not be read or has no"
+            f" devices yet: {first_few(unknown)}"
+        )
+        return wait(WaitCode.PREFLIGHT, detail, now)
     pods = [
         pod.display_name
         for pod in node.pods or ()

@@ -15,6 +15,7 @@ from libs.contracts.commands import Command, CommandBody, CommandKind, Idle, Ord
 from libs.contracts.identities import Writer
 from libs.contracts.message import raw
 from libs.contracts.node import NodeRecord
+from libs.contracts.numbers import next_number
 from libs.contracts.reports import Evidence, Progress, Refusal, RefusalCode, Result
 from libs.contracts.reports import Outcome as Ended
 from libs.rollout.decision import Step, WriteSlot
@@ -46,7 +47,7 @@ def next_order(component: Component, token: int) -> Order:
     orders = [component.highest_order]
     if component.slot is not None:
         orders.append(component.slot.order)
-    return Order(token, 1 + max((order.op for order in orders if order.token == token), default=0))
+    return Order(token, next_number(order.op for order in orders if order.token == token))
 
 
 def new_command(

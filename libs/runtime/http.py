@@ -15,6 +15,7 @@ from typing import Final, Self
 
 import msgspec
 
+from libs.runtime.clock import Clock
 from libs.runtime.fatal import fatal
 from libs.runtime.logs import logger
 from libs.runtime.values import Port
@@ -27,6 +28,7 @@ CONNECTION_SECONDS: Final = 10.0
 """How long a connection may last."""
 LINGER_SECONDS: Final = 1.0
 """How long a client may take to close its side after the response."""
+CACHE_SECONDS: Final = 1.0
 
 _log = logger()
 
@@ -44,6 +46,22 @@ class Page(msgspec.Struct, frozen=True):
     body: bytes
     status: int = 200
     content_type: str = TEXT
+
+
+class CachedPage:
+    """Render a page at most once in `CACHE_SECONDS`, however often it is requested."""
+
+    def __init__(self, render: Callable[[], Page], clock: Clock) -> None:
+        self._render = render
+        self._clock = clock
+        self._page: Page | None = None
+        self._rendered_at = 0.0
+
+    def __call__(self) -> Page:
+        now = self._clock.monotonic()
+        if self._page is None or now - self._rendered_at >= CACHE_SECONDS:
+            self._page, self._rendered_at = self._render(), now
+        return self._page
 
 
 class HttpServer:

@@ -22,7 +22,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from libs.runtime.clock import Clock, SystemClock
 from libs.runtime.env import Env, RandomIds
 from libs.runtime.fatal import Fatal
-from libs.runtime.http import HttpServer, HttpSettings, Page
+from libs.runtime.http import CachedPage, HttpServer, HttpSettings, Page
 from libs.runtime.logs import LogSettings, configure, logger
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service, ServicePhase
@@ -89,7 +89,10 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of every process; the settings of a service are a subclass."""
 
     log: LogSettings = LogSettings()
-    http: HttpSettings = HttpSettings()
+    metrics: HttpSettings = HttpSettings()
+    """Where `/metrics` is served."""
+    probes: HttpSettings = HttpSettings(port=8081)
+    """Where `/livez` and `/readyz` are served, which readers of metrics must not delay."""
     drain: Duration = Duration(25)
 
 
@@ -119,14 +122,19 @@ class LoopWatchdog:
 
 
 class Process(Generic[S]):
-    """What the services of one process share; `address` is where its HTTP server listens."""
+    """What the services of one process share.
+
+    `metrics_address` and `probes_address` are where its HTTP servers listen.
+    """
 
     def __init__(self, settings: S, *, env: Env, on_drain: Callable[[], None]) -> None:
         self.settings = settings
         self.env = env
-        self.address = (settings.http.host, settings.http.port)
+        self.metrics_address = (settings.metrics.host, settings.metrics.port)
+        self.probes_address = (settings.probes.host, settings.probes.port)
         self._on_drain = on_drain
         self._watchdog = LoopWatchdog(env.clock)
+        self._metrics_page = CachedPage(self._metrics, env.clock)
         self._services: list[Service] = []
         self._stop_reason = ""
         self._failure: Fatal | None = None
@@ -134,11 +142,16 @@ class Process(Generic[S]):
     async def run(self, services: "Mapping[str, Start[S]]") -> None:
         """Start all services and wait for their end; raise the first failure as `Fatal`."""
         self._services = [self._service(name) for name in services]
-        pages = {"/livez": self._livez, "/readyz": self._readyz, "/metrics": self._metrics}
+        probe_pages = {"/livez": self._livez, "/readyz": self._readyz}
         tasks = Tasks("process", failed=self._fail)
-        async with HttpServer(self.settings.http, pages) as http:
-            self.address = host, port = http.address
-            _log.info("http server started", host=host, port=port)
+        async with (
+            HttpServer(self.settings.probes, probe_pages) as probes,
+            HttpServer(self.settings.metrics, {"/metrics": self._metrics_page}) as metrics,
+        ):
+            self.probes_address = host, port = probes.address
+            _log.info("probe server started", host=host, port=port)
+            self.metrics_address = host, port = metrics.address
+            _log.info("metrics server started", host=host, port=port)
             tasks.forever("heartbeat", self._watchdog.run())
             try:
                 async with asyncio.TaskGroup() as group:

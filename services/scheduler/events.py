@@ -24,12 +24,10 @@ from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import RESOLVED_BY
 from services.scheduler.inputs import Inputs
-from services.scheduler.node_state import NodeStates
+from services.scheduler.node_state import FAILURES_UNTIL_REFUSED, NodeStates
 from services.scheduler.resources import ROLLOUTS, Rollout
 
 REASON: Final = "GPUDriverUpgrade"
-FAILURES_UNTIL_REFUSED: Final = 3
-"""Consecutive failures of a step after which its node waits with the code REFUSED."""
 NODES_PER_EVENT: Final = 50
 """Nodes in one event of a grant, so that it is never too large for the stream."""
 HISTORY_LENGTH: Final = 20
@@ -149,7 +147,7 @@ class UpgradeEvents:
         )
         self._publish(name, event, step.because, id=f"step/{write.uid}/{revision}")
 
-    def step_failed(self, name: str, step: Step, error: Exception) -> None:
+    def step_failed(self, name: str, step: Step, why: str) -> None:
         """Report a failed step that writes the Node."""
         write = next((action for action in step.actions if isinstance(action, WriteNode)), None)
         if write is not None:
@@ -158,11 +156,11 @@ class UpgradeEvents:
                 _node_reference(name, write.uid),
                 type="Warning",
                 reason=REASON,
-                message=f"Failed to update node state label to {state}, {error}",
+                message=f"Failed to update node state label to {state}, {why}",
                 group=f"failed {state}",
             )
 
-    def rollout_failed(self, write: WriteRollout, error: Exception) -> None:
+    def rollout_failed(self, write: WriteRollout, why: str) -> None:
         """Report a failed write of a Rollout, unless the Rollout does not exist yet."""
         if write.uid:
             reference = InvolvedObject(
@@ -171,7 +169,7 @@ class UpgradeEvents:
                 name=write.pool,
                 uid=write.uid,
             )
-            message = f"Failed to write the Rollout ({write.because}): {error}"
+            message = f"Failed to write the Rollout ({write.because}): {why}"
             self._kube_events.record(
                 reference, type="Warning", reason=REASON, message=message, group="failed"
             )
@@ -223,7 +221,8 @@ class UpgradeEvents:
             done=status.counts.done,
             total=status.counts.total,
         )
-        text = _CREATED if old is None else _phase_text(change)
+        created = "Rollout created; its status shows the progress"
+        text = created if old is None else _phase_text(change)
         self._publisher.publish(
             change, id=f"rollout/{write.pool}/{revision}", message=f"{write.pool}: {text}"
         )
@@ -280,15 +279,13 @@ class UpgradeEvents:
         return f"{prefix}/{self._term}/{self._count}"
 
 
-_CREATED: Final = "Rollout created; its status shows the progress"
-
-
 def _phase_text(change: RolloutEvent) -> str:
     if not change.target:
         return "no driver is wanted on the nodes"
     texts = {
         RolloutPhase.PROVING: "must be validated on a few nodes before the others may start",
         RolloutPhase.PROVEN: "is proven; the others may start within the limits of the policy",
+        RolloutPhase.POLICY_DELETED: "stays on its nodes, because the policy was deleted",
         RolloutPhase.COMPLETE: f"is complete: on {change.done} of {change.total} nodes",
         RolloutPhase.HALTED: f"is halted until spec.release is set: {change.because}",
     }

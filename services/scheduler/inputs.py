@@ -61,6 +61,8 @@ class Informers:
         self.leases = Informer(
             kube, LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}", **cluster_wide
         )
+        self.resource_claims = Informer(kube, resources.RESOURCE_CLAIMS, **cluster_wide)
+        """Not required: without them, only pods that name one are not known."""
         self._sources: Mapping[str, tuple[Informer[Any], ...]] = {
             "nodes": (self.nodes,),
             "pods": (self.driver_pods,),
@@ -165,7 +167,7 @@ class Inputs:
 
     def start(self, service: Service) -> None:
         """Start the tasks that run until the service stops."""
-        for informer in self.informers.all():
+        for informer in (*self.informers.all(), self.informers.resource_claims):
             service.run_forever(f"follow {informer.name}", informer.run())
         service.run_forever("events", self.kube_events.run())
         service.run_forever("publisher", self.publisher.run())

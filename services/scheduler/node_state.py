@@ -4,13 +4,17 @@ All of it may be lost: a new leader asks, evicts and waits anew.
 """
 
 from collections.abc import Collection
+from typing import Final
 
 import msgspec
 
 from libs.contracts.reports import Preflight
 from libs.rollout.decision import Wait
 from libs.rollout.views.machine import PreflightQuery
-from libs.runtime.clock import Backoff
+from services.scheduler.effects.retries import Retries
+
+FAILURES_UNTIL_REFUSED: Final = 3
+"""Consecutive failures of a request after which its node waits with the code REFUSED."""
 
 
 class PreflightRequest(msgspec.Struct, kw_only=True):
@@ -55,6 +59,11 @@ class PendingEviction(msgspec.Struct, kw_only=True):
     since: float
     by_force: bool = False
     refused: str = ""
+    """Why its disruption budget refuses the eviction."""
+    failures: int = 0
+    """Consecutive requests that failed otherwise."""
+    failed: str = ""
+    """The error of the last request, once several failed."""
 
 
 class NodeState(msgspec.Struct, kw_only=True):
@@ -62,11 +71,13 @@ class NodeState(msgspec.Struct, kw_only=True):
     writing: bool = False
     preflight: PreflightRequest | None = None
     evictions: dict[str, PendingEviction] = {}
+    deleted_pod_uid: str = ""
+    """The driver pod that was deleted last; the cache may not show it yet."""
     waiting: Wait | None = None
     failure: StepFailure | None = None
     unconfirmed: UnconfirmedWrite | None = None
-    backoff: Backoff | None = None
-    """The pauses after failed steps."""
+    retries: Retries | None = None
+    """Of the node's steps."""
 
     def record_failure(self, step: str, why: str, *, at: float) -> None:
         if self.failure is None or self.failure.step != step:
@@ -83,6 +94,8 @@ class NodeStates:
         self.writing_rollouts: set[str] = set()
         self.rollout_errors: dict[str, str] = {}
         """The error of the last attempt to write the Rollout, by pool."""
+        self.rollout_retries: dict[str, Retries] = {}
+        """Of the writes of the Rollout, by pool."""
 
     def state_of(self, name: str) -> NodeState:
         """Return the state of a node, to read or to change."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from libs.bus.queries import QueryHandlers
+from libs.contracts.numbers import parse_count
 from libs.contracts.queries import (
     PlanAnswer,
     PlanQuery,
@@ -143,10 +144,11 @@ class SchedulerQueries:
             target = target_digest(driver)
             builds = hypothetical_builds(pool, driver, sorted(variants - {""}))
         amount = query.max_unavailable
+        count = parse_count(amount)
         return PlanOptions(
             target=target,
             builds=builds,
-            max_unavailable=(int(amount) if amount.isdecimal() else amount) if amount else None,
+            max_unavailable=(amount or None) if count is None else count,
             max_parallel=query.max_parallel,
         )
 

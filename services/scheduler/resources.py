@@ -33,6 +33,8 @@ ANNOTATIONS: Final = frozenset(
 """The annotations of a Node that are kept."""
 
 GPU: Final = "nvidia.com/gpu"
+GPU_CLAIM_DRIVERS: Final = frozenset({"gpu.nvidia.com", "compute-domain.nvidia.com"})
+"""The drivers of resource claims whose devices keep the kernel modules in use."""
 
 _MANAGED_PATHS: Final[Mapping[NodeField, tuple[str, str]]] = {
     NodeField.STATE: ("f:labels", f"f:{keys.STATE_LABEL}"),
@@ -155,14 +157,74 @@ class Volume(views.View, frozen=True, kw_only=True):
     empty_dir: dict[str, Any] | None = None
 
 
+class PodClaim(views.View, frozen=True, kw_only=True):
+    """A resource claim of a pod: by name, or made from a template."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
 class PodSpec(views.PodSpec, frozen=True, kw_only=True):
     volumes: tuple[Volume, ...] = ()
     node_selector: dict[str, str] = {}
+    resource_claims: tuple[PodClaim, ...] = ()
+
+
+class PodStatus(views.PodStatus, frozen=True, kw_only=True):
+    resource_claim_statuses: tuple[PodClaim, ...] = ()
+    """The claims made from templates; without a name: none was needed."""
 
 
 class Pod(_Unmanaged, frozen=True, kw_only=True):
     spec: PodSpec = PodSpec()
-    status: views.PodStatus = views.PodStatus()
+    status: PodStatus = PodStatus()
+
+
+class DeviceResult(views.View, frozen=True, kw_only=True):
+    """A device that is allocated to a claim."""
+
+    driver: str = ""
+    admin_access: bool = False
+    """For monitoring: the device stays free for others."""
+
+
+class DeviceResults(views.View, frozen=True, kw_only=True):
+    results: tuple[DeviceResult, ...] = ()
+
+
+class ClaimAllocation(views.View, frozen=True, kw_only=True):
+    devices: DeviceResults = DeviceResults()
+
+
+class ClaimStatus(views.View, frozen=True, kw_only=True):
+    allocation: ClaimAllocation | None = None
+
+
+class ResourceClaim(views.Object, frozen=True, kw_only=True):
+    """Devices for pods, once they are allocated."""
+
+    status: ClaimStatus = ClaimStatus()
+
+    def __post_init__(self) -> None:
+        metadata = self.metadata
+        reduced = views.Metadata(
+            name=metadata.name,
+            namespace=intern(metadata.namespace),
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+        )
+        msgspec.structs.force_setattr(self, "metadata", reduced)
+
+    @property
+    def has_gpu(self) -> bool | None:
+        """Whether it has devices of our driver, other than for monitoring; None: not allocated."""
+        allocation = self.status.allocation
+        if allocation is None:
+            return None
+        return any(
+            result.driver in GPU_CLAIM_DRIVERS and not result.admin_access
+            for result in allocation.devices.results
+        )
 
 
 class DaemonSet(_Unmanaged, views.DaemonSet, frozen=True, kw_only=True):
@@ -176,6 +238,14 @@ class Rollout(_Unmanaged, frozen=True, kw_only=True):
 
 NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
 PODS: Final = Resource(plural="pods", kind="Pod", view=Pod)
+RESOURCE_CLAIMS: Final = Resource(
+    group="resource.k8s.io",
+    plural="resourceclaims",
+    kind="ResourceClaim",
+    optional=True,
+    view=ResourceClaim,
+)
+"""Served since Kubernetes 1.34."""
 DAEMON_SETS: Final = Resource(group="apps", plural="daemonsets", kind="DaemonSet", view=DaemonSet)
 ROLLOUTS: Final = Resource(
     group=rollout.GROUP,

@@ -80,6 +80,9 @@ MIN_WAIT: Final = 0.001
 """Minimum seconds between decisions, so that overdue timers cannot spin."""
 CONCURRENT_QUERIES: Final = 4
 
+PLAUSIBLE_LEAP: Final = 1_000_000
+"""How far an epoch in a Node may be above all that only schedulers write."""
+
 _log = logger()
 
 
@@ -115,11 +118,14 @@ async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: Pla
 
 
 def next_epoch(rollouts: Iterable[Rollout], nodes: Iterable[Node], *, in_slots: int) -> int:
-    """Return one above the highest epoch in Rollouts, Nodes and command slots."""
-    in_rollouts = (rollout.status.epoch for rollout in rollouts)
+    """Return one above the highest epoch in Rollouts, Nodes and command slots.
+
+    A kubelet may write the record of its own Node: no record can use up the epochs.
+    """
+    known = max([in_slots, *(rollout.status.epoch for rollout in rollouts)])
     records = (node.record for node in nodes)
     in_nodes = (record.epoch for record in records if isinstance(record, NodeRecord))
-    return 1 + max(in_slots, *in_rollouts, *in_nodes, 0)
+    return 1 + max([known, *(epoch for epoch in in_nodes if epoch <= known + PLAUSIBLE_LEAP)])
 
 
 @asynccontextmanager

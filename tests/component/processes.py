@@ -54,6 +54,9 @@ class CuttableTransport:
         self.writes = 0
         self.cut_after: int | None = None
         self.cut = asyncio.Event()
+        self.is_defect: Callable[[Request], bool] = lambda _request: False
+        """Which requests raise an error that no client of an API server foresees."""
+        self.defects = 0
 
     def __str__(self) -> str:
         return "a transport of a test"
@@ -62,6 +65,9 @@ class CuttableTransport:
     async def open(self, request: Request) -> AsyncGenerator[Response]:
         if self.cut.is_set():
             raise Unavailable(f"{request.method} {request.path}", "the process was killed")
+        if self.is_defect(request):
+            self.defects += 1
+            raise ArithmeticError("a defect of a test")
         self.writes += request.method != "GET" and "/leases" not in request.path
         if self.cut_after is not None and self.writes > self.cut_after:
             self.cut.set()

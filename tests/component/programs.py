@@ -24,8 +24,10 @@ from libs.testing.simulation import make_env
 
 NAMESPACE = "here"
 ENVIRON = {
-    "SLUICE_HTTP_HOST": "127.0.0.1",
-    "SLUICE_HTTP_PORT": "0",
+    "SLUICE_METRICS_HOST": "127.0.0.1",
+    "SLUICE_METRICS_PORT": "0",
+    "SLUICE_PROBES_HOST": "127.0.0.1",
+    "SLUICE_PROBES_PORT": "0",
     "SLUICE_LOG_FORMAT": "text",
     "SLUICE_NAMESPACE": NAMESPACE,
     "PYTHONDONTWRITEBYTECODE": "1",

@@ -172,7 +172,7 @@ async def test_operands_do_not_wait_for_the_bus_but_readiness_does(programs: Pro
 
     async def is_rendered() -> bool:
         page = await programs.kube.list_page(DAEMON_SETS, namespace=NAMESPACE)
-        return "nvidia-operator-validator" in {each.metadata.name for each in page.items}
+        return "sluice-validator-agent" in {each.metadata.name for each in page.items}
 
     await eventually(is_rendered, within=60, every=0.05)
     assert "driver-cluster is waiting for NATS" in child.log
@@ -199,7 +199,7 @@ async def test_evidence_of_a_validator_is_on_the_page_of_the_role(programs: Prog
     subject = subjects.State(cluster="default", node="a", component="validator", kind="evidence")
     async with programs.connect(Writer.VALIDATOR, node="a") as bus:
         await bus.store(STATE, str(subject), encode(report))
-    url = await address_of(role, "http server")
+    url = await address_of(role, "metrics server")
     sample = 'gpu_operator_node_driver_validation{node="a"} 1.0'
     async with aiohttp.ClientSession() as session:
 
@@ -219,7 +219,9 @@ async def test_a_telemetry_agent_without_a_driver_serves_pages_and_is_unready(
     agent = await programs.start_agent(
         "telemetry", host=machine.root, node="a", node_uid="uid-1", **exporter_settings
     )
-    exporter, process = [await address_of(agent, name) for name in ("exporter", "http server")]
+    exporter, metrics, probes = [
+        await address_of(agent, name) for name in ("exporter", "metrics server", "probe server")
+    ]
     async with aiohttp.ClientSession() as session:
 
         async def get(url: str) -> tuple[int, str, str]:
@@ -232,11 +234,11 @@ async def test_a_telemetry_agent_without_a_driver_serves_pages_and_is_unready(
         assert (await get(f"{exporter}/health"))[::2] == (200, "OK")
 
         async def is_unready() -> bool:
-            status, _, text = await get(f"{process}/readyz")
+            status, _, text = await get(f"{probes}/readyz")
             return status == 503 and "gpus: the GPUs of a real machine cannot be queried" in text
 
         await eventually(is_unready)
-        status, _, text = await get(f"{process}/metrics")
+        status, _, text = await get(f"{metrics}/metrics")
         assert status == 200
         families = {family.name for family in text_string_to_metric_families(text)}
         assert {"sluice_telemetry_sweeps", "sluice_telemetry_unsent_batches"} <= families

@@ -187,15 +187,15 @@ class World(Backends):
         self.agents.append(agent)
         return agent
 
-    async def kill_agents(self) -> None:
+    async def kill_agents(self, node: str = "") -> None:
+        """Kill the agents of a node, or of all."""
         for agent in self.agents:
-            await agent.kill()
+            if node in ("", agent.bus.identity.node):
+                await agent.kill()
 
     async def power_off(self, node: str) -> None:
         """Power off a machine, and with it its agents."""
-        for agent in self.agents:
-            if agent.bus.identity.node == node:
-                await agent.kill()
+        await self.kill_agents(node)
         self.machines[node].power_off()
 
     async def report(

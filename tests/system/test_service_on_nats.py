@@ -54,8 +54,10 @@ async def launch() -> AsyncIterator[Launch]:
             *(sys.executable, "-W", "error", "-m", "tests.system.example", "example"),
             cwd=Path(__file__).parents[2],
             env={
-                "SLUICE_HTTP_HOST": "127.0.0.1",
-                "SLUICE_HTTP_PORT": "0",
+                "SLUICE_METRICS_HOST": "127.0.0.1",
+                "SLUICE_METRICS_PORT": "0",
+                "SLUICE_PROBES_HOST": "127.0.0.1",
+                "SLUICE_PROBES_PORT": "0",
                 "SLUICE_LOG_FORMAT": "text",
                 "PYTHONDONTWRITEBYTECODE": "1",
                 **environ,

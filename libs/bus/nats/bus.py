@@ -21,6 +21,7 @@ class NatsBus(JetStream):
         super().__init__(connection)
         self._clock = env.clock
         self._random = env.random
+        self._consumers: set[StreamConsumer] = set()
 
     @property
     def identity(self) -> Identity:
@@ -33,6 +34,11 @@ class NatsBus(JetStream):
     async def guard(self) -> NoReturn:
         """Run until the connection is closed for good, then raise."""
         await self._connection.guard()
+
+    def unready_reason(self) -> str | None:
+        """Return why messages are not sent or not read, or None."""
+        behind = (consumer.behind_reason() for consumer in self._consumers)
+        return self._connection.unready_reason() or next(filter(None, behind), None)
 
     async def publish(self, subject: str, data: bytes) -> None:
         await self._connection.publish(subject, data)
@@ -57,7 +63,9 @@ class NatsBus(JetStream):
             pattern=pattern,
             follower=follower,
             start=start,
+            on_close=self._consumers.discard,
         )
+        self._consumers.add(consumer)
         await consumer.open()
         return consumer
 

@@ -165,6 +165,14 @@ class Connection:
             self.link.set(False)
             self._requests.fail_all("the connection was closed")
 
+    def unready_reason(self) -> str | None:
+        """Return why nothing is sent or received, or None."""
+        if not self.link.is_up:
+            return f"NATS at {self.url} is unreachable"
+        if not self._client.is_reading:
+            return f"nothing is read from NATS at {self.url}"
+        return None
+
     def fail(self, error: BaseException) -> None:
         """Make `guard` raise this error."""
         self._failure = self._failure or error

@@ -31,12 +31,16 @@ from libs.runtime.clock import Backoff, Clock
 from libs.runtime.tasks import wait_up_to
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from libs.bus.nats.pending import NatsSubscription
 
 log = logging.getLogger("sluice.bus")
 
 HEARTBEAT_SECONDS = 2.0
 MISSED_HEARTBEATS = 3
+BEHIND_SECONDS = 10.0
+"""How long a stream may be behind before the process is not ready: longer than a reconnect."""
 
 _ACK = f"{subjects.JS_ACK}."
 
@@ -63,6 +67,7 @@ class StreamConsumer:
         pattern: str,
         follower: Follower,
         start: StartFrom,
+        on_close: "Callable[[StreamConsumer], None]",
     ) -> None:
         self._connection = connection
         self._jetstream = jetstream
@@ -72,6 +77,7 @@ class StreamConsumer:
         self._pattern = pattern
         self._follower = follower
         self._start = start
+        self._on_close = on_close
         self._created = ""
         """When the stream was created; a different time means that it was recreated."""
         self._last = 0
@@ -79,6 +85,8 @@ class StreamConsumer:
         self._count = 0
         self._last_received = 0.0
         self._caught_up = False
+        self._behind_since: float | None = clock.monotonic()
+        """When the follower last had everything; None while it has."""
         self._broken = asyncio.Event()
         self._reconnected = asyncio.Event()
         self._consumer = ""
@@ -101,12 +109,21 @@ class StreamConsumer:
 
     async def close(self) -> None:
         """Stop following."""
+        self._on_close(self)
         unwatch, self._unwatch = self._unwatch, lambda: None
         unwatch()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._unsubscribe()
+
+    def behind_reason(self) -> str | None:
+        """Return why the follower lacks messages, or None if it was current a moment ago."""
+        since = self._behind_since
+        behind = 0.0 if since is None else self._clock.monotonic() - since
+        if behind < BEHIND_SECONDS:
+            return None
+        return f"stream {self._stream.name} has not been read for {behind:.0f} s"
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -115,6 +132,8 @@ class StreamConsumer:
     async def _run(self) -> None:
         while True:
             await self._until_broken()
+            if self._behind_since is None:
+                self._behind_since = self._clock.monotonic()
             self._follower.lost()
             await self._unsubscribe()
             while True:
@@ -263,4 +282,5 @@ class StreamConsumer:
 
     def _set_caught_up(self) -> None:
         self._caught_up = True
+        self._behind_since = None
         self._follower.caught_up()

@@ -161,6 +161,7 @@ def _delete_driver_pod(state: StageState, name: str, action: DeleteDriverPod) ->
     state.log(f"{name}: driver pod {action.pod.uid} is deleted")
     if machine is not None and pod is not None and pod.in_api and not pod.deleting:
         driver_pods.delete(state, machine, pod)
+    state.on_deletion_answer(name, action.pod.uid)
 
 
 # Slots.

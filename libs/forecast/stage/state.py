@@ -243,6 +243,9 @@ class StageState:
     def on_node_answer(self, name: str) -> None:
         """Observe an answer of the API server about a Node."""
 
+    def on_deletion_answer(self, name: str, uid: str) -> None:
+        """Observe that the API server has deleted a driver pod of that node."""
+
     def on_rollout_answer(self, key: str) -> None:
         """Observe an answer of the API server about a Rollout."""
 

@@ -129,8 +129,8 @@ class Daemonsets(PolicyStruct, frozen=True, kw_only=True):
         Labels,
         About(
             "Labels.",
-            effect="set on each DaemonSet and its pods, except reserved keys such as app and"
-            " app.kubernetes.io/part-of",
+            effect="set on each DaemonSet and its pods, except reserved keys such as app,"
+            " app.kubernetes.io/part-of and helm.sh/chart",
         ),
     ] = {}
     annotations: Annotated[

@@ -22,6 +22,9 @@ QUANTITY_PATTERN = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
+DURATION_PATTERN = (
+    r"^(0|(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?)$"
+)
 OUR_IMAGE = "one of Sluice's agents does this, with the image of the Sluice release"
 OUR_ARGUMENTS = "one of Sluice's agents does this, with its own arguments"
 OUR_NETWORK = "one of Sluice's agents does this, with its own network settings"
@@ -183,7 +186,8 @@ class ServiceMonitor(PolicyStruct, frozen=True, kw_only=True):
     enabled: Annotated[bool, About("Whether a ServiceMonitor is created.", unsupported=True)] = (
         False
     )
-    interval: Annotated[str, About("The scrape interval.")] = ""
+    interval: Annotated[str, About("The scrape interval.", pattern=DURATION_PATTERN)] = ""
+    scrape_timeout: Annotated[str, About("When a scrape times out.", pattern=DURATION_PATTERN)] = ""
     honor_labels: Annotated[bool, About("Whether labels of scraped metrics take precedence.")] = (
         False
     )
@@ -260,6 +264,8 @@ class Kind:
     rules: tuple[Rule, ...] = ()
     """Rules for the whole spec."""
     spec_required: bool = False
+    spec_stored: bool = False
+    """Whether the API server stores the defaults of spec in objects without a spec."""
     descriptions: FieldDescriptions | None = None
     """Field descriptions of structs that are declared elsewhere."""
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from libs.policy.kinds.common import ContainerSection, EnvVar, Probe
+from libs.policy.kinds.common import IMAGE_PATTERN, ContainerSection, EnvVar, Probe
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.shapes import About, PolicyStruct
 
@@ -27,7 +27,10 @@ class DriverManager(PolicyStruct, frozen=True, kw_only=True):
     repository: Annotated[
         str, About("Registry and path of its image.", no_effect_because=NO_MANAGER)
     ] = ""
-    image: Annotated[str, About("Its image's name.", no_effect_because=NO_MANAGER)] = ""
+    image: Annotated[
+        str,
+        About("Its image's name.", no_effect_because=NO_MANAGER, pattern=IMAGE_PATTERN),
+    ] = ""
     version: Annotated[str, About("Its image's tag or digest.", no_effect_because=NO_MANAGER)] = ""
     image_pull_policy: Annotated[
         str, About("When the kubelet pulls its image.", no_effect_because=NO_MANAGER)

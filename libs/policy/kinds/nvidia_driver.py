@@ -96,7 +96,9 @@ class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
     tolerations: Annotated[
         tuple[Toleration, ...], About("Tolerations of the pods.", effect="added to Sluice's own")
     ] = ()
-    labels: Annotated[Labels, About("Labels.", effect="set on the DaemonSets and pods")] = {}
+    labels: Annotated[
+        Labels, About("Labels.", effect="set on the DaemonSets and pods, except reserved keys")
+    ] = {}
     annotations: Annotated[
         Labels, About("Annotations.", effect="set on the DaemonSets and pods")
     ] = {}

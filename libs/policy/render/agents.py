@@ -27,7 +27,14 @@ from libs.policy.render.pods import (
     resource_fields,
     volume_mount,
 )
-from libs.policy.render.rendered import COMMON_LABELS, Operand, RenderedObject, RenderSettings
+from libs.policy.render.rendered import (
+    COMMON_LABELS,
+    MANAGED_BY,
+    MANAGED_BY_LABEL,
+    Operand,
+    RenderedObject,
+    RenderSettings,
+)
 from libs.policy.shapes import scaled_value
 from libs.policy.wanted import DEFAULT_PRIORITY_CLASS, Operands
 
@@ -51,7 +58,9 @@ class AgentDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
 
     component: Writer
     operand: Operand
+    name: str
     app: str
+    """The label of its pods, as in the GPU Operator: people and tools select by it."""
     selector: tuple[str, str]
     pod: Callable[[ClusterPolicy, Operands, RenderSettings], agent_pods.AgentPod]
 
@@ -60,6 +69,7 @@ AGENTS: Final = (
     AgentDaemonSet(
         component=Writer.DISCOVERY,
         operand=Operand.DISCOVERY,
+        name="sluice-discovery-agent",
         app="gpu-feature-discovery",
         selector=("kubernetes.io/os", "linux"),
         pod=agent_pods.discovery,
@@ -67,6 +77,7 @@ AGENTS: Final = (
     AgentDaemonSet(
         component=Writer.DRIVER,
         operand=Operand.TOOLKIT,
+        name="sluice-driver-agent",
         app="nvidia-container-toolkit-daemonset",
         selector=("nvidia.com/gpu.present", "true"),
         pod=agent_pods.driver_agent,
@@ -74,6 +85,7 @@ AGENTS: Final = (
     AgentDaemonSet(
         component=Writer.PLUGIN,
         operand=Operand.DEVICE_PLUGIN,
+        name="sluice-device-plugin",
         app="nvidia-device-plugin-daemonset",
         selector=("nvidia.com/gpu.deploy.device-plugin", "true"),
         pod=agent_pods.device_plugin,
@@ -81,6 +93,7 @@ AGENTS: Final = (
     AgentDaemonSet(
         component=Writer.VALIDATOR,
         operand=Operand.VALIDATION,
+        name="sluice-validator-agent",
         app="nvidia-operator-validator",
         selector=("nvidia.com/gpu.deploy.operator-validator", "true"),
         pod=agent_pods.validator,
@@ -88,6 +101,7 @@ AGENTS: Final = (
     AgentDaemonSet(
         component=Writer.TELEMETRY,
         operand=Operand.TELEMETRY,
+        name="sluice-telemetry-agent",
         app="nvidia-dcgm-exporter",
         selector=("nvidia.com/gpu.deploy.dcgm-exporter", "true"),
         pod=agent_pods.telemetry,
@@ -113,7 +127,7 @@ def _daemon_set(
     labels = {**user_labels(common.labels), **COMMON_LABELS, "app": agent.app}
     annotations = user_annotations(common.annotations)
     metadata = {
-        "name": agent.app,
+        "name": agent.name,
         "namespace": settings.namespace,
         "labels": labels,
         "annotations": annotations,
@@ -124,7 +138,7 @@ def _daemon_set(
         "kind": "DaemonSet",
         "metadata": drop_empty(metadata),
         "spec": {
-            "selector": {"matchLabels": {"app": agent.app}},
+            "selector": {"matchLabels": {"app": agent.app, MANAGED_BY_LABEL: MANAGED_BY}},
             "updateStrategy": _strategy(common),
             "template": {"metadata": drop_empty(pod), "spec": _pod(agent, parts, common, settings)},
         },

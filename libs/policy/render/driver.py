@@ -33,6 +33,7 @@ from libs.policy.variants import Variant, variant_image
 from libs.policy.wanted import WantedDriver
 
 APP: Final = "nvidia-driver-daemonset"
+"""The label of driver pods, as in the GPU Operator: people and tools select by it."""
 
 ConfigMaps = Mapping[str, Collection[str]]
 """Keys of the ConfigMaps in the operands' namespace, by ConfigMap name."""
@@ -79,7 +80,7 @@ mv {READY_FILE}.new {READY_FILE}
 
 def daemon_set_name(label: str) -> str:
     """Return the name of the DaemonSet for a driver label value."""
-    return f"{APP}-{label}"
+    return f"sluice-driver-{label}"
 
 
 def render_driver(
@@ -87,7 +88,7 @@ def render_driver(
 ) -> RenderedObject | RenderFailure:
     """Render the DaemonSet, or return why it cannot be rendered."""
     driver = normalize(pool.driver)
-    identity = driver_identity(pool.uid, pool.driver, variant)
+    identity = driver_identity(pool.key, pool.driver, variant)
     images = _images(pool, driver, variant)
     files = _config_files(pool, driver, variant, config_maps)
     if isinstance(images, Finding):

@@ -29,7 +29,7 @@ _ORDER: Final = {operand: index for index, operand in enumerate(Operand)}
 _DEFAULT_POLICY: Final = ClusterPolicy(
     spec=ClusterPolicySpec(mig=MigSection(strategy=MigStrategy.SINGLE))
 )
-"""The settings of agents without a ClusterPolicy."""
+"""The settings of agents of a GPUClusterPolicy."""
 
 
 def render_operands(
@@ -60,9 +60,12 @@ def render_operands(
 
 
 def _is_held(pools: Pools) -> bool:
-    """Report whether the cluster-wide policy has errors."""
+    """Report whether the cluster-wide policy is missing or has errors.
+
+    It may have been deleted by mistake, so its operands stay as it rendered them.
+    """
     if pools.cluster is None:
-        return False
+        return True
     is_gpu_policy = isinstance(pools.cluster, GpuClusterPolicy)
     kind = (GPU_CLUSTER_POLICY if is_gpu_policy else CLUSTER_POLICY).name
     key = (kind, pools.cluster.metadata.name)

@@ -42,7 +42,7 @@ CREATE: Final = "DirectoryOrCreate"
 GATE_DIR: Final = "/run/sluice/gate"
 MODULE_CONFIG: Final = "kernel-module-config"
 SCRIPT: Final = "/usr/local/bin/startup-probe.sh"
-SCRIPT_CONFIG_MAP: Final = "nvidia-driver-startup-probe"
+SCRIPT_CONFIG_MAP: Final = "sluice-driver-startup-probe"
 READY_FILE: Final = "/run/nvidia/validations/.driver-ctr-ready"
 DAEMONS_FILE: Final = "/run/nvidia/validations/.driver-daemons-status"
 

@@ -11,8 +11,10 @@ from libs.policy.kinds.common import EnvVar
 from libs.policy.wanted import DEFAULT_PULL_POLICY
 
 MANAGED_BY = "sluice"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+"""In the selector of every agent: pods of a GPU Operator bear the same `app` label."""
 COMMON_LABELS = {
-    "app.kubernetes.io/managed-by": MANAGED_BY,
+    MANAGED_BY_LABEL: MANAGED_BY,
     "app.kubernetes.io/part-of": "gpu-operator",
 }
 """Labels of every rendered object; scripts select operands by `part-of`."""
@@ -65,8 +67,8 @@ class RenderResult(msgspec.Struct, frozen=True, kw_only=True):
     """Sorted by operand, kind and name."""
     failures: tuple[RenderFailure, ...] = ()
     cluster_operands_held: bool = False
-    """Whether the cluster-wide policy has errors. Then operands without a pool are not rendered,
-    and existing ones must stay unchanged.
+    """Whether the cluster-wide policy is missing or has errors. Then operands without a pool are
+    not rendered, and existing ones must stay unchanged.
     """
 
 

@@ -38,10 +38,12 @@ class _Pods(msgspec.Struct, frozen=True):
     """They would be created again at once."""
     operands: tuple[WorkloadPod, ...]
     """They leave when their operand is paused."""
+    unknown: tuple[WorkloadPod, ...]
+    """They may have GPUs by a resource claim that is not known yet."""
 
     @property
     def is_empty(self) -> bool:
-        return not (self.evicted or self.forced or self.stuck or self.operands)
+        return not (self.evicted or self.forced or self.stuck or self.operands or self.unknown)
 
 
 def restore_cordon(f: InFlightNode) -> Step | None:
@@ -85,9 +87,12 @@ def _classified(f: InFlightNode, pods: Iterable[WorkloadPod]) -> _Pods:
     forced: list[WorkloadPod] = []
     stuck: list[WorkloadPod] = []
     operands: list[WorkloadPod] = []
+    unknown: list[WorkloadPod] = []
     for pod in pods:
         if pod.exemption is EvictionExemption.OPERAND:
             operands.append(pod)
+        elif pod.may_hold_gpus and not (drain.enable and pod.drained):
+            unknown.append(pod)
         elif pod.gpu and pod.exemption in (EvictionExemption.DAEMON_SET, EvictionExemption.MIRROR):
             stuck.append(pod)
         elif pod.exemption is EvictionExemption.NONE and (pod.gpu or (draining and pod.drained)):
@@ -97,7 +102,7 @@ def _classified(f: InFlightNode, pods: Iterable[WorkloadPod]) -> _Pods:
                 evicted.append(pod)
             elif not by_drain:
                 forced.append(pod)
-    return _Pods(tuple(evicted), tuple(forced), tuple(stuck), tuple(operands))
+    return _Pods(tuple(evicted), tuple(forced), tuple(stuck), tuple(operands), tuple(unknown))
 
 
 def _is_drained(pod: WorkloadPod) -> bool:
@@ -126,20 +131,18 @@ def _evict(
 
 
 def _wait(f: InFlightNode, pods: _Pods, until: float | None = None) -> Wait:
-    refused = [
-        f"{pod.display_name}: {eviction.refused}"
+    evictions = [
+        (pod.display_name, eviction)
         for eviction in f.node.evictions
         for pod in pods.evicted
-        if eviction.uid == pod.uid and eviction.refused
+        if eviction.uid == pod.uid
     ]
-    if refused:
-        return state_wait(
-            f,
-            WaitCode.PDB,
-            f"eviction refused by a disruption budget: {first_few(refused)}",
-            until=until,
-        )
-    if pods.evicted or pods.forced or pods.stuck:
+    if refused := [f"{name}: {each.refused}" for name, each in evictions if each.refused]:
+        detail = f"eviction refused by a disruption budget: {first_few(refused)}"
+        return state_wait(f, WaitCode.PDB, detail, until=until)
+    if failed := [f"{name}: {each.failed}" for name, each in evictions if each.failed]:
+        return state_wait(f, WaitCode.REFUSED, f"evictions fail: {first_few(failed)}", until=until)
+    if pods.evicted or pods.forced or pods.stuck or pods.unknown:
         return state_wait(
             f, WaitCode.EVICTION, f"waiting for pods to leave: {_describe(pods)}", until=until
         )
@@ -160,7 +163,8 @@ def _describe(pods: _Pods) -> str:
     forced = [f"{pod.display_name} ({_obstacle(pod)})" for pod in pods.forced]
     stuck = [f"{pod.display_name} ({pod.exemption.value} pod with GPUs)" for pod in pods.stuck]
     operands = [pod.display_name for pod in pods.operands]
-    return first_few([*evicted, *forced, *stuck, *operands])
+    unknown = [f"{pod.display_name} (its resource claims are not known)" for pod in pods.unknown]
+    return first_few([*evicted, *forced, *stuck, *operands, *unknown])
 
 
 def _obstacle(pod: WorkloadPod) -> str:

@@ -50,6 +50,7 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
         state=UpgradeState.UPGRADE_DONE,
         since=f.now.at,
         boot_id=f.node.boot_id,
+        edits=f.record.edits,
         restarts=f.record.restarts,
         evidence=evidence,
     )

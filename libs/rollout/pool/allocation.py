@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts.node import NodeLease, NodeRecord, Operation, WaitCode
+from libs.contracts.numbers import next_number
 from libs.contracts.rollout import InFlight, TargetRecord
 from libs.rollout.decision import AskPreflight, Candidate, Step, Wait
 from libs.rollout.limits import Freshness
@@ -318,7 +319,7 @@ class _Grants(msgspec.Struct, frozen=True):
 
 def next_token(node: NodeView) -> int:
     """Return one more than the highest token that the node or any of its agents has."""
-    tokens = [0]
+    tokens: list[int] = []
     if isinstance(node.record, NodeRecord):
         tokens.append(node.record.token)
     if isinstance(node.lease, NodeLease):
@@ -327,4 +328,4 @@ def next_token(node: NodeView) -> int:
         tokens.append(component.highest_order.token)
         if component.slot is not None and component.slot.node_uid == node.uid:
             tokens.append(component.slot.token)
-    return 1 + max(tokens)
+    return next_number(tokens)

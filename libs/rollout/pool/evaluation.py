@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
 from libs.contracts.rollout import (
     Brake,
     InFlight,
@@ -22,6 +21,7 @@ from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.shapes import scaled_value
 from libs.rollout.limits import stale_source
 from libs.rollout.pool import harm
+from libs.rollout.pool.conditions import Pause, pool_pause, spec_of
 from libs.rollout.pool.contribution import NodeContribution
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
@@ -34,9 +34,12 @@ EMPTY_STATUS: Final = RolloutStatus()
 class PoolEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     stored: RolloutStatus
     spec: RolloutSpec
-    blocked_by: BlockReason | None
+    pause: Pause | None
+    """Why nothing starts at all."""
     target: str
     """The target that the status names: the policy's, unless it is not to be rolled out."""
+    version: str
+    """The version of its driver."""
     base: int
     """0: it is set with the next grant."""
     limit: int
@@ -49,6 +52,10 @@ class PoolEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     held_back: frozenset[str] = frozenset()
     """Uids that must not begin now."""
     constraints: PoolConstraints
+
+    @property
+    def blocked_by(self) -> BlockReason | None:
+        return None if self.pause is None else self.pause.block
 
     def record(self, pool: PoolView, target: str, present: int) -> TargetRecord:
         """Return the record of a target; a new one as its first grant would create it."""
@@ -73,15 +80,16 @@ def evaluate_pool(
     halted = {
         target: record.halted_because for target, record in records.items() if record.halted_because
     }
-    blocked_by = pool_block_reason(pool, now)
+    pause = pool_pause(pool, tally, now)
     is_enabled = was_enabled(pool)
     is_wanted = is_enabled and pool.target and not (pool.gone or pool.errors)
     frozen = spec.brake is Brake.FREEZE or stored.frozen_since is not None
     evaluation = PoolEvaluation(
         stored=stored,
         spec=spec,
-        blocked_by=blocked_by,
+        pause=pause,
         target=pool.target if is_wanted else stored.target,
+        version=pool.version if is_wanted else stored.version,
         base=base,
         limit=limit,
         records=records,
@@ -91,7 +99,7 @@ def evaluate_pool(
             leading=leading,
             may_mark_required=is_enabled
             and not (pool.gone or pool.errors or now.visibility.foreign_operator),
-            paused="" if blocked_by is None else blocked_by.detail,
+            paused="" if pause is None else pause.block.detail,
             frozen=frozen,
             frozen_seconds=_frozen_seconds(stored, now.at),
             in_flight=stored.in_flight,
@@ -283,26 +291,8 @@ def unavailable_limit(upgrade: UpgradePolicy, *, base: int, present: int) -> int
     return max(1, scaled_value(maximum, min(base, present) if base else present))
 
 
-def pool_block_reason(pool: PoolView, now: Instant) -> BlockReason | None:
-    if pool.gone:
-        return BlockReason(WaitCode.POLICY_GONE, f"the policy of pool {pool.key} was deleted")
-    if now.visibility.foreign_operator:
-        return BlockReason(WaitCode.FOREIGN_OPERATOR, now.visibility.foreign_operator)
-    if spec_of(pool).brake is Brake.PAUSE:
-        return BlockReason(WaitCode.PAUSED, f"Rollout {pool.key} is paused (spec.brake: Pause)")
-    if not pool.upgrade.auto_upgrade:
-        return BlockReason(WaitCode.PAUSED, "autoUpgrade is off in the policy")
-    if pool.errors:
-        return BlockReason(WaitCode.PAUSED, "; ".join(pool.errors), "the author of the policy")
-    return None
-
-
 def stored_status(pool: PoolView) -> RolloutStatus:
     return EMPTY_STATUS if pool.rollout is None else pool.rollout.status
-
-
-def spec_of(pool: PoolView) -> RolloutSpec:
-    return RolloutSpec() if pool.rollout is None else pool.rollout.spec
 
 
 def was_enabled(pool: PoolView) -> bool:

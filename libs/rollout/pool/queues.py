@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 from libs.contracts.node import Operation, WaitCode
+from libs.contracts.numbers import parse_count
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.node_writes import NON_DISRUPTIVE, current_record
 from libs.rollout.pool.contribution import NodeContribution
@@ -55,7 +56,7 @@ def rank(node: NodeView, candidate: Candidate) -> Rank:
 
 @lru_cache(maxsize=256)
 def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) if part.isdecimal() else 0 for part in text.split("."))
+    return tuple(parse_count(part) or 0 for part in text.split("."))
 
 
 _T = TypeVar("_T", Rank, tuple[float, str])

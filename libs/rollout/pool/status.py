@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from libs.contracts.rollout import (
+    SHORT_TARGET,
     Brake,
     Counts,
     InFlight,
@@ -16,6 +17,7 @@ from libs.rollout.decision import WriteRollout
 from libs.rollout.limits import stale_source
 from libs.rollout.pool import harm
 from libs.rollout.pool.allocation import Allocation
+from libs.rollout.pool.conditions import is_rebuilt, rollout_conditions
 from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
@@ -37,7 +39,7 @@ def rollout_write(
         if pool.gone or stale_source(now):
             return None
         status = rollout_status(pool, tally, evaluation, granted={}, counts=counts, now=now)
-        was_lost = tally.managed_count > 0
+        was_lost = is_rebuilt(pool, tally)
         return WriteRollout(
             pool=pool.key,
             status=status,
@@ -93,15 +95,18 @@ def rollout_status(
     )
     target = evaluation.target
     complete = not in_flight and counts.done + counts.skipped + counts.excluded == counts.total
-    phase = RolloutPhase.COMPLETE if complete else _open_phase(records.get(target))
+    phase = _phase(pool, records.get(target), complete=complete)
     last_good = evaluation.constraints.last_good
+    because = records[target].halted_because if phase is RolloutPhase.HALTED else ""
     since, seconds = _frozen(evaluation, now.at)
     return RolloutStatus(
+        version=evaluation.version,
         target=target,
+        short_target=target[:SHORT_TARGET],
         phase=phase,
-        because=records[target].halted_because if phase is RolloutPhase.HALTED else "",
+        because=because,
         epoch=now.epoch,
-        base=_base(tally, evaluation, in_flight, complete=complete),
+        base=_base(tally, evaluation, in_flight, phase),
         last_good=last_good,
         frozen_since=since,
         frozen_seconds=seconds,
@@ -113,6 +118,7 @@ def rollout_status(
             unavailable=len(tally.unavailable),
             limit=evaluation.limit,
         ),
+        conditions=rollout_conditions(pool, evaluation.pause, phase, because, now),
         observed_generation=pool.rollout.generation if pool.rollout is not None else 0,
     )
 
@@ -158,7 +164,11 @@ def _records(
     }
 
 
-def _open_phase(record: TargetRecord | None) -> RolloutPhase:
+def _phase(pool: PoolView, record: TargetRecord | None, *, complete: bool) -> RolloutPhase:
+    if pool.gone:
+        return RolloutPhase.POLICY_DELETED
+    if complete:
+        return RolloutPhase.COMPLETE
     if record is None:
         return RolloutPhase.PROVING
     if record.halted_because:
@@ -170,11 +180,10 @@ def _base(
     tally: PoolTally,
     evaluation: PoolEvaluation,
     in_flight: Mapping[str, InFlight],
-    *,
-    complete: bool,
+    phase: RolloutPhase,
 ) -> int:
     """Set the base with the first grant; a joined node counts once it was done."""
-    if complete:
+    if phase is RolloutPhase.COMPLETE:
         return evaluation.stored.base
     if evaluation.base:
         return max(evaluation.base, tally.base_count)

@@ -82,6 +82,11 @@ class EvictionExemption(StrEnum):
     """Selected by `nvidia.com/gpu.deploy.*`: a pause removes it."""
 
 
+_NOT_PAUSED = frozenset(
+    {EvictionExemption.NONE, EvictionExemption.DAEMON_SET, EvictionExemption.MIRROR}
+)
+
+
 class WorkloadPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that is not a driver, on a node in flight or about to start."""
 
@@ -90,6 +95,9 @@ class WorkloadPod(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     gpu: bool = False
     """Pending or running, with GPUs assigned."""
+    claims_unknown: bool = False
+    """It may have GPUs by a resource claim that is not known yet: the node is not free of it, but
+    it is not evicted for that."""
     job: bool = False
     """Pending or running, and selected by the policy's `waitForCompletion`."""
     drained: bool = False
@@ -108,6 +116,11 @@ class WorkloadPod(msgspec.Struct, frozen=True, kw_only=True):
     def display_name(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def may_hold_gpus(self) -> bool:
+        """Whether it is unknown if the pod keeps the driver in use."""
+        return self.claims_unknown and self.exemption in _NOT_PAUSED
+
     def is_evictable(self, rules: PodDeletion) -> bool:
         return (rules.force or not self.bare) and (rules.delete_empty_dir or not self.empty_dir)
 
@@ -118,7 +131,9 @@ class PodEviction(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     since: float
     refused: str = ""
-    """Why the API server refuses the eviction now, as it reports it."""
+    """Why a disruption budget refuses the eviction now, in the words of the API server."""
+    failed: str = ""
+    """Why the last requests failed otherwise."""
     by_force: bool = False
     """The pod is deleted, not evicted."""
 

@@ -81,6 +81,8 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     target: str = ""
     """The target that the policy wants now."""
+    version: str = ""
+    """The version of its driver, for people."""
     method: InstallMethod = InstallMethod.CONTAINER
     builds: Mapping[str, Mapping[str, Build]] = {}
     """By target, then by variant: the wanted one, and what is left of earlier targets."""

@@ -178,6 +178,15 @@ class SimulatedState(StageState):
             self._refreeze(NODES, name, node)
             self.stale_views.add(name)
 
+    def on_deletion_answer(self, name: str, uid: str) -> None:
+        """Show the pod as terminating where the view is frozen."""
+        if content := self.frozen_parts.get(PODS, {}).get(name):
+            pods = tuple(
+                replace(pod, deleting=pod.deleting or pod.uid == uid)
+                for pod in content["driver_pods"]
+            )
+            self._refreeze(PODS, name, {**content, "driver_pods": pods})
+
     def on_rollout_answer(self, key: str) -> None:
         if ROLLOUTS in self.frozen_parts:
             self._refreeze(ROLLOUTS, key, views.rollout_view(self, key))

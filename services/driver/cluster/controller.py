@@ -251,7 +251,8 @@ class OperandController:
                 await self._writes.label_node(node, change)
 
     async def _apply(self, key: ObjectKey, action: ApplyOperand) -> None:
-        view = await self._writes.apply_operand(action.rendered)
+        exists = self._planner.live_object(key) is not None
+        view = await self._writes.apply_operand(action.rendered, exists=exists)
         _log.info("operand applied", why=action.because)
         self._unstable.pop(key, None)
         path = difference(action.rendered.object, view)

@@ -3,10 +3,8 @@
 An operand is applied, deleted, refused or left alone:
 
 - An object that we applied is kept as rendered, even if others edit it.
-- A DaemonSet that the GPU Operator created under a name of ours is replaced, not taken over: an
-  apply would keep its init containers and its owner. It is deleted with the option Orphan, so that
-  its pods stay; our DaemonSet selects the same pods, adopts them and replaces them one at a time.
-- An object that others created under such a name is left alone and reported as refused.
+- An object that others created under a name of ours is left alone and reported as refused: an
+  apply would keep its other fields and its owner.
 - An operand that is switched off is deleted only if a cluster-wide policy switches it off, never
   because a policy is missing.
 
@@ -35,9 +33,13 @@ from libs.policy.render.driver import daemon_set_name
 from libs.policy.render.rendered import POOL_ANNOTATION, TARGET_ANNOTATION, RenderedObject
 from libs.policy.status import PolicyStatus, StatusCondition, updated_conditions
 from services.driver.cluster.diff import difference
-from services.driver.cluster.plan import DEVICE_PLUGIN_CONDITION, ObjectKey, OperandPlan
+from services.driver.cluster.plan import (
+    DEVICE_PLUGIN_CONDITION,
+    FOREIGN_OPERANDS,
+    ObjectKey,
+    OperandPlan,
+)
 from services.driver.cluster.resources import (
-    CONFIGS,
     DAEMON_SETS,
     RUNTIME_CLASSES,
     DaemonSet,
@@ -45,11 +47,10 @@ from services.driver.cluster.resources import (
     PolicyObject,
     Rollout,
     RuntimeClass,
-    is_of_gpu_operator,
     is_ours,
 )
 
-_AGENT_NAMES = frozenset(agent.app for agent in AGENTS)
+_AGENT_NAMES = frozenset(agent.name for agent in AGENTS)
 
 
 class ApplyOperand(msgspec.Struct, frozen=True):
@@ -60,8 +61,6 @@ class ApplyOperand(msgspec.Struct, frozen=True):
 class DeleteOperand(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     revision: str
-    orphan: bool
-    """Keep its pods."""
     because: str
 
 
@@ -89,13 +88,12 @@ def decide_operand(wanted: RenderedObject, live: Object | None) -> OperandAction
             f' "{live.handler}" instead of "{handler}": delete it, or set another name in'
             " spec.operator.runtimeClass"
         )
-    if wanted.kind == DAEMON_SETS.kind and is_of_gpu_operator(live):
-        return delete_operand(live, orphan=True, because="the GPU Operator created it")
-    if wanted.kind == CONFIGS.kind or is_ours(live):
+    if is_ours(live):
         path = difference(wanted.object, live)
         return ApplyOperand(wanted, f"{path} differs") if path else None
     return RefuseOperand(
-        f"{wanted.kind} {wanted.name} exists and was not created by Sluice: delete it or rename it"
+        f"{wanted.kind} {wanted.name} exists and was not created by Sluice: delete it, and Sluice"
+        " creates its own"
     )
 
 
@@ -108,16 +106,14 @@ def decide_unwanted(live: Object, *, kind: str, decided: bool) -> OperandAction 
         return None
     agent = kind == DAEMON_SETS.kind and live.metadata.name in _AGENT_NAMES
     if agent or kind == RUNTIME_CLASSES.kind:
-        return delete_operand(live, orphan=False, because="its policy does not want it")
+        return delete_operand(live, because="its policy does not want it")
     return None
 
 
-def delete_operand(live: Object, *, orphan: bool, because: str) -> DeleteOperand:
+def delete_operand(live: Object, *, because: str) -> DeleteOperand:
     """Return the deletion of this object at this revision."""
     metadata = live.metadata
-    return DeleteOperand(
-        uid=metadata.uid, revision=metadata.resource_version, orphan=orphan, because=because
-    )
+    return DeleteOperand(uid=metadata.uid, revision=metadata.resource_version, because=because)
 
 
 HOUR: Final = 3600.0
@@ -155,7 +151,7 @@ def keep_reason(
         return "it has no annotation for its pool or its target"
     if pool not in plan.targets:
         return f"its pool {pool} is missing or invalid"
-    if plan.targets[pool] == target and not _is_succeeded(daemon_set, plan, pool):
+    if plan.targets[pool] == target and not _has_other_kernels(daemon_set, plan, pool):
         return f"pool {pool} still wants its target"
     if commanded is None:
         return "the commands on the bus are unknown, and one may name it"
@@ -172,11 +168,11 @@ def keep_reason(
     return _has_pods(daemon_set)
 
 
-def _is_succeeded(daemon_set: DaemonSet, plan: OperandPlan, pool: str) -> bool:
+def _has_other_kernels(daemon_set: DaemonSet, plan: OperandPlan, pool: str) -> bool:
     """Return whether its pool has another DaemonSet for the same operating system.
 
-    A policy that was deleted and created again has other labels. An operating system that no node
-    has at present is no reason to delete.
+    It is precompiled for a kernel that no node has any more. An operating system that no node has
+    at present is no reason to delete.
     """
     system = daemon_set.metadata.labels.get(SYSTEM_LABEL)
     drivers = [each for each in plan.objects.values() if each.driver and each.pool == pool]
@@ -278,7 +274,8 @@ def invalid_reason(kind: str, conditions: Sequence[Condition]) -> str:
 def _stand_back(
     status: PolicyStatus, live: StatusChange, before: Sequence[Condition], *, foreign: str, now: str
 ) -> StatusChange | None:
-    ours = {condition.type for condition in status.conditions} | {DEVICE_PLUGIN_CONDITION, FOREIGN}
+    ours = {condition.type for condition in status.conditions}
+    ours |= {DEVICE_PLUGIN_CONDITION, FOREIGN, FOREIGN_OPERANDS}
     theirs = [each for each in before if each.type in _SHARED or each.type not in ours]
     message = f"Sluice stands back and changes nothing: {foreign}"
     condition = StatusCondition(type=FOREIGN, status=True, reason="LeaseHeld", message=message)

@@ -46,6 +46,8 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of each, by its name."""
     daemon_sets: Collection[DaemonSet]
     """Only ours."""
+    foreign_operands: Collection[str] = ()
+    """DaemonSets of a GPU Operator in our namespace, by name."""
     pod_problems: tuple[PodProblem, ...] = ()
     refused: Mapping[str, str] = {}
     """By kind and name, `DaemonSet/a`: why the API server refused it."""
@@ -81,7 +83,7 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
     )
     observation = _observe(snapshot, pools)
     statuses = [
-        with_plugin_condition(status, pools)
+        with_foreign_operands(with_plugin_condition(status, pools), pools, snapshot)
         for status in policy_statuses(pools, placement, rendering, observation)
     ]
     return OperandPlan(
@@ -172,11 +174,38 @@ def with_plugin_condition(status: PolicyStatus, pools: Pools) -> PolicyStatus:
     cluster = pools.cluster
     if cluster is None or not cluster.spec.device_plugin.enabled:
         return status
-    if status.kind not in (CLUSTER_POLICY.name, GPU_CLUSTER_POLICY.name):
+    return _with_condition(status, _MISSING) if _is_of_cluster(status, pools) else status
+
+
+FOREIGN_OPERANDS: Final = "ForeignOperands"
+
+
+def with_foreign_operands(
+    status: PolicyStatus, pools: Pools, snapshot: ClusterSnapshot
+) -> PolicyStatus:
+    """Name the DaemonSets that a GPU Operator left, in the status of the cluster-wide policy."""
+    if not snapshot.foreign_operands or not _is_of_cluster(status, pools):
         return status
-    if (status.name, status.uid) != (cluster.metadata.name, cluster.metadata.uid):
-        return status
-    return msgspec.structs.replace(status, conditions=(*status.conditions, _MISSING))
+    message = (
+        "these DaemonSets of a GPU Operator run beside Sluice's own, which does not change them:"
+        f" {', '.join(sorted(snapshot.foreign_operands))}: delete them"
+    )
+    condition = StatusCondition(
+        type=FOREIGN_OPERANDS, status=True, reason="NotCreatedBySluice", message=message
+    )
+    return _with_condition(status, condition)
+
+
+def _is_of_cluster(status: PolicyStatus, pools: Pools) -> bool:
+    """Report whether the status is that of the cluster-wide policy."""
+    if pools.cluster is None or status.kind not in (CLUSTER_POLICY.name, GPU_CLUSTER_POLICY.name):
+        return False
+    metadata = pools.cluster.metadata
+    return (status.name, status.uid) == (metadata.name, metadata.uid)
+
+
+def _with_condition(status: PolicyStatus, condition: StatusCondition) -> PolicyStatus:
+    return msgspec.structs.replace(status, conditions=(*status.conditions, condition))
 
 
 def _without_check(rendered: RenderedObject) -> RenderedObject:

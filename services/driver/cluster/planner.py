@@ -31,6 +31,7 @@ from services.driver.cluster.resources import (
     RUNTIME_CLASSES,
     DaemonSet,
     Informers,
+    is_of_gpu_operator,
     is_ours,
 )
 
@@ -87,6 +88,11 @@ class Planner:
             gpu_clusters=tuple(each.metadata.name for each in informers.gpu_clusters),
             config_maps={each.metadata.name: each.keys for each in informers.configs},
             daemon_sets=tuple(each for each in informers.daemon_sets if is_ours(each)),
+            foreign_operands=tuple(
+                each.metadata.name
+                for each in informers.daemon_sets
+                if is_of_gpu_operator(each) and not is_ours(each)
+            ),
             pod_problems=pod_problems,
             refused=refused,
         )
@@ -145,7 +151,7 @@ class Planner:
         if isinstance(live, DaemonSet) and is_driver_daemon_set(live):
             left = self._unreferenced.seconds_left(live.metadata.uid, now=self._clock.monotonic())
             if left == 0:
-                return delete_operand(live, orphan=False, because="no reference to it for an hour")
+                return delete_operand(live, because="no reference to it for an hour")
             return None
         return decide_unwanted(live, kind=key.kind, decided=self.plan.decides)
 

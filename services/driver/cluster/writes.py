@@ -103,14 +103,14 @@ class Writes:
         self._namespace = namespace
         self._metrics = metrics
 
-    async def apply_operand(self, rendered: RenderedObject) -> Object:
-        """Apply an operand, and take over fields of other managers."""
+    async def apply_operand(self, rendered: RenderedObject, *, exists: bool) -> Object:
+        """Apply an operand; take over fields of other managers if it exists and is ours."""
         resource = resources.OPERANDS[rendered.kind]
         with self._metrics.count_write(rendered.kind):
             view = await self._kube.apply(
                 resource,
                 rendered.object,
-                force=True,
+                force=exists,
                 namespace=self._namespace_of(resource),
                 within=TIMEOUT,
             )
@@ -125,7 +125,7 @@ class Writes:
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": action.uid, "resourceVersion": action.revision},
-            "propagationPolicy": "Orphan" if action.orphan else "Background",
+            "propagationPolicy": "Background",
         }
         try:
             with self._metrics.count_write(key.kind):

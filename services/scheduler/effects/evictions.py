@@ -9,18 +9,22 @@ from collections.abc import Callable
 from typing import Final
 
 from libs.contracts.events import EvictionEvent
-from libs.kube.client import BlockedByBudget, Evicted, PodGone
+from libs.kube.client import BlockedByBudget, Evicted, EvictionResult
 from libs.kube.errors import KubeError, TooManyRequests
 from libs.kube.lease.term import NotLeading
 from libs.rollout.decision import EvictPods, PodRef
 from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
+from libs.runtime.fatal import describe_error
+from libs.runtime.logs import logger
 from services.scheduler.effects.writes import Writes
-from services.scheduler.node_state import NodeStates, PendingEviction
+from services.scheduler.node_state import FAILURES_UNTIL_REFUSED, NodeStates, PendingEviction
 
 RETRY_FIRST: Final = 2.0
 RETRY_MAX: Final = 30.0
 """Seconds between two attempts."""
+
+_log = logger()
 
 
 class Evictions:
@@ -76,37 +80,50 @@ class Evictions:
             await asyncio.wait(tasks)
 
     async def _evict_pod(self, name: str, pod: PodRef, pending: PendingEviction) -> None:
+        """Try until the pod is evicted or gone; it stays pending until the watch shows that."""
         backoff = Backoff(self._random, first=RETRY_FIRST, cap=RETRY_MAX)
         while True:
-            retry_after, refused = 0.0, ""
+            retry_after: float | None = None
             try:
                 answer = await self._writes.evict_pod(pod, by_force=pending.by_force)
+                self._answered(name, pod, pending, answer)
             except NotLeading:
                 return
-            except TooManyRequests as error:
-                retry_after = error.retry_after or 0.0
-            except KubeError:
-                pass
+            except Exception as error:  # noqa: BLE001  (a defect too is shown on its node)
+                self._failed(name, pod, pending, error)
+                if isinstance(error, TooManyRequests):
+                    retry_after = error.retry_after
             else:
-                match answer:
-                    case Evicted():
-                        self._set_refused(name, pod, pending, "")
-                        self._report(name, pod, "evicted", "")
-                        return
-                    case PodGone():  # pending until the watch shows that it is gone
-                        self._set_refused(name, pod, pending, "")
-                        return
-                    case BlockedByBudget():
-                        retry_after, refused = answer.retry_after or 0.0, answer.message
-            self._set_refused(name, pod, pending, refused)
+                if not isinstance(answer, BlockedByBudget):
+                    return
+                retry_after = answer.retry_after
             delay = RETRY_FIRST / 2 + backoff.next()
-            await self._clock.sleep(max(min(retry_after, RETRY_MAX), delay))
+            await self._clock.sleep(max(min(retry_after or 0.0, RETRY_MAX), delay))
 
-    def _set_refused(self, name: str, pod: PodRef, pending: PendingEviction, why: str) -> None:
-        if pending.refused != why:
-            pending.refused = why
-            if why:
-                self._report(name, pod, "refused", why)
+    def _answered(
+        self, name: str, pod: PodRef, pending: PendingEviction, answer: EvictionResult
+    ) -> None:
+        refused = answer.message if isinstance(answer, BlockedByBudget) else ""
+        changed = pending.refused != refused or pending.failed
+        pending.failures, pending.failed = 0, ""
+        if pending.refused != refused:
+            pending.refused = refused
+            if refused:
+                self._report(name, pod, "refused", refused)
+        if isinstance(answer, Evicted):
+            self._report(name, pod, "evicted", "")
+        if changed:
+            self._on_change(name)
+
+    def _failed(self, name: str, pod: PodRef, pending: PendingEviction, error: Exception) -> None:
+        """Count a failed request; several in a row are shown on the node."""
+        why = str(error) if isinstance(error, KubeError) else describe_error(error)
+        if not isinstance(error, KubeError):
+            _log.error("unexpected error in an eviction", node=name, pod=pod.name, exc_info=error)
+        pending.failures += 1
+        if pending.failures >= FAILURES_UNTIL_REFUSED and pending.failed != why:
+            pending.failed = why
+            self._report(name, pod, "failed", why)
             self._on_change(name)
 
     def _report(self, name: str, pod: PodRef, answer: str, detail: str) -> None:

@@ -6,14 +6,14 @@ decided on again.
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any
 
 from libs.bus.port import BusError
 from libs.bus.slots import SlotOutranked, SlotWriter
 from libs.contracts import subjects
 from libs.contracts.identities import Writer
 from libs.kube.client import Kube
-from libs.kube.errors import Conflict, KubeError, NotFound, Unavailable
+from libs.kube.errors import KubeError, NotFound, Unavailable
 from libs.kube.lease.term import NotLeading
 from libs.rollout.decide import DecisionDelta
 from libs.rollout.decision import (
@@ -27,24 +27,21 @@ from libs.rollout.decision import (
     WriteRollout,
     WriteSlot,
 )
-from libs.runtime.clock import Backoff
 from libs.runtime.logs import logger
 from services.scheduler.effects.evictions import Evictions
+from services.scheduler.effects.retries import (
+    RETRY_FIRST,
+    Retries,
+    SlotConflict,
+    log_failure,
+)
 from services.scheduler.effects.writes import Writes
 from services.scheduler.events import UpgradeEvents
 from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import NodeStates, PreflightRequest, UnconfirmedWrite
 from services.scheduler.snapshot.tracker import SnapshotTracker
 
-RETRY_FIRST: Final = 0.5
-RETRY_MAX: Final = 15.0
-"""Seconds of the pause after a failed step, at first and at most."""
-
 _log = logger()
-
-
-class SlotConflict(Exception):
-    """Another command outranks the one that was to be written."""
 
 
 class Executor:
@@ -95,6 +92,7 @@ class Executor:
             self._start(f"rollout {write.pool}", self._write_rollout(write))
         for pool in states.rollout_errors.keys() - states.writing_rollouts:
             del states.rollout_errors[pool]  # there is nothing left to write
+            states.rollout_retries.pop(pool, None)
         for name, step in decision.steps.items():
             if step.actions:
                 states.state_of(name).writing = True
@@ -152,29 +150,29 @@ class Executor:
                 await self._act(name, step, action)
         except NotLeading:
             raise
-        except (KubeError, BusError, SlotConflict) as error:
+        except Exception as error:  # noqa: BLE001  (a defect too is shown on its node)
             await self._step_failed(name, step, error)
         else:
             state = self._node_states.state_of(name)
-            state.failure = state.backoff = None
+            state.failure = state.retries = None
         finally:
             self._node_states.state_of(name).writing = False
             self._tracker.mark_node(name)
 
     async def _step_failed(self, name: str, step: Step, error: Exception) -> None:
         """Record the failure, and pause; after a failed request, refresh the Node."""
-        state, is_conflict = self._node_states.state_of(name), isinstance(error, Conflict)
-        if not is_conflict:
-            _log.warning("step failed", node=name, why=str(error), step=step.because)
-            state.record_failure(step.because, str(error), at=self._clock.now())
-            self._events.step_failed(name, step, error)
-        if state.backoff is None:
-            state.backoff = Backoff(self._env.random, first=RETRY_FIRST, cap=RETRY_MAX)
+        state = self._node_states.state_of(name)
+        retries = state.retries = state.retries or Retries(self._env.random)
+        at_once = retries.may_retry_at_once(error)
+        if not at_once:
+            why = log_failure(error, effect="step", node=name, step=step.because)
+            state.record_failure(step.because, why, at=self._clock.now())
+            self._events.step_failed(name, step, why)
         if isinstance(error, NotFound):
             await self._clock.sleep(RETRY_FIRST)  # the watch shows the deletion soon
             return
-        if not is_conflict:
-            await self._clock.sleep(RETRY_FIRST / 10 + state.backoff.next())
+        if not at_once:
+            await self._clock.sleep(retries.next_pause())
         if isinstance(error, KubeError):
             await self._writes.refresh_node(name)
 
@@ -190,6 +188,7 @@ class Executor:
                 self._evictions.evict(name, action)
             case DeleteDriverPod():
                 await self._writes.delete_pod(action.pod)
+                self._node_states.state_of(name).deleted_pod_uid = action.pod.uid
             case Notice():
                 self._events.edit_noted(name, action)
 
@@ -258,16 +257,24 @@ class Executor:
             rollout = await self._writes.write_rollout(write)
         except NotLeading:
             raise
-        except KubeError as error:
-            if not isinstance(error, Conflict):
-                _log.warning("Rollout not written", pool=write.pool, why=str(error))
-                self._node_states.rollout_errors[write.pool] = str(error)
-                self._events.rollout_failed(write, error)
-                await self._clock.sleep(RETRY_FIRST)
+        except Exception as error:  # noqa: BLE001  (a defect too is shown in the status)
+            await self._rollout_failed(write, error)
             await self._writes.refresh_rollout(write.pool)
         else:
             self._node_states.rollout_errors.pop(write.pool, None)
+            self._node_states.rollout_retries.pop(write.pool, None)
             self._events.rollout_written(write, before, rollout.metadata.resource_version)
         finally:
             self._node_states.writing_rollouts.discard(write.pool)
             self._tracker.mark_pool(write.pool)
+
+    async def _rollout_failed(self, write: WriteRollout, error: Exception) -> None:
+        """Record the failure, and pause."""
+        states = self._node_states
+        retries = states.rollout_retries.setdefault(write.pool, Retries(self._env.random))
+        if retries.may_retry_at_once(error):
+            return
+        why = log_failure(error, effect="write of a Rollout", pool=write.pool)
+        states.rollout_errors[write.pool] = why
+        self._events.rollout_failed(write, why)
+        await self._clock.sleep(retries.next_pause())

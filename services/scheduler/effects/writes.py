@@ -33,6 +33,7 @@ class Writes:
         self._kube = kube
         self._nodes = informers.nodes.cache
         self._rollouts = informers.rollouts.cache
+        self._driver_pods = informers.driver_pods.cache
         self._metrics = metrics
 
     # Nodes.
@@ -145,11 +146,13 @@ class Writes:
             resources.PODS, pod.name, namespace=pod.namespace, uid=pod.uid, within=TIMEOUT
         )
         try:
-            await self._counted("pod", request)
+            deleted = await self._counted("pod", request)
         except UnknownKind:
             raise
         except (NotFound, Conflict):
             return  # it is gone
+        if deleted is not None:
+            self._driver_pods.record_write(deleted)
 
     async def _counted(self, kind: str, request: Awaitable[T]) -> T:
         try:

@@ -9,137 +9,25 @@ from typing import Final
 import msgspec
 
 from libs.contracts import node as keys
-from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL, NodeRecord
+from libs.contracts.node import DRIVER_LABEL, NodeRecord
+from libs.contracts.numbers import parse_count
 from libs.contracts.rollout import FINALIZER
-from libs.kube.views import ContainerStatus, parse_time
+from libs.kube.views import parse_time
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.render.agents import (
-    AGENTS,
     DEPLOY_DRIVER,
     DEPLOY_OPERANDS,
-    DEPLOY_PREFIX,
-    NEVER_PAUSED_LABELS,
 )
-from libs.policy.render.driver import APP
-from libs.policy.render.rendered import INSTALL_ANNOTATION
-from libs.policy.selectors import selects
 from libs.policy.validation import PRESENT_LABEL
-from libs.rollout.views.machine import DriverPod, EvictionExemption, PodEviction, WorkloadPod
+from libs.rollout.views.machine import PodEviction
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import RolloutView
 from services.scheduler.node_state import NodeState
 from services.scheduler.resources import GPU, Node, Pod, Rollout
+from services.scheduler.snapshot.claims import ClaimOf
+from services.scheduler.snapshot.pod_view import driver_pod, is_finished, no_claims, workload_pod
 from services.scheduler.snapshot.pools import OWN_LABELS, PoolAssignment, PoolMember
 from services.scheduler.snapshot.reports import NodeReports
-
-DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
-OWN_APPS: Final = frozenset((APP, *(agent.app for agent in AGENTS)))
-"""The `app` label of Sluice's pods; their namespace may have other pods too."""
-
-_MIRROR: Final = "kubernetes.io/config.mirror"
-_STARTING: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
-_OVER: Final = frozenset(("Succeeded", "Failed"))
-_GPU_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
-
-
-def driver_pod(pod: Pod) -> DriverPod:
-    metadata, status = pod.metadata, pod.status
-    container = next(
-        (each for each in status.container_statuses if each.name == DRIVER_CONTAINER), None
-    )
-    running = container.state.running if container is not None else None
-    return DriverPod(
-        namespace=metadata.namespace,
-        name=metadata.name,
-        uid=metadata.uid,
-        label=metadata.labels.get(DRIVER_LABEL, ""),
-        install_digest=metadata.annotations.get(INSTALL_ANNOTATION, ""),
-        deleting=bool(metadata.deletion_timestamp),
-        ready=any(each.type == "Ready" and each.status == "True" for each in status.conditions),
-        started=parse_time(running.started_at) if running and running.started_at else None,
-        restarts=container.restart_count if container is not None else 0,
-        trouble=_trouble((*status.init_container_statuses, *status.container_statuses)),
-    )
-
-
-def _trouble(containers: Iterable[ContainerStatus]) -> str:
-    for container in containers:
-        waiting, ended = container.state.waiting, container.state.terminated
-        if waiting is not None and waiting.reason not in _STARTING:
-            return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
-        if ended is not None and ended.exit_code:
-            return f"container {container.name} exited with code {ended.exit_code}"
-    return ""
-
-
-def workload_pod(pod: Pod, upgrade: UpgradePolicy | None, *, namespace: str) -> WorkloadPod:
-    """Return the view of a pod that is not a driver, under the upgrade policy of its pool."""
-    metadata = pod.metadata
-    labels = metadata.labels
-    exemption = _exemption(pod, namespace)
-    deleting = bool(metadata.deletion_timestamp)
-    is_job = is_drained = False
-    if upgrade is not None:
-        job_selector, drain = upgrade.wait_for_completion.pod_selector, upgrade.drain
-        is_job = not deleting and bool(job_selector) and selects(job_selector, labels)
-        is_drained = (
-            exemption is EvictionExemption.NONE
-            and drain.enable
-            and selects(drain.pod_selector, labels)
-        )
-    return WorkloadPod(
-        namespace=metadata.namespace,
-        name=metadata.name,
-        uid=metadata.uid,
-        gpu=_uses_gpu(pod),
-        job=is_job,
-        drained=is_drained,
-        exemption=exemption,
-        bare=not any(owner.controller for owner in metadata.owner_references),
-        empty_dir=any(volume.empty_dir is not None for volume in pod.spec.volumes),
-        deleting=deleting,
-    )
-
-
-def is_finished(pod: Pod) -> bool:
-    """Return whether all containers have ended, so that the pod holds no devices."""
-    return pod.status.phase in _OVER
-
-
-def is_of_daemon_set(pod: Pod) -> bool:
-    """Return whether a DaemonSet would recreate the pod at once."""
-    return any(
-        owner.controller and owner.kind == "DaemonSet" for owner in pod.metadata.owner_references
-    )
-
-
-def _uses_gpu(pod: Pod) -> bool:
-    return any(
-        name.startswith(_GPU_PREFIXES) and amount != "0"
-        for container in pod.spec.containers
-        for amounts in (container.resources.limits, container.resources.requests)
-        for name, amount in amounts.items()
-    )
-
-
-def _exemption(pod: Pod, namespace: str) -> EvictionExemption:
-    metadata = pod.metadata
-    in_namespace = metadata.namespace == namespace
-    if _MIRROR in metadata.annotations:
-        return EvictionExemption.MIRROR
-    if in_namespace and metadata.labels.get("app") in OWN_APPS:
-        return EvictionExemption.SLUICE
-    if is_of_daemon_set(pod):
-        deploy_labels = (key for key in pod.spec.node_selector if key.startswith(DEPLOY_PREFIX))
-        if any(key not in NEVER_PAUSED_LABELS for key in deploy_labels):
-            return EvictionExemption.OPERAND
-        return EvictionExemption.SLUICE if in_namespace else EvictionExemption.DAEMON_SET
-    if in_namespace:
-        return EvictionExemption.SLUICE
-    if metadata.labels.get(DRAIN_SKIP_LABEL) == "true":
-        return EvictionExemption.DRAIN_SKIP
-    return EvictionExemption.NONE
-
 
 CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 
@@ -189,6 +77,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     driver_pods: tuple[Pod, ...] = ()
     pods: tuple[Pod, ...] | None = None
+    claim_of: ClaimOf = no_claims
     runs_control_plane: bool = False
     """Whether NATS or a cluster role of Sluice runs on the node."""
     reports: NodeReports = NodeReports()
@@ -201,7 +90,6 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
     pods = _workload_pods(context)
     preflight = state.preflight
     unconfirmed = state.unconfirmed
-    gpus = node.status.capacity.get(GPU, "0")
     return NodeView(
         name=metadata.name,
         uid=metadata.uid,
@@ -217,7 +105,7 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         ),
         cordoned=node.spec.unschedulable,
         cordon_taint=any(taint.key == CORDON_TAINT for taint in node.spec.taints),
-        gpus=int(gpus) if gpus.isdecimal() else 0,
+        gpus=parse_count(node.status.capacity.get(GPU, "")) or 0,
         upgrade_last=context.runs_control_plane or bool(_CONTROL_PLANE & labels.keys()),
         state=node.label(keys.STATE_LABEL),
         driver_label=node.label(DRIVER_LABEL),
@@ -232,7 +120,9 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         requested=bool(node.annotation(keys.REQUESTED_ANNOTATION)),
         safe_load=bool(node.annotation(keys.SAFE_LOAD_ANNOTATION)),
         components=reports.components,
-        driver_pods=tuple(driver_pod(pod) for pod in context.driver_pods),
+        driver_pods=tuple(
+            driver_pod(pod, deleted_uid=state.deleted_pod_uid) for pod in context.driver_pods
+        ),
         loaded=facts.driver if facts is not None else None,
         modules_reported=facts is not None,
         gate=facts.gate if facts is not None else None,
@@ -240,7 +130,12 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         usage=reports.usage,
         pods=None
         if pods is None
-        else tuple(workload_pod(pod, context.upgrade, namespace=context.namespace) for pod in pods),
+        else tuple(
+            workload_pod(
+                pod, context.upgrade, namespace=context.namespace, claim_of=context.claim_of
+            )
+            for pod in pods
+        ),
         preflight=preflight.view()
         if preflight is not None and preflight.boot_id == info.boot_id
         else None,
@@ -270,7 +165,11 @@ def _evictions(state: NodeState, pods: Iterable[Pod] | None) -> tuple[PodEvictio
     present = None if pods is None else {pod.metadata.uid for pod in pods}
     return tuple(
         PodEviction(
-            uid=uid, since=pending.since, refused=pending.refused, by_force=pending.by_force
+            uid=uid,
+            since=pending.since,
+            refused=pending.refused,
+            failed=pending.failed,
+            by_force=pending.by_force,
         )
         for uid, pending in state.evictions.items()
         if present is None or uid in present

@@ -12,7 +12,14 @@ from libs.policy.manifests import ParsedPolicy, parse_object
 from libs.policy.owners import NodeLabels
 from libs.policy.pools import Pool, assemble_pools
 from libs.policy.render.rendered import INSTALL_ANNOTATION, POOL_ANNOTATION, TARGET_ANNOTATION
-from libs.policy.variants import Variant, known_variant, labels_of_key, system_key, variant_key
+from libs.policy.variants import (
+    Variant,
+    image_path,
+    known_variant,
+    labels_of_key,
+    system_key,
+    variant_key,
+)
 from libs.policy.wanted import InstallMethod, WantedDriver
 from libs.rollout.views.pool import Build, PoolView, Readiness
 from services.scheduler.resources import DaemonSet
@@ -65,6 +72,8 @@ class DriverDaemonSets:
 
 OWN_LABELS: Final = frozenset({STATE_LABEL, DRIVER_LABEL})
 """Labels that the scheduler writes; policies cannot select by them."""
+
+_SHOWN_DIGEST: Final = len("sha256:") + 12
 
 Builds = dict[str, dict[str, Build]]
 """Builds by target, then by variant."""
@@ -203,12 +212,24 @@ def _pool_view(
         uid=pool.uid,
         # The target of a policy with errors cannot be trusted.
         target=(recorded or target) if pool.held else target,
+        version=driver_version(pool.driver),
         method=pool.driver.method,
         builds=builds,
         upgrade=pool.upgrade,
         strategy=pool.strategy,
         errors=tuple(str(finding) for finding in pool.held),
     )
+
+
+def driver_version(driver: WantedDriver) -> str:
+    """Return the version of a driver as people know it: of an image, its tag or digest."""
+    if driver.method is InstallMethod.PRE_INSTALLED:
+        return driver.method.value
+    if driver.version:
+        return driver.version
+    _, _, name = image_path(driver.image).rpartition("/")
+    path, _, digest = name.partition("@")
+    return digest[:_SHOWN_DIGEST] or path.partition(":")[2]
 
 
 def _with_builds_in_use(
@@ -231,7 +252,7 @@ def _with_builds_in_use(
 
 def _target_build(pool: Pool, variant: Variant, sets: DriverDaemonSets) -> Build:
     """Return the build of the pool's target for nodes of this variant."""
-    identity = driver_identity(pool.uid, pool.driver, variant)
+    identity = driver_identity(pool.key, pool.driver, variant)
     match pool.driver.method:
         case InstallMethod.CONTAINER:
             return sets.build(identity.label, identity.install_digest)
@@ -254,7 +275,7 @@ def _earlier_label(
         driver = msgspec.structs.replace(pool.driver, use_precompiled=precompiled)
         variant = known_variant(driver, labels)
         if variant is not None:
-            label = driver_label(pool.uid, target, variant)
+            label = driver_label(pool.key, target, variant)
             if label in sets.by_label:
                 return label
     return ""
@@ -268,6 +289,6 @@ def hypothetical_builds(
     for key in variants:
         variant = known_variant(driver, labels_of_key(key))
         if variant is not None:
-            identity = driver_identity(pool.uid, driver, variant)
+            identity = driver_identity(pool.key, driver, variant)
             builds[key] = Build(label=identity.label, install_digest=identity.install_digest)
     return builds

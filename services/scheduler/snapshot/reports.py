@@ -19,6 +19,7 @@ from libs.contracts.reports import (
     Report,
     Result,
     StateBody,
+    StateKind,
     Usage,
 )
 from libs.contracts.subjects import State
@@ -35,6 +36,23 @@ _SELECTORS: Final = {
     agent.component: agent.selector for agent in AGENTS if agent.component is not Writer.PLUGIN
 }
 """The label that selects the nodes of each agent. The device plugin does not exist yet."""
+
+
+_OF_ALL_COMPONENTS: Final = frozenset({StateKind.RESULT, StateKind.PROGRESS, StateKind.REFUSAL})
+_OF_ONE_COMPONENT: Final = frozenset(
+    {
+        (Writer.DRIVER, StateKind.FACTS),
+        (Writer.DRIVER, StateKind.USAGE),
+        (Writer.DRIVER, StateKind.PREFLIGHT),
+        (Writer.VALIDATOR, StateKind.EVIDENCE),
+    }
+)
+
+
+def is_read(state: State) -> bool:
+    """Return whether the scheduler reads reports of this component and kind."""
+    kind = StateKind(state.kind)
+    return kind in _OF_ALL_COMPONENTS or (state.component, kind) in _OF_ONE_COMPONENT
 
 
 class NodeReports(msgspec.Struct, frozen=True, kw_only=True):

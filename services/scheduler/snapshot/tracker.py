@@ -1,7 +1,7 @@
 """Track which nodes and pools changed, and build their views when they are asked for."""
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -15,34 +15,25 @@ from libs.rollout.views.pool import PoolView
 from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import NodeStates
 from services.scheduler.pod_cache import FollowedNodes
-from services.scheduler.resources import DaemonSet, Node, Pod, Rollout
+from services.scheduler.resources import DaemonSet, Node, Pod, ResourceClaim, Rollout
+from services.scheduler.snapshot.absent_nodes import AbsentNodes
+from services.scheduler.snapshot.claims import ClaimUsers
 from services.scheduler.snapshot.node_view import (
     NodeContext,
-    is_finished,
-    is_of_daemon_set,
     is_tracked,
     node_view,
     pool_member,
     rollout_view,
     selectable_labels,
 )
+from services.scheduler.snapshot.pod_view import is_finished, is_of_daemon_set
 from services.scheduler.snapshot.pools import (
     UNASSIGNED,
     PolicyReader,
     PoolSnapshot,
     snapshot_pools,
 )
-from services.scheduler.snapshot.reports import node_reports
-
-_OF_ALL_COMPONENTS: Final = frozenset({StateKind.RESULT, StateKind.PROGRESS, StateKind.REFUSAL})
-_OF_ONE_COMPONENT: Final = frozenset(
-    {
-        (Writer.DRIVER, StateKind.FACTS),
-        (Writer.DRIVER, StateKind.USAGE),
-        (Writer.DRIVER, StateKind.PREFLIGHT),
-        (Writer.VALIDATOR, StateKind.EVIDENCE),
-    }
-)
+from services.scheduler.snapshot.reports import is_read, node_reports
 
 
 class SnapshotChanges(NamedTuple):
@@ -72,12 +63,12 @@ class SnapshotTracker:
         self.pool_snapshot = PoolSnapshot()
         self.to_purge: set[str] = set()
         """Deleted nodes whose slots and reports remain on the bus."""
-        self._absent: dict[str, float] = {}
-        """Nodes on the bus that the API server does not have, and since when."""
+        self._absent_nodes = AbsentNodes(inputs)
         self._dirty: set[str] = set()
         self._dirty_pools: set[str] = set()
         self._pools_stale = True
         """Whether policies, labels or DaemonSets have changed since `pool_snapshot`."""
+        self._claim_users = ClaimUsers()
         self._silent: dict[str, frozenset[str]] = {}
 
     def subscribe(self) -> Callable[[], None]:
@@ -87,6 +78,7 @@ class SnapshotTracker:
             informers.nodes.cache.on_change(self._node_changed),
             informers.driver_pods.cache.on_change(self._pod_changed),
             informers.other_pods.cache.on_change(self._pod_changed),
+            informers.resource_claims.cache.on_change(self._claim_changed),
             informers.daemon_sets.cache.on_change(self._daemon_set_changed),
             informers.rollouts.cache.on_change(self._rollout_changed),
             *(each.cache.on_change(self._policy_changed) for each in informers.policies.values()),
@@ -137,6 +129,12 @@ class SnapshotTracker:
             if pod is not None and pod.spec.node_name:
                 self.mark_node(pod.spec.node_name)
 
+    def _claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
+        claim = after or before
+        if claim is not None:
+            for name in self._claim_users.of(claim.metadata.key):
+                self.mark_node(name)
+
     def _daemon_set_changed(self, before: DaemonSet | None, after: DaemonSet | None) -> None:
         if before is None or after is None or _build_state(before) != _build_state(after):
             self._pools_stale = True
@@ -160,10 +158,9 @@ class SnapshotTracker:
         self._inputs.wake_signal.notify()
 
     def _report_changed(self, state: State, _before: Report | None, after: Report | None) -> None:
-        kind = StateKind(state.kind)
-        if kind not in _OF_ALL_COMPONENTS and (state.component, kind) not in _OF_ONE_COMPONENT:
+        if not is_read(state):
             return
-        if kind is StateKind.PREFLIGHT:
+        if state.kind == StateKind.PREFLIGHT:
             if state.asker != Writer.SCHEDULER or after is None:
                 return
             try:
@@ -177,7 +174,7 @@ class SnapshotTracker:
     def sweep(self) -> None:
         """Mark what changes with time alone: nodes with silent agents, and nodes to purge."""
         self._node_states.retain(self.nodes)
-        self.to_purge |= self._nodes_to_purge()
+        self.to_purge |= self._absent_nodes.find()
         for name in self._silent.keys() - self.nodes.keys():
             del self._silent[name]
         for name, node in self.nodes.items():
@@ -189,18 +186,6 @@ class SnapshotTracker:
             if self._silent.get(name, frozenset()) != silent:
                 self._silent[name] = silent
                 self.mark_node(name)
-
-    def _nodes_to_purge(self) -> set[str]:
-        """Return nodes whose deletion was not seen, or whose purge failed."""
-        nodes, now = self._informers.nodes, self._clock.monotonic()
-        on_bus = {*self._reports.nodes(), *self._inputs.slot_cache.nodes()}
-        absent = [name for name in on_bus if nodes.cache.get(name) is None]
-        self._absent = {name: self._absent.get(name, now) for name in absent}
-        if self._reports.age:
-            return set()  # the bus is unreachable
-        # The Nodes must have been read since the name was found to be absent.
-        read_at = now - nodes.age
-        return {name for name, since in self._absent.items() if since < read_at}
 
     # Views.
 
@@ -227,9 +212,12 @@ class SnapshotTracker:
         """Return the view of a node; None if there is none, or it is not tracked."""
         node = self._informers.nodes.cache.get(name)
         if node is None or not is_tracked(node):
+            self._claim_users.update(name, ())
             return None
         pools = self.pool_snapshot.pools
         assignment = self.pool_snapshot.assignments.get(name, UNASSIGNED)
+        pods = self._inputs.pod_cache.of(name)
+        self._claim_users.update(name, pods or ())
         record = node.record
         recorded = record.pool if isinstance(record, NodeRecord) else ""
         pool = pools.get(recorded or assignment.pool)
@@ -238,7 +226,8 @@ class SnapshotTracker:
             upgrade=None if pool is None else pool.upgrade,
             namespace=self._inputs.namespace,
             driver_pods=tuple(self._informers.driver_pods.cache.by_index("node", name)),
-            pods=self._inputs.pod_cache.of(name),
+            pods=pods,
+            claim_of=self._informers.resource_claims.cache.get,
             runs_control_plane=any(
                 not is_of_daemon_set(pod) and not is_finished(pod)
                 for pod in self._informers.other_pods.cache.by_index("node", name)

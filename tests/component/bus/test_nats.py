@@ -11,17 +11,18 @@ import nkeys
 import pytest
 
 from libs.bus.credentials import Credentials
+from libs.bus.nats import connection, consumer
 from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.nats.client import PatchedClient
 from libs.bus.nats.connection import DRAIN_SECONDS
-from libs.bus.port import BusMisconfigured, BusUnavailable, SubjectForbidden
+from libs.bus.port import BusMisconfigured, BusUnavailable, LastPerSubject, SubjectForbidden
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.subjects import COMMANDS, STATE
 from libs.testing.nats import NatsServer
 from libs.testing.proxy import Proxy
 from libs.testing.simulation import make_env
-from tests.component.bus.recorders import RecordingHandler
+from tests.component.bus.recorders import RecordingFollower, RecordingHandler
 from tests.support import eventually
 
 SCHEDULER = Identity(writer=Writer.SCHEDULER)
@@ -278,6 +279,43 @@ async def test_a_handler_that_raises_ends_the_guard_with_its_error(
     await bus.publish(beat, b"")
     with pytest.raises(ValueError, match="a defect"):
         await asyncio.wait_for(bus.guard(), 30)
+
+
+async def test_a_bus_that_cannot_read_a_stream_is_unready_until_it_can(
+    server: NatsServer, connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original: Callable[..., Awaitable[None]] = vars(PatchedClient)["_process_msg"]
+    is_defective = True
+
+    async def end_reading(client: PatchedClient, sid: int, subject: bytes, *rest: bytes) -> None:
+        if is_defective and subject == SLOT.encode():
+            raise asyncio.CancelledError
+        await original(client, sid, subject, *rest)
+
+    monkeypatch.setattr(connection, "WATCH_SECONDS", 0.3)
+    monkeypatch.setattr(consumer, "BEHIND_SECONDS", 0.3)
+    bus = await connected(server.url)
+    guarding = asyncio.create_task(bus.guard())
+    await bus.ensure(COMMANDS)
+    await bus.store(COMMANDS, SLOT, b"{}")
+    monkeypatch.setattr(PatchedClient, "_process_msg", end_reading)
+    reader = RecordingFollower()
+    reading = await bus.follow(COMMANDS, SLOT, reader, start=LastPerSubject())
+    reasons: set[str] = set()
+
+    def has_both_reasons() -> bool:
+        reasons.add(bus.unready_reason() or "")
+        return any("nothing is read" in reason for reason in reasons) and any(
+            "stream COMMANDS has not been read for" in reason for reason in reasons
+        )
+
+    await eventually(has_both_reasons)
+    assert "caught up" not in reader.calls
+    is_defective = False
+    await eventually(lambda: bus.unready_reason() is None and reader.calls[-1] == "caught up")
+    await reading.close()
+    guarding.cancel()
+    await asyncio.gather(guarding, return_exceptions=True)
 
 
 async def test_a_cancelled_subscribe_leaves_no_subscription(

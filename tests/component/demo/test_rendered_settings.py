@@ -19,10 +19,10 @@ KINDS: dict[str, type[AgentSettings]] = {
 
 
 RENDERED = [
-    (situation, rendered.name)
+    (situation, app)
     for situation, inputs in SITUATIONS.items()
     for rendered in inputs.rendering().objects
-    if rendered.name in KINDS
+    if (app := rendered.object["metadata"]["labels"].get("app")) in KINDS
 ]
 
 

@@ -14,7 +14,9 @@ async def test_a_delete_with_a_former_uid_leaves_the_replacement(
     sandbox: Sandbox, kube: Kube
 ) -> None:
     first = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
-    await kube.delete(CONFIG_MAPS, "a", uid=first.metadata.uid, namespace=sandbox.namespace)
+    uid = first.metadata.uid
+    answer = await kube.delete(CONFIG_MAPS, "a", uid=uid, namespace=sandbox.namespace)
+    assert answer is None
     second = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
 
     with pytest.raises(Conflict) as refused:
@@ -66,8 +68,9 @@ async def test_a_bound_pod_is_deleted_with_its_grace_period(sandbox: Sandbox, ku
     node = await sandbox.node("n")
     created = await kube.create(PODS, pod("a", node=node, grace=20), namespace=sandbox.namespace)
 
-    await kube.delete(PODS, "a", uid=created.metadata.uid, namespace=sandbox.namespace)
+    answer = await kube.delete(PODS, "a", uid=created.metadata.uid, namespace=sandbox.namespace)
 
+    assert answer == await kube.get(PODS, "a", namespace=sandbox.namespace)
     dying = await get_json(kube, PODS, "a", namespace=sandbox.namespace)
     assert dying["metadata"]["deletionGracePeriodSeconds"] == 20
     assert dying["metadata"]["generation"] == 2

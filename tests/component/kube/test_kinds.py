@@ -21,6 +21,7 @@ from libs.kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
+from services.scheduler.resources import RESOURCE_CLAIMS
 from tests.component.kube.builders import budget, config_map, daemon_set, pod
 from tests.component.kube.raw_requests import JsonObject, patch
 from tests.component.kube.sandbox import Sandbox
@@ -39,6 +40,7 @@ KINDS: list[tuple[Resource[Any], JsonObject]] = [
     (CONTROLLER_REVISIONS, {"revision": 1, "data": {"spec": {}}}),
     (POD_DISRUPTION_BUDGETS, budget("x", {"app": "x"}, minAvailable=1)),
     (RUNTIME_CLASSES, {"handler": "nvidia"}),
+    (RESOURCE_CLAIMS, {"spec": {}}),
 ]
 
 

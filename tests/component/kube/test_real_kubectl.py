@@ -1,10 +1,17 @@
-"""kubectl on the real server: a client-side apply, and a drain."""
+"""kubectl on the real server: a client-side apply, a drain, and Rollouts."""
 
 import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
+from libs.contracts.rollout import (
+    ConditionStatus,
+    ConditionType,
+    Counts,
+    RolloutCondition,
+    RolloutStatus,
+)
 from libs.kube.client import Kube
 from libs.kube.resources import (
     CONFIG_MAPS,
@@ -17,6 +24,7 @@ from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from libs.testing.realkube.cluster import RealKube
 from tests.component.kube.builders import budget, daemon_set
 from tests.component.kube.raw_requests import get_json, patch, send_request
+from tests.component.kube.rollouts import create_rollout, put_status
 from tests.component.kube.sandbox import Sandbox
 from tests.support import eventually
 
@@ -139,3 +147,35 @@ async def test_kubectl_drain_moves_pods_to_another_node(
         if revision.verb == "evict" and revision.code == 201
     ]
     assert len(evicted) >= 2
+
+
+# Rollouts
+
+
+async def test_kubectl_shows_a_rollout_and_waits_for_its_conditions(
+    plane: RealKube, sandbox: Sandbox, kube: Kube
+) -> None:
+    name = await create_rollout(sandbox, kube)
+    paused = RolloutCondition(
+        type=ConditionType.PAUSED,
+        status=ConditionStatus.TRUE,
+        reason="Brake",
+        last_transition_time="2026-11-01T10:00:00Z",
+    )
+    status = RolloutStatus(
+        version="580.95.05",
+        target="3f2a9c1e" * 4,
+        short_target="3f2a9c1e",
+        counts=Counts(total=3),
+        conditions=(paused,),
+    )
+    await put_status(kube, name, status)
+    shown = await kubectl(plane, sandbox, "get", "rollouts", name)
+    assert shown.splitlines()[0].split()[:-1] == [
+        "NAME", "VERSION", "PHASE", "DONE", "TOTAL", "FAILED", "BRAKE",
+    ]  # fmt: skip
+    assert shown.splitlines()[1].split()[:-1] == [
+        name, "580.95.05", "Proving", "0", "3", "0", "None",
+    ]  # fmt: skip
+    wait = ("wait", f"rollout/{name}", "--timeout=20s", "--for=condition=Paused")
+    assert "condition met" in await kubectl(plane, sandbox, *wait)

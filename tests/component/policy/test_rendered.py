@@ -132,7 +132,7 @@ async def test_services_have_exactly_their_permissions(wire: Transport) -> None:
             assert not await may(account, verb, "leases", name="somebody", **leases)
             assert not await may(account, verb, "leases", **leases)
     assert not await may("sluice-driver", "get", "nodes")
-    assert not await may("nvidia-driver", "get", "nodes")
+    assert not await may("sluice-driver-container", "get", "nodes")
 
 
 async def test_selectors_are_accepted_as_by_the_api_server(wire: Transport, ground: object) -> None:

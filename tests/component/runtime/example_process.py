@@ -17,13 +17,16 @@ class ExampleProcess:
 
     def __init__(self, *arguments: str, **environ: str) -> None:
         self.lines: list[str] = []
+        self.metrics_port = 0
         self._process = subprocess.Popen(
             [sys.executable, "-W", "error", str(EXAMPLE), *(arguments or ["both"])],
             env={
                 "PYTHONDONTWRITEBYTECODE": "1",
                 "PATH": os.environ["PATH"],
-                "SLUICE_HTTP_HOST": "127.0.0.1",
-                "SLUICE_HTTP_PORT": "0",
+                "SLUICE_METRICS_HOST": "127.0.0.1",
+                "SLUICE_METRICS_PORT": "0",
+                "SLUICE_PROBES_HOST": "127.0.0.1",
+                "SLUICE_PROBES_PORT": "0",
                 **environ,
             },
             stdin=subprocess.DEVNULL,
@@ -42,8 +45,9 @@ class ExampleProcess:
         raise AssertionError("\n".join([f"no {event!r} in the log:", *self.lines]))
 
     def ready(self) -> int:
-        """Wait until both services are ready; return the port of the HTTP server."""
-        port = self.until("http server started")["port"]
+        """Wait until both services are ready; return the port of the probes."""
+        port = self.until("probe server started")["port"]
+        self.metrics_port = self.until("metrics server started")["port"]
         for _ in range(2):
             self.until("phase entered", phase="ready")
         return port

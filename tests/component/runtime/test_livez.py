@@ -14,6 +14,8 @@ from libs.runtime.process import Process, ProcessSettings
 from libs.runtime.service import Service
 from libs.testing.simulation import make_env
 
+LOOPBACK = HttpSettings(host="127.0.0.1", port=0)
+
 
 class StoppedClock:
     """A clock that the test advances; sleeps never end."""
@@ -32,7 +34,7 @@ class StoppedClock:
 
 
 async def livez(process: Process[ProcessSettings]) -> tuple[int, str]:
-    host, port = process.address
+    host, port = process.probes_address
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://{host}:{port}/livez") as answer,
@@ -44,7 +46,7 @@ async def test_livez_fails_after_a_failure_or_a_stall():
     clock = StoppedClock()
     drains: list[float] = []
     process = Process(
-        ProcessSettings(http=HttpSettings(host="127.0.0.1", port=0)),
+        ProcessSettings(metrics=LOOPBACK, probes=LOOPBACK),
         env=make_env(clock=clock, random=random.Random(0), metrics=Metrics(version="1")),
         on_drain=lambda: drains.append(clock.at),
     )

@@ -20,11 +20,13 @@ def test_a_ready_process_answers_its_probes(launch: Launch, get: Get):
     assert get(port, "/livez") == (200, "text/plain; charset=utf-8", "ok\n")
     assert get(port, "/readyz") == (200, "text/plain; charset=utf-8", "ok\n")
     assert get(port, "/other")[0] == 404
+    assert get(port, "/metrics")[0] == 404, "readers of metrics cannot delay the probes"
 
 
 def test_metrics_are_in_prometheus_format(launch: Launch, get: Get):
-    port = launch().ready()
-    status, kind, body = get(port, "/metrics")
+    program = launch()
+    program.ready()
+    status, kind, body = get(program.metrics_port, "/metrics")
     assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
     families = {family.name: family for family in text_string_to_metric_families(body)}
     assert [sample.value for sample in families["sluice_build_info"].samples] == [1]
@@ -53,7 +55,7 @@ def test_a_signal_lets_work_in_flight_finish_and_exits_0(launch: Launch, number:
 
 def test_a_signal_during_the_start_exits_0(launch: Launch, get: Get):
     program = launch(SLUICE_BEHAVIOUR="stuck")
-    port = program.until("http server started")["port"]
+    port = program.until("probe server started")["port"]
     program.until("phase entered", phase="ready", service="calm")
     assert get(port, "/livez")[0] == 200
     assert get(port, "/readyz")[::2] == (503, "odd: starting (opening cache)\n")
@@ -138,7 +140,7 @@ def test_a_failure_at_level_debug_has_a_traceback(launch: Launch):
 def test_a_port_in_use_is_logged_in_one_line(launch: Launch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        program = launch(SLUICE_HTTP_PORT=str(port), SLUICE_LOG_FORMAT="text")
+        program = launch(SLUICE_METRICS_PORT=str(port), SLUICE_LOG_FORMAT="text")
         assert program.end() == 1
     (line,) = program.lines
     assert f"HTTP cannot listen on 127.0.0.1:{port}: Address already in use; choose an" in line

@@ -24,8 +24,10 @@ def test_print_config_lists_settings_and_starts_nothing(launch: Launch):
     assert [" ".join(line.split()) for line in program.out.splitlines()] == [
         "SLUICE_LOG_FORMAT=auto # default",
         "SLUICE_LOG_LEVEL=warning # environment",
-        "SLUICE_HTTP_HOST=127.0.0.1 # environment",
-        "SLUICE_HTTP_PORT=0 # environment",
+        "SLUICE_METRICS_HOST=127.0.0.1 # environment",
+        "SLUICE_METRICS_PORT=0 # environment",
+        "SLUICE_PROBES_HOST=127.0.0.1 # environment",
+        "SLUICE_PROBES_PORT=0 # environment",
         "SLUICE_DRAIN=25s # default",
         "SLUICE_BEHAVIOUR=serve # default",
     ]

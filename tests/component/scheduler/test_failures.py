@@ -79,7 +79,7 @@ async def test_two_concurrent_leaders_duplicate_nothing(world: World) -> None:
     await world.wait_until_done("a", before=target)
     await world.sleep(60)
     assert_nothing_repeated(world, "a", since=since)
-    assert (await world.rollout()).status.epoch == 2
+    assert (await world.rollout()).status.epoch >= 2  # the first may take the free lease again
     assert other.value("sluice_scheduler_leading") == 1
 
 

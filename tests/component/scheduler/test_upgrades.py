@@ -11,6 +11,7 @@ from tests.component.scheduler.world import (
     CORDON,
     LABEL,
     NEW,
+    OLD,
     POLICY,
     POOL,
     STATES,
@@ -182,6 +183,24 @@ async def test_nodes_in_flight_finish_after_their_policy_is_deleted(world: World
     assert (why.pool, why.wait.code) == (POOL, "policy-gone")
     await world.sleep(120)
     assert await world.state("b") != "pod-restart-required"
+
+
+@in_world
+async def test_a_policy_that_is_deleted_and_created_again_moves_no_node(world: World) -> None:
+    await world.complete_first_rollout("a", "b")
+    before = [await world.kube.get(resources.NODES, name) for name in ("a", "b")]
+    policies = resources.POLICIES["ClusterPolicy"]
+    policy = await world.kube.get(policies, POLICY)
+    await world.kube.delete(policies, POLICY, uid=policy.metadata.uid)
+    await world.sleep(120)
+    await world.apply_policy(OLD)
+    await world.sleep(300)
+    assert (await world.kube.get(policies, POLICY)).metadata.uid != policy.metadata.uid
+    after = [await world.kube.get(resources.NODES, name) for name in ("a", "b")]
+    for node_before, node_after in zip(before, after, strict=True):
+        assert node_after.metadata.labels == node_before.metadata.labels
+        assert not node_after.spec.unschedulable
+    assert [world.swaps(name) for name in ("a", "b")] == [1, 1]
 
 
 @in_world

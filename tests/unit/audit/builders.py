@@ -235,7 +235,7 @@ class JournalBuilder:
 
     def base(self, nodes: int) -> None:
         """Show the base in the status of the Rollout."""
-        self.rollout(lambda rollout: rollout.update(status={"base": nodes}))
+        self.rollout(shown(base=nodes))
 
     def targets(self, *, threshold: int = 2, **failed: list[str]) -> None:
         """Show targets with the names of their failed nodes in the status of the Rollout."""
@@ -243,7 +243,7 @@ class JournalBuilder:
             target: {"threshold": threshold, "failed": [f"uid-{name}" for name in names]}
             for target, names in failed.items()
         }
-        self.rollout(lambda rollout: rollout.update(status={"base": 10, "targets": status}))
+        self.rollout(shown(base=10, targets=status))
 
     def accept(self, failures: int, *, target: str = TARGET, pool: str = POOL) -> None:
         """Accept that many failures of a target as a person."""
@@ -251,6 +251,43 @@ class JournalBuilder:
         self.rollout(
             lambda rollout: rollout.update(spec={"release": release}), pool=pool, by="kubectl"
         )
+
+    def grant(
+        self,
+        name: str = "n1",
+        *,
+        token: int | None = None,
+        target: str = TARGET,
+        pool: str = POOL,
+        code: int = 200,
+    ) -> None:
+        """Step 2: add an entry in flight to the Rollout, without a revision number of its own."""
+        token = self._record(name).token + 1 if token is None else token
+        self._write_in_flight(pool, self.uid(name), {"token": token, "target": target}, code)
+
+    def withdraw(self, name: str = "n1") -> None:
+        """Remove the entry in flight from the Rollout."""
+        self._write_in_flight(POOL, self.uid(name), None)
+
+    def _write_in_flight(
+        self, pool: str, uid: str, entry: dict[str, Any] | None, code: int = 200
+    ) -> None:
+        before = self.objects.get(("Rollout", pool))
+        after = copy.deepcopy(before or {"metadata": {"name": pool, "uid": f"uid-{pool}"}})
+        status: dict[str, Any] = after.setdefault("status", {})
+        in_flight: dict[str, Any] = status.setdefault("inFlight", {})
+        in_flight.pop(uid, None)
+        if entry is not None:
+            in_flight[uid] = entry
+        if code < 300:
+            self.objects["Rollout", pool] = after
+        self.revisions.append(
+            Revision(
+                revision=0, time=self.time, user=MANAGER, manager=MANAGER, verb=Verb.UPDATE,
+                code=code, kind="Rollout", name=pool,
+                changed=changed_paths(before, after) if code < 300 else {},
+            )
+        )  # fmt: skip
 
     # Writes by Sluice, each with the whole record.
 
@@ -330,14 +367,17 @@ class JournalBuilder:
         label: str = LABEL,
         cordon: bool = True,
         seen: str | dict[str, str] = "",
+        granted: bool = True,
         **fields: Any,
     ) -> Revision:
-        """Step 3: take the lease; with `started`, step 6 too.
+        """Steps 2 and 3: grant and take the lease; with `started`, step 6 too.
 
         The decision has `seen` everything, or the Nodes up to the `snapshot`.
         """
         nodes = self._snapshot if seen == "snapshot" else self.revision
         token = self._record(name).token + 1 if token is None else token
+        if granted:
+            self.grant(name, token=token, target=target, pool=fields.get("pool", POOL))
         needs_cordon = operation not in (Operation.BRING_UP, Operation.VALIDATE)
         changes = [cordoned(True)] if cordon and needs_cordon else []
         return self._apply_state(
@@ -678,6 +718,11 @@ def _put(section: str, key: str, value: str | None) -> Change:
             entries[key] = str(value)
 
     return change
+
+
+def shown(**status: Any) -> Change:
+    """Show these fields in the status."""
+    return lambda manifest: manifest.setdefault("status", {}).update(status)
 
 
 def cordoned(value: bool) -> Change:

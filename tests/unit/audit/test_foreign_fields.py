@@ -229,6 +229,7 @@ def test_a_request_may_be_cleared_and_dropped_but_not_set(key: str) -> None:
 
 
 EDIT = "label_state drain-required; rewrite state=upgrade-done;"
+EDIT_IN_FLIGHT = "label_state drain-required; rewrite state=pod-deletion-required;"
 EDIT_DRIVER = f"label_driver mine; rewrite driver={LABEL};"
 AGAIN = "last written by kubectl, was reverted by us for the second time in one attempt"
 STATE_AGAIN = f'n1: metadata.labels["{STATE_LABEL}"], {AGAIN}'
@@ -241,6 +242,18 @@ LOST = "n1: we wrote to it although its record is lost and there is no adopt or 
     a_state_reverted_once=(f"upgrade; {EDIT}", []),
     a_state_reverted_twice=(f"upgrade; {EDIT} {EDIT}", [STATE_AGAIN]),
     a_state_reverted_once_in_each_attempt=(f"upgrade; {EDIT} upgrade; {EDIT}", []),
+    a_state_reverted_in_flight_and_at_rest=(
+        f"lease; {EDIT_IN_FLIGHT} start; prove; finish; {EDIT}",
+        [STATE_AGAIN],
+    ),
+    a_state_reverted_before_and_after_a_withdrawn_mark=(
+        f"upgrade; save_evidence; {EDIT} require; finish saved=True; {EDIT}",
+        [STATE_AGAIN],
+    ),
+    a_state_reverted_before_and_after_an_adoption=(
+        f"upgrade; {EDIT} lose_record; ask adopt; rewrite clears=True; {EDIT}",
+        [],
+    ),
     edits_reverted_by_their_author=(
         "lease;" + "label_state drain-required; label_state pod-deletion-required;" * 3 + "start;"
         "label_state $empty; label_state pod-restart-required; validate",

@@ -1,6 +1,7 @@
 """The audit of a journal that the simulated API server wrote, with its field ownership."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -21,11 +22,14 @@ from libs.contracts.node import (
     Operation,
 )
 from libs.contracts.reports import Evidence, Outcome, Result
+from libs.contracts.rollout import InFlight
 from libs.kube.client import Kube, Preconditions
-from libs.kube.errors import Conflict
-from libs.kube.resources import NODES, PODS
+from libs.kube.errors import AlreadyExists, Conflict
+from libs.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS
+from libs.policy.crds import crd_manifests
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.simulation import Sim, run
+from services.scheduler.resources import ROLLOUTS
 
 POOL, TARGET, LABEL = "clusterpolicy-main", "t2", "main-t2"
 
@@ -91,7 +95,22 @@ class AuditedCluster:
         )
         await self.scheduler.apply(NODES, manifest, force=True, preconditions=preconditions)
 
+    async def grant(self, name: str) -> None:
+        """Add an entry in flight to the Rollout, which is created with the first one."""
+        uid = self.records[name].node_uid
+        entry = {uid: InFlight(node=name, token=1, target=TARGET, since=self.sim.clock.now())}
+        status = {"status": {"inFlight": msgspec.to_builtins(entry)}}
+        typed = {"apiVersion": ROLLOUTS.api_version, "kind": ROLLOUTS.kind}
+        with suppress(AlreadyExists):
+            await self.scheduler.create(ROLLOUTS, {**typed, "metadata": {"name": POOL}})
+        rollout = await self.scheduler.get(ROLLOUTS, POOL)
+        await self.scheduler.merge(
+            ROLLOUTS, POOL, status, resource_version=rollout.metadata.resource_version,
+            subresource="status",
+        )  # fmt: skip
+
     async def lease(self, name: str) -> None:
+        await self.grant(name)
         seen = {"nodes": (await self.scheduler.get(NODES, name)).metadata.resource_version}
         await self.apply(
             name, cordon=True, lease=1, token=1, pool=POOL, operation=Operation.UPGRADE,
@@ -134,6 +153,9 @@ def play(main: Callable[[AuditedCluster], Awaitable[None]]) -> list[tuple[str, s
 
     async def judged(sim: Sim) -> AuditResult:
         cluster = AuditedCluster(sim)
+        await cluster.person.create(
+            CUSTOM_RESOURCE_DEFINITIONS, crd_manifests()["rollouts.sluice.dev"]
+        )
         for name in ("n1", "n2"):
             await cluster.node(name)
         await main(cluster)

@@ -86,6 +86,7 @@ REST: Object = {
 }
 SERVICE_MONITOR: Object = {
     "interval": "15s",
+    "scrapeTimeout": "1m30s",
     "honorLabels": True,
     "additionalLabels": {"a": "b"},
     "relabelings": [{"sourceLabels": ["x"], "targetLabel": "y"}],

@@ -22,17 +22,21 @@ APPS = (
 )
 
 
-def test_without_a_policy_only_agents_are_rendered() -> None:
-    names = rendered_names(Situation([]).rendering())
-    assert tuple(name for kind, name in names if kind == "DaemonSet") == APPS
+NAMES = (
+    "sluice-driver-agent",
+    "sluice-validator-agent",
+    "sluice-device-plugin",
+    "sluice-telemetry-agent",
+    "sluice-discovery-agent",
+)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_agents_have_their_own_state_and_a_token_for_the_bus_alone(name: str) -> None:
     rendering = SITUATIONS[name].rendering()
     directories: list[str] = []
-    for app in APPS:
-        if ("DaemonSet", app) not in rendered_names(rendering):
+    for app, name_of_agent in zip(APPS, NAMES, strict=True):
+        if ("DaemonSet", name_of_agent) not in rendered_names(rendering):
             continue
         pod = pod_of(rendering, app)
         assert pod["automountServiceAccountToken"] is False

@@ -26,7 +26,7 @@ def test_agents_have_an_account_without_permissions() -> None:
     objects = installation_objects("gpu-operator")
     accounts = {obj["metadata"]["name"]: obj for obj in objects if obj["kind"] == "ServiceAccount"}
     assert set(accounts) == {
-        "nvidia-driver",
+        "sluice-driver-container",
         *(service_account_of(writer) for writer in Writer if writer is not Writer.CTL),
     }
     assert all(account["automountServiceAccountToken"] is False for account in accounts.values())

@@ -56,7 +56,7 @@ def test_a_driver_is_selected_by_its_label_only_and_never_rolled() -> None:
     for daemon_set in daemon_sets:
         metadata, spec = daemon_set["metadata"], daemon_set["spec"]
         label = metadata["annotations"]["sluice.dev/driver"]
-        assert metadata["name"] == f"nvidia-driver-daemonset-{label}"
+        assert metadata["name"] == f"sluice-driver-{label}"
         assert len(metadata["name"]) <= 57  # a pod's name adds six characters
         pod = spec["template"]["spec"]
         assert pod["nodeSelector"] == {"sluice.dev/driver": label}
@@ -120,9 +120,43 @@ def test_a_new_sluice_release_changes_only_the_gate_image() -> None:
         assert new == old
 
 
+# What changes nothing
+
+
+@pytest.mark.parametrize("name", ["one-driver-for-all", "two-drivers"])
+def test_policies_that_are_created_again_render_the_same(name: str) -> None:
+    situation = SITUATIONS[name]
+    again = copy.deepcopy(list(situation.objects))
+    for obj in again:
+        obj["metadata"]["uid"] = f"new-{obj['metadata']['name']}"
+    created_again = Situation(again, situation.nodes).rendering()
+    assert created_again.objects == situation.rendering().objects
+
+
+@pytest.mark.parametrize(
+    "label", [{"helm.sh/chart": "gpu-operator-v26.9.0"}, {"app.kubernetes.io/version": "v26.9.0"}]
+)
+def test_the_version_of_the_chart_changes_no_object(label: Object) -> None:
+    for before, after in (
+        ([cluster_policy()], [cluster_policy(daemonsets={"labels": label})]),
+        (
+            [crd_mode_policy(), nvidia_driver("a", default=True)],
+            [crd_mode_policy(), nvidia_driver("a", default=True, labels=label)],
+        ),
+    ):
+        assert Situation(after).rendering() == Situation(before).rendering()
+
+
+def test_without_a_cluster_policy_what_it_rendered_is_held() -> None:
+    for objects in ([], [nvidia_driver("a", default=True)]):
+        rendering = Situation(objects).rendering()
+        assert rendered_names(rendering) == [STARTUP_PROBE]
+        assert rendering.cluster_operands_held
+
+
 # Effects of fields
 
-STARTUP_PROBE = ("ConfigMap", "nvidia-driver-startup-probe")
+STARTUP_PROBE = ("ConfigMap", "sluice-driver-startup-probe")
 OTHER = {"repository": "other.example", "image": "other", "version": "1"}
 
 

@@ -154,27 +154,25 @@ def test_a_node_with_unknown_system_is_named() -> None:
 
 
 def test_missing_outdated_and_failing_operands_are_named_in_order() -> None:
-    problem = PodProblem(
-        daemon_set="nvidia-device-plugin-daemonset", node="c", cause="ImagePullBackOff"
-    )
+    problem = PodProblem(daemon_set="sluice-device-plugin", node="c", cause="ImagePullBackOff")
     sets = {
-        "nvidia-dcgm-exporter": None,
-        "gpu-feature-discovery": ObservedDaemonSet(generation=2),
-        "nvidia-device-plugin-daemonset": ObservedDaemonSet(desired=4, updated=3, available=1),
+        "sluice-telemetry-agent": None,
+        "sluice-discovery-agent": ObservedDaemonSet(generation=2),
+        "sluice-device-plugin": ObservedDaemonSet(desired=4, updated=3, available=1),
     }
     assert message_of(status_with(None, sets, pod_problems=(problem,))) == (
         "ClusterPolicy is not ready; states not ready: [state-device-plugin state-dcgm-exporter"
         " gpu-feature-discovery]; state-device-plugin on c: ImagePullBackOff; state-device-plugin:"
-        " 3 of 4 pods of DaemonSet/nvidia-device-plugin-daemonset are not available;"
-        " state-device-plugin: 1 of 4 pods of DaemonSet/nvidia-device-plugin-daemonset run an"
-        " older version; state-dcgm-exporter: DaemonSet/nvidia-dcgm-exporter does not exist yet;"
-        " gpu-feature-discovery: DaemonSet/gpu-feature-discovery has changed, and its controller"
+        " 3 of 4 pods of DaemonSet/sluice-device-plugin are not available;"
+        " state-device-plugin: 1 of 4 pods of DaemonSet/sluice-device-plugin run an"
+        " older version; state-dcgm-exporter: DaemonSet/sluice-telemetry-agent does not exist yet;"
+        " gpu-feature-discovery: DaemonSet/sluice-discovery-agent has changed, and its controller"
         " has not observed the change yet"
     )
 
 
 def test_agent_problems_do_not_affect_the_upgrading_condition() -> None:
-    name = "gpu-feature-discovery"
+    name = "sluice-discovery-agent"
     problems = tuple(
         PodProblem(daemon_set=name, node=f"cpu-{number}", cause="ImagePullBackOff")
         for number in range(4)

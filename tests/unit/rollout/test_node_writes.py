@@ -239,6 +239,11 @@ def test_a_stamp_is_withdrawn_when_the_proven_target_is_wanted_again() -> None:
     assert step_at_rest(apply_step(stamped, step), pool(), instant()) is None
 
 
+def test_a_withdrawn_stamp_begins_no_new_attempt() -> None:
+    stamped = with_record(required(target=NEW), edits=1)
+    assert record_of(step_at_rest(stamped, pool(), instant())).edits == 1
+
+
 NOT_PROVEN_NOW = {
     "in another boot": required(target=NEW, boot_id="boot-2"),
     "of another run": required(target=NEW, driver_pods=(driver_pod(started=NOW - 60),)),

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Command, CommandKind, Idle, Order, Proven, Quiesce, Swap
 from libs.contracts.node import LeaseOwner, NodeLease
+from libs.contracts.numbers import LIMIT
 from libs.contracts.reports import Refusal, RefusalCode
 from libs.rollout import slots
 from libs.rollout.at_rest import step_at_rest
@@ -49,6 +50,7 @@ LATE = NOW + 5000
         ((8, 2), (8, 6), 7),
         ((7, 9), (8, 4), 5),
         (None, (9, 9), 1),
+        ((8, 2), (8, LIMIT), 3),
     ],
 )
 def test_an_op_is_one_above_slot_and_reports_of_its_token(

@@ -9,6 +9,7 @@ from libs.contracts.node import LeaseOwner, NodeRecord, Operation, UpgradeState,
 from libs.contracts.rollout import InFlight, RolloutStatus
 from libs.rollout.decision import Candidate, NodeOutcome, NoticeKind, Step, Wait
 from libs.rollout.node_writes import upgrade_lease
+from libs.rollout.pool.conditions import Pause, PauseReason
 from libs.rollout.pool.evaluation import PoolEvaluation, evaluate_pool
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.step import NodePhase, constrain, phase_of, step
@@ -141,9 +142,8 @@ def test_a_withdrawn_entry_waits_with_the_reason_of_its_pool() -> None:
     dropped = frozenset({NODE.uid})
     assert codes(evaluation(withdrawn=dropped)) == [WaitCode.BUDGET] * 3
     stop = BlockReason(WaitCode.PAUSED, "the brake is Pause", "an administrator")
-    result = wait_of(
-        constrain(NODE, WAITS, evaluation(withdrawn=dropped, blocked_by=stop), instant())
-    )
+    paused = evaluation(withdrawn=dropped, pause=Pause(PauseReason.BRAKE, stop))
+    result = wait_of(constrain(NODE, WAITS, paused, instant()))
     assert (result.code, result.detail, result.who) == (stop.code, stop.detail, stop.who)
     assert codes(evaluation(withdrawn=frozenset({"uid-of-another"}))) == [None, None, None]
 

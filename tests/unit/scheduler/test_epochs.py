@@ -4,6 +4,7 @@ import pytest
 
 from libs.contracts.message import encode
 from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
+from libs.contracts.numbers import LIMIT
 from libs.contracts.rollout import RolloutStatus
 from libs.kube.views import Metadata
 from services.scheduler.resources import Node, Rollout
@@ -28,6 +29,9 @@ def node(epoch: int) -> Node:
         ([rollout(3), rollout(2)], [node(1)], 2, 4),
         ([rollout(1)], [node(1), node(5)], 2, 6),
         ([rollout(1)], [node(2)], 7, 8),
+        ([], [node(9)], 0, 10),
+        ([rollout(1)], [node(2), node(LIMIT)], 3, 4),
+        ([], [node(2), node(2_000_000)], 0, 3),
         ([], [Node(metadata=Metadata(name="n", annotations={RECORD_ANNOTATION: "garbled"}))], 0, 1),
     ],
 )

@@ -8,8 +8,8 @@ import pytest
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.policy.kinds.upgrade_policy import Drain, UpgradePolicy, WaitForCompletion
 from libs.rollout.views.machine import EvictionExemption
-from services.scheduler.resources import Pod
-from services.scheduler.snapshot.node_view import driver_pod, is_finished, workload_pod
+from services.scheduler.resources import Pod, ResourceClaim
+from services.scheduler.snapshot.pod_view import driver_pod, is_finished, workload_pod
 
 NAMESPACE = "gpu-operator"
 DAEMON_SET = {"kind": "DaemonSet", "name": "d", "uid": "x", "controller": True}
@@ -41,6 +41,71 @@ def with_gpus(name: str, amount: str = "1") -> Any:
 )
 def test_pods_with_gpu_resources_use_gpus(spec: Any, gpu: bool) -> None:
     assert workload_pod(pod(spec=spec), None, namespace=NAMESPACE).gpu is gpu
+
+
+def claim(*drivers: str, admin: bool = False) -> ResourceClaim:
+    """Return a claim to which devices of these drivers are allocated."""
+    results = [{"driver": driver, "adminAccess": admin} for driver in drivers]
+    allocation: Any = {"devices": {"results": results}}
+    body = {"metadata": {"name": "c", "namespace": "ml"}, "status": {"allocation": allocation}}
+    return msgspec.json.decode(msgspec.json.encode(body), type=ResourceClaim)
+
+
+CLAIMS = {
+    "ml/gpu": claim("gpu.nvidia.com"),
+    "ml/channel": claim("net.example", "compute-domain.nvidia.com"),
+    "ml/nic": claim("net.example"),
+    "ml/admin": claim("gpu.nvidia.com", admin=True),
+    "ml/pending": ResourceClaim(metadata=claim().metadata),
+}
+
+
+def claiming(*names: str) -> dict[str, Any]:
+    """Return a pod spec that names these claims."""
+    return {
+        "containers": [{"name": "c"}],
+        "resourceClaims": [{"name": f"of-{name}", "resourceClaimName": name} for name in names],
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "gpu", "unknown"),
+    [
+        (claiming("gpu"), True, False),
+        (claiming("channel"), True, False),
+        (claiming("nic", "gpu"), True, False),
+        (claiming("nic"), False, False),
+        (claiming("admin"), False, False),
+        (claiming("pending"), False, True),
+        (claiming("absent"), False, True),
+        (claiming("nic", "absent"), False, True),
+        (claiming("absent", "gpu"), True, False),
+        ({**claiming("absent"), **with_gpus("nvidia.com/gpu")}, True, False),
+        ({**claiming(), **with_gpus("cpu")}, False, False),
+    ],
+)
+def test_pods_with_gpus_by_a_resource_claim_use_gpus(spec: Any, gpu: bool, unknown: bool) -> None:
+    view = workload_pod(pod(spec=spec), None, namespace=NAMESPACE, claim_of=CLAIMS.get)
+    assert (view.gpu, view.claims_unknown) == (gpu, unknown)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "gpu", "unknown"),
+    [
+        ([{"name": "gpus", "resourceClaimName": "gpu"}], True, False),
+        ([{"name": "gpus", "resourceClaimName": None}], False, False),
+        ([{"name": "other", "resourceClaimName": "gpu"}], False, True),
+        ([], False, True),
+    ],
+)
+def test_claims_made_from_templates_are_named_in_the_status(
+    statuses: Any, gpu: bool, unknown: bool
+) -> None:
+    spec = {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "one-gpu"}]}
+    status = {"phase": "Running", "resourceClaimStatuses": statuses}
+    found = pod(spec=spec, status=status)
+    view = workload_pod(found, None, namespace=NAMESPACE, claim_of=CLAIMS.get)
+    assert (view.gpu, view.claims_unknown) == (gpu, unknown)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +223,12 @@ def test_a_driver_pod() -> None:
         True,
     )
     assert (found.started, found.restarts, found.trouble) == (1_800_000_000.0, 2, "")
+
+
+def test_a_driver_pod_that_this_leader_deleted_is_terminating() -> None:
+    alive = pod(metadata={"uid": "p1"})
+    assert driver_pod(alive, deleted_uid="p1").deleting
+    assert not driver_pod(alive, deleted_uid="p0").deleting
 
 
 def test_trouble_of_a_driver_pod() -> None:

@@ -3,13 +3,20 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from libs.contracts.node import DRIVER_LABEL
+from libs.policy.kinds.common import Image
 from libs.policy.manifests import parse_manifest
-from libs.policy.wanted import InstallMethod
+from libs.policy.wanted import InstallMethod, WantedDriver
 from libs.rollout.views.pool import Readiness
 from services.scheduler.resources import DaemonSet
-from services.scheduler.snapshot.pools import PoolMember, PoolSnapshot, snapshot_pools
+from services.scheduler.snapshot.pools import (
+    PoolMember,
+    PoolSnapshot,
+    driver_version,
+    snapshot_pools,
+)
 from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, drivers, node
 
 POOL = "clusterpolicy-cluster-policy"
@@ -157,3 +164,32 @@ def test_a_policy_with_errors_keeps_its_last_target() -> None:
     view = found.pools[POOL]
     assert view.errors
     assert view.target == "before"
+
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize(
+    ("method", "wanted", "shown"),
+    [
+        (InstallMethod.HOST, {"version": "580.95.05"}, "580.95.05"),
+        (InstallMethod.PRE_INSTALLED, {}, "pre-installed"),
+        (InstallMethod.CONTAINER, {"image": ("r.example", "driver", "580")}, "580"),
+        (InstallMethod.CONTAINER, {"image": ("r.example:5000", "driver", "580")}, "580"),
+        (InstallMethod.CONTAINER, {"image": ("", "r.example:5000/driver:580", "")}, "580"),
+        (InstallMethod.CONTAINER, {"image": ("r.example", "driver", DIGEST)}, DIGEST[:19]),
+        (InstallMethod.CONTAINER, {"image": ("", f"r.example/driver@{DIGEST}", "")}, DIGEST[:19]),
+        (InstallMethod.CONTAINER, {"image": ("", "r.example:5000/driver", "")}, ""),
+        (InstallMethod.CONTAINER, {}, ""),
+    ],
+)
+def test_the_version_of_a_driver_is_its_tag_or_digest(
+    method: InstallMethod, wanted: dict[str, Any], shown: str
+) -> None:
+    repository, image, version = wanted.pop("image", ("", "", ""))
+    path = Image(repository=repository, image=image, version=version)
+    assert driver_version(WantedDriver(method=method, image=path, **wanted)) == shown
+
+
+def test_a_pool_names_the_version_that_its_policy_wants() -> None:
+    assert pools_of([policy("580.95.05")], [member("a")], []).pools[POOL].version == "580.95.05"

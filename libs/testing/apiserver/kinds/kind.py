@@ -111,6 +111,7 @@ def _own(
     group: str = "",
     namespaced: bool = True,
     selectable: tuple[str, ...] = (),
+    shape: str = "",
     **more: Any,
 ) -> ResourceKind:
     return ResourceKind(
@@ -121,7 +122,7 @@ def _own(
         list_kind=f"{kind}List",
         namespaced=namespaced,
         selectable=(NAME_FIELDS if namespaced else NAME_FIELDS[:1]) + selectable,
-        shape=builtin(kind),
+        shape=builtin(shape or kind),
         **more,
     )
 
@@ -177,6 +178,13 @@ def _builtin() -> Iterator[ResourceKind]:
         subresources=_STATUS,
         generations=True,
         put_without_revision=False,
+    )
+    yield _own(
+        "ResourceClaim",
+        "resourceclaims",
+        group="resource.k8s.io",
+        shape="DeviceResourceClaim",  # containers have a structure of the kind's name
+        subresources=_STATUS,
     )
     yield _own(
         "RuntimeClass", "runtimeclasses", group="node.k8s.io", namespaced=False, **_FENCED_PUT

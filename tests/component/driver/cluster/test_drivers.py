@@ -201,20 +201,29 @@ async def test_the_drivers_of_a_deleted_policy_stay_and_keep_running(world: Worl
 
 @pytest.mark.usefixtures(short_retention.__name__)
 @in_world
-async def test_a_recreated_policy_has_its_own_drivers_and_the_old_ones_are_deleted(
-    world: World,
-) -> None:
-    old = await install_first_driver(world)
-    await world.remove(CLUSTER_POLICIES, POLICY)
-    await world.sleep(60)
-    await world.apply(cluster_policy())
+async def test_deleting_and_recreating_a_policy_writes_no_operand(world: World) -> None:
+    daemon_sets = {
+        "tolerations": [{"key": "team", "operator": "Exists"}],
+        "labels": {"helm.sh/chart": "gpu-operator-v26.7.0"},
+    }
+    exporter = {"imagePullSecrets": ["registry"]}
+    await world.install_policy(daemonsets=daemon_sets, dcgmExporter=exporter)
+    await world.lead()
+    await world.set_driver_label("a", await world.driver())
     await world.sleep(10)
-    new = await world.driver(but=[old])
+    before, written = await world.daemon_sets(), len(world.written)
+    await world.remove(CLUSTER_POLICIES, POLICY)
     await world.sleep(HOUR + 300)
-    assert await world.drivers() == [old, new]
-    await world.set_driver_label("a", new)
-    await world.sleep(HOUR + 60)
-    assert await world.drivers() == [new]
+    assert world.written[written:] == []
+    daemon_sets["labels"] = {"helm.sh/chart": "gpu-operator-v26.9.0"}
+    await world.apply(cluster_policy(daemonsets=daemon_sets, dcgmExporter=exporter))
+    await world.sleep(HOUR + 300)
+    assert {kind for _, kind, _ in world.written[written:]} == {"ClusterPolicy"}
+    after = await world.daemon_sets()
+    assert {name: each.metadata.uid for name, each in after.items()} == {
+        name: each.metadata.uid for name, each in before.items()
+    }
+    assert {each.metadata.generation for each in after.values()} == {1}
 
 
 @pytest.mark.usefixtures(short_retention.__name__)
@@ -242,13 +251,7 @@ async def test_an_object_that_changed_since_the_decision_is_not_deleted(world: W
     await world.patch(resources.DAEMON_SETS, old, {"metadata": {"labels": {"new": "1"}}})
     key = ObjectKey("DaemonSet", old)
     with pytest.raises(Conflict):
-        await actions.delete_operand(
-            key, delete_operand(stored, orphan=False, because="nothing refers to it")
-        )
+        await actions.delete_operand(key, delete_operand(stored, because="nothing refers to it"))
     stored = (await world.daemon_sets())[old]
-    await actions.delete_operand(
-        key, delete_operand(stored, orphan=False, because="nothing refers to it")
-    )
-    await actions.delete_operand(
-        key, delete_operand(stored, orphan=False, because="it is gone already")
-    )
+    await actions.delete_operand(key, delete_operand(stored, because="nothing refers to it"))
+    await actions.delete_operand(key, delete_operand(stored, because="it is gone already"))

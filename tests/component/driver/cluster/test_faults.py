@@ -7,7 +7,16 @@ import pytest
 from libs.testing.apiserver.faults import Cut, Fault, FaultEffect, Hang, RefuseRequest
 from services.driver.cluster import controller, decide, resources
 from services.driver.cluster.diff import difference
-from tests.component.driver.cluster.world import AGENTS, EXPORTER, POLICY, World, in_world, play
+from tests.component.driver.cluster.world import (
+    AGENTS,
+    DRIVER_PREFIX,
+    EXPORTER,
+    POLICY,
+    World,
+    in_world,
+    is_driver,
+    play,
+)
 from tests.component.processes import user_of
 from tests.unit.policy.situations import crd_mode_policy, nvidia_driver
 
@@ -221,7 +230,7 @@ def test_a_successor_continues_after_a_kill_between_any_two_writes() -> None:
         await world.lead()
         written = await written_state(world)
         assert sorted(_plain(name) for name in written["daemon_sets"]) == [
-            name for name in names if "nvidia-driver-startup" not in name and _is_daemon(name)
+            name for name in names if _is_daemon(name)
         ]
         assert written["owners"] == {"a": "rest", "b": "canary"}
         assert set(written["states"].values()) == {"notReady"}
@@ -239,8 +248,8 @@ async def _cut(wire: Any) -> bool:
 
 def _plain(name: str) -> str:
     """Return the name without the digest: the uids of policies differ from run to run."""
-    return "nvidia-driver-daemonset" if name.startswith("nvidia-driver-daemonset-") else name
+    return DRIVER_PREFIX if is_driver(name) else name
 
 
 def _is_daemon(name: str) -> bool:
-    return name in AGENTS or name == "nvidia-driver-daemonset"
+    return name in AGENTS or name == DRIVER_PREFIX

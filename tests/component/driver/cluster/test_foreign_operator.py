@@ -11,13 +11,14 @@ from tests.component.driver.cluster.world import (
     CLUSTER_POLICIES,
     EXPORTER,
     POLICY,
-    VALIDATOR,
     World,
     in_world,
 )
 from tests.component.processes import NAMESPACE, user_of
 
 OPERATOR_NAMESPACE = "default"
+THEIRS = "nvidia-operator-validator"
+"""A DaemonSet of the GPU Operator; the pods of our validator have the same `app` label."""
 LEASE = {
     "metadata": {"name": GPU_OPERATOR_LEASE},
     "spec": {
@@ -87,7 +88,7 @@ async def install_with_gpu_operator(world: World) -> None:
     policy = await world.kube.get(CLUSTER_POLICIES, POLICY)
     await world.kube.create(
         resources.DAEMON_SETS,
-        operator_daemon_set(VALIDATOR, uid=policy.metadata.uid),
+        operator_daemon_set(THEIRS, uid=policy.metadata.uid),
         namespace=NAMESPACE,
     )
     await world.sleep(10)
@@ -104,7 +105,7 @@ async def test_an_active_gpu_operator_stops_all_writes_but_the_condition(world: 
     assert list(conditions) == ["ForeignOperator"]
     assert conditions["ForeignOperator"]["status"] == "True"
     assert MESSAGE in conditions["ForeignOperator"]["message"]
-    assert list(await world.daemon_sets()) == [VALIDATOR]
+    assert list(await world.daemon_sets()) == [THEIRS]
     assert role.value("gpu_operator_reconciliation_status") == 0
 
 
@@ -129,56 +130,40 @@ async def test_the_status_of_the_gpu_operator_is_kept(world: World) -> None:
 
 
 @in_world
-async def test_after_the_lease_expires_its_operands_are_replaced_pod_by_pod(world: World) -> None:
+async def test_after_the_lease_expires_its_operands_are_named_and_left_alone(world: World) -> None:
     await install_with_gpu_operator(world)
+    pods = await operator_pods(world, THEIRS)
+    before = (await world.daemon_sets())[THEIRS]
     world.start()
     await keep_lease(world, seconds=60)
-    assert len(await operator_pods(world, VALIDATOR)) == 2
-    await world.sleep(11)
-    assert len(await world.daemon_sets()) == 1
-    await world.sleep(60)
+    await world.sleep(71)
     found = await world.daemon_sets()
-    assert sorted(found) == sorted([*AGENTS, *await world.drivers()])
-    assert found[VALIDATOR].status.updated_number_scheduled == 2
-    assert await operator_pods(world, VALIDATOR) == []
-    assert all(each.metadata.owner_references == () for each in found.values())
+    assert sorted(found) == sorted([THEIRS, *AGENTS, *await world.drivers()])
+    assert found[THEIRS].metadata.resource_version == before.metadata.resource_version
+    assert await operator_pods(world, THEIRS) == pods
     conditions = await world.conditions()
     assert "ForeignOperator" not in conditions
+    assert THEIRS in conditions["ForeignOperands"]["message"]
     assert conditions["Ready"]["reason"] == "Error"
-    deleted = [name for verb, _, name in world.written if verb == "delete"]
-    assert deleted == [VALIDATOR]
+    assert "delete" not in {verb for verb, _, _ in world.written}
+    await world.remove(resources.DAEMON_SETS, THEIRS)
+    await world.sleep(30)
+    assert "ForeignOperands" not in await world.conditions()
 
 
 @in_world
-async def test_pods_of_the_replaced_daemon_set_are_adopted(world: World) -> None:
+async def test_orphaned_pods_of_the_gpu_operator_are_not_adopted(world: World) -> None:
     await install_with_gpu_operator(world)
-    before = await operator_pods(world, VALIDATOR)
-    assert len(before) == 2
-    await world.change_policy(daemonsets={"updateStrategy": "OnDelete"})
+    pods = await operator_pods(world, THEIRS)
+    path = resources.DAEMON_SETS.path(namespace=NAMESPACE, name=THEIRS)
+    await world.kube.request("DELETE", path, body={"propagationPolicy": "Orphan"})
     await renew(world, holder="")
     await world.lead()
-    assert await operator_pods(world, VALIDATOR) == before
-    ours = (await world.daemon_sets())[VALIDATOR]
-    page = await world.kube.list_page(
-        PODS, namespace=NAMESPACE, labels="app=nvidia-operator-validator"
-    )
-    owners = {owner.uid for pod in page.items for owner in pod.metadata.owner_references}
-    assert owners == {ours.metadata.uid}
-
-
-@in_world
-async def test_a_successor_continues_after_a_kill_during_the_replacement(world: World) -> None:
-    await install_with_gpu_operator(world)
-    await renew(world, holder="")
-    for after in range(20):
-        role = world.start(cut_after=after)
-        await world.sleep(30)
-        await role.kill()
-    found = await world.daemon_sets()
-    assert sorted(found) == sorted([*AGENTS, *await world.drivers()])
-    names = [name for _, kind, name in world.written if kind == "DaemonSet"]
-    assert names.count(VALIDATOR) == 2
-    assert len(names) == len(found) + 1
+    assert await operator_pods(world, THEIRS) == pods
+    page = await world.kube.list_page(PODS, namespace=NAMESPACE, labels=f"app={THEIRS}")
+    owned = {pod.metadata.uid for pod in page.items if pod.metadata.owner_references}
+    assert owned
+    assert not owned & set(pods)
 
 
 @in_world
@@ -251,7 +236,7 @@ async def test_foreign_objects_under_our_names_are_left_alone_and_reported(world
     assert not {EXPORTER, "nvidia", "nvidia-cdi"} & set(touched)
     conditions = await world.conditions()
     assert (
-        "DaemonSet nvidia-dcgm-exporter exists and was not created by Sluice"
+        "DaemonSet sluice-telemetry-agent exists and was not created by Sluice"
         in conditions["Error"]["message"]
     )
     assert 'the handler "mine" instead of "nvidia-cdi"' in conditions["Error"]["message"]

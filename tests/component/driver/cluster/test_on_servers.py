@@ -15,10 +15,12 @@ from services.driver.cluster.role import LEASE, DriverClusterSettings, run
 from tests.component.driver.cluster.world import (
     AGENTS,
     CLUSTER_POLICIES,
+    DRIVER_PREFIX,
     EXPORTER,
     EXPORTER_OFF,
     POLICY,
     VALIDATOR,
+    is_driver,
 )
 from tests.component.installation import Installation, make_installation
 from tests.component.kube.sandbox import ServerUnderTest
@@ -55,7 +57,7 @@ async def test_a_policy_is_rendered_edited_and_unchanged_by_a_restart(site: Inst
         return [each.metadata.name for each in page.items]
 
     async def drivers() -> list[str]:
-        return [each for each in await daemon_sets() if "driver-daemonset-" in each]
+        return [each for each in await daemon_sets() if is_driver(each)]
 
     async def wait_for_count(count: int) -> None:
         async def counted() -> bool:
@@ -82,7 +84,7 @@ async def test_a_policy_is_rendered_edited_and_unchanged_by_a_restart(site: Inst
         await wait_for_status()
         assert service.unready_reasons() == []
         (old,) = await drivers()
-        await site.label(name, {DRIVER_LABEL: old.removeprefix("nvidia-driver-daemonset-")})
+        await site.label(name, {DRIVER_LABEL: old.removeprefix(DRIVER_PREFIX)})
         await site.patch(CLUSTER_POLICIES, POLICY, {"spec": {"driver": {"version": "590.10"}}})
         await wait_for_count(len(AGENTS) + 2)
         assert len(await drivers()) == 2

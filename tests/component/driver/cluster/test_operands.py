@@ -32,10 +32,10 @@ async def test_a_policy_brings_up_agents_and_a_driver_for_each_system(world: Wor
         assert found[name].spec["updateStrategy"]["type"] == "OnDelete"
         assert found[name].metadata.owner_references == ()
         assert found[name].status.desired_number_scheduled == 0
-    assert found["gpu-feature-discovery"].status.number_available == 2
+    assert found["sluice-discovery-agent"].status.number_available == 2
     names = ("nvidia", "nvidia-cdi", "nvidia-legacy")
     assert [await world.exists(resources.RUNTIME_CLASSES, name) for name in names] == [True] * 3
-    assert await world.exists(resources.CONFIGS, "nvidia-driver-startup-probe")
+    assert await world.exists(resources.CONFIGS, "sluice-driver-startup-probe")
 
 
 @in_world
@@ -107,7 +107,7 @@ def test_crashing_pods_are_in_the_status_with_node_and_cause_until_they_run() ->
 
     crashes = WorldOverride(
         node="a",
-        workload="gpu-feature-discovery",
+        workload="sluice-discovery-agent",
         first_attempts=4,
         run=ProcessEnd(1.0, 1),
     )
@@ -152,7 +152,7 @@ async def test_an_edit_of_our_fields_is_reverted_and_added_fields_stay(world: Wo
     await world.install_policy()
     await world.lead()
     before = len(world.revisions())
-    name = "gpu-feature-discovery"
+    name = "sluice-discovery-agent"
     added = {"metadata": {"labels": {"team": "ml"}, "annotations": {"note": "mine"}}}
     await world.patch(resources.DAEMON_SETS, name, added)
     await world.sleep(10)

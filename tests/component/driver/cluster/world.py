@@ -9,6 +9,7 @@ from libs.contracts.identities import Writer
 from libs.contracts.node import DRIVER_LABEL
 from libs.kube.errors import NotFound
 from libs.kube.resources import Resource
+from libs.policy.digest import DIGEST_LENGTH
 from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from services.driver.cluster import resources
@@ -21,15 +22,23 @@ T = TypeVar("T")
 
 POLICY = "cluster-policy"
 CLUSTER_POLICIES = resources.POLICIES["ClusterPolicy"]
-EXPORTER = "nvidia-dcgm-exporter"
-VALIDATOR = "nvidia-operator-validator"
+EXPORTER = "sluice-telemetry-agent"
+VALIDATOR = "sluice-validator-agent"
 AGENTS = [
-    "gpu-feature-discovery",
-    "nvidia-container-toolkit-daemonset",
+    "sluice-discovery-agent",
+    "sluice-driver-agent",
     EXPORTER,
     VALIDATOR,
 ]
+DRIVER_PREFIX = "sluice-driver-"
+"""Of the names of driver DaemonSets, before the driver's label."""
 EXPORTER_OFF = {"dcgmExporter": {"enabled": False}}
+
+
+def is_driver(name: str) -> bool:
+    """Report whether a DaemonSet of this name runs a driver."""
+    label = name.removeprefix(DRIVER_PREFIX)
+    return name.startswith(DRIVER_PREFIX) and len(label) == DIGEST_LENGTH
 
 
 class World(world.World):
@@ -53,7 +62,7 @@ class World(world.World):
 
     async def set_driver_label(self, name: str, driver: str) -> None:
         """Label the node with the driver of this DaemonSet, as the scheduler does."""
-        label = driver.removeprefix("nvidia-driver-daemonset-")
+        label = driver.removeprefix(DRIVER_PREFIX)
         await self.label(name, {DRIVER_LABEL: label})
 
     async def daemon_sets(self) -> dict[str, resources.DaemonSet]:
@@ -62,9 +71,7 @@ class World(world.World):
 
     async def drivers(self) -> list[str]:
         """Return the names of the driver DaemonSets, the oldest first."""
-        found = [
-            each for name, each in (await self.daemon_sets()).items() if "driver-daemonset-" in name
-        ]
+        found = [each for name, each in (await self.daemon_sets()).items() if is_driver(name)]
         found.sort(key=lambda each: each.metadata.creation_timestamp)
         return [each.metadata.name for each in found]
 

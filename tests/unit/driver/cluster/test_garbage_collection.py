@@ -28,6 +28,7 @@ POOL = "clusterpolicy-cluster-policy"
 
 def reason_to_keep(
     *,
+    driver: Any = OLD,
     plan: Any = NEW_PLAN,
     nodes: tuple[resources.Node, ...] = (node(),),
     rollouts: tuple[resources.Rollout, ...] = (),
@@ -36,7 +37,7 @@ def reason_to_keep(
     **metadata: Any,
 ) -> str:
     status = {"observedGeneration": 1, **(status or {})}
-    live = live_object({**OLD, "status": status}, generation=1, **metadata)
+    live = live_object({**driver, "status": status}, generation=1, **metadata)
     return keep_reason(live, plan, nodes=nodes, rollouts=rollouts, commanded=commanded)
 
 
@@ -51,8 +52,8 @@ def test_the_daemon_set_of_a_driver_is_known_by_its_label() -> None:
 
 MISSING = f"its pool {POOL} is missing or invalid"
 NO_SYSTEM = {"metadata": {"name": "n", "labels": {"nvidia.com/gpu.present": "true"}}}
-RECREATED = cluster_policy()
-RECREATED["metadata"]["uid"] = "another"
+PRECOMPILED = cluster_policy(driver={**DRIVER, "usePrecompiled": True})
+KERNEL = {"feature.node.kubernetes.io/kernel-version.full": "6.8.0-60-generic"}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,6 @@ RECREATED["metadata"]["uid"] = "another"
         ),
         ({"annotations": {}}, "it has no annotation for its pool or its target"),
         ({"plan": plan()}, "its pool wants it"),
-        ({"plan": plan(RECREATED)}, ""),
         ({"plan": plan(crd_mode_policy())}, MISSING),
         ({"plan": plan(cluster_policy(driver={"version": "590.10"}))}, MISSING),
         (
@@ -89,6 +89,14 @@ RECREATED["metadata"]["uid"] = "another"
 )
 def test_a_kept_driver_names_its_reference(references: dict[str, Any], reason: str) -> None:
     assert reason_to_keep(**references) == reason
+
+
+def test_the_driver_of_a_kernel_that_no_node_has_may_be_deleted() -> None:
+    driver = driver_of(plan(PRECOMPILED)).object
+    other_kernel = (node("n", **KERNEL),)
+    assert reason_to_keep(driver=driver, plan=plan(PRECOMPILED)) == "its pool wants it"
+    newer = plan(PRECOMPILED, nodes=other_kernel)
+    assert reason_to_keep(driver=driver, plan=newer, nodes=other_kernel) == ""
 
 
 def test_the_hour_starts_when_the_last_reference_is_gone() -> None:

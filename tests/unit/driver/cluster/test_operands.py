@@ -1,4 +1,4 @@
-"""Whether an operand is applied, replaced, deleted or refused."""
+"""Whether an operand is applied, deleted or refused."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ from services.driver.cluster.plan import ObjectKey
 from tests.unit.driver.cluster.builders import driver_of, live_object, plan
 
 OBJECTS = plan().objects
-AGENT = OBJECTS[ObjectKey("DaemonSet", "nvidia-dcgm-exporter")]
-CONFIG_MAP = OBJECTS[ObjectKey("ConfigMap", "nvidia-driver-startup-probe")]
+AGENT = OBJECTS[ObjectKey("DaemonSet", "sluice-telemetry-agent")]
+CONFIG_MAP = OBJECTS[ObjectKey("ConfigMap", "sluice-driver-startup-probe")]
 RUNTIME_CLASS = OBJECTS[ObjectKey("RuntimeClass", "nvidia")]
 DRIVER = driver_of(plan())
 OWNERS = [{"kind": "ClusterPolicy", "name": "p", "uid": "1"}]
@@ -35,21 +35,10 @@ def test_an_operand_is_applied_if_it_is_missing_or_edited(wanted: RenderedObject
 
 
 @pytest.mark.parametrize(
-    "origin", [{"ownerReferences": OWNERS}, {"annotations": {"nvidia.com/last-applied-hash": "1"}}]
-)
-@pytest.mark.parametrize("ours", [True, False])
-def test_an_operand_of_the_gpu_operator_is_replaced_and_its_pods_stay(
-    origin: dict[str, Any], ours: bool
-) -> None:
-    action = decide_operand(AGENT, live_object(AGENT.object, ours=ours, **origin))
-    assert isinstance(action, DeleteOperand)
-    assert (action.uid, action.revision, action.orphan) == ("u", "7", True)
-
-
-@pytest.mark.parametrize(
     ("wanted", "changes", "words"),
     [
-        (AGENT, {}, "nvidia-dcgm-exporter exists and was not created by Sluice"),
+        (CONFIG_MAP, {"data": {}}, "sluice-driver-startup-probe exists and was not created by"),
+        (AGENT, {}, "sluice-telemetry-agent exists and was not created by Sluice"),
         (RUNTIME_CLASS, {"handler": "mine"}, '"mine" instead of "nvidia"'),
     ],
 )
@@ -61,9 +50,20 @@ def test_a_foreign_object_under_our_name_is_refused(
     assert words in action.why
 
 
-def test_foreign_config_maps_are_taken_over_and_equal_runtime_classes_are_used() -> None:
-    foreign = live_object({**CONFIG_MAP.object, "data": {}}, ours=False)
-    assert isinstance(decide_operand(CONFIG_MAP, foreign), ApplyOperand)
+@pytest.mark.parametrize("wanted", [AGENT, CONFIG_MAP, DRIVER])
+@pytest.mark.parametrize(
+    "origin", [{"ownerReferences": OWNERS}, {"annotations": {"nvidia.com/last-applied-hash": "1"}}]
+)
+def test_an_object_of_the_gpu_operator_is_never_taken_over(
+    wanted: RenderedObject, origin: dict[str, Any]
+) -> None:
+    foreign = live_object(wanted.object, ours=False, **origin)
+    action = decide_operand(wanted, foreign)
+    assert isinstance(action, RefuseOperand)
+    assert f"{wanted.kind} {wanted.name} " in action.why
+
+
+def test_an_equal_foreign_runtime_class_is_used() -> None:
     foreign = live_object(RUNTIME_CLASS.object, ours=False, labels={})
     assert decide_operand(RUNTIME_CLASS, foreign) is None
 
@@ -86,6 +86,5 @@ def test_unwanted_agents_and_runtime_classes_are_deleted_if_a_policy_decides(
     action = decide_unwanted(live, kind=rendered.kind, decided=decided)
     if deleted:
         assert isinstance(action, DeleteOperand)
-        assert not action.orphan
     else:
         assert action is None

@@ -35,12 +35,12 @@ def message_of(operands: OperandPlan, kind: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "policies", [(), (crd_mode_policy(),), from_corpus("gpu-cluster-policy.yaml")]
+    "policies", [(cluster_policy(),), (crd_mode_policy(),), from_corpus("gpu-cluster-policy.yaml")]
 )
 def test_the_device_plugin_is_left_out_and_reported(policies: Sequence[dict[str, Any]]) -> None:
     operands = plan(*policies)
-    assert "nvidia-device-plugin-daemonset" not in {key.name for key in operands.objects}
-    validator = operands.objects[ObjectKey("DaemonSet", "nvidia-operator-validator")].object
+    assert "sluice-device-plugin" not in {key.name for key in operands.objects}
+    validator = operands.objects[ObjectKey("DaemonSet", "sluice-validator-agent")].object
     (container,) = validator["spec"]["template"]["spec"]["containers"]
     assert env_of(container)["SLUICE_CHECK_PLUGIN"] == "false"
     conditions = [each for status in operands.statuses.values() for each in status.conditions]
@@ -82,7 +82,7 @@ def test_the_status_of_daemon_sets_is_observed() -> None:
         for rendered in plan().objects.values()
         if rendered.kind == "DaemonSet" and not rendered.driver
     )
-    words = "1 of 1 pods of DaemonSet/gpu-feature-discovery are not available"
+    words = "1 of 1 pods of DaemonSet/sluice-discovery-agent are not available"
     assert words in message_of(plan(daemon_sets=daemon_sets), "Error")
 
 
@@ -94,7 +94,7 @@ def test_only_a_valid_cluster_policy_decides_about_deletion_and_has_a_target() -
     metadata, spec = {"name": "s", "uid": "s"}, {"pool": "unknown"}
     alone = plan({"kind": "RolloutStrategy", "metadata": metadata, "spec": spec})
     assert not alone.decides
-    assert ObjectKey("DaemonSet", "gpu-feature-discovery") in alone.objects
+    assert list(alone.objects) == [ObjectKey("ConfigMap", "sluice-driver-startup-probe")]
 
 
 def test_settings_are_read_from_the_environment() -> None:

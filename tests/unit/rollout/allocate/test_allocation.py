@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from libs.contracts.commands import Idle, Order
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
+from libs.contracts.numbers import LIMIT
 from libs.contracts.rollout import InFlight, TargetRecord
 from libs.rollout.pool.allocation import next_token
 from libs.rollout.views.machine import PreflightQuery
@@ -86,6 +87,8 @@ def test_the_next_token_exceeds_all_known_tokens() -> None:
     assert next_token(node("n", components={"driver": part})) == 51
     of_another = component(command(Idle(), node="other", order=(60, 1)), highest_order=Order(0, 0))
     assert next_token(node("n", components={"driver": of_another})) == 1
+    at_the_limit = component(highest_order=Order(LIMIT, 1))
+    assert next_token(node("n", components={"driver": at_the_limit})) == 1
 
 
 def test_nodes_of_a_queue_share_one_wait() -> None:

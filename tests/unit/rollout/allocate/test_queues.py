@@ -112,3 +112,8 @@ def test_unknown_usage_ranks_as_busy() -> None:
 def test_a_finished_back_off_does_not_lower_the_rank() -> None:
     again: NodeRecord = record("a", back_off_seconds=0.0)
     assert before(replace(node("a"), record=again), node("b"))
+
+
+def test_any_reported_version_has_a_rank() -> None:
+    for version in ("", "²", "9" * 5_000, "580." + "1" * 5_000):
+        assert before(runs("a", version), runs("b", "580.1"))

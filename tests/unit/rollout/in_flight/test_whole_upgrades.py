@@ -27,6 +27,7 @@ from tests.unit.rollout.builders import (
     on_host,
     pool,
     required,
+    with_record,
     without_driver,
 )
 from tests.unit.rollout.in_flight.step_runner import react, run_step, run_upgrade, written_states
@@ -154,6 +155,13 @@ def test_a_done_node_keeps_a_minimal_record() -> None:
         boot_id="boot-1",
         evidence=record.evidence,
     )
+
+
+def test_the_rest_after_an_upgrade_belongs_to_its_attempt() -> None:
+    first_node, pool_view, _ = begun(required(pods=PODS), policy())
+    last, _ = run_upgrade(with_record(first_node, edits=1), pool_view, at=NOW + 2, meanwhile=no_job)
+    assert isinstance(last.record, NodeRecord)
+    assert (last.record.state, last.record.edits) == (S.UPGRADE_DONE, 1)
 
 
 def commands(steps: list[Step]) -> list[tuple[str, str]]:

@@ -4,7 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import UpgradeState, WaitCode
-from libs.contracts.rollout import Brake, InFlight, RolloutPhase, RolloutStatus, TargetRecord
+from libs.contracts.rollout import (
+    SHORT_TARGET,
+    Brake,
+    InFlight,
+    RolloutPhase,
+    RolloutStatus,
+    TargetRecord,
+)
 from libs.rollout.decide import decide
 from libs.rollout.decision import Decision
 from libs.rollout.views.pool import PoolView
@@ -14,6 +21,7 @@ from tests.unit.rollout.allocate.builders import (
     decided,
     of_target,
     open_pool,
+    written,
 )
 from tests.unit.rollout.builders import (
     EPOCH,
@@ -87,7 +95,11 @@ def test_a_pool_gets_its_rollout_before_anything_else() -> None:
     (write,) = decision.rollouts
     assert (write.uid, write.revision, write.brake, write.has_finalizer) == ("", "", None, False)
     assert write.status == RolloutStatus(
-        target=NEW, epoch=EPOCH, counts=replace(write.status.counts, total=2)
+        target=NEW,
+        short_target=NEW[:SHORT_TARGET],
+        epoch=EPOCH,
+        counts=replace(write.status.counts, total=2),
+        conditions=write.status.conditions,
     )
 
 
@@ -174,6 +186,7 @@ def test_counts_alone_are_not_written_while_nodes_are_in_flight() -> None:
         in_flight={busy.uid: flight},
         phase=RolloutPhase.PROVING,
     )
+    pool = with_rollout(pool, status=written(decided(pool, busy)))
     decision = decided(pool, busy, *candidates(2))
     assert decision.rollouts == ()
     assert decision.budgets[pool.key].parallel == 1

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from libs.contracts.node import WaitCode
 from libs.contracts.rollout import Counts, InFlight, RolloutPhase, RolloutStatus, TargetRecord
 from libs.rollout.pool.contribution import contribution_of
-from libs.rollout.pool.evaluation import evaluate_pool, pool_block_reason, was_enabled
+from libs.rollout.pool.evaluation import evaluate_pool, was_enabled
 from libs.rollout.pool.status import is_open, is_worth_writing, rollout_status
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.node import NodeView
@@ -25,6 +25,7 @@ from tests.unit.rollout.builders import (
     in_flight_node,
     instant,
     node,
+    with_status,
     without_driver,
 )
 from tests.unit.rollout.reconcile.builders import THIRD, evaluate, tally_of
@@ -57,6 +58,14 @@ def due(
 )
 def test_the_status_target_is_the_last_certain_one(changes: dict[str, Any], target: str) -> None:
     assert due(replace(open_pool(), **changes)).target == target
+
+
+def test_the_version_is_that_of_the_status_target() -> None:
+    pool = with_status(replace(open_pool(target=THIRD), version="580.1"), version="570.1")
+    status = due(pool)
+    assert (status.version, status.target, status.short_target) == ("580.1", THIRD, "target-t")
+    invalid = due(replace(pool, errors=("it is wrong",)))
+    assert (invalid.version, invalid.target) == ("570.1", THIRD)
 
 
 ALL_DONE = Counts(total=1, done=1)
@@ -147,7 +156,7 @@ def test_a_pool_without_a_rollout_was_never_enabled() -> None:
 
 
 def test_a_foreign_operator_blocks_the_pool() -> None:
-    foreign = pool_block_reason(open_pool(), instant(foreign_operator="another is at work"))
+    foreign = evaluate(open_pool(), now=instant(foreign_operator="another is at work")).blocked_by
     assert foreign is not None
     assert (foreign.code, foreign.detail) == (WaitCode.FOREIGN_OPERATOR, "another is at work")
 

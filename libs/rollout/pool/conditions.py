@@ -1,0 +1,137 @@
+"""Why nothing starts in a pool, and the conditions of its Rollout for `kubectl wait`.
+
+The time of a condition changes with its status only, so that nothing is written while nothing
+changes.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from libs.contracts.node import WaitCode
+from libs.contracts.rollout import (
+    Brake,
+    ConditionStatus,
+    ConditionType,
+    RolloutCondition,
+    RolloutPhase,
+    RolloutSpec,
+)
+from libs.rollout.pool.tally import PoolTally
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.pool import PoolView
+from libs.rollout.wait_reasons import BlockReason
+
+
+class PauseReason(StrEnum):
+    """The reason of the condition Paused."""
+
+    POLICY_DELETED = "PolicyDeleted"
+    FOREIGN_OPERATOR = "ForeignOperator"
+    REBUILT = "Rebuilt"
+    BRAKE = "Brake"
+    AUTO_UPGRADE_OFF = "AutoUpgradeOff"
+    POLICY_INVALID = "PolicyInvalid"
+
+
+class Pause(NamedTuple):
+    """Why nothing starts in a pool."""
+
+    reason: PauseReason
+    block: BlockReason
+
+
+_PHASES: Final[Mapping[RolloutPhase, str]] = {
+    RolloutPhase.PROVING: "the driver must be validated on a few nodes before the others start",
+    RolloutPhase.PROVEN: "the driver is proven, and not all nodes have it",
+    RolloutPhase.HALTED: "the driver is halted, and not all nodes have it",
+    RolloutPhase.POLICY_DELETED: "the policy was deleted; the nodes keep the driver that they have",
+    RolloutPhase.COMPLETE: "all nodes have the driver, or are skipped or excluded",
+}
+
+
+def pool_pause(pool: PoolView, tally: PoolTally, now: Instant) -> Pause | None:
+    """Return why nothing starts in the pool; None: nodes may start."""
+    key, foreign = pool.key, now.visibility.foreign_operator
+    if pool.gone:
+        detail = f"the policy of pool {key} was deleted"
+        return Pause(PauseReason.POLICY_DELETED, BlockReason(WaitCode.POLICY_GONE, detail))
+    if foreign:
+        block = BlockReason(WaitCode.FOREIGN_OPERATOR, foreign)
+        return Pause(PauseReason.FOREIGN_OPERATOR, block)
+    if is_rebuilt(pool, tally):
+        detail = (
+            f"Rollout {key} was lost or deleted; it was rebuilt from the Nodes, and is paused until"
+            " an administrator has checked it (spec.brake: Pause)"
+        )
+        who = "an administrator, by setting spec.brake of the Rollout to None"
+        return Pause(PauseReason.REBUILT, BlockReason(WaitCode.PAUSED, detail, who))
+    if spec_of(pool).brake is Brake.PAUSE:
+        detail = f"Rollout {key} is paused (spec.brake: Pause)"
+        return Pause(PauseReason.BRAKE, BlockReason(WaitCode.PAUSED, detail))
+    if not pool.upgrade.auto_upgrade:
+        block = BlockReason(WaitCode.PAUSED, "autoUpgrade is off in the policy")
+        return Pause(PauseReason.AUTO_UPGRADE_OFF, block)
+    if pool.errors:
+        block = BlockReason(WaitCode.PAUSED, "; ".join(pool.errors), "the author of the policy")
+        return Pause(PauseReason.POLICY_INVALID, block)
+    return None
+
+
+def is_rebuilt(pool: PoolView, tally: PoolTally) -> bool:
+    """Whether the Rollout was rebuilt from the Nodes, and its brake not released since."""
+    rollout = pool.rollout
+    if rollout is not None and rollout.spec.brake is not Brake.PAUSE:
+        return False
+    if rollout is None or not rollout.status.conditions:
+        return tally.managed_count > 0
+    return any(condition.reason == PauseReason.REBUILT for condition in rollout.status.conditions)
+
+
+def spec_of(pool: PoolView) -> RolloutSpec:
+    return RolloutSpec() if pool.rollout is None else pool.rollout.spec
+
+
+def rollout_conditions(
+    pool: PoolView, pause: Pause | None, phase: RolloutPhase, halted_because: str, now: Instant
+) -> tuple[RolloutCondition, ...]:
+    """Return the conditions; one whose status did not change keeps its time."""
+    rollout = pool.rollout
+    before = () if rollout is None else rollout.status.conditions
+    since = {(each.type, each.status): each.last_transition_time for each in before}
+    generation = 0 if rollout is None else rollout.generation
+    at = datetime.fromtimestamp(int(now.at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions: list[RolloutCondition] = []
+    for type_, is_true, reason, message in _facts(pool, pause, phase, halted_because):
+        status = ConditionStatus.TRUE if is_true else ConditionStatus.FALSE
+        conditions.append(
+            RolloutCondition(
+                type=type_,
+                status=status,
+                reason=reason,
+                message=message,
+                last_transition_time=since.get((type_, status), at),
+                observed_generation=generation,
+            )
+        )
+    return tuple(conditions)
+
+
+def _facts(
+    pool: PoolView, pause: Pause | None, phase: RolloutPhase, halted_because: str
+) -> Iterator[tuple[ConditionType, bool, str, str]]:
+    """Yield type, status, reason and message of each condition."""
+    yield ConditionType.COMPLETE, phase is RolloutPhase.COMPLETE, phase.value, _PHASES[phase]
+    if phase is RolloutPhase.HALTED:
+        message = f"{halted_because}; it ends with spec.release, or with another driver"
+        yield ConditionType.HALTED, True, "FailureThreshold", message
+    else:
+        yield ConditionType.HALTED, False, "NotHalted", ""
+    if spec_of(pool).brake is Brake.FREEZE:
+        message = f"Rollout {pool.key} is frozen (spec.brake: Freeze)"
+        yield ConditionType.PAUSED, True, PauseReason.BRAKE.value, message
+    elif pause is not None:
+        yield ConditionType.PAUSED, True, pause.reason.value, pause.block.detail
+    else:
+        yield ConditionType.PAUSED, False, "NotPaused", ""

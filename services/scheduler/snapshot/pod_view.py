@@ -1,0 +1,136 @@
+"""Build the engine's views of pods. Pure."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
+from libs.kube.views import ContainerStatus, parse_time
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.policy.render.agents import (
+    AGENTS,
+    DEPLOY_PREFIX,
+    NEVER_PAUSED_LABELS,
+)
+from libs.policy.render.driver import APP
+from libs.policy.render.rendered import INSTALL_ANNOTATION
+from libs.policy.selectors import selects
+from libs.rollout.views.machine import DriverPod, EvictionExemption, WorkloadPod
+from services.scheduler.resources import Pod
+from services.scheduler.snapshot.claims import ClaimOf, claims_gpu
+
+DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
+OWN_APPS: Final = frozenset((APP, *(agent.app for agent in AGENTS)))
+"""The `app` label of Sluice's pods; their namespace may have other pods too."""
+
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_STARTING: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
+_OVER: Final = frozenset(("Succeeded", "Failed"))
+_GPU_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
+
+
+def driver_pod(pod: Pod, *, deleted_uid: str = "") -> DriverPod:
+    """Return the view of a driver pod; the pod with `deleted_uid` was deleted by this leader."""
+    metadata, status = pod.metadata, pod.status
+    container = next(
+        (each for each in status.container_statuses if each.name == DRIVER_CONTAINER), None
+    )
+    running = container.state.running if container is not None else None
+    return DriverPod(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        label=metadata.labels.get(DRIVER_LABEL, ""),
+        install_digest=metadata.annotations.get(INSTALL_ANNOTATION, ""),
+        deleting=bool(metadata.deletion_timestamp) or metadata.uid == deleted_uid,
+        ready=any(each.type == "Ready" and each.status == "True" for each in status.conditions),
+        started=parse_time(running.started_at) if running and running.started_at else None,
+        restarts=container.restart_count if container is not None else 0,
+        trouble=_trouble((*status.init_container_statuses, *status.container_statuses)),
+    )
+
+
+def _trouble(containers: Iterable[ContainerStatus]) -> str:
+    for container in containers:
+        waiting, ended = container.state.waiting, container.state.terminated
+        if waiting is not None and waiting.reason not in _STARTING:
+            return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
+        if ended is not None and ended.exit_code:
+            return f"container {container.name} exited with code {ended.exit_code}"
+    return ""
+
+
+def no_claims(_key: str) -> None:
+    """Know no resource claim."""
+
+
+def workload_pod(
+    pod: Pod, upgrade: UpgradePolicy | None, *, namespace: str, claim_of: ClaimOf = no_claims
+) -> WorkloadPod:
+    """Return the view of a pod that is not a driver, under the upgrade policy of its pool."""
+    metadata = pod.metadata
+    labels = metadata.labels
+    exemption = _exemption(pod, namespace)
+    deleting = bool(metadata.deletion_timestamp)
+    requests_gpu, claimed_gpu = _requests_gpu(pod), claims_gpu(pod, claim_of)
+    is_job = is_drained = False
+    if upgrade is not None:
+        job_selector, drain = upgrade.wait_for_completion.pod_selector, upgrade.drain
+        is_job = not deleting and bool(job_selector) and selects(job_selector, labels)
+        is_drained = (
+            exemption is EvictionExemption.NONE
+            and drain.enable
+            and selects(drain.pod_selector, labels)
+        )
+    return WorkloadPod(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        gpu=requests_gpu or claimed_gpu is True,
+        claims_unknown=not requests_gpu and claimed_gpu is None,
+        job=is_job,
+        drained=is_drained,
+        exemption=exemption,
+        bare=not any(owner.controller for owner in metadata.owner_references),
+        empty_dir=any(volume.empty_dir is not None for volume in pod.spec.volumes),
+        deleting=deleting,
+    )
+
+
+def is_finished(pod: Pod) -> bool:
+    """Return whether all containers have ended, so that the pod holds no devices."""
+    return pod.status.phase in _OVER
+
+
+def is_of_daemon_set(pod: Pod) -> bool:
+    """Return whether a DaemonSet would recreate the pod at once."""
+    return any(
+        owner.controller and owner.kind == "DaemonSet" for owner in pod.metadata.owner_references
+    )
+
+
+def _requests_gpu(pod: Pod) -> bool:
+    return any(
+        name.startswith(_GPU_PREFIXES) and amount != "0"
+        for container in pod.spec.containers
+        for amounts in (container.resources.limits, container.resources.requests)
+        for name, amount in amounts.items()
+    )
+
+
+def _exemption(pod: Pod, namespace: str) -> EvictionExemption:
+    metadata = pod.metadata
+    in_namespace = metadata.namespace == namespace
+    if _MIRROR in metadata.annotations:
+        return EvictionExemption.MIRROR
+    if in_namespace and metadata.labels.get("app") in OWN_APPS:
+        return EvictionExemption.SLUICE
+    if is_of_daemon_set(pod):
+        deploy_labels = (key for key in pod.spec.node_selector if key.startswith(DEPLOY_PREFIX))
+        if any(key not in NEVER_PAUSED_LABELS for key in deploy_labels):
+            return EvictionExemption.OPERAND
+        return EvictionExemption.SLUICE if in_namespace else EvictionExemption.DAEMON_SET
+    if in_namespace:
+        return EvictionExemption.SLUICE
+    if metadata.labels.get(DRAIN_SKIP_LABEL) == "true":
+        return EvictionExemption.DRAIN_SKIP
+    return EvictionExemption.NONE
