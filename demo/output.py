@@ -88,7 +88,10 @@ class EventFormatter:
                 yield self._event_line(event, at=now, wait=wait)
 
     def line(self, actor: str, text: str, *, at: float) -> str:
-        return f"{max(0.0, at - self._began):6.1f} s  {actor:<17} {text}"
+        printable = "".join(
+            each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text
+        )
+        return f"{max(0.0, at - self._began):6.1f} s  {actor:<17} {printable}"
 
     def _event_line(self, event: Event, *, at: float, wait: WaitEvent | None = None) -> str:
         message = event.message if wait is None else wait.detail

@@ -24,9 +24,10 @@ from libs.contracts.facts import Facts
 from libs.contracts.identities import COMPONENTS, Writer
 from libs.contracts.journal import Entry, Revision
 from libs.contracts.reports import Report, StateKind
-from libs.contracts.subjects import State
+from libs.contracts.subjects import EVENTS, State
 from libs.policy.shapes import IntOrString
 from libs.runtime.clock import Clock
+from libs.runtime.fatal import Fatal
 
 
 class DemoVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,10 +44,25 @@ class DemoVerdict(msgspec.Struct, frozen=True, kw_only=True):
         return not self.verdict.violations and not self.incidents
 
 
-async def events_of(bus: Bus) -> tuple[Event, ...]:
-    """Return all events on the bus so far."""
-    async with read_events(bus=bus, cluster=bus.identity.cluster) as entries:
-        return tuple([entry.event async for entry in entries if isinstance(entry, RecordedEvent)])
+READ_SECONDS: Final = 60.0
+"""Seconds in which the scheduler creates a lost stream again, and all events are read."""
+
+
+async def events_of(bus: Bus, *, within: float = READ_SECONDS) -> tuple[Event, ...]:
+    """Return all events on the bus so far; raise `Fatal` if they cannot be read in time."""
+    try:
+        async with (
+            asyncio.timeout(within),
+            read_events(bus=bus, cluster=bus.identity.cluster) as entries,
+        ):
+            return tuple(
+                [entry.event async for entry in entries if isinstance(entry, RecordedEvent)]
+            )
+    except TimeoutError:
+        raise Fatal(
+            f"the events could not be read within {within:g} s: the stream {EVENTS.name} is missing"
+            f" or its server does not answer, so the run was not audited"
+        ) from None
 
 
 async def judge_run(

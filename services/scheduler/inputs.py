@@ -14,6 +14,7 @@ from libs.bus.heartbeats import HeartbeatMonitor
 from libs.bus.port import Bus, BusRetry
 from libs.bus.reports import ReportCache
 from libs.bus.slot_cache import SlotCache
+from libs.bus.streams import keep_streams
 from libs.contracts import subjects
 from libs.contracts.node import DRIVER_LABEL
 from libs.kube.client import Kube
@@ -174,6 +175,7 @@ class Inputs:
         service.run_forever("pods", self.pod_cache.run())
         monitor = ConnectionMonitor(bus=self.bus, env=self.env)
         service.run_forever("connections", monitor.run())
+        service.run_forever("streams", keep_streams(bus=self.bus, clock=self.env.clock))
         service.ready_when("sources", lambda: self.informers.why_not_synced() or None)
         unwatch = self.bus.link.watch(lambda _up: self.wake_signal.notify())
 

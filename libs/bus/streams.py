@@ -1,0 +1,24 @@
+"""Keep the streams as the contracts want them: one that was deleted is created again, empty."""
+
+from typing import Final, NoReturn
+
+from libs.bus.port import Bus, BusError
+from libs.contracts.subjects import STREAMS
+from libs.runtime.clock import Clock
+from libs.runtime.logs import logger
+
+PERIOD: Final = 30.0
+"""Seconds between two looks at the streams: a stream that is only written is not missed."""
+
+_log = logger()
+
+
+async def keep_streams(*, bus: Bus, clock: Clock) -> NoReturn:
+    """Ensure each stream again and again; log those that cannot be ensured."""
+    while True:
+        await clock.sleep(PERIOD)
+        for stream in STREAMS:
+            try:
+                await bus.ensure(stream)
+            except BusError as error:
+                _log.warning("a stream is not as it should be", stream=stream.name, why=str(error))
