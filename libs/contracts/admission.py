@@ -9,7 +9,7 @@ from collections.abc import Collection
 import msgspec
 from msgspec.structs import replace
 
-from libs.contracts.commands import COMMANDS, Command, CommandKind, Order
+from libs.contracts.commands import COMMANDS, Check, Command, CommandKind, Order
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.message import MalformedMessage
 from libs.contracts.reports import Refusal, RefusalCode, Result
@@ -131,12 +131,18 @@ def _epoch(command: Command, seen: SeenOrders) -> Refusal | None:
 
 
 def _node(command: Command, agent: AgentIdentity) -> Refusal | None:
-    if command.node_uid == agent.node_uid:
+    if is_for(command, node=agent.node, node_uid=agent.node_uid):
         return None
     message = (
-        f"the command is for node uid {command.node_uid}, but {agent.node} has uid {agent.node_uid}"
+        f"the command is for node {command.node} with uid {command.node_uid}, but this is"
+        f" {agent.node} with uid {agent.node_uid}"
     )
     return make_refusal(command, RefusalCode.OTHER_NODE, message)
+
+
+def is_for(message: Command | Check, *, node: str, node_uid: str) -> bool:
+    """Return whether a command or check is for this node: its name and its uid must agree."""
+    return (message.node, message.node_uid) == (node, node_uid)
 
 
 def _order(command: Command, seen: SeenOrders) -> Refusal | None:

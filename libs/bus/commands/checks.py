@@ -13,6 +13,7 @@ from libs.bus.port import Bus, BusError
 from libs.bus.reporter import RECONNECT_SPREAD, Reporter
 from libs.bus.slots import SlotReader, SlotValue, watch_notifications
 from libs.contracts import subjects
+from libs.contracts.admission import is_for
 from libs.contracts.commands import CHECKS, Check, CheckBody, CheckKind
 from libs.contracts.identities import CHECK_SENDERS
 from libs.contracts.message import MalformedMessage
@@ -111,8 +112,12 @@ class CheckReceiver:
         return Refusal(code=code, message=message, check=check.id, command=check.kind)
 
     def _find_refusal(self, check: Check) -> tuple[RefusalCode, str] | None:
-        if check.node_uid != self._node_uid:
-            message = f"the check is for node uid {check.node_uid}, but this is {self._node_uid}"
+        node = self._bus.identity.node
+        if not is_for(check, node=node, node_uid=self._node_uid):
+            message = (
+                f"the check is for node {check.node} with uid {check.node_uid}, but this is"
+                f" {node} with uid {self._node_uid}"
+            )
             return RefusalCode.OTHER_NODE, message
         if check.boot_id != self._boot_id:
             message = f"the check is for boot {check.boot_id}, but this is boot {self._boot_id}"

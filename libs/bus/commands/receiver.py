@@ -21,6 +21,7 @@ from libs.contracts.admission import (
     BegunOp,
     SeenOrders,
     find_refusal,
+    is_for,
     is_permanent,
     make_refusal,
 )
@@ -239,7 +240,7 @@ class CommandReceiver:
 
     def _is_begun(self, command: Command) -> bool:
         begun = self._history.seen.begun
-        is_of_node = command.node_uid == self._agent.node_uid
+        is_of_node = is_for(command, node=self._agent.node, node_uid=self._agent.node_uid)
         return is_of_node and begun is not None and begun.order == command.order
 
     def superseded_by(self, order: Order) -> str:

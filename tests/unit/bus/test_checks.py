@@ -107,6 +107,7 @@ async def test_checks_run_concurrently_and_beside_an_op(world: World) -> None:
     ("wrong", "code", "words"),
     [
         ({"node_uid": "uid-9"}, RefusalCode.OTHER_NODE, "uid-9"),
+        ({"node": "b.example"}, RefusalCode.OTHER_NODE, "b.example"),
         ({"boot_id": "boot-9"}, RefusalCode.OTHER_BOOT, "boot-9"),
         ({"kind": CheckKind("mood")}, RefusalCode.UNKNOWN_KIND, "mood"),
         ({"kind": CheckKind.PREFLIGHT}, RefusalCode.NOT_FOR_ME, "driver does not answer it"),

@@ -15,6 +15,16 @@ from tests.unit.bus.command_world import IDLE, SWAP, World, command, every_kind,
 
 CASES = {
     "other node": (command(9, epoch=5, uid="uid-9"), RefusalCode.OTHER_NODE, "uid-9"),
+    "another node's name": (
+        msgspec.structs.replace(command(9, epoch=5), node="b.example"),
+        RefusalCode.OTHER_NODE,
+        "the command is for node b.example",
+    ),
+    "another node's name for the op that ended": (
+        msgspec.structs.replace(command(4, epoch=5, token=3), node="b.example"),
+        RefusalCode.OTHER_NODE,
+        "the command is for node b.example",
+    ),
     "older epoch": (command(9, epoch=4), RefusalCode.OLDER_EPOCH, "newer leader (epoch 5)"),
     "older epoch for another node": (
         command(9, epoch=4, uid="uid-9"),
