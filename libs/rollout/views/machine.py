@@ -51,6 +51,8 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = False
     started: float | None = None
     """Start of the driver container according to the kubelet; None: it does not run."""
+    container_id: str = ""
+    """That container in the runtime; empty if the kubelet does not say."""
     restarts: int = 0
     """Restarts of the driver container."""
     trouble: str = ""

@@ -44,6 +44,7 @@ def driver_pod(pod: Pod, *, deleted_uid: str = "") -> DriverPod:
         deleting=bool(metadata.deletion_timestamp) or metadata.uid == deleted_uid,
         ready=any(each.type == "Ready" and each.status == "True" for each in status.conditions),
         started=parse_time(running.started_at) if running and running.started_at else None,
+        container_id=container.container_id.rpartition("/")[2] if container and running else "",
         restarts=container.restart_count if container is not None else 0,
         trouble=_trouble((*status.init_container_statuses, *status.container_statuses)),
     )
