@@ -243,6 +243,9 @@ class StageState:
     def on_node_answer(self, name: str) -> None:
         """Observe an answer of the API server about a Node."""
 
+    def on_driver_pod_answer(self, name: str, uid: str) -> None:
+        """Observe an answer of the API server about a driver pod on a node."""
+
     def on_rollout_answer(self, key: str) -> None:
         """Observe an answer of the API server about a Rollout."""
 

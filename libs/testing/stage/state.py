@@ -180,6 +180,16 @@ class SimulatedState(StageState):
             self._refreeze(NODES, name, node)
             self.stale_views.add(name)
 
+    def on_driver_pod_answer(self, name: str, uid: str) -> None:
+        """Show a frozen driver pod as the answer to a request about it does."""
+        pods = self.frozen_parts.get(PODS, {}).get(name)
+        if pods:
+            current = {pod.uid: pod for pod in views.pods_part(self, name).get("driver_pods", ())}
+            shown = (current.get(uid) if pod.uid == uid else pod for pod in pods["driver_pods"])
+            driver_pods = tuple(pod for pod in shown if pod is not None)
+            self._refreeze(PODS, name, {**pods, "driver_pods": driver_pods})
+            self.stale_views.add(name)
+
     def on_rollout_answer(self, key: str) -> None:
         if ROLLOUTS in self.frozen_parts:
             self._refreeze(ROLLOUTS, key, views.rollout_view(self, key))

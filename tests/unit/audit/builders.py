@@ -509,9 +509,10 @@ class JournalBuilder:
         self.fail(name)
 
     def churn(self, times: int, *, by: str = MANAGER) -> None:
-        """Write a field of Sluice a number of times."""
+        """Write a field of Sluice a number of times, slowly."""
         verb = Verb.APPLY if by == MANAGER else Verb.PATCH
         for number in range(times):
+            self.advance(2)
             change = labelled("sluice.dev/churn", str(number))
             self.write("Node", "n1", change, manager=by, verb=verb)
 
