@@ -223,7 +223,7 @@ class StageState:
         by: Requester,
         code: int,
         revision: int = 0,
-        after: StageNode | StageRollout | Mapping[str, str] | None = None,
+        after: StageNode | StageRollout | Mapping[str, Any] | None = None,
     ) -> None:
         """Observe a write or an attempt; `after`: the object as stored, or empty if it is gone."""
 
