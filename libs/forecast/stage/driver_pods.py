@@ -22,6 +22,9 @@ NAMESPACE = "gpu-operator"
 CONTAINER = "driver"
 """The container's name in a world; the workload is the DaemonSet, named by its label."""
 
+_MOST_DOUBLINGS = 10
+"""Of the back-off, which has a limit that is lower."""
+
 PodCallback = Callable[[StageState, StageMachine, StageDriverPod], None]
 
 
@@ -273,7 +276,7 @@ def driver_crashed(state: StageState, machine: StageMachine, pod: StageDriverPod
     """End the container; it restarts in place, without passing the gate."""
     pod.run += 1
     pod.phase = DriverPodPhase.CRASHED
-    backoff = state.latencies.restart_backoff * 2**pod.status.restarts
+    backoff = state.latencies.restart_backoff * 2 ** min(pod.status.restarts, _MOST_DOUBLINGS)
     trouble = f"CrashLoopBackOff: the driver of {pod.label} ended"
     update_status(state, machine, pod, ready=False, started=None, trouble=trouble)
     wait = min(backoff, state.latencies.restart_backoff_max)

@@ -109,10 +109,12 @@ class WorkloadPod(msgspec.Struct, frozen=True, kw_only=True):
     """Without a controller that would create it again."""
     empty_dir: bool = False
     deleting: bool = False
+    started: float | None = None
+    """When it started or was created; None: not known."""
     gang: str = ""
-    """The group that stops as a whole when one member is lost; empty: none."""
+    """The group that ends together, and stops as a whole when one member is lost; empty: none."""
     budget: str = ""
-    """The disruption budget that would refuse its eviction now; empty: none known."""
+    """The disruption budget that protects it; empty: none known."""
 
     @property
     def display_name(self) -> str:

@@ -25,7 +25,7 @@ from libs.rollout.views.pool import RolloutView
 from services.scheduler.node_state import NodeState
 from services.scheduler.resources import GPU, Node, Pod, Rollout
 from services.scheduler.snapshot.claims import ClaimOf
-from services.scheduler.snapshot.pod_view import driver_pod, is_finished, no_claims, workload_pod
+from services.scheduler.snapshot.pod_view import driver_pod, is_workload, no_claims, workload_pod
 from services.scheduler.snapshot.pools import OWN_LABELS, PoolAssignment, PoolMember
 from services.scheduler.snapshot.reports import NodeReports
 
@@ -153,11 +153,7 @@ def _workload_pods(context: NodeContext) -> tuple[Pod, ...] | None:
         return None
     drivers = {pod.metadata.uid for pod in context.driver_pods}
     return tuple(
-        pod
-        for pod in context.pods
-        if not is_finished(pod)
-        and pod.metadata.uid not in drivers
-        and DRIVER_LABEL not in pod.metadata.labels
+        pod for pod in context.pods if is_workload(pod) and pod.metadata.uid not in drivers
     )
 
 
