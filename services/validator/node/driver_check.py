@@ -71,7 +71,7 @@ def running_kernel(tree: Tree) -> str:
 def _run_start(tree: Tree, request: Validate) -> float | str:
     """Return the start of the requested run of the driver, or why another or none runs."""
     if not request.pod_uid:
-        return request.started
+        return modules.driver_loaded_at(tree)
     starts = holders.container_starts(tree, request.pod_uid)
     if not starts:
         return f"no container of driver pod {request.pod_uid} runs on this machine: it has ended"

@@ -1,5 +1,6 @@
 """The validator agent: evidence names exactly what was proven; failures are explained."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -141,10 +142,16 @@ def test_without_a_requested_start_that_of_the_process_counts() -> None:
     assert evidence.driver_started == STARTED
 
 
-def test_a_driver_on_the_host_has_no_pod() -> None:
-    evidence, _ = validate(end_container, Validate(label="d-2", started=BOOTED + 9.0))
+def test_without_a_pod_the_evidence_names_the_load_of_the_modules() -> None:
+    loaded_at = BOOTED + 9.5
+
+    def load_on_boot(world: World) -> None:
+        end_container(world)
+        os.utime(world.machine.root / "sys/module/nvidia", (loaded_at, loaded_at))
+
+    evidence, _ = validate(load_on_boot, Validate(label="d-2"))
     assert evidence.passed
-    assert (evidence.driver_pod_uid, evidence.driver_started) == ("", BOOTED + 9.0)
+    assert (evidence.driver_pod_uid, evidence.driver_started) == ("", loaded_at)
 
 
 @pytest.mark.parametrize(
