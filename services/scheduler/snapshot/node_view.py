@@ -14,10 +14,7 @@ from libs.contracts.numbers import parse_count
 from libs.contracts.rollout import FINALIZER
 from libs.kube.views import parse_time
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
-from libs.policy.render.agents import (
-    DEPLOY_DRIVER,
-    DEPLOY_OPERANDS,
-)
+from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS
 from libs.policy.validation import PRESENT_LABEL
 from libs.rollout.views.machine import PodEviction
 from libs.rollout.views.node import NodeView

@@ -6,11 +6,8 @@ from typing import Final
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.kube.views import ContainerStatus, parse_time
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
-from libs.policy.render.agents import (
-    AGENTS,
-    DEPLOY_PREFIX,
-    NEVER_PAUSED_LABELS,
-)
+from libs.policy.owners import DEPLOY_PREFIX
+from libs.policy.render.agents import AGENTS, NEVER_PAUSED_LABELS
 from libs.policy.render.driver import APP
 from libs.policy.render.rendered import INSTALL_ANNOTATION
 from libs.policy.selectors import selects
