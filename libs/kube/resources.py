@@ -28,6 +28,8 @@ class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     namespaced: bool = True
     creatable: bool = True
     """False for kinds that an apply must never create."""
+    optional: bool = False
+    """Of other software: the server may lack the kind."""
     view: type[V]
 
     @property
@@ -106,13 +108,14 @@ class CustomObject(views.Object, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "metadata", lean)
 
 
-def custom_resource(kind: CustomKind, view: type[V]) -> Resource[V]:
+def custom_resource(kind: CustomKind, view: type[V], *, optional: bool = False) -> Resource[V]:
     return Resource(
         group=kind.group,
         version=kind.version,
         plural=kind.plural,
         kind=kind.name,
         namespaced=False,
+        optional=optional,
         view=view,
     )
 

@@ -21,7 +21,7 @@ from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 
-_VisibilityKey = tuple[int, bool, bool, float | None, tuple[tuple[float, float], ...], str]
+_VisibilityKey = tuple[int, bool, bool, float | None, tuple[tuple[float, float], ...], str, str]
 
 
 class DecisionDelta(Decision, frozen=True, kw_only=True):
@@ -131,7 +131,8 @@ class Decider:
         epochs = [rollout.status.epoch for rollout in rollouts if rollout is not None]
         if any(epoch > now.epoch for epoch in epochs):
             return DecisionDelta(deposed=True)
-        leading = all(epoch == now.epoch for epoch in epochs)
+        is_recorded = all(epoch == now.epoch for epoch in epochs)
+        leading = is_recorded and not now.visibility.no_rollouts
         self._refresh_visibility(now, leading=leading)
         outcomes, nodes = self._outcomes, self._index.nodes
         due, unsettled = outcomes.to_step(now)
@@ -152,7 +153,8 @@ class Decider:
         """Re-evaluate every node when leader or inputs change."""
         visibility, is_stale = now.visibility, bool(stale_source(now))
         outages = (visibility.bus_down_since, visibility.bus_outages)
-        key = (now.epoch, leading, is_stale, *outages, visibility.foreign_operator)
+        problems = (visibility.no_rollouts, visibility.foreign_operator)
+        key = (now.epoch, leading, is_stale, *outages, *problems)
         if key != self._visibility_key:
             self._visibility_key = key
             self._dirty.update(self._index.nodes)
@@ -205,7 +207,9 @@ class Decider:
         deciders = sorted(self._deciders.items())
         # Until our epoch is in every Rollout, nothing else is written.
         writes: list[WriteRollout | None] = [
-            decider.write if leading else decider.epoch_write(now.epoch) for _, decider in deciders
+            decider.write if leading else decider.epoch_write(now.epoch)
+            for _, decider in deciders
+            if not now.visibility.no_rollouts
         ]
         grants = [decider.allocation for _, decider in deciders]
         nodes = [self._index.nodes[name] for name in changed]

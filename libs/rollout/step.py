@@ -21,6 +21,7 @@ from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED, wait
 
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
+_INSTALLER = "an administrator, by installing the CustomResourceDefinition"
 _RECORD_LOST, _SKIPPED, _STALE = WaitCode.RECORD_LOST, WaitCode.SKIPPED, WaitCode.STALE
 
 
@@ -84,6 +85,8 @@ def constrain(
         return withdrawn_entry_wait(evaluation, now)
     if isinstance(outcome, Wait):
         return outcome
+    if missing := now.visibility.no_rollouts:
+        return wait(WaitCode.STALE, missing, now, who=_INSTALLER)
     if not constraints.leading:
         detail = "a new scheduler leads, and its epoch is not yet recorded in the Rollout"
         return wait(WaitCode.STALE, detail, now, who=NO_ACTION_NEEDED)
