@@ -8,6 +8,7 @@ from libs.contracts.node import WaitCode
 from libs.contracts.rollout import RolloutPhase
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
+from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
 from services.scheduler import resources
 from tests.component.processes import Process
 from tests.component.scheduler.world import NEW, POLICY, POOL, World, in_world
@@ -79,6 +80,34 @@ async def test_the_rollout_of_a_deleted_policy_says_so(world: World) -> None:
     await world.apply_policy(NEW)
     await world.wait_until_done("a", "b", before=target)
     assert (await world.rollout()).spec.brake.value == "None"
+
+
+@in_world
+async def test_a_node_that_needs_the_host_method_waits_with_the_reason(world: World) -> None:
+    await world.install_fleet("a")
+    await world.remove(CLUSTER_POLICIES, POLICY)
+    kind = GPU_CLUSTER_POLICY
+    policy = {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": {"name": "gpus"},
+        "spec": {"driver": {"version": NEW}},
+    }
+    await world.apply(policy)
+    world.start()
+    await world.sleep(200)
+    for _ in range(2):
+        why = await world.why("a")
+        assert why.wait is not None
+        assert (why.pool, why.wait.code) == ("gpuclusterpolicy-gpus", WaitCode.TARGET_MISSING)
+        assert "spec.driver.enabled to false" in why.wait.detail
+        assert "author of the policy" in why.wait.who
+        await world.sleep(3600)
+    await world.remove(resources.POLICIES[kind.name], "gpus")
+    await world.sleep(30)
+    rollout = await world.kube.get(resources.ROLLOUTS, "gpuclusterpolicy-gpus")
+    assert rollout.status.phase is RolloutPhase.POLICY_DELETED
+    assert world.node_writes() == []
 
 
 # Without the definition.
