@@ -77,7 +77,10 @@ def _grant_wait(
     elif node.uid in constraints.may_begin:
         return None
     else:
-        detail = "the start is granted; waiting for another node to be back in service"
+        detail = (
+            "the start is granted, but would exceed maxUnavailable now: other nodes are, or may"
+            " become, unavailable, or the limit was lowered"
+        )
     return wait_reasons.wait(WaitCode.BUDGET, detail, now)
 
 
