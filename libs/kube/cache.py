@@ -212,6 +212,11 @@ class Cache(Generic[V]):
         """Why the cache does not follow the server, in one line; empty if it does."""
         return self._reflector.problem or self._verify_problem
 
+    @property
+    def is_served(self) -> bool:
+        """False while the server does not know the kind."""
+        return self._reflector.is_served
+
     async def verify_current(self, *, within: float) -> bool:
         """Return whether the cache reaches the server's current revision in time; else see
         `problem`.

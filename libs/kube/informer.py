@@ -1,12 +1,13 @@
 """A cache of one kind that also handles kinds the server does not serve.
 
-A kind that is not served has no objects; the informer waits without warnings for its definition to
-be installed.
+A kind that is not served has no objects; the informer waits for its definition to be installed, and
+reports one that is missing unless it is optional.
 """
 
+import logging
 import math
-from collections.abc import Iterator, Mapping
-from typing import Final, Generic, TypeVar, Unpack
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Generic, TypeVar, Unpack
 
 from libs.kube.cache import Cache, IndexFunc
 from libs.kube.client import Kube
@@ -18,7 +19,11 @@ from libs.runtime.env import Env
 
 SERVED_POLL_INTERVAL: Final = 10.0
 """Seconds between checks whether a kind is served."""
+REPORT_INTERVAL: Final = 60.0
+"""Seconds between two log lines about a missing kind."""
 VERIFY_TIMEOUT: Final = 5.0
+
+log = logging.getLogger("sluice.kube")
 
 V = TypeVar("V", bound=Object)
 
@@ -50,10 +55,27 @@ class Informer(Generic[V]):
     async def run(self) -> None:
         """Follow the kind until cancelled, starting when the server serves it."""
         if self._resource.may_be_absent:
-            while not await self._is_served():
-                await self._clock.sleep(jittered(SERVED_POLL_INTERVAL, self._random))
+            await self._wait_until_served()
         self._following, self._absent_at = True, None
         await self.cache.run()
+
+    async def _wait_until_served(self) -> None:
+        reported_at = -math.inf
+        while not await self._is_served():
+            now = self._clock.monotonic()
+            if self.missing and now - reported_at >= REPORT_INTERVAL:
+                log.error("%s", missing_definitions([self]))
+                reported_at = now
+            await self._clock.sleep(jittered(SERVED_POLL_INTERVAL, self._random))
+
+    @property
+    def missing(self) -> str:
+        """The definition that the server lacks; empty if it has it, or may lack it."""
+        resource = self._resource
+        absent = not self.cache.is_served if self._following else self._absent_at is not None
+        if resource.optional or not resource.is_custom or not absent:
+            return ""
+        return f"{resource.plural}.{resource.group}"
 
     @property
     def why_not_synced(self) -> str:
@@ -99,3 +121,12 @@ def informers(
     resources: Mapping[str, Resource[V]], kube: Kube, *, env: Env
 ) -> Mapping[str, Informer[V]]:
     return {kind: Informer(kube, resource, env=env) for kind, resource in resources.items()}
+
+
+def missing_definitions(followed: Iterable[Informer[Any]]) -> str:
+    """Return which definitions the server lacks, and what to do; empty: none."""
+    names = ", ".join(missing for informer in followed if (missing := informer.missing))
+    if not names:
+        return ""
+    remedy = "apply the definitions of this release (deploy/chart/crds)"
+    return f"CustomResourceDefinition not installed: {names}; {remedy}"

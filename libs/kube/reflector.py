@@ -18,6 +18,7 @@ from libs.kube.errors import (
     MalformedResponse,
     TimedOut,
     Unavailable,
+    UnknownKind,
     status_error,
 )
 from libs.kube.reads import selected
@@ -125,6 +126,8 @@ class Reflector(Generic[V]):
         """Why the kind is not watched, in one line; empty while it is."""
         self.current = False
         """Whether the updates are current: a resumed watch begins with old ones."""
+        self.is_served = True
+        """False while the server does not know the kind."""
 
     async def updates(self) -> AsyncGenerator[Update[V]]:
         """Iterate over updates from the last revision, or from a list. Close the iterator
@@ -147,6 +150,7 @@ class Reflector(Generic[V]):
                     self._list_wanted = True
                 at_least = min(error.retry_after or 0.0, MAX_RETRY_AFTER)
                 self._set_problem(str(error))
+                self.is_served = not isinstance(error, UnknownKind)
             await self._pause(clean=clean, at_least=at_least)
 
     def relist(self) -> None:
@@ -176,6 +180,7 @@ class Reflector(Generic[V]):
             self._list_wanted = True
             raise
         self._older_lists = 0
+        self.is_served = True
         self._seen = revision
         self._revision = revision if taken_back else max(self._revision, revision)
         return Listed(
@@ -203,6 +208,7 @@ class Reflector(Generic[V]):
             stack.callback(setattr, self, "_idle_timeout", None)
             self._opened_at = self._clock.monotonic()
             self._set_problem("")
+            self.is_served = True
             chunks = response.chunks()
             stack.push_async_callback(_close, chunks)
             lines = LineBuffer()

@@ -29,7 +29,7 @@ class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     creatable: bool = True
     """False for kinds that an apply must never create."""
     optional: bool = False
-    """Whether servers of older versions do not serve it."""
+    """Of other software, or of newer servers: the server may lack the kind."""
     view: type[V]
 
     @property
@@ -113,13 +113,14 @@ class CustomObject(views.Object, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "metadata", lean)
 
 
-def custom_resource(kind: CustomKind, view: type[V]) -> Resource[V]:
+def custom_resource(kind: CustomKind, view: type[V], *, optional: bool = False) -> Resource[V]:
     return Resource(
         group=kind.group,
         version=kind.version,
         plural=kind.plural,
         kind=kind.name,
         namespaced=False,
+        optional=optional,
         view=view,
     )
 

@@ -1,11 +1,4 @@
-"""The step of a node without an upgrade lease: one function for each state that it rests in.
-
-A done node whose proof does not cover the running driver was rebooted, or its driver restarted
-(docs/states.md#people). The `idle` in the slot names what is proven, so the driver comes back by
-itself and is then validated again, without a cordon.
-"""
-
-from msgspec.structs import replace
+"""The step of a node without an upgrade lease: one function for each state that it rests in."""
 
 from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode
 from libs.policy.wanted import InstallMethod
@@ -16,13 +9,10 @@ from libs.rollout.eligibility import (
     start_candidate,
     validation_candidate,
 )
-from libs.rollout.limits import DRIVER_START, RESTARTS
 from libs.rollout.node_driver import (
-    DriverRun,
     Goal,
     covers_run,
     current_run,
-    driver_pod_of,
     goal_of,
     is_in_place,
     is_shut_out,
@@ -35,14 +25,12 @@ from libs.rollout.node_writes import (
     current_lease,
     current_record,
     mark_required,
-    owned_label,
-    unchanged_cordon,
     unmark_required,
     write_step,
 )
+from libs.rollout.revalidation import driver_absent_wait, revalidate
 from libs.rollout.slots import idle_step
 from libs.rollout.views.fleet import Instant
-from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 from libs.rollout.wait_reasons import wait
@@ -264,90 +252,3 @@ def step_removal(
 def _has_driver(node: NodeView, record: NodeRecord) -> bool:
     """Whether a driver of ours may be installed; the label can have been removed."""
     return bool(node.driver_label) or record.started or record.evidence is not None
-
-
-RESTART_WINDOW = 3600.0
-
-
-def revalidate(
-    node: NodeView, record: NodeRecord, pool: PoolView, goal: Goal, now: Instant
-) -> NodeOutcome:
-    """Validate a node that has the right label, as soon as its driver runs."""
-    run = current_run(node, pool)
-    if run is not None and _restarted(node, record, run):
-        recent = tuple(restart for restart in record.restarts if restart > now.at - RESTART_WINDOW)
-        if run.started > now.at - RESTART_WINDOW and run.started not in recent:
-            return _count_restart(node, record, (*recent, run.started), now)
-        if len(recent) >= RESTARTS:
-            return _restarting_wait(node, recent, now)
-    if run is None or not run.ready:
-        return driver_absent_wait(node, pool, now)
-    return validation_candidate(node, pool, goal, now)
-
-
-def _restarted(node: NodeView, record: NodeRecord, run: DriverRun) -> bool:
-    """Whether this is another run than the proven one, without a boot in between."""
-    evidence = record.evidence
-    return (
-        evidence is not None and evidence.boot_id == node.boot_id and not covers_run(evidence, run)
-    )
-
-
-def _count_restart(
-    node: NodeView, record: NodeRecord, restarts: tuple[float, ...], now: Instant
-) -> NodeOutcome:
-    return write_step(
-        node,
-        replace(record, restarts=restarts[-RESTARTS:], epoch=now.epoch),
-        now,
-        because=f"the driver restarted ({len(restarts)} within an hour)",
-        lease=None,
-        cordon=unchanged_cordon(node),
-        driver_label=owned_label(node, record),
-    )
-
-
-def _restarting_wait(node: NodeView, recent: tuple[float, ...], now: Instant) -> Wait:
-    pod = driver_pod_of(node)
-    trouble = f": {pod.trouble}" if pod is not None and pod.trouble else ""
-    return wait(
-        WaitCode.DRIVER_RESTARTING,
-        f"the driver restarted {len(recent)} times within an hour{trouble}",
-        now,
-        sorted(recent)[-RESTARTS] + RESTART_WINDOW,
-    )
-
-
-def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
-    """Return the wait for a driver that does not run."""
-    if pool.method is not InstallMethod.CONTAINER:
-        if not node.modules_reported:
-            return wait(
-                WaitCode.AGENT_SILENT,
-                "the driver agent has not reported which driver is loaded",
-                now,
-            )
-        return wait(WaitCode.DRIVER_START, "no driver is loaded", now, who=_MACHINE)
-    pod, gate = driver_pod_of(node), node.gate
-    if pod is None:
-        return wait(WaitCode.GATE, "waiting for the driver pod to be created", now)
-    if pod.started is not None or pod.trouble:
-        return _starting_wait(pod, now)
-    detail = gate.why if gate is not None and gate.why else "the driver pod waits at the gate"
-    return wait(WaitCode.GATE, detail, now)
-
-
-def _starting_wait(pod: DriverPod, now: Instant) -> Wait:
-    """Return the wait for a driver that starts; at rest only a person ends a start that hangs."""
-    due = None if pod.started is None else pod.started + DRIVER_START
-    if pod.trouble or due is None:
-        return wait(
-            WaitCode.DRIVER_START, f"the driver does not start: {pod.trouble}", now, who=_MACHINE
-        )
-    if now.at < due:
-        return wait(WaitCode.DRIVER_START, "waiting for the driver to become ready", now, due)
-    detail = f"the driver has been starting for more than {DRIVER_START / 60:.0f} minutes"
-    return wait(WaitCode.DRIVER_START, detail, now, who=_MACHINE)
-
-
-_MACHINE = "the administrator of the machine or of the driver image"

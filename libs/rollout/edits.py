@@ -4,9 +4,6 @@ Handled before anything else, for nodes with and without a lease. On a done or f
 `upgrade-required` requests a retry. Any other edit of the state is reverted, once per attempt. An
 edit of the driver label voids every proof, because its pod is being deleted, or another one
 appears: it is restored, on a node at rest by an operation of its own, after a back-off.
-
-Requests by annotation are carried out once, then removed: `adopt` and `forget` where a record is
-lost, `without-preflight` by the start that it permits.
 """
 
 from collections.abc import Iterator
@@ -16,12 +13,9 @@ from msgspec.structs import replace
 from libs.contracts.node import (
     DRIVER_LABEL,
     MANAGER,
-    REQUEST_ANNOTATION,
-    REQUESTED_ANNOTATION,
     STATE_LABEL,
     LeaseOwner,
     NodeRecord,
-    NodeRequest,
     UpgradeState,
     WaitCode,
 )
@@ -43,18 +37,22 @@ from libs.rollout.node_writes import (
     needs_cordon,
     owned_label,
     record_for_restart,
-    request_notice,
     unchanged_cordon,
     upgrade_lease,
     write_step,
+)
+from libs.rollout.requests import (
+    ENDED_STATES,
+    drop_needless_request,
+    handle_forget_request,
+    handle_upgrade_request,
+    retry,
 )
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import wait
 
-ENDED_STATES = (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
-_WAITING = (UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_FAILED)
 _RECORD = NodeField.RECORD
 
 
@@ -86,6 +84,7 @@ def handle_edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | 
     return (
         handle_state_label_edit(node, record, pool, now)
         or handle_upgrade_request(node, record, pool, now)
+        or handle_forget_request(node, record, pool, now)
         or handle_driver_label_edit(node, record, pool, now)
         or drop_needless_request(node, record, pool, now)
     )
@@ -103,27 +102,6 @@ def handle_state_label_edit(
     if record.edits:
         return second_edit_wait(node, record, now)
     return _restore_state_label(node, record, now)
-
-
-def retry(
-    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant, field: NodeField
-) -> Step:
-    """Begin a new attempt on request of a person, whatever the evidence is."""
-    manager = field_writer(node, field)
-    message = f"{manager} requested another upgrade of a node in {record.state}"
-    return mark_required(
-        node,
-        record,
-        pool,
-        now,
-        message,
-        notes=(request_notice(node, field, UpgradeState.UPGRADE_REQUIRED.value, message),),
-        cleared=(REQUESTED_ANNOTATION,) if node.requested else (),
-        asked=True,
-        cause=f"requested by {manager}",
-        back_off_until=0.0,
-        back_off_seconds=0.0,
-    )
 
 
 def _restore_state_label(node: NodeView, record: NodeRecord, now: Instant) -> Step:
@@ -207,74 +185,6 @@ def _driver_label_notice(node: NodeView, record: NodeRecord) -> Notice:
     return edit_notice(
         node, NodeField.DRIVER, before=record.label, after=node.driver_label, message=message
     )
-
-
-def consume_requests(node: NodeView) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
-    """Return the requests that a starting upgrade carries out: keys to clear, and notices."""
-    keys: list[str] = []
-    notices: list[Notice] = []
-    if node.request is NodeRequest.WITHOUT_PREFLIGHT:
-        keys.append(REQUEST_ANNOTATION)
-        notices.append(
-            request_notice(
-                node,
-                NodeField.REQUEST,
-                node.request.value,
-                "the upgrade starts without a preflight check",
-            )
-        )
-    if node.requested:
-        keys.append(REQUESTED_ANNOTATION)
-        notices.append(request_notice(node, NodeField.REQUESTED, "true", "the upgrade starts"))
-    return tuple(keys), tuple(notices)
-
-
-def handle_upgrade_request(
-    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
-) -> Step | None:
-    """Handle the annotation of the GPU Operator like the label `upgrade-required`."""
-    if not node.requested or now.visibility.foreign_operator:
-        return None
-    if record.state not in (*ENDED_STATES, UpgradeState.UPGRADE_REQUIRED):
-        return None
-    return retry(node, record, pool, now, NodeField.REQUESTED)
-
-
-def drop_needless_request(
-    node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
-) -> Step | None:
-    """Remove a request that does not apply, with the reason in an event."""
-    reason = _needless_reason(node, record, pool)
-    if not reason or node.request is None:
-        return None
-    label = (
-        node.driver_label if record is None or upgrade_lease(node) else owned_label(node, record)
-    )
-    return write_step(
-        node,
-        record,
-        now,
-        because=f"the request {node.request.value} is removed: {reason}",
-        lease=current_lease(node),
-        cordon=unchanged_cordon(node),
-        driver_label=label if record is not None or node.is_owned(NodeField.DRIVER) else "",
-        cleared=(REQUEST_ANNOTATION,),
-        notes=(request_notice(node, NodeField.REQUEST, node.request.value, reason),),
-    )
-
-
-def _needless_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
-    match node.request:
-        case NodeRequest.ADOPT | NodeRequest.FORGET:
-            return "the upgrade record of this node is not lost"
-        case NodeRequest.WITHOUT_PREFLIGHT if record is not None:
-            if record.state == UpgradeState.UPGRADE_DONE:
-                build = pool.build(pool.target, node.variant)
-                in_place = build is not None and build.label == node.driver_label
-                return "the node is not waiting for a preflight check" if in_place else ""
-            return "" if record.state in _WAITING else "the upgrade has already started"
-        case _:
-            return ""
 
 
 def second_edit_wait(node: NodeView, record: NodeRecord, now: Instant) -> Wait:

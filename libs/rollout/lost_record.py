@@ -85,7 +85,7 @@ def handle_lost_record(node: NodeView, pool: PoolView, reason: str, now: Instant
         case NodeRequest.ADOPT:
             return _adopt(node, pool, now)
         case NodeRequest.FORGET:
-            return _forget(node, pool, now)
+            return forget(node, pool, now)
         case _:
             return _wait_for_request(node, reason, now)
 
@@ -207,7 +207,7 @@ def _target_of_label(node: NodeView, pool: PoolView) -> str:
     return ""
 
 
-def _forget(node: NodeView, pool: PoolView, now: Instant) -> Step:
+def forget(node: NodeView, pool: PoolView, now: Instant) -> Step:
     """Remove our labels and annotations, but keep our cordon and a driver that may be in use.
 
     The node then begins anew, as a machine that is in use.

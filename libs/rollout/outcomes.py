@@ -1,18 +1,16 @@
 """The outcome of each node: a step, a place in a queue, or a wait; and when to step it again."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from heapq import heappop, heappush
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.pool.pool_decider import PoolDecider
-from libs.rollout.pool.queues import CandidateQueue
 from libs.rollout.step import NodePhase, step_in_pool, withdrawn_entry_wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
+from libs.rollout.wait_tracker import WaitTracker, WakeQueue
 
 _NEVER: Final = float("inf")
 
@@ -171,149 +169,6 @@ class OutcomeTracker:
             elif name not in waits and waits.clear(name):
                 cleared.append(name)
         return steps, changed_waits, cleared
-
-
-class WaitTracker(Mapping[str, Wait]):
-    """By node name: every node that waits and has no step.
-
-    A node has its own wait or that of its queue, whose reason thus changes in one place. `since`
-    is kept while the code stays the same.
-    """
-
-    def __init__(self) -> None:
-        self.codes: dict[str, WaitCode] = {}
-        """The last wait code of each node, also of those with a step."""
-        self._since: dict[str, float] = {}
-        self._own: dict[str, Wait] = {}
-        self._overrides: dict[str, Wait] = {}
-        self._queues: dict[str, CandidateQueue] = {}
-        self._published: dict[str, None] = {}
-
-    def __getitem__(self, name: str) -> Wait:
-        if name not in self._published:
-            raise KeyError(name)
-        wait = self._overrides.get(name) or self._own.get(name)
-        if wait is None:
-            return self._queues[name].wait(self._since[name])
-        return self._with_since(name, wait)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._published)
-
-    def __len__(self) -> int:
-        return len(self._published)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._published
-
-    def remember(self, name: str, wait: Wait) -> None:
-        """Restore the wait that a node had before this process started."""
-        if name not in self.codes:
-            self.codes[name], self._since[name] = wait.code, wait.since
-
-    def put(self, name: str, own: Wait | None, queue: CandidateQueue | None) -> None:
-        if own is not None:
-            self._own[name] = own
-        elif name in self._own:
-            del self._own[name]
-        if queue is not None:
-            self._queues[name] = queue
-        elif name in self._queues:
-            del self._queues[name]
-
-    def set_overrides(self, overrides: dict[str, Wait]) -> set[str]:
-        """Replace the waits that take precedence; return nodes with a possibly changed wait."""
-        names = self._overrides.keys() - overrides.keys()
-        self._overrides = overrides
-        for name, wait in overrides.items():
-            if name not in self._published or self.codes.get(name) is not wait.code:
-                names.add(name)
-        return names
-
-    def forget(self, name: str) -> None:
-        for by_name in (self.codes, self._since, self._own, self._queues):
-            by_name.pop(name, None)
-        self._published.pop(name, None)
-
-    def update(self, name: str, at: float) -> Wait | None:
-        """Publish whether the node waits; return the wait if its code changed."""
-        code = self._code(name)
-        if code is None:
-            self._published.pop(name, None)
-            return None
-        self._published[name] = None
-        return self[name] if self._set_code(name, code, at) else None
-
-    def hide(self, name: str) -> None:
-        """Hide the wait: a write to the node is not answered yet."""
-        self._published.pop(name, None)
-
-    def wait_beside_step(self, name: str, wait: Wait | None, at: float) -> Wait | None:
-        """Return the wait that goes with a step, with its right `since`."""
-        self._published.pop(name, None)
-        if wait is None:
-            self.clear(name)
-            return None
-        self._set_code(name, wait.code, at)
-        return self._with_since(name, wait)
-
-    def clear(self, name: str) -> bool:
-        """Forget the wait; return whether there was one."""
-        self._since.pop(name, None)
-        return self.codes.pop(name, None) is not None
-
-    def _code(self, name: str) -> WaitCode | None:
-        wait = self._overrides.get(name) or self._own.get(name)
-        if wait is not None:
-            return wait.code
-        queue = self._queues.get(name)
-        return None if queue is None or queue.blocked_by is None else queue.blocked_by.code
-
-    def _set_code(self, name: str, code: WaitCode, at: float) -> bool:
-        if self.codes.get(name) is code:
-            return False
-        self.codes[name], self._since[name] = code, at
-        return True
-
-    def _with_since(self, name: str, wait: Wait) -> Wait:
-        since = self._since[name]
-        return wait if wait.since == since else replace(wait, since=since)
-
-
-class WakeQueue:
-    """The times at which nodes are stepped again even if nothing about them changed.
-
-    A heap of times; a replaced time stays in it and is skipped when it comes up.
-    """
-
-    def __init__(self) -> None:
-        self._next: dict[str, float] = {}
-        self._heap: list[tuple[float, str]] = []
-
-    def put(self, name: str, at: float | None) -> None:
-        """Set the next time of the node; None: no timer."""
-        if self._next.get(name) == at:
-            return
-        if at is None:
-            del self._next[name]
-            return
-        self._next[name] = at
-        heappush(self._heap, (at, name))
-
-    def pop_due(self, now: float) -> list[str]:
-        """Remove and return the nodes that are due."""
-        names: list[str] = []
-        while self._heap and self._heap[0][0] <= now:
-            at, name = heappop(self._heap)
-            if self._next.get(name) == at:
-                del self._next[name]
-                names.append(name)
-        return names
-
-    def next_at(self) -> float | None:
-        while self._heap and self._next.get(self._heap[0][1]) != self._heap[0][0]:
-            heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
 
 
 def next_wake(node: NodeView, outcome: NodeOutcome, due: float | None, now: float) -> float | None:

@@ -14,13 +14,15 @@ from libs.rollout.edits import handle_edits
 from libs.rollout.in_flight.start import begin
 from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.node_writes import current_record, upgrade_lease
+from libs.rollout.pool.contribution import UNBEGUN_SECONDS
 from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED, wait
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED, BlockReason, wait
 
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
+_INSTALLER = "an administrator, by installing the CustomResourceDefinition"
 _RECORD_LOST, _SKIPPED, _STALE = WaitCode.RECORD_LOST, WaitCode.SKIPPED, WaitCode.STALE
 
 
@@ -82,8 +84,12 @@ def constrain(
         return wait(WaitCode.FROZEN, detail, now)
     if node.uid in evaluation.withdrawn:
         return withdrawn_entry_wait(evaluation, now)
+    if node.uid in evaluation.kept and evaluation.blocked_by is not None:
+        return _kept_entry_wait(evaluation.blocked_by, now)
     if isinstance(outcome, Wait):
         return outcome
+    if missing := now.visibility.no_rollouts:
+        return wait(WaitCode.STALE, missing, now, who=_INSTALLER)
     if not constraints.leading:
         detail = "a new scheduler leads, and its epoch is not yet recorded in the Rollout"
         return wait(WaitCode.STALE, detail, now, who=NO_ACTION_NEEDED)
@@ -104,6 +110,15 @@ def withdrawn_entry_wait(evaluation: PoolEvaluation, now: Instant) -> Wait:
         return wait(reason.code, reason.detail, now, who=reason.who or None)
     detail = "the granted start is being withdrawn from the Rollout"
     return wait(WaitCode.BUDGET, detail, now, who=NO_ACTION_NEEDED)
+
+
+def _kept_entry_wait(reason: BlockReason, now: Instant) -> Wait:
+    """Return the wait of a granted node in a pool that was blocked before the node began."""
+    detail = (
+        f"{reason.detail}; the place of the node is kept for {UNBEGUN_SECONDS:.0f} s, because the"
+        " write that begins its upgrade was not answered and may still take effect"
+    )
+    return wait(reason.code, detail, now, who=reason.who or None)
 
 
 def phase_of(node: NodeView, pool: PoolView, outcome: NodeOutcome, *, leased: bool) -> NodePhase:

@@ -19,7 +19,7 @@ from libs.contracts import subjects
 from libs.contracts.node import DRIVER_LABEL
 from libs.kube.client import Kube
 from libs.kube.events import EventRecorder
-from libs.kube.informer import Informer, informers
+from libs.kube.informer import Informer, informers, missing_definitions
 from libs.kube.lease.record import GPU_OPERATOR_LEASE, GpuOperatorDetector
 from libs.kube.resources import LEASES
 from libs.policy.render.agents import AGENTS
@@ -80,6 +80,10 @@ class Informers:
     def why_not_synced(self) -> str:
         """Return why informers have no first list yet; empty when all have one."""
         return "; ".join(why for informer in self.all() if (why := informer.why_not_synced))
+
+    def why_no_rollouts(self) -> str:
+        """Return why Rollouts can be neither read nor written; empty if they can."""
+        return missing_definitions([self.rollouts]) or self.rollouts.why_not_synced
 
     def source_states(self) -> dict[str, SourceState]:
         """Return how current each source is."""
@@ -177,6 +181,7 @@ class Inputs:
         service.run_forever("connections", monitor.run())
         service.run_forever("streams", keep_streams(bus=self.bus, clock=self.env.clock))
         service.ready_when("sources", lambda: self.informers.why_not_synced() or None)
+        service.ready_when("definitions", lambda: missing_definitions(self.informers.all()) or None)
         unwatch = self.bus.link.watch(lambda _up: self.wake_signal.notify())
 
         async def drain_link() -> None:
@@ -200,6 +205,7 @@ class Inputs:
             sources=self.informers.source_states(),
             bus_down_since=self._down_since,
             bus_outages=self._outages,
+            no_rollouts=self.informers.why_no_rollouts(),
             foreign_operator=self._gpu_operator.active_holders(now=self.env.clock.monotonic()),
         )
         return Instant(at=now, epoch=epoch, visibility=visibility)

@@ -90,7 +90,7 @@ class SchedulerQueries:
             epoch=now.epoch,
             sources={name: now.at - source.proved for name, source in sources.items()},
             pools=tuple(
-                _pool_status(pool, waits_by_pool[key], self._rollout_errors.get(key, ""))
+                _pool_status(pool, waits_by_pool[key], self._rollout_error(key, now))
                 for key, pool in sorted(pools.items())
                 if query.pool in ("", key)
             ),
@@ -178,6 +178,9 @@ class SchedulerQueries:
             max_unavailable=(amount or None) if count is None else count,
             max_parallel=query.max_parallel,
         )
+
+    def _rollout_error(self, key: str, now: Instant) -> str:
+        return now.visibility.no_rollouts or self._rollout_errors.get(key, "")
 
     def _no_pool(self, key: str) -> QueryError:
         known = ", ".join(sorted(self._tracker.pools)) or "none"

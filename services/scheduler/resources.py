@@ -311,6 +311,6 @@ ROLLOUTS: Final = Resource(
     namespaced=False,
     view=Rollout,
 )
-GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object)
+GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object, optional=True)
 POLICIES: Final = custom_resources(POLICY_KINDS, CustomObject)
 """The policy resources by kind."""

@@ -14,9 +14,11 @@ from libs.rollout.in_flight.eviction import evict_pods, quiesce
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
     bus_wait,
+    daemon_set_missing,
     enter_state,
     recheck_at,
     state_wait,
+    with_missing_daemon_set,
     write_record,
 )
 from libs.rollout.in_flight.lease_end import fail, finish_removal
@@ -34,8 +36,15 @@ _UNLOADING_PHASES = frozenset({"old-driver", "unload"})
 
 def pod_restart(f: InFlightNode) -> NodeOutcome:
     """Run the state until the driver is ready and the agent reports its modules."""
+    missing = "" if installs_on_host(f) else daemon_set_missing(f)
     if f.is_overdue:
-        return fail(f, f"driver-start: {_progress_text(f)}")
+        progress = _progress_text(f)
+        return fail(f, f"driver-start: {f'{missing}; {progress}' if missing else progress}")
+    outcome = _restart_driver(f)
+    return with_missing_daemon_set(f, outcome, missing) if missing else outcome
+
+
+def _restart_driver(f: InFlightNode) -> NodeOutcome:
     if f.old_pods:
         return _remove_old_driver(f)
     if reason := driver_failure(f):

@@ -4,15 +4,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.node import NodeLease, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.rollout import limits, wait_reasons
-from libs.rollout.decision import Notice, NoticeKind, Step, Wait
+from libs.rollout.decision import NodeOutcome, Notice, NoticeKind, Step, Wait
 from libs.rollout.node_writes import needs_cordon, record_in_state, unchanged_cordon, write_step
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeField, NodeView
-from libs.rollout.views.pool import Build, PoolView
+from libs.rollout.views.pool import Build, PoolView, Readiness
 
 ENDED_BY_REPORT: Final = frozenset(
     {UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED}
@@ -88,6 +89,34 @@ def state_wait(
 ) -> Wait:
     """Return a wait until the deadline of the state, or until the given time."""
     return wait_reasons.wait(code, detail, f.now, f.deadline if until is None else until, who=who)
+
+
+def daemon_set_missing(f: InFlightNode) -> str:
+    """Return that the DaemonSet of the wanted driver, and thus its pod, does not exist."""
+    if f.record.operation is Operation.REMOVE or f.new_pod is not None:
+        return ""
+    if f.build is not None and f.build.readiness is not Readiness.MISSING:
+        return ""
+    return (
+        f"the DaemonSet of driver {f.record.label} does not exist, perhaps because it or its"
+        " namespace was deleted, so no driver pod can start"
+    )
+
+
+def with_missing_daemon_set(f: InFlightNode, outcome: NodeOutcome, missing: str) -> NodeOutcome:
+    """Name the missing DaemonSet in the wait: what the node waits for otherwise cannot end it."""
+    wait = outcome.wait if isinstance(outcome, Step) else outcome
+    if not isinstance(wait, Wait):
+        return outcome
+    detail = f"{missing}; {wait.detail}"
+    named = state_wait(f, WaitCode.TARGET_MISSING, detail, who=_OF_NAMESPACE, until=wait.until)
+    return replace(outcome, wait=named) if isinstance(outcome, Step) else named
+
+
+_OF_NAMESPACE: Final = (
+    "the administrator of the namespace of the drivers, by letting the driver service create the"
+    " DaemonSet again"
+)
 
 
 def recheck_at(wait: Wait, time: float, now: Instant) -> Wait | Step:

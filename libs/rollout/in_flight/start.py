@@ -21,7 +21,6 @@ from libs.contracts.rollout import InFlight
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
-from libs.rollout.edits import consume_requests
 from libs.rollout.in_flight.in_flight_node import InFlightNode, bus_wait, enter_state, state_wait
 from libs.rollout.in_flight.lease_end import AGENT_SILENT_REASON, NOT_READY_REASON, release
 from libs.rollout.node_driver import current_run
@@ -36,6 +35,7 @@ from libs.rollout.node_writes import (
     unchanged_cordon,
     write_step,
 )
+from libs.rollout.requests import consume_requests
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
@@ -77,7 +77,10 @@ def _grant_wait(
     elif node.uid in constraints.may_begin:
         return None
     else:
-        detail = "the start is granted; waiting for another node to be back in service"
+        detail = (
+            "the start is granted, but would exceed maxUnavailable now: other nodes are, or may"
+            " become, unavailable, or the limit was lowered"
+        )
     return wait_reasons.wait(WaitCode.BUDGET, detail, now)
 
 

@@ -3,8 +3,8 @@
 A node keeps its turn while its agent has time to answer the preflight check.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from heapq import heapify, heappop, heapreplace, merge, nsmallest
+from collections.abc import Iterator, Mapping
+from heapq import heapify, heappop, heapreplace, merge
 from itertools import islice
 from operator import itemgetter
 from typing import Final
@@ -13,163 +13,24 @@ import msgspec
 
 from libs.contracts.node import NodeLease, NodeRecord, Operation, WaitCode
 from libs.contracts.numbers import next_number
-from libs.contracts.rollout import InFlight, TargetRecord
+from libs.contracts.rollout import InFlight
 from libs.rollout.decision import AskPreflight, Candidate, Step, Wait
 from libs.rollout.limits import Freshness
-from libs.rollout.pool import harm
-from libs.rollout.pool.evaluation import PoolEvaluation, lowers_capacity
+from libs.rollout.pool.evaluation import PoolEvaluation
+from libs.rollout.pool.headroom import Headroom
 from libs.rollout.pool.queues import CandidateQueue, CandidateQueues, QueueKey, Rank
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.preflight import PreflightPhase, preflight_status
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED, BlockReason, wait
-
-_LIMITS = "the author of the policy, by raising maxUnavailable"
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED, wait
 
 PREFLIGHTS_AHEAD: Final = 4
 """How many more preflight checks are requested than nodes may start."""
 
 RECHECKS_AT_ONCE: Final = 8
 """How many failed preflight checks are repeated at a time."""
-
-
-class Headroom:
-    """The starts that the limits of one pool still allow; each granted start reduces them."""
-
-    def __init__(self, pool: PoolView, tally: PoolTally, evaluation: PoolEvaluation) -> None:
-        self._pool = pool
-        self._tally = tally
-        self._evaluation = evaluation
-        self._recovering = bool(tally.recovering - evaluation.withdrawn)
-        self._available = evaluation.limit - len(tally.unavailable) - self._granted_available()
-        self._parallel = self._parallel_left()
-        self._starts_left: dict[str, int | None] = {}
-
-    def _granted_available(self) -> int:
-        """Return how many available nodes were granted, and become unavailable when they begin."""
-        return sum(
-            lowers_capacity(node)
-            for uid, node in self._tally.pending.items()
-            if uid not in self._evaluation.withdrawn
-        )
-
-    def _parallel_left(self) -> int | None:
-        limit = self._pool.upgrade.max_parallel_upgrades
-        if limit == 0:
-            return None
-        entries = self._evaluation.stored.in_flight
-        returned = sum(not entries[uid].outside for uid in self._evaluation.withdrawn)
-        return limit - len(self._tally.parallel) + returned
-
-    def _starts_left_on(self, target: str) -> int | None:
-        if not target:
-            return None
-        if target not in self._starts_left:
-            in_flight = self._tally.in_flight[target] - self._evaluation.withdrawn
-            if target == self._pool.target:
-                retargeted = self._evaluation.retargeted.items()
-                in_flight |= {uid for uid, entry in retargeted if not entry.outside}
-            self._starts_left[target] = harm.starts_left(self._record(target), in_flight)
-        return self._starts_left[target]
-
-    def _record(self, target: str) -> TargetRecord:
-        return self._evaluation.record(self._pool, target, self._tally.present)
-
-    def _proof_exhausted(self, key: QueueKey) -> bool:
-        left = self._starts_left_on(key.target)
-        return left is not None and left < (0 if key.already_failed else 1)
-
-    def take(self, key: QueueKey) -> None:
-        """Count a start that is granted, or held for a pending preflight check."""
-        if key.validates_only:
-            return
-        self._available -= key.costs_budget
-        if key.is_recovery:
-            self._recovering = True
-            return
-        if self._parallel is not None:
-            self._parallel -= 1
-        left = self._starts_left_on(key.target)
-        if left is not None and not key.already_failed:
-            self._starts_left[key.target] = left - 1
-
-    def is_open(self, key: QueueKey) -> bool:
-        return self._limit(key) is None
-
-    def block_reason(self, key: QueueKey) -> BlockReason | None:
-        limit = self._limit(key)
-        return None if limit is None else limit(key.target)
-
-    def _limit(self, key: QueueKey) -> Callable[[str], BlockReason] | None:
-        """Return the first limit that blocks such a candidate: the function that describes it."""
-        if (blocked_by := self._evaluation.blocked_by) is not None:
-            return lambda _target: blocked_by
-        if key.validates_only:
-            return None
-        if key.target in self._evaluation.constraints.halted:
-            return self._halt_reason
-        if key.is_recovery:
-            if self._recovering:
-                return self._recovery_reason
-        elif self._proof_exhausted(key):
-            return self._proof_reason
-        elif self._parallel is not None and self._parallel <= 0:
-            return self._parallel_reason
-        return self._unavailable_reason if key.costs_budget and self._available <= 0 else None
-
-    def _recovery_reason(self, _target: str) -> BlockReason:
-        detail = "waiting for another previously failed node: these are upgraded one at a time"
-        return BlockReason(WaitCode.BUDGET, detail, NO_ACTION_NEEDED)
-
-    def _halt_reason(self, target: str) -> BlockReason:
-        detail = self._evaluation.constraints.halted[target]
-        return BlockReason(WaitCode.HALTED, f"target {target} is halted: {detail}")
-
-    def _proof_reason(self, target: str) -> BlockReason:
-        record = self._record(target)
-        names = self._holders(target)
-        failed = f", {len(record.failed)} failed" if record.failed else ""
-        return BlockReason(
-            WaitCode.PROOF,
-            f"waiting for target {target} to be proven: validated on {len(record.validated)} of"
-            f" {record.threshold} nodes{failed}; in progress: {names or 'starts granted just now'}",
-            f"an administrator, by unblocking {names}" if names else NO_ACTION_NEEDED,
-        )
-
-    def _holders(self, target: str) -> str:
-        """Return the nodes that are in flight for the target, the longest first."""
-        names = ", ".join(name for _, name in nsmallest(3, self._tally.holders[target]))
-        others = len(self._tally.in_flight[target]) - 3
-        return f"{names} and {others} more" if others > 0 else names
-
-    def _parallel_reason(self, _target: str) -> BlockReason:
-        limit = self._pool.upgrade.max_parallel_upgrades
-        names = _summary(self._tally.parallel) or "starts granted just now"
-        return BlockReason(WaitCode.BUDGET, f"maxParallelUpgrades ({limit}) is reached by {names}")
-
-    def _unavailable_reason(self, _target: str) -> BlockReason:
-        limit, unavailable = self._evaluation.limit, self._tally.unavailable
-        if limit == 0:
-            return BlockReason(
-                WaitCode.BUDGET,
-                "maxUnavailable is 0, so no available node can be upgraded",
-                _LIMITS,
-            )
-        names = _summary(unavailable) or "starts granted just now"
-        return BlockReason(
-            WaitCode.BUDGET,
-            f"{len(unavailable)} of at most {limit} nodes (maxUnavailable) are unavailable:"
-            f" {names}",
-        )
-
-
-def _summary(reasons: Mapping[str, str]) -> str:
-    """Name the first three nodes with their reasons, and count the others."""
-    names = ", ".join(f"{name} ({reasons[name]})" for name in nsmallest(3, reasons))
-    others = len(reasons) - 3
-    return f"{names} and {others} more" if others > 0 else names
 
 
 class Allocation(msgspec.Struct, kw_only=True):

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from libs.contracts.node import WaitCode
 from libs.contracts.rollout import (
     Brake,
@@ -17,6 +19,7 @@ from libs.contracts.rollout import (
     RolloutCondition,
     RolloutPhase,
     RolloutSpec,
+    RolloutStatus,
 )
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
@@ -41,6 +44,9 @@ class Pause(NamedTuple):
     reason: PauseReason
     block: BlockReason
 
+
+_EMPTY: Final = RolloutStatus()
+"""The status of a Rollout that was created, and not written since."""
 
 _PHASES: Final[Mapping[RolloutPhase, str]] = {
     RolloutPhase.PROVING: "the driver must be validated on a few nodes before the others start",
@@ -84,7 +90,7 @@ def is_rebuilt(pool: PoolView, tally: PoolTally) -> bool:
     rollout = pool.rollout
     if rollout is not None and rollout.spec.brake is not Brake.PAUSE:
         return False
-    if rollout is None or not rollout.status.conditions:
+    if rollout is None or replace(rollout.status, epoch=0) == _EMPTY:
         return tally.managed_count > 0
     return any(condition.reason == PauseReason.REBUILT for condition in rollout.status.conditions)
 

@@ -51,8 +51,8 @@ class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ending: EntryResult | None = None
     leased: bool = False
     write_pending: bool = False
-    write_unconfirmed: bool = False
-    """A write of ours was never answered and may still be carried out."""
+    unconfirmed_until: float | None = None
+    """Until then a write of ours that was not answered may still be carried out."""
     ready: bool = True
     is_unoccupied: bool = False
     """Nothing runs on the node that could be taken away: it is brought up without a cordon."""
@@ -70,6 +70,17 @@ class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """In flight, and it had failed on an earlier target."""
     due: float | None = None
     """When its entry expires."""
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a write to the node is on its way, or was not answered."""
+        return self.write_pending or self.unconfirmed_until is not None
+
+    @property
+    def lowers_capacity(self) -> bool:
+        """Whether beginning makes an available node unavailable."""
+        validates = self.entry is not None and self.entry.validates
+        return not (self.unavailable or self.is_unoccupied or validates)
 
 
 def contribution_of(
@@ -91,8 +102,7 @@ def contribution_of(
         was_managed=lease is not None or (record is not None and record.pool == pool),
         unavailable=unavailable_reason(node, record) if present or lease is not None else "",
         write_pending=node.write_pending,
-        write_unconfirmed=node.unconfirmed_write_at is not None
-        and now < node.unconfirmed_write_at + UNBEGUN_SECONDS,
+        unconfirmed_until=_unconfirmed_until(node, now),
         ready=node.ready,
         failed_on=failed_on,
     )
@@ -105,6 +115,12 @@ def contribution_of(
     # The record belongs to another pool: only its token can be compared with this entry.
     arrives = present and record is not None and record.token < entry.token
     return _unbegun(base, node, record, entry, now) if arrives else _removed(base)
+
+
+def _unconfirmed_until(node: NodeView, now: float) -> float | None:
+    written_at = node.unconfirmed_write_at
+    until = None if written_at is None else written_at + UNBEGUN_SECONDS
+    return until if until is not None and now < until else None
 
 
 def _leased(
@@ -180,10 +196,9 @@ def _unleased(
 def _unbegun(
     base: NodeContribution, node: NodeView, record: NodeRecord | None, entry: InFlight, now: float
 ) -> NodeContribution:
-    due = entry.since + UNBEGUN_SECONDS
-    if base.write_unconfirmed and node.unconfirmed_write_at is not None:
-        due = node.unconfirmed_write_at + UNBEGUN_SECONDS
-    elif now >= due and not node.write_pending:
+    unconfirmed_until = base.unconfirmed_until
+    due = entry.since + UNBEGUN_SECONDS if unconfirmed_until is None else unconfirmed_until
+    if now >= due and not node.write_pending:
         return _removed(base)
     joining = is_joining(node, record)
     return replace(

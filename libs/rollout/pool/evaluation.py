@@ -49,6 +49,8 @@ class PoolEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     """By uid: entries not begun irreversibly that move to the new target."""
     withdrawn: frozenset[str]
     """Uids of entries that are removed although their nodes could still begin."""
+    kept: frozenset[str] = frozenset()
+    """Uids of entries that would be withdrawn, but an unanswered write may still begin the node."""
     held_back: frozenset[str] = frozenset()
     """Uids that must not begin now."""
     constraints: PoolConstraints
@@ -152,11 +154,10 @@ def _withdraw_grants(
     """Withdraw, retarget or hold back grants that are no longer justified."""
     retargeted, released = _retarget_or_release(pool, tally, evaluation)
     revoked = [node for node in tally.pending.values() if _must_not_begin(pool, evaluation, node)]
-    # An unconfirmed write may still begin the node: its entry stays.
-    withdrawn = frozenset(node.uid for node in revoked if not node.write_unconfirmed)
+    kept = frozenset(node.uid for node in revoked if node.unconfirmed_until is not None)
+    withdrawn = frozenset(node.uid for node in revoked) - kept
     ended = withdrawn.union(tally.endings)
-    held_back = ended.union(node.uid for node in revoked)
-    held_back |= _held_back(tally, evaluation, now, withdrawn)
+    held_back = ended | kept | _held_back(tally, evaluation, now, withdrawn)
     stored = evaluation.stored.in_flight
     if before is not None and before.stored.in_flight is stored and before.held_back == held_back:
         may_begin = before.constraints.may_begin
@@ -169,6 +170,7 @@ def _withdraw_grants(
         evaluation,
         retargeted=retargeted,
         withdrawn=withdrawn,
+        kept=kept,
         held_back=held_back,
         constraints=replace(
             evaluation.constraints, to_release=released, may_begin=may_begin, in_flight=in_flight
@@ -261,22 +263,16 @@ def _held_back(
     """Return granted nodes that no longer fit into the budget, or cannot be judged now."""
     waiting = [node for uid, node in tally.pending.items() if uid not in withdrawn]
     held_back = [node for node in waiting if not node.ready]
-    lowering = [node for node in waiting if node.ready and lowers_capacity(node)]
+    lowering = [node for node in waiting if node.ready and node.lowers_capacity]
     if lowering and stale_source(now):
         return frozenset(node.uid for node in (*held_back, *lowering))
-    in_doubt = [node for node in lowering if node.write_pending or node.write_unconfirmed]
-    rest = [node for node in lowering if not (node.write_pending or node.write_unconfirmed)]
+    in_doubt = [node for node in lowering if node.is_in_doubt]
+    rest = [node for node in lowering if not node.is_in_doubt]
     free = evaluation.limit - len(tally.unavailable) - len(in_doubt)
     held_back += sorted(rest, key=_grant_order)[max(0, free) :]
     if free < 0:
-        held_back += [node for node in in_doubt if node.write_unconfirmed]
+        held_back += [node for node in in_doubt if node.unconfirmed_until is not None]
     return frozenset(node.uid for node in held_back)
-
-
-def lowers_capacity(node: NodeContribution) -> bool:
-    """Whether beginning makes an available node unavailable."""
-    validates = node.entry is not None and node.entry.validates
-    return not (node.unavailable or node.is_unoccupied or validates)
 
 
 def _grant_order(node: NodeContribution) -> tuple[float, str]:

@@ -25,6 +25,8 @@ class Visibility(msgspec.Struct, frozen=True, kw_only=True):
     """NATS, or our subscription, is down since then."""
     bus_outages: tuple[tuple[float, float], ...] = ()
     """Earlier outages: from, to."""
+    no_rollouts: str = ""
+    """Why Rollouts can be neither read nor written; empty: they can."""
     foreign_operator: str = ""
     """Description of a GPU Operator that runs in the cluster too; empty: none does."""
 

@@ -142,7 +142,9 @@ class ApiServer:
             writer=writer,
             deleter=deleter,
             evictor=Evictor(self._store, self._kinds, writer=writer, deleter=deleter),
-            definitions=CustomDefinitions(self._kinds, self._store, writer=writer, rules=rules),
+            definitions=CustomDefinitions(
+                self._kinds, self._store, watches=self._watches, writer=writer, rules=rules
+            ),
         )
         return RequestHandler(
             clock=self._clock,

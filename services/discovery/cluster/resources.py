@@ -75,7 +75,7 @@ class Node(views.Object, frozen=True, kw_only=True):
 
 
 NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
-GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object)
+GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object, optional=True)
 POLICIES: Final = custom_resources(POLICY_KINDS, CustomObject)
 """By kind."""
 

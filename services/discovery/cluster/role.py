@@ -6,6 +6,7 @@ from libs.bus.port import Bus
 from libs.bus.reports import ReportCache
 from libs.kube.client import Kube
 from libs.kube.controller import ControllerMetrics
+from libs.kube.informer import missing_definitions
 from libs.kube.lease.election import Candidate
 from libs.kube.lease.record import GpuOperatorDetector
 from libs.kube.requests import Transport
@@ -63,3 +64,4 @@ async def run(
         service.run_forever(f"follow {informer.name}", informer.run())
     service.run_forever("lead", candidate.run(lead))
     service.ready_when("sources", lambda: informers.why_not_synced() or None)
+    service.ready_when("definitions", lambda: missing_definitions(informers.all()) or None)

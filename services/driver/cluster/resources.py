@@ -114,7 +114,7 @@ ROLLOUTS = Resource(
     namespaced=False,
     view=Rollout,
 )
-GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object)
+GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object, optional=True)
 POLICIES: Final = custom_resources(POLICY_KINDS, PolicyObject)
 """By kind."""
 

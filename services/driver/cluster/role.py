@@ -7,6 +7,7 @@ from libs.kube.client import Kube
 from libs.kube.connect import connect
 from libs.kube.controller import ControllerMetrics
 from libs.kube.events import EventRecorder
+from libs.kube.informer import missing_definitions
 from libs.kube.lease.election import Candidate
 from libs.kube.lease.record import GpuOperatorDetector
 from libs.kube.requests import Transport
@@ -95,6 +96,7 @@ async def run(
     service.run_forever("events", events.run())
     service.run_forever("lead", candidate.run(lead))
     service.ready_when("sources", lambda: informers.why_not_synced() or None)
+    service.ready_when("definitions", lambda: missing_definitions(informers.all()) or None)
 
 
 async def start(process: Process[DriverClusterSettings], service: Service) -> None:

@@ -74,6 +74,10 @@ class DriverDaemonSets:
 OWN_LABELS: Final = frozenset({STATE_LABEL, DRIVER_LABEL})
 """Labels that the scheduler writes; policies cannot select by them."""
 
+_NO_HOST_METHOD: Final = (
+    "this version of Sluice installs no drivers on hosts, as a GPUClusterPolicy asks: set its"
+    " spec.driver.enabled to false if the node has a driver, or use a ClusterPolicy"
+)
 _SHOWN_DIGEST: Final = len("sha256:") + 12
 
 Builds = dict[str, dict[str, Build]]
@@ -264,7 +268,7 @@ def _target_build(pool: Pool, variant: Variant, sets: DriverDaemonSets) -> Build
                 label=identity.label,
                 install_digest=identity.install_digest,
                 readiness=Readiness.MISSING,
-                detail="method host: this version of Sluice installs no drivers on hosts",
+                detail=_NO_HOST_METHOD,
             )
 
 

@@ -12,6 +12,7 @@ from tests.component.kube.raw_requests import (
     get_json,
     managed_fields,
     patch,
+    raw_watch,
     send_request,
 )
 from tests.component.kube.sandbox import Sandbox
@@ -40,7 +41,7 @@ async def test_an_unknown_kind_is_not_found(sandbox: Sandbox, kube: Kube) -> Non
     assert missing.value.reason == ""  # a missing object has the reason NotFound
 
 
-async def test_a_kind_is_served_once_it_is_established_and_gone_with_its_objects(
+async def test_a_kind_is_served_once_it_is_established_and_gone_with_objects_and_watches(
     sandbox: Sandbox, kube: Kube
 ) -> None:
     plural = f"w{sandbox.prefix.rstrip('-')}s"
@@ -72,7 +73,9 @@ async def test_a_kind_is_served_once_it_is_established_and_gone_with_its_objects
     assert f"{plural}/status" in served
 
     definition_now = await kube.get(CUSTOM_RESOURCE_DEFINITIONS, name)
-    await kube.delete(CUSTOM_RESOURCE_DEFINITIONS, name, uid=definition_now.metadata.uid)
+    async with raw_watch(kube, own.path(), resourceVersion="0") as watched:
+        await kube.delete(CUSTOM_RESOURCE_DEFINITIONS, name, uid=definition_now.metadata.uid)
+        assert await watched.rest() == []
 
     async def gone() -> bool:
         try:

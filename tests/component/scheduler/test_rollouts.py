@@ -2,13 +2,19 @@
 
 from typing import Any
 
+import pytest
+
 from libs.contracts.node import WaitCode
 from libs.contracts.rollout import RolloutPhase
 from libs.kube.client import MERGE_PATCH
+from libs.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
+from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
 from services.scheduler import resources
+from tests.component.processes import Process
 from tests.component.scheduler.world import NEW, POLICY, POOL, World, in_world
 
 CLUSTER_POLICIES = resources.POLICIES["ClusterPolicy"]
+DEFINITION = "rollouts.sluice.dev"
 
 
 async def reasons(world: World) -> dict[str, tuple[str, str]]:
@@ -74,3 +80,86 @@ async def test_the_rollout_of_a_deleted_policy_says_so(world: World) -> None:
     await world.apply_policy(NEW)
     await world.wait_until_done("a", "b", before=target)
     assert (await world.rollout()).spec.brake.value == "None"
+
+
+@in_world
+async def test_a_node_that_needs_the_host_method_waits_with_the_reason(world: World) -> None:
+    await world.install_fleet("a")
+    await world.remove(CLUSTER_POLICIES, POLICY)
+    kind = GPU_CLUSTER_POLICY
+    policy = {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": {"name": "gpus"},
+        "spec": {"driver": {"version": NEW}},
+    }
+    await world.apply(policy)
+    world.start()
+    await world.sleep(200)
+    for _ in range(2):
+        why = await world.why("a")
+        assert why.wait is not None
+        assert (why.pool, why.wait.code) == ("gpuclusterpolicy-gpus", WaitCode.TARGET_MISSING)
+        assert "spec.driver.enabled to false" in why.wait.detail
+        assert "author of the policy" in why.wait.who
+        await world.sleep(3600)
+    await world.remove(resources.POLICIES[kind.name], "gpus")
+    await world.sleep(30)
+    rollout = await world.kube.get(resources.ROLLOUTS, "gpuclusterpolicy-gpus")
+    assert rollout.status.phase is RolloutPhase.POLICY_DELETED
+    assert world.node_writes() == []
+
+
+# Without the definition.
+
+
+def unread(scheduler: Process) -> str:
+    """Return why the scheduler is not ready; empty if it is."""
+    return "; ".join(scheduler.service.unready_reasons())
+
+
+@in_world
+async def test_without_the_definition_nothing_is_tried_and_the_reason_is_named(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.install_fleet("a")
+    await world.remove(CUSTOM_RESOURCE_DEFINITIONS, DEFINITION)
+    scheduler = world.start()
+    await world.sleep(300)
+    lines = [each.getMessage() for each in caplog.records if DEFINITION in each.getMessage()]
+    assert 3 <= len(lines) <= 6
+    assert world.revisions("Rollout") == []
+    assert world.node_writes() == []
+    assert DEFINITION in unread(scheduler)
+    assert DEFINITION in (await world.pool_status()).because
+    why = await world.why("a")
+    assert why.wait is not None
+    assert DEFINITION in why.wait.detail
+    assert "administrator" in why.wait.who
+    await world.install_crds([DEFINITION])
+    await world.wait_until_done("a")
+    assert unread(scheduler) == ""
+    assert (await world.pool_status()).because == ""
+
+
+@in_world
+async def test_a_definition_that_is_removed_during_an_upgrade_is_named_until_it_is_back(
+    world: World,
+) -> None:
+    scheduler, _ = await world.complete_first_rollout("a", "b")
+    await world.apply_policy(NEW)
+    await world.sleep(3)
+    await world.remove(CUSTOM_RESOURCE_DEFINITIONS, DEFINITION)
+    await world.sleep(5)
+    tried = len(world.revisions("Rollout"))
+    await world.sleep(300)
+    assert len(world.revisions("Rollout")) <= tried + 1
+    assert DEFINITION in unread(scheduler)
+    assert DEFINITION in (await world.pool_status()).because
+    await world.install_crds([DEFINITION])
+    await world.sleep(90)
+    assert unread(scheduler) == ""
+    assert (await reasons(world))["Paused"] == ("True", "Rebuilt")
+    target = (await world.rollout()).status.target
+    await set_spec(world, {"brake": "None"})
+    await world.wait_until_done("a", "b", target=target)

@@ -3,8 +3,11 @@
 import asyncio
 import math
 
+import msgspec
+import pytest
+
 from libs.kube.client import Kube
-from libs.kube.informer import SERVED_POLL_INTERVAL, VERIFY_TIMEOUT, Informer
+from libs.kube.informer import SERVED_POLL_INTERVAL, VERIFY_TIMEOUT, Informer, missing_definitions
 from libs.kube.resources import Resource
 from libs.kube.views import Object
 from libs.policy.crds import crd_manifests
@@ -38,13 +41,20 @@ class World(SimWorld):
         super().__init__(sim)
         self.server = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random)
         self.kube = Kube(self.server.transport(user="person"), manager="kubectl", clock=sim.clock)
-        reader = Kube(self.server.transport(user="reader"), manager="reader", clock=sim.clock)
-        self.informer = Informer(reader, ROLLOUTS, env=sim.env())
+        self._reader = Kube(self.server.transport(user="reader"), manager="reader", clock=sim.clock)
+        self.informer = Informer(self._reader, ROLLOUTS, env=sim.env())
 
     async def start(self) -> None:
         assert self.informer.age == math.inf
         assert self.informer.why_not_synced == "rollouts: not listed yet"
         self._following = asyncio.create_task(self.informer.run(), name="follow")
+
+    async def follow(self, resource: Resource[Object]) -> None:
+        """Follow this kind instead."""
+        self._following.cancel()
+        await asyncio.wait({self._following})
+        self.informer = Informer(self._reader, resource, env=self.sim.env())
+        await self.start()
 
     async def close(self) -> None:
         self._following.cancel()
@@ -84,6 +94,54 @@ async def test_an_unserved_kind_has_no_objects_until_it_is_served(world: World) 
     await world.sleep(1.2 * SERVED_POLL_INTERVAL + 1)
     assert (informer.why_not_synced, world.names()) == ("", ["a"])
     assert await informer.verify_current() == ""
+
+
+def reports(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+
+
+@in_virtual_time(World)
+async def test_a_missing_kind_is_reported_at_most_once_a_minute_until_it_is_served(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    informer = world.informer
+    await world.sleep(1)
+    assert informer.missing == NAME
+    problem = missing_definitions([informer])
+    assert problem.startswith(f"CustomResourceDefinition not installed: {NAME}; apply the defini")
+    assert reports(caplog) == [problem]
+    await world.sleep(600)
+    assert 8 <= len(reports(caplog)) <= 11
+    assert set(reports(caplog)) == {problem}
+    await world.install()
+    await world.sleep(1.2 * SERVED_POLL_INTERVAL + 1)
+    assert (informer.missing, missing_definitions([informer])) == ("", "")
+
+
+@in_virtual_time(World)
+async def test_an_optional_kind_is_never_reported(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.follow(msgspec.structs.replace(ROLLOUTS, optional=True))
+    caplog.clear()
+    await world.sleep(600)
+    assert (world.informer.missing, world.informer.why_not_synced) == ("", "")
+    assert reports(caplog) == []
+
+
+@in_virtual_time(World)
+async def test_a_removed_kind_is_missing_until_it_comes_back(world: World) -> None:
+    informer = world.informer
+    await world.install()
+    await world.create("a")
+    await world.sleep(2 * SERVED_POLL_INTERVAL)
+    assert informer.missing == ""
+    await world.remove()
+    await world.sleep(5)
+    assert informer.missing == NAME
+    await world.install()
+    await world.sleep(60)
+    assert informer.missing == ""
 
 
 @in_virtual_time(World)

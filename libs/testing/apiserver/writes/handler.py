@@ -13,6 +13,7 @@ from libs.testing.apiserver.kinds.status_errors import bad_request, not_found
 from libs.testing.apiserver.objects.json import JsonObject, decoded
 from libs.testing.apiserver.requests import Route, flag
 from libs.testing.apiserver.store import Store, StoredObject
+from libs.testing.apiserver.watches import ServerWatches
 from libs.testing.apiserver.writes.admission import WriteOutcome, WriteTarget, check_name
 from libs.testing.apiserver.writes.deletion import DeleteOptions, Deleter, delete_options
 from libs.testing.apiserver.writes.object_writer import ObjectWriter
@@ -34,11 +35,13 @@ class CustomDefinitions:
         kinds: ResourceKinds,
         store: Store,
         *,
+        watches: ServerWatches,
         writer: ObjectWriter,
         rules: Mapping[str, Predicate],
     ) -> None:
         self._kinds = kinds
         self._store = store
+        self._watches = watches
         self._writer = writer
         self._rules = rules
 
@@ -89,6 +92,7 @@ class CustomDefinitions:
             )
             self._writer.remove(target, stored)
         self._kinds.remove(kind)
+        self._watches.end(clean=True, kind=kind.kind)
 
 
 def _condition(type: str, reason: str, message: str, now: str) -> JsonObject:

@@ -14,25 +14,32 @@ from tests.unit.policy.situations import cluster_policy, crd_mode_policy, nvidia
 
 
 @in_world
-async def test_missing_kinds_are_waited_for_without_warnings(
+async def test_missing_definitions_are_named_and_the_others_take_effect(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def errors() -> list[str]:
+        return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+
     await world.install(crds=[])
     world.add_kubelet("a")
     await world.sleep(5)
     role = await world.lead()
-    assert role.service.unready_reasons() == []
+    (reason,) = role.service.unready_reasons()
+    assert all(name in reason for name in crd_manifests())
     assert await world.daemon_sets() == {}
-    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+    assert len(errors()) == len(crd_manifests())
     # Missing kinds are requested again every ten seconds.
     await world.install_crds(["clusterpolicies.nvidia.com"])
     await world.apply(cluster_policy())
     await world.sleep(30)
     assert len(await world.drivers()) == 1
+    (reason,) = role.service.unready_reasons()
+    assert "clusterpolicies.nvidia.com" not in reason
     await world.install_crds(crd_manifests())
     await world.sleep(60)
+    assert role.service.unready_reasons() == []
     assert await world.state() == "notReady"
-    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+    assert all("CustomResourceDefinition not installed" in each for each in errors())
 
 
 @in_world

@@ -12,9 +12,17 @@ from libs.contracts.node import (
     NodeRequest,
 )
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate, Notice, NoticeKind, Step, WriteNode
-from libs.rollout.edits import consume_requests, handle_edits
+from libs.rollout.decision import (
+    Candidate,
+    NodeApplyConfiguration,
+    Notice,
+    NoticeKind,
+    Step,
+    WriteNode,
+)
+from libs.rollout.edits import handle_edits
 from libs.rollout.node_writes import current_record
+from libs.rollout.requests import consume_requests
 from libs.rollout.views.node import NodeField, NodeView
 from tests.unit.rollout.builders import (
     NEW,
@@ -53,7 +61,7 @@ def consumed(view: NodeView) -> tuple[WriteNode, Notice]:
 
 NEEDLESS = {
     "adopt, and nothing is lost": with_request(done(), NodeRequest.ADOPT),
-    "forget, and nothing is lost": with_request(failed(), NodeRequest.FORGET),
+    "forget, and nothing is lost": with_request(done(), NodeRequest.FORGET),
     "forget, in flight": with_request(in_flight_node("drain-required"), NodeRequest.FORGET),
     "adopt, never ours": with_request(node(), NodeRequest.ADOPT),
     "no preflight, in place": with_request(done(), WAIVED),
@@ -72,6 +80,14 @@ def test_a_needless_request_is_removed_without_other_changes(case: str) -> None:
     assert write.applied.unschedulable is (True if result.cordoned else None)
     assert (note.kind, note.field, note.manager) == (NoticeKind.REQUEST, "request", PERSON)
     assert note.message
+
+
+def test_a_failed_node_is_forgotten_on_request_and_stays_cordoned() -> None:
+    write, note = consumed(with_request(failed(), NodeRequest.FORGET))
+    assert write.applied == NodeApplyConfiguration(
+        driver_label=label_of(NEW), unschedulable=True, cleared=(REQUEST_ANNOTATION,)
+    )
+    assert (note.kind, note.manager) == (NoticeKind.REQUEST, PERSON)
 
 
 KEPT = {

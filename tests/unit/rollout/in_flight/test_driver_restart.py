@@ -14,7 +14,7 @@ from libs.rollout.decision import DeleteDriverPod, EvictPods, PodRef, Wait
 from libs.rollout.in_flight.in_flight_node import is_old_pod
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import PoolView
+from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.builders import (
     NEW,
     NOW,
@@ -29,6 +29,7 @@ from tests.unit.rollout.builders import (
     pool,
     record,
     slot_in,
+    with_build,
     with_record,
     without_component,
     without_driver,
@@ -102,6 +103,34 @@ def test_an_old_pod_that_never_goes_fails_the_node() -> None:
     record = failing_with(outcome_of(view, END), view, END)
     assert record.cause.startswith("driver-start: ")
     assert f"gpu-operator/driver-{OLD}-node-1" in record.cause
+
+
+# Its DaemonSet.
+
+NO_DAEMON_SET = f"the DaemonSet of driver {label_of(NEW)} does not exist"
+
+
+@pytest.mark.parametrize(
+    "without",
+    [replace(pool(), builds={}), with_build(pool(), readiness=Readiness.MISSING)],
+    ids=["no build", "no DaemonSet"],
+)
+def test_a_missing_daemon_set_is_named_until_the_state_times_out(without: PoolView) -> None:
+    for view in (swapping(), silenced(swapping())):
+        wait = wait_of(outcome_of(view, pool_view=granted(without, view)))
+        assert wait.code == WaitCode.TARGET_MISSING
+        assert NO_DAEMON_SET in wait.detail
+        assert "namespace" in wait.who
+    view = with_beats(swapping(), END)
+    outcome = outcome_of(view, END, pool_view=granted(without, view))
+    assert f"driver-start: {NO_DAEMON_SET}" in record_in(outcome).cause
+
+
+def test_a_driver_pod_without_a_daemon_set_continues() -> None:
+    view = swapping(driver_pod(NEW, ready=False))
+    without = with_build(pool(), readiness=Readiness.MISSING)
+    wait = wait_of(outcome_of(view, pool_view=granted(without, view)))
+    assert wait.code != WaitCode.TARGET_MISSING
 
 
 # The op.

@@ -139,6 +139,24 @@ def test_an_entry_stays_while_a_first_write_is_unconfirmed(changes: dict[str, An
         }
 
 
+def test_a_place_that_is_kept_during_a_pause_waits_for_the_pause() -> None:
+    waiting = replace(candidate("one"), unconfirmed_write_at=NOW - 59)
+    pool = open_pool(
+        upgrade=ALL,
+        base=9,
+        record=of_target(),
+        in_flight={waiting.uid: entry(waiting)},
+        spec=RolloutSpec(brake=Brake.PAUSE),
+    )
+    wait = decided(pool, waiting).waits["one"]
+    assert wait.code is WaitCode.PAUSED
+    assert wait.detail.startswith("Rollout clusterpolicy-cluster is paused")
+    assert "not answered" in wait.detail
+    assert "brake" in wait.who
+    gone = decided(replace(pool, gone=True), waiting).waits["one"]
+    assert gone.code is WaitCode.POLICY_GONE
+
+
 def test_an_unconfirmed_first_write_is_repeated_where_it_is_still_wanted() -> None:
     waiting = replace(candidate("one"), unconfirmed_write_at=NOW - 1)
     pool = open_pool(

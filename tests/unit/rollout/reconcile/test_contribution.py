@@ -130,9 +130,9 @@ def test_a_grant_does_not_expire_while_a_write_is_pending() -> None:
 def test_a_grant_does_not_expire_while_a_write_is_unconfirmed() -> None:
     written_at = NEXT.since + 58
     result = contribution(required(unconfirmed_write_at=written_at), NEXT, at=written_at + 59)
-    assert (result.ending, result.write_unconfirmed, result.due) == (None, True, written_at + 60)
+    assert (result.ending, result.unconfirmed_until, result.due) == (None, *[written_at + 60] * 2)
     result = contribution(required(unconfirmed_write_at=written_at), NEXT, at=written_at + 60)
-    assert (result.ending, result.write_unconfirmed) == (EntryResult.REMOVED, False)
+    assert (result.ending, result.unconfirmed_until) == (EntryResult.REMOVED, None)
 
 
 def test_a_lost_entry_is_restored_from_its_lease() -> None:

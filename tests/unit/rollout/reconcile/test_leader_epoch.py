@@ -123,6 +123,19 @@ def test_no_rollout_is_created_on_stale_data_or_for_a_deleted_policy() -> None:
     assert decided_for(done("well"), pool=replace(without_rollout(), gone=True)).rollouts == ()
 
 
+def test_nothing_is_done_while_rollouts_cannot_be_stored() -> None:
+    missing = "CustomResourceDefinition rollouts.sluice.dev is not installed"
+    now = instant(no_rollouts=missing)
+    pool = open_pool(upgrade=ALL, record=of_target(), base=3)
+    for view in (without_rollout(), pool, with_epoch(pool, EPOCH - 1)):
+        busy = in_flight_node("pod-restart-required", "busy")
+        decision = decided(view, busy, candidate("node-1"), now=now)
+        assert (decision.steps, decision.rollouts) == ({}, ())
+        wait = decision.waits["node-1"]
+        assert (wait.code, wait.detail) == (WaitCode.STALE, missing)
+        assert "CustomResourceDefinition" in wait.who
+
+
 def test_a_policy_that_was_never_enabled_stamps_nothing() -> None:
     pool = open_pool(upgrade=ALL)
     off = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))

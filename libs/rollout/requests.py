@@ -1,0 +1,132 @@
+"""Requests of people by annotation: carried out once, then removed (docs/states.md#people).
+
+`adopt` and `forget` are carried out where a record is lost, `forget` also where an upgrade failed,
+`without-preflight` by the start that it permits. The GPU Operator's annotation asks for an upgrade.
+"""
+
+from libs.contracts.node import (
+    REQUEST_ANNOTATION,
+    REQUESTED_ANNOTATION,
+    NodeRecord,
+    NodeRequest,
+    UpgradeState,
+)
+from libs.rollout.decision import Notice, Step
+from libs.rollout.lost_record import forget
+from libs.rollout.node_writes import (
+    current_lease,
+    field_writer,
+    mark_required,
+    owned_label,
+    request_notice,
+    unchanged_cordon,
+    upgrade_lease,
+    write_step,
+)
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeField, NodeView
+from libs.rollout.views.pool import PoolView
+
+ENDED_STATES = (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
+_WAITING = (UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_FAILED)
+
+
+def retry(
+    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant, field: NodeField
+) -> Step:
+    """Begin a new attempt on request of a person, whatever the evidence is."""
+    manager = field_writer(node, field)
+    message = f"{manager} requested another upgrade of a node in {record.state}"
+    return mark_required(
+        node,
+        record,
+        pool,
+        now,
+        message,
+        notes=(request_notice(node, field, UpgradeState.UPGRADE_REQUIRED.value, message),),
+        cleared=(REQUESTED_ANNOTATION,) if node.requested else (),
+        asked=True,
+        cause=f"requested by {manager}",
+        back_off_until=0.0,
+        back_off_seconds=0.0,
+    )
+
+
+def handle_upgrade_request(
+    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
+) -> Step | None:
+    """Handle the annotation of the GPU Operator like the label `upgrade-required`."""
+    if not node.requested or now.visibility.foreign_operator:
+        return None
+    if record.state not in (*ENDED_STATES, UpgradeState.UPGRADE_REQUIRED):
+        return None
+    return retry(node, record, pool, now, NodeField.REQUESTED)
+
+
+def handle_forget_request(
+    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
+) -> Step | None:
+    """Give up a failed node on request: it stays cordoned, and begins anew."""
+    has_failed = record.state == node.state == UpgradeState.UPGRADE_FAILED
+    if node.request is not NodeRequest.FORGET or not has_failed or node.lease is not None:
+        return None
+    return forget(node, pool, now)
+
+
+def consume_requests(node: NodeView) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
+    """Return the requests that a starting upgrade carries out: keys to clear, and notices."""
+    keys: list[str] = []
+    notices: list[Notice] = []
+    if node.request is NodeRequest.WITHOUT_PREFLIGHT:
+        keys.append(REQUEST_ANNOTATION)
+        notices.append(
+            request_notice(
+                node,
+                NodeField.REQUEST,
+                node.request.value,
+                "the upgrade starts without a preflight check",
+            )
+        )
+    if node.requested:
+        keys.append(REQUESTED_ANNOTATION)
+        notices.append(request_notice(node, NodeField.REQUESTED, "true", "the upgrade starts"))
+    return tuple(keys), tuple(notices)
+
+
+def drop_needless_request(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
+) -> Step | None:
+    """Remove a request that does not apply, with the reason in an event."""
+    reason = _needless_reason(node, record, pool)
+    if not reason or node.request is None:
+        return None
+    label = (
+        node.driver_label if record is None or upgrade_lease(node) else owned_label(node, record)
+    )
+    return write_step(
+        node,
+        record,
+        now,
+        because=f"the request {node.request.value} is removed: {reason}",
+        lease=current_lease(node),
+        cordon=unchanged_cordon(node),
+        driver_label=label if record is not None or node.is_owned(NodeField.DRIVER) else "",
+        cleared=(REQUEST_ANNOTATION,),
+        notes=(request_notice(node, NodeField.REQUEST, node.request.value, reason),),
+    )
+
+
+def _needless_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
+    match node.request:
+        case NodeRequest.FORGET if record is not None and upgrade_lease(node) is not None:
+            return "an upgrade is in progress: a node can be forgotten once it has failed"
+        case NodeRequest.ADOPT | NodeRequest.FORGET:
+            return "the upgrade record of this node is not lost"
+        case NodeRequest.WITHOUT_PREFLIGHT if record is not None:
+            if record.state == UpgradeState.UPGRADE_DONE:
+                build = pool.build(pool.target, node.variant)
+                in_place = build is not None and build.label == node.driver_label
+                return "the node is not waiting for a preflight check" if in_place else ""
+            return "" if record.state in _WAITING else "the upgrade has already started"
+        case _:
+            return ""
