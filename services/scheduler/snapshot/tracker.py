@@ -177,6 +177,9 @@ class SnapshotTracker:
     def sweep(self) -> None:
         """Mark what changes with time alone: nodes with silent agents, and nodes to purge."""
         self._node_states.retain(self.nodes)
+        self._inputs.metrics.set_unreadable(
+            sum(len(each.cache.unreadable) for each in self._informers.all())
+        )
         self.to_purge |= self._nodes_to_purge()
         for name in self._silent.keys() - self.nodes.keys():
             del self._silent[name]
@@ -194,13 +197,21 @@ class SnapshotTracker:
         """Return nodes whose deletion was not seen, or whose purge failed."""
         nodes, now = self._informers.nodes, self._clock.monotonic()
         on_bus = {*self._reports.nodes(), *self._inputs.slot_cache.nodes()}
-        absent = [name for name in on_bus if nodes.cache.get(name) is None]
+        absent = [
+            name
+            for name in on_bus
+            if nodes.cache.get(name) is None and name not in nodes.cache.unreadable
+        ]
         self._absent = {name: self._absent.get(name, now) for name in absent}
         if self._reports.age:
             return set()  # the bus is unreachable
         # The Nodes must have been read since the name was found to be absent.
         read_at = now - nodes.age
         return {name for name, since in self._absent.items() if since < read_at}
+
+    def why_unreadable(self, name: str) -> str:
+        """Return why the Node cannot be read; empty if it can, or there is none."""
+        return self._informers.nodes.cache.unreadable.get(name, "")
 
     # Views.
 
