@@ -5,15 +5,18 @@ whether the watch or the response to a write delivers them.
 """
 
 import asyncio
+import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Generic, TypeAlias, TypeVar, Unpack
 
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError
-from libs.kube.reflector import Bookmark, Changed, Deleted, Listed, Reflector, Update
+from libs.kube.indexed_store import Change, IndexedStore, IndexFunc, revision_of
+from libs.kube.reflector import Reflector
 from libs.kube.resources import Resource, Selection
+from libs.kube.updates import Bookmark, Changed, Deleted, Listed, Unread, Update
 from libs.kube.views import Object
 from libs.kube.watch import parse_revision, require_revisions
 from libs.runtime.env import Env
@@ -21,96 +24,7 @@ from libs.runtime.tasks import bounded
 
 V = TypeVar("V", bound=Object)
 
-IndexFunc: TypeAlias = Callable[[V], Iterable[str]]
-"""Return the index values of an object. Must be pure."""
-
-Change: TypeAlias = tuple[V | None, V | None]
-"""The old and the new object; None before creation and after deletion."""
-
-
-class IndexedStore(Generic[V]):
-    """Objects by key and by index. No object moves to an earlier revision."""
-
-    def __init__(self, indexes: Mapping[str, IndexFunc[V]]) -> None:
-        self._objects: dict[str, V] = {}
-        self._indexes = indexes
-        self._by_index: dict[str, dict[str, dict[str, V]]] = {name: {} for name in indexes}
-
-    def __len__(self) -> int:
-        return len(self._objects)
-
-    def __iter__(self) -> Iterator[V]:
-        return iter(self._objects.values())
-
-    def get(self, key: str) -> V | None:
-        return self._objects.get(key)
-
-    def by_index(self, index: str, value: str) -> list[V]:
-        return list(self._by_index[index].get(value, {}).values())
-
-    def put(self, view: V) -> list[Change[V]]:
-        """Store an object unless the stored one is as new."""
-        stored = self._objects.get(view.metadata.key)
-        if stored is not None and revision_of(view) <= revision_of(stored):
-            return []
-        return [self._put(view)]
-
-    def drop(self, view: V, *, at: int) -> list[Change[V]]:
-        """Remove an object deleted at that revision, unless the stored one is newer."""
-        stored = self._objects.get(view.metadata.key)
-        if stored is None or revision_of(stored) > at:
-            return []
-        return [self._drop(stored)]
-
-    def replace(self, items: Iterable[V], *, at: int) -> list[Change[V]]:
-        """Replace the content by a list at that revision; keep stored objects that are newer."""
-        listed = {item.metadata.key: item for item in items}
-        missing = [view for key, view in self._objects.items() if key not in listed]
-        changes = [change for view in missing for change in self.drop(view, at=at)]
-        changes.extend(change for view in listed.values() for change in self.put(view))
-        return changes
-
-    def reset(self, items: Iterable[V]) -> list[Change[V]]:
-        """Replace the content by a list, also where stored revisions are higher: they are void."""
-        listed = {item.metadata.key: item for item in items}
-        missing = [view for key, view in self._objects.items() if key not in listed]
-        changes = [self._drop(view) for view in missing]
-        changes.extend(
-            self._put(view) for key, view in listed.items() if self._objects.get(key) != view
-        )
-        return changes
-
-    def _put(self, view: V) -> Change[V]:
-        key = view.metadata.key
-        stored = self._objects.get(key)
-        if stored is not None:
-            self._unindex(key, stored)
-        self._objects[key] = view
-        for name, index in self._indexes.items():
-            for value in index(view):
-                self._by_index[name].setdefault(value, {})[key] = view
-        return stored, view
-
-    def _drop(self, stored: V) -> Change[V]:
-        key = stored.metadata.key
-        self._unindex(key, stored)
-        del self._objects[key]
-        return stored, None
-
-    def _unindex(self, key: str, stored: V) -> None:
-        for name, index in self._indexes.items():
-            by_value = self._by_index[name]
-            for value in index(stored):
-                entries = by_value.get(value, {})
-                entries.pop(key, None)
-                if not entries:
-                    by_value.pop(value, None)
-
-
-def revision_of(view: Object) -> int:
-    """Return the revision as a number, as checked by `require_revisions`."""
-    return int(view.metadata.resource_version)
-
+_log = logging.getLogger("sluice.kube")
 
 ChangeHandler: TypeAlias = Callable[[V | None, V | None], None]
 """Called with the old and the new object; None before creation and after deletion. Must neither
@@ -154,6 +68,8 @@ class Cache(Generic[V]):
         self._lists = 0
         self._proven_at = -math.inf
         self._verify_problem = ""
+        self.unreadable: Mapping[str, str] = {}
+        """Why an object cannot be read, by key. The cache keeps what it had of it before."""
         self.revision = 0
         """The cache holds everything up to this revision; single objects may be newer."""
 
@@ -243,7 +159,13 @@ class Cache(Generic[V]):
         require_revisions(page.items, tried=self._resource.path())
         if latest >= self.revision and not page.continue_token:
             self._reflector.advance(latest)
-            self._process(Listed(items=page.items, revision=latest, requested_at=requested_at))
+            listed = Listed(
+                items=page.items,
+                unreadable=page.unreadable,
+                revision=latest,
+                requested_at=requested_at,
+            )
+            self._process(listed)
         elif latest >= self.revision and await self._watch_reaches(latest):
             self._prove(requested_at)
         else:
@@ -274,13 +196,17 @@ class Cache(Generic[V]):
             case Listed() if update.revision < self.revision:
                 return  # requested before the last probe, which returned a newer revision
             case Listed():
-                changes = self._store.replace(update.items, at=update.revision)
+                kept = {each.key for each in update.unreadable}
+                changes = self._store.replace(update.items, at=update.revision, kept=kept)
             case Changed():
                 changes = self._store.put(update.object)
             case Deleted():
                 changes = self._store.drop(update.object, at=update.revision)
+            case Unread():
+                changes = []
             case Bookmark():
                 changes = []
+        self._track_unreadable(update)
         self.revision = max(self.revision, update.revision)
         if isinstance(update, Listed):
             self._lists += 1
@@ -292,6 +218,21 @@ class Cache(Generic[V]):
         self._notify(changes)
         if self._lists:
             self._synced.set()
+
+    def _track_unreadable(self, update: Update[V]) -> None:
+        match update:
+            case Listed():
+                found = {each.key: each.problem for each in update.unreadable}
+            case Unread(each):
+                found = {**self.unreadable, each.key: each.problem}
+            case Changed() | Deleted():
+                found = dict(self.unreadable)
+                found.pop(update.object.metadata.key, None)
+            case Bookmark():
+                return
+        for key in found.keys() - self.unreadable.keys():
+            _log.warning("cannot read %s %s: %s", self._resource.kind, key, found[key])
+        self.unreadable = found
 
     def _prove(self, at: float) -> None:
         self._proven_at = max(self._proven_at, at)

@@ -1,7 +1,7 @@
 """Reads of the client: one object, a page of a list, or a whole list."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Generic, TypeVar, Unpack
 
@@ -10,7 +10,7 @@ import msgspec
 from libs.kube.errors import MalformedResponse
 from libs.kube.requests import DEFAULT_TIMEOUT, BaseClient, decode, unknown_kind_errors
 from libs.kube.resources import Resource, Selection
-from libs.kube.views import Object
+from libs.kube.views import Object, View
 
 V = TypeVar("V", bound=Object)
 
@@ -22,6 +22,30 @@ class Page(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     resource_version: str
     continue_token: str
     """Token for the next page; empty on the last."""
+    unreadable: tuple["UnreadableObject", ...] = ()
+
+
+class _Name(View, frozen=True, kw_only=True):
+    name: str
+    namespace: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class NamedObject(View, frozen=True, kw_only=True):
+    """What is read of an object whose other fields cannot be read."""
+
+    metadata: _Name
+
+
+class UnreadableObject(msgspec.Struct, frozen=True):
+    """An object whose fields are not what its kind promises, and why; the others are read."""
+
+    key: str
+    problem: str
 
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -36,6 +60,11 @@ class _Head(msgspec.Struct, frozen=True):
 class _Listing(msgspec.Struct, Generic[V], frozen=True):
     metadata: _ListMeta
     items: tuple[V, ...] | None = None
+
+
+class _RawListing(msgspec.Struct, frozen=True):
+    metadata: _ListMeta
+    items: tuple[msgspec.Raw, ...] = ()
 
 
 _HEAD = 4096
@@ -126,13 +155,36 @@ def selected(
 
 
 def decode_page(body: bytes, resource: Resource[V], *, path: str) -> Page[V]:
-    listing = decode(body, _Listing[resource.view], tried=f"GET {path}")
-    meta = listing.metadata
+    tried, unreadable = f"GET {path}", list[UnreadableObject]()
+    try:
+        listing = decode(body, _Listing[resource.view], tried=tried)
+        items, meta = listing.items or (), listing.metadata
+    except MalformedResponse:
+        raw = decode(body, _RawListing, tried=tried)
+        meta = raw.metadata
+        items = tuple(_readable(raw.items, resource, unreadable, tried=tried))
     return Page(
-        items=listing.items or (),
+        items=items,
         resource_version=meta.resource_version,
         continue_token=meta.continue_token,
+        unreadable=tuple(unreadable),
     )
+
+
+def _readable(
+    items: Iterable[msgspec.Raw],
+    resource: Resource[V],
+    unreadable: list[UnreadableObject],
+    *,
+    tried: str,
+) -> Iterator[V]:
+    """Decode each object by itself; add those that cannot be read to `unreadable`."""
+    for item in items:
+        try:
+            yield decode(item, resource.view, tried=tried)
+        except MalformedResponse as error:
+            key = decode(item, NamedObject, tried=tried).metadata.key
+            unreadable.append(UnreadableObject(key, error.message))
 
 
 def join_pages(pages: Sequence[Page[V]], *, path: str) -> Page[V]:
@@ -144,7 +196,8 @@ def join_pages(pages: Sequence[Page[V]], *, path: str) -> Page[V]:
         message = f"the pages of the list have different revisions: {', '.join(sorted(revisions))}"
         raise MalformedResponse(f"GET {path}", message)
     items = tuple(chain.from_iterable(page.items for page in pages))
-    return msgspec.structs.replace(pages[-1], items=items)
+    unreadable = tuple(chain.from_iterable(page.unreadable for page in pages))
+    return msgspec.structs.replace(pages[-1], items=items, unreadable=unreadable)
 
 
 def continue_token_of(body: bytes, *, path: str) -> str:

@@ -9,8 +9,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from typing import Generic, TypeVar, Unpack
 
-import msgspec
-
 from libs.kube.client import Kube
 from libs.kube.errors import (
     Gone,
@@ -21,9 +19,10 @@ from libs.kube.errors import (
     UnknownKind,
     status_error,
 )
-from libs.kube.reads import selected
+from libs.kube.reads import NamedObject, UnreadableObject, selected
 from libs.kube.requests import unknown_kind_errors
 from libs.kube.resources import Resource, Selection
+from libs.kube.updates import Bookmark, Changed, Deleted, Listed, Unread, Update
 from libs.kube.views import Object
 from libs.kube.watch import (
     BookmarkEvent,
@@ -62,38 +61,7 @@ cluster was restored to an earlier state.
 """
 
 
-class Listed(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
-    """All objects as of one revision."""
-
-    items: tuple[V, ...]
-    revision: int
-    requested_at: float
-    """Monotonic time of the request: the list is at least as new."""
-    is_restored: bool = False
-    """The cluster was restored to an earlier state; earlier revisions mean nothing now."""
-
-
-class Changed(msgspec.Struct, Generic[V], frozen=True):
-    """An object was added or modified."""
-
-    object: V
-    revision: int
-
-
-class Deleted(msgspec.Struct, Generic[V], frozen=True):
-    """An object was deleted or is no longer selected; `object` is its last state."""
-
-    object: V
-    revision: int
-
-
-class Bookmark(msgspec.Struct, frozen=True):
-    """Everything up to this revision has been delivered."""
-
-    revision: int
-
-
-Update = Listed[V] | Changed[V] | Deleted[V] | Bookmark
+_NAMED = event_decoder(NamedObject)
 
 
 class Reflector(Generic[V]):
@@ -184,7 +152,11 @@ class Reflector(Generic[V]):
         self._seen = revision
         self._revision = revision if taken_back else max(self._revision, revision)
         return Listed(
-            items=listed.items, revision=revision, requested_at=requested_at, is_restored=taken_back
+            items=listed.items,
+            unreadable=listed.unreadable,
+            revision=revision,
+            requested_at=requested_at,
+            is_restored=taken_back,
         )
 
     async def _follow(self) -> AsyncGenerator[Update[V]]:
@@ -233,12 +205,7 @@ class Reflector(Generic[V]):
 
     def _update(self, line: bytes) -> Update[V] | None:
         """Return the update; None if it was delivered before (revisions only grow)."""
-        try:
-            event: WireEvent[V] = self._decoder.decode(line)
-        except ValueError as error:
-            raise MalformedResponse(
-                self._description, f"a line is not a watch event: {error}"
-            ) from error
+        event, problem = self._event(line)
         if isinstance(event, ErrorEvent):
             raise status_error(self._description, body=bytes(event.object))
         revision = parse_revision(event.object.metadata.resource_version, tried=self._description)
@@ -255,7 +222,21 @@ class Reflector(Generic[V]):
         self._revision = revision
         if isinstance(event, DeletedEvent):
             return Deleted[V](event.object, revision)
+        if problem:
+            return Unread(UnreadableObject(event.object.metadata.key, problem), revision)
         return Changed[V](event.object, revision)
+
+    def _event(self, line: bytes) -> tuple[WireEvent[V], str]:
+        """Decode an event; of an object that cannot be read its name alone, and why."""
+        try:
+            return self._decoder.decode(line), ""
+        except (ValueError, RecursionError) as error:
+            try:
+                return _NAMED.decode(line), str(error)
+            except (ValueError, RecursionError):
+                raise MalformedResponse(
+                    self._description, f"a line is not a watch event: {error}"
+                ) from error
 
     def _relist_requested(self) -> "_RelistRequested":
         return _RelistRequested(self._description, "a new list was requested")

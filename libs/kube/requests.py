@@ -164,11 +164,11 @@ def _decoder(view: type[S]) -> msgspec.json.Decoder[S]:
     return msgspec.json.Decoder(view)
 
 
-def decode(body: bytes, view: type[S], *, tried: str) -> S:
+def decode(body: bytes | msgspec.Raw, view: type[S], *, tried: str) -> S:
     """Decode the body; `MalformedResponse` names the field at fault."""
     try:
         return _decoder(view).decode(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MalformedResponse(
             tried, f"the response cannot be read as {view.__name__.lstrip('_')}: {error}"
         ) from error

@@ -5,7 +5,7 @@ writes are plain objects with the owned fields only.
 """
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -53,6 +53,10 @@ class Metadata(View, frozen=True, kw_only=True):
     finalizers: tuple[str, ...] = ()
     owner_references: tuple[OwnerReference, ...] = ()
     managed_fields: tuple[ManagedFields, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.creation_timestamp:
+            parse_time(self.creation_timestamp)
 
     @property
     def key(self) -> str:
@@ -134,6 +138,8 @@ class Running(View, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.started_at:
             msgspec.structs.force_setattr(self, "started_at", "")
+        else:
+            parse_time(self.started_at)
 
 
 class Terminated(View, frozen=True, kw_only=True):
@@ -188,11 +194,14 @@ class Pod(Object, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
 
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+
 class LeaseSpec(View, frozen=True, kw_only=True):
     holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
+    lease_duration_seconds: Int32 | None = None
     renew_time: str | None = None
-    lease_transitions: int | None = None
+    lease_transitions: Int32 | None = None
 
 
 class Lease(Object, frozen=True, kw_only=True):

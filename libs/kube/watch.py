@@ -64,7 +64,7 @@ def require_revisions(items: Iterable[Object], *, tried: str) -> None:
         parse_revision(item.metadata.resource_version, tried=tried)
 
 
-def event_decoder(view: type[V]) -> msgspec.json.Decoder[Any]:
+def event_decoder(view: type[Any]) -> msgspec.json.Decoder[Any]:
     """Return a decoder for one line; an unknown event type is an error."""
     # `type` is the first field of an event, so msgspec decodes it in one pass.
     event: Any = (

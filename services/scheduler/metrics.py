@@ -87,6 +87,10 @@ class SchedulerMetrics:
         self._decision_seconds = metrics.histogram(
             "sluice_scheduler_decision_seconds", "Seconds that a decision took.", _DECISION_BUCKETS
         )
+        self._unreadable = metrics.gauge(
+            "sluice_scheduler_objects_unreadable",
+            "Objects of the API server that cannot be read; the log names them.",
+        )
         self._dropped = metrics.counter(
             "sluice_scheduler_events_dropped",
             "Events dropped because the bus did not accept them in time.",
@@ -134,6 +138,9 @@ class SchedulerMetrics:
 
     def count_write(self, kind: str, outcome: str) -> None:
         self._writes.labels(kind, outcome).inc()
+
+    def set_unreadable(self, count: int) -> None:
+        self._unreadable.set(count)
 
     def event_dropped(self) -> None:
         self._dropped.inc()

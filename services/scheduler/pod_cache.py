@@ -90,7 +90,8 @@ class PodCache:
             except KubeError:
                 pass  # keep the last list until the next one
             else:
-                if self._listed.get(name) != page.items:
+                # A pod that cannot be read is not gone.
+                if not page.unreadable and self._listed.get(name) != page.items:
                     self._listed[name] = page.items
                     self._on_change(name)
             await self._env.clock.sleep(jittered(LIST_INTERVAL, self._env.random))

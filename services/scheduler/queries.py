@@ -103,6 +103,8 @@ class SchedulerQueries:
             message = (
                 f"Node {query.node!r} not found, or it has no GPUs; use the full name of a Node"
             )
+            if problem := self._tracker.why_unreadable(query.node):
+                message = f"Node {query.node!r} cannot be read, and is left as it is: {problem}"
             return QueryError(code=QueryErrorCode.NOT_FOUND, message=message)
         wait, record = self._waits().get(query.node, node.last_wait), current_record(node)
         pool = self._tracker.pools.get(node.pool)

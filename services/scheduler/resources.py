@@ -14,6 +14,7 @@ from libs.contracts import rollout
 from libs.contracts.message import MalformedMessage, Message, decode
 from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest
 from libs.kube import views
+from libs.kube.ownership import OwnedFields, owned_fields
 from libs.kube.resources import CustomObject, Resource, custom_resource, custom_resources
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.rollout.views.node import MalformedAnnotation, NodeField
@@ -36,15 +37,17 @@ GPU: Final = "nvidia.com/gpu"
 GPU_CLAIM_DRIVERS: Final = frozenset({"gpu.nvidia.com", "compute-domain.nvidia.com"})
 """The drivers of resource claims whose devices keep the kernel modules in use."""
 
-_MANAGED_PATHS: Final[Mapping[NodeField, tuple[str, str]]] = {
-    NodeField.STATE: ("f:labels", f"f:{keys.STATE_LABEL}"),
-    NodeField.DRIVER: ("f:labels", f"f:{keys.DRIVER_LABEL}"),
-    NodeField.LEASE: ("f:annotations", f"f:{keys.LEASE_ANNOTATION}"),
-    NodeField.RECORD: ("f:annotations", f"f:{keys.RECORD_ANNOTATION}"),
-    NodeField.INITIALLY_CORDONED: ("f:annotations", f"f:{keys.INITIALLY_CORDONED_ANNOTATION}"),
-    NodeField.REQUEST: ("f:annotations", f"f:{keys.REQUEST_ANNOTATION}"),
-    NodeField.REQUESTED: ("f:annotations", f"f:{keys.REQUESTED_ANNOTATION}"),
-    NodeField.SAFE_LOAD: ("f:annotations", f"f:{keys.SAFE_LOAD_ANNOTATION}"),
+_MANAGED_LABELS: Final[Mapping[NodeField, str]] = {
+    NodeField.STATE: f"f:{keys.STATE_LABEL}",
+    NodeField.DRIVER: f"f:{keys.DRIVER_LABEL}",
+}
+_MANAGED_ANNOTATIONS: Final[Mapping[NodeField, str]] = {
+    NodeField.LEASE: f"f:{keys.LEASE_ANNOTATION}",
+    NodeField.RECORD: f"f:{keys.RECORD_ANNOTATION}",
+    NodeField.INITIALLY_CORDONED: f"f:{keys.INITIALLY_CORDONED_ANNOTATION}",
+    NodeField.REQUEST: f"f:{keys.REQUEST_ANNOTATION}",
+    NodeField.REQUESTED: f"f:{keys.REQUESTED_ANNOTATION}",
+    NodeField.SAFE_LOAD: f"f:{keys.SAFE_LOAD_ANNOTATION}",
 }
 
 
@@ -121,7 +124,7 @@ def _field_managers(entries: Sequence[views.ManagedFields]) -> dict[NodeField, t
     for entry in sorted(entries, key=lambda entry: entry.time):
         if entry.subresource or not _may_own_fields(entry):
             continue
-        for field in _owned_fields(msgspec.json.decode(entry.fields_v1)):
+        for field in _owned_fields(owned_fields(entry)):
             managers = found.setdefault(field, [])
             if entry.manager in managers:
                 managers.remove(entry.manager)
@@ -135,12 +138,14 @@ def _may_own_fields(entry: views.ManagedFields) -> bool:
     return b"gpu-driver-upgrade" in text or b"sluice.dev/" in text or b"unschedulable" in text
 
 
-def _owned_fields(tree: Mapping[str, Any]) -> Iterator[NodeField]:
-    if "f:unschedulable" in tree.get("f:spec", {}):
+def _owned_fields(owned: OwnedFields) -> Iterator[NodeField]:
+    if "f:unschedulable" in owned.spec:
         yield NodeField.CORDON
-    metadata: Mapping[str, Any] = tree.get("f:metadata", {})
-    for field, (part, key) in _MANAGED_PATHS.items():
-        if key in metadata.get(part, {}):
+    for field, key in _MANAGED_LABELS.items():
+        if key in owned.metadata.labels:
+            yield field
+    for field, key in _MANAGED_ANNOTATIONS.items():
+        if key in owned.metadata.annotations:
             yield field
 
 

@@ -58,6 +58,7 @@ class CuttableTransport:
         self.is_defect: Callable[[Request], bool] = lambda _request: False
         """Which requests raise an error that no client of an API server foresees."""
         self.defects = 0
+        self.rewrite: Callable[[bytes], bytes] = lambda data: data
 
     def __str__(self) -> str:
         return "a transport of a test"
@@ -75,7 +76,29 @@ class CuttableTransport:
         async with self._transport.open(request) as response:
             if self.cut.is_set():
                 raise Unavailable(f"{request.method} {request.path}", "the process was killed")
-            yield response
+            yield _RewrittenResponse(response, self)
+
+
+class _RewrittenResponse:
+    """A response with the bytes that a test makes of it."""
+
+    def __init__(self, response: Response, transport: CuttableTransport) -> None:
+        self._response = response
+        self._transport = transport
+        self.status = response.status
+        self.headers = response.headers
+
+    async def body(self) -> bytes:
+        return self._transport.rewrite(await self._response.body())
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        chunks = self._response.chunks()
+        try:
+            async for chunk in chunks:
+                yield self._transport.rewrite(chunk)
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
 
 
 class Process:

@@ -15,6 +15,7 @@ from libs.kube import views
 from libs.kube.client import Kube
 from libs.kube.informer import Informer, informers
 from libs.kube.lease.record import GPU_OPERATOR_LEASE
+from libs.kube.ownership import owned_fields
 from libs.kube.resources import LEASES, CustomObject, Resource, custom_resource, custom_resources
 from libs.kube.views import Object
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
@@ -95,8 +96,7 @@ def _labels(entry: views.ManagedFields) -> Iterator[str]:
     # Most entries are of kubelets and controllers; decoding them would dominate the cost.
     if _NVIDIA.encode() not in fields and FEATURES.encode() not in fields:
         return
-    metadata: Mapping[str, Any] = msgspec.json.decode(fields).get("f:metadata", {})
-    for field in metadata.get("f:labels", {}):
+    for field in owned_fields(entry).metadata.labels:
         key = field.removeprefix("f:")
         if key.startswith((_NVIDIA, FEATURES)):
             yield intern(key)

@@ -16,7 +16,10 @@ class AbsentNodes:
         """Return nodes whose deletion was not seen, or whose purge failed."""
         now = self._clock.monotonic()
         on_bus = {*self._reports.nodes(), *self._slot_cache.nodes()}
-        absent = [name for name in on_bus if self._nodes.cache.get(name) is None]
+        cache = self._nodes.cache
+        absent = [
+            name for name in on_bus if cache.get(name) is None and name not in cache.unreadable
+        ]
         self._since = {name: self._since.get(name, now) for name in absent}
         if self._reports.age:
             return set()  # the bus is unreachable

@@ -174,6 +174,9 @@ class SnapshotTracker:
     def sweep(self) -> None:
         """Mark what changes with time alone: nodes with silent agents, and nodes to purge."""
         self._node_states.retain(self.nodes)
+        self._inputs.metrics.set_unreadable(
+            sum(len(each.cache.unreadable) for each in self._informers.all())
+        )
         self.to_purge |= self._absent_nodes.find()
         for name in self._silent.keys() - self.nodes.keys():
             del self._silent[name]
@@ -186,6 +189,10 @@ class SnapshotTracker:
             if self._silent.get(name, frozenset()) != silent:
                 self._silent[name] = silent
                 self.mark_node(name)
+
+    def why_unreadable(self, name: str) -> str:
+        """Return why the Node cannot be read; empty if it can, or there is none."""
+        return self._informers.nodes.cache.unreadable.get(name, "")
 
     # Views.
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.json import encode
 
-from libs.kube.reflector import Bookmark, Changed, Deleted, Listed, Reflector, Update
+from libs.kube.reflector import Reflector
 from libs.kube.resources import Resource
+from libs.kube.updates import Bookmark, Changed, Deleted, Listed, Unread, Update
 from libs.kube.views import Object
 from libs.kube.watch import LineBuffer
 from libs.testing.apiserver.faults import Hang, RefuseRequest, SlowBody
@@ -54,6 +55,8 @@ def describe(update: Update[Any]) -> str:
             return f"{'restored' if update.is_restored else 'listed'} {names}".strip()
         case Changed():
             return update.object.metadata.name
+        case Unread(each):
+            return f"?{each.key}"
         case Deleted():
             return f"-{update.object.metadata.name}"
         case Bookmark():
