@@ -99,18 +99,31 @@ def _foreign_lease(change: NodeChange) -> Iterator[str]:
 
 def orders(case: AuditCase) -> Iterator[AuditFinding]:
     """Check per node, boot and component that no started op is older than an earlier entry."""
-    latest: dict[tuple[str, str, str], tuple[int, Order]] = {}
+    latest: dict[tuple[str, str, str], Order] = {}
     for entry in case.entries:
         if entry.phase not in _EFFECTS:
             continue
         key = entry.node_uid, entry.boot_id, entry.component
-        epoch, order = latest.get(key, (0, Order(-1, -1)))
-        if entry.phase == EntryPhase.STARTED and entry.epoch < epoch:
-            problem = f"under epoch {entry.epoch}, after it had seen epoch {epoch}"
-            yield _start_violation(entry, problem)
+        order = latest.get(key, Order(-1, -1))
         if entry.phase == EntryPhase.STARTED and entry.order < order:
             yield _start_violation(entry, f"after it had seen the later op {order}")
-        latest[key] = max(epoch, entry.epoch), max(order, entry.order)
+        latest[key] = max(order, entry.order)
+
+
+def epochs(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check per node and boot that no op starts under an epoch older than any component's."""
+    latest: dict[tuple[str, str], tuple[int, str]] = {}
+    for entry in sorted(case.entries, key=lambda entry: entry.time):
+        if entry.phase not in _EFFECTS:
+            continue
+        key = entry.node_uid, entry.boot_id
+        epoch, component = latest.get(key, (0, ""))
+        if entry.phase == EntryPhase.STARTED and entry.epoch < epoch:
+            yield _start_violation(
+                entry, f"under epoch {entry.epoch}, when {component} already had epoch {epoch}"
+            )
+        if entry.epoch > epoch:
+            latest[key] = entry.epoch, entry.component
 
 
 def token_order(case: AuditCase) -> Iterator[AuditFinding]:

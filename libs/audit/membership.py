@@ -1,17 +1,15 @@
 """The pool of each node by the policies and their selectors."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from libs.audit.nodes import NodeHistory
 from libs.policy.findings import Acceptance
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.manifests import ParsedPolicy, parse_manifest
-from libs.policy.owners import NodeLabels
-from libs.policy.pools import Pool, Pools, assemble_pools
-from libs.policy.validation import OWNER_LABEL, PRESENT_LABEL
-
-_OWNERSHIP_LABELS: Final = frozenset({OWNER_LABEL, PRESENT_LABEL})
+from libs.policy.owners import POOL_LABELS, NodeLabels, selecting_labels
+from libs.policy.pool import Pool, Pools
+from libs.policy.pools import assemble_pools
 
 
 class PoolMembership:
@@ -21,7 +19,7 @@ class PoolMembership:
         self._policies: dict[tuple[str, str], ParsedPolicy] = {}
         self._nodes: dict[str, NodeLabels] = {}
         self._owners: dict[str, str] = {}
-        self._selecting_labels = _OWNERSHIP_LABELS
+        self._selecting_labels = POOL_LABELS
         self._in_conflict = False
 
     def pool_of(self, name: str) -> str:
@@ -36,11 +34,11 @@ class PoolMembership:
             self._policies.pop((kind, name), None)
         else:
             self._policies[kind, name] = parse_manifest(kind, manifest)
-        self._selecting_labels = _OWNERSHIP_LABELS | {
+        self._selecting_labels = POOL_LABELS | {
             key
             for parsed in self._policies.values()
             if isinstance(parsed.policy, NvidiaDriver)
-            for key in parsed.policy.spec.node_selector
+            for key in selecting_labels(parsed.policy)
         }
         return self._assign_all().pools
 

@@ -25,6 +25,7 @@ from libs.contracts.paths import (
     DRIVER,
     INITIALLY_CORDONED,
     KEEP_CORDONED,
+    KERNEL,
     LEASE,
     READY,
     RECORD,
@@ -46,6 +47,7 @@ class ReplayedNode(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = True
     """True also where the condition is missing."""
     boot_id: str = ""
+    kernel: str = ""
     state: str = ""
     driver: str = ""
     lease: NodeLease | None = None
@@ -83,6 +85,7 @@ _SIMPLE_FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     CORDON: ("cordoned", bool),
     READY: ("ready", lambda value: value is None or value == "True"),
     BOOT: ("boot_id", _text),
+    KERNEL: ("kernel", _text),
     STATE: ("state", _text),
     DRIVER: ("driver", _text),
     REQUEST: ("request", _text),

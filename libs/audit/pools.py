@@ -18,6 +18,7 @@ from libs.audit.nodes import NodeHistory, ReplayedNode, Series
 from libs.audit.timeline import NodeChange, PolicyChange, RolloutWrite, Timeline
 from libs.contracts.node import Operation
 from libs.contracts.records import PoolFacts
+from libs.policy.pool import pre_installed_key
 from libs.policy.shapes import scaled_value
 
 
@@ -163,14 +164,14 @@ class PoolAvailability:
 
     def _replay_policy(self, change: PolicyChange) -> None:
         for pool in self._membership.update_policy(change.kind, change.name, change.manifest):
-            if pool.key not in self._pools_with_facts:
+            for key in {pool.key, pre_installed_key(pool.key)} - self._pools_with_facts:
                 limits = PoolFacts(
-                    key=pool.key,
+                    key=key,
                     since=change.time,
                     max_unavailable=pool.upgrade.max_unavailable,
                     failure_threshold=pool.strategy.failure_threshold,
                 )
-                self._limits[pool.key].append(limits)
+                self._limits[key].append(limits)
         self._update_all(change.position)
 
     def _replay_node(self, change: NodeChange) -> None:

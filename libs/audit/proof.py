@@ -12,17 +12,17 @@ import msgspec
 from libs.audit.case import (
     CHANGING_COMMANDS,
     SKEW_SECONDS,
-    STALE_SECONDS,
     AuditCase,
     AuditFinding,
     MissingSource,
     write_violation,
 )
+from libs.audit.instances import instance_problems
 from libs.audit.nodes import NodeHistory
 from libs.audit.timeline import NodeChange
-from libs.contracts.commands import Order
+from libs.contracts.commands import CommandKind, Order
 from libs.contracts.identities import Writer
-from libs.contracts.journal import EntryPhase
+from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.reports import Evidence, Outcome
 
@@ -97,6 +97,7 @@ def proof(case: AuditCase) -> Iterator[AuditFinding]:
     """Check each return against the record of the node and the journals of the agents."""
     finished = None if case.journal.entries is None else _FinishedOps(case)
     without_boot_id: set[str] = set()
+    pods_missing = False
     for change, state in case.timeline.changes_with(_ProofState.at_start):
         name = change.node.name
         state.observe_before_check(change)
@@ -105,14 +106,13 @@ def proof(case: AuditCase) -> Iterator[AuditFinding]:
         if returned := state.returns(change):
             if not change.before.boot_id:
                 without_boot_id.add(name)
-            if change.before.operation == Operation.REMOVE and change.after.state != _DONE:
-                action = "was released"
+            removed = change.before.operation == Operation.REMOVE and change.after.state != _DONE
+            action = "was released" if removed else "returned to service"
+            if removed:
                 problems = list(_removal_problems(change, finished))
             else:
-                action = "returned to service"
-                problems = list(_evidence_problems(case, change, state))
-                if finished and not problems:
-                    problems = list(_validator_problems(change, finished))
+                problems = _return_problems(case, change, state, finished)
+                pods_missing |= _names_pod(change) and not case.timeline.pods
             if problems:
                 message = f"{name} {action} without proof: {'; '.join(problems)}"
                 yield write_violation("I3", change, message)
@@ -122,13 +122,33 @@ def proof(case: AuditCase) -> Iterator[AuditFinding]:
         yield MissingSource(invariant="I3", source=f"status.nodeInfo.bootID of {names}")
     if finished is None:
         yield MissingSource(invariant="I3", source="entries")
+    if pods_missing:
+        yield MissingSource(invariant="I3", source="Pods")
+
+
+def _return_problems(
+    case: AuditCase, change: NodeChange, state: _ProofState, finished: "_FinishedOps | None"
+) -> list[str]:
+    """Return why the evidence is no proof: what it says, else what the Pods, else the validator."""
+    problems = list(_evidence_problems(change, state))
+    evidence = _evidence(change)
+    if evidence and not problems:
+        problems = list(instance_problems(case, change, evidence))
+    if evidence and finished and not problems:
+        problems = list(_validator_problems(change, evidence, finished))
+    return problems
 
 
 def _evidence(change: NodeChange) -> Evidence | None:
     return change.after.record.evidence if change.after.record else None
 
 
-def _evidence_problems(case: AuditCase, change: NodeChange, state: _ProofState) -> Iterator[str]:
+def _names_pod(change: NodeChange) -> bool:
+    evidence = _evidence(change)
+    return evidence is not None and bool(evidence.driver_pod_uid)
+
+
+def _evidence_problems(change: NodeChange, state: _ProofState) -> Iterator[str]:
     before, after, evidence = change.before, change.after, _evidence(change)
     if evidence is None:
         yield "its record has no evidence"
@@ -153,36 +173,50 @@ def _evidence_problems(case: AuditCase, change: NodeChange, state: _ProofState) 
         yield f"its evidence is of {evidence.at:.0f}, older than the last change of the driver"
     if not evidence.driver_pod_uid and not evidence.driver_started:
         yield "its evidence names no instance of the driver"
-    pod = case.timeline.pods.get(evidence.driver_pod_uid)
-    if pod and pod.deletion and pod.deletion.time < change.revision.time - STALE_SECONDS:
-        yield f"the driver pod {pod.name} of its evidence was deleted at {pod.deletion.time:.0f}"
 
 
 class _FinishedOps:
-    """The ops that agents journaled as done."""
+    """The ops that agents journaled as done, and the validations that they began."""
 
     def __init__(self, case: AuditCase) -> None:
         self.validations: dict[_Validation, list[float]] = defaultdict(list)
         """The times at which each validation passed."""
+        self.begun: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+        """By node uid and boot id the starts of validations."""
         self.swaps: set[tuple[str, int]] = set()
         for entry in case.entries:
+            is_validator = entry.component == Writer.VALIDATOR
             is_done = entry.result is not None and entry.result.outcome == Outcome.DONE
-            if entry.phase != EntryPhase.FINISHED or not is_done:
+            if entry.phase == EntryPhase.STARTED and entry.command == CommandKind.VALIDATE:
+                self.begun[entry.node_uid, entry.boot_id].append(entry)
+            elif entry.phase != EntryPhase.FINISHED or not is_done:
                 continue
-            if entry.component == Writer.VALIDATOR:
+            elif is_validator:
                 self.validations[entry.node_uid, entry.boot_id, entry.order].append(entry.time)
             elif entry.component == Writer.DRIVER and entry.command in CHANGING_COMMANDS:
                 self.swaps.add((entry.node_uid, entry.token))
 
 
-def _validator_problems(change: NodeChange, finished: _FinishedOps) -> Iterator[str]:
-    """Check that the validator journaled the passed validation before the return."""
-    if (evidence := _evidence(change)) is None:
+def _validator_problems(
+    change: NodeChange, evidence: Evidence, finished: _FinishedOps
+) -> Iterator[str]:
+    """Check the evidence against the journal of the validator, up to the return."""
+    uid, order, now = change.node.uid, evidence.order, change.revision.time
+    passed = finished.validations[uid, evidence.boot_id, order]
+    if not any(time <= now + SKEW_SECONDS for time in passed):
+        yield f"its validator did not journal validation {order} as passed on this boot"
         return
-    latest = change.revision.time + SKEW_SECONDS
-    times = finished.validations[change.node.uid, evidence.boot_id, evidence.order]
-    if not any(time <= latest for time in times):
-        yield f"its validator did not journal validation {evidence.order} as passed on this boot"
+    if not any(evidence.at <= time + SKEW_SECONDS for time in passed):
+        yield f"its evidence is of {evidence.at:.0f}, after its validation {order} had ended"
+    begun = finished.begun[uid, evidence.boot_id]
+    first = min((entry.time for entry in begun if entry.order == order), default=evidence.at)
+    if 0 < evidence.at < first - SKEW_SECONDS:
+        yield f"its evidence is of {evidence.at:.0f}, before its validation {order} began"
+    for entry in begun:
+        later = entry.order > order and entry.token == order.token
+        if later and entry.time < now - SKEW_SECONDS:
+            yield f"its evidence is of validation {order}, but {entry.order} had begun"
+            return
 
 
 def _removal_problems(change: NodeChange, finished: _FinishedOps | None) -> Iterator[str]:

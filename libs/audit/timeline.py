@@ -21,6 +21,7 @@ from libs.audit.nodes import (
     initial_history,
     state_after,
 )
+from libs.audit.pods import PodHistory, initial_pod, is_deletion
 from libs.contracts import rollout
 from libs.contracts.journal import Revision, Verb
 from libs.contracts.node import MANAGER, NodeLease
@@ -31,7 +32,9 @@ from libs.policy.kinds import KINDS
 OURS: Final = "sluice-"
 """The prefix of the field managers of our services."""
 
-_UID: Final = "metadata.uid"
+_POD_KINDS: Final = frozenset({"Pod", "Binding"})
+"""A binding sets the node of its Pod."""
+
 _BEFORE: Final = float("-inf")
 
 State = TypeVar("State")
@@ -126,11 +129,6 @@ class RolloutWrite(msgspec.Struct, frozen=True, kw_only=True):
     """None at the start of the journal."""
 
 
-class PodHistory(msgspec.Struct, kw_only=True):
-    name: str
-    deletion: Revision | None = None
-
-
 class Timeline:
     """The history of all objects in a journal."""
 
@@ -193,7 +191,7 @@ class Timeline:
                 self.nodes[uid] = initial_history(manifest, uid, name)
                 self._uids[name] = uid
             elif kind == "Pod":
-                self.pods[uid] = PodHistory(name=name)
+                self.pods[uid] = initial_pod(manifest, name)
             elif kind in KINDS:
                 copy = self._manifests[kind, name] = _deep_copy(manifest)
                 self._append_object_change(-1, _BEFORE, (kind, name), copy, None)
@@ -208,10 +206,9 @@ class Timeline:
         self._index(position, revision)
         if revision.kind == "Node":
             self._replay_node(position, revision)
-        elif revision.kind == "Pod":
-            pod = self.pods.setdefault(revision.uid, PodHistory(name=revision.name))
-            if _is_deletion(revision) and pod.deletion is None:
-                pod.deletion = revision
+        elif revision.kind in _POD_KINDS and revision.uid:
+            pod = self.pods.setdefault(revision.uid, PodHistory(revision.name))
+            pod.observe(position, revision)
         elif revision.kind in KINDS:
             self._replay_object(position, revision)
 
@@ -254,7 +251,7 @@ class Timeline:
             history.append(position, after)
 
     def _state_after(self, history: NodeHistory, revision: Revision) -> ReplayedNode:
-        if _is_deletion(revision):
+        if is_deletion(revision):
             if self._uids.get(history.name) == history.uid:
                 del self._uids[history.name]
             return ABSENT
@@ -281,7 +278,7 @@ class Timeline:
         if not changed or (revision.kind != rollout.KIND and all(map(_is_status, changed))):
             return
         manifest = None
-        if _is_deletion(revision):
+        if is_deletion(revision):
             self._manifests.pop(key, None)
         else:
             manifest = self._manifests.setdefault(key, {"metadata": {"name": revision.name}})
@@ -338,8 +335,3 @@ def _deep_copy(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_status(path: str) -> bool:
     return path.startswith("status.")
-
-
-def _is_deletion(revision: Revision) -> bool:
-    before, after = revision.changed.get(_UID, (None, None))
-    return before is not None and after is None

@@ -1,17 +1,18 @@
-"""I10: limits on our writes per node and attempt, in runs without injected faults.
+"""I10: limits on our writes per node and attempt in runs without injected faults, and on repeats.
 
 An attempt is everything under one token (docs/states.md#words). Its writes under the lease, and
 those at rest afterwards, have the same limit each. The write that marks a node `upgrade-required`
 counts towards the attempt that follows.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeVar
 
 from libs.audit.case import AuditCase, AuditFinding, Violation, revision_violation, write_violation
 from libs.audit.nodes import ReplayedNode
 from libs.audit.timeline import OURS
+from libs.contracts import rollout
 from libs.contracts.journal import Verb
 from libs.contracts.node import MANAGER, UpgradeState
 
@@ -19,7 +20,19 @@ WRITES: Final = 8
 CONFLICTS: Final = 4
 WRITES_OF_OTHERS: Final = 6
 
+REPEATS: Final = 10
+REPEAT_SECONDS: Final = 10.0
+"""At most so many equal requests in so many seconds."""
+
 Key = TypeVar("Key")
+
+
+class _Request(NamedTuple):
+    manager: str
+    verb: str
+    kind: str
+    name: str
+    """With its namespace."""
 
 
 class _Attempt(NamedTuple):
@@ -90,6 +103,45 @@ def evictions(case: AuditCase) -> Iterator[AuditFinding]:
         if granted and ours and _exceeds(evicted, revision.uid, 1):
             message = f"pod {revision.namespace}/{revision.name} was evicted more than once"
             yield revision_violation("I10", revision, message)
+
+
+def deletions(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check that each pod is deleted at most once."""
+    deleted: Counter[str] = Counter()
+    for revision in case.revisions:
+        granted = revision.verb == Verb.DELETE and 200 <= revision.code < 300
+        ours = revision.kind == "Pod" and revision.uid and revision.manager.startswith(OURS)
+        if granted and ours and _exceeds(deleted, revision.uid, 1):
+            message = f"pod {revision.namespace}/{revision.name} was deleted more than once"
+            yield revision_violation("I10", revision, message)
+
+
+def repeats(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check that no write of ours to one object is repeated as fast as it is answered.
+
+    This holds in runs with injected faults too. Leases, and the status of a Rollout as it changes,
+    are not counted.
+    """
+    recent: dict[_Request, deque[float]] = defaultdict(deque)
+    reported: set[_Request] = set()
+    for revision in case.revisions:
+        changes_status = revision.kind == rollout.KIND and revision.changed
+        if not revision.manager.startswith(OURS) or revision.kind == "Lease" or changes_status:
+            continue
+        name = f"{revision.namespace}/{revision.name}".removeprefix("/")
+        request = _Request(revision.manager, revision.verb, revision.kind, name)
+        times = recent[request]
+        times.append(revision.time)
+        while times[0] <= revision.time - REPEAT_SECONDS:
+            times.popleft()
+        if len(times) > REPEATS and request not in reported:
+            reported.add(request)
+            message = (
+                f"{request.manager} sent {request.verb} of {request.kind} {name} more than"
+                f" {REPEATS} times in {REPEAT_SECONDS:.0f} s"
+            )
+            node = revision.name if revision.kind == "Node" else ""
+            yield revision_violation("I10", revision, message, node=node)
 
 
 def kubernetes_events(case: AuditCase) -> Iterator[AuditFinding]:

@@ -75,8 +75,10 @@ class Validate(Data, frozen=True, kw_only=True):
     label: str
     install_digest: str = ""
     pod_uid: str = ""
+    container_id: str = ""
+    """The driver's container in the runtime, which identifies the run to validate."""
     started: float = 0.0
-    """When Kubernetes started the driver's container; identifies the run to validate."""
+    """When Kubernetes started that container; the evidence names the run by it."""
     steps: tuple[str, ...] = ()
     """The validation steps to run; empty means all."""
 

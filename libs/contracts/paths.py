@@ -76,6 +76,11 @@ CORDON: Final = "spec.unschedulable"
 READY: Final = "status.conditions[type=Ready].status"
 BOOT: Final = "status.nodeInfo.bootID"
 KERNEL: Final = "status.nodeInfo.kernelVersion"
+POD_NODE: Final = "spec.nodeName"
+GRACE: Final = "metadata.deletionGracePeriodSeconds"
+"""Set while a Pod terminates."""
+DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
+DRIVER_STARTED: Final = f"status.containerStatuses[name={DRIVER_CONTAINER}].state.running.startedAt"
 TAINT: Final = "spec.taints[key=node.kubernetes.io/unschedulable,effect=NoSchedule]"
 STATE: Final = node_path(STATE_LABEL)
 DRIVER: Final = node_path(DRIVER_LABEL)

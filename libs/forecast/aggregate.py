@@ -5,7 +5,12 @@ from math import inf
 
 from libs.contracts.node import WaitCode
 from libs.forecast.play_result import CapacityLoss, NodeResult, PlayResult, ProofDelay
-from libs.forecast.rollout_plan import Percentiles, ProofForecast, percentiles_of
+from libs.forecast.rollout_plan import (
+    Percentiles,
+    ProofForecast,
+    percentiles_of,
+    predicted_percentiles,
+)
 from libs.rollout.decision import Wait
 
 OWN_WAITS = frozenset(
@@ -26,6 +31,14 @@ OWN_WAITS = frozenset(
 
 _NOTABLE_SECONDS = 600.0
 """Minimum seconds of a wait during the proof phase to be reported."""
+
+
+def timed(results: Sequence[PlayResult]) -> Sequence[PlayResult]:
+    """Return the plays whose times count: those in which the driver is not halted, if they are the
+    most.
+    """
+    running = [result for result in results if not result.halted_because]
+    return running if 2 * len(running) > len(results) else results
 
 
 def node_names(results: Iterable[PlayResult]) -> list[str]:
@@ -57,7 +70,7 @@ def makespan(results: Sequence[PlayResult]) -> Percentiles:
     names = set(node_names(results))
     if names and names == left_out:
         return Percentiles()
-    return percentiles_of((_done_at(result, left_out) for result in results), len(results))
+    return predicted_percentiles((_done_at(result, left_out) for result in results), len(results))
 
 
 def final_wait(found: Sequence[NodeResult], end: Percentiles) -> Wait | None:

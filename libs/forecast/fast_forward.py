@@ -75,7 +75,9 @@ def move_label(state: StageState, name: str, estimate: UpgradeEstimate, active: 
     """Remove the evicted pods, and continue unless the target was halted meanwhile."""
     machine, pool = state.machines[name], state.pools[estimate.record.pool]
     for uid in estimate.evicted_pods:
-        machine.tenant_pods.pop(uid, None)
+        pod = machine.tenant_pods.pop(uid, None)
+        if pod is not None:
+            tenant_pods.stop_gang(state, pod.tenant.gang)
     targets = pool.rollout.status.targets if pool.rollout is not None else {}
     target = targets.get(estimate.record.target)
     if target is not None and target.halted_because:

@@ -41,7 +41,7 @@ def apply_options(fleet: Fleet, pool: str, options: PlanOptions) -> Fleet:
     nodes = {name: node for name, node in sorted(fleet.nodes.items()) if _is_concerned(node, pool)}
     keys = {key for node in nodes.values() for key in _pools_of(node)} | {pool}
     pools = {key: other for key, other in sorted(fleet.pools.items()) if key in keys}
-    return Fleet(pools={**pools, pool: without_pause(_apply(view, options))}, nodes=nodes)
+    return replace(fleet, pools={**pools, pool: without_pause(_apply(view, options))}, nodes=nodes)
 
 
 def pause_reason(pool: PoolView) -> str:

@@ -22,9 +22,11 @@ from libs.forecast.seeded_world import SeededWorld
 from libs.forecast.world import WorldModel
 from libs.rollout.views.fleet import Fleet, Instant
 
-_MAX_PLAYS, _MIN_PLAYS = 20, 2
-_NODES = 2_000
+_MAX_PLAYS, _MIN_PLAYS = 99, 2
+_NODES = 4_000
 """Total number of played nodes by default."""
+_SEARCH_PLAYS = 20
+"""Plays for each limit that is tried."""
 
 
 def plan(
@@ -50,34 +52,45 @@ def plan(
     if plays < 1:
         raise ValueError(f"cannot forecast with {plays} plays: use at least one")
     worlds = [world_of(seed + number) for number in range(plays)]
-
-    def results_of(options: PlanOptions) -> list[PlayResult]:
-        changed = apply_options(played_fleet, pool, options)
-        return [play(changed, now, pool=pool, world=world) for world in worlds]
-
-    results = results_of(PlanOptions())
+    results = [play(played_fleet, now, pool=pool, world=world) for world in worlds]
     forecast = _summarize(played_fleet, pool, results)
     if finish_by is not None:
-        seconds = finish_by - now.at
-        members = sum(node.pool == pool for node in played_fleet.nodes.values())
-        makespans: dict[tuple[int, int | None], float | None] = {}
+        search = _Search(played_fleet, now, pool, worlds[:_SEARCH_PLAYS])
+        limits = search.required_limits(results, finish_by - now.at)
+        forecast = replace(forecast, required_limits=limits)
+    return replace(forecast, remarks=remarks(forecast, fleet, played_fleet, now))
 
-        def makespan(unavailable: int, parallel: int | None) -> float | None:
-            key = unavailable, parallel
-            if key not in makespans:
-                limits = PlanOptions(max_unavailable=unavailable, max_parallel=parallel)
-                makespans[key] = aggregate.makespan(results_of(limits)).p95
-            return makespans[key]
 
-        limits = find_required_limits(
-            makespan,
+class _Search:
+    """The search for the limits that complete a rollout in time."""
+
+    def __init__(self, fleet: Fleet, now: Instant, pool: str, worlds: Sequence[WorldModel]) -> None:
+        self._fleet = fleet
+        self._now = now
+        self._pool = pool
+        self._worlds = worlds
+        self._makespans: dict[tuple[int, int | None], float | None] = {}
+
+    def required_limits(self, results: Sequence[PlayResult], seconds: float) -> RequiredLimits:
+        members = sum(node.pool == self._pool for node in self._fleet.nodes.values())
+        return find_required_limits(
+            self._makespan,
             nodes=members,
             seconds=seconds,
             least=min(members, _lower_bound(results, seconds)),
-            parallel=played_fleet.pools[pool].upgrade.max_parallel_upgrades,
+            parallel=self._fleet.pools[self._pool].upgrade.max_parallel_upgrades,
         )
-        forecast = replace(forecast, required_limits=limits)
-    return replace(forecast, remarks=remarks(forecast, fleet, played_fleet, now))
+
+    def _makespan(self, unavailable: int, parallel: int | None) -> float | None:
+        key = unavailable, parallel
+        if key not in self._makespans:
+            limits = PlanOptions(max_unavailable=unavailable, max_parallel=parallel)
+            changed = apply_options(self._fleet, self._pool, limits)
+            results = [
+                play(changed, self._now, pool=self._pool, world=world) for world in self._worlds
+            ]
+            self._makespans[key] = aggregate.makespan(aggregate.timed(results)).p95
+        return self._makespans[key]
 
 
 def _lower_bound(results: Sequence[PlayResult], seconds: float) -> int:
@@ -95,31 +108,33 @@ def _lower_bound(results: Sequence[PlayResult], seconds: float) -> int:
 def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> RolloutPlan:
     pods = PodEffects(fleet)
     nodes = [_node(fleet, pods, results, name) for name in aggregate.node_names(results)]
+    timed = aggregate.timed(results)
     return RolloutPlan(
         pool=pool,
         target=fleet.pools[pool].target,
         plays=len(results),
         nodes=tuple(sorted(nodes, key=_start_order)),
-        makespan=aggregate.makespan(results),
+        makespan=aggregate.makespan(timed),
         loss=aggregate.largest_loss(results),
         gpu_hours_lost=upper_median(result.gpu_seconds for result in results) / 3600.0,
-        proof=aggregate.proof_forecast(results),
+        proof=aggregate.proof_forecast(timed),
         halted_plays=sum(bool(result.halted_because) for result in results),
     )
 
 
 def _node(fleet: Fleet, pods: PodEffects, results: Sequence[PlayResult], name: str) -> NodeForecast:
-    found = aggregate.node_results(results, name)
+    timed = aggregate.timed(results)
+    found, counted = aggregate.node_results(results, name), aggregate.node_results(timed, name)
     evicted = frozenset[str]().union(*(node.evicted for node in found))
-    end = percentiles_of((node.end for node in found), len(results))
+    end = percentiles_of((node.end for node in counted), len(timed))
     return NodeForecast(
         node=name,
-        start=percentiles_of((node.start for node in found), len(results)),
+        start=percentiles_of((node.start for node in counted), len(timed)),
         end=end,
         evicted=pods.evicted(evicted),
         lost_pods=pods.lost(evicted),
         blocked_by=pods.blocked_by(fleet.nodes[name]),
-        wait=aggregate.final_wait(found, end),
+        wait=aggregate.final_wait(counted, end),
         failed_plays=sum(node.failed is not None for node in found),
     )
 

@@ -100,7 +100,7 @@ def keep_obstacles(state: StageState, fleet: Fleet) -> None:
         machine = state.machines[node.name]
         for pod in node.pods or ():
             tenant_pod = machine.tenant_pods.get(pod.uid)
-            if tenant_pod is not None and pod.budget:
+            if tenant_pod is not None and pod.budget and fleet.budgets is None:
                 tenant_pod.tenant = replace(tenant_pod.tenant, eviction_refused_for=None)
         answer = node.preflight.answer if node.preflight is not None else None
         if answer is not None:

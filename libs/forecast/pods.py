@@ -16,6 +16,7 @@ class PodEffects:
         self._pods: dict[str, WorkloadPod] = {}
         self._uids: set[str] = set()
         """Pods reported by agents."""
+        self._budgets = fleet.budgets or {}
         self._gangs: defaultdict[str, list[tuple[str, WorkloadPod]]] = defaultdict(list)
         self.unwatched_nodes = 0
         """Number of nodes without a watch on their pods."""
@@ -59,7 +60,10 @@ class PodEffects:
         return (
             pod
             for pod in node.pods or ()
-            if pod.budget and pod.exemption is EvictionExemption.NONE and (pod.gpu or pod.drained)
+            if pod.budget
+            and not self._budgets.get(pod.budget)
+            and pod.exemption is EvictionExemption.NONE
+            and (pod.gpu or pod.drained)
         )
 
     def _display_name(self, uid: str) -> str:

@@ -17,6 +17,8 @@ from libs.rollout.views.fleet import Fleet, Instant
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _ENOUGH_PLAYS = 10
 """Minimum number of plays to distinguish chance from a cause."""
+_PREDICTING_PLAYS = 19
+"""Minimum number of plays of which one is a 95 % figure."""
 
 
 def remarks(plan: RolloutPlan, fleet: Fleet, played_fleet: Fleet, now: Instant) -> tuple[str, ...]:
@@ -109,7 +111,8 @@ def _failures(plan: RolloutPlan) -> list[str]:
     if plan.halted_plays:
         lines.append(
             f"In {plan.halted_plays} of {plan.plays} plays the driver is halted because of"
-            " failures, and the remaining nodes wait for a person."
+            " failures, and the remaining nodes wait for a person"
+            + (": the times are those of the other plays." if _are_few(plan) else ".")
         )
     failing = [node.node for node in plan.nodes if _will_fail(node, plan.plays)]
     if failing:
@@ -121,6 +124,10 @@ def _failures(plan: RolloutPlan) -> list[str]:
     if by_chance >= 1:
         lines.append(f"About {format_count(round(by_chance), 'node')} will fail by chance.")
     return lines
+
+
+def _are_few(plan: RolloutPlan) -> bool:
+    return 2 * plan.halted_plays < plan.plays
 
 
 def _will_fail(node: NodeForecast, plays: int) -> bool:
@@ -166,8 +173,8 @@ def _pods(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     unseen = PodEffects(fleet).unwatched_nodes
     if unseen:
         lines.append(
-            f"The pods of {format_count(unseen, 'node')} are not watched: only those with GPUs are"
-            " known, by uid, without their jobs and disruption budgets."
+            f"The pods of {format_count(unseen, 'node')} could not be listed: only those with GPUs"
+            " are known, by uid, without their jobs and disruption budgets."
         )
     return lines
 
@@ -184,7 +191,9 @@ def _required_limits(plan: RolloutPlan) -> list[str]:
 def _number_of_plays(plan: RolloutPlan) -> str:
     plays = format_count(plan.plays, "play")
     text = f"Based on {plays} of this rollout with different random outcomes"
-    return f"{text}." if plan.plays >= _ENOUGH_PLAYS else f"{text}; the 95 % figure is the worst."
+    if plan.plays >= _PREDICTING_PLAYS:
+        return f"{text}."
+    return f"{text}; the 95 % figure of a node is the worst of them."
 
 
 def _assumptions() -> tuple[str, str]:

@@ -1,11 +1,13 @@
 """The result of a forecast, and the message that answers a query with it.
 
 Times are seconds from the moment of the forecast; None is unknown, never a guess. A play in which
-an event never happens counts as infinitely late, so a percentile is never too early.
+an event never happens counts as infinitely late, so a percentile is never too early. Plays in which
+the driver is halted are counted, but only if they are the most do they make times unknown.
 """
 
 from collections.abc import Iterable
-from math import ceil, inf
+from math import ceil, inf, sqrt
+from statistics import mean, stdev
 
 import msgspec
 
@@ -14,6 +16,11 @@ from libs.forecast.play_result import CapacityLoss, ProofDelay
 from libs.rollout.decision import Wait
 
 _MEDIAN, _LATE = 0.5, 0.95
+_STUDENT = (
+    *(6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833),
+    *(1.812, 1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740),
+)
+"""The 95 % quantiles of Student's distribution for 2 to 18 plays."""
 
 
 class Percentiles(msgspec.Struct, frozen=True):
@@ -24,12 +31,33 @@ class Percentiles(msgspec.Struct, frozen=True):
 
 
 def percentiles_of(times: Iterable[float | None], plays: int) -> Percentiles:
-    """Return percentiles over this number of plays; None and missing times count as infinite."""
+    """Return percentiles over this number of plays; None and missing times count as infinite.
+
+    The rollout itself is like one more play, so that the 95 % figure is the time within which 95 %
+    of further plays end; of fewer than 19 plays it is the worst, which is too early.
+    """
+    ordered = _ordered(times, plays)
+    return Percentiles(_within(ordered, _MEDIAN), _at(ordered, _further(_LATE, plays)))
+
+
+def predicted_percentiles(times: Iterable[float | None], plays: int) -> Percentiles:
+    """Return percentiles as `percentiles_of`; of few plays, the 95 % figure adds their spread.
+
+    It is the upper limit of a further play if plays are normally distributed.
+    """
+    ordered = _ordered(times, plays)
+    found = percentiles_of(ordered, plays)
+    if found.p95 is None or not 2 <= plays <= len(_STUDENT) + 1:
+        return found
+    spread = _STUDENT[plays - 2] * stdev(ordered) * sqrt(1.0 + 1.0 / plays)
+    return Percentiles(found.p50, max(found.p95, mean(ordered) + spread))
+
+
+def _ordered(times: Iterable[float | None], plays: int) -> list[float]:
     ordered = sorted(inf if time is None else time for time in times)
     if len(ordered) > plays or plays < 1:
         raise ValueError(f"{len(ordered)} times cannot come from {plays} plays: one each at most")
-    ordered += [inf] * (plays - len(ordered))
-    return Percentiles(_within(ordered, _MEDIAN), _within(ordered, _LATE))
+    return ordered + [inf] * (plays - len(ordered))
 
 
 def upper_median(amounts: Iterable[float]) -> float:
@@ -39,7 +67,16 @@ def upper_median(amounts: Iterable[float]) -> float:
 
 
 def _within(ordered: list[float], share: float) -> float | None:
-    time = ordered[ceil(share * len(ordered)) - 1]
+    return _at(ordered, ceil(share * len(ordered)))
+
+
+def _further(share: float, plays: int) -> int:
+    """Return the rank of the play within which this share of further plays ends."""
+    return min(plays, ceil(share * (plays + 1)))
+
+
+def _at(ordered: list[float], rank: int) -> float | None:
+    time = ordered[rank - 1]
     return None if time == inf else time
 
 

@@ -165,7 +165,7 @@ def _evicted_pods(machine: StageMachine, upgrade: UpgradePolicy) -> list[TenantP
         )
         if forbidden or tenant.exemption is not EvictionExemption.NONE:
             return None
-        if pod.deleting or tenant.remaining is not None:
+        if pod.deleting or tenant.remaining is not None or tenant.budget:
             return None
         evicted.append(pod)
     return evicted

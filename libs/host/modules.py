@@ -48,6 +48,11 @@ def loaded(tree: Tree) -> Mapping[str, Module]:
     return {row[0]: _module(tree, row) for row in rows if len(row) >= 4}
 
 
+def driver_loaded_at(tree: Tree) -> float:
+    """Return when the driver was loaded, in unix seconds; 0 if it is not."""
+    return round(tree.modified_at(f"/sys/module/{DRIVER}") or 0.0, 3)
+
+
 def _module(tree: Tree, row: list[str]) -> Module:
     name, _, references, users = row[:4]
     return Module(

@@ -110,6 +110,7 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
         RbacRule(group="sluice.dev", resources=("rollouts",), verbs=("create", "patch")),
         RbacRule(group="sluice.dev", resources=("rollouts/status",), verbs=("update",)),
         RbacRule(group="", resources=("pods",), verbs=READ_VERBS),
+        RbacRule(group="policy", resources=("poddisruptionbudgets",), verbs=("list",)),
         RbacRule(group="resource.k8s.io", resources=("resourceclaims",), verbs=READ_VERBS),
         RbacRule(group="", resources=("pods/eviction",), verbs=("create",)),
         _namespace_rule("", ("pods",), ("delete",)),

@@ -4,21 +4,34 @@ A node belongs to the one driver that selects it, else to the default driver, el
 any drivers conflict, all nodes keep their owners.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
+from libs.policy.affinity import parse_affinity
 from libs.policy.findings import Finding, quote_value
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.kinds.unsupported import CONTAINERS, WORKLOADS
-from libs.policy.validation import OWNER_LABEL
+from libs.policy.validation import OWNER_LABEL, PRESENT_LABEL
 
 MAX_NAME_LENGTH = 63
 """Maximum length of a label value, which holds an owner's name."""
 
 WORKLOAD_LABEL = "nvidia.com/gpu.workload.config"
 """A label that people set: the use of a node's GPUs."""
+
+DEPLOY_PREFIX: Final = "nvidia.com/gpu.deploy."
+"""Prefix of the labels that decide whether a node gets an operand; the operand's name follows."""
+
+DEPLOY_OPERANDS: Final = f"{DEPLOY_PREFIX}operands"
+"""The label that people set to `false` on a node that gets no operands at all."""
+DEPLOY_DRIVER: Final = f"{DEPLOY_PREFIX}driver"
+"""`false` on a node that gets no driver; `pre-installed` where the machine came with one."""
+
+POOL_LABELS: Final = frozenset({PRESENT_LABEL, OWNER_LABEL, WORKLOAD_LABEL, DEPLOY_DRIVER})
+"""The labels that decide on the pool of a node, besides those by which NVIDIADrivers select."""
 
 
 class NodeLabels(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +40,18 @@ class NodeLabels(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     uid: str = ""
     labels: Mapping[str, str] = {}
+
+
+def is_pre_installed(labels: Mapping[str, str]) -> bool:
+    """Report whether a node with these labels has a driver of its own, which stays as it is."""
+    return labels.get(DEPLOY_DRIVER) == "pre-installed"
+
+
+def selecting_labels(driver: NvidiaDriver) -> frozenset[str]:
+    """Return the keys of the labels by which a driver selects its nodes."""
+    affinity = parse_affinity(driver.spec.node_affinity)
+    required = () if isinstance(affinity, str) else affinity.label_keys()
+    return frozenset((*driver.spec.node_selector, *required))
 
 
 class Ownership(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,23 +114,36 @@ def _match_nodes(
 ) -> tuple[dict[str, str], dict[tuple[str, ...], list[str]]]:
     """Return owners by node, and the nodes that several drivers select by those drivers' names."""
     specific = [
-        (driver.metadata.name, driver.spec.node_selector.items())
-        for driver in drivers
-        if not driver.spec.default
+        (driver.metadata.name, _selects(driver)) for driver in drivers if not driver.spec.default
     ]
-    default = next((driver.metadata.name for driver in drivers if driver.spec.default), None)
+    default = next(
+        ((driver.metadata.name, _selects(driver)) for driver in drivers if driver.spec.default),
+        None,
+    )
     owners: dict[str, str] = {}
     nodes_in_conflict: dict[tuple[str, ...], list[str]] = {}
     for node in nodes:
-        labels = node.labels.items()
-        matching = [name for name, selector in specific if selector <= labels]
+        matching = [name for name, selects in specific if selects(node)]
         if len(matching) > 1:
             nodes_in_conflict.setdefault(tuple(matching), []).append(node.name)
         elif matching:
             owners[node.name] = matching[0]
-        elif default is not None:
-            owners[node.name] = default
+        elif default is not None and default[1](node):
+            owners[node.name] = default[0]
     return owners, nodes_in_conflict
+
+
+def _selects(driver: NvidiaDriver) -> Callable[[NodeLabels], bool]:
+    """Return the predicate of a driver's nodeSelector and nodeAffinity."""
+    selector, affinity = (
+        driver.spec.node_selector.items(),
+        parse_affinity(driver.spec.node_affinity),
+    )
+    if isinstance(affinity, str):
+        return lambda _: False  # refused by validation
+    if affinity.terms is None:
+        return lambda node: selector <= node.labels.items()
+    return lambda node: selector <= node.labels.items() and affinity.permits(node.name, node.labels)
 
 
 def _name_conflicts(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Finding]]:

@@ -10,8 +10,9 @@ from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.manifests import PolicyMetadata, parse_object
-from libs.policy.owners import NodeLabels
-from libs.policy.pools import assemble_pools, pool_key
+from libs.policy.owners import NodeLabels, is_pre_installed
+from libs.policy.pool import pool_key, pre_installed_key
+from libs.policy.pools import assemble_pools
 from libs.policy.validation import OWNER_LABEL
 
 
@@ -44,7 +45,10 @@ def recorded_pool(metadata: NodeMetadata) -> str:
     if record is not None and record.pool:
         return record.pool
     owner = metadata.labels.get(OWNER_LABEL, "")
-    return pool_key(NVIDIA_DRIVER.name, owner) if owner else ""
+    if not owner:
+        return ""
+    key = pool_key(NVIDIA_DRIVER.name, owner)
+    return pre_installed_key(key) if is_pre_installed(metadata.labels) else key
 
 
 def nodes_without_recorded_pool(nodes: Iterable[NodeWithPool]) -> list[NodeLabels]:

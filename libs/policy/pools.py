@@ -25,10 +25,16 @@ from libs.policy.kinds.rollout import ROLLOUT
 from libs.policy.kinds.strategy import RolloutStrategy, StrategySpec
 from libs.policy.kinds.upgrade_policy import AutoUpgradePolicy, UpgradePolicy
 from libs.policy.manifests import ParsedPolicy, Policy
-from libs.policy.owners import NodeLabels, assign_owners, current_owners, is_for_containers
+from libs.policy.owners import (
+    NodeLabels,
+    assign_owners,
+    current_owners,
+    is_for_containers,
+    is_pre_installed,
+)
+from libs.policy.pool import ClusterWidePolicy, Pool, Pools, divide_pool, pool_key
 from libs.policy.validation import PRESENT_LABEL
 from libs.policy.wanted import (
-    Operands,
     WantedDriver,
     driver_of_cluster,
     driver_of_pool,
@@ -36,57 +42,14 @@ from libs.policy.wanted import (
     operands_of,
 )
 
-ClusterWidePolicy = ClusterPolicy | GpuClusterPolicy
 PolicyT = TypeVar("PolicyT", bound=Policy)
 
-_SELECTION: Final = ("spec.nodeSelector", "spec.default")
+_SELECTION: Final = ("spec.nodeSelector", "spec.nodeAffinity", "spec.default")
 """Prefixes of the fields that select a driver's nodes."""
 
 _HOST_PATHS: Final = "spec.hostPaths"
 
 _warning: Final = partial(Finding, severity=Severity.WARNING)
-
-
-class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """One policy and the nodes that belong to it."""
-
-    key: str
-    """`<kind>-<name>` in lower case; also the name of its Rollout."""
-    kind: str
-    name: str
-    uid: str
-    driver: WantedDriver
-    operands: Operands
-    upgrade: UpgradePolicy
-    strategy: StrategySpec
-    nodes: tuple[str, ...]
-    """Sorted by name."""
-    held: tuple[Finding, ...] = ()
-    """Errors because of which no upgrade starts in this pool."""
-
-
-class Pools(msgspec.Struct, frozen=True, kw_only=True):
-    """The pools of all policies."""
-
-    pools: tuple[Pool, ...]
-    """Sorted by key."""
-    owners: Mapping[str, str]
-    """Pool keys by node name."""
-    unowned: tuple[str, ...]
-    """GPU nodes that no policy selects: a driver that Sluice installed there is removed."""
-    undecided: tuple[str, ...]
-    """GPU nodes without a determinable owner: they are left as they are."""
-    owner_labels: Mapping[str, str] | None
-    """Wanted owner labels by node; other nodes must have none. None: change no owner label."""
-    cluster: ClusterPolicy | GpuClusterPolicy | None
-    """The cluster-wide policy that takes effect."""
-    verdicts: tuple[PolicyVerdict, ...]
-    """Sorted by kind and name."""
-
-
-def pool_key(kind: str, name: str) -> str:
-    """Return the key of a policy's pool."""
-    return f"{kind}-{name}".lower()
 
 
 def assemble_pools(
@@ -338,7 +301,11 @@ class _Assembly:
             entry.reject(Acceptance.IGNORED, found)
 
     def _result(self, cluster: ClusterWidePolicy | None) -> Pools:
-        pools = tuple(self._pools[key] for key in sorted(self._pools))
+        pre_installed = {node.name for node in self._nodes if is_pre_installed(node.labels)}
+        divided = [
+            part for pool in self._pools.values() for part in divide_pool(pool, pre_installed)
+        ]
+        pools = tuple(sorted(divided, key=lambda pool: pool.key))
         owners = {node: pool.key for pool in pools for node in pool.nodes}
         undecided = {node.name for node in self._nodes} if self._undecided else set[str]()
         unowned = [node.name for node in self._gpu_nodes if node.name not in owners]

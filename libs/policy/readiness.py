@@ -6,7 +6,7 @@ import msgspec
 
 from libs.contracts.node import UpgradeState
 from libs.policy.digest import driver_label, target_digest
-from libs.policy.pools import Pool
+from libs.policy.pool import Pool
 from libs.policy.render.rendered import Operand, RenderedObject, RenderResult
 from libs.policy.variants import NodeVariants, Variant
 from libs.policy.wanted import InstallMethod

@@ -4,7 +4,7 @@ States, reasons and messages begin as in the GPU Operator, because scripts match
 the GPU Operator lacks (operand, node, remedy) follow.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -14,7 +14,7 @@ from libs.policy.findings import Acceptance, Finding, PolicyVerdict, Severity
 from libs.policy.kinds.common import Condition
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
-from libs.policy.pools import Pool, Pools, pool_key
+from libs.policy.pool import Pools
 from libs.policy.readiness import Observation, ReadinessProblem, agent_problems, pool_problems
 from libs.policy.render.rendered import Operand, RenderResult
 from libs.policy.variants import NodeVariants
@@ -60,34 +60,17 @@ def policy_statuses(
     pools: Pools, variants: NodeVariants, rendering: RenderResult, observed: Observation
 ) -> tuple[PolicyStatus, ...]:
     """Return the status of every object that is not being deleted, by kind and name."""
-    pools_by_key = {pool.key: pool for pool in pools.pools}
-    problems_by_key = {
-        key: pool_problems(pool, variants, rendering, observed)
-        for key, pool in pools_by_key.items()
+    problems = {
+        pool.key: pool_problems(pool, variants, rendering, observed) for pool in pools.pools
     }
     of_agents = agent_problems(rendering, observed)
     statuses: list[PolicyStatus] = []
     for verdict in pools.verdicts:
         if verdict.acceptance is Acceptance.DELETING:
             continue
-        errors = verdict.errors
-        state, conditions = "", (_accepted(verdict, errors),)
+        state, conditions = "", (_accepted(verdict, verdict.errors),)
         if verdict.kind != ROLLOUT_STRATEGY.name:
-            key = pool_key(verdict.kind, verdict.name)
-            pool, problems = pools_by_key.get(key), problems_by_key.get(key, [])
-            if verdict.acceptance is not Acceptance.ACTIVE:
-                summary = _inactive_summary(verdict)
-            elif errors:
-                summary = _invalid_summary(errors, pool)
-            elif verdict.kind == NVIDIA_DRIVER.name:
-                summary = _driver_summary(pool, problems)
-            else:
-                problems = [*of_agents, *problems]
-                of_drivers = [] if pool else list(chain.from_iterable(problems_by_key.values()))
-                if problems or of_drivers:
-                    summary = _cluster_problem_summary(verdict, pool, problems, of_drivers)
-                else:
-                    summary = _cluster_ready_summary(verdict, pools, observed)
+            summary = _summary(verdict, pools, observed, problems, of_agents)
             state, conditions = summary.state, (*_conditions(summary), *conditions)
         statuses.append(
             PolicyStatus(
@@ -100,6 +83,30 @@ def policy_statuses(
             )
         )
     return tuple(statuses)
+
+
+def _summary(
+    verdict: PolicyVerdict,
+    pools: Pools,
+    observed: Observation,
+    problems_by_pool: Mapping[str, Sequence[ReadinessProblem]],
+    of_agents: Sequence[ReadinessProblem],
+) -> _Summary:
+    """Return the state of a policy that selects nodes."""
+    own = [pool for pool in pools.pools if (pool.kind, pool.name) == (verdict.kind, verdict.name)]
+    nodes = [node for pool in own for node in pool.nodes]
+    problems = list(chain.from_iterable(problems_by_pool[pool.key] for pool in own))
+    if verdict.acceptance is not Acceptance.ACTIVE:
+        return _inactive_summary(verdict)
+    if verdict.errors:
+        return _invalid_summary(verdict.errors, nodes)
+    if verdict.kind == NVIDIA_DRIVER.name:
+        return _driver_summary(nodes, problems)
+    problems = [*of_agents, *problems]
+    of_drivers = [] if own else list(chain.from_iterable(problems_by_pool.values()))
+    if problems or of_drivers:
+        return _cluster_problem_summary(verdict, nodes, problems, of_drivers)
+    return _cluster_ready_summary(verdict, pools, observed)
 
 
 def updated_conditions(
@@ -140,20 +147,20 @@ def _inactive_summary(verdict: PolicyVerdict) -> _Summary:
     return _Summary(state="notReady", reason=reason, message=message)
 
 
-def _invalid_summary(errors: Sequence[Finding], pool: Pool | None) -> _Summary:
+def _invalid_summary(errors: Sequence[Finding], nodes: Sequence[str]) -> _Summary:
     message = _list_findings(errors)
-    degraded = message if pool and pool.nodes else ""
+    degraded = message if nodes else ""
     return _Summary(state="notReady", reason="ReconcileFailed", message=message, degraded=degraded)
 
 
-def _driver_summary(pool: Pool | None, problems: Sequence[ReadinessProblem]) -> _Summary:
+def _driver_summary(nodes: Sequence[str], problems: Sequence[ReadinessProblem]) -> _Summary:
     if problems:
         return _Summary(
             state="notReady",
             reason="DriverNotReady",
             message=f"Waiting for driver pod to be ready; {_list_problems(problems)}",
             degraded=_degraded(problems),
-            upgrading=_upgrading(pool, problems),
+            upgrading=_upgrading(nodes, problems),
         )
     message = "All resources have been successfully reconciled"
     return _Summary(state="ready", reason="Reconciled", message=message)
@@ -161,7 +168,7 @@ def _driver_summary(pool: Pool | None, problems: Sequence[ReadinessProblem]) -> 
 
 def _cluster_problem_summary(
     verdict: PolicyVerdict,
-    pool: Pool | None,
+    nodes: Sequence[str],
     problems: Sequence[ReadinessProblem],
     of_drivers: Sequence[ReadinessProblem],
 ) -> _Summary:
@@ -181,7 +188,7 @@ def _cluster_problem_summary(
         reason="OperandNotReady",
         message="; ".join([*parts, _list_problems(all_problems)]),
         degraded=_degraded(all_problems),
-        upgrading=_upgrading(pool, problems),
+        upgrading=_upgrading(nodes, problems),
     )
 
 
@@ -201,16 +208,16 @@ def _degraded(problems: Sequence[ReadinessProblem]) -> str:
     return _list_problems([problem for problem in problems if problem.failed])
 
 
-def _upgrading(pool: Pool | None, problems: Sequence[ReadinessProblem]) -> str:
+def _upgrading(nodes: Sequence[str], problems: Sequence[ReadinessProblem]) -> str:
     """Return the progress of an upgrade; empty if no node is being upgraded."""
     drivers = [
         problem for problem in problems if problem.operand is Operand.DRIVER and problem.node
     ]
     upgrading = [problem for problem in drivers if not problem.failed]
-    if pool is None or not upgrading:
+    if not upgrading:
         return ""
-    done = len(pool.nodes) - len({problem.node for problem in drivers})
-    return f"{done} of {len(pool.nodes)} nodes are done; {_list_problems(upgrading)}"
+    done = len(nodes) - len({problem.node for problem in drivers})
+    return f"{done} of {len(nodes)} nodes are done; {_list_problems(upgrading)}"
 
 
 def _conditions(summary: _Summary) -> Iterator[StatusCondition]:

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
+from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
+from libs.policy.affinity import parse_affinity
 from libs.policy.findings import Finding, Severity, quote_value
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.common import Image
@@ -14,10 +16,13 @@ from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.nvidia_driver import DriverType, NvidiaDriver
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.selectors import is_valid_selector
-from libs.policy.shapes import scaled_value
+from libs.policy.shapes import FreeForm, scaled_value
 
 OWNER_LABEL: Final = "nvidia.com/gpu-operator.driver.owner"
 """Names the NVIDIADriver that owns a node; written by Sluice only."""
+
+_RESERVED_LABELS: Final = frozenset((OWNER_LABEL, DRIVER_LABEL, STATE_LABEL))
+"""Labels that follow from the choice of a node's driver."""
 
 PRESENT_LABEL: Final = "nvidia.com/gpu.present"
 _OPEN_ONLY_FROM: Final = (2, 17, 5)
@@ -111,22 +116,45 @@ def _nvidia_driver(policy: NvidiaDriver) -> Iterator[Finding]:
             problem="is set on a default driver; the default cannot use nodeSelector",
             remedy="remove it, or set spec.default to false",
         )
-    if OWNER_LABEL in spec.node_selector:
+    for key in sorted(_RESERVED_LABELS & spec.node_selector.keys()):
         yield Finding(
-            field=f"spec.nodeSelector[{OWNER_LABEL}]",
-            value=quote_value(spec.node_selector[OWNER_LABEL]),
-            problem="is a reserved label: it says who owns a node, and cannot select it",
+            field=f"spec.nodeSelector[{key}]",
+            value=quote_value(spec.node_selector[key]),
+            problem="is a reserved label: it follows from the choice of a node's driver",
             remedy="select by another label",
         )
-    if spec.node_affinity:
-        yield Finding(
-            field="spec.nodeAffinity",
-            value=quote_value(spec.node_affinity),
-            problem="is not supported: nodes that it excludes would get the driver",
-            remedy="select nodes by spec.nodeSelector, and remove it",
-        )
+    yield from _node_affinity(spec.node_affinity)
     yield from _driver(spec, spec.gds, spec.gdrcopy, path="spec", parent="spec")
     yield from _upgrades(spec.upgrade_policy, "spec.upgradePolicy")
+
+
+def _node_affinity(given: FreeForm) -> Iterator[Finding]:
+    field = "spec.nodeAffinity"
+    affinity = parse_affinity(given)
+    if isinstance(affinity, str):
+        yield Finding(
+            field=field,
+            value=quote_value(given),
+            problem=f"cannot be used: {affinity}",
+            remedy="write it as in a pod's spec.affinity.nodeAffinity, or select by nodeSelector",
+        )
+        return
+    for key in sorted(_RESERVED_LABELS.intersection(affinity.label_keys())):
+        yield Finding(
+            field=field,
+            value=quote_value(key),
+            problem="requires a reserved label: it follows from the choice of a node's driver",
+            remedy="select by another label",
+        )
+    if affinity.has_preferences:
+        yield Finding(
+            field=f"{field}.preferredDuringSchedulingIgnoredDuringExecution",
+            value=quote_value(()),
+            problem="is accepted and has no effect here, because a driver runs on every node that"
+            " it may run on",
+            remedy="remove it, or keep it knowing that it has no effect",
+            severity=Severity.NOTE,
+        )
 
 
 def _gpu_cluster_policy(policy: GpuClusterPolicy) -> Iterator[Finding]:

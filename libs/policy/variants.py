@@ -11,7 +11,7 @@ import msgspec
 from libs.policy.findings import Finding, quote_value
 from libs.policy.kinds.common import Image
 from libs.policy.owners import NodeLabels
-from libs.policy.pools import Pools
+from libs.policy.pool import Pools
 from libs.policy.wanted import InstallMethod, WantedDriver
 
 OS_LABEL: Final = "feature.node.kubernetes.io/system-os_release.ID"

@@ -30,6 +30,7 @@ class DriverRun(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
     started: float
     pod_uid: str = ""
+    container_id: str = ""
     ready: bool = True
 
 

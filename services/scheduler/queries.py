@@ -1,9 +1,7 @@
 """Answer the queries status, why and plan. Read-only."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -23,25 +21,26 @@ from libs.contracts.queries import (
     WhyAnswer,
     WhyQuery,
 )
+from libs.kube.errors import KubeError
 from libs.policy.digest import target_digest
 from libs.policy.wanted import WantedDriver
 from libs.rollout.decision import Wait
 from libs.rollout.node_writes import current_record
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.pool import Build, PoolView
+from libs.runtime.logs import logger
+from services.scheduler.plan_pods import TooManyPods
+from services.scheduler.plan_process import PlanFailed, PlanRequest, PlanRunner
 from services.scheduler.snapshot.pools import hypothetical_builds
 from services.scheduler.snapshot.tracker import SnapshotTracker
 
 if TYPE_CHECKING:
     from libs.forecast.options import PlanOptions
 
-PlanRunner = Callable[[Callable[[], PlanAnswer]], Awaitable[PlanAnswer]]
-"""Runs a plan, which takes seconds."""
+_log = logger()
 
-
-async def run_in_thread(plan: Callable[[], PlanAnswer]) -> PlanAnswer:
-    """Run the plan in a thread, so that the lease is renewed meanwhile."""
-    return await asyncio.to_thread(plan)
+PlanPods = Callable[[Fleet, str], Awaitable[Fleet]]
+"""Returns the fleet with all pods of a pool, which are listed for a plan."""
 
 
 class SchedulerQueries:
@@ -56,6 +55,7 @@ class SchedulerQueries:
         rollout_errors: Mapping[str, str],
         instant: Callable[[], Instant],
         holder: str,
+        plan_pods: PlanPods,
         plan_runner: PlanRunner,
     ) -> None:
         self._tracker = tracker
@@ -64,7 +64,9 @@ class SchedulerQueries:
         self._rollout_errors = rollout_errors
         self._instant = instant
         self._holder = holder
+        self._plan_pods = plan_pods
         self._plan_runner = plan_runner
+        self._is_planning = False
 
     def handlers(self) -> QueryHandlers:
         return {QueryVerb.STATUS: self.status, QueryVerb.WHY: self.why, QueryVerb.PLAN: self.plan}
@@ -116,7 +118,7 @@ class SchedulerQueries:
         )
 
     async def plan(self, query: PlanQuery) -> PlanAnswer | QueryError:
-        """Forecast the upgrade of a pool."""
+        """Forecast the upgrade of a pool, one at a time: to wait would outlast a query."""
         pool = self._tracker.pools.get(query.pool)
         if pool is None:
             return self._no_pool(query.pool)
@@ -124,8 +126,33 @@ class SchedulerQueries:
             options = self._plan_options(pool, query)
         except ValueError as error:
             return QueryError(code=QueryErrorCode.UNREADABLE, message=str(error))
+        if self._is_planning:
+            message = "another plan is being computed: ask again when it is answered"
+            return QueryError(code=QueryErrorCode.NOT_READY, message=message)
+        self._is_planning = True
+        try:
+            return await self._answer_plan(query, options)
+        except (PlanFailed, TooManyPods) as error:
+            return QueryError(code=QueryErrorCode.INTERNAL, message=str(error))
+        finally:
+            self._is_planning = False
+
+    async def _answer_plan(self, query: PlanQuery, options: "PlanOptions") -> PlanAnswer:
         fleet = Fleet(pools=dict(self._tracker.pools), nodes=dict(self._tracker.nodes))
-        return await self._plan_runner(partial(_plan, fleet, self._instant(), query, options))
+        now = self._instant()
+        try:
+            fleet = await self._plan_pods(fleet, query.pool)
+        except KubeError as error:
+            _log.warning("pods are not in the plan", pool=query.pool, why=str(error))
+        request = PlanRequest(
+            fleet=fleet,
+            now=now,
+            pool=query.pool,
+            options=options,
+            finish_by=query.finish_by,
+            seed=query.seed,
+        )
+        return await self._plan_runner(request)
 
     def _plan_options(self, pool: PoolView, query: PlanQuery) -> "PlanOptions":
         from libs.forecast.options import PlanOptions
@@ -156,22 +183,6 @@ class SchedulerQueries:
         known = ", ".join(sorted(self._tracker.pools)) or "none"
         message = f"pool {key!r} not found; known pools: {known}"
         return QueryError(code=QueryErrorCode.NOT_FOUND, message=message)
-
-
-def _plan(fleet: Fleet, now: Instant, query: PlanQuery, options: "PlanOptions") -> PlanAnswer:
-    # The simulator is imported with the first plan: most schedulers never need it.
-    from libs.forecast.plan import plan
-    from libs.forecast.rollout_plan import plan_response
-
-    forecast = plan(
-        fleet,
-        now,
-        pool=query.pool,
-        options=options,
-        finish_by=query.finish_by,
-        seed=query.seed,
-    )
-    return plan_response(forecast)
 
 
 def _pool_status(pool: PoolView, waits: Mapping[str, int], rollout_error: str) -> PoolStatus:

@@ -6,6 +6,7 @@ together.
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Final
 
@@ -26,7 +27,9 @@ from services.scheduler.effects.executor import Executor
 from services.scheduler.events import UpgradeEvents
 from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import NodeStates
-from services.scheduler.queries import PlanRunner, SchedulerQueries, run_in_thread
+from services.scheduler.plan_pods import with_pods
+from services.scheduler.plan_process import PlanRunner, run_in_process
+from services.scheduler.queries import SchedulerQueries
 from services.scheduler.resources import Node, Rollout
 from services.scheduler.snapshot.tracker import SnapshotTracker
 
@@ -49,7 +52,7 @@ async def run(
     bus: Bus,
     kube: Transport,
     service: Service,
-    plan_runner: PlanRunner = run_in_thread,
+    plan_runner: PlanRunner = run_in_process,
 ) -> None:
     """Follow the cluster and the bus; upgrade nodes while leading."""
     candidate = Candidate(
@@ -109,6 +112,12 @@ async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: Pla
             rollout_errors=node_states.rollout_errors,
             instant=lambda: inputs.instant(epoch),
             holder=holder,
+            plan_pods=partial(
+                with_pods,
+                kube=kube,
+                namespace=inputs.namespace,
+                claim_of=inputs.informers.resource_claims.cache.get,
+            ),
             plan_runner=plan_runner,
         )
         await stack.enter_async_context(_serve_queries(inputs, queries.handlers()))

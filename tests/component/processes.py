@@ -28,6 +28,7 @@ from services.discovery.node import agent as discovery
 from services.driver.cluster import role as driver_cluster
 from services.driver.node import agent as driver
 from services.scheduler import role as scheduler
+from services.scheduler.plan_process import PlanRequest, answer_plan
 from services.telemetry.cluster import role as telemetry_cluster
 from services.telemetry.node import agent as telemetry
 from services.validator.cluster import role as validator_cluster
@@ -133,8 +134,15 @@ class Backends:
             clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), rules=CEL_RULES
         )
         self.bus = LocalServer(env=sim.env("bus"))
+        self.plans: list[PlanRequest] = []
+        """The plans that were asked for."""
         self.commanded: Mapping[str, Collection[str]] | None = {}
         """The commanded drivers for the driver's cluster role; None: they cannot be read."""
+
+    async def run_plan(self, request: PlanRequest) -> PlanAnswer:
+        """Compute a plan inline: there are no processes in virtual time."""
+        self.plans.append(request)
+        return answer_plan(request)
 
 
 RunAgent = Callable[..., Coroutine[Any, Any, object]]
@@ -187,7 +195,7 @@ def run_role(backends: Backends, process: Process) -> Coroutine[Any, Any, None]:
     match process.writer:
         case Writer.SCHEDULER:
             settings = scheduler.SchedulerSettings(**namespaced)
-            return scheduler.run(settings, plan_runner=_inline, **ports)
+            return scheduler.run(settings, plan_runner=backends.run_plan, **ports)
         case Writer.DISCOVERY_CLUSTER:
             settings = discovery_cluster.DiscoveryClusterSettings(**namespaced)
             return discovery_cluster.run(settings, **ports)
@@ -197,8 +205,3 @@ def run_role(backends: Backends, process: Process) -> Coroutine[Any, Any, None]:
             return telemetry_cluster.run(telemetry_cluster.TelemetryClusterSettings(), **ports)
         case _:
             raise ValueError(f"{process.writer} is no cluster role")
-
-
-async def _inline(plan: Callable[[], PlanAnswer]) -> PlanAnswer:
-    """Run inline: there are no threads in virtual time."""
-    return plan()

@@ -187,10 +187,10 @@ class World(Backends):
         self.agents.append(agent)
         return agent
 
-    async def kill_agents(self, node: str = "") -> None:
-        """Kill the agents of a node, or of all."""
+    async def kill_agents(self, node: str = "", writer: Writer | None = None) -> None:
+        """Kill the agents of a node, or of all; all of them, or one."""
         for agent in self.agents:
-            if node in ("", agent.bus.identity.node):
+            if node in ("", agent.bus.identity.node) and writer in (None, agent.writer):
                 await agent.kill()
 
     async def power_off(self, node: str) -> None:

@@ -175,7 +175,7 @@ def journal_pod(
     ref: ObjectRef,
     by: tuple[Verb, str],
     code: int,
-    after: Mapping[str, str] | None = None,
+    after: Mapping[str, Any] | None = None,
 ) -> None:
     """Record a request about a pod; changes of pods count in the shared revision."""
     if code < 300:

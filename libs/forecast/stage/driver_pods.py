@@ -4,21 +4,26 @@ The gate between a pod and its container is in `driver_agent`.
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.journal import Verb
-from libs.contracts.paths import SAFE_LOAD
+from libs.contracts.paths import DRIVER, DRIVER_STARTED, GRACE, POD_NODE, READY, SAFE_LOAD, UID
 from libs.forecast.stage import api
 from libs.forecast.stage.objects import DriverPodPhase, KernelDriver, StageDriverPod, StageMachine
 from libs.forecast.stage.state import SCHEDULER, ObjectRef, StageState
 
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
+KUBELET = "system:node"
 NAMESPACE = "gpu-operator"
 CONTAINER = "driver"
 """The container's name in a world; the workload is the DaemonSet, named by its label."""
+
+_MOST_DOUBLINGS = 10
+"""Of the back-off, which has a limit that is lower."""
 
 PodCallback = Callable[[StageState, StageMachine, StageDriverPod], None]
 
@@ -58,8 +63,7 @@ def _create(state: StageState, machine: StageMachine, label: str) -> None:
         label=label,
         install_digest=state.daemon_sets[label],
     )
-    leaves = {"metadata.uid": uid, "metadata.name": pod.name, "spec.nodeName": machine.name}
-    journal(state, pod, (Verb.CREATE, DAEMON_SET_CONTROLLER), 201, leaves)
+    journal(state, pod, (Verb.CREATE, DAEMON_SET_CONTROLLER), 201, pod_leaves(machine, pod))
     state.touch(machine.name)
     call_later(state, state.latencies.kubelet, start_driver_pod, machine, pod)
 
@@ -69,7 +73,7 @@ def delete(
 ) -> None:
     """Delete with grace: the object stays until the kubelet confirms the end."""
     pod.deleting = True
-    journal(state, pod, (Verb.DELETE, user), 200)
+    journal(state, pod, (Verb.DELETE, user), 200, pod_leaves(machine, pod))
     state.touch(machine.name)
     if machine.up:
         call_later(state, state.latencies.kubelet, stop_driver_pod, machine, pod)
@@ -80,9 +84,26 @@ def journal(
     pod: StageDriverPod,
     by: tuple[Verb, str],
     code: int,
-    after: Mapping[str, str] | None = None,
+    after: Mapping[str, Any] | None = None,
 ) -> None:
     api.journal_pod(state, ObjectRef("Pod", pod.name, pod.uid, NAMESPACE), by, code, after)
+
+
+def pod_leaves(machine: StageMachine, pod: StageDriverPod) -> dict[str, Any]:
+    """Return the Pod by path, as the API server has it."""
+    status = pod.reported_status
+    by_path: dict[str, Any] = {
+        UID: pod.uid,
+        "metadata.name": pod.name,
+        DRIVER: pod.label,
+        POD_NODE: machine.name,
+        READY: str(status.ready),
+    }
+    if pod.deleting:
+        by_path[GRACE] = 30
+    if status.started is not None:
+        by_path[DRIVER_STARTED] = datetime.fromtimestamp(status.started, UTC).isoformat()
+    return by_path
 
 
 # Timers of a pod.
@@ -172,7 +193,7 @@ def _confirm_end(state: StageState, machine: StageMachine, pod: StageDriverPod) 
     """Confirm the end to the API server, which removes the object."""
     if pod.in_api and machine.kubelet_connected:
         pod.in_api = False
-        journal(state, pod, (Verb.DELETE, "system:node"), 200, {})
+        journal(state, pod, (Verb.DELETE, KUBELET), 200, {})
         state.touch(machine.name)
         state.call_after(state.latencies.daemon_set, sync_drivers, machine.name)
     forget(machine, pod)
@@ -192,6 +213,8 @@ def update_status(
         pod.status = replace(pod.status, **changes)
     if machine.kubelet_connected and pod.reported_status != pod.status:
         pod.reported_status = pod.status
+        if pod.in_api:
+            journal(state, pod, (Verb.PATCH, KUBELET), 200, pod_leaves(machine, pod))
         state.touch(machine.name)
 
 
@@ -253,7 +276,7 @@ def driver_crashed(state: StageState, machine: StageMachine, pod: StageDriverPod
     """End the container; it restarts in place, without passing the gate."""
     pod.run += 1
     pod.phase = DriverPodPhase.CRASHED
-    backoff = state.latencies.restart_backoff * 2**pod.status.restarts
+    backoff = state.latencies.restart_backoff * 2 ** min(pod.status.restarts, _MOST_DOUBLINGS)
     trouble = f"CrashLoopBackOff: the driver of {pod.label} ended"
     update_status(state, machine, pod, ready=False, started=None, trouble=trouble)
     wait = min(backoff, state.latencies.restart_backoff_max)

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from libs.contracts.commands import Command, PreflightCheck
+from libs.contracts.journal import Verb
 from libs.contracts.reports import Finding, Preflight
 from libs.forecast.stage import agents, api, driver_pods, tenant_pods
 from libs.forecast.stage.objects import PendingEvictions, StageMachine, StageSlot
-from libs.forecast.stage.state import StageState
+from libs.forecast.stage.state import SCHEDULER, ObjectRef, StageState
 from libs.rollout.decision import (
     Action,
     AskPreflight,
@@ -159,7 +160,12 @@ def _delete_driver_pod(state: StageState, name: str, action: DeleteDriverPod) ->
     machine = state.machines.get(name)
     pod = machine.drivers.get(action.pod.uid) if machine is not None else None
     state.log(f"{name}: driver pod {action.pod.uid} is deleted")
-    if machine is not None and pod is not None and pod.in_api and not pod.deleting:
+    if machine is None or pod is None or not pod.in_api:
+        ref = ObjectRef("Pod", action.pod.name, action.pod.uid, action.pod.namespace)
+        api.journal_pod(state, ref, (Verb.DELETE, SCHEDULER), api.NOT_FOUND)
+    elif pod.deleting:
+        driver_pods.journal(state, pod, (Verb.DELETE, SCHEDULER), api.OK)
+    else:
         driver_pods.delete(state, machine, pod)
     state.on_deletion_answer(name, action.pod.uid)
 

@@ -38,18 +38,14 @@ from libs.forecast.stage.objects import (
     StagePool,
     StageRollout,
     StageSlot,
-    Tenant,
-    TenantPod,
 )
 from libs.forecast.stage.state import StageState
+from libs.forecast.stage.tenants_of_fleet import populate_tenants
 from libs.policy.wanted import InstallMethod
 from libs.rollout.views.fleet import Fleet
-from libs.rollout.views.machine import Component, DriverPod, WorkloadPod
+from libs.rollout.views.machine import Component, DriverPod
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
-
-_GRACE = 30.0
-"""Assumed grace period of pods in seconds."""
 
 
 def populate_from_fleet(state: StageState, fleet: Fleet) -> None:
@@ -59,6 +55,7 @@ def populate_from_fleet(state: StageState, fleet: Fleet) -> None:
         _node(state, view)
     for view in fleet.nodes.values():
         _machine(state, view)
+    populate_tenants(state, fleet)
 
 
 def add_pool(state: StageState, view: PoolView) -> None:
@@ -168,7 +165,6 @@ def _machine(state: StageState, view: NodeView) -> None:
         machine.loaded = KernelDriver(_digest(machine, view), view.loaded)
     for part, component in view.components.items():
         _agent(state, machine, view, part, component)
-    _tenants(state, machine, view)
     if view.modules_reported:
         state.driver_facts[view.name] = DriverFacts(
             loaded=view.loaded, gate=view.gate, usage=view.usage
@@ -271,48 +267,3 @@ def _agent(
         agent.current_op = slot
         agent.highest_order = max(slot.order, agent.highest_order)
         agent.holds_devices = False
-
-
-def _tenants(state: StageState, machine: StageMachine, view: NodeView) -> None:
-    used = {use.pod_uid: use.gpus for use in view.usage.pods} if view.usage is not None else {}
-    tenants: list[Tenant] = []
-    for pod in view.pods or ():
-        tenant = _tenant(state, pod, used.get(pod.uid, 1))
-        tenants.append(tenant)
-        tenant_pod = TenantPod(uid=pod.uid, tenant=tenant, deleting=pod.deleting)
-        machine.tenant_pods[pod.uid] = tenant_pod
-        tenant_pods.schedule_completion(state, machine, tenant_pod)
-    if view.pods is None:
-        for uid, gpus in used.items():
-            tenant = _reported_tenant(state, uid, gpus)
-            tenants.append(tenant)
-            machine.tenant_pods[uid] = TenantPod(uid=uid, tenant=tenant)
-    machine.tenants = tuple(tenants)
-
-
-def _tenant(state: StageState, pod: WorkloadPod, gpus: int) -> Tenant:
-    world = state.world
-    return Tenant(
-        name=pod.name,
-        namespace=pod.namespace,
-        gpus=gpus if pod.gpu else 0,
-        job=pod.job,
-        remaining=world.remainder(pod.uid, 0.0).seconds if pod.job else None,
-        eviction_refused_for=world.refusal(pod.uid).seconds,
-        stop_seconds=world.eviction(pod.uid, _GRACE).seconds,
-        is_recreated=not pod.bare and not pod.job,
-        exemption=pod.exemption,
-        bare=pod.bare,
-        empty_dir=pod.empty_dir,
-    )
-
-
-def _reported_tenant(state: StageState, uid: str, gpus: int) -> Tenant:
-    """Return a tenant for a pod that only the driver agent reported."""
-    world = state.world
-    return Tenant(
-        name=uid,
-        gpus=gpus,
-        eviction_refused_for=world.refusal(uid).seconds,
-        stop_seconds=world.eviction(uid, _GRACE).seconds,
-    )

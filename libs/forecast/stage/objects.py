@@ -113,6 +113,10 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     exemption: EvictionExemption = EvictionExemption.NONE
     bare: bool = False
     empty_dir: bool = False
+    gang: str = ""
+    """The group that stops as a whole when one member is evicted."""
+    budget: str = ""
+    """The disruption budget that protects it."""
 
 
 class TenantPod(msgspec.Struct, kw_only=True):
@@ -122,6 +126,8 @@ class TenantPod(msgspec.Struct, kw_only=True):
     deleting: bool = False
     on_machine: bool = True
     first_refused: float | None = None
+    counted: bool = False
+    """Its eviction counts against its disruption budget."""
 
 
 class AgentReports(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +212,8 @@ class StageMachine(msgspec.Struct, kw_only=True):
     drivers: dict[str, StageDriverPod] = {}
     tenant_pods: dict[str, TenantPod] = {}
     tenants: tuple[Tenant, ...] = ()
+    missing: dict[str, str] = {}
+    """Evicted tenants without a replacement elsewhere: their disruption budgets."""
     agents: dict[str, StageAgent] = {}
     host_processes: int = 0
     """Processes outside of pods that have the devices open."""

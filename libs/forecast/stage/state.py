@@ -124,6 +124,10 @@ class StageState:
         self.daemon_sets: dict[str, str] = {}
         """Install digests by driver label."""
 
+        self.gangs: dict[str, list[tuple[str, str]]] = {}
+        """Machine and uid of the pods of each gang that lost no member yet."""
+        self.budgets: dict[str, int] = {}
+        """How many evictions each known disruption budget allows now."""
         self.bus_up = True
         self.slots: dict[tuple[str, str], StageSlot] = {}
         self.driver_facts: dict[str, DriverFacts] = {}
@@ -223,7 +227,7 @@ class StageState:
         by: Requester,
         code: int,
         revision: int = 0,
-        after: StageNode | StageRollout | Mapping[str, str] | None = None,
+        after: StageNode | StageRollout | Mapping[str, Any] | None = None,
     ) -> None:
         """Observe a write or an attempt; `after`: the object as stored, or empty if it is gone."""
 

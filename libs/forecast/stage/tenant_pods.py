@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from libs.contracts.journal import Verb
 from libs.forecast.stage import api
-from libs.forecast.stage.objects import StageMachine, TenantPod
+from libs.forecast.stage.objects import StageMachine, Tenant, TenantPod
 from libs.forecast.stage.state import SCHEDULER, ObjectRef, StageState
 from libs.rollout.views.machine import EvictionExemption
 
@@ -58,6 +58,8 @@ def remove(state: StageState, machine: StageMachine, pod: TenantPod) -> None:
         pod.in_api = False
         _journal(state, pod, (Verb.DELETE, "system:node"), 200, {})
     machine.tenant_pods.pop(pod.uid, None)
+    if pod.counted:
+        _replace(state, machine, pod.tenant)
     state.touch(machine.name)
     schedule_refill(state, machine.name)
     state.machine_changed(machine)
@@ -72,14 +74,27 @@ def evict(state: StageState, machine: StageMachine, pod: TenantPod) -> str:
     if pod.deleting:
         return ""
     first = state.now if pod.first_refused is None else pod.first_refused
-    if refused_for is None or state.now < first + refused_for:
+    exhausted = state.budgets.get(pod.tenant.budget) == 0
+    if exhausted or refused_for is None or state.now < first + refused_for:
         pod.first_refused = first
         _journal(state, pod, (Verb.EVICT, SCHEDULER), TOO_MANY)
         name = f"{pod.tenant.namespace}/{pod.tenant.name}"
         return f"Cannot evict pod as it would violate the pod's disruption budget {name}."
     _journal(state, pod, (Verb.EVICT, SCHEDULER), 201)
+    if pod.tenant.budget in state.budgets:
+        state.budgets[pod.tenant.budget] -= 1
+        pod.counted = True
+    stop_gang(state, pod.tenant.gang)
     begin_stop(state, machine, pod)
     return ""
+
+
+def stop_gang(state: StageState, gang: str) -> None:
+    """Stop the other pods of a gang that loses a member; its new pods are not followed."""
+    for name, uid in state.gangs.pop(gang, ()):
+        member = state.machines[name].tenant_pods.get(uid)
+        if member is not None and not member.deleting:
+            schedule_stop(state, state.machines[name], member)
 
 
 def begin_stop(state: StageState, machine: StageMachine, pod: TenantPod) -> None:
@@ -104,6 +119,32 @@ def delete(
     elif pod.tenant.stop_seconds is not None:
         _end_after(state, machine, pod, _PROCESS_END_SECONDS)
     state.machine_changed(machine)
+
+
+# Disruption budgets: an evicted pod counts until its replacement runs.
+
+
+def _replace(state: StageState, machine: StageMachine, tenant: Tenant) -> None:
+    """Start a replacement elsewhere; without room, it starts when its machine is open again."""
+    if not tenant.is_recreated or not tenant.gpus or _has_room(state, tenant.gpus):
+        state.call_after(state.latencies.pod_scheduling, _restore_budget, tenant.budget)
+    else:
+        machine.missing[tenant.name] = tenant.budget
+
+
+def _restore_budget(state: StageState, budget: str) -> None:
+    state.budgets[budget] += 1
+
+
+def _has_room(state: StageState, gpus: int) -> bool:
+    """Return whether a machine that is in service has so many GPUs free."""
+    return any(
+        node.ready
+        and not api.is_cordoned(node)
+        and node.gpus - sum(pod.tenant.gpus for pod in state.machines[name].tenant_pods.values())
+        >= gpus
+        for name, node in state.nodes.items()
+    )
 
 
 # The Kubernetes scheduler.
@@ -131,6 +172,8 @@ def refill_node(state: StageState, name: str, uid: str) -> None:
             continue
         if not tenant.gpus or _offers_gpus(machine):
             start_tenant_pod(state, machine, number, state.new_uid("pod"))
+            if budget := machine.missing.pop(tenant.name, ""):
+                _restore_budget(state, budget)
 
 
 def _offers_gpus(machine: StageMachine) -> bool:

@@ -91,7 +91,12 @@ class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
         ),
     ] = {}
     node_affinity: Annotated[
-        FreeForm, About("Rules that select nodes.", effect="causes an error: use nodeSelector")
+        FreeForm,
+        About(
+            "Rules that select nodes.",
+            effect="required terms select among the nodes of nodeSelector; preferences have no"
+            " effect",
+        ),
     ] = {}
     tolerations: Annotated[
         tuple[Toleration, ...], About("Tolerations of the pods.", effect="added to Sluice's own")

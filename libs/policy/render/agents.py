@@ -15,6 +15,7 @@ from libs.policy.digest import merge_env, user_annotations, user_labels, user_to
 from libs.policy.installation import service_account_of
 from libs.policy.kinds.cluster_policy import ClusterPolicy, Daemonsets, UpdateStrategy
 from libs.policy.kinds.common import EnvVar, ResourceRequirements
+from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS
 from libs.policy.render import agent_pods
 from libs.policy.render.pods import (
     JsonObject,
@@ -235,13 +236,6 @@ def _strategy(common: Daemonsets) -> JsonObject:
     limit = max(1, int(amount)) if amount.isdigit() else amount if scaled_value(amount, 100) else 1
     return {"type": common.update_strategy.value, "rollingUpdate": {"maxUnavailable": limit}}
 
-
-DEPLOY_PREFIX: Final = "nvidia.com/gpu.deploy."
-"""Prefix of the labels that decide whether a node gets an operand; the operand's name follows."""
-
-DEPLOY_OPERANDS: Final = f"{DEPLOY_PREFIX}operands"
-"""The label that people set to `false` on a node that gets no operands at all."""
-DEPLOY_DRIVER: Final = f"{DEPLOY_PREFIX}driver"
 
 NEVER_PAUSED_LABELS: Final = frozenset(
     (DEPLOY_OPERANDS, DEPLOY_DRIVER, *(agent.selector[0] for agent in AGENTS))

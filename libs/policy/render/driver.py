@@ -8,7 +8,7 @@ import msgspec
 from libs.contracts.node import DRIVER_LABEL
 from libs.policy.digest import DriverIdentity, driver_identity, normalize
 from libs.policy.findings import Finding, quote_value
-from libs.policy.pools import Pool
+from libs.policy.pool import Pool
 from libs.policy.render.pods import (
     DAEMONS_FILE,
     MODULE_CONFIG,

@@ -10,7 +10,7 @@ from typing import Final
 from libs.policy.kinds.agents import MigSection, MigStrategy
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY, ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY, GpuClusterPolicy
-from libs.policy.pools import Pools
+from libs.policy.pool import Pools
 from libs.policy.render.agent_pods import runtime_class
 from libs.policy.render.agents import render_agents
 from libs.policy.render.driver import ConfigMaps, render_driver, startup_probe_script

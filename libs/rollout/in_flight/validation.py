@@ -83,7 +83,11 @@ def _current_run(f: InFlightNode) -> DriverRun | None:
         if pod.started is None:
             return None
         return DriverRun(
-            instance=pod.instance, started=pod.started, pod_uid=pod.uid, ready=pod.ready
+            instance=pod.instance,
+            started=pod.started,
+            pod_uid=pod.uid,
+            container_id=pod.container_id,
+            ready=pod.ready,
         )
     loaded = f.node.loaded
     if loaded is None or not (installs_on_host(f) or f.pool.method is InstallMethod.PRE_INSTALLED):
@@ -107,7 +111,7 @@ def _validate_command(f: InFlightNode, run: DriverRun | None) -> Command | None:
 
 
 def _is_for(body: Validate, run: DriverRun) -> bool:
-    if body.pod_uid != run.pod_uid:
+    if body.pod_uid != run.pod_uid or body.container_id != run.container_id:
         return False
     return not run.pod_uid or abs(body.started - run.started) < START_TOLERANCE
 
@@ -209,6 +213,7 @@ def _new_validate(f: InFlightNode, run: DriverRun) -> WriteSlot:
         label=f.record.label,
         install_digest=build.install_digest if build is not None else "",
         pod_uid=run.pod_uid,
+        container_id=run.container_id,
         started=run.started if run.pod_uid else 0.0,
     )
     deadline = f.deadline or f.now.at + limits.VALIDATION

@@ -45,3 +45,6 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """By key; also pools of deleted policies while a node or a Rollout names them."""
     nodes: Mapping[str, NodeView]
     """By name."""
+    budgets: Mapping[str, int] | None = None
+    """How many evictions each disruption budget allows now; None: they are not known. No decision
+    depends on it: the API server refuses."""

@@ -51,6 +51,8 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = False
     started: float | None = None
     """Start of the driver container according to the kubelet; None: it does not run."""
+    container_id: str = ""
+    """That container in the runtime; empty if the kubelet does not say."""
     restarts: int = 0
     """Restarts of the driver container."""
     trouble: str = ""
@@ -107,10 +109,12 @@ class WorkloadPod(msgspec.Struct, frozen=True, kw_only=True):
     """Without a controller that would create it again."""
     empty_dir: bool = False
     deleting: bool = False
+    started: float | None = None
+    """When it started or was created; None: not known."""
     gang: str = ""
-    """The group that stops as a whole when one member is lost; empty: none."""
+    """The group that ends together, and stops as a whole when one member is lost; empty: none."""
     budget: str = ""
-    """The disruption budget that would refuse its eviction now; empty: none known."""
+    """The disruption budget that protects it; empty: none known."""
 
     @property
     def display_name(self) -> str:

@@ -71,6 +71,9 @@ class SimulatedKernel:
             for name in ("ext4", NIC_DRIVER, *((driver_modules.NOUVEAU,) if nouveau else ())):
                 self.load(name)
 
+    def set_clock(self, ahead: int) -> None:
+        self._host_tree.put("/proc/stat", f"btime {self._booted + ahead}\n")
+
     def name_boot(self, boot_id: str) -> None:
         self._host_tree.put(BOOT_ID, f"{boot_id}\n")
 

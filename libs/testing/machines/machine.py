@@ -183,6 +183,10 @@ class SimulatedMachine:
         self.power_on(kernel=kernel)
         return True
 
+    def set_clock(self, ahead: int) -> None:
+        """Set the clock ahead by these seconds: the kernel then names a later time of boot."""
+        self._state.kernel.set_clock(ahead)
+
     def break_gpu(self, index: int) -> None:
         """Make a GPU hang until the next boot, and report XID 79."""
         self._state.broken_gpus.add(index)

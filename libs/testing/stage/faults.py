@@ -10,7 +10,7 @@ from libs.contracts.paths import UID
 from libs.contracts.records import LostJournal
 from libs.forecast.stage import agents, api, driver_pods, tenant_pods
 from libs.forecast.stage.controllers import NODE_CONTROLLER
-from libs.forecast.stage.driver_pods import call_later, kernel_driver
+from libs.forecast.stage.driver_pods import KUBELET, call_later, kernel_driver
 from libs.forecast.stage.objects import (
     AgentReports,
     DriverContainerStatus,
@@ -22,7 +22,6 @@ from libs.forecast.stage.state import Requester, StageState
 from libs.testing.stage.state import SimulatedState
 from libs.testing.stage.worlds import MachineModel
 
-KUBELET = "system:node"
 POD_GC = "system:serviceaccount:kube-system:pod-garbage-collector"
 
 

@@ -24,12 +24,12 @@ from libs.contracts.paths import (
 )
 from libs.contracts.records import AuditJournal, DeviceHold, LostJournal, PoolFacts
 from libs.contracts.rollout import FINALIZER, KIND
-from libs.forecast.stage import driver_agent
-from libs.forecast.stage.objects import StageMachine, StageNode, StageRollout
+from libs.forecast.stage import driver_agent, driver_pods
+from libs.forecast.stage.objects import StageDriverPod, StageMachine, StageNode, StageRollout
 from libs.forecast.stage.state import ObjectRef, Requester, StageState
 
 PAUSED = label_path("nvidia.com/gpu.deploy.dcgm")
-After = StageNode | StageRollout | Mapping[str, str] | None
+After = StageNode | StageRollout | Mapping[str, Any] | None
 
 
 class JournalRecorder:
@@ -113,6 +113,13 @@ class JournalRecorder:
         self.start.append(node_object(node))
         self._leaves["Node", node.uid] = leaves_of_node(node)
 
+    def pod_found(self, machine: StageMachine, pod: StageDriverPod) -> None:
+        leaves_by_path = self._leaves["Pod", pod.uid] = driver_pods.pod_leaves(machine, pod)
+        document: dict[str, Any] = {"kind": "Pod"}
+        for path, value in leaves_by_path.items():
+            set_path(document, path, value)
+        self.start.append(document)
+
     def rollout_found(self, name: str, rollout: StageRollout) -> None:
         leaves_by_path = self._leaves[KIND, rollout.uid] = leaves_of_rollout(name, rollout)
         document: dict[str, Any] = {"kind": KIND}
@@ -182,7 +189,7 @@ def _is_driverless(state: StageState, node: StageNode) -> bool:
     return reported is not None and reported.loaded is None
 
 
-def _leaves_of(name: str, after: StageNode | StageRollout | Mapping[str, str]) -> dict[str, Any]:
+def _leaves_of(name: str, after: StageNode | StageRollout | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(after, StageNode):
         return leaves_of_node(after)
     return leaves_of_rollout(name, after) if isinstance(after, StageRollout) else dict(after)

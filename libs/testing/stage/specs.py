@@ -7,7 +7,7 @@ from libs.contracts.journal import EntryPhase, Verb
 from libs.contracts.node import MANAGER
 from libs.contracts.paths import CORDON, UID
 from libs.contracts.reports import Finding
-from libs.forecast.stage import agents, api, driver_agent, installed
+from libs.forecast.stage import agents, api, driver_agent, driver_pods, installed
 from libs.forecast.stage.installed import FinishedUpgrade
 from libs.forecast.stage.objects import OwnedField, StageAgent, StageMachine, StageNode, Tenant
 from libs.forecast.stage.state import ObjectRef, Requester
@@ -79,6 +79,7 @@ def add_node(state: SimulatedState, spec: StageNodeSpec, *, found: bool = False)
             machine.preinstalled = machine.loaded
         if pool.method is InstallMethod.CONTAINER:
             installed.run_driver_pod(state, machine, upgrade)
+            _record_driver_pod(state, machine, found=found)
         fields = installed.node_fields(node, machine, upgrade)
         node.fields |= {path: OwnedField(value, (MANAGER,)) for path, value in fields.items()}
     create_node(state, node, found=found)
@@ -125,6 +126,15 @@ def create_node(state: SimulatedState, node: StageNode, *, found: bool = False) 
         state.recorder.node_found(node)
     state.touch(node.name)
     state.node_changed(node.name, frozenset(() if found else (UID,)))
+
+
+def _record_driver_pod(state: SimulatedState, machine: StageMachine, *, found: bool) -> None:
+    for pod in machine.drivers.values():
+        if not found:
+            by = (Verb.CREATE, driver_pods.DAEMON_SET_CONTROLLER)
+            driver_pods.journal(state, pod, by, api.CREATED, driver_pods.pod_leaves(machine, pod))
+        elif state.recorder is not None:
+            state.recorder.pod_found(machine, pod)
 
 
 def _record_validation(

@@ -44,6 +44,8 @@ class SimulatedState(StageState):
         """Sources that are older than now."""
         self.frozen_parts: dict[str, Mapping[str, Any]] = {}
         """Frozen parts of the views, by node or pool."""
+        self.paused_until = 0.0
+        """Until then the leader decides nothing, like a process that is stopped."""
         self.bus_down_since: float | None = None
         self.bus_outages: tuple[tuple[float, float], ...] = ()
 
@@ -89,7 +91,7 @@ class SimulatedState(StageState):
         by: Requester,
         code: int,
         revision: int = 0,
-        after: StageNode | StageRollout | Mapping[str, str] | None = None,
+        after: StageNode | StageRollout | Mapping[str, Any] | None = None,
     ) -> None:
         if self.recorder is not None:
             self.recorder.request(self.now, ref, by, code, revision=revision, after=after)

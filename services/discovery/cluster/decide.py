@@ -17,8 +17,8 @@ from libs.kube.resources import CustomObject
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.manifests import parse_object
+from libs.policy.owners import DEPLOY_PREFIX
 from libs.policy.pools import assemble_pools
-from libs.policy.render.agents import DEPLOY_PREFIX
 from libs.policy.wanted import operands_of
 from services.discovery.cluster import feature_labels, operand_labels
 from services.discovery.cluster.feature_labels import FOREIGN_PCI, PCI

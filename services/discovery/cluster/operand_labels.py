@@ -12,8 +12,8 @@ from typing import Final
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.unsupported import CONTAINERS, WORKLOADS
-from libs.policy.owners import WORKLOAD_LABEL
-from libs.policy.render.agents import DEPLOY_OPERANDS, DEPLOY_PREFIX, NEVER_PAUSED_LABELS
+from libs.policy.owners import DEPLOY_OPERANDS, DEPLOY_PREFIX, WORKLOAD_LABEL
+from libs.policy.render.agents import NEVER_PAUSED_LABELS
 from libs.policy.validation import PRESENT_LABEL
 from services.discovery.cluster.feature_labels import MIG_CAPABLE, PRODUCT
 

@@ -16,7 +16,8 @@ from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
 from libs.policy.manifests import parse_object
 from libs.policy.owners import NodeLabels
-from libs.policy.pools import Pools, assemble_pools
+from libs.policy.pool import Pools
+from libs.policy.pools import assemble_pools
 from libs.policy.readiness import Observation, ObservedDaemonSet, ObservedNode, PodProblem
 from libs.policy.render.operands import render_operands
 from libs.policy.render.rendered import Operand, RenderedObject, RenderResult, RenderSettings

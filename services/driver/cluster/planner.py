@@ -8,7 +8,7 @@ from typing import Final
 
 from libs.kube.lease.record import GpuOperatorDetector
 from libs.kube.views import Object, format_time
-from libs.policy.pools import Pools
+from libs.policy.pool import Pools
 from libs.policy.readiness import PodProblem
 from libs.policy.render.rendered import RenderSettings
 from libs.policy.validation import OWNER_LABEL

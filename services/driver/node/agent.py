@@ -96,7 +96,7 @@ def loaded_driver(tree: Tree) -> LoadedDriver | None:
     license_name = tree.word(f"/sys/module/{modules.DRIVER}/license") or ""
     return LoadedDriver(
         version=main.version,
-        loaded_at=round(tree.modified_at(f"/sys/module/{modules.DRIVER}") or 0.0, 3),
+        loaded_at=modules.driver_loaded_at(tree),
         modules=tuple(name for name in modules.UNLOAD_ORDER if name in loaded),
         open_kernel_modules="MIT" in license_name or "GPL" in license_name,
     )

@@ -14,10 +14,7 @@ from libs.contracts.numbers import parse_count
 from libs.contracts.rollout import FINALIZER
 from libs.kube.views import parse_time
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
-from libs.policy.render.agents import (
-    DEPLOY_DRIVER,
-    DEPLOY_OPERANDS,
-)
+from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS
 from libs.policy.validation import PRESENT_LABEL
 from libs.rollout.views.machine import PodEviction
 from libs.rollout.views.node import NodeView
@@ -25,7 +22,7 @@ from libs.rollout.views.pool import RolloutView
 from services.scheduler.node_state import NodeState
 from services.scheduler.resources import GPU, Node, Pod, Rollout
 from services.scheduler.snapshot.claims import ClaimOf
-from services.scheduler.snapshot.pod_view import driver_pod, is_finished, no_claims, workload_pod
+from services.scheduler.snapshot.pod_view import driver_pod, is_workload, no_claims, workload_pod
 from services.scheduler.snapshot.pools import OWN_LABELS, PoolAssignment, PoolMember
 from services.scheduler.snapshot.reports import NodeReports
 
@@ -153,11 +150,7 @@ def _workload_pods(context: NodeContext) -> tuple[Pod, ...] | None:
         return None
     drivers = {pod.metadata.uid for pod in context.driver_pods}
     return tuple(
-        pod
-        for pod in context.pods
-        if not is_finished(pod)
-        and pod.metadata.uid not in drivers
-        and DRIVER_LABEL not in pod.metadata.labels
+        pod for pod in context.pods if is_workload(pod) and pod.metadata.uid not in drivers
     )
 
 

@@ -6,11 +6,8 @@ from typing import Final
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.kube.views import ContainerStatus, parse_time
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
-from libs.policy.render.agents import (
-    AGENTS,
-    DEPLOY_PREFIX,
-    NEVER_PAUSED_LABELS,
-)
+from libs.policy.owners import DEPLOY_PREFIX
+from libs.policy.render.agents import AGENTS, NEVER_PAUSED_LABELS
 from libs.policy.render.driver import APP
 from libs.policy.render.rendered import INSTALL_ANNOTATION
 from libs.policy.selectors import selects
@@ -25,6 +22,17 @@ OWN_APPS: Final = frozenset((APP, *(agent.app for agent in AGENTS)))
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _STARTING: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
 _OVER: Final = frozenset(("Succeeded", "Failed"))
+_GANG_LABELS: Final = (
+    "jobset.sigs.k8s.io/jobset-name",
+    "training.kubeflow.org/job-name",
+    "volcano.sh/job-name",
+    "ray.io/cluster",
+    "leaderworkerset.sigs.k8s.io/group-key",
+    "scheduling.x-k8s.io/pod-group",
+    "kueue.x-k8s.io/pod-group-name",
+)
+"""The labels that name a group of pods which compute together, the outermost group first."""
+_JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _GPU_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
@@ -44,6 +52,7 @@ def driver_pod(pod: Pod, *, deleted_uid: str = "") -> DriverPod:
         deleting=bool(metadata.deletion_timestamp) or metadata.uid == deleted_uid,
         ready=any(each.type == "Ready" and each.status == "True" for each in status.conditions),
         started=parse_time(running.started_at) if running and running.started_at else None,
+        container_id=container.container_id.rpartition("/")[2] if container and running else "",
         restarts=container.restart_count if container is not None else 0,
         trouble=_trouble((*status.init_container_statuses, *status.container_statuses)),
     )
@@ -93,7 +102,29 @@ def workload_pod(
         bare=not any(owner.controller for owner in metadata.owner_references),
         empty_dir=any(volume.empty_dir is not None for volume in pod.spec.volumes),
         deleting=deleting,
+        started=_started(pod),
+        gang=_gang(pod),
     )
+
+
+def _started(pod: Pod) -> float | None:
+    text = pod.status.start_time or pod.metadata.creation_timestamp
+    return parse_time(text) if text else None
+
+
+def _gang(pod: Pod) -> str:
+    """Return the namespace and name of the group that the pod computes with; empty: none."""
+    labels = pod.metadata.labels
+    names = [labels[key] for key in _GANG_LABELS if labels.get(key)]
+    if not names and _JOB_INDEX in labels:
+        owners = pod.metadata.owner_references
+        names = [owner.name for owner in owners if owner.controller and owner.kind == "Job"]
+    return f"{pod.metadata.namespace}/{names[0]}" if names else ""
+
+
+def is_workload(pod: Pod) -> bool:
+    """Return whether the pod is no driver, and runs or will run."""
+    return not is_finished(pod) and DRIVER_LABEL not in pod.metadata.labels
 
 
 def is_finished(pod: Pod) -> bool:

@@ -10,7 +10,8 @@ from libs.kube.resources import CustomObject
 from libs.policy.digest import driver_identity, driver_label, target_digest
 from libs.policy.manifests import ParsedPolicy, parse_object
 from libs.policy.owners import NodeLabels
-from libs.policy.pools import Pool, assemble_pools
+from libs.policy.pool import Pool
+from libs.policy.pools import assemble_pools
 from libs.policy.render.rendered import INSTALL_ANNOTATION, POOL_ANNOTATION, TARGET_ANNOTATION
 from libs.policy.variants import (
     Variant,

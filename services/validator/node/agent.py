@@ -46,7 +46,11 @@ class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
 async def validate_driver(
     op: Op, request: Validate, *, machine: Machine, node_uid: str, boot_id: str, clock: Clock
 ) -> Evidence:
-    """Check the driver until it works or all tries failed."""
+    """Check the driver until it works or all tries failed.
+
+    While the machine does not show the requested run, no try is used up: either it soon will, or
+    the scheduler replaces the request, or the time for validation ends.
+    """
     started = clock.monotonic()
     attempt = 1
     while True:
@@ -55,11 +59,11 @@ async def validate_driver(
             lambda: driver_check.probe_driver(machine.tree, machine.gpus, request)
         )
         op.progress(STEP, probe.problem)
-        if not probe.problem or attempt == TRIES:
-            break
-        attempt += 1
+        if not probe.is_undecided:
+            if not probe.problem or attempt == TRIES:
+                break
+            attempt += 1
         await clock.sleep(RETRY_INTERVAL)
-    kernel = await machine.offload.run(lambda: driver_check.running_kernel(machine.tree))
     step = ValidationStep(
         name=STEP,
         passed=not probe.problem,
@@ -74,7 +78,7 @@ async def validate_driver(
         label=request.label,
         node_uid=node_uid,
         boot_id=boot_id,
-        kernel=kernel,
+        kernel=probe.kernel,
         driver_pod_uid=request.pod_uid,
         driver_started=probe.started,
         driver_version=probe.version,

@@ -11,32 +11,67 @@ from libs.host import driver_files, holders, modules, pci, system
 from libs.host.gpus.port import Gpus, GpusUnavailable
 from libs.host.tree import Tree, Unreadable
 
-START_TOLERANCE = 1.0
-"""Seconds by which Kubernetes and the kernel may disagree on a container's start."""
+START_TOLERANCE = 2.0
+"""Seconds by which Kubernetes and the kernel may disagree on a container's start: both keep whole
+seconds. Compared only where the runtime's ids of the containers are not known.
+"""
 
 
 class DriverProbe(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     """What is wrong and what to do, for people; empty if the driver works."""
+    is_undecided: bool = False
+    """The machine does not show the run that was to be validated, which says nothing about it."""
     version: str = ""
     digest: str = ""
     """The install digest that the driver container left."""
     started: float = 0.0
     """Start of the container, or of the modules where there is no container."""
+    kernel: str = ""
+    """Release of the running kernel."""
 
 
 def probe_driver(tree: Tree, gpus: Gpus, request: Validate) -> DriverProbe:
     """Check once, and close the library."""
     try:
-        return _probe_driver(tree, gpus, request)
+        if undecided := _undecided(tree, request):
+            return DriverProbe(problem=undecided, is_undecided=True)
+        kernel = tree.word(system.RELEASE) or ""
+        return msgspec.structs.replace(_probe_driver(tree, gpus, request), kernel=kernel)
     except Unreadable as error:
-        return DriverProbe(problem=f"the machine cannot be inspected: {error}")
+        problem = f"the machine cannot be inspected: {error}"
+        return DriverProbe(problem=problem, is_undecided=True)
+
+
+def _undecided(tree: Tree, request: Validate) -> str:
+    """Return why the machine does not show the requested run of the driver; empty if it does."""
+    if not tree.word(system.RELEASE):
+        return f"the release of the kernel is missing: {system.RELEASE}"
+    if not request.pod_uid:
+        return ""
+    running = holders.containers(tree, request.pod_uid)
+    if not running:
+        return f"no container of driver pod {request.pod_uid} runs on this machine: it has ended"
+    if request.container_id and any(running):
+        is_shown = request.container_id in running
+    else:
+        starts = holders.container_starts(tree, request.pod_uid).values()
+        is_shown = any(_is_same_start(start, request) for start in starts)
+    if is_shown:
+        return ""
+    return (
+        "another container of the driver pod runs than the one to be validated:"
+        " waiting for a new request"
+    )
+
+
+def _is_same_start(start: float, request: Validate) -> bool:
+    return not request.started or abs(start - request.started) < START_TOLERANCE
 
 
 def _probe_driver(tree: Tree, gpus: Gpus, request: Validate) -> DriverProbe:
-    started = _run_start(tree, request)
-    if isinstance(started, str):
-        return DriverProbe(problem=started)
+    if request.pod_uid and not tree.exists(driver_files.READY):
+        return DriverProbe(problem="the driver container is not ready: see its log")
     digest = driver_files.installed_digest(tree)
     if request.pod_uid and request.install_digest and digest != request.install_digest:
         return DriverProbe(
@@ -49,7 +84,11 @@ def _probe_driver(tree: Tree, gpus: Gpus, request: Validate) -> DriverProbe:
             problem="module nvidia is not loaded: see the log of the driver container and"
             " the kernel log"
         )
-    probe = DriverProbe(version=module.version, digest=digest, started=started)
+    probe = DriverProbe(
+        version=module.version,
+        digest=digest,
+        started=_start(tree, request),
+    )
     try:
         problem = _library_problem(tree, gpus, module.version)
     except GpusUnavailable as error:
@@ -59,32 +98,13 @@ def _probe_driver(tree: Tree, gpus: Gpus, request: Validate) -> DriverProbe:
     return msgspec.structs.replace(probe, problem=problem)
 
 
-def running_kernel(tree: Tree) -> str:
-    """Return the release of the kernel; empty, which voids the evidence, if it is unreadable."""
-    try:
-        kernel = system.kernel(tree)
-    except Unreadable:
-        return ""
-    return kernel.release if kernel else ""
-
-
-def _run_start(tree: Tree, request: Validate) -> float | str:
-    """Return the start of the requested run of the driver, or why another or none runs."""
+def _start(tree: Tree, request: Validate) -> float:
+    """Return the start of the run by which the evidence names it."""
     if not request.pod_uid:
+        return modules.driver_loaded_at(tree)
+    if request.started:
         return request.started
-    starts = holders.container_starts(tree, request.pod_uid)
-    if not starts:
-        return f"no container of driver pod {request.pod_uid} runs on this machine: it has ended"
-    if not tree.exists(driver_files.READY):
-        return "the driver container is not ready: see its log"
-    if not request.started:
-        return min(starts.values())
-    if any(abs(start - request.started) < START_TOLERANCE for start in starts.values()):
-        return request.started
-    return (
-        "the driver container restarted after the validation was requested:"
-        " waiting for a new request"
-    )
+    return min(holders.container_starts(tree, request.pod_uid).values(), default=0.0)
 
 
 def _library_problem(tree: Tree, gpus: Gpus, version: str) -> str:

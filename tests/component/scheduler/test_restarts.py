@@ -63,3 +63,27 @@ async def test_a_driver_pod_is_deleted_once_while_the_watch_is_stalled(
     world.server.faults.clear()
     await world.until_state("a", "upgrade-done")
     assert len(deletions(world)) == 1
+
+
+@in_world
+async def test_a_pod_of_the_same_name_as_the_old_driver_pod_is_not_deleted(world: World) -> None:
+    await world.complete_first_rollout("a")
+    before = await driver_pod(world)
+    await request_upgrade(world, "a")
+    await world.until_state("a", "pod-deletion-required")
+    stalled = Fault(effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=USER)
+    world.server.faults.add(stalled)
+    world.server.faults.drop_watches(kind="Pod", user=USER)
+    name, uid = before.name, before.uid
+    await world.kube.delete(resources.PODS, name, namespace=NAMESPACE, uid=uid, grace=0)
+    container = {"name": "main", "image": "other:1"}
+    other = {"metadata": {"name": name}, "spec": {"nodeName": "a", "containers": [container]}}
+    created = await world.kube.create(resources.PODS, other, namespace=NAMESPACE)
+    await world.until_state("a", "pod-restart-required")
+    await world.sleep(30)
+    assert [each.code for each in deletions(world)] == [409]
+    kept = await world.kube.get(resources.PODS, name, namespace=NAMESPACE)
+    assert kept.metadata.uid == created.metadata.uid
+    assert not kept.metadata.deletion_timestamp
+    world.server.faults.clear()
+    await world.until_state("a", "upgrade-done")

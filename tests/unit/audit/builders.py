@@ -8,6 +8,7 @@ each `!`. The steps are those of docs/states.md#upgrade; a test changes or omits
 import copy
 from ast import literal_eval
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Self
 
 import msgspec
@@ -33,7 +34,7 @@ from libs.contracts.node import (
 )
 from libs.contracts.reports import Evidence, Outcome, Result
 from libs.policy.shapes import IntOrString
-from libs.testing.changes import changed_paths
+from libs.testing.changes import Changes, changed_paths
 
 POOL = "clusterpolicy-main"
 TARGET = "t2"
@@ -169,7 +170,7 @@ class JournalBuilder:
             node["metadata"]["labels"] = {key: value for key, value in all_labels.items() if value}
             node["status"] = {
                 "conditions": [{"type": "Ready", "status": "True"}],
-                "nodeInfo": {"bootID": f"boot-{name}"},
+                "nodeInfo": {"bootID": f"boot-{name}", "kernelVersion": "6.8.0"},
             }
 
         self.records.pop(name, None)
@@ -229,6 +230,36 @@ class JournalBuilder:
             code=201, namespace=namespace,
         )  # fmt: skip
 
+    def driver_pod(
+        self,
+        node: str = "n1",
+        *,
+        uid: str = "pod-n1-new",
+        label: str | None = None,
+        ago: float | None = 30,
+        ready: object = True,
+        terminating: object = False,
+        on: str = "",
+    ) -> None:
+        """Show a driver pod on a node, whose container began that many seconds ago."""
+        running = {} if ago is None else {"running": {"startedAt": _timestamp(self.time - ago)}}
+        metadata: dict[str, Any] = {"name": uid, "uid": uid}
+        metadata["labels"] = {DRIVER_LABEL: self.label_of(node) if label is None else label}
+        if terminating:
+            metadata["deletionGracePeriodSeconds"] = 30
+        pod = {
+            "metadata": metadata,
+            "spec": {"nodeName": on or node},
+            "status": {
+                "conditions": [{"type": "Ready", "status": str(ready)}],
+                "containerStatuses": [{"name": "nvidia-driver-ctr", "state": running}],
+            },
+        }
+        before = self.objects.get(("Pod", uid))
+        if changed := changed_paths(before, pod):
+            self.objects["Pod", uid] = pod
+            self._unnumbered("Pod", uid, changed, manager="kubelet", verb=Verb.PATCH, uid=uid)
+
     def rollout(self, change: Change, *, pool: str = POOL, by: str = MANAGER) -> Revision:
         verb = Verb.UPDATE if ("Rollout", pool) in self.objects else Verb.CREATE
         return self.write("Rollout", pool, change, manager=by, verb=verb)
@@ -273,21 +304,25 @@ class JournalBuilder:
         self, pool: str, uid: str, entry: dict[str, Any] | None, code: int = 200
     ) -> None:
         before = self.objects.get(("Rollout", pool))
-        after = copy.deepcopy(before or {"metadata": {"name": pool, "uid": f"uid-{pool}"}})
-        status: dict[str, Any] = after.setdefault("status", {})
-        in_flight: dict[str, Any] = status.setdefault("inFlight", {})
+        after: dict[str, Any] = copy.deepcopy(
+            before or {"metadata": {"name": pool, "uid": f"uid-{pool}"}}
+        )
+        in_flight = after.setdefault("status", {}).setdefault("inFlight", {})
         in_flight.pop(uid, None)
         if entry is not None:
             in_flight[uid] = entry
         if code < 300:
             self.objects["Rollout", pool] = after
-        self.revisions.append(
-            Revision(
-                revision=0, time=self.time, user=MANAGER, manager=MANAGER, verb=Verb.UPDATE,
-                code=code, kind="Rollout", name=pool,
-                changed=changed_paths(before, after) if code < 300 else {},
-            )
+        changed = changed_paths(before, after) if code < 300 else {}
+        self._unnumbered("Rollout", pool, changed, manager=MANAGER, verb=Verb.UPDATE, code=code)
+
+    def _unnumbered(self, kind: str, name: str, changed: Changes, **fields: Any) -> None:
+        """Add a write without a revision number: the numbers of a story stay as they are."""
+        blank = Revision(
+            revision=0, time=self.time, user=fields["manager"], verb=fields["verb"], code=200,
+            kind=kind, name=name, changed=changed,
         )  # fmt: skip
+        self.revisions.append(msgspec.structs.replace(blank, **fields))
 
     # Writes by Sluice, each with the whole record.
 
@@ -474,9 +509,10 @@ class JournalBuilder:
         self.fail(name)
 
     def churn(self, times: int, *, by: str = MANAGER) -> None:
-        """Write a field of Sluice a number of times."""
+        """Write a field of Sluice a number of times, slowly."""
         verb = Verb.APPLY if by == MANAGER else Verb.PATCH
         for number in range(times):
+            self.advance(2)
             change = labelled("sluice.dev/churn", str(number))
             self.write("Node", "n1", change, manager=by, verb=verb)
 
@@ -499,8 +535,9 @@ class JournalBuilder:
         return NodeLease(node_uid=self.uid(name), owner=owner, token=token, since=self.time)
 
     def evidence(self, name: str, **overrides: Any) -> Evidence:
-        """Return correct evidence, except for the overrides."""
-        record = self.records[name]
+        """Return correct evidence, except for the overrides; its driver pod began 30 s ago."""
+        record, uid = self.records[name], f"pod-{name}-new"
+        self.driver_pod(name, uid=uid)
         correct: dict[str, Any] = {
             "epoch": record.epoch,
             "token": record.token,
@@ -510,7 +547,7 @@ class JournalBuilder:
             "node_uid": self.uid(name),
             "boot_id": self.boot(name),
             "kernel": "6.8.0",
-            "driver_pod_uid": f"pod-{name}-new",
+            "driver_pod_uid": uid,
             "driver_started": self.time - 30,
             "at": self.time,
         }
@@ -662,6 +699,10 @@ class JournalBuilder:
             "lost_journals": tuple(self.lost_journals),
         }
         return AuditJournal(pools=(facts,) if pools is None else pools, **{**sources, **overrides})
+
+
+def _timestamp(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).isoformat()
 
 
 def _value(word: str, values: dict[str, object]) -> Any:

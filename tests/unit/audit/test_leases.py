@@ -155,7 +155,7 @@ def test_a_token_is_known_until_lease_and_record_are_gone(losses: str, problems:
 
 
 LATER_OP = "driver of n1 started swap 1.2 after it had seen the later op 1.3"
-OLDER_EPOCH = "driver of n1 started swap 1.2 under epoch 2, after it had seen epoch 3"
+OLDER_EPOCH = "driver of n1 started swap 1.2 under epoch 2, when driver already had epoch 3"
 TWO_TOKENS = "lease token=1; release; lease token=2; started driver validate;"
 
 
@@ -167,11 +167,15 @@ TWO_TOKENS = "lease token=1; release; lease token=2; started driver validate;"
         [OLDER_EPOCH],
     ),
     an_older_op=("started op=3; started op=2", [LATER_OP]),
+    an_older_epoch_than_that_of_another_component=(
+        "started validator validate epoch=3; advance 1; started epoch=2",
+        ["driver of n1 started swap 1.1 under epoch 2, when validator already had epoch 3"],
+    ),
     a_resumed_op=("started op=2 epoch=2; started op=2 epoch=2", []),
     a_refused_op=("started op=2 epoch=2; entry refused epoch=1; started op=2 epoch=2", []),
     a_refused_op_of_a_later_order=("entry refused op=9 epoch=9 token=9; started", []),
     another_boot_and_another_component=(
-        "started op=5 epoch=5; started validator validate epoch=4; reboot;started op=6 epoch=4",
+        "started op=5 epoch=5; started validator validate epoch=5; reboot; started op=6 epoch=4",
         [],
     ),
     idle_without_a_lease=(

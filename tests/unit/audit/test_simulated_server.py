@@ -21,11 +21,13 @@ from libs.contracts.node import (
     NodeRecord,
     Operation,
 )
+from libs.contracts.paths import DRIVER_CONTAINER
 from libs.contracts.reports import Evidence, Outcome, Result
 from libs.contracts.rollout import InFlight
 from libs.kube.client import Kube, Preconditions
 from libs.kube.errors import AlreadyExists, Conflict
 from libs.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS
+from libs.kube.views import format_time
 from libs.policy.crds import crd_manifests
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.simulation import Sim, run
@@ -117,8 +119,26 @@ class AuditedCluster:
             target=TARGET, label=LABEL, state="pod-deletion-required", seen=seen,
         )  # fmt: skip
 
+    async def start_driver_pod(self, node: str) -> str:
+        """Start a ready driver pod and return its uid."""
+        spec = {"nodeName": node, "containers": [{"name": DRIVER_CONTAINER, "image": "driver"}]}
+        metadata = {"name": f"driver-{node}", "labels": {DRIVER_LABEL: LABEL}}
+        manifest = {"metadata": metadata, "spec": spec}
+        pod = await self.kubelet.create(PODS, manifest, namespace="default")
+        state = {"running": {"startedAt": format_time(self.sim.clock.now())}}
+        status = {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{"name": DRIVER_CONTAINER, "state": state}],
+        }
+        await self.kubelet.merge(
+            PODS, f"driver-{node}", {"status": status}, namespace="default",
+            resource_version=pod.metadata.resource_version, subresource="status",
+        )  # fmt: skip
+        return pod.metadata.uid
+
     async def finish(self, name: str) -> None:
         await self.apply(name, cordon=True, lease=1, state="pod-restart-required", started=True)
+        pod_uid, started = await self.start_driver_pod(name), self.sim.clock.now()
         await self.sim.clock.sleep(60)
         uid = self.records[name].node_uid
         for phase in (EntryPhase.STARTED, EntryPhase.FINISHED):
@@ -132,7 +152,7 @@ class AuditedCluster:
             )  # fmt: skip
         evidence = Evidence(
             epoch=1, token=1, op=1, passed=True, label=LABEL, node_uid=uid, boot_id="boot",
-            kernel="6.8.0", driver_pod_uid="pod", at=self.sim.clock.now(),
+            kernel="6.8.0", driver_pod_uid=pod_uid, driver_started=started, at=self.sim.clock.now(),
         )  # fmt: skip
         await self.apply(
             name, cordon=False, state="upgrade-done", operation=None, started=False,

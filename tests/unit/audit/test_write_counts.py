@@ -34,7 +34,7 @@ def i10_messages(builder: JournalBuilder, *, faults: bool = False) -> list[str]:
     a_release_is_not_the_mark_of_the_next_attempt=("lease; release; lease; churn 7", []),
     eight_writes_without_a_lease_are_allowed=("churn 8", []),
     writes_without_a_lease_are_counted=("churn 9", [f"{TOO_MANY} 0"]),
-    a_write_without_changes_does_not_count=("rewrite state=x;" * 30, []),
+    a_write_without_changes_does_not_count=("rewrite state=x; advance 2;" * 30, []),
     writes_of_others_do_not_count=("lease; churn 100 by=argo", []),
     six_writes_of_our_other_services_are_allowed=(f"lease; churn 6 {SERVICE}", []),
     writes_of_our_other_services_are_counted=(
@@ -91,6 +91,77 @@ def test_each_pod_is_evicted_at_most_once(
             )
         )  # fmt: skip
     assert i10_messages(builder) == ["pod gpu/p1 was evicted more than once"] * problems
+
+
+@cases(
+    "deletions problems",
+    the_same_pod_twice=([("p1", 200, MANAGER), ("p1", 200, MANAGER)], 1),
+    two_pods=([("p1", 200, MANAGER), ("p2", 200, MANAGER)], 0),
+    a_pod_that_is_gone=([("p1", 200, MANAGER), ("p1", 404, MANAGER)], 0),
+    by_another=([("p1", 200, MANAGER), ("p1", 200, "kubectl")], 0),
+)
+def test_a_pod_is_deleted_once(deletions: list[tuple[str, int, str]], problems: int) -> None:
+    builder = JournalBuilder("n1")
+    for name, code, manager in deletions:
+        builder.write("Pod", name, lambda _: None, manager=manager, verb=Verb.DELETE, code=code)
+        builder.edit_last(uid=f"uid-{name}", namespace="gpu")
+    assert i10_messages(builder) == ["pod gpu/p1 was deleted more than once"] * problems
+
+
+def repeated(
+    builder: JournalBuilder, times: int, *, every: float = 0.02, **options: Any
+) -> JournalBuilder:
+    """Repeat a request that changes nothing."""
+    request: dict[str, Any] = {
+        "kind": "Pod", "name": "driver", "namespace": "gpu", "manager": MANAGER,
+        "verb": Verb.DELETE, "code": 404, **options,
+    }  # fmt: skip
+    for _ in range(times):
+        builder.advance(every)
+        builder.write(change=lambda _: None, **request)
+    return builder
+
+
+LOOP = "more than 10 times in 10 s"
+
+
+@cases(
+    "times options texts",
+    a_deletion=(1000, {}, [f"{MANAGER} sent delete of Pod gpu/driver {LOOP}"]),
+    eleven=(11, {}, [f"{MANAGER} sent delete of Pod gpu/driver {LOOP}"]),
+    ten=(10, {}, []),
+    one_a_second=(100, {"every": 1.0}, []),
+    a_refused_eviction=(
+        11,
+        {"verb": Verb.EVICT, "code": 429},
+        [f"{MANAGER} sent evict of Pod gpu/driver {LOOP}"],
+    ),
+    a_refused_rollout=(
+        11,
+        {"kind": "Rollout", "name": "p", "namespace": "", "verb": Verb.UPDATE, "code": 409},
+        [f"{MANAGER} sent update of Rollout p {LOOP}"],
+    ),
+    a_daemon_set=(
+        11,
+        {"kind": "DaemonSet", "manager": "sluice-driver", "verb": Verb.APPLY, "code": 500},
+        [f"sluice-driver sent apply of DaemonSet gpu/driver {LOOP}"],
+    ),
+    a_lease=(100, {"kind": "Lease", "verb": Verb.UPDATE}, []),
+    another_manager=(100, {"manager": "kubectl"}, []),
+)
+def test_no_write_is_repeated_as_fast_as_it_is_answered(
+    times: int, options: dict[str, Any], texts: list[str]
+) -> None:
+    builder = repeated(JournalBuilder("n1"), times, **options)
+    assert i10_messages(builder) == texts
+    assert i10_messages(builder, faults=True) == texts
+
+
+def test_changes_of_the_status_of_a_rollout_are_no_repeats() -> None:
+    builder = JournalBuilder("n1")
+    for nodes in range(100):
+        builder.base(nodes)
+    assert i10_messages(builder) == []
 
 
 def record_event(builder: JournalBuilder, about: str = "n1", **options: Any) -> None:

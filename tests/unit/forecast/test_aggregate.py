@@ -1,5 +1,6 @@
 """Summaries of plays, from invented results."""
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -7,7 +8,13 @@ import pytest
 from libs.contracts.node import WaitCode
 from libs.forecast import aggregate
 from libs.forecast.play_result import CapacityLoss, NodeResult, PlayResult, ProofDelay, ProofResult
-from libs.forecast.rollout_plan import Percentiles, ProofForecast, percentiles_of, upper_median
+from libs.forecast.rollout_plan import (
+    Percentiles,
+    ProofForecast,
+    percentiles_of,
+    predicted_percentiles,
+    upper_median,
+)
 from libs.rollout.decision import Wait
 
 
@@ -141,12 +148,14 @@ def test_the_proof_of_several_plays() -> None:
         ((1.0, None), 2, Percentiles(1.0, None)),
         ((1.0,), 2, Percentiles(1.0, None)),
         ((1.0,), 3, Percentiles(None, None)),
-        (tuple(map(float, range(1, 21))), 20, Percentiles(10.0, 19.0)),
-        ((*map(float, range(1, 20)), None), 20, Percentiles(10.0, 19.0)),
-        ((*map(float, range(1, 19)), None, None), 20, Percentiles(10.0, None)),
+        (tuple(map(float, range(1, 20))), 19, Percentiles(10.0, 19.0)),
+        (tuple(map(float, range(1, 21))), 20, Percentiles(10.0, 20.0)),
+        ((*map(float, range(1, 20)), None), 20, Percentiles(10.0, None)),
+        (tuple(map(float, range(1, 100))), 99, Percentiles(50.0, 95.0)),
+        ((*map(float, range(1, 96)), *[None] * 4), 99, Percentiles(50.0, 95.0)),
     ],
 )
-def test_percentiles_count_half_of_the_plays_and_nineteen_of_twenty(
+def test_percentiles_count_half_of_the_plays_and_95_percent_of_further_ones(
     times: tuple[float | None, ...], plays: int, expected: Percentiles
 ) -> None:
     assert percentiles_of(times, plays) == expected
@@ -177,3 +186,22 @@ def test_the_upper_median() -> None:
     assert upper_median(()) == 0.0
     assert upper_median((3.0, 1.0, 2.0)) == 2.0
     assert upper_median((3.0, 1.0)) == 3.0
+
+
+NUMBERS = Random(7)
+
+
+@pytest.mark.parametrize("plays", [2, 5, 19, 39, 99])
+def test_the_95_percent_figure_covers_19_of_20_further_plays(plays: int) -> None:
+    rounds = 4_000
+    covered = 0
+    for _ in range(rounds):
+        *seen, further = (NUMBERS.gauss(100.0, 10.0) for _ in range(plays + 1))
+        limit = predicted_percentiles(seen, plays).p95
+        covered += limit is not None and further <= limit
+    assert covered / rounds == pytest.approx(0.95, abs=0.015)
+
+
+def test_an_unknown_end_in_few_plays_is_not_predicted() -> None:
+    assert predicted_percentiles((1.0, 2.0, None), 3) == Percentiles(2.0, None)
+    assert predicted_percentiles((1.0,), 1) == Percentiles(1.0, 1.0)

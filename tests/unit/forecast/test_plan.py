@@ -66,7 +66,7 @@ def test_p50_is_before_p95_in_several_plays() -> None:
     assert planned.makespan.p50 is not None
     assert planned.makespan.p95 is not None
     assert planned.makespan.p50 < planned.makespan.p95
-    remark_with(planned, "9 plays", "the 95 % figure is the worst")
+    remark_with(planned, "9 plays", "the 95 % figure of a node is the worst")
 
 
 def every_third(*overrides: WorldOverride) -> WorldOf:
@@ -124,7 +124,7 @@ def test_nodes_in_place_are_not_in_the_plan() -> None:
 
 
 def test_the_number_of_plays_depends_on_the_size() -> None:
-    assert forecast_for(pool_with_limits(), idle_nodes(1), plays=None).plays == 20
+    assert forecast_for(pool_with_limits(), idle_nodes(1), plays=None).plays == 99
     with pytest.raises(ValueError, match="cannot forecast with 0 plays"):
         forecast_for(pool_with_limits(), idle_nodes(1), plays=0)
 
@@ -260,6 +260,19 @@ def test_a_driver_that_never_loads_is_halted_and_the_other_nodes_do_not_start() 
     assert planned.makespan == Percentiles(None, None)
     remark_with(planned, "In 1 of 1 plays the driver is halted")
     remark_with(planned, "2 nodes will not start (halted)")
+
+
+def test_times_are_those_of_the_plays_in_which_the_driver_is_not_halted() -> None:
+    never_loads = every_third(WorldOverride(load=ProcessEnd(1.0, 1)))
+    pool = pool_with_limits(parallel=1, threshold="1")
+    planned = forecast_for(pool, idle_nodes(3), never_loads, plays=3)
+    assert planned.halted_plays == 1
+    assert planned.makespan.p95 == pytest.approx(3 * IDLE_LIFE, rel=0.05)
+    assert all(node.end.p95 is not None for node in planned.nodes)
+    remark_with(planned, "In 1 of 3 plays the driver is halted", "those of the other plays")
+    mostly = forecast_for(pool, idle_nodes(3), never_loads, plays=2, seed=1)
+    assert mostly.halted_plays == 1
+    assert mostly.makespan == Percentiles(mostly.makespan.p50, None)
 
 
 def test_no_node_starts_while_a_foreign_operator_leads() -> None:

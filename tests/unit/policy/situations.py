@@ -11,7 +11,8 @@ import yaml
 from libs.policy.kinds.common import EnvVar
 from libs.policy.manifests import parse_manifest
 from libs.policy.owners import NodeLabels
-from libs.policy.pools import Pools, assemble_pools
+from libs.policy.pool import Pools
+from libs.policy.pools import assemble_pools
 from libs.policy.render.operands import render_operands
 from libs.policy.render.rendered import AgentImages, RenderResult, RenderSettings
 from libs.policy.variants import NodeVariants, assign_variants

@@ -13,7 +13,8 @@ from libs.policy.kinds.common import EnvVar, Image, Toleration
 from libs.policy.kinds.strategy import OnJobTimeout, StrategySpec
 from libs.policy.manifests import ParsedPolicy, parse_manifest
 from libs.policy.owners import NodeLabels
-from libs.policy.pools import Pools, assemble_pools, pool_key
+from libs.policy.pool import Pools, pool_key
+from libs.policy.pools import assemble_pools
 from libs.policy.wanted import InstallMethod, Operands, PodOverrides
 from tests.unit.policy.fields import minimal_object, put
 
@@ -466,3 +467,87 @@ def test_ownership_does_not_depend_on_the_order_of_objects(
             expected = owner if owner in live else None
         key = pool_key("NVIDIADriver", expected) if expected else None
         assert pools.owners.get(each.name) == key
+
+
+# Node affinity, and drivers that came with the machine.
+
+PRE_INSTALLED = {"nvidia.com/gpu.deploy.driver": "pre-installed"}
+
+
+def affinity(operator: str, *zones: str) -> dict[str, Any]:
+    expression = {"key": "zone", "operator": operator, "values": list(zones)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+
+
+def test_required_affinity_selects_among_the_nodes_of_the_selector() -> None:
+    policies = [
+        CRD_MODE,
+        driver("x", nodeSelector={"pool": "p"}, nodeAffinity=affinity("In", "a")),
+        driver("y", 2, nodeSelector={"pool": "p"}, nodeAffinity=affinity("NotIn", "a", "b")),
+        driver("rest", 3, default=True, nodeAffinity=affinity("NotIn", "b")),
+    ]
+    nodes = [
+        node("in-a", pool="p", zone="a"),
+        node("in-b", pool="p", zone="b"),
+        node("in-c", pool="p", zone="c"),
+        node("other", zone="a"),
+    ]
+    pools = assemble_pools(policies, nodes)
+    assert nodes_of(pools) == {
+        "nvidiadriver-rest": ("other",),
+        "nvidiadriver-x": ("in-a",),
+        "nvidiadriver-y": ("in-c",),
+    }
+    assert pools.unowned == ("in-b",)
+    assert all(verdict.errors == () for verdict in pools.verdicts)
+
+
+def test_while_an_affinity_is_refused_all_nodes_keep_their_owners() -> None:
+    policies = [CRD_MODE, driver("x", nodeAffinity={"required": {}}), driver("y", 2, default=True)]
+    pools = assemble_pools(policies, [owned("a", "x"), owned("b", "y"), node("c")])
+    assert nodes_of(pools) == {"nvidiadriver-x": ("a",), "nvidiadriver-y": ("b",)}
+    assert "spec.nodeAffinity (an object) cannot be used" in problems(pools, "x")
+
+
+@pytest.mark.parametrize("key", ["sluice.dev/driver", "nvidia.com/gpu-driver-upgrade-state", OWNER])
+def test_labels_that_follow_from_the_driver_cannot_select_it(key: str) -> None:
+    expression = {"key": key, "operator": "Exists"}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    for selecting in (
+        driver("x", nodeSelector={key: "a"}),
+        driver("x", nodeAffinity={"requiredDuringSchedulingIgnoredDuringExecution": required}),
+    ):
+        pools = assemble_pools([CRD_MODE, selecting], [owned("a", "x"), node("b")])
+        assert nodes_of(pools) == {"nvidiadriver-x": ("a",)}
+        assert "reserved label" in problems(pools, "x")
+
+
+@pytest.mark.parametrize(
+    ("policies", "key"),
+    [
+        ([parsed("ClusterPolicy", "cp", driver=IMAGE)], "clusterpolicy-cp"),
+        ([CRD_MODE, driver("x", default=True)], "nvidiadriver-x"),
+        ([parsed("GPUClusterPolicy", "g", driver__version="1")], "gpuclusterpolicy-g"),
+    ],
+)
+def test_nodes_with_a_driver_of_their_own_are_a_pool_that_installs_nothing(
+    policies: list[ParsedPolicy], key: str
+) -> None:
+    policies = [*policies, strategy("s", key, retries=3)]
+    pools = assemble_pools(policies, [node("a"), node("b", **PRE_INSTALLED)])
+    assert nodes_of(pools) == {key: ("a",), f"preinstalled-{key}": ("b",)}
+    own = pools.pools[-1] if pools.pools[0].key == key else pools.pools[0]
+    other = pools.pools[0] if pools.pools[0].key == key else pools.pools[-1]
+    assert own.driver.method is InstallMethod.PRE_INSTALLED
+    assert other.driver.method is not InstallMethod.PRE_INSTALLED
+    assert (own.kind, own.name, own.uid) == (other.kind, other.name, other.uid)
+    assert own.strategy.retries == other.strategy.retries == 3
+    alone = assemble_pools(policies, [node("a")])
+    assert [pool.key for pool in alone.pools] == [key]
+
+
+def test_without_a_driver_to_install_every_node_is_in_one_pool() -> None:
+    policy = parsed("ClusterPolicy", "cp", driver__enabled=False)
+    pools = assemble_pools([policy], [node("a"), node("b", **PRE_INSTALLED)])
+    assert nodes_of(pools) == {"clusterpolicy-cp": ("a", "b")}

@@ -240,3 +240,45 @@ def test_trouble_of_a_driver_pod() -> None:
     assert (found.started, found.ready, found.trouble) == (None, False, "ImagePullBackOff: no")
     creating = {"name": "x", "state": {"waiting": {"reason": "ContainerCreating"}}}
     assert driver_pod(pod(status={"containerStatuses": [creating]})).trouble == ""
+
+
+JOB = {**REPLICA_SET, "kind": "Job", "name": "train"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "gang"),
+    [
+        ({}, ""),
+        ({"ownerReferences": [JOB]}, ""),
+        (
+            {
+                "ownerReferences": [JOB],
+                "labels": {"batch.kubernetes.io/job-completion-index": "3"},
+            },
+            "ml/train",
+        ),
+        (
+            {
+                "ownerReferences": [JOB],
+                "labels": {
+                    "batch.kubernetes.io/job-completion-index": "3",
+                    "jobset.sigs.k8s.io/jobset-name": "ring",
+                },
+            },
+            "ml/ring",
+        ),
+        ({"labels": {"training.kubeflow.org/job-name": "torch"}}, "ml/torch"),
+    ],
+)
+def test_pods_that_compute_together_are_a_gang(metadata: dict[str, Any], gang: str) -> None:
+    assert workload_pod(pod(metadata=metadata), None, namespace=NAMESPACE).gang == gang
+
+
+def test_the_start_of_a_pod() -> None:
+    created = {"creationTimestamp": "2027-01-15T07:59:00Z"}
+    started = {"phase": "Running", "startTime": "2027-01-15T08:00:00Z"}
+    running = workload_pod(pod(metadata=created, status=started), None, namespace=NAMESPACE)
+    assert running.started == 1_800_000_000.0
+    pending = workload_pod(pod(metadata=created, status={}), None, namespace=NAMESPACE)
+    assert pending.started == 1_799_999_940.0
+    assert workload_pod(pod(), None, namespace=NAMESPACE).started is None

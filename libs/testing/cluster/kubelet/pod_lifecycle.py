@@ -188,7 +188,7 @@ class PodLifecycle:
             boot_id=host.boot_id,
             pod=self.pod,
             container=container.name,
-            container_id=f"containerd://{host.ids.new()}",
+            container_id=f"containerd://{host.ids.new():0<64}",
             attempt=attempt,
         )
         container.process = host.processes(self.pod, container.name)

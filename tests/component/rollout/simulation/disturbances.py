@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from libs.contracts.node import UpgradeState
 from libs.contracts.rollout import Brake
+from libs.forecast.stage.objects import StageMachine
+from libs.forecast.stage.state import StageState
 from libs.testing.stage import SimulatedState, StageFaults, StageNodeSpec, Tenant, UserActions
 from libs.testing.stage.faults import elect
 from tests.component.rollout.simulation import policies
@@ -23,7 +25,7 @@ class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Seconds since the start of the scenario."""
     what: str
-    """A key of `NODE_DISTURBANCES` or `POOL_DISTURBANCES`."""
+    """A key of `NODE_DISTURBANCES`, `POOL_DISTURBANCES` or `UNSEEN_ENDS`."""
     node: str = ""
     pool: str = ""
     value: str = ""
@@ -60,8 +62,7 @@ Perform = Callable[[DisturbanceContext, Disturbance], None]
 
 def perform(context: DisturbanceContext, act: Disturbance) -> None:
     if not act.node or act.node in context.state.machines:
-        _, action = (NODE_DISTURBANCES | POOL_DISTURBANCES)[act.what]
-        action(context, act)
+        _ACTIONS[act.what](context, act)
 
 
 def random_disturbance(
@@ -173,6 +174,26 @@ def _join_node(context: DisturbanceContext, act: Disturbance) -> None:
 
 def _elect_leader(context: DisturbanceContext, _: Disturbance) -> None:
     elect(context.state)
+
+
+def _end_driver_unseen(context: DisturbanceContext, act: Disturbance) -> None:
+    """End the driver right after its next passed validation, while the leader is stopped."""
+    began_at, handlers = context.state.now, context.state.machine_handlers
+
+    def on_machine_changed(state: StageState, machine: StageMachine) -> None:
+        evidence = machine.agents["validator"].published_reports.evidence
+        passed = evidence is not None and evidence.passed and evidence.at >= began_at
+        if machine.name != act.node or not passed:
+            return
+        context.state.machine_handlers = handlers
+        context.state.paused_until = state.now + act.seconds
+        state.log(f"the leader is stopped for {act.seconds} s")
+        if act.value == "crash":
+            context.users.crash_driver(act.node)
+        else:
+            context.users.delete_driver_pod(act.node, force=act.value == "force")
+
+    context.state.machine_handlers = (*handlers, on_machine_changed)
 
 
 # The order and the weights of both tables decide what a seed draws.
@@ -301,6 +322,20 @@ POOL_DISTURBANCES: dict[str, tuple[float, Perform]] = {
     ),
 }
 
+UNSEEN_ENDS: dict[str, Perform] = {"end_driver_unseen": _end_driver_unseen}
+"""Drawn beside the tables above, so that their seeds stay as they are."""
+
+
+def random_unseen_end(random: Random, nodes: Sequence[str], at: float) -> Disturbance:
+    return Disturbance(
+        at=at,
+        what="end_driver_unseen",
+        node=random.choice(nodes),
+        value=random.choice(("crash", "delete", "force")),
+        seconds=random.choice((6.0, 8.0, 20.0)),
+    )
+
+
 _COMPONENTS = ("driver", "driver", "driver", "validator", "plugin", "discovery", "telemetry")
 VALUES: dict[str, tuple[str, ...]] = {
     "set_state": (
@@ -330,3 +365,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     "mute_source": ("nodes", "pods", "rollouts", "policies", "daemonsets"),
 }
 """The values that a disturbance draws from."""
+
+_ACTIONS: dict[str, Perform] = {
+    **{what: action for what, (_, action) in (NODE_DISTURBANCES | POOL_DISTURBANCES).items()},
+    **UNSEEN_ENDS,
+}

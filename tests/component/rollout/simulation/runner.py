@@ -197,7 +197,7 @@ class _Run:
         """Return when a decision is due or the stage changes next; None: never."""
         state = self.stage.state
         if state.dirty or state.dirty_pools:
-            return self.stage.now + self.scenario.decision_delay
+            return max(self.stage.now + self.scenario.decision_delay, state.paused_until)
         times = [time for time in (self.stage.next_at, self.last.wake_at) if time is not None]
         return max(min(times), self.stage.now) if times else None
 
@@ -206,6 +206,8 @@ class _Run:
         woken = self.last.wake_at is not None and self.last.wake_at <= stage.now
         checks.check_machines(stage)
         if not (stage.state.dirty or stage.state.dirty_pools or woken):
+            return
+        if stage.now < stage.state.paused_until:
             return
         update = stage.pop_view_update()
         self.decisions += 1

@@ -11,7 +11,11 @@ from libs.contracts.reports import Finding
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.pool import PoolView
 from libs.testing.stage import StageNodeSpec, Tenant
-from tests.component.rollout.simulation.disturbances import Disturbance, random_disturbance
+from tests.component.rollout.simulation.disturbances import (
+    Disturbance,
+    random_disturbance,
+    random_unseen_end,
+)
 from tests.component.rollout.simulation.effect_faults import EffectFaultRates, NumberedFault
 from tests.component.rollout.simulation.policies import (
     TARGETS,
@@ -67,7 +71,9 @@ def scenario(seed: int) -> Scenario:
         seed=seed,
         pools=tuple(proven_before(pool, nodes) for pool in pools),
         nodes=nodes,
-        disturbances=() if calm else _random_disturbances(random, pools, nodes),
+        disturbances=()
+        if calm
+        else _with_unseen_ends(seed, nodes, _random_disturbances(random, pools, nodes)),
         fault_rates=EffectFaultRates() if calm else _random_fault_rates(random),
         decision_delay=random.choice((0.05, 0.1, 1.0)),
         deposed_seconds=0.0 if calm else random.choice((0.0, 5.0, 30.0)),
@@ -143,3 +149,15 @@ def _random_disturbances(
         at = random.uniform(0.0, DISTURBED_SECONDS) ** random.choice((0.6, 0.75, 1.0))
         drawn.append(random_disturbance(random, names, keys, round(at, 2)))
     return tuple(sorted(drawn, key=lambda disturbance: disturbance.at))
+
+
+def _with_unseen_ends(
+    seed: int, nodes: tuple[StageNodeSpec, ...], drawn: tuple[Disturbance, ...]
+) -> tuple[Disturbance, ...]:
+    """Add, in some seeds, drivers that end between their validation and the next decision."""
+    random = Random(f"{seed}/unseen")
+    if random.random() >= 0.2:
+        return drawn
+    names, at = [node.name for node in nodes], random.choice((0.0, 60.0, 400.0))
+    added = [random_unseen_end(random, names, at) for _ in range(random.choice((1, 1, 2)))]
+    return tuple(sorted((*drawn, *added), key=lambda disturbance: disturbance.at))

@@ -1,13 +1,18 @@
 """Without a running operation, the gate opens only for the proven driver."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from libs.contracts.commands import CommandBody, Idle, Proven, Quiesce
+from libs.contracts.commands import Command, CommandBody, Idle, Order, Proven, Quiesce, Swap
 from libs.contracts.facts import Facts
 from libs.host import gate
 from libs.host.gate import GateAnswer
+from services.driver.node.gate_keeper import GateKeeper
+from tests.unit.agent_world import NODE, UID
 from tests.unit.driver.node.world import World, in_world
-from tests.unit.fake_machine import KERNEL
+from tests.unit.fake_machine import BOOT, KERNEL
 
 OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
 PROVEN = Idle(proven=Proven(label="d-1", kernel=KERNEL))
@@ -122,3 +127,45 @@ async def test_a_request_older_than_that_of_the_admitted_pod_is_ignored(world: W
         await world.clock.sleep(60)
         assert [each.pod_uid for each in gate.list_answers(world.machine.tree)] == [NEW]
         assert shut_reason(world) == ""
+
+
+class Commands:
+    """The receiver of commands, as far as the gate needs it."""
+
+    def __init__(self, body: CommandBody) -> None:
+        self.slot_lock = asyncio.Lock()
+        self.last_error = ""
+        self.current: Command | None = None
+        self.put(body)
+
+    def put(self, body: CommandBody) -> None:
+        self.current = Command.of(
+            body,
+            node=NODE,
+            node_uid=UID,
+            boot_id=BOOT,
+            epoch=1,
+            order=Order(1, 1),
+            deadline=2e9,
+        )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [PROVEN, Idle(), Quiesce(), Idle(proven=Proven(label="d-2", kernel=KERNEL)), Swap(label="d-1")],
+    ids=["the same", "no proof", "quiesce", "another proof", "swap"],
+)
+@in_world
+async def test_a_command_that_arrives_while_the_gate_is_checked_counts(
+    world: World, body: CommandBody
+) -> None:
+    commands: Any = Commands(PROVEN)
+    keeper = GateKeeper(machine=world.machine.machine, commands=commands, clock=world.clock)
+    world.machine.add_gate_request(NEW, "d-1", at=1.0)
+    async with commands.slot_lock:  # as while a command begins
+        check = asyncio.create_task(keeper.check())
+        await world.clock.sleep(1)
+        assert keeper.shut_reason == ""
+        commands.put(body)
+    await check
+    assert world.machine.is_gate_open_to(NEW, "d-1") is (body is PROVEN)

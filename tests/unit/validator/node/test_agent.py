@@ -1,5 +1,6 @@
 """The validator agent: evidence names exactly what was proven; failures are explained."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,15 @@ import pytest
 from libs.contracts.commands import Idle, Order, Validate
 from libs.contracts.events import CommandEvent, EvidenceEvent
 from libs.contracts.identities import Writer
-from libs.contracts.reports import Evidence, Outcome, Result
+from libs.contracts.reports import Evidence, Outcome, Progress, Result
 from libs.host import driver_files
 from libs.testing.simulation import Sim
 from services.validator.node import agent
-from services.validator.node.agent import ValidatorSettings
+from services.validator.node.agent import RETRY_INTERVAL, TRIES, ValidatorSettings
 from tests.support import played_by
 from tests.unit import agent_world
 from tests.unit.agent_world import NODE, UID, AgentWorld
-from tests.unit.fake_machine import BOOT, KERNEL, VERSION, gpu
+from tests.unit.fake_machine import BOOT, CONTAINER, KERNEL, VERSION, gpu
 from tests.unit.host.builders import put
 
 POD = "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
@@ -45,12 +46,15 @@ class World(AgentWorld):
         self.machine.load_driver(VERSION)
         put(root, driver_files.STATE, "i-2")
         put(root, "/proc/stat", f"cpu 1 2 3\nbtime {BOOTED}\n")
-        self.machine.add_process(100, POD, comm="nvidia-driver")
-        fields = " ".join(["S", *["0"] * 18, "50025", *["0"] * 10])
-        put(root, "/proc/100/stat", f"100 (nvidia (driver) x) {fields}")
+        self.start_driver_container()
         for number in (0, 1):
             for name, text in PCI_DEVICE.items():
                 put(root, f"/sys/bus/pci/devices/0000:0{number}:00.0/{name}", text)
+
+    def start_driver_container(self) -> None:
+        self.machine.add_process(100, POD, comm="nvidia-driver")
+        fields = " ".join(["S", *["0"] * 18, "50025", *["0"] * 10])
+        put(self.machine.root, "/proc/100/stat", f"100 (nvidia (driver) x) {fields}")
 
     async def run_agent(self, **ports: Any) -> None:
         await agent.run(ValidatorSettings(node=NODE, node_uid=UID), **ports)
@@ -102,6 +106,29 @@ def remove(path: str) -> Change:
     return lambda world: world.machine.tree.remove(path)
 
 
+def make_unreadable(path: str) -> Change:
+    def change(world: World) -> None:
+        world.machine.tree.remove(path)
+        os.mkfifo(world.machine.root / path[1:])
+
+    return change
+
+
+def load_at(seconds: float) -> Change:
+    return lambda world: os.utime(
+        world.machine.root / "sys/module/nvidia", (seconds, seconds), follow_symlinks=False
+    )
+
+
+def no_change(_world: World) -> None:
+    pass
+
+
+def named(container_id: str, *, started: float) -> Validate:
+    """Return a request for this container of the pod."""
+    return msgspec.structs.replace(REQUEST, container_id=container_id, started=started)
+
+
 def load_library(version: str) -> Change:
     return lambda world: world.driver.set_version(version)
 
@@ -141,16 +168,15 @@ def test_without_a_requested_start_that_of_the_process_counts() -> None:
     assert evidence.driver_started == STARTED
 
 
-def test_a_driver_on_the_host_has_no_pod() -> None:
-    evidence, _ = validate(end_container, Validate(label="d-2", started=BOOTED + 9.0))
+def test_a_driver_on_the_host_is_named_by_the_load_of_its_module() -> None:
+    evidence, _ = validate(load_at(BOOTED + 9.25), Validate(label="d-2"))
     assert evidence.passed
-    assert (evidence.driver_pod_uid, evidence.driver_started) == ("", BOOTED + 9.0)
+    assert (evidence.driver_pod_uid, evidence.driver_started) == ("", BOOTED + 9.25)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (end_container, "it has ended"),
         (remove(driver_files.READY), "the driver container is not ready"),
         (unload, "module nvidia is not loaded"),
         (load_library(""), "NVML does not answer (no NVIDIA driver is loaded)"),
@@ -170,10 +196,56 @@ def test_each_failure_is_explained(change: Change, message: str) -> None:
     assert result.message == evidence.steps[0].message
 
 
-def test_a_restarted_container_is_not_the_requested_run() -> None:
-    evidence, _ = validate(request=msgspec.structs.replace(REQUEST, started=BOOTED + 400.0))
-    assert not evidence.passed
-    assert "restarted" in evidence.steps[0].message
+@pytest.mark.parametrize("off", [-3600.0, -1.5, 0.0, 1.5, 3600.0])
+def test_a_container_is_recognized_by_its_id_whatever_the_clocks_say(off: float) -> None:
+    request = named(CONTAINER, started=STARTED + off)
+    evidence, _ = validate(request=request)
+    assert evidence.passed
+    assert evidence.driver_started == request.started
+
+
+@pytest.mark.parametrize("off", [-1.9, -1.0, 0.0, 1.0, 1.9])
+def test_starts_cut_to_whole_seconds_are_the_same_where_no_id_is_known(off: float) -> None:
+    evidence, _ = validate(request=named("", started=STARTED + off))
+    assert evidence.passed
+
+
+UNDECIDED: list[tuple[Change, Validate, str]] = [
+    (no_change, named("d" * 64, started=STARTED), "another container of the driver pod runs"),
+    (no_change, named("", started=STARTED + 2.0), "another container of the driver pod runs"),
+    (no_change, named("", started=STARTED - 60.0), "another container of the driver pod runs"),
+    (end_container, REQUEST, "it has ended"),
+    (remove("/proc/sys/kernel/osrelease"), REQUEST, "the release of the kernel is missing"),
+    (make_unreadable("/proc/modules"), REQUEST, "the machine cannot be inspected"),
+]
+
+
+@pytest.mark.parametrize(("change", "request_", "message"), UNDECIDED)
+@in_world
+async def test_what_cannot_be_decided_yet_uses_up_no_try(
+    world: World, change: Change, request_: Validate, message: str
+) -> None:
+    change(world)
+    async with world.agent():
+        order = await world.send_command(request_)
+        await world.clock.sleep(2 * TRIES * RETRY_INTERVAL)
+        assert not [each for each in world.reported(Result) if each.order == order]
+        progress = world.reported(Progress)[-1]
+        assert (progress.order, progress.phase) == (order, "driver")
+        assert message in progress.detail
+        await world.send_command(Idle())
+        assert (await world.wait_for_result(order)).outcome is Outcome.SUPERSEDED
+    assert world.reported(Evidence) == []
+
+
+@in_world
+async def test_a_run_that_appears_later_is_validated(world: World) -> None:
+    end_container(world)
+    async with world.agent():
+        order = await world.send_command(REQUEST)
+        await world.clock.sleep(2 * TRIES * RETRY_INTERVAL)
+        world.start_driver_container()
+        assert (await world.wait_for_result(order)).outcome is Outcome.DONE
 
 
 @in_world

@@ -1,0 +1,91 @@
+"""Plans of the scheduler, and the rollouts that follow."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from libs.contracts.queries import PlanAnswer, PlanQuery, QueryError
+from libs.forecast.plan import plan
+from libs.forecast.rollout_plan import RolloutPlan
+from libs.kube.resources import PODS
+from libs.testing.apiserver.faults import Fault, RefuseRequest
+from tests.component.scheduler.world import FAST, NEW, OLD, POOL, World, in_world
+
+NODES = tuple(f"n{number:02}" for number in range(6))
+JOBS = {"podSelector": "kind=job"}
+OWNER = {"apiVersion": "v1", "kind": "Workload", "name": "w", "uid": "w", "controller": True}
+
+
+async def start_job(world: World, node: str) -> None:
+    """Start a pod with GPUs that completes, and that the policy waits for."""
+    container = {"name": "c", "image": "i:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    body: dict[str, Any] = {
+        "metadata": {
+            "name": f"job-{node}",
+            "namespace": "default",
+            "labels": {"kind": "job"},
+            "ownerReferences": [OWNER],
+        },
+        "spec": {"nodeName": node, "restartPolicy": "Never", "containers": [container]},
+    }
+    await world.kube.create(PODS, body, namespace="default")
+
+
+async def settled_fleet(world: World) -> str:
+    """Bring up the fleet; return its target."""
+    _, target = await world.complete_first_rollout(*NODES)
+    await world.apply_policy(OLD, waitForCompletion=JOBS, maxParallelUpgrades=0)
+    await world.sleep(30)
+    return target
+
+
+def paired_plan(world: World) -> RolloutPlan:
+    """Compute the last plan again, in the world of the machines."""
+    request = world.plans[-1]
+    return plan(
+        request.fleet,
+        request.now,
+        pool=POOL,
+        options=request.options,
+        plays=1,
+        world_of=lambda _seed: FAST,
+    )
+
+
+@in_world
+async def test_a_plan_knows_the_jobs_of_nodes_that_are_not_followed(world: World) -> None:
+    target = await settled_fleet(world)
+    for name in NODES:
+        await start_job(world, name)
+    await world.sleep(10)
+    answer = await world.ask(PlanQuery(pool=POOL, driver_version=NEW))
+    assert isinstance(answer, PlanAnswer)
+    assert all(node.pods for node in world.plans[-1].fleet.nodes.values())
+    planned = paired_plan(world)
+    began = world.sim.clock.monotonic()
+    await world.apply_policy(NEW, waitForCompletion=JOBS, maxParallelUpgrades=0)
+    await world.wait_until_done(*NODES, before=target)
+    actual = world.sim.clock.monotonic() - began
+    assert actual > FAST.job_seconds - 10
+    assert planned.makespan.p50 == pytest.approx(actual, rel=0.15)
+
+
+@in_world
+async def test_a_second_plan_is_refused_while_one_is_computed(world: World) -> None:
+    await settled_fleet(world)
+    answers = await asyncio.gather(*(world.ask(PlanQuery(pool=POOL)) for _ in range(3)))
+    refused = [answer for answer in answers if isinstance(answer, QueryError)]
+    assert len(refused) == 2
+    assert {error.code for error in refused} == {"not-ready"}
+    assert "another plan is being computed" in refused[0].message
+    assert isinstance(await world.ask(PlanQuery(pool=POOL)), PlanAnswer)
+
+
+@in_world
+async def test_a_plan_says_if_pods_cannot_be_listed(world: World) -> None:
+    await settled_fleet(world)
+    world.server.faults.add(Fault(effect=RefuseRequest(403), kind="PodDisruptionBudget"))
+    answer = await world.ask(PlanQuery(pool=POOL, driver_version=NEW))
+    assert isinstance(answer, PlanAnswer)
+    assert any("The pods of 6 nodes could not be listed" in each for each in answer.remarks)
