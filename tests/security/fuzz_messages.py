@@ -8,7 +8,7 @@ from libs.bus.permissions import permissions
 from libs.contracts import subjects
 from libs.contracts.identities import COMPONENTS, Identity
 from libs.contracts.senders import event_subjects, report_subjects
-from libs.contracts.subjects import STREAMS
+from libs.contracts.subjects import STATE, STREAMS
 from tests.contracts.goldens import EXAMPLES, path_of
 from tests.security.identities import B_DRIVER, SCHEDULER, beat, notification, slot, state
 
@@ -142,7 +142,8 @@ def _replies(identity: Identity) -> Sequence[bytes]:
         f"{subjects.inbox(identity)}.x.y",
         f"{subjects.inbox(SCHEDULER)}.x.y",
         *(state(B_DRIVER), beat(B_DRIVER), slot(B_DRIVER), notification(slot(B_DRIVER))),
-        *(subjects.kick("x"), "$JS.ACK.STATE.x.1.2.3.4.5", "$JS.API.STREAM.PURGE.STATE", "_R_.x"),
+        *(subjects.kick("x"), f"{subjects.JS_ACK}.STATE.x.1.2.3.4.5", "_R_.x"),
+        subjects.js_api("STREAM", "PURGE", STATE.name),
         *(subjects.direct_get(stream.name, slot(B_DRIVER)) for stream in STREAMS),
     )
     return (*(text.encode() for text in texts), b"\xff\xfe", b"a.\xff.\xfe", b"x" * 3_000)
