@@ -38,7 +38,7 @@ async def run(report: BenchReport) -> None:
         key = new_nkey()
         seeds[identity.node] = key.seed
         users.append(User(identity=identity, public_key=key.public))
-    config = server_config(users) + "max_connections: 20000\n"
+    config = server_config(users)
     async with NatsServer(config=config) as server, AsyncExitStack() as stack:
         reader = await stack.enter_async_context(
             _connect(server.url, scheduler, seeds.pop(""), spread=0.0)

@@ -218,7 +218,7 @@ class QueryResponder:
         if not subjects.is_allowed_reply(reply, self._cluster):
             self.undeliverable += 1
             log.warning(
-                "%s: not answered: %r is not an inbox that may send queries", subject, reply
+                "%s: not answered: %r is not an inbox that may send queries", subject, reply[:80]
             )
             return
         if len(self._tasks) >= self._max_tasks:

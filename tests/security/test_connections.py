@@ -47,11 +47,11 @@ async def test_connections_beyond_the_share_are_cut_and_named(guarded: World) ->
             others = [await guarded.raw_client(each) for each in (B_DRIVER, B_TELEMETRY, CTL)]
             await eventually(lambda: monitor.cut.total() >= MANY - SHARES[NODES])
     assert count_open(others) == len(others)
-    assert set(monitor.cut) <= {str(A_DRIVER), key_of(guarded, A_DRIVER)}
+    assert set(monitor.cut) <= {str(A_DRIVER), guarded.key_of(A_DRIVER).public}
     warned = [each for each in logs if "too many connections" in each["event"]]
     assert len(warned) == 1
     assert warned[0]["identity"] == str(A_DRIVER)
-    assert warned[0]["key"] == key_of(guarded, A_DRIVER)
+    assert warned[0]["key"] == guarded.key_of(A_DRIVER).public
     assert agent.identity == A_DRIVER
 
 
@@ -70,7 +70,7 @@ async def test_only_what_exceeds_the_share_is_cut(guarded: World) -> None:
                 await each.client.close()
         last = await guarded.raw_client(A_DRIVER)
         await eventually(lambda: count_open(clients) == SHARES[NODES] - 1)
-        assert monitor.cut == {key_of(guarded, A_DRIVER): 1}
+        assert monitor.cut == {guarded.key_of(A_DRIVER).public: 1}
     assert last.client.is_connected
 
 
@@ -88,10 +88,6 @@ async def test_nodes_cannot_take_the_connections_of_services() -> None:
             await open_clients(guarded, A_DRIVER, 30)
         service = await guarded.raw_client(SCHEDULER)
         assert service.client.is_connected
-
-
-def key_of(world: World, identity: Identity) -> str:
-    return next(user.public_key for user in world.users if user.identity == identity)
 
 
 async def test_only_the_scheduler_may_list_and_close_connections(guarded: World) -> None:

@@ -28,6 +28,7 @@ from tests.security.identities import (
     status,
 )
 from tests.security.world import World, consumer, one_account, world
+from tests.support import eventually
 
 EVIL = "evil"
 ALL_STATE = subjects.cluster_pattern(subjects.State, "default")
@@ -124,3 +125,20 @@ async def test_forged_replies_would_work_within_one_account(identity: Identity, 
 
         after = await unguarded.kept(but=OWN)
         assert (after, unguarded.deliveries) != (before, [])
+
+
+async def test_an_answer_is_no_request_to_close_a_connection(guarded: World) -> None:
+    """The server's services are imported by wildcards, which accept no answers."""
+    victim, attacker = await guarded.raw_client(B_DRIVER), await guarded.raw_client(A_DRIVER)
+    service = await guarded.raw_client(SCHEDULER)
+    kick = subjects.kick(victim.client._server_info["server_id"])
+    close = b'{"cid": %d}' % victim.client.client_id
+    await attacker.ask(state(A_DRIVER), close)
+
+    await service.send(subjects.direct_get(STATE.name, state(A_DRIVER)), reply=kick)
+    await guarded.settle()
+
+    assert service.violations == []
+    await victim.flush()
+    await service.ask(kick, close)
+    await eventually(lambda: victim.client.is_closed)

@@ -13,6 +13,7 @@ from libs.contracts import subjects
 from libs.contracts.subjects import EVENTS
 from libs.testing.nats import NatsServer
 from libs.testing.simulation import make_env
+from tests.security.fuzz_messages import publication
 from tests.security.identities import (
     A_DRIVER,
     A_TELEMETRY,
@@ -26,17 +27,6 @@ from tests.security.world import World
 from tests.support import eventually
 
 BAD = b"\xff\xfe"
-
-
-def publish(
-    subject: bytes, data: bytes = b"x", *, reply: bytes = b"", headers: bytes = b""
-) -> bytes:
-    """Return the bytes of a publication as they travel."""
-    words = [subject, *([reply] if reply else [])]
-    if headers:
-        sizes = b"%d %d" % (len(headers), len(headers) + len(data))
-        return b"HPUB " + b" ".join([*words, sizes]) + b"\r\n" + headers + data + b"\r\n"
-    return b"PUB " + b" ".join([*words, b"%d" % len(data)]) + b"\r\n" + data + b"\r\n"
 
 
 BAD_HEADERS = {
@@ -73,8 +63,8 @@ async def test_headers_that_are_not_text_are_read(headers: bytes) -> None:
     received: list[bytes] = []
     async with reader_and_writer() as (reader, writer):
         await reader.subscribe("a.*", lambda _subject, data, _reply: received.append(data))
-        await send_raw(writer, publish(b"a.b", headers=headers))
-        await send_raw(writer, publish(b"a.b", b"after"))
+        await send_raw(writer, publication(b"a.b", headers=headers))
+        await send_raw(writer, publication(b"a.b", b"after"))
         await eventually(lambda: b"after" in received)
 
 
@@ -84,7 +74,7 @@ async def test_a_subject_and_a_reply_that_are_not_text_are_read() -> None:
         await reader.subscribe(
             "a.*", lambda subject, _data, reply: received.append((subject, reply))
         )
-        await send_raw(writer, publish(b"a." + BAD, reply=b"r." + BAD))
+        await send_raw(writer, publication(b"a." + BAD, reply=b"r." + BAD))
         await eventually(lambda: received != [])
     assert received == [("a.\\xff\\xfe", "r.\\xff\\xfe")]
 
@@ -103,7 +93,7 @@ async def test_a_stored_subject_that_is_not_text_is_read_past() -> None:
     async with reader_and_writer() as (reader, writer):
         await reader.ensure(EVENTS)
         prefix = f"{subjects.ROOT}.event.default.a.driver".encode()
-        await send_raw(writer, publish(prefix + b"." + BAD))
+        await send_raw(writer, publication(prefix + b"." + BAD))
         await reader.store(EVENTS, event(A_DRIVER), b"after")
         for _ in range(2):
             messages.clear()
@@ -125,6 +115,6 @@ async def test_a_node_cannot_stop_a_service(guarded: World) -> None:
     for identity, subject in ((A_DRIVER, beat(A_DRIVER)), (A_TELEMETRY, batch(A_TELEMETRY))):
         node = await guarded.raw_client(identity)
         for headers in (b"", *BAD_HEADERS.values()):
-            raw = publish(subject.encode(), BAD, reply=BAD, headers=headers)
+            raw = publication(subject.encode(), BAD, reply=BAD, headers=headers)
             await send_raw(node.client, raw)
     await eventually(lambda: len(received) == 2 * (1 + len(BAD_HEADERS)))

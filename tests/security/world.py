@@ -159,6 +159,9 @@ class World:
         self.scheduler: NatsBus
         self._bystander: NatsBus
 
+    def key_of(self, identity: Identity) -> Nkey:
+        return self._keys[identity]
+
     async def raw_client(self, identity: Identity) -> RawClient:
         """Return a plain client with this identity."""
         raw = await RawClient.connect(self.server.url, identity, self._keys[identity])
