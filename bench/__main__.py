@@ -18,6 +18,7 @@ BENCHES = (
     "policy",
     "decide",
     "plan",
+    "prediction",
     "upgrade",
     "starts",
     "scheduler",

@@ -50,7 +50,7 @@ def _measure_search(report: BenchReport, nodes: int) -> None:
 def _timed_plan(
     nodes: int, *, parallel: int, within: float | None = None
 ) -> tuple[RolloutPlan, float]:
-    fleet, now = _fleet(nodes, parallel=parallel)
+    fleet, now = fleet_of(nodes, parallel=parallel)
     by = None if within is None else now.at + within
     started = time.process_time()
     result = plan(fleet, now, pool=_POOL, finish_by=by)
@@ -67,8 +67,8 @@ def _hours(time: Percentiles) -> float:
     return -1.0 if time.p50 is None else time.p50 / HOUR
 
 
-def _fleet(nodes: int, *, parallel: int) -> tuple[Fleet, Instant]:
-    share, out_of = BUSY
+def fleet_of(nodes: int, *, parallel: int, busy: bool = True) -> tuple[Fleet, Instant]:
+    share, out_of = BUSY if busy else (0, 1)
     work = tuple(Tenant(name=f"train-{number}", gpus=4) for number in range(2))
     plans = [
         StageNodeSpec(

@@ -77,19 +77,11 @@ def estimate_upgrade(
 
     None: the node or its upgrade is not an ordinary case.
     """
-    machine, pool = state.machines[node.name], state.pools.get(record.pool)
-    if pool is None or not (_is_ordinary(node, record, pool) and _is_healthy(machine)):
+    pool = state.pools.get(record.pool)
+    case = None if pool is None else _ordinary_case(state, node, record, pool)
+    if pool is None or case is None:
         return None
-    build = pool.builds.get(record.target, {}).get(node.variant)
-    old = machine.drivers.get(machine.admitted)
-    if build is None or build.readiness is not Readiness.SETTLED or build.label != record.label:
-        return None
-    if old is None or len(machine.drivers) > 1 or old.label == build.label or old.deleting:
-        return None
-    if old.phase is not DriverPodPhase.RUNNING or not old.on_machine:
-        return None
-    case = _Case(state, machine, record, build, old)
-    evicted = _evicted_pods(machine, pool.upgrade)
+    evicted = _evicted_pods(case.machine, pool.upgrade)
     emptied = None if evicted is None else _emptied_at(case, evicted)
     if evicted is None or emptied is None:
         return None
@@ -107,7 +99,7 @@ def estimate_upgrade(
         return None
     return UpgradeEstimate(
         record=record,
-        build=build,
+        build=case.build,
         evicted_pods=tuple(pod.uid for pod in evicted),
         label_moves_at=moves,
         unloads=driver.unloads,
@@ -119,6 +111,23 @@ def estimate_upgrade(
 
 
 # Conditions.
+
+
+def _ordinary_case(
+    state: StageState, node: StageNode, record: NodeRecord, pool: StagePool
+) -> _Case | None:
+    machine = state.machines[node.name]
+    if not (_is_ordinary(node, record, pool) and _is_healthy(machine)):
+        return None
+    build = pool.builds.get(record.target, {}).get(node.variant)
+    old = machine.drivers.get(machine.admitted)
+    if build is None or build.readiness is not Readiness.SETTLED or build.label != record.label:
+        return None
+    if old is None or len(machine.drivers) > 1 or old.label == build.label or old.deleting:
+        return None
+    if old.phase is not DriverPodPhase.RUNNING or not old.on_machine:
+        return None
+    return _Case(state, machine, record, build, old)
 
 
 def _is_ordinary(node: StageNode, record: NodeRecord, pool: StagePool) -> bool:

@@ -18,7 +18,8 @@ from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
 from services.scheduler import resources
-from services.scheduler.resources import DisruptionBudget, Pod
+from services.scheduler.budgets import BUDGETS, DisruptionBudget
+from services.scheduler.resources import Pod
 from services.scheduler.snapshot.claims import ClaimOf
 from services.scheduler.snapshot.pod_view import is_workload, workload_pod
 
@@ -38,7 +39,7 @@ async def with_pods(
 ) -> Fleet:
     """Return the fleet with the pods of all nodes of a pool, and all disruption budgets."""
     budgets = defaultdict[str, list[DisruptionBudget]](list)
-    async for page in _pages(kube, resources.BUDGETS):
+    async for page in _pages(kube, BUDGETS):
         for budget in page:
             budgets[budget.metadata.namespace].append(budget)
     upgrade = fleet.pools[pool].upgrade

@@ -149,7 +149,7 @@ def _owned_fields(owned: OwnedFields) -> Iterator[NodeField]:
             yield field
 
 
-class _Unmanaged(views.Object, frozen=True, kw_only=True):
+class Unmanaged(views.Object, frozen=True, kw_only=True):
     """An object without its managed fields."""
 
     def __post_init__(self) -> None:
@@ -181,7 +181,7 @@ class PodStatus(views.PodStatus, frozen=True, kw_only=True):
     """The claims made from templates; without a name: none was needed."""
 
 
-class Pod(_Unmanaged, frozen=True, kw_only=True):
+class Pod(Unmanaged, frozen=True, kw_only=True):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -204,55 +204,6 @@ class ClaimAllocation(views.View, frozen=True, kw_only=True):
 
 class ClaimStatus(views.View, frozen=True, kw_only=True):
     allocation: ClaimAllocation | None = None
-
-
-class LabelRequirement(views.View, frozen=True, kw_only=True):
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-class LabelSelector(views.View, frozen=True, kw_only=True):
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[LabelRequirement, ...] = ()
-
-    def selects(self, labels: Mapping[str, str]) -> bool:
-        return self.match_labels.items() <= labels.items() and all(
-            _meets(each, labels) for each in self.match_expressions
-        )
-
-
-def _meets(requirement: LabelRequirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return False
-
-
-class BudgetSpec(views.View, frozen=True, kw_only=True):
-    selector: LabelSelector | None = None
-    """None selects nothing, an empty one every pod of the namespace."""
-
-
-class BudgetStatus(views.View, frozen=True, kw_only=True):
-    disruptions_allowed: int = 0
-
-
-class DisruptionBudget(_Unmanaged, frozen=True, kw_only=True):
-    spec: BudgetSpec = BudgetSpec()
-    status: BudgetStatus = BudgetStatus()
-
-    def protects(self, pod: Pod) -> bool:
-        selector = self.spec.selector
-        return selector is not None and selector.selects(pod.metadata.labels)
 
 
 class ResourceClaim(views.Object, frozen=True, kw_only=True):
@@ -282,11 +233,11 @@ class ResourceClaim(views.Object, frozen=True, kw_only=True):
         )
 
 
-class DaemonSet(_Unmanaged, views.DaemonSet, frozen=True, kw_only=True):
+class DaemonSet(Unmanaged, views.DaemonSet, frozen=True, kw_only=True):
     """A DaemonSet of driver pods."""
 
 
-class Rollout(_Unmanaged, frozen=True, kw_only=True):
+class Rollout(Unmanaged, frozen=True, kw_only=True):
     spec: rollout.RolloutSpec = rollout.RolloutSpec()
     status: rollout.RolloutStatus = rollout.RolloutStatus()
 
@@ -301,12 +252,6 @@ RESOURCE_CLAIMS: Final = Resource(
     view=ResourceClaim,
 )
 """Served since Kubernetes 1.34."""
-BUDGETS: Final = Resource(
-    group="policy",
-    plural="poddisruptionbudgets",
-    kind="PodDisruptionBudget",
-    view=DisruptionBudget,
-)
 DAEMON_SETS: Final = Resource(group="apps", plural="daemonsets", kind="DaemonSet", view=DaemonSet)
 ROLLOUTS: Final = Resource(
     group=rollout.GROUP,

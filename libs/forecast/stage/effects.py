@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from libs.contracts.commands import Command, PreflightCheck
+from libs.contracts.commands import Command
 from libs.contracts.journal import Verb
-from libs.contracts.reports import Finding, Preflight
 from libs.forecast.stage import agents, api, driver_pods, tenant_pods
-from libs.forecast.stage.objects import PendingEvictions, StageMachine, StageSlot
+from libs.forecast.stage.objects import PendingEvictions, StageSlot
+from libs.forecast.stage.preflights import start_preflight
 from libs.forecast.stage.state import SCHEDULER, ObjectRef, StageState
 from libs.rollout.decision import (
     Action,
@@ -27,7 +27,6 @@ from libs.rollout.decision import (
     WriteRollout,
     WriteSlot,
 )
-from libs.rollout.views.machine import EvictionExemption, PreflightQuery
 
 
 class SentStep(msgspec.Struct, frozen=True):
@@ -135,7 +134,7 @@ def _run_action(state: StageState, sent: SentStep, action: Action) -> bool:
         case WriteSlot():
             return _write_slot(state, sent, action)
         case AskPreflight():
-            return _start_preflight(state, sent, action)
+            return start_preflight(state, name, sent.leader, action)
         case EvictPods():
             if sent.leader == state.leader:
                 start_evictions(state, name, action)
@@ -251,59 +250,6 @@ def has_pending_evictions(state: StageState, name: str) -> bool:
     return pending is not None and not pending.pods.keys().isdisjoint(
         state.machines[name].tenant_pods
     )
-
-
-# Preflights: checks of a machine by its driver agent before an upgrade.
-
-
-def _start_preflight(state: StageState, sent: SentStep, action: AskPreflight) -> bool:
-    if sent.name not in state.machines or not state.bus_up or sent.leader != state.leader:
-        return False
-    memory, check = state.memory_of(sent.name), action.check
-    memory.preflight = PreflightQuery(
-        label=check.label, asked_at=state.now, removes=check.removes_pods
-    )
-    memory.preflight_boot = action.boot_id
-    state.touch(sent.name)
-    arguments = (sent.name, action.boot_id, sent.leader, check)
-    state.call_after(state.latencies.preflight, finish_preflight, *arguments)
-    return True
-
-
-def finish_preflight(
-    state: StageState, name: str, boot_id: str, leader: int, check: PreflightCheck
-) -> None:
-    """Answer the check, if the driver agent can."""
-    machine, memory = state.machines.get(name), state.memory.get(name)
-    if machine is None or memory is None or memory.preflight is None or leader != state.leader:
-        return
-    agent = machine.agents["driver"]
-    if not agents.is_live(agent) or not agents.is_connected(state, machine):
-        return
-    if boot_id != machine.boot_id or memory.preflight.label != check.label:
-        return
-    findings = tuple(_findings(machine, check))
-    memory.preflight = msgspec.structs.replace(
-        memory.preflight,
-        removes=check.removes_pods,
-        answered_at=state.now,
-        answer=Preflight(check=f"check-{name}", label=check.label, findings=findings),
-    )
-    state.touch(name)
-
-
-def _findings(machine: StageMachine, check: PreflightCheck) -> list[Finding]:
-    holders = [
-        f"pod {pod.tenant.namespace}/{pod.tenant.name}"
-        for pod in machine.tenant_pods.values()
-        if pod.on_machine
-        and pod.tenant.gpus
-        and pod.tenant.exemption is not EvictionExemption.OPERAND
-        and pod.uid not in check.removes_pods
-    ]
-    if machine.host_processes and machine.loaded is not None:
-        holders.insert(0, f"{machine.host_processes} processes of the host")
-    return [*machine.obstacles, *(Finding(code="holder", message=holder) for holder in holders)]
 
 
 # Rollouts.

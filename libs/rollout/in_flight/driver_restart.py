@@ -10,7 +10,7 @@ from libs.contracts.reports import Outcome as Ended
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
 from libs.rollout.decision import DeleteDriverPod, NodeOutcome, PodRef, Step
-from libs.rollout.in_flight.eviction import evict_pods, quiesce
+from libs.rollout.in_flight.eviction import evict_pods
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
     bus_wait,
@@ -22,6 +22,7 @@ from libs.rollout.in_flight.in_flight_node import (
     write_record,
 )
 from libs.rollout.in_flight.lease_end import fail, finish_removal
+from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.in_flight.start import safe_load_to_clear
 from libs.rollout.node_driver import waits_at_gate
 from libs.rollout.node_writes import record_for_restart

@@ -1,6 +1,6 @@
 """Read what a node's components reported. Reports of another Node uid are ignored."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -78,14 +78,7 @@ def node_reports(
     components = _expected_components(node.metadata.labels, telemetry=telemetry)
     slots = slot_cache.commands_of(name)
     if node.field_managers:
-        # On a node that was managed, agents that still run must release the devices by command.
-        components += [
-            component
-            for component in slots
-            if component not in components
-            and heartbeats.last(name, component) is not None
-            and not heartbeats.is_silent(name, component)
-        ]
+        components += _running_components(name, set(slots).difference(components), heartbeats)
     bodies = [
         (state, body, report.boot_id == boot_id)
         for state, report in reports.reports(name)
@@ -120,6 +113,18 @@ def _expected_components(labels: Mapping[str, str], *, telemetry: bool) -> list[
         component.value
         for component, (key, value) in _SELECTORS.items()
         if labels.get(key) == value and (telemetry or component is not Writer.TELEMETRY)
+    ]
+
+
+def _running_components(
+    name: str, components: Collection[str], heartbeats: HeartbeatMonitor
+) -> list[str]:
+    """Return those that still run on a managed node: they release the devices by command."""
+    return [
+        component
+        for component in sorted(components)
+        if heartbeats.last(name, component) is not None
+        and not heartbeats.is_silent(name, component)
     ]
 
 

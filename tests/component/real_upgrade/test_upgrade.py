@@ -36,6 +36,8 @@ IDLE = {
     "sluice-driver-cluster: events create patch",
     # Used to recreate a driver pod under the same label only.
     "sluice-scheduler: pods delete",
+    # Used for plans only.
+    "sluice-scheduler: poddisruptionbudgets list",
 }
 """Rights that this upgrade does not use; all others are needed."""
 

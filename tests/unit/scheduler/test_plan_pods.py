@@ -14,8 +14,8 @@ from libs.rollout.views.pool import PoolView
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.simulation import Sim
 from services.scheduler import plan_pods
+from services.scheduler.budgets import BUDGETS
 from services.scheduler.plan_pods import TooManyPods, with_pods
-from services.scheduler.resources import BUDGETS
 from services.scheduler.snapshot.pod_view import no_claims
 from tests.unit.kube.world import SimWorld, in_virtual_time
 
