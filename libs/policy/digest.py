@@ -63,11 +63,6 @@ _MODULE_FIELDS: Final = ("args", "env")
 DIGEST_VARIABLE: Final = "DRIVER_CONFIG_DIGEST"
 """The variable with the install digest, in driver container and gate; no policy overrides it."""
 
-GATE_VARIABLES: Final = frozenset(
-    (DIGEST_VARIABLE, "NODE_NAME", "POD_NAME", "POD_UID", "SLUICE_DRIVER_LABEL")
-)
-"""Variables of the gate that no policy overrides."""
-
 GPU_TAINT: Final = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
 """Tolerated by every pod that runs on GPU nodes."""
 
@@ -166,23 +161,19 @@ def _digest(kind: str, material: Any) -> str:
 def normalize(driver: WantedDriver) -> WantedDriver:
     """Return the normal form of a driver."""
     if driver.method is InstallMethod.PRE_INSTALLED:
-        return WantedDriver(method=driver.method, cuda=driver.cuda)
+        return WantedDriver(method=driver.method)
     if driver.method is InstallMethod.HOST:
-        return WantedDriver(method=driver.method, version=driver.version, cuda=driver.cuda)
+        return WantedDriver(method=driver.method, version=driver.version)
     parts = [part for part in (driver.gds, driver.gdrcopy) if part.enabled]
     secrets = [name for section in (driver.image, *parts) for name in section.image_pull_secrets]
     module_type, env = _module_type(driver)
     return msgspec.structs.replace(
         driver,
         version="",
-        cuda="",
         image=_image(driver.image, secrets),
         kernel_module_type=module_type,
         args=() if driver.args == DEFAULT_ARGUMENTS else driver.args,
         env=_without_defaults(env, driver_env(driver)),
-        manager_env=_without_defaults(
-            merge_env(driver.manager_env, without=GATE_VARIABLES), rdma_env(driver)
-        ),
         resources=normalize_quantities(driver.resources),
         host_network=driver.host_network or any(part.host_network for part in parts),
         startup_probe=_non_default_probe(driver.startup_probe, STARTUP_PROBE),
@@ -196,7 +187,7 @@ def normalize(driver: WantedDriver) -> WantedDriver:
 
 
 def rdma_env(driver: WantedDriver) -> tuple[EnvVar, ...]:
-    """Return the RDMA defaults for the environment of the driver and its gate."""
+    """Return the RDMA defaults for the environment of the driver."""
     if not driver.rdma.enabled:
         return ()
     names = ["GPU_DIRECT_RDMA_ENABLED"]
@@ -216,11 +207,6 @@ def driver_env(driver: WantedDriver) -> tuple[EnvVar, ...]:
 def driver_variables(driver: WantedDriver) -> tuple[EnvVar, ...]:
     """Return the driver's environment: the policy's variables over the defaults."""
     return merge_env(driver.env, below=driver_env(driver))
-
-
-def gate_variables(driver: WantedDriver) -> tuple[EnvVar, ...]:
-    """Return the gate's environment: the policy's variables over the defaults."""
-    return merge_env(driver.manager_env, below=rdma_env(driver))
 
 
 def merge_env(

@@ -18,7 +18,14 @@ from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.kinds.rollout import Rollout
 from libs.policy.kinds.strategy import RolloutStrategy
-from libs.policy.shapes import About, Field, JsonType, Shape, is_int_or_percent
+from libs.policy.shapes import (
+    About,
+    Field,
+    JsonType,
+    Shape,
+    is_int_or_percent,
+    reason_without_effect,
+)
 from libs.policy.validation import validate
 
 Policy: TypeAlias = ClusterPolicy | NvidiaDriver | GpuClusterPolicy | RolloutStrategy | Rollout
@@ -185,7 +192,7 @@ class PolicyDecoder:
 
     def _field(self, value: Any, field: Field, path: str, reason: str | None) -> Any:
         if reason is not None:
-            reason = field.about.no_effect_because or reason
+            reason = reason_without_effect(field.about, reason)
         if field.shape.type is JsonType.OBJECT:
             return self.decode_struct(value, field.shape, path, reason)
         decoded = self._value(value, field.shape, field.about, path)

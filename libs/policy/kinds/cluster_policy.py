@@ -7,6 +7,7 @@ import msgspec
 
 from libs.policy.kinds.agents import (
     NO_MONITOR,
+    NO_PLUGIN,
     DcgmExporter,
     DevicePlugin,
     Gfd,
@@ -44,13 +45,13 @@ from libs.policy.kinds.unsupported import (
 from libs.policy.shapes import About, FreeForm, PolicyStruct
 
 NO_DCGM = "Sluice runs no DCGM host engine: the telemetry agent reads metrics from NVML"
-NO_NODE_STATUS = "the telemetry service exports the same metrics"
+NO_NODE_STATUS = "Sluice has no exporter of validation results"
 NO_VFIO = "Sluice does not support VFIO"
 NO_VGPU = "Sluice does not support vGPU"
 NO_KATA = "Sluice does not support Kata"
 NO_CC = "Sluice does not support confidential computing"
 NO_OPENSHIFT = "Sluice does not use OpenShift's driver toolkit"
-NO_NRI = "Sluice has no NRI plugin: containers get GPUs through CDI"
+NO_NRI = "Sluice has no NRI plugin"
 NO_PSP = "Kubernetes no longer has pod security policies"
 NO_PSA = "the namespace and its pod security labels are created when Sluice is installed"
 
@@ -77,7 +78,7 @@ class Operator(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The RuntimeClass for pods with GPUs.",
-            effect="the RuntimeClass is created with this name",
+            effect="a RuntimeClass with this name is created where a node knows the handler",
             stored=True,
         ),
     ] = "nvidia"
@@ -168,7 +169,8 @@ class Cdi(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether containers get GPUs through the Container Device Interface.",
-            effect="the driver agent writes CDI specs, and the device plugin refers to them",
+            effect="RuntimeClasses nvidia-cdi and nvidia-legacy are created where a node knows"
+            " their handlers; this version writes no CDI specs",
             stored=True,
         ),
     ] = True
@@ -176,7 +178,7 @@ class Cdi(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether CDI is the runtime's default.",
-            no_effect_because="cdi.enabled decides it",
+            no_effect_because="this version of Sluice writes no CDI specs",
             deprecated="use cdi.enabled",
             stored=True,
         ),
@@ -213,7 +215,7 @@ class HostPaths(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The root directory of the installed driver.",
-            effect="containers mount it as the driver's root",
+            effect="driver containers mount it, and the driver agent empties it before a swap",
             unset="/run/nvidia/driver",
         ),
     ] = ""
@@ -221,7 +223,7 @@ class HostPaths(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The kubelet's directory.",
-            effect="the device plugin's and the pod-resources sockets are in it",
+            no_effect_because="no agent of this version connects to the kubelet",
             stored=True,
         ),
     ] = "/var/lib/kubelet"
@@ -236,7 +238,9 @@ class ClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
     daemonsets: Annotated[Daemonsets, _required("Settings of all DaemonSets.")] = Daemonsets()
     driver: Annotated[DriverSection, _required("The driver.")] = DriverSection()
     toolkit: Annotated[Toolkit, _required("The container toolkit.")] = Toolkit()
-    device_plugin: Annotated[DevicePlugin, _required("The device plugin.")] = DevicePlugin()
+    device_plugin: Annotated[DevicePlugin, _required("The device plugin.", NO_PLUGIN)] = (
+        DevicePlugin()
+    )
     dcgm_exporter: Annotated[DcgmExporter, _required("GPU metrics.")] = DcgmExporter()
     dcgm: Annotated[Dcgm, _required("The DCGM host engine.", NO_DCGM)] = Dcgm()
     node_status_exporter: Annotated[

@@ -11,7 +11,6 @@ from libs.policy.digest import (
     GPU_TAINT,
     DriverIdentity,
     driver_variables,
-    gate_variables,
     rdma_env,
 )
 from libs.policy.installation import DRIVER_ACCOUNT
@@ -174,7 +173,6 @@ def _init_containers(
         "imagePullPolicy": settings.pull_policy,
         "args": ["gate"],
         "env": [
-            *env_fields(gate_variables(driver)),
             *downward_api_env(pod_fields),
             {"name": DIGEST_VARIABLE, "value": identity.install_digest},
         ],

@@ -29,9 +29,10 @@ class Operand(StrEnum):
     PREREQUISITES = "pre-requisites"
     DRIVER = "state-driver"
     TOOLKIT = "state-container-toolkit"
-    """The driver agent, which also handles toolkit, CDI and MIG."""
+    """The driver agent; the container toolkit does not exist yet."""
     VALIDATION = "state-operator-validation"
     DEVICE_PLUGIN = "state-device-plugin"
+    MIG_MANAGER = "state-mig-manager"
     TELEMETRY = "state-dcgm-exporter"
     DISCOVERY = "gpu-feature-discovery"
 
@@ -90,5 +91,3 @@ class RenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Added to every pod."""
     env: tuple[EnvVar, ...] = ()
     """Variables of every agent, such as the address of the bus."""
-    artefacts: str = "sluice-driver-artefacts"
-    """The ConfigMap that lists the driver artefacts of the host method."""

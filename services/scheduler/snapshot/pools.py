@@ -8,6 +8,7 @@ import msgspec
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
 from libs.kube.resources import CustomObject
 from libs.policy.digest import driver_identity, driver_label, target_digest
+from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION
 from libs.policy.manifests import ParsedPolicy, parse_object
 from libs.policy.owners import NodeLabels
 from libs.policy.pool import Pool
@@ -243,7 +244,7 @@ def _target_build(pool: Pool, variant: Variant, sets: DriverDaemonSets) -> Build
                 label=identity.label,
                 install_digest=identity.install_digest,
                 readiness=Readiness.MISSING,
-                detail="method host: this version of Sluice installs no drivers on hosts",
+                detail=f"method host: {NO_HOST_INSTALLATION}",
             )
 
 
