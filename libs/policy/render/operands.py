@@ -15,6 +15,7 @@ from libs.policy.render.agents import render_agents
 from libs.policy.render.driver import ConfigMaps, render_driver, startup_probe_script
 from libs.policy.render.rendered import (
     MANAGED_BY,
+    RUNTIME_CLASSES,
     Operand,
     RenderedObject,
     RenderFailure,
@@ -89,7 +90,7 @@ def runtime_classes(cluster: ClusterWidePolicy | None) -> frozenset[str]:
     policy = cluster if isinstance(cluster, ClusterPolicy) else ClusterPolicy()
     names = {runtime_class(policy)}
     if policy.spec.cdi.enabled:
-        names |= {"nvidia-cdi", "nvidia-legacy"}
+        names |= set(RUNTIME_CLASSES[1:])
     return frozenset(names)
 
 

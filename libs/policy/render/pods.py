@@ -21,7 +21,7 @@ from libs.policy.kinds.common import (
     ResourceRequirements,
     Toleration,
 )
-from libs.policy.render.rendered import RenderSettings
+from libs.policy.render.rendered import SCRIPT_CONFIG_MAP, RenderSettings
 from libs.policy.wanted import (
     DEFAULT_ARGUMENTS,
     DEFAULT_PRIORITY_CLASS,
@@ -41,7 +41,6 @@ CREATE: Final = "DirectoryOrCreate"
 GATE_DIR: Final = "/run/sluice/gate"
 MODULE_CONFIG: Final = "kernel-module-config"
 SCRIPT: Final = "/usr/local/bin/startup-probe.sh"
-SCRIPT_CONFIG_MAP: Final = "sluice-driver-startup-probe"
 READY_FILE: Final = "/run/nvidia/validations/.driver-ctr-ready"
 DAEMONS_FILE: Final = "/run/nvidia/validations/.driver-daemons-status"
 

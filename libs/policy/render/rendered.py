@@ -18,6 +18,9 @@ COMMON_LABELS = {
     "app.kubernetes.io/part-of": "gpu-operator",
 }
 """Labels of every rendered object; scripts select operands by `part-of`."""
+RUNTIME_CLASSES = ("nvidia", "nvidia-cdi", "nvidia-legacy")
+"""The RuntimeClasses of the default settings. Others are created but never deleted."""
+SCRIPT_CONFIG_MAP = "sluice-driver-startup-probe"
 POOL_ANNOTATION = "sluice.dev/pool"
 TARGET_ANNOTATION = "sluice.dev/target"
 INSTALL_ANNOTATION = "sluice.dev/install-digest"

@@ -31,6 +31,7 @@ from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
 from libs.policy.render.agents import AGENTS
 from libs.policy.render.driver import daemon_set_name
 from libs.policy.render.rendered import POOL_ANNOTATION, TARGET_ANNOTATION, RenderedObject
+from libs.policy.render.rendered import RUNTIME_CLASSES as DELETABLE_RUNTIME_CLASSES
 from libs.policy.status import MISSING_OPERANDS, PolicyStatus, StatusCondition, updated_conditions
 from services.driver.cluster.diff import difference
 from services.driver.cluster.plan import FOREIGN_OPERANDS, ObjectKey, OperandPlan
@@ -102,7 +103,8 @@ def decide_unwanted(live: Object, plan: OperandPlan, *, kind: str) -> OperandAct
         return None
     name = live.metadata.name
     agent = kind == DAEMON_SETS.kind and name in _AGENT_NAMES
-    runtime_class = kind == RUNTIME_CLASSES.kind and name not in plan.runtime_classes
+    unwanted_classes = frozenset(DELETABLE_RUNTIME_CLASSES) - plan.runtime_classes
+    runtime_class = kind == RUNTIME_CLASSES.kind and name in unwanted_classes
     if agent or runtime_class:
         return delete_operand(live, because="its policy does not want it")
     return None

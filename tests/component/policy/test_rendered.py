@@ -128,6 +128,18 @@ async def test_services_have_exactly_their_permissions(wire: Transport) -> None:
             assert await may(account, verb, "leases", name="53822513.nvidia.com", **leases)
             assert not await may(account, verb, "leases", name="somebody", **leases)
             assert not await may(account, verb, "leases", **leases)
+    leases = {"group": "coordination.k8s.io", "at": here}
+    for account in ("sluice-scheduler", "sluice-driver-cluster", "sluice-discovery-cluster"):
+        assert await may(account, "patch", "leases", name=account, **leases)
+        assert not await may(account, "patch", "leases", name="sluice-other", **leases)
+        assert not await may(account, "patch", "leases", **leases)
+    driver, script = "sluice-driver-cluster", "sluice-driver-startup-probe"
+    assert await may(driver, "patch", "configmaps", at=here, name=script)
+    assert not await may(driver, "patch", "configmaps", at=here, name="kube-root-ca.crt")
+    assert not await may(driver, "delete", "configmaps", at=here, name=script)
+    classes = {"group": "node.k8s.io"}
+    assert await may(driver, "delete", "runtimeclasses", name="nvidia-cdi", **classes)
+    assert not await may(driver, "delete", "runtimeclasses", name="kata", **classes)
     assert not await may("sluice-driver", "get", "nodes")
     assert not await may("sluice-driver-container", "get", "nodes")
 
