@@ -103,8 +103,9 @@ def policy_statuses(
 def _unbuilt(verdict: PolicyVerdict, pools: Pools) -> list[ReadinessProblem]:
     """Return the operands that the cluster-wide policy switches on in vain."""
     cluster = pools.cluster
-    is_cluster = cluster is not None and verdict.uid == cluster.metadata.uid
-    if cluster is None or not is_cluster or verdict.kind == NVIDIA_DRIVER.name:
+    if verdict.kind == NVIDIA_DRIVER.name:
+        return []
+    if cluster is None or verdict.uid != cluster.metadata.uid:
         return []
     return [
         ReadinessProblem(operand=each.operand, cause=str(each))
@@ -121,10 +122,7 @@ def _missing_operands(unbuilt: Sequence[ReadinessProblem]) -> Iterator[StatusCon
 
 
 def _summary(
-    verdict: PolicyVerdict,
-    pools: Pools,
-    observed: Observation,
-    known: _Problems,
+    verdict: PolicyVerdict, pools: Pools, observed: Observation, known: _Problems
 ) -> _Summary:
     """Return the state of a policy that selects nodes."""
     own = [pool for pool in pools.pools if (pool.kind, pool.name) == (verdict.kind, verdict.name)]

@@ -24,8 +24,8 @@ from libs.policy.kinds.common import (
     Labels,
     Metadata,
     PrinterColumn,
-    Toleration,
 )
+from libs.policy.kinds.daemonsets import Daemonsets
 from libs.policy.kinds.driver import DriverSection, Gdrcopy, Gds
 from libs.policy.kinds.unsupported import (
     NO_VMS,
@@ -42,7 +42,7 @@ from libs.policy.kinds.unsupported import (
     VgpuDeviceManager,
     VgpuManager,
 )
-from libs.policy.shapes import About, FreeForm, PolicyStruct
+from libs.policy.shapes import About, PolicyStruct
 
 NO_DCGM = "Sluice runs no DCGM host engine: the telemetry agent reads metrics from NVML"
 NO_NODE_STATUS = "Sluice has no exporter of validation results"
@@ -54,13 +54,6 @@ NO_OPENSHIFT = "Sluice does not use OpenShift's driver toolkit"
 NO_NRI = "Sluice has no NRI plugin"
 NO_PSP = "Kubernetes no longer has pod security policies"
 NO_PSA = "the namespace and its pod security labels are created when Sluice is installed"
-
-
-class UpdateStrategy(StrEnum):
-    """How pods of Sluice's agents are replaced."""
-
-    ROLLING_UPDATE = "RollingUpdate"
-    ON_DELETE = "OnDelete"
 
 
 class Operator(PolicyStruct, frozen=True, kw_only=True):
@@ -107,59 +100,6 @@ class Operator(PolicyStruct, frozen=True, kw_only=True):
             unsupported=True,
         ),
     ] = msgspec.field(name="use_ocp_driver_toolkit", default=False)
-
-
-class RollingUpdate(PolicyStruct, frozen=True, kw_only=True):
-    """How many pods of an agent are replaced at a time."""
-
-    max_unavailable: Annotated[
-        str,
-        About(
-            "How many pods may be unavailable at a time: a number or a percentage.",
-            effect="set on the agents' DaemonSets",
-            unset="1",
-            int_or_percent=True,
-        ),
-    ] = ""
-
-
-class Daemonsets(PolicyStruct, frozen=True, kw_only=True):
-    """`spec.daemonsets`: what all DaemonSets have in common."""
-
-    labels: Annotated[
-        Labels,
-        About(
-            "Labels.",
-            effect="set on each DaemonSet and its pods, except reserved keys such as app,"
-            " app.kubernetes.io/part-of and helm.sh/chart",
-        ),
-    ] = {}
-    annotations: Annotated[
-        Labels, About("Annotations.", effect="set on each DaemonSet and its pods")
-    ] = {}
-    tolerations: Annotated[
-        tuple[Toleration, ...], About("Tolerations of pods.", effect="added to Sluice's own")
-    ] = ()
-    priority_class_name: Annotated[
-        str,
-        About(
-            "The priority class of pods.", effect="set on the pods", unset="system-node-critical"
-        ),
-    ] = ""
-    update_strategy: Annotated[
-        UpdateStrategy,
-        About(
-            "How pods are replaced.",
-            effect="set on the agents' DaemonSets; the driver's is always OnDelete",
-            stored=True,
-        ),
-    ] = UpdateStrategy.ROLLING_UPDATE
-    rolling_update: Annotated[
-        RollingUpdate, About("Settings of the update strategy RollingUpdate.")
-    ] = RollingUpdate()
-    pod_security_context: Annotated[
-        FreeForm, About("The security context of pods.", effect="set on the pods")
-    ] = {}
 
 
 class Cdi(PolicyStruct, frozen=True, kw_only=True):

@@ -7,7 +7,13 @@ import msgspec
 
 from libs.policy.kinds.cluster_policy import ClusterPolicy, Operator
 from libs.policy.kinds.common import AgentSection as Section
-from libs.policy.render.pods import BOTH_WAYS, FROM_HOST, JsonObject, host_volume, volume_mount
+from libs.policy.render.pod_fields import (
+    BOTH_WAYS,
+    FROM_HOST,
+    JsonObject,
+    host_volume,
+    volume_mount,
+)
 from libs.policy.render.rendered import RenderSettings
 from libs.policy.wanted import Operands, host_root, install_dir
 

@@ -11,13 +11,14 @@ from typing import Final
 import msgspec
 
 from libs.contracts.identities import Writer
-from libs.policy.digest import merge_env, user_annotations, user_labels, user_tolerations
 from libs.policy.installation import service_account_of
-from libs.policy.kinds.cluster_policy import ClusterPolicy, Daemonsets, UpdateStrategy
+from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import EnvVar, ResourceRequirements
+from libs.policy.kinds.daemonsets import Daemonsets, UpdateStrategy
+from libs.policy.normal_form import merge_env, user_annotations, user_labels, user_tolerations
 from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS
 from libs.policy.render import agent_pods
-from libs.policy.render.pods import (
+from libs.policy.render.pod_fields import (
     JsonObject,
     downward_api_env,
     drop_empty,

@@ -6,16 +6,15 @@ from typing import Final
 import msgspec
 
 from libs.contracts.node import DRIVER_LABEL
-from libs.policy.digest import DriverIdentity, driver_identity, normalize
+from libs.policy.digest import DriverIdentity, driver_identity
 from libs.policy.findings import Finding, quote_value
+from libs.policy.normal_form import normalize
 from libs.policy.pool import Pool
+from libs.policy.render.pod_fields import MODULE_CONFIG, ConfigFiles, JsonObject
 from libs.policy.render.pods import (
     DAEMONS_FILE,
-    MODULE_CONFIG,
     READY_FILE,
     SCRIPT,
-    ConfigFiles,
-    JsonObject,
     driver_pod,
 )
 from libs.policy.render.rendered import (

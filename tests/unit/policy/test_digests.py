@@ -14,11 +14,11 @@ from libs.policy.digest import (
     driver_identity,
     driver_label,
     install_digest,
-    normalize,
     target_digest,
 )
 from libs.policy.kinds.common import EnvVar, Image, Probe, ResourceRequirements, Toleration
 from libs.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
+from libs.policy.normal_form import normalize
 from libs.policy.render.driver import render_driver as rendered
 from libs.policy.render.rendered import RenderedObject
 from libs.policy.shapes import JsonType, Shape, shape_of
